@@ -1,0 +1,1 @@
+"""Base providers: where the operating system under the wheels comes from."""

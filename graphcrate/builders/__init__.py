@@ -1,0 +1,1 @@
+"""Backends that turn a plan into an OCI image layout."""

@@ -1,0 +1,1 @@
+"""Forms of an image other than the layout: the unpacked root file system."""

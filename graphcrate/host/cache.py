@@ -1,0 +1,185 @@
+"""The cache folder: content-addressed files, shared by all images and by builds that run at the same time.
+
+Layout below the root (`GRAPHCRATE_CACHE`, else `$XDG_CACHE_HOME/graphcrate`, else `~/.cache/graphcrate`):
+`files/<sha256>/<name>` downloads, `blobs/sha256/<hex>` layers, every other folder one stage's records.
+A path that exists is whole: files are written under a temporary name, synced, then renamed. What a killed run
+left behind lies in `tmp/` and is removed by the next run that finds nobody using it.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+import filelock
+
+from graphcrate.errors import CacheError, DiskFullError
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def default_root(environment: Mapping[str, str]) -> Path:
+    """The cache root that this environment asks for."""
+    if chosen := environment.get("GRAPHCRATE_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    if shared := environment.get("XDG_CACHE_HOME"):
+        return Path(shared) / "graphcrate"
+    return Path(environment.get("HOME") or str(Path.home())) / ".cache" / "graphcrate"
+
+
+class Cache:
+    """A cache rooted at one folder. All methods are safe with several processes at once."""
+
+    def __init__(self, root: Path) -> None:
+        """Raises CacheError when the folder cannot be created or written."""
+        self.root = root
+        try:
+            self._tmp = root / "tmp"
+            self._locks = root / "locks"
+            for folder in (self._tmp, self._locks, root / "files", root / "blobs" / "sha256"):
+                folder.mkdir(parents=True, exist_ok=True)
+            self._remove_abandoned()
+            probe = tempfile.mkdtemp(prefix="run-", dir=self._tmp)
+        except OSError as error:
+            raise self._failure(error) from error
+        self._run = Path(probe)
+        # Held as long as this process lives; the kernel frees it even after kill -9.
+        self._alive = filelock.FileLock(f"{probe}.lock")
+        self._alive.acquire()
+
+    def file(self, sha256: str, name: str) -> Path:
+        """Where the download with this hash lies (or will lie)."""
+        return self.root / "files" / sha256 / name
+
+    def blob(self, digest: str) -> Path:
+        """Where the blob `sha256:<hex>` lies (or will lie)."""
+        return self.root / "blobs" / "sha256" / digest.removeprefix("sha256:")
+
+    def path(self, *parts: str) -> Path:
+        """A path below the root; parent folders are created."""
+        path = self.root.joinpath(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    @contextlib.contextmanager
+    def writing(self, target: Path) -> Iterator[IO[bytes]]:
+        """Write `target` whole or not at all: temporary name in the cache, fsync, rename; removed on any error."""
+        with self.guard():
+            descriptor, name = tempfile.mkstemp(dir=self._run)
+            try:
+                with os.fdopen(descriptor, "wb") as stream:
+                    yield stream
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                self.adopt(Path(name), target)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+
+    def write(self, target: Path, data: bytes) -> None:
+        """Write these bytes to `target`, whole or not at all."""
+        with self.writing(target) as stream:
+            stream.write(data)
+
+    def adopt(self, temporary: Path, target: Path, mode: int = 0o644) -> None:
+        """Rename a finished file or folder from this run's temporary folder to its place.
+
+        A folder that is there already stays (another run was faster) and the temporary one is removed.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if temporary.is_dir():
+            try:
+                temporary.rename(target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                remove_tree(temporary)
+        else:
+            temporary.chmod(mode)
+            temporary.replace(target)
+
+    @contextlib.contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A temporary folder on the cache's disk, removed at the end if it is still there."""
+        with self.guard():
+            folder = Path(tempfile.mkdtemp(dir=self._run))
+            try:
+                yield folder
+            finally:
+                remove_tree(folder)
+
+    @contextlib.contextmanager
+    def exclusively(self, name: str) -> Iterator[None]:
+        """Let one process at a time do `name` (a key without slashes); others wait here."""
+        with filelock.FileLock(self._locks / f"{name}.lock"):
+            yield
+
+    def free_bytes(self) -> int:
+        """Room left on the cache's disk for this user."""
+        return shutil.disk_usage(self.root).free
+
+    def require(self, needed: int, purpose: str) -> None:
+        """Raises DiskFullError unless `needed` bytes are free."""
+        free = self.free_bytes()
+        if free < needed:
+            raise DiskFullError(
+                f"{purpose} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free under {self.root}",
+                next_step="free some room, or put the cache on another disk: GRAPHCRATE_CACHE=/path make image …",
+            )
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Turn operating system errors on the cache's disk into CacheError and DiskFullError."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM):
+                raise self._failure(error) from error
+            raise
+
+    def close(self) -> None:
+        """Remove this run's temporary folder."""
+        remove_tree(self._run)
+        self._alive.release()
+        Path(f"{self._run}.lock").unlink(missing_ok=True)
+
+    def _remove_abandoned(self) -> None:
+        for lock in self._tmp.glob("run-*.lock"):
+            probe = filelock.FileLock(lock, blocking=False)
+            with contextlib.suppress(filelock.Timeout, OSError):
+                with probe:
+                    remove_tree(lock.with_suffix(""))
+                    lock.unlink(missing_ok=True)
+
+    def _failure(self, error: OSError) -> CacheError | DiskFullError:
+        if error.errno in DISK_FULL:
+            return DiskFullError(
+                f"the disk that holds {self.root} is full",
+                next_step="free some room and run the same command again (it goes on where it stopped), "
+                "or put the cache elsewhere: GRAPHCRATE_CACHE=/path make image …",
+            )
+        return CacheError(
+            f"the cache folder {self.root} cannot be written: {error.strerror}",
+            cause="It belongs to another user or lies on a read-only file system.",
+            next_step="choose a folder of your own: GRAPHCRATE_CACHE=/path make image …",
+        )
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder, also where an image's folders lack write permission for their owner."""
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        path.chmod(0o700)
+        for parent, folders, _ in os.walk(path):
+            for folder in folders:
+                inside = Path(parent, folder)
+                if not inside.is_symlink():
+                    inside.chmod(0o700)
+        shutil.rmtree(path)

@@ -1,0 +1,108 @@
+"""Lock: exactly what goes into an image. Holds names, versions, sizes and hashes; never a host name of an index."""
+
+import hashlib
+from typing import Literal
+
+import msgspec
+
+from graphcrate.model.recipe import Channel
+
+LOCK_FORMAT = 1
+
+
+class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file to fetch. `size` in bytes, `sha256` in lower-case hex."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class LockedPackage(msgspec.Struct, frozen=True, kw_only=True):
+    """A Python distribution: a wheel, or a pure-Python sdist that becomes a wheel before installation."""
+
+    name: str  #: normalised (PEP 503)
+    version: str  #: PEP 440, with local label
+    channel: Channel
+    file: LockedFile
+    build: tuple["LockedPackage", ...] = ()  #: of an sdist: the build back-end's own wheels
+
+    @property
+    def is_sdist(self) -> bool:
+        return not self.file.name.endswith(".whl")
+
+
+class MissingPackage(msgspec.Struct, frozen=True, kw_only=True):
+    """A package that the recipe wants and no channel has as a wheel."""
+
+    name: str
+    reason: str
+    cost: str = ""  #: what the user loses
+
+
+class DebianPackage(msgspec.Struct, frozen=True, kw_only=True):
+    """One .deb. `file.name` is its base name; `source` the archive that carries it (main, security, updates)."""
+
+    name: str
+    version: str
+    architecture: str
+    file: LockedFile
+
+
+class DebianBase(msgspec.Struct, frozen=True, kw_only=True, tag="debian", tag_field="provider"):
+    """A minimal Debian made of exactly these packages."""
+
+    suite: str
+    packages: tuple[DebianPackage, ...]
+
+
+class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, tag="registry", tag_field="provider"):
+    """A base image pulled by digest. `reference` names registry and repository, without tag or digest."""
+
+    reference: str
+    digest: str  #: of the platform's manifest
+    platform: str = "linux/amd64"
+
+
+class Lock(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that goes into one image of `recipe` at `cuda`, by one candidate."""
+
+    format: Literal[1] = 1
+    recipe: str
+    cuda: str
+    candidate: str
+    torch_cuda: str
+    python: str
+    request_sha256: str  #: of what was asked for (`request_digest`); tells a stale lock
+    base: DebianBase | RegistryBase
+    packages: tuple[LockedPackage, ...]  #: sorted by name
+    missing: tuple[MissingPackage, ...] = ()
+    notes: tuple[str, ...] = ()  #: e.g. metadata that disagrees with what is installed
+
+    def package(self, name: str) -> LockedPackage | None:
+        """The package of this normalised name, or None."""
+        return next((package for package in self.packages if package.name == name), None)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the lock's canonical bytes, as written on the image's label."""
+        return hashlib.sha256(encode(self)).hexdigest()
+
+    @property
+    def download_bytes(self) -> int:
+        """Sum of all files to fetch: wheels, sdists with their build wheels, Debian packages."""
+        files = [package.file for package in self.packages]
+        files += [build.file for package in self.packages for build in package.build]
+        if isinstance(self.base, DebianBase):
+            files += [package.file for package in self.base.packages]
+        return sum({file.sha256: file.size for file in files}.values())
+
+
+def encode(value: msgspec.Struct) -> bytes:
+    """Canonical JSON: fixed field order, two spaces, one final newline. The same value gives the same bytes."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def decode_lock(data: bytes) -> Lock:
+    """Parse a lock file. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    return msgspec.json.decode(data, type=Lock)

@@ -1,0 +1,68 @@
+"""Recipe: what a person writes in `recipes/*.toml`. Reading and validating the file is `graphcrate.recipes`."""
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+
+class Channel(StrEnum):
+    """Where wheels come from."""
+
+    PYPI = "pypi"  #: the user's default package index
+    PYTORCH = "pytorch"  #: PyTorch's index, one per CUDA version
+    PYG = "pyg"  #: PyG's links page, one per torch and CUDA version
+    LOCAL = "local"  #: a folder of wheels
+
+
+class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The operating system under the wheels.
+
+    `debian`: `suite` (bullseye, bookworm, trixie) and extra Debian `packages`.
+    `registry`: `reference`, e.g. `docker.io/library/python:3.11-slim` or with `@sha256:…`.
+    """
+
+    provider: Literal["debian", "registry"] = "debian"
+    suite: str = ""
+    packages: tuple[str, ...] = ()
+    reference: str = ""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way to satisfy a variant; the first whose files can be had wins."""
+
+    name: str
+    channels: tuple[Channel, ...]
+    torch: str  #: exact version with local label, e.g. `2.0.1+cu118`; a `*` version takes what the folder has
+    torch_cuda: str  #: what `torch.version.cuda` will print ("11.7"), or "cpu"
+    suffix: str = ""  #: appended to the tag, e.g. `-compat`
+    overrides: tuple[str, ...] = ()  #: requirements that replace what torch's metadata pins
+    meaning: str = ""  #: what choosing it means for the user, one or two sentences
+
+
+class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One recipe at one CUDA version (`cuda` is "11.8" or "cpu")."""
+
+    cuda: str
+    python: str  #: "3.11"
+    base: BaseSpec
+    candidates: tuple[Candidate, ...]
+    torch_geometric: str = ""  #: exact version; empty: the stack has none
+    requirements: tuple[str, ...] = ()  #: PEP 508, added to the recipe's
+    extensions: tuple[str, ...] = ()  #: compiled PyG extensions, each may be absent with a reason
+    smoke: tuple[str, ...] = ()  #: suites; empty: the recipe's
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A recipe file. `requirements` hold for each variant (PEP 508 strings without torch and PyG)."""
+
+    name: str
+    description: str
+    smoke: tuple[str, ...]
+    variants: tuple[Variant, ...] = msgspec.field(name="variant")
+    requirements: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+
+    def variant(self, cuda: str) -> Variant | None:
+        """The variant at this CUDA version, or None."""
+        return next((variant for variant in self.variants if variant.cuda == cuda), None)

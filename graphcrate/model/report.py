@@ -1,0 +1,77 @@
+"""Reports: what was decided, built and observed. Written beside the image, printed by `--json`."""
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one candidate. `constraint` says what put it out; empty for the chosen one."""
+
+    candidate: str
+    chosen: bool
+    constraint: str = ""
+    fix: str = ""
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that one package (or "debian", "bytecode", "files") has in a layer, uncompressed."""
+
+    name: str
+    version: str
+    bytes: int
+
+
+class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer blob in the cache. `diff_id` and `digest` with `sha256:` before the hex; sizes in bytes."""
+
+    title: str
+    digest: str
+    diff_id: str
+    size: int
+    unpacked_size: int  #: of the uncompressed tar
+    media_type: str = "application/vnd.oci.image.layer.v1.tar+gzip"
+    owners: tuple[Owner, ...] = ()
+
+
+class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of one suite inside an image. `device` names the GPU or says `cpu`; `seconds` of wall time."""
+
+    suite: str
+    status: Literal["passed", "failed", "skipped"]
+    device: str
+    seconds: float
+    metrics: dict[str, Any] = {}
+    reason: str = ""  #: of a failure: which layer of the stack, and what was seen
+
+
+class PackageLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A package in the image."""
+
+    name: str
+    version: str
+    channel: str
+
+
+class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What `image --json` prints and `report.json` holds. `bytes` is the sum of the compressed blobs."""
+
+    name: str
+    tag: str
+    digest: str
+    layout: str
+    bytes: int
+    candidate: str
+    torch: str
+    torch_cuda: str
+    cuda: str
+    python: str
+    packages: tuple[PackageLine, ...]
+    smoke: SmokeReport | None
+    seconds: float
+    suites: tuple[SmokeReport, ...] = ()  #: every suite that ran; `smoke` is the recipe's first
+    outcomes: tuple[Outcome, ...] = ()
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    layers: tuple[LayerRecord, ...] = ()
+    lock_sha256: str = ""

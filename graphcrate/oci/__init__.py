@@ -1,0 +1,1 @@
+"""OCI image formats: descriptors, configs, layouts, validation."""

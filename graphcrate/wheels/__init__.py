@@ -1,0 +1,1 @@
+"""Wheels: reading, checking, installing into layers, bytecode, pure-Python sdists."""
