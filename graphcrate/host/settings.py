@@ -1,0 +1,63 @@
+"""The environment and the clock, read here and nowhere else."""
+
+import os
+import time
+from collections.abc import Mapping
+
+#: what a child process may inherit: where programs and folders are, how to reach the network, how pip and uv are set up
+INHERITED = frozenset(
+    {
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "TMPDIR",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_RUNTIME_DIR",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "NETRC",
+        "http_proxy",
+        "https_proxy",
+        "ftp_proxy",
+        "all_proxy",
+        "no_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+    }
+)
+INHERITED_PREFIXES = ("PIP_", "UV_")
+#: a plain user's PATH often lacks these, and mmdebstrap and dpkg need programs that lie there
+SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
+
+
+def environment() -> Mapping[str, str]:
+    """A copy of this process's environment."""
+    return dict(os.environ)
+
+
+def child_environment(*extra: str) -> dict[str, str]:
+    """What child processes get: the variables above, those named in `extra`, an English UTF-8 locale, UTC."""
+    return select_for_child(os.environ, extra)
+
+
+def select_for_child(environment: Mapping[str, str], extra: tuple[str, ...] = ()) -> dict[str, str]:
+    """`child_environment` as a function of the environment."""
+    chosen = {
+        name: value
+        for name, value in environment.items()
+        if name in INHERITED or name in extra or name.startswith(INHERITED_PREFIXES)
+    }
+    path = [folder for folder in chosen.get("PATH", "").split(":") if folder]
+    chosen["PATH"] = ":".join(path + [folder for folder in SYSTEM_FOLDERS if folder not in path])
+    return chosen | {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+
+def now() -> float:
+    """Unix time in seconds."""
+    return time.time()

@@ -1,0 +1,98 @@
+"""Real child processes: nothing but a POSIX shell is needed."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from graphcrate.errors import BuildError
+from graphcrate.host import process
+
+pytestmark = pytest.mark.engine("sh")
+
+
+def test_merges_streams_in_order_and_returns_the_exit_code():
+    done = process.run(["sh", "-c", "echo one; echo two >&2; echo three; exit 3"])
+    assert done == process.Completed(3, ("one", "two", "three"))
+
+
+def test_lines_come_while_the_process_runs(tmp_path: Path):
+    gate = tmp_path / "gate"
+
+    def open_gate(line: str) -> None:
+        gate.touch()
+
+    script = f"echo first; while [ ! -e {gate} ]; do sleep 0.05; done; echo second"
+    assert process.run(["sh", "-c", script], on_line=open_gate, timeout=60).lines == ("first", "second")
+
+
+def test_only_the_last_lines_are_kept_and_the_log_has_all(tmp_path: Path):
+    log = tmp_path / "log"
+    done = process.run(["sh", "-c", "i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); done"], log=log)
+    assert done.lines == tuple(str(number) for number in range(100, 300))
+    assert log.read_text().splitlines()[0].startswith("$ sh -c")
+    assert len(log.read_text().splitlines()) == 301
+
+
+def test_stdin_larger_than_a_pipe():
+    data = b"0123456789abcde\n" * 20_000
+    assert process.output(["cat"], stdin=data).encode() == data
+
+
+def test_output_is_stdout_alone_and_failure_shows_stderr():
+    assert process.output(["sh", "-c", "echo out; echo err >&2"]) == "out\n"
+    with pytest.raises(BuildError, match="no such thing"):
+        process.output(["sh", "-c", "echo no such thing >&2; exit 1"])
+
+
+def test_environment_is_exactly_what_is_given():
+    assert process.output(["env"], environment={"A": "1"}) == "A=1\n"
+
+
+def test_timeout_ends_the_whole_group(tmp_path: Path):
+    child = tmp_path / "child"
+    with pytest.raises(BuildError, match="did not finish within 1 s"):
+        process.run(["sh", "-c", f"sleep 1000 & echo $! > {child}; wait"], timeout=1)
+    assert_gone(int(child.read_text()))
+
+
+def test_error_in_the_listener_ends_the_group():
+    seen: list[int] = []
+
+    def refuse(line: str) -> None:
+        seen.append(int(line))
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        process.run(["sh", "-c", "echo $$; exec sleep 1000"], on_line=refuse)
+    assert_gone(seen[0])
+
+
+def test_interrupt_ends_the_group():
+    seen: list[int] = []
+
+    def interrupt(line: str) -> None:
+        seen.append(int(line))
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        process.run(["sh", "-c", "echo $$; exec sleep 1000"], on_line=interrupt)
+    assert_gone(seen[0])
+
+
+def test_a_daemon_that_holds_the_pipe_is_not_waited_for():
+    done = process.run(["sh", "-c", "sleep 30 & echo $!"], timeout=20)
+    os.kill(int(done.lines[0]), signal.SIGKILL)
+    assert done.returncode == 0
+
+
+def assert_gone(pid: int) -> None:
+    for _ in range(100):
+        status = Path(f"/proc/{pid}/stat")
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"process {pid} still runs")
