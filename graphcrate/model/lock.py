@@ -62,6 +62,7 @@ class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, tag="registry", ta
     reference: str
     digest: str  #: of the platform's manifest
     platform: str = "linux/amd64"
+    interpreter: str  #: absolute path of the wanted Python inside the image
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +74,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str
     torch_cuda: str
     python: str
+    created: int  #: Unix seconds; becomes the image's `created`
     request_sha256: str  #: of what was asked for (`request_digest`); tells a stale lock
     base: DebianBase | RegistryBase
     packages: tuple[LockedPackage, ...]  #: sorted by name
@@ -82,6 +84,11 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     def package(self, name: str) -> LockedPackage | None:
         """The package of this normalised name, or None."""
         return next((package for package in self.packages if package.name == name), None)
+
+    @property
+    def interpreter(self) -> str:
+        """Absolute path of the base's Python."""
+        return self.base.interpreter if isinstance(self.base, RegistryBase) else f"/usr/bin/python{self.python}"
 
     @property
     def sha256(self) -> str:

@@ -7,6 +7,9 @@ import msgspec
 from graphcrate.model.lock import DebianBase, LockedPackage, RegistryBase
 
 VENV = "/opt/venv"
+#: Modification time of everything in a layer: 1980-01-01, the earliest that zip knows. Not the lock's `created`,
+#: so that images share layers; not 0, which GNU tar calls implausible.
+LAYER_MTIME = 315_532_800
 
 
 class BaseStep(msgspec.Struct, frozen=True, kw_only=True, tag="base"):

@@ -46,7 +46,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     cuda: str
     python: str  #: "3.11"
     base: BaseSpec
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...] = msgspec.field(name="candidate")
     torch_geometric: str = ""  #: exact version; empty: the stack has none
     requirements: tuple[str, ...] = ()  #: PEP 508, added to the recipe's
     extensions: tuple[str, ...] = ()  #: compiled PyG extensions, each may be absent with a reason
@@ -61,7 +61,6 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     smoke: tuple[str, ...]
     variants: tuple[Variant, ...] = msgspec.field(name="variant")
     requirements: tuple[str, ...] = ()
-    environment: dict[str, str] = {}
 
     def variant(self, cuda: str) -> Variant | None:
         """The variant at this CUDA version, or None."""

@@ -1,0 +1,172 @@
+"""Reading recipes strictly: a TOML text becomes a `Recipe`, or a RecipeError that names file, line and field."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from graphcrate.errors import RecipeError
+from graphcrate.model.recipe import BaseSpec, Recipe, Variant
+
+DEBIAN_PYTHON = {"bullseye": "3.9", "bookworm": "3.11", "trixie": "3.13"}
+SUITES = ("torch", "dna")
+
+_HEADER = re.compile(r"^\s*(\[\[?)\s*([A-Za-z0-9_.\- ]+?)\s*\]\]?\s*(#.*)?$")
+_KEY = re.compile(r"^\s*([A-Za-z0-9_\-]+)\s*=")
+_AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+_AT_PATH = re.compile(r" - at `\$?([^`]*)`$")
+_FIELD = re.compile(r"field `([^`]+)`")
+_CUDA = re.compile(r"cpu|\d+\.\d+")
+_VERSION = re.compile(r"\d+(\.\d+)+(\.post\d+)?(\+[a-z0-9.]+)?|\*")
+
+
+def load(path: Path) -> Recipe:
+    """Read and validate a recipe file. Raises RecipeError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}:1: the recipe cannot be read: {error}") from error
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str) -> Recipe:
+    """Validate a recipe's text; `name` stands before the line in errors. Raises RecipeError."""
+    try:
+        value = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _AT_LINE.search(str(error))
+        last = text.count("\n") + 1
+        line = int(found[1]) if found and found[1] else last
+        raise _failure(name, line, "", _AT_LINE.sub("", str(error))) from error
+    lines = _lines_of_fields(text)
+    try:
+        recipe = msgspec.convert(value, Recipe)
+    except msgspec.ValidationError as error:
+        path, what = _explain(error)
+        raise _failure(name, _line(lines, path), path, what) from error
+    for path, what in _contradictions(recipe):
+        raise _failure(name, _line(lines, path), path, what)
+    return recipe
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of a recipe file, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Recipe)}
+
+
+def _failure(name: str, line: int, path: str, what: str) -> RecipeError:
+    field = f"{path}: " if path else ""
+    return RecipeError(
+        f"{name}:{line}: {field}{what}",
+        next_step=f"mend line {line}; recipes/recipe.schema.json lists every field (editors can check against it)",
+    )
+
+
+def _explain(error: msgspec.ValidationError) -> tuple[str, str]:
+    what = str(error)
+    at = _AT_PATH.search(what)
+    path = at[1].lstrip(".") if at else ""
+    what = _AT_PATH.sub("", what)
+    if field := _FIELD.search(what):
+        path = f"{path}.{field[1]}" if path else field[1]
+    if what.startswith(("Expected `str`, got `float`", "Expected `str`, got `int`")):
+        what += ": versions are written in quotes, since the number 3.10 is 3.1"
+    return path, what
+
+
+def _lines_of_fields(text: str) -> dict[str, int]:
+    """Line of each table and key, by paths as msgspec writes them (`variant[0].python`)."""
+    lines: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.match(line):
+            parts = [part.strip() for part in header[2].split(".")]
+            table = ""
+            for depth, part in enumerate(parts):
+                path = f"{table}.{part}" if table else part
+                if header[1] == "[[" and depth == len(parts) - 1:
+                    counts[path] = counts.get(path, -1) + 1
+                table = f"{path}[{counts[path]}]" if path in counts else path
+            lines[table] = number
+        elif key := _KEY.match(line):
+            lines.setdefault(f"{table}.{key[1]}" if table else key[1], number)
+    return lines
+
+
+def _line(lines: dict[str, int], path: str) -> int:
+    """The line of the field or of the nearest table around it."""
+    while path and path not in lines:
+        path = re.sub(r"(\.[^.\[]+|\[\d+\]|^[^.\[]+)$", "", path)
+    return lines.get(path, 1)
+
+
+def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    yield from _bad_requirements("requirements", recipe.requirements)
+    yield from _bad_suites("smoke", recipe.smoke)
+    if not re.fullmatch(r"[a-z0-9]+([._-][a-z0-9]+)*", recipe.name):
+        yield "name", f"{recipe.name!r} cannot be an image name (lower-case letters, digits, . _ -)"
+    if not recipe.variants:
+        yield "variant", "a recipe needs at least one [[variant]]"
+    for index, variant in enumerate(recipe.variants):
+        path = f"variant[{index}]"
+        if variant.cuda in [other.cuda for other in recipe.variants[:index]]:
+            yield f"{path}.cuda", f"CUDA {variant.cuda} stands twice"
+        yield from ((f"{path}.{field}", what) for field, what in _bad_variant(variant))
+
+
+def _bad_variant(variant: Variant) -> Iterator[tuple[str, str]]:
+    if not _CUDA.fullmatch(variant.cuda):
+        yield "cuda", f'{variant.cuda!r} is no CUDA version: write "11.8", or "cpu"'
+    if not re.fullmatch(r"3\.\d+", variant.python):
+        yield "python", f'{variant.python!r} is no Python version: write "3.11"'
+    if variant.torch_geometric and not _VERSION.fullmatch(variant.torch_geometric):
+        yield "torch_geometric", f'{variant.torch_geometric!r} is no exact version such as "2.3.1"'
+    yield from _bad_base(variant.base, variant.python)
+    yield from _bad_requirements("requirements", variant.requirements)
+    yield from _bad_suites("smoke", variant.smoke)
+    if not variant.candidates:
+        yield "candidate", "a variant needs at least one [[variant.candidate]]"
+    for index, candidate in enumerate(variant.candidates):
+        path = f"candidate[{index}]"
+        if candidate.name in [other.name for other in variant.candidates[:index]]:
+            yield f"{path}.name", f"candidate {candidate.name!r} stands twice"
+        if not candidate.channels:
+            yield f"{path}.channels", "a candidate needs at least one channel"
+        if not _VERSION.fullmatch(candidate.torch):
+            yield f"{path}.torch", f'{candidate.torch!r} is no exact version such as "2.0.1+cu118"'
+        if not _CUDA.fullmatch(candidate.torch_cuda):
+            yield f"{path}.torch_cuda", f"{candidate.torch_cuda!r} is no CUDA version"
+        if candidate.suffix and not re.fullmatch(r"-[a-z0-9.]+", candidate.suffix):
+            yield f"{path}.suffix", f'{candidate.suffix!r} cannot end a tag: write "-compat"'
+        yield from _bad_requirements(f"{path}.overrides", candidate.overrides)
+
+
+def _bad_base(base: BaseSpec, python: str) -> Iterator[tuple[str, str]]:
+    if base.provider == "registry":
+        if not base.reference or base.suite:
+            yield "base", 'a registry base takes `reference` (such as "python:3.11-slim") and no `suite`'
+    elif base.reference or base.suite not in DEBIAN_PYTHON:
+        known = ", ".join(DEBIAN_PYTHON)
+        yield "base", f"a debian base takes `suite` (one of {known}) and no `reference`"
+    elif DEBIAN_PYTHON[base.suite] != python:
+        yield "python", f"Debian {base.suite} has Python {DEBIAN_PYTHON[base.suite]}, not {python}"
+
+
+def _bad_requirements(path: str, requirements: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for text in requirements:
+        try:
+            Requirement(text)
+        except InvalidRequirement as error:
+            yield path, f"{text!r} is no PEP 508 requirement: {str(error).splitlines()[0]}"
+
+
+def _bad_suites(path: str, suites: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for suite in suites:
+        if suite not in SUITES:
+            yield path, f"there is no smoke suite {suite!r}; there are {', '.join(SUITES)}"
