@@ -75,3 +75,4 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     layers: tuple[LayerRecord, ...] = ()
     lock_sha256: str = ""
+    build_key: str = ""  #: content id of the plan and of the builder's format; equal: nothing to do

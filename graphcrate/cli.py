@@ -1,0 +1,167 @@
+"""Arguments → pipeline. The only place that catches errors and exits; stdout carries results, stderr the rest.
+
+Stages are imported where a command needs them: an unchanged image is answered in less time than rich takes to load.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphcrate.errors import GraphcrateError
+
+if TYPE_CHECKING:
+    from graphcrate.pipeline import Workplace
+
+app = typer.Typer(
+    help="Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(help="Recipe: pyg or torch (see `list`).", metavar="NAME")]
+Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
+Cuda = Annotated[str, typer.Option(help='CUDA version, "11.8" say, or "cpu".')]
+Gpu = Annotated[str | None, typer.Option(help="GPU model that the image must run on, such as v100.")]
+Channel = Annotated[str | None, typer.Option(help="Use only candidates of this channel (pytorch, pypi, local).")]
+Mirror = Annotated[str | None, typer.Option(help="sjtu, aliyun, nju, tuna, or the URL of a mirror.")]
+Wheels = Annotated[Path | None, typer.Option(help="Folder of wheels for the local channel.")]
+Output = Annotated[Path, typer.Option(help="Where images are written.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
+
+
+def _workplace() -> "Workplace":
+    from graphcrate.pipeline import Workplace
+
+    return Workplace.here()
+
+
+@app.command()
+def image(
+    name: Name,
+    cuda: Cuda = "11.8",
+    gpu: Gpu = None,
+    channel: Channel = None,
+    mirror: Mirror = None,
+    wheels: Wheels = None,
+    output: Output = Path("dist"),
+    smoke: Annotated[bool, typer.Option(help="Run the smoke test inside the image.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Build an image and prove it by a training run inside it."""
+    from graphcrate import pipeline
+    from graphcrate.model.lock import encode
+
+    request = pipeline.Request(
+        name=name, cuda=cuda, gpu=gpu, channel=channel, mirror=mirror, wheels=wheels, output=output, smoke=smoke
+    )
+    report = pipeline.build_image(request, _workplace())
+    sys.stdout.write(
+        encode(report).decode() if as_json else f"{report.name}:{report.tag}@{report.digest}\n",
+    )
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """Show recipes and their variants."""
+    from graphcrate import pipeline
+
+    place = _workplace()
+    recipes, locked = pipeline.all_recipes(place), pipeline.committed(place)
+    if as_json:
+        sys.stdout.write(json.dumps(pipeline.describe(recipes, locked), indent=2) + "\n")
+        return
+    from rich.console import Console
+
+    from graphcrate import views
+
+    Console(width=None if sys.stdout.isatty() else 200).print(views.variants_table(recipes, locked))
+
+
+@app.command()
+def lock(
+    name: Name,
+    cuda: Cuda = "11.8",
+    channel: Channel = None,
+    mirror: Mirror = None,
+    wheels: Wheels = None,
+) -> None:
+    """Resolve anew and write images/NAME/VARIANT/CANDIDATE.lock.json; prints its path."""
+    from graphcrate import pipeline
+
+    request = pipeline.Request(name=name, cuda=cuda, channel=channel, mirror=mirror, wheels=wheels)
+    sys.stdout.write(f"{pipeline.write_lock(request, _workplace())}\n")
+
+
+@app.command()
+def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> None:
+    """Show an image: layers by size and owner, environment, packages."""
+    from graphcrate import pipeline
+    from graphcrate.model.lock import encode
+
+    layout, report = pipeline.find_image(ref, output)
+    if as_json:
+        sys.stdout.write(encode(report).decode())
+        return
+    from rich.console import Console
+
+    from graphcrate import views
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    views.inspect(console, report, layout.environment)
+
+
+@app.command()
+def validate(ref: Ref, output: Output = Path("dist")) -> None:
+    """Re-check every invariant of an OCI layout: sizes, digests, diff_ids, archives."""
+    from graphcrate import pipeline
+    from graphcrate.oci.validate import validate as check
+
+    layout, _ = pipeline.find_image(ref, output)
+    check(layout)
+    sys.stdout.write(f"{layout.path}: valid, {layout.digest}\n")
+
+
+@app.command()
+def run(
+    ref: Ref,
+    command: Annotated[list[str], typer.Argument(help="Command and its arguments, after `--`.")],
+    output: Output = Path("dist"),
+) -> None:
+    """Run a command inside an image without any engine (the working directory is /work there)."""
+    from graphcrate import pipeline
+
+    layout, _ = pipeline.find_image(ref, output)
+    sys.exit(pipeline.run_inside(layout, command, _workplace(), say=lambda line: sys.stdout.write(f"{line}\n")))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of recipe files."""
+    from graphcrate.recipes import schema as recipe_schema
+
+    sys.stdout.write(json.dumps(recipe_schema(), indent=2) + "\n")
+
+
+def main() -> None:
+    """Entry point: run, and turn expected errors into a message and their exit code."""
+    try:
+        app()
+    except GraphcrateError as error:
+        sys.stdout.flush()
+        sys.stderr.write(f"graphcrate: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("graphcrate: interrupted; the same command goes on where this one stopped\n")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""What people see of values: tables for stderr and for `list` and `inspect`. Takes values, prints, decides nothing."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from graphcrate.compat import facts
+from graphcrate.model.lock import DebianBase, Lock
+from graphcrate.model.recipe import BaseSpec, Recipe
+from graphcrate.model.report import BuildReport, LayerRecord, Outcome
+
+
+def size(count: int) -> str:
+    """A number of bytes for people: `812 kB`, `2.37 GB` (powers of ten)."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.2f} {unit}" if unit == "GB" else f"{count / scale:.1f} {unit}"
+    return f"{count} B"
+
+
+def base_line(base: BaseSpec) -> str:
+    """`Debian bookworm` or the registry reference."""
+    return base.reference if base.provider == "registry" else f"Debian {base.suite}"
+
+
+def plan_lines(title: str, lock: Lock, outcomes: Sequence[Outcome], meaning: str, to_fetch: int) -> list[str]:
+    """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes."""
+    lines = [f"plan for {title}"]
+    for outcome in outcomes:
+        if outcome.chosen:
+            lines.append(f"  candidate {outcome.candidate}: chosen" + (f": {meaning}" if meaning else ""))
+        else:
+            fix = f" ({outcome.fix})" if outcome.fix else ""
+            lines.append(f"  candidate {outcome.candidate}: out: {outcome.constraint}{fix}")
+    if isinstance(lock.base, DebianBase):
+        total = sum(package.file.size for package in lock.base.packages)
+        lines.append(f"  base      Debian {lock.base.suite}, {len(lock.base.packages)} packages, {size(total)}")
+    else:
+        lines.append(f"  base      {lock.base.reference}@{lock.base.digest}")
+    for channel in dict.fromkeys(package.channel for package in lock.packages):
+        members = [package for package in lock.packages if package.channel is channel]
+        total = sum(package.file.size for package in members)
+        largest = sorted(members, key=lambda package: -package.file.size)[:4]
+        names = ", ".join(f"{package.name} {package.version}" for package in largest)
+        more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
+        lines.append(f"  {channel.value:9} {len(members)} packages, {size(total)}: {names}{more}")
+    for missing in lock.missing:
+        cost = f"; without it: {missing.cost}" if missing.cost else ""
+        lines.append(f"  missing   {missing.name}: {missing.reason}{cost}")
+    lines += [f"  note      {note}" for note in lock.notes]
+    lines.append(f"  to fetch  {size(to_fetch)} of {size(lock.download_bytes)}")
+    return lines
+
+
+def variants_table(recipes: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> Table:
+    """Every recipe's variants. `locked`: (recipe, CUDA, candidate) that have a committed lock."""
+    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
+    for column in ("recipe", "CUDA", "torch", "PyG", "Python", "base", "candidate", "locked", "GPUs"):
+        table.add_column(column, overflow="fold")
+    for recipe in recipes:
+        for variant in recipe.variants:
+            for candidate in variant.candidates:
+                yes = (recipe.name, variant.cuda, candidate.name) in locked
+                table.add_row(
+                    recipe.name,
+                    variant.cuda,
+                    "newest in the folder" if candidate.torch == "*" else candidate.torch,
+                    variant.torch_geometric or "-",
+                    variant.python,
+                    base_line(variant.base),
+                    candidate.name,
+                    "yes" if yes else "no",
+                    ", ".join(facts.gpu_names(candidate)) or "-",
+                )
+    return table
+
+
+def layers_table(layers: Sequence[LayerRecord]) -> Table:
+    """Layers by size with their largest owners."""
+    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, title="layers, largest first", title_justify="left")
+    table.add_column("compressed", justify="right")
+    table.add_column("unpacked", justify="right")
+    table.add_column("layer")
+    table.add_column("owners", overflow="fold")
+    for layer in sorted(layers, key=lambda layer: -layer.size):
+        largest = sorted(layer.owners, key=lambda owner: -owner.bytes)
+        owners = ", ".join(
+            f"{owner.name} {owner.version} {size(owner.bytes)}".replace("  ", " ") for owner in largest[:5]
+        )
+        more = f" and {len(largest) - 5} more" if len(largest) > 5 else ""
+        table.add_row(size(layer.size), size(layer.unpacked_size), layer.title, owners + more)
+    return table
+
+
+def inspect(console: Console, report: BuildReport, environment: Sequence[str]) -> None:
+    """Print an image: identity, layers, environment, packages."""
+    console.print(f"{report.name}:{report.tag}@{report.digest}", soft_wrap=True, highlight=False)
+    console.print(f"{size(report.bytes)} compressed in {len(report.layers)} layers, {report.layout}", soft_wrap=True)
+    console.print()
+    console.print(layers_table(report.layers))
+    console.print("\nenvironment")
+    for line in environment:
+        console.print(f"  {line}", soft_wrap=True, highlight=False, markup=False)
+    if report.packages:
+        console.print("\npackages")
+        for package in report.packages:
+            console.print(f"  {package.name} {package.version} ({package.channel})", highlight=False)
+    for missing in report.missing:
+        console.print(f"  missing: {missing}", highlight=False, markup=False, soft_wrap=True)
+    for suite in report.suites:
+        console.print(
+            f"\nsmoke {suite.suite}: {suite.status} on {suite.device} in {suite.seconds:.0f} s", highlight=False
+        )
