@@ -1,0 +1,126 @@
+"""The cache: whole or absent, cleaned after a killed run, clear about full disks and missing permission."""
+
+import errno
+import os
+from pathlib import Path
+
+import filelock
+import pytest
+
+from graphcrate.errors import CacheError, DiskFullError
+from graphcrate.host.cache import Cache, default_root, remove_tree
+
+
+@pytest.fixture
+def cache(tmp_path):
+    cache = Cache(tmp_path / "cache")
+    yield cache
+    cache.close()
+
+
+@pytest.mark.parametrize(
+    ("environment", "root"),
+    [
+        ({"GRAPHCRATE_CACHE": "/a", "XDG_CACHE_HOME": "/b", "HOME": "/c"}, "/a"),
+        ({"XDG_CACHE_HOME": "/b", "HOME": "/c"}, "/b/graphcrate"),
+        ({"HOME": "/c"}, "/c/.cache/graphcrate"),
+    ],
+)
+def test_the_root_follows_the_environment(environment, root):
+    assert default_root(environment) == Path(root)
+
+
+def test_a_file_is_whole_or_absent(cache):
+    target = cache.file("0" * 64, "a.whl")
+
+    def fail_half_way():
+        with cache.writing(target) as stream:
+            stream.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_half_way()
+    assert not target.exists()
+    cache.write(target, b"whole")
+    assert target.read_bytes() == b"whole"
+    assert target.stat().st_mode & 0o777 == 0o644
+
+
+def test_umask_does_not_matter(cache):
+    before = os.umask(0o077)
+    try:
+        cache.write(cache.path("x", "y"), b"")
+    finally:
+        os.umask(before)
+    assert cache.path("x", "y").stat().st_mode & 0o777 == 0o644
+
+
+def test_what_a_killed_run_left_is_removed_and_a_living_one_is_kept(tmp_path):
+    root = tmp_path / "cache"
+    living = Cache(root)
+    dead = root / "tmp" / "run-dead"
+    dead.mkdir()
+    (dead / "half").write_bytes(b"x")
+    Path(f"{dead}.lock").touch()
+    with living.folder() as folder:
+        (folder / "work").touch()
+        Cache(root).close()
+        assert (folder / "work").exists()
+    assert not dead.exists()
+    living.close()
+    assert not list((root / "tmp").iterdir())
+
+
+def test_a_folder_that_another_run_finished_first_stays(cache):
+    target = cache.path("rootfs", "key")
+    target.mkdir(parents=True)
+    (target / "first").touch()
+    with cache.folder() as folder:
+        (folder / "second").touch()
+        cache.adopt(folder, target, 0o755)
+    assert [path.name for path in target.iterdir()] == ["first"]
+
+
+def test_one_at_a_time(cache):
+    with cache.exclusively("key"):
+        other = filelock.FileLock(cache.root / "locks" / "key.lock", blocking=False, is_singleton=False)
+        with pytest.raises(filelock.Timeout):
+            other.acquire()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (errno.ENOSPC, DiskFullError),
+        (errno.EDQUOT, DiskFullError),
+        (errno.EROFS, CacheError),
+        (errno.EACCES, CacheError),
+    ],
+)
+def test_disk_trouble_is_told_with_a_next_step(cache, code, kind):
+    with pytest.raises(kind) as caught, cache.guard():
+        raise OSError(code, os.strerror(code))
+    assert "GRAPHCRATE_CACHE=" in caught.value.next_step
+
+
+def test_a_cache_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(CacheError):
+        Cache(tmp_path / "file" / "cache")
+
+
+def test_too_little_room_is_said_before_starting(cache):
+    with pytest.raises(DiskFullError, match="free under"):
+        cache.require(1 << 60, "the layers")
+    cache.require(1, "a byte")
+
+
+def test_folders_without_write_permission_are_removed(tmp_path):
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    (inside / "c").touch()
+    inside.chmod(0o500)
+    (tmp_path / "a").chmod(0o500)
+    remove_tree(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    remove_tree(tmp_path / "a")
