@@ -1,0 +1,298 @@
+"""How a connection is made (proxy, certificates, credentials) and what its failures are called."""
+
+import base64
+import contextlib
+import errno
+import ipaddress
+import netrc
+import socket
+import ssl
+import urllib.parse
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphcrate.errors import HostError, NetworkError
+
+if TYPE_CHECKING:
+    import urllib3
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+CONNECTIONS = 16  #: kept open per host
+BUNDLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+#: statuses that may be gone at the next try
+TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class Reason(StrEnum):
+    """Why there is no answer; the value is what a person reads."""
+
+    NAME = "name does not resolve"
+    NAME_FOR_NOW = "name does not resolve for now"
+    REFUSED = "connection refused"
+    UNREACHABLE = "network is unreachable"
+    NO_ANSWER = "no answer to the attempt to connect"
+    STALLED = "the server stopped sending"
+    CUT = "connection was cut"
+    CERTIFICATE = "certificate is not trusted"
+    TLS = "no secure connection"
+    PROXY = "the proxy does not let us through"
+    STATUS = "HTTP error"
+    REDIRECTS = "too many redirects"
+    TOO_LARGE = "the page is too large"
+    ADDRESS = "not an address that can be fetched"
+
+
+#: how often another try is worth its wait. A name that does not resolve and a firewall that swallows packets
+#: are answers: whoever chooses between candidates wants them soon.
+_RETRIES = {
+    Reason.NAME_FOR_NOW: 1,
+    Reason.REFUSED: 1,
+    Reason.UNREACHABLE: 1,
+    Reason.NO_ANSWER: 1,
+    Reason.STALLED: 3,
+    Reason.CUT: 4,
+    Reason.TLS: 1,
+    Reason.PROXY: 1,
+}
+
+_HELP = {
+    Reason.NAME: "This machine has no name server that knows the host, or no network.",
+    Reason.NAME_FOR_NOW: "The name server did not answer: no network, or a fault that passes.",
+    Reason.REFUSED: "The server, or the proxy before it, is down.",
+    Reason.UNREACHABLE: "This machine has no route to the host.",
+    Reason.NO_ANSWER: "A firewall drops the packets, or the host is down.",
+    Reason.CERTIFICATE: "A proxy of your site may sign connections with its own certificate.",
+}
+
+_NEXT = {
+    Reason.CERTIFICATE: "set SSL_CERT_FILE=/path/of/the/ca-bundle.crt and run the same command again",
+    Reason.PROXY: "check https_proxy and no_proxy",
+}
+
+
+class HttpError(NetworkError):
+    """No usable answer. `host` and `reason` for people and programs; `status` with Reason.STATUS."""
+
+    reason: Reason = Reason.STATUS
+    host: str = ""
+    status: int | None = None
+    retry_after: float | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return *super().__reduce__(), dict(self.__dict__)
+
+    @classmethod
+    def of(cls, reason: Reason, url: str, detail: str = "") -> "HttpError":
+        """The error for this address."""
+        host = host_of(url)
+        error = cls(
+            f"{redacted(url)}: {reason}" + (f" ({detail})" if detail else ""),
+            cause=_HELP.get(reason, ""),
+            next_step=_NEXT.get(reason, "check the network of this machine, or name a mirror: MIRROR=…"),
+        )
+        error.reason, error.host = reason, host
+        return error
+
+    @property
+    def constraint(self) -> str:
+        """In a few words, for a list of candidates: `name does not resolve (download.pytorch.org)`."""
+        what = str(self.reason) if self.status is None else f"HTTP {self.status}"
+        return f"{what} ({self.host})" if self.host else what
+
+    @property
+    def retries(self) -> int:
+        """How many more tries this failure deserves."""
+        if self.reason is Reason.STATUS:
+            return 4 if self.status in TEMPORARY else 0
+        return _RETRIES.get(self.reason, 0)
+
+
+def redacted(url: str) -> str:
+    """The address without user, password, query and fragment."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        return "a malformed address"
+    return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def host_of(url: str) -> str:
+    """The host's name, or an empty string."""
+    try:
+        return urllib.parse.urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def check(url: str) -> None:
+    """Raises HttpError unless this is an http or https address with a host."""
+    if not host_of(url) or urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise HttpError.of(Reason.ADDRESS, url)
+
+
+def without_credentials(url: str) -> tuple[str, str]:
+    """Split `user:password` off the address: (address, credentials or an empty string)."""
+    parts = urllib.parse.urlsplit(url)
+    credentials, _, place = parts.netloc.rpartition("@")
+    return urllib.parse.urlunsplit(parts._replace(netloc=place, fragment="")), urllib.parse.unquote(credentials)
+
+
+def authorization(url: str, credentials: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The header for these credentials, else for those that netrc has for the host."""
+    if not credentials:
+        home = environment.get("HOME")
+        path = environment.get("NETRC") or (f"{home}/.netrc" if home else "")
+        credentials = _from_netrc(path, urllib.parse.urlsplit(url).hostname or "")
+    if not credentials:
+        return {}
+    user, _, password = credentials.partition(":")
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def _from_netrc(path: str, host: str) -> str:
+    try:
+        found = netrc.netrc(path).authenticators(host) if path else None
+    except (OSError, netrc.NetrcParseError):
+        return ""
+    return f"{found[0]}:{found[2]}" if found else ""
+
+
+def proxy_for(url: str, environment: Mapping[str, str]) -> str:
+    """The proxy's address for this one, or an empty string. Lower-case variables win, as in curl."""
+    parts = urllib.parse.urlsplit(url)
+    found = {
+        scheme: environment.get(f"{scheme}_proxy") or environment.get(f"{scheme.upper()}_PROXY") or ""
+        for scheme in ("http", "https", "all", "no")
+    }
+    if any(_exempt(parts.hostname or "", parts.port, entry.strip()) for entry in found["no"].split(",")):
+        return ""
+    proxy = found.get(parts.scheme) or found["all"]
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def _exempt(host: str, port: int | None, entry: str) -> bool:
+    """Whether an entry of `no_proxy` (`*`, a domain, an address, a network, each maybe with a port) covers the host."""
+    if "/" in entry:
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
+        return False
+    name, colon, wanted = entry.rpartition(":")
+    if colon and wanted.isdigit() and not name.endswith(":") and name.count(":") == 0:
+        if int(wanted) != port:
+            return False
+        entry = name
+    domain = entry.removeprefix("*").removeprefix(".").lower()
+    return entry == "*" or (bool(domain) and (host == domain or host.endswith(f".{domain}")))
+
+
+def make_pool(proxy: str, environment: Mapping[str, str]) -> "urllib3.PoolManager":
+    """Connections through this proxy, or straight when it is empty."""
+    import urllib3
+
+    context = _certificates(environment)
+    timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
+    if not proxy:
+        return urllib3.PoolManager(maxsize=CONNECTIONS, timeout=timeout, ssl_context=context)
+    address, credentials = without_credentials(proxy)
+    headers = urllib3.make_headers(proxy_basic_auth=credentials) if credentials else None
+    return urllib3.ProxyManager(
+        address, maxsize=CONNECTIONS, timeout=timeout, ssl_context=context, proxy_headers=headers
+    )
+
+
+def _certificates(environment: Mapping[str, str]) -> ssl.SSLContext:
+    name = next((name for name in BUNDLES if environment.get(name)), "SSL_CERT_DIR")
+    chosen = environment.get(name)
+    if not chosen:
+        return ssl.create_default_context()
+    try:
+        folder = Path(chosen).is_dir()
+        return ssl.create_default_context(cafile=None if folder else chosen, capath=chosen if folder else None)
+    except OSError as error:
+        raise HostError(
+            f"{name}={chosen} is not a usable certificate bundle: {error.strerror or error}",
+            next_step=f"let {name} name a PEM file with the certificates to trust, or unset it",
+        ) from error
+
+
+def transport_errors() -> tuple[type[Exception], ...]:
+    """What sending and reading may raise, for an `except` clause."""
+    import urllib3
+
+    return (urllib3.exceptions.HTTPError, OSError, ValueError)
+
+
+def failure(
+    url: str,
+    *,
+    error: Exception | None = None,
+    response: "urllib3.BaseHTTPResponse | None" = None,
+    body: bool = False,
+) -> HttpError:
+    """Name a failure: of the transport (`error`; `body`: after the headers came) or a status nobody asked for."""
+    if response is not None:
+        found = HttpError.of(Reason.STATUS, url, f"{response.status} {response.reason or ''}".strip())
+        found.status = response.status
+        found.retry_after = _seconds(response.headers.get("Retry-After"))
+        response.close()
+        return found
+    assert error is not None
+    reason = _reason(error, body)
+    detail = "" if reason in (Reason.NAME, Reason.NO_ANSWER, Reason.STALLED, Reason.REFUSED) else _innermost(error)
+    return HttpError.of(reason, url, detail)
+
+
+def _reason(error: Exception, body: bool) -> Reason:
+    import urllib3.exceptions as kinds
+
+    causes = _chain(error)
+    found: Reason | None = None
+    if isinstance(error, kinds.ProxyError):
+        found = Reason.PROXY
+    elif resolving := next((cause for cause in causes if isinstance(cause, socket.gaierror)), None):
+        found = Reason.NAME_FOR_NOW if resolving.errno == socket.EAI_AGAIN else Reason.NAME
+    elif any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+        found = Reason.CERTIFICATE
+    elif isinstance(error, kinds.ConnectTimeoutError) and not isinstance(error, kinds.NewConnectionError):
+        found = Reason.NO_ANSWER
+    elif isinstance(error, (kinds.ReadTimeoutError, TimeoutError)):
+        found = Reason.STALLED
+    elif any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        found = Reason.REFUSED
+    elif any(getattr(cause, "errno", None) in (errno.ENETUNREACH, errno.EHOSTUNREACH) for cause in causes):
+        found = Reason.UNREACHABLE
+    elif isinstance(error, (kinds.LocationValueError, ValueError)) and not body:
+        found = Reason.ADDRESS
+    elif any(isinstance(cause, ssl.SSLError) for cause in causes):
+        found = Reason.TLS
+    return found or Reason.CUT
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and all that it was raised from or carries."""
+    seen: list[BaseException] = []
+    queue: list[object] = [error]
+    while queue:
+        item = queue.pop(0)
+        if isinstance(item, BaseException) and item not in seen:
+            seen.append(item)
+            queue += [item.__cause__, item.__context__, getattr(item, "original_error", None), *item.args]
+    return seen
+
+
+def _innermost(error: Exception) -> str:
+    """The last cause's own words; urllib3's texts hold object addresses."""
+    last = _chain(error)[-1]
+    return (
+        (getattr(last, "strerror", None) or type(last).__name__) if isinstance(last, OSError) else type(last).__name__
+    )
+
+
+def _seconds(header: str | None) -> float | None:
+    """`Retry-After` in seconds. A date (RFC 9110 allows one) is taken as a minute: the clocks may disagree."""
+    if header is None:
+        return None
+    return float(header) if header.strip().isdigit() else 60.0

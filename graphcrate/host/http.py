@@ -1,0 +1,250 @@
+"""HTTP: one client for indexes, mirrors, files and registries.
+
+Proxies, certificate bundles and credentials come from the environment, as pip, curl and uv take them: `http_proxy`,
+`https_proxy`, `all_proxy`, `no_proxy`; `SSL_CERT_FILE`, `PIP_CERT`, `REQUESTS_CA_BUNDLE`, `CURL_CA_BUNDLE`,
+`SSL_CERT_DIR`; `user:password@` in the address, else `NETRC` or `~/.netrc`. What goes wrong becomes an HttpError
+that says which kind of failure it was; neither passwords nor queries (signed addresses) ever appear in a message.
+"""
+
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Container, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from graphcrate.errors import IntegrityError
+from graphcrate.host import connections
+from graphcrate.host.connections import HttpError, Reason, failure, host_of, redacted
+from graphcrate.host.partial import Part
+
+if TYPE_CHECKING:
+    import urllib3
+
+CHUNK = 1 << 20  #: bytes read and written at once
+PAUSES = (0.5, 1.0, 2.0, 4.0)  #: seconds between tries, unless the server names a time
+LONGEST_PAUSE = 60.0  #: a server that asks for more is left alone
+REDIRECTS = 10
+FOLLOWED = (301, 302, 303, 307, 308)
+BODY_LIMIT = 256 << 20  #: bytes of a page; larger ones are files and belong in `download`
+
+Result = TypeVar("Result")
+
+
+class Response(msgspec.Struct, frozen=True):
+    """An answer. `headers` ignores case; `url` is where redirects ended."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+
+
+class Client:
+    """Keeps connections open; may be used from many threads."""
+
+    def __init__(self, environment: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> None:
+        """`environment` is read when the first connection is made; `sleep` pauses between tries."""
+        self._environment = environment
+        self._sleep = sleep
+        self._pools: dict[str, urllib3.PoolManager] = {}
+        self._lock = threading.Lock()
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] = {},
+        body: bytes | None = None,
+        accept: Container[int] = (200,),
+    ) -> Response:
+        """Ask once, follow redirects, try again where that can help. Raises HttpError for a status not in `accept`."""
+
+        def attempt() -> Response:
+            response, final = self._open(method, url, headers, body, accept)
+            try:
+                status = response.status
+                if status not in accept:
+                    raise failure(final, response=response)
+                content = self._body(response, final)
+                return Response(status, response.headers, content, final)
+            finally:
+                response.release_conn()
+
+        return self._insist(attempt)
+
+    def download(
+        self,
+        url: str,
+        partial: Path,
+        *,
+        size: int | None,
+        sha256: str,
+        headers: Mapping[str, str] = {},
+        advance: Callable[[int], None],
+    ) -> None:
+        """Fill `partial` with the file at `url`, going on where an earlier try stopped, whoever served it.
+
+        The hash decides, not the server's validators: a part taken from one mirror is completed from another, and a
+        part that turns out wrong is fetched once more from its start. `advance` gets bytes (negative when a part is
+        thrown away). Raises IntegrityError for other bytes than promised (`partial` is removed), HttpError, and
+        OSError of the disk.
+        """
+        with Part(partial, advance) as part:
+            while True:
+                resumed = part.position > 0
+                if size is None or part.position < size:
+                    self._complete(part, url, size, headers)
+                if part.position == size or size is None:
+                    if part.sha256 == sha256:
+                        part.sync()
+                        return
+                    found = f"has sha256 {part.sha256} instead of {sha256}"
+                else:
+                    found = f"has {part.position} bytes instead of {size}"
+                part.restart()
+                if not resumed:
+                    break
+        partial.unlink(missing_ok=True)
+        raise IntegrityError(
+            f"{_name(url)} from {_host(url)} {found}",
+            cause="The server has another file under this name: a stale mirror, a damaged copy or an attack.",
+            next_step="try another source: MIRROR=sjtu, aliyun or nju for PyTorch's channel",
+        )
+
+    def _complete(self, part: Part, url: str, size: int | None, headers: Mapping[str, str]) -> None:
+        """Fetch the rest; each piece that arrives earns the server new patience."""
+        failures = 0
+        while True:
+            before = part.position
+            try:
+                return self._fill(part, url, size, headers)
+            except HttpError as error:
+                if part.position > before:
+                    failures = 0
+                if failures >= error.retries:
+                    raise
+                self._pause(error, failures)
+                failures += 1
+
+    def _fill(self, part: Part, url: str, size: int | None, headers: Mapping[str, str]) -> None:
+        asked = dict(headers) | {"Accept-Encoding": "identity"}
+        if part.position:
+            asked["Range"] = f"bytes={part.position}-"
+        response, final = self._open("GET", url, asked, None, (200, 206, 416))
+        finished = False
+        try:
+            if response.status == 416 or (response.status == 206 and not _continues(response, part.position)):
+                part.restart()
+                raise HttpError.of(Reason.CUT, final, "the server cannot go on where the part ends")
+            if response.status not in (200, 206):
+                raise failure(final, response=response)
+            if response.status == 200:
+                part.restart()
+            for chunk in _chunks(response, final):
+                part.write(chunk)
+                if size is not None and part.position > size:
+                    return
+            finished = True
+        finally:
+            # A body that was left in the middle would be read as the next answer.
+            response.release_conn() if finished else response.close()
+
+    def _body(self, response: "urllib3.BaseHTTPResponse", url: str) -> bytes:
+        content = bytearray()
+        for chunk in _chunks(response, url):
+            content += chunk
+            if len(content) > BODY_LIMIT:
+                response.close()
+                raise HttpError.of(Reason.TOO_LARGE, url, f"more than {BODY_LIMIT >> 20} MiB")
+        return bytes(content)
+
+    def _open(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, accept: Container[int]
+    ) -> tuple["urllib3.BaseHTTPResponse", str]:
+        """Send one request and follow redirects; whatever the final status, return it with the final address."""
+        sent = dict(headers)
+        for _ in range(REDIRECTS):
+            response = self._send(method, url, sent, body)
+            location = response.headers.get("Location")
+            if response.status not in FOLLOWED or response.status in accept or not location:
+                return response, url
+            response.drain_conn()
+            target = urllib.parse.urljoin(url, location)
+            if urllib.parse.urlsplit(target).netloc != urllib.parse.urlsplit(url).netloc:
+                # A token for one host is nobody else's business, and storage services refuse to see one.
+                sent = {name: value for name, value in sent.items() if name.lower() not in ("authorization", "cookie")}
+            if response.status == 303 and method != "HEAD":
+                method, body = "GET", None
+            url = target
+        raise HttpError.of(Reason.REDIRECTS, url)
+
+    def _send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> "urllib3.BaseHTTPResponse":
+        connections.check(url)
+        address, credentials = connections.without_credentials(url)
+        sent = {"User-Agent": "graphcrate"} | dict(headers)
+        if not any(name.lower() == "authorization" for name in sent):
+            sent |= connections.authorization(address, credentials, self._environment)
+        try:
+            pool = self._pool(address)
+            return pool.request(
+                method, address, headers=sent, body=body, redirect=False, retries=False, preload_content=False
+            )
+        except connections.transport_errors() as error:
+            raise failure(url, error=error) from error
+
+    def _pool(self, url: str) -> "urllib3.PoolManager":
+        proxy = connections.proxy_for(url, self._environment)
+        with self._lock:
+            if proxy not in self._pools:
+                self._pools[proxy] = connections.make_pool(proxy, self._environment)
+            return self._pools[proxy]
+
+    def _insist(self, attempt: Callable[[], Result]) -> Result:
+        failures = 0
+        while True:
+            try:
+                return attempt()
+            except HttpError as error:
+                if failures >= error.retries:
+                    raise
+                self._pause(error, failures)
+                failures += 1
+
+    def _pause(self, error: HttpError, failures: int) -> None:
+        """Wait as long as the server asks for. Raises the error again when that is too long."""
+        if error.retry_after is None:
+            self._sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+        elif error.retry_after > LONGEST_PAUSE:
+            raise error
+        else:
+            self._sleep(error.retry_after)
+
+
+def _chunks(response: "urllib3.BaseHTTPResponse", url: str) -> Iterator[bytes]:
+    while True:
+        try:
+            chunk = response.read(CHUNK)
+        except connections.transport_errors() as error:
+            raise failure(url, error=error, body=True) from error
+        if not chunk:
+            return
+        yield chunk
+
+
+def _continues(response: "urllib3.BaseHTTPResponse", position: int) -> bool:
+    """Whether a 206 begins at `position` (RFC 9110, section 14.4)."""
+    return str(response.headers.get("Content-Range", "")).startswith(f"bytes {position}-")
+
+
+def _name(url: str) -> str:
+    return urllib.parse.unquote(urllib.parse.urlsplit(url).path.rsplit("/", 1)[-1])
+
+
+def _host(url: str) -> str:
+    return host_of(url) or redacted(url)

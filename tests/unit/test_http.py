@@ -1,0 +1,400 @@
+"""The HTTP client against a loopback server with faults."""
+
+import base64
+import errno
+import hashlib
+import pickle
+import socket
+import ssl
+import threading
+import urllib.parse
+
+import pytest
+
+from graphcrate.errors import HostError, IntegrityError
+from graphcrate.host import connections
+from graphcrate.host.connections import HttpError, Reason, proxy_for, redacted
+from graphcrate.host.http import Client
+from tests.unit.wheel_server import Fault, WheelServer
+
+CONTENT = bytes(range(256)) * 20_000  # 5 MB
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def server():
+    with WheelServer() as running:
+        yield running
+
+
+class Pauses(list):
+    def __call__(self, seconds):
+        self.append(seconds)
+
+
+@pytest.fixture
+def pauses():
+    return Pauses()
+
+
+@pytest.fixture
+def client(pauses):
+    return Client({}, sleep=pauses)
+
+
+class Counter:
+    def __init__(self):
+        self.total = 0
+
+    def __call__(self, amount):
+        self.total += amount
+
+
+def test_request_returns_status_headers_and_body(server, client):
+    server.put("/page", b"hello")
+    response = client.request("GET", server.url("/page"))
+    assert (response.status, response.body) == (200, b"hello")
+    assert response.headers["content-length"] == response.headers["Content-Length"] == "5"
+    assert response.url == server.url("/page")
+
+
+def test_redirects_are_followed_and_credentials_stay_with_their_host(server, client):
+    with WheelServer() as other:
+        server.redirects["/here"] = other.url("/there")
+        other.put("/there", b"moved")
+        response = client.request("GET", server.url("/here"), headers={"Authorization": "Bearer secret"})
+        assert response.body == b"moved"
+        assert response.url == other.url("/there")
+        assert server.asked[0].headers["authorization"] == "Bearer secret"
+        assert "authorization" not in other.asked[0].headers
+
+
+def test_endless_redirects_end(server, client):
+    server.redirects["/loop"] = "/loop"
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", server.url("/loop"))
+    assert caught.value.reason is Reason.REDIRECTS
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_refusals_are_not_tried_again(server, client, pauses, status):
+    server.faults["/page"] = [Fault(status=status)]
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", server.url("/page"))
+    assert caught.value.status == status
+    assert caught.value.constraint == f"HTTP {status} (127.0.0.1)"
+    assert pauses == []
+
+
+def test_statuses_that_the_caller_accepts_are_answers(server, client):
+    assert client.request("GET", server.url("/nothing"), accept=(200, 404)).status == 404
+
+
+def test_server_faults_are_tried_again_with_growing_pauses(server, client, pauses):
+    server.put("/page", b"at last")
+    server.faults["/page"] = [Fault(status=500), Fault(status=503), Fault(cut_after=3)]
+    assert client.request("GET", server.url("/page")).body == b"at last"
+    assert pauses == [0.5, 1.0, 2.0]
+
+
+def test_retry_after_is_honoured(server, client, pauses):
+    server.put("/page", b"ok")
+    server.faults["/page"] = [Fault(status=429, headers=(("Retry-After", "7"),))]
+    assert client.request("GET", server.url("/page")).body == b"ok"
+    assert pauses == [7.0]
+
+
+def test_a_server_that_asks_for_an_hour_is_left_alone(server, client, pauses):
+    server.faults["/page"] = [Fault(status=429, headers=(("Retry-After", "3600"),))]
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", server.url("/page"))
+    assert caught.value.status == 429
+    assert pauses == []
+
+
+def test_tries_end(server, client, pauses):
+    server.faults["/page"] = [Fault(status=502)] * 9
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", server.url("/page"))
+    assert caught.value.constraint == "HTTP 502 (127.0.0.1)"
+    assert len(server.asked) == 5
+
+
+def test_connection_refused(client):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", f"http://127.0.0.1:{port}/")
+    assert caught.value.reason is Reason.REFUSED
+    assert caught.value.constraint == "connection refused (127.0.0.1)"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "pauses_made"),
+    [(socket.EAI_NONAME, Reason.NAME, 0), (socket.EAI_AGAIN, Reason.NAME_FOR_NOW, 1)],
+)
+def test_name_that_does_not_resolve(client, pauses, monkeypatch, code, reason, pauses_made):
+    def fail(*_, **__):
+        raise socket.gaierror(code, "no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", "https://download.pytorch.org/whl/cu118/torch/")
+    assert caught.value.reason is reason
+    assert caught.value.host == "download.pytorch.org"
+    assert len(pauses) == pauses_made
+
+
+def test_no_route(client, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", fail)
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", "http://192.0.2.1/")
+    assert caught.value.reason is Reason.UNREACHABLE
+
+
+def test_no_answer_to_connect(client, monkeypatch):
+    def fail(*_, **__):
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket.socket, "connect", fail)
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", "http://192.0.2.1/")
+    assert caught.value.reason is Reason.NO_ANSWER
+
+
+def test_a_server_that_stops_sending(server, client, monkeypatch):
+    monkeypatch.setattr(connections, "READ_SECONDS", 0.05)
+    server.put("/page", b"slow")
+    server.faults["/page"] = [Fault(seconds=0.5)] * 4
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", server.url("/page"))
+    assert caught.value.reason is Reason.STALLED
+
+
+def test_untrusted_certificate(monkeypatch, client):
+    def refuse(*_, **__):
+        error = ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
+        raise error
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setattr(ssl.SSLContext, "wrap_socket", refuse)
+        with pytest.raises(HttpError) as caught:
+            client.request("GET", f"https://127.0.0.1:{listener.getsockname()[1]}/")
+    assert caught.value.reason is Reason.CERTIFICATE
+    assert "SSL_CERT_FILE" in caught.value.next_step
+
+
+def test_plain_server_on_a_tls_address(server, client):
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", f"https://127.0.0.1:{server.port}/")
+    assert caught.value.reason in (Reason.TLS, Reason.CUT)
+
+
+def test_a_missing_bundle_is_named():
+    with pytest.raises(HostError, match="SSL_CERT_FILE=/no/such/bundle"):
+        Client({"SSL_CERT_FILE": "/no/such/bundle"}).request("GET", "https://127.0.0.1:1/")
+
+
+def test_nonsense_addresses(client):
+    for url in ("ftp//nowhere", "http://[::1", "gopher://host/x"):
+        with pytest.raises(HttpError) as caught:
+            client.request("GET", url)
+        assert caught.value.reason is Reason.ADDRESS
+
+
+def test_messages_hold_no_secrets(server, client):
+    address = f"http://me:hunter2@127.0.0.1:{server.port}/file?token=abc#part"
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", address)
+    assert "hunter2" not in str(caught.value)
+    assert "abc" not in str(caught.value)
+    assert redacted(address) == f"http://127.0.0.1:{server.port}/file"
+
+
+def test_credentials_of_the_address_are_sent(server, client):
+    server.put("/page", b"ok")
+    client.request("GET", f"http://me:pass%40word@127.0.0.1:{server.port}/page")
+    sent = server.asked[0].headers["authorization"].removeprefix("Basic ")
+    assert base64.b64decode(sent) == b"me:pass@word"
+
+
+def test_credentials_of_netrc_are_sent(server, tmp_path, pauses):
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    server.put("/page", b"ok")
+    Client({"HOME": str(tmp_path)}, sleep=pauses).request("GET", server.url("/page"))
+    assert base64.b64decode(server.asked[0].headers["authorization"].removeprefix("Basic ")) == b"me:secret"
+
+
+def test_errors_cross_process_borders(server, client):
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", server.url("/nothing"))
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.status, copy.host, copy.what) == (404, "127.0.0.1", caught.value.what)
+
+
+def test_requests_go_through_the_proxy(server, pauses):
+    server.put("/whl/", b"by proxy")
+    client = Client({"http_proxy": f"127.0.0.1:{server.port}"}, sleep=pauses)
+    assert client.request("GET", "http://download.pytorch.org/whl/").body == b"by proxy"
+    assert server.asked[0].headers["host"] == "download.pytorch.org"
+
+
+def test_a_dead_proxy_is_named(pauses):
+    client = Client({"https_proxy": "http://127.0.0.1:1"}, sleep=pauses)
+    with pytest.raises(HttpError) as caught:
+        client.request("GET", "https://download.pytorch.org/")
+    assert caught.value.reason is Reason.PROXY
+
+
+@pytest.mark.parametrize(
+    ("url", "exempt", "direct"),
+    [
+        ("https://a.example.org/", "example.org", True),
+        ("https://a.example.org/", ".example.org", True),
+        ("https://badexample.org/", "example.org", False),
+        ("https://a.example.org/", "*", True),
+        ("https://10.1.2.3/", "10.0.0.0/8", True),
+        ("https://11.1.2.3/", "10.0.0.0/8", False),
+        ("https://a.example.org/", "10.0.0.0/8, localhost", False),
+        ("http://localhost:8080/", "localhost:8080", True),
+        ("http://localhost:8081/", "localhost:8080", False),
+        ("https://a.example.org/", "", False),
+    ],
+)
+def test_no_proxy(url, exempt, direct):
+    environment = {"https_proxy": "http://proxy:1", "http_proxy": "http://proxy:1", "no_proxy": exempt}
+    assert proxy_for(url, environment) == ("" if direct else "http://proxy:1")
+
+
+def test_download(server, client, tmp_path):
+    server.put("/file", CONTENT)
+    done = Counter()
+    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
+    assert (tmp_path / "part").read_bytes() == CONTENT
+    assert done.total == len(CONTENT)
+
+
+def test_download_without_a_known_size(server, client, tmp_path):
+    server.put("/file", CONTENT)
+    client.download(server.url("/file"), tmp_path / "part", size=None, sha256=SHA256, advance=Counter())
+    assert (tmp_path / "part").read_bytes() == CONTENT
+
+
+def test_download_goes_on_where_an_earlier_run_stopped(server, client, tmp_path):
+    server.put("/file", CONTENT)
+    (tmp_path / "part").write_bytes(CONTENT[:1_234_567])
+    done = Counter()
+    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
+    assert server.asked[0].headers["range"] == "bytes=1234567-"
+    assert (tmp_path / "part").read_bytes() == CONTENT
+    assert done.total == len(CONTENT)
+
+
+def test_a_complete_part_needs_no_request(server, client, tmp_path):
+    (tmp_path / "part").write_bytes(CONTENT)
+    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=Counter())
+    assert server.asked == []
+
+
+def test_a_server_without_ranges_starts_over(server, client, tmp_path):
+    server.ranges = False
+    server.put("/file", CONTENT)
+    (tmp_path / "part").write_bytes(CONTENT[:1000])
+    done = Counter()
+    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
+    assert (tmp_path / "part").read_bytes() == CONTENT
+    assert done.total == len(CONTENT)
+
+
+def test_cut_connections_cost_only_the_rest(server, client, tmp_path):
+    server.put("/file", CONTENT)
+    server.faults["/file"] = [Fault(cut_after=2_000_000) for _ in range(2)]
+    done = Counter()
+    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
+    assert (tmp_path / "part").read_bytes() == CONTENT
+    starts = [int(asked.headers.get("range", "bytes=0-")[6:-1]) for asked in server.asked]
+    assert starts == sorted(starts)
+    assert 0 < starts[1] <= 2_000_000
+    assert done.total == len(CONTENT)
+
+
+def test_a_download_that_never_succeeds_keeps_its_part(server, client, tmp_path):
+    server.put("/file", CONTENT)
+    server.faults["/file"] = [Fault(cut_after=1_500_000)] + [Fault(status=503)] * 9
+    with pytest.raises(HttpError):
+        client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=Counter())
+    kept = (tmp_path / "part").read_bytes()
+    assert kept
+    assert CONTENT.startswith(kept)
+
+
+def test_wrong_bytes_are_refused_and_removed(server, client, tmp_path):
+    server.put("/torch.whl", CONTENT)
+    server.faults["/torch.whl"] = [Fault(wrong=True)]
+    with pytest.raises(IntegrityError, match=r"torch\.whl from 127\.0\.0\.1 has sha256"):
+        client.download(
+            server.url("/torch.whl"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=Counter()
+        )
+    assert not (tmp_path / "part").exists()
+
+
+def test_a_spoilt_part_is_fetched_again_from_its_start(server, client, tmp_path):
+    server.put("/file", CONTENT)
+    (tmp_path / "part").write_bytes(b"?" * 4096)
+    done = Counter()
+    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
+    assert (tmp_path / "part").read_bytes() == CONTENT
+    assert done.total == len(CONTENT)
+
+
+@pytest.mark.parametrize("promised", [len(CONTENT) - 1, len(CONTENT) + 1])
+def test_a_file_of_another_size_is_refused(server, client, tmp_path, promised):
+    server.put("/file", CONTENT)
+    with pytest.raises(IntegrityError):
+        client.download(server.url("/file"), tmp_path / "part", size=promised, sha256=SHA256, advance=Counter())
+
+
+def test_a_part_longer_than_the_file_is_thrown_away(server, client, tmp_path):
+    server.put("/file", CONTENT)
+    (tmp_path / "part").write_bytes(CONTENT + b"more")
+    done = Counter()
+    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
+    assert (tmp_path / "part").read_bytes() == CONTENT
+    assert done.total == len(CONTENT)
+
+
+def test_a_full_disk_is_not_a_network_fault(server, client, tmp_path, monkeypatch):
+    from graphcrate.host.partial import Part
+
+    def full(self, chunk):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    server.put("/file", CONTENT)
+    monkeypatch.setattr(Part, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=Counter())
+
+
+def test_many_threads_share_one_client(server, client):
+    server.put("/page", b"shared")
+    results = []
+
+    def ask():
+        results.extend(client.request("GET", server.url("/page")).body for _ in range(10))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [b"shared"] * 80
+
+
+def test_plus_signs_reach_the_server(server, client):
+    server.put("/whl/torch-2.0.1+cu118.whl", b"wheel")
+    assert client.request("GET", server.url("/whl/") + urllib.parse.quote("torch-2.0.1+cu118.whl")).body == b"wheel"

@@ -1,0 +1,262 @@
+"""A loopback server that serves small wheels as a simple index (HTML or JSON), PyTorch's channel and PyG's pages do.
+
+Faults are given per path and are used up one per request: statuses, `Retry-After`, connections cut after some bytes,
+wrong bytes, slowness. Every request is recorded.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import html
+import io
+import json
+import tarfile
+import threading
+import time
+import urllib.parse
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+JSON_TYPE = "application/vnd.pypi.simple.v1+json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What happens to one request instead of the right answer."""
+
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    cut_after: int | None = None  # bytes of the body, then the connection closes
+    wrong: bool = False  # the body's bytes are flipped
+    seconds: float = 0.0  # before the answer
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """One request as it came in."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+
+@dataclasses.dataclass
+class Page:
+    """A listing that is rendered for each request, since its form depends on what the client accepts."""
+
+    base: str  # prefix of the hrefs
+    names: list[str]
+    title: str = "links"
+    hashes: bool = True
+    sizes: bool = True
+    forms: tuple[str, ...] = ("json", "html")
+    yanked: tuple[str, ...] = ()
+
+
+class WheelServer:
+    """Use as a context manager. `url(path)` is the address of a path."""
+
+    def __init__(self):
+        self.bodies: dict[str, bytes] = {}
+        self.pages: dict[str, Page] = {}
+        self.redirects: dict[str, str] = {}
+        self.files: dict[str, bytes] = {}
+        self.faults: dict[str, list[Fault]] = {}
+        self.asked: list[Asked] = []
+        self.ranges = True
+        server = self
+
+        class Handler(_Handler):
+            owner = server
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def port(self):
+        return self._server.server_address[1]
+
+    def url(self, path):
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def paths(self, method="GET"):
+        return [asked.path for asked in self.asked if asked.method == method]
+
+    def put(self, path, content):
+        """A file at this (unquoted) path; returns its sha256."""
+        self.bodies[path] = content
+        return hashlib.sha256(content).hexdigest()
+
+    def simple(self, project, files, *, prefix="/simple", **options):
+        """A project page of a simple index, files beside it under /files."""
+        for name, content in files.items():
+            self.put(f"/files/{name}", content)
+        self.files |= files
+        self.pages[f"{prefix}/{project}/"] = Page("/files/", list(files), title=project, **options)
+
+    def pytorch(self, tag, files, *, prefix="/whl", **options):
+        """PyTorch's channel of one CUDA version: an HTML index whose files lie beside the project folders."""
+        for name, content in files.items():
+            self.put(f"{prefix}/{tag}/{name}", content)
+        self.files |= files
+        for project in {name.split("-")[0].replace("_", "-").lower() for name in files}:
+            mine = [name for name in files if name.split("-")[0].replace("_", "-").lower() == project]
+            self.pages[f"{prefix}/{tag}/{project}/"] = Page(
+                f"{prefix}/{tag}/", mine, title=project, forms=("html",), **options
+            )
+
+    def pyg(self, torch, files, *, hashes=False):
+        """PyG's links page `/whl/torch-2.0.0+cu118.html`; older ones carry no hashes."""
+        for name, content in files.items():
+            self.put(f"/whl/torch-{torch}/{name}", content)
+        self.files |= files
+        self.pages[f"/whl/torch-{torch}.html"] = Page(f"torch-{torch}/", list(files), hashes=hashes, forms=("html",))
+
+    def flat(self, path, files, *, hashes=False):
+        """A folder listing as some mirrors have it."""
+        for name, content in files.items():
+            self.put(f"{path}{name}", content)
+        self.files |= files
+        self.pages[path] = Page("", list(files), hashes=hashes, forms=("html",))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    owner: WheelServer
+
+    def do_GET(self):
+        self._answer()
+
+    def do_HEAD(self):
+        self._answer()
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._answer()
+
+    def log_message(self, *_):
+        pass
+
+    def handle_one_request(self):
+        with contextlib.suppress(ConnectionError):
+            super().handle_one_request()
+
+    def _answer(self):
+        path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
+        server = self.owner
+        server.asked.append(Asked(self.command, path, {name.lower(): value for name, value in self.headers.items()}))
+        pending = server.faults.get(path)
+        fault = pending.pop(0) if pending else Fault()
+        time.sleep(fault.seconds)
+        if path in server.redirects:
+            return self._send(302, {"Location": server.redirects[path]}, b"", fault)
+        if fault.status != 200:
+            return self._send(fault.status, dict(fault.headers), b"no", fault)
+        if path in server.pages:
+            kind, body = self._render(server.pages[path])
+            return self._send(200, {"Content-Type": kind}, body, fault)
+        if path not in server.bodies:
+            return self._send(404, {}, b"not found", fault)
+        body = server.bodies[path]
+        if fault.wrong:
+            body = bytes(byte ^ 0xFF for byte in body)
+        return self._send_file(body, fault)
+
+    def _send_file(self, body, fault):
+        asked = self.headers.get("Range")
+        if not asked or not self.owner.ranges:
+            return self._send(200, {"Accept-Ranges": "bytes"}, body, fault)
+        first, last = asked.removeprefix("bytes=").split("-")
+        start = int(first) if first else max(len(body) - int(last), 0)
+        end = min(int(last), len(body) - 1) if first and last else len(body) - 1
+        if start >= len(body):
+            return self._send(416, {"Content-Range": f"bytes */{len(body)}"}, b"", fault)
+        headers = {"Content-Range": f"bytes {start}-{end}/{len(body)}", "Accept-Ranges": "bytes"}
+        return self._send(206, headers, body[start : end + 1], fault)
+
+    def _send(self, status, headers, body, fault):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        if fault.cut_after is not None:
+            self.wfile.write(body[: fault.cut_after])
+            self.close_connection = True
+            return
+        self.wfile.write(body)
+
+    def _render(self, page):
+        accepted = self.headers.get("Accept", "")
+        if "json" in page.forms and (JSON_TYPE in accepted or "html" not in page.forms):
+            return JSON_TYPE, json.dumps(self._project(page)).encode()
+        return "text/html", self._links(page).encode()
+
+    def _project(self, page):
+        files = []
+        for name in page.names:
+            content = self.owner.files[name]
+            entry = {"filename": name, "url": page.base + urllib.parse.quote(name)}
+            entry["hashes"] = {"sha256": hashlib.sha256(content).hexdigest()} if page.hashes else {}
+            if page.sizes:
+                entry["size"] = len(content)
+            if name in page.yanked:
+                entry["yanked"] = "broken"
+            files.append(entry)
+        return {"meta": {"api-version": "1.1"}, "name": page.title, "files": files}
+
+    def _links(self, page):
+        lines = []
+        for name in page.names:
+            target = urllib.parse.quote(page.base + name)
+            if page.hashes:
+                target += "#sha256=" + hashlib.sha256(self.owner.files[name]).hexdigest()
+            yanked = ' data-yanked="broken"' if name in page.yanked else ""
+            lines.append(f'<a href="{html.escape(target)}"{yanked}>{html.escape(name)}</a><br>')
+        return f"<!DOCTYPE html><html><body><h1>{page.title}</h1>\n" + "\n".join(lines) + "</body></html>"
+
+
+def small_wheel(name, version, *, tag="py3-none-any", requires=(), build="", content=b"x = 1\n"):
+    """A valid little wheel: (file name, bytes). The same arguments give the same bytes."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    info = f"{stem}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
+    members = {
+        f"{name.replace('-', '_')}/__init__.py": content,
+        f"{info}/METADATA": metadata.encode(),
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
+    }
+    record = "".join(f"{path},,\n" for path in [*members, f"{info}/RECORD"])
+    members[f"{info}/RECORD"] = record.encode()
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in members.items():
+            archive.writestr(zipfile.ZipInfo(path, (2020, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+    return f"{stem}{'-' + build if build else ''}-{tag}.whl", stream.getvalue()
+
+
+def small_sdist(name, version, *, pyproject, metadata_requires=()):
+    """A valid little sdist: (file name, bytes)."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    info = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    info += "".join(f"Requires-Dist: {requirement}\n" for requirement in metadata_requires)
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for path, text in {"PKG-INFO": info, "pyproject.toml": pyproject}.items():
+            member = tarfile.TarInfo(f"{stem}/{path}")
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return f"{stem}.tar.gz", stream.getvalue()
