@@ -1,0 +1,233 @@
+"""A layer as a stream: tar inside concatenated gzip members, whose bytes depend on the content alone.
+
+Headers, padding and small files are gathered into blocks of `GATHER` bytes and compressed by libdeflate, each block
+one gzip member. A large file that is already a raw deflate stream (a member of a wheel) is copied unchanged into a
+gzip member of its own: header, stream, CRC-32, size. It is inflated once while it passes, to check it and to compute
+the diff_id. RFC 1952 lets a gzip file be any number of members. See `docs/decisions/layer-splice.md`.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import BinaryIO, cast
+
+import deflate
+from isal import igzip_lib
+
+from graphcrate.errors import IntegrityError
+from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.oci.tar import BLOCK, END_OF_ARCHIVE, Kind, header, padding
+
+#: Raise it whenever the same input would give other bytes. Part of every layer's cache key.
+LAYER_FORMAT = 1
+#: Uncompressed bytes per gathered gzip member: past this size the ratio gains nothing.
+GATHER = 1 << 20
+#: libdeflate's level for gathered blocks; measured in `docs/decisions/layer-splice.md`.
+LEVEL = 6
+#: Most bytes that inflating hands out at once, so that a bomb cannot fill the memory.
+_INFLATE_AT_ONCE = 1 << 18
+# Deflate, no flags, no time, no extra flags, operating system unknown (RFC 1952).
+_GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+
+_InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
+
+#: Folders whose mode in every base is not 0755. Writing an entry for a parent folder sets its mode.
+FOLDER_MODES = {"root": 0o700, "tmp": 0o1777, "var/tmp": 0o1777}
+
+
+class LayerWriter:
+    """Writes one layer's compressed bytes to `stream`, with root as owner and `mtime` (Unix seconds) everywhere.
+
+    Paths are relative to the image's root; a leading slash is dropped. Missing parent folders are written first, each
+    folder once. The caller decides the order of entries. Raises IntegrityError for a path that leaves the root, is
+    written twice, or lies below a file.
+    """
+
+    def __init__(self, stream: BinaryIO, mtime: int) -> None:
+        self._stream = stream
+        self._mtime = mtime
+        self._digest = hashlib.sha256()
+        self._diff_id = hashlib.sha256()
+        self._size = 0
+        self._unpacked = 0
+        self._pending = bytearray()
+        self._folders: dict[str, int] = {}
+        self._files: set[str] = set()
+
+    def folder(self, path: str, mode: int = 0o755) -> None:
+        """A folder; to be named before anything in it. The same one again does nothing."""
+        path = self._checked(path)
+        if path in self._folders:
+            if self._folders[path] != mode:
+                raise IntegrityError(f"folder {path} is written with mode {self._folders[path]:o} and again {mode:o}")
+            return
+        self._claim(path)
+        self._folders[path] = mode
+        self._tar(header(path, Kind.FOLDER, mode=mode, mtime=self._mtime))
+
+    def symlink(self, path: str, target: str) -> None:
+        """A symbolic link; `target` is written as it is."""
+        path = self._checked(path)
+        self._claim(path)
+        self._files.add(path)
+        self._tar(header(path, Kind.SYMBOLIC_LINK, mode=0o777, mtime=self._mtime, link=target))
+
+    def hardlink(self, path: str, target: str) -> None:
+        """A hard link to `target`, a file written before in this layer."""
+        path, target = self._checked(path), self._checked(target)
+        if target not in self._files:
+            raise IntegrityError(f"hard link {path} points to {target}, which the layer does not have")
+        self._claim(path)
+        self._files.add(path)
+        self._tar(header(path, Kind.HARD_LINK, mode=0o644, mtime=self._mtime, link=target))
+
+    def data(self, path: str, content: bytes, mode: int = 0o644) -> None:
+        """A file with this content."""
+        self.stream(path, len(content), (content,), mode)
+
+    def stream(self, path: str, size: int, chunks: Iterable[bytes], mode: int = 0o644) -> None:
+        """A file of `size` bytes, compressed here. The bytes written do not depend on how `chunks` are cut."""
+        self._file(path, size, mode)
+        seen = 0
+        for chunk in chunks:
+            seen += len(chunk)
+            self._tar(chunk)
+        if seen != size:
+            raise IntegrityError(f"{path}: {seen} bytes where {size} were announced")
+        self._tar(padding(size))
+
+    def deflated(
+        self,
+        path: str,
+        size: int,
+        crc32: int,
+        raw_chunks: Iterable[bytes],
+        mode: int = 0o644,
+        on_chunk: Callable[[bytes], object] | None = None,
+    ) -> None:
+        """A file of `size` bytes given as a raw deflate stream, copied unchanged.
+
+        `on_chunk` sees the inflated bytes, for a hash. Raises IntegrityError unless the stream inflates to exactly
+        `size` bytes with this CRC-32 and ends with its last chunk.
+        """
+        self._file(path, size, mode)
+        self._flush()
+        self._write(_GZIP_HEADER)
+        for chunk in inflate(path, size, crc32, self._copied(raw_chunks)):
+            self._diff_id.update(chunk)
+            if on_chunk is not None:
+                on_chunk(chunk)
+        self._write(_gzip_trailer(crc32, size))
+        self._unpacked += size
+        self._tar(padding(size))
+
+    def raw_tar(self, chunks: Iterable[bytes]) -> None:
+        """An existing tar's entries: whole blocks, without the end-of-archive blocks. Its paths are not checked."""
+        before = self._unpacked
+        for chunk in chunks:
+            self._tar(chunk)
+        if (self._unpacked - before) % BLOCK:
+            raise IntegrityError("a tar stream does not end at a block border; it is cut off")
+
+    def finish(self, title: str, owners: Sequence[Owner] = ()) -> LayerRecord:
+        """Write the end of the archive and return the layer's record. Does not close the stream."""
+        self._tar(END_OF_ARCHIVE)
+        self._flush()
+        return LayerRecord(
+            title=title,
+            digest=f"sha256:{self._digest.hexdigest()}",
+            diff_id=f"sha256:{self._diff_id.hexdigest()}",
+            size=self._size,
+            unpacked_size=self._unpacked,
+            owners=tuple(owners),
+        )
+
+    def _file(self, path: str, size: int, mode: int) -> None:
+        path = self._checked(path)
+        self._claim(path)
+        self._files.add(path)
+        self._tar(header(path, Kind.FILE, mode=mode, mtime=self._mtime, size=size))
+
+    def _checked(self, path: str) -> str:
+        relative = path.removeprefix("/")
+        parts = relative.split("/")
+        if "\0" in path or any(part in ("", ".", "..") for part in parts):
+            raise IntegrityError(f"{path!r} is not a path inside an image")
+        return relative
+
+    def _claim(self, path: str) -> None:
+        """Check that the path is free and write the folders above it."""
+        if path in self._files or path in self._folders:
+            raise IntegrityError(f"{path} is written twice in one layer")
+        parent = path.rpartition("/")[0]
+        if parent and parent not in self._folders:
+            if parent in self._files:
+                raise IntegrityError(f"{path} lies below {parent}, which is a file")
+            self.folder(parent, FOLDER_MODES.get(parent, 0o755))
+
+    def _tar(self, content: bytes) -> None:
+        """Uncompressed bytes of the tar. Blocks are cut at fixed places, whatever the size of `content`."""
+        self._diff_id.update(content)
+        self._unpacked += len(content)
+        self._pending += content
+        if len(self._pending) >= GATHER:
+            whole = len(self._pending) // GATHER * GATHER
+            with memoryview(self._pending) as view:
+                for start in range(0, whole, GATHER):
+                    self._compress(view[start : start + GATHER])
+            del self._pending[:whole]
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._compress(self._pending)
+            self._pending = bytearray()
+
+    def _compress(self, content: bytearray | memoryview) -> None:
+        self._write(_GZIP_HEADER)
+        self._write(deflate.deflate_compress(content, LEVEL))
+        self._write(_gzip_trailer(deflate.crc32(content), len(content)))
+
+    def _copied(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self._write(chunk)
+            yield chunk
+
+    def _write(self, content: bytes | bytearray) -> None:
+        self._digest.update(content)
+        self._size += len(content)
+        self._stream.write(content)
+
+
+def inflate(path: str, size: int, crc32: int, raw_chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The content of a raw deflate stream in pieces of bounded size.
+
+    Raises IntegrityError, naming `path`, unless it has exactly this size and CRC-32 and ends with the last chunk.
+    """
+    decompressor = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
+    seen, checksum = 0, 0
+    for raw in raw_chunks:
+        if decompressor.eof:
+            raise IntegrityError(f"{path}: bytes follow the end of its compressed data")
+        data = raw
+        while True:
+            try:
+                content = decompressor.decompress(data, _INFLATE_AT_ONCE)
+            except _InflateError as error:
+                raise IntegrityError(f"{path}: its compressed data is damaged ({error})") from error
+            seen += len(content)
+            checksum = deflate.crc32(content, checksum)
+            if seen > size:
+                raise IntegrityError(f"{path}: holds more than the {size} bytes that its header says")
+            if content:
+                yield content
+            if decompressor.needs_input or decompressor.eof:
+                break
+            data = b""
+    if not decompressor.eof or decompressor.unused_data or seen != size:
+        raise IntegrityError(f"{path}: its compressed data does not end where its header says ({seen} of {size} bytes)")
+    if checksum != crc32:
+        raise IntegrityError(f"{path}: its CRC-32 is {checksum:08x} and its header says {crc32:08x}")
+
+
+def _gzip_trailer(crc32: int, size: int) -> bytes:
+    # RFC 1952: the size field is the size modulo 2**32.
+    return crc32.to_bytes(4, "little") + (size & 0xFFFFFFFF).to_bytes(4, "little")

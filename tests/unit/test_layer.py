@@ -1,0 +1,212 @@
+"""Layers: read back by tarfile, gzip and zlib, whatever goes in; damaged streams are refused."""
+
+import gzip
+import hashlib
+import io
+import tarfile
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphcrate.errors import IntegrityError
+from graphcrate.model.report import Owner
+from graphcrate.oci.layer import GATHER, LayerWriter, inflate
+
+MTIME = 1_600_000_000
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=120).filter(
+    lambda name: name not in (".", "..")
+)
+PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
+CONTENTS = st.one_of(
+    st.binary(max_size=2000), st.integers(0, 5000).map(bytes), st.integers(0, 3).map(lambda n: b"ab" * n * 400_000)
+)
+
+
+def raw_deflate(content: bytes, level: int = 6) -> bytes:
+    compressor = zlib.compressobj(level, zlib.DEFLATED, -15)
+    return compressor.compress(content) + compressor.flush()
+
+
+def cut(content: bytes, size: int) -> list[bytes]:
+    return [content[start : start + size] for start in range(0, len(content), size)]
+
+
+def write(entries, *, chunk: int = 1000):
+    """Entries of (path, content, spliced, mode) as a layer: (bytes, record)."""
+    out = io.BytesIO()
+    writer = LayerWriter(out, MTIME)
+    for path, content, spliced, mode in entries:
+        if spliced:
+            writer.deflated(path, len(content), zlib.crc32(content), cut(raw_deflate(content), chunk), mode)
+        else:
+            writer.stream(path, len(content), cut(content, chunk), mode)
+    record = writer.finish("title", [Owner(name="a", version="1", bytes=2)])
+    return out.getvalue(), record
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(PATHS, st.tuples(CONTENTS, st.booleans(), st.sampled_from((0o644, 0o755)))), st.integers(1, 9000)
+)
+def test_a_layer_is_read_back_as_written(files, chunk):
+    paths = sorted(files)
+    free = [p for p in paths if not any(other.startswith(p + "/") for other in paths)]
+    entries = [(path, *files[path]) for path in free]
+    blob, record = write(entries, chunk=chunk)
+
+    tar = gzip.decompress(blob)
+    assert record.digest == "sha256:" + hashlib.sha256(blob).hexdigest()
+    assert record.diff_id == "sha256:" + hashlib.sha256(tar).hexdigest()
+    assert (record.size, record.unpacked_size) == (len(blob), len(tar))
+
+    with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
+        members = archive.getmembers()
+        found = {member.name: member for member in members if member.isfile()}
+        assert list(found) == free
+        for path, content, _, mode in entries:
+            assert archive.extractfile(found[path]).read() == content
+            assert found[path].mode == mode
+    assert all((m.uid, m.gid, m.uname, m.gname, m.mtime) == (0, 0, "", "", MTIME) for m in members)
+    folders = [member.name for member in members if member.isdir()]
+    assert len(folders) == len(set(folders))
+    names = [member.name for member in members]
+    for name in names:
+        parent = name.rpartition("/")[0]
+        assert not parent or names.index(parent) < names.index(name)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 3 * GATHER), st.integers(1, GATHER * 2))
+def test_bytes_do_not_depend_on_how_the_content_is_cut(size, chunk):
+    content = (b"0123456789abcdef" * (size // 16 + 1))[:size]
+    assert write([("a", content, False, 0o644)], chunk=chunk) == write([("a", content, False, 0o644)], chunk=70_000)
+
+
+def test_every_gzip_member_is_whole_and_has_a_fixed_header():
+    blob, _ = write([("a", b"x" * 5000, True, 0o644), ("b", b"y" * (GATHER + 5), False, 0o644)])
+    members = 0
+    while blob:
+        assert blob[:10] == b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+        decompressor = zlib.decompressobj(31)
+        decompressor.decompress(blob)
+        assert decompressor.eof
+        blob = decompressor.unused_data
+        members += 1
+    assert members == 4  # header of a; a; b's first block; its rest
+
+
+def test_links_folders_and_modes():
+    out = io.BytesIO()
+    writer = LayerWriter(out, MTIME)
+    writer.folder("/srv/data", 0o1777)
+    writer.folder("srv/data", 0o1777)
+    writer.data("/root/.profile", b"# hello\n")
+    writer.data("/usr/bin/tool", b"#!/bin/sh\n", 0o755)
+    writer.symlink("/usr/bin/alias", "tool")
+    writer.hardlink("/usr/bin/twin", "/usr/bin/tool")
+    writer.symlink("long", "ü" + "t" * 120)
+    writer.finish("links")
+    with tarfile.open(fileobj=io.BytesIO(out.getvalue()), mode="r:gz") as archive:
+        modes = {member.name: oct(member.mode) for member in archive if not member.issym()}
+        assert modes == {
+            "srv": "0o755",
+            "srv/data": "0o1777",
+            "root": "0o700",
+            "root/.profile": "0o644",
+            "usr": "0o755",
+            "usr/bin": "0o755",
+            "usr/bin/tool": "0o755",
+            "usr/bin/twin": "0o644",
+        }
+        assert archive.getmember("usr/bin/alias").linkname == "tool"
+        assert archive.getmember("usr/bin/twin").linkname == "usr/bin/tool"
+        assert archive.getmember("usr/bin/twin").islnk()
+        assert archive.getmember("long").linkname == "ü" + "t" * 120
+
+
+def test_an_existing_tar_is_taken_over():
+    source = io.BytesIO()
+    with tarfile.open(fileobj=source, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        info = tarfile.TarInfo("etc/os-release")
+        info.size = 5
+        archive.addfile(info, io.BytesIO(b"Linux"))
+        length = archive.offset
+    entries = source.getvalue()[:length]
+    out = io.BytesIO()
+    writer = LayerWriter(out, MTIME)
+    writer.raw_tar(cut(entries, 333))
+    writer.finish("base")
+    assert gzip.decompress(out.getvalue()) == entries + bytes(1024)
+    with pytest.raises(IntegrityError, match="cut off"):
+        LayerWriter(io.BytesIO(), MTIME).raw_tar([entries[:-1]])
+
+
+@pytest.mark.parametrize("path", ["", "/", "..", "a/../b", "a//b", "./a", "a/.", "a\0b", "//a", "a/"])
+def test_paths_that_leave_the_root_are_refused(path):
+    with pytest.raises(IntegrityError):
+        LayerWriter(io.BytesIO(), MTIME).data(path, b"")
+
+
+@pytest.mark.parametrize(("first", "second"), [("a/b", "a/b"), ("a", "a/b"), ("a/b", "a")])
+def test_a_path_belongs_to_one_entry(first, second):
+    writer = LayerWriter(io.BytesIO(), MTIME)
+    writer.data(first, b"1")
+    with pytest.raises(IntegrityError):
+        writer.data(second, b"2")
+
+
+def test_a_folder_has_one_mode_and_a_hard_link_its_target():
+    writer = LayerWriter(io.BytesIO(), MTIME)
+    writer.data("a/b", b"")
+    with pytest.raises(IntegrityError, match="mode 755 and again 700"):
+        writer.folder("a", 0o700)
+    with pytest.raises(IntegrityError, match="does not have"):
+        writer.hardlink("c", "a/none")
+
+
+def test_announced_sizes_hold():
+    with pytest.raises(IntegrityError, match="3 bytes where 4"):
+        LayerWriter(io.BytesIO(), MTIME).stream("a", 4, [b"abc"])
+
+
+CONTENT = b"graph " * 200_000
+RAW = raw_deflate(CONTENT)
+
+
+@pytest.mark.parametrize(
+    ("raw", "size", "crc", "words"),
+    [
+        (RAW[:-1], len(CONTENT), zlib.crc32(CONTENT), "does not end where"),
+        (RAW + b"\0", len(CONTENT), zlib.crc32(CONTENT), "does not end where|follow the end"),
+        (RAW, len(CONTENT) + 1, zlib.crc32(CONTENT), "does not end where"),
+        (RAW, len(CONTENT) - 1, zlib.crc32(CONTENT), "holds more than"),
+        (RAW, len(CONTENT), zlib.crc32(CONTENT) ^ 1, "CRC-32"),
+        (b"", 0, 0, "does not end where"),
+        (b"\xff" * 100, 100, 0, "damaged"),
+    ],
+)
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+def test_damaged_streams_are_refused(raw, size, crc, words, chunk):
+    with pytest.raises(IntegrityError, match=words):
+        LayerWriter(io.BytesIO(), MTIME).deflated("a", size, crc, cut(raw, chunk))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(RAW) - 1), st.integers(0, 255), st.integers(1, 5000))
+def test_a_changed_byte_never_passes(position, byte, chunk):
+    changed = bytearray(RAW)
+    changed[position] = byte
+    pieces = inflate("a", len(CONTENT), zlib.crc32(CONTENT), cut(bytes(changed), chunk))
+    try:
+        content = b"".join(pieces)
+    except IntegrityError as error:
+        content, message = None, str(error)
+    assert content == CONTENT or message.startswith("a: ")
+
+
+def test_a_bomb_is_inflated_in_small_pieces():
+    bomb = raw_deflate(bytes(300_000_000))
+    largest = max(len(piece) for piece in inflate("bomb", 300_000_000, zlib.crc32(bytes(300_000_000)), [bomb]))
+    assert largest <= 1 << 20
