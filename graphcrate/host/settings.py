@@ -4,7 +4,8 @@ import os
 import time
 from collections.abc import Mapping
 
-#: what a child process may inherit: where programs and folders are, how to reach the network, how pip and uv are set up
+#: what a child process may inherit: where programs and folders are, how to reach the network, how pip and uv are set
+#: up; LD_LIBRARY_PATH because the Python of a site's environment modules does not start without it
 INHERITED = frozenset(
     {
         "PATH",
@@ -12,6 +13,7 @@ INHERITED = frozenset(
         "USER",
         "LOGNAME",
         "TMPDIR",
+        "LD_LIBRARY_PATH",
         "XDG_CACHE_HOME",
         "XDG_CONFIG_HOME",
         "XDG_RUNTIME_DIR",

@@ -1,0 +1,400 @@
+"""The program that `host.sandbox` starts: enters namespaces, builds a root out of a folder, runs a command in it.
+
+Where namespaces are forbidden and the user is root, a plain chroot is the last resort. Runs as a script of its own
+(`python -I -S namespaces.py`, standard library alone): entering a user namespace wants a process with one thread.
+Reads its orders as JSON on stdin. Does with the kernel's calls what unshare(1), mount(8) and pivot_root(8) do, because
+the versions of those on old login nodes lack options.
+
+Everything is mounted in a private mount namespace, which goes with its last process: nothing is left behind, even
+after kill -9. The command is the child of an init in its own PID namespace; when that ends, the kernel ends the rest.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import stat
+import struct
+import sys
+from typing import Any, NoReturn
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_MOVE, MS_REC = 1024, 2048, 4096, 8192, 16384
+MS_PRIVATE, MS_RELATIME = 1 << 18, 1 << 21
+MNT_DETACH = 2
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+#: statvfs flag → mount flag; a remount in a user namespace must repeat those that the mount came with
+LOCKED_FLAGS = {2: MS_NOSUID, 4: MS_NODEV, 8: MS_NOEXEC, 1024: MS_NOATIME, 2048: MS_NODIRATIME, 4096: MS_RELATIME}
+#: what root keeps (chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind, sys_chroot)
+KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 18})
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+OWN_FOLDERS = ("proc", "sys", "dev", "tmp", "run")  #: made here, never the root file system's own
+HOST_NAME = b"graphcrate"
+NOBODY = 65534
+SETUP_FAILED = 125
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> int:
+    """Run the command in the first of the wanted kinds of isolation that this machine allows."""
+    orders: dict[str, Any] = json.load(sys.stdin.buffer)
+    die_with(orders["parent"])
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.umask(0o022)
+    failures = []
+    for kind in orders["kinds"]:
+        code, failure = attempt(kind, orders)
+        if failure is None:
+            return code
+        failures.append(failure)
+    print(orders["token"] + json.dumps(failures), flush=True)
+    return SETUP_FAILED
+
+
+def attempt(kind: str, orders: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
+    """The command's exit code, or what went wrong before it started."""
+    said, say = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        os.close(said)
+        with Stage(kind, say) as stage:
+            isolate(kind, orders["network"])
+            die_with(parent)  # after the change of rights, which makes the kernel forget it
+            init = fork_init(stage, orders)
+            os.close(say)
+            os._exit(wait(init))
+    os.close(say)
+    with os.fdopen(said, "rb") as stream:
+        message = stream.read()
+    code = wait(child)
+    return code, json.loads(message) if message else None
+
+
+class Stage:
+    """Where the setup is. Leaving it ends the process; a failure is written to the pipe `say` first."""
+
+    def __init__(self, kind: str, say: int) -> None:
+        self.kind, self.say, self.name = kind, say, "unshare"
+
+    def __enter__(self) -> "Stage":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> NoReturn:
+        if error is not None:
+            number = error.errno or 0 if isinstance(error, OSError) else 0
+            report = {"kind": self.kind, "stage": self.name, "errno": number, "what": str(error)}
+            os.write(self.say, json.dumps(report).encode())
+        os._exit(SETUP_FAILED)
+
+
+def fork_init(stage: Stage, orders: dict[str, Any]) -> int:
+    """Start the first process of the PID namespace: it makes the root, starts the command, reaps what is left over."""
+    init = os.fork()
+    if init:
+        return init
+    with stage:
+        die_with(0)  # its parent is outside the namespace, where process numbers are others'
+        stage.name = "mount"
+        enter_root(stage.kind, orders)
+        if not orders["network"]:
+            raise_loopback()
+        drop_privileges(stage.kind)
+        stage.name = "chdir"
+        with contextlib.suppress(OSError):
+            os.makedirs(orders["environment"]["HOME"], exist_ok=True)
+        os.chdir(orders["working_folder"])
+        command = os.fork()
+        if command == 0:
+            execute(stage.kind, orders["argv"], orders["environment"])
+        os.close(stage.say)
+        code = wait(command)
+        if stage.kind == "chroot":  # elsewhere the kernel does it as the namespace ends
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(command, signal.SIGKILL)
+        os._exit(code)
+    raise AssertionError("leaving a stage ends the process")
+
+
+def execute(kind: str, argv: list[str], environment: dict[str, str]) -> NoReturn:
+    """Become the command. Exit codes 126 and 127 as in a shell."""
+    if kind == "chroot":
+        die_with(0)
+        os.setpgid(0, 0)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores and children would inherit
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        sys.stderr.write(f"{argv[0]}: cannot be run in the image: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(127 if error.errno == errno.ENOENT else 126)
+
+
+def isolate(kind: str, network: bool) -> None:
+    """Enter new namespaces; `user` first gets all rights in a user namespace with this user as root."""
+    if kind == "chroot":
+        return
+    if kind == "user":
+        enter_user_namespace()
+    check(_libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC), "mount, PID and IPC namespaces")
+    if not network:
+        with contextlib.suppress(OSError):  # without a network namespace the command sees the network: no harm
+            check(_libc.unshare(CLONE_NEWNET), "network namespace")
+        check(_libc.unshare(CLONE_NEWUTS), "UTS namespace")
+        check(_libc.sethostname(HOST_NAME, len(HOST_NAME)), "sethostname")
+
+
+def enter_user_namespace() -> None:
+    """A plain user becomes root in it; root keeps every number that it has, so that files keep their owners.
+
+    The maps are written by a process that stayed outside: the kernel wants that for more than one number.
+    """
+    outer, entered = os.getpid(), os.pipe()
+    writer = os.fork()
+    if writer == 0:
+        os.close(entered[1])  # else this would wait for ever where the other does not get in
+        try:
+            if os.read(entered[0], 1) and os.geteuid() != 0:
+                write_text(f"/proc/{outer}/setgroups", "deny")
+            for name, own in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
+                write_text(f"/proc/{outer}/{name}", f"0 {own} 1" if own else all_numbers(name))
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno or errno.EPERM)
+    check(_libc.unshare(CLONE_NEWUSER), "user namespace")
+    os.write(entered[1], b".")
+    if failed := wait(writer):
+        raise OSError(failed, os.strerror(failed), "the user namespace's maps")
+
+
+def all_numbers(name: str) -> str:
+    """The map that leaves every number of this namespace as it is."""
+    with open(f"/proc/self/{name}") as stream:
+        ranges = [line.split() for line in stream]
+    return "\n".join(f"{inside} {inside} {count}" for inside, _, count in ranges)
+
+
+def enter_root(kind: str, orders: dict[str, Any]) -> None:
+    """Make the root file system the root. New mounts lie over a folder that the command does not get to see anyway."""
+    if kind == "chroot":
+        os.chroot(orders["rootfs"])
+        return
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    path = os.path.join(orders["rootfs"], orders["staging"])
+    root = Root(path)
+    if orders["writable"]:
+        mount(orders["rootfs"], path, None, MS_BIND)
+    else:
+        root.spread(orders["rootfs"], path, leave_out=frozenset(OWN_FOLDERS))
+    for name in OWN_FOLDERS:
+        os.makedirs(os.path.join(path, name), 0o755, exist_ok=True)
+    mount_kernel_folder(path, "proc", "proc")
+    remount_read_only(mount_kernel_folder(path, "sys", "sysfs"))
+    make_devices(os.path.join(path, "dev"))
+    for name, mode in (("tmp", "1777"), ("run", "755"), ("dev/shm", "1777")):
+        # size: of the memory, used only as it fills; Docker's 64 MB are too few for PyTorch's data loaders
+        mount("tmpfs", os.path.join(path, name), "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode},size=50%")
+    for target, text in orders["files"].items():
+        root.put_file(target, text)
+    for source, target, read_only in sorted(orders["binds"], key=lambda bind: bind[1].count("/")):
+        root.bind(source, target, read_only)
+    root.seal()
+    switch_root(path)
+
+
+class Root:
+    """The new root at `path`: the root file system's folders, bound, and whatever is to be added."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._covered: list[str] = []
+
+    def spread(self, source: str, target: str, leave_out: frozenset[str] = frozenset()) -> None:
+        """Cover `target` with an empty folder in memory and bind each entry of `source` into it.
+
+        Looks like `source`, but mount points can be made in it. Works on kernels whose overlayfs is not for plain
+        users (before 5.11), and on file systems that overlayfs refuses.
+        """
+        folder = os.open(source, os.O_PATH | os.O_DIRECTORY)
+        mode = stat.S_IMODE(os.fstat(folder).st_mode) | 0o700
+        with os.scandir(source) as entries:
+            found = [(entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False)) for entry in entries]
+        mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode:o}")
+        self._covered.append(target)
+        for name, is_link, is_folder in found:
+            inside, outside = os.path.join(target, name), f"/proc/self/fd/{folder}/{name}"
+            if name in leave_out:
+                continue
+            if is_link:
+                os.symlink(os.readlink(outside), inside)
+                continue
+            make_empty(inside, is_folder)
+            mount(outside, inside, None, MS_BIND | MS_REC)
+            remount_read_only(inside)
+        os.close(folder)
+
+    def bind(self, source: str, target: str, read_only: bool) -> None:
+        """Bind a host's file or folder to a path of the new root, which is made where it is missing."""
+        place = self.make_room(target, os.path.isdir(source))
+        mount(source, place, None, MS_BIND | MS_REC)
+        if read_only:
+            remount_read_only(place)
+
+    def put_file(self, target: str, text: str) -> None:
+        """Let the command find this text at `target`, whatever the root file system has there."""
+        staged = os.path.join(self.path, "run", ".graphcrate")
+        make_empty(staged, folder=False)
+        write_text(staged, text)
+        self.bind(staged, target, read_only=True)
+        os.unlink(staged)
+
+    def make_room(self, target: str, folder: bool, followed: int = 0) -> str:
+        """Path on the host for `target`; symbolic links are followed inside the new root, never out of it."""
+        parts = [part for part in os.path.normpath("/" + target).split("/") if part]
+        place = self.path
+        for index, part in enumerate(parts):
+            parent, place = place, os.path.join(place, part)
+            rest = parts[index + 1 :]
+            if os.path.islink(place):
+                if followed > 40:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), target)
+                link = os.path.join(parent.removeprefix(self.path) or "/", os.readlink(place))
+                return self.make_room("/".join([link, *rest]), folder, followed + 1)
+            if not os.path.lexists(place):
+                if os.statvfs(parent).f_flag & MS_RDONLY:
+                    self.spread(parent, parent)
+                make_empty(place, folder or bool(rest))
+        return place
+
+    def seal(self) -> None:
+        """Make read-only what was covered, and /dev."""
+        for path in (*self._covered, os.path.join(self.path, "dev")):
+            remount_read_only(path)
+
+
+def mount_kernel_folder(root: str, name: str, kind: str) -> str:
+    """A new /proc or /sys, or the host's where a container around us hides parts of it (the kernel refuses then)."""
+    place = os.path.join(root, name)
+    try:
+        mount(kind, place, kind, MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    except OSError:
+        mount(f"/{name}", place, None, MS_BIND | MS_REC)
+    return place
+
+
+def make_devices(dev: str) -> None:
+    """A private /dev: the host's harmless devices bound one by one, terminals of its own."""
+    mount("tmpfs", dev, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755")
+    for name in DEVICES:
+        if os.path.exists(f"/dev/{name}"):
+            make_empty(f"{dev}/{name}", folder=False)
+            mount(f"/dev/{name}", f"{dev}/{name}", None, MS_BIND)
+    for name in ("pts", "shm"):
+        os.mkdir(f"{dev}/{name}", 0o755)
+    with contextlib.suppress(OSError):
+        mount("devpts", f"{dev}/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    links = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+    for name, link in links.items():
+        os.symlink(link, f"{dev}/{name}")
+
+
+def switch_root(root: str) -> None:
+    """Make `root` the root folder and let go of the old one."""
+    os.chdir(root)
+    number = SYS_PIVOT_ROOT.get(os.uname().machine)
+    if number is not None and _libc.syscall(ctypes.c_long(number), b".", b".") == 0:
+        check(_libc.umount2(b".", MNT_DETACH), "umount of the old root")
+    else:  # refused where the old root is an initramfs
+        mount(root, "/", None, MS_MOVE)
+        os.chroot(".")
+    os.chdir("/")
+
+
+def raise_loopback() -> None:
+    """Switch the interface `lo` on: torch.distributed talks to itself through it."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+        request = struct.pack("16sh14x", b"lo", 0x1 | 0x40)  # IFF_UP | IFF_RUNNING
+        fcntl.ioctl(channel, 0x8914, request)  # SIOCSIFFLAGS
+
+
+def drop_privileges(kind: str) -> None:
+    """No new privileges through set-uid programs, nor those that could undo this root or harm the host.
+
+    In a mere chroot nothing but file modes keeps the root file system as it is: there root becomes nobody.
+    """
+    if kind == "chroot":
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    for capability in set(range(64)) - KEPT_CAPABILITIES:
+        _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+    _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    die_with(0)
+
+
+def die_with(parent: int) -> None:
+    """Get SIGKILL when the parent ends, also if it has ended by now (`parent` 0: do not look)."""
+    _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if parent and os.getppid() != parent:
+        os._exit(SETUP_FAILED)
+
+
+def remount_read_only(path: str) -> None:
+    """Make one bind mount read-only."""
+    present = os.statvfs(path).f_flag
+    kept = sum(flag for known, flag in LOCKED_FLAGS.items() if present & known)
+    mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    """mount(2). Raises OSError with the target as its file name."""
+    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
+    check(_libc.mount(*encoded, ctypes.c_ulong(flags), data.encode() or None), target)
+
+
+def check(result: int, subject: str) -> None:
+    """Raise OSError for a C call that failed."""
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), subject)
+
+
+def make_empty(path: str, folder: bool) -> None:
+    """An empty folder or file, to mount on."""
+    if folder:
+        os.mkdir(path, 0o755)
+    else:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o644))
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file that exists, in one call, as the kernel wants it for those in /proc."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    except OSError as error:
+        error.filename = path
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def wait(pid: int) -> int:
+    """Exit code of a child; 128 + N after signal N, as in a shell."""
+    while (ended := os.wait())[0] != pid:
+        pass  # an orphan that came to the init
+    code = os.waitstatus_to_exitcode(ended[1])
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""Runs a command inside a root file system with no engine: no daemon, no root, nothing left mounted.
+
+Ways, first that works: user namespace (plain user or root), mount namespace (root), chroot (root, last resort). What
+happens inside is in `host.namespaces`. It keeps accidents in, not attackers: an image is trusted as any program is.
+"""
+
+import errno
+import json
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from graphcrate.errors import HostError
+from graphcrate.host import chroot, namespaces, process
+from graphcrate.host import gpu as gpus
+
+HOSTS = "127.0.0.1\tlocalhost {name}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+#: settings under /proc/sys that can forbid user namespaces: the value that does, the value that allows them
+RESTRICTIONS = {
+    "kernel.unprivileged_userns_clone": ("0", "1"),
+    "user.max_user_namespaces": ("0", "15000"),
+    "kernel.apparmor_restrict_unprivileged_userns": ("1", "0"),
+}
+
+
+class Bind(msgspec.Struct, frozen=True):
+    """A file or folder of the host that the command sees at `target` (absolute, made where the image lacks it)."""
+
+    source: Path
+    target: str
+    read_only: bool = True
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why one kind of isolation did not come about: at which stage, with which errno (0: none)."""
+
+    kind: str
+    stage: str
+    errno: int
+    what: str
+
+
+def run_in(
+    rootfs: Path,
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    binds: Sequence[Bind] = (),
+    working_folder: str = "/",
+    network: bool = False,
+    writable: bool = False,
+    on_line: Callable[[str], None] | None = None,
+    timeout: float | None = None,
+    gpu: bool = False,
+) -> process.Completed:
+    """Run a command with `rootfs` as its root folder, as root inside; exit code 128 + N after signal N.
+
+    It gets exactly this environment (`HOME` defaults to /tmp/home), empty /tmp, /run and /dev/shm in memory, /proc,
+    /sys, a small /dev, and the binds; the root file system is read-only unless `writable`. Without `network` it has
+    the loopback interface alone, where the machine allows that. `gpu` adds the host's NVIDIA devices and driver.
+    Raises HostError when this machine allows no isolation, BuildError after `timeout` seconds.
+    """
+    variables = {"HOME": "/tmp/home", **environment}
+    if gpu:
+        host = gpus.detect()
+        binds = [*binds, *gpu_binds(host)]
+        variables = gpus.extend(variables, host)
+    check(rootfs, binds)
+    orders: dict[str, Any] = {
+        "rootfs": str(rootfs.resolve()),
+        "staging": next(name for name in namespaces.OWN_FOLDERS if (rootfs / name).is_dir()),
+        "argv": list(argv),
+        "environment": variables,
+        "working_folder": working_folder,
+        "binds": [(str(bind.source.resolve()), bind.target, bind.read_only) for bind in binds],
+        "files": network_files(network),
+        "network": network,
+        "writable": writable,
+        "parent": os.getpid(),
+    }
+    is_root = os.geteuid() == 0
+    done, failures = _try(orders, ["user", "mount"] if is_root else ["user"], on_line, timeout)
+    if done is None and is_root and not writable:
+        with chroot.prepared(rootfs, orders["binds"], orders["files"]) as folder:
+            done, more = _try(orders | {"rootfs": str(folder)}, ["chroot"], on_line, timeout)
+        failures += more
+    if done is None:
+        raise explain(failures, os.geteuid(), _restrictions())
+    return done
+
+
+def _try(
+    orders: dict[str, Any], kinds: Sequence[str], on_line: Callable[[str], None] | None, timeout: float | None
+) -> tuple[process.Completed | None, list[Failure]]:
+    """Run the command in the first of these kinds of isolation; None and the reasons when none came about."""
+    token = secrets.token_hex(16)  # tells our program's line from the command's
+    reported: list[str] = []
+
+    def listen(line: str) -> None:
+        if line.startswith(token):
+            reported.append(line.removeprefix(token))
+        elif on_line is not None:
+            on_line(line)
+
+    done = process.run(
+        [sys.executable, "-I", "-S", namespaces.__file__],
+        stdin=json.dumps({**orders, "kinds": kinds, "token": token}).encode(),
+        on_line=listen,
+        timeout=timeout,
+    )
+    if reported:
+        return None, msgspec.json.decode(reported[0], type=list[Failure])
+    return done, []
+
+
+def check(rootfs: Path, binds: Sequence[Bind]) -> None:
+    """Raises HostError for what cannot work: not a root file system, no such bind, a disk that forbids programs."""
+    if not any((rootfs / name).is_dir() for name in namespaces.OWN_FOLDERS):
+        raise HostError(f"{rootfs} is not a root file system", cause="It has none of /proc, /sys, /dev, /tmp, /run.")
+    if os.statvfs(rootfs).f_flag & os.ST_NOEXEC:
+        raise HostError(
+            f"no program can be run from {rootfs}",
+            cause="The file system that holds the cache is mounted with the option noexec.",
+            next_step="put the cache on another disk: GRAPHCRATE_CACHE=/path make image …",
+        )
+    for bind in binds:
+        if not bind.source.exists():
+            raise HostError(f"{bind.source} does not exist, so the image cannot have it as {bind.target}")
+
+
+def network_files(network: bool) -> dict[str, str]:
+    """What /etc/hosts and /etc/resolv.conf are to be inside."""
+    if not network:
+        return {"/etc/hosts": HOSTS.format(name=namespaces.HOST_NAME.decode())}
+    wanted = {name: Path(name) for name in ("/etc/hosts", "/etc/resolv.conf")}
+    files = {name: path.read_text(errors="replace") for name, path in wanted.items() if path.is_file()}
+    return {"/etc/hosts": HOSTS.format(name=socket.gethostname())} | files
+
+
+def gpu_binds(host: gpus.HostGpu) -> list[Bind]:
+    """The devices where they are on the host; libraries and programs in a folder of their own."""
+    devices = [Bind(Path(path), path, read_only=False) for path in host.devices]
+    libraries = [Bind(Path(path), f"{gpus.LIBRARIES}/{name}") for name, path in host.libraries.items()]
+    programs = [Bind(Path(path), f"/usr/bin/{name}") for name, path in host.programs.items()]
+    return [*devices, *libraries, *programs]
+
+
+def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, str]) -> HostError:
+    """The error for a machine where nothing worked. `restrictions` are the values of RESTRICTIONS that exist."""
+    first = failures[0]
+    if first.stage == "chdir":
+        return HostError(f"the command's working folder cannot be entered: {first.what}")
+    elsewhere = "or run the same command as root, or on a machine with Docker or Apptainer"
+    what = "no command can be run inside the image on this machine"
+    for name, (forbidding, allowing) in RESTRICTIONS.items():
+        if uid != 0 and restrictions.get(name) == forbidding:
+            return HostError(
+                what,
+                cause=f"{name} is {forbidding}, which forbids user namespaces to plain users.",
+                next_step=f"ask the administrator for: sysctl -w {name}={allowing}    ({elsewhere})",
+            )
+    seen = "; ".join(f"{failure.kind}: {failure.stage}: {failure.what}" for failure in failures)
+    if first.errno == errno.ENOSPC:
+        return HostError(
+            what,
+            cause=f"All user namespaces that user.max_user_namespaces allows are in use ({seen}).",
+            next_step=f"sysctl -w user.max_user_namespaces=15000    ({elsewhere})",
+        )
+    return HostError(
+        what,
+        cause=f"A container or a security policy around this shell forbids namespaces ({seen}).",
+        next_step=f"start the container with --privileged, {elsewhere.removeprefix('or ')}",
+    )
+
+
+def _restrictions() -> dict[str, str]:
+    files = {name: Path("/proc/sys", *name.split(".")) for name in RESTRICTIONS}
+    return {name: path.read_text().strip() for name, path in files.items() if path.exists()}
