@@ -1,0 +1,160 @@
+"""Layers to a root file system, with neither an engine nor root.
+
+Each layer is unpacked into a folder of its own, all of them side by side; then they are merged in order by renaming.
+So whiteouts act on the layers below and on nothing else, whatever their place in the tar, and no layer can make
+another write through a link of its own.
+"""
+
+# As in `formats.stage`.
+# ruff: noqa: PTH104, PTH108, PTH208
+
+import os
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from graphcrate.errors import LayoutError
+from graphcrate.formats.stage import Attributes, Stage, apply, stage_layer
+from graphcrate.host.cache import remove_tree
+from graphcrate.host.replace import appearing
+from graphcrate.oci.blob import LayerBlob
+
+_ROOT = "root"
+
+
+class _StoppedError(Exception):
+    """Another layer failed, or the user interrupted."""
+
+
+def unpack(
+    layers: Sequence[LayerBlob],
+    destination: Path,
+    *,
+    advance: Callable[[int], None] | None = None,
+    jobs: int | None = None,
+) -> None:
+    """Unpack layers, lowest first, into the folder `destination`, which appears whole or not at all.
+
+    Does nothing where it is there already; a second process waits for the first. `advance` counts compressed bytes,
+    from any thread; `jobs` layers at once (default: all cores). Owners, devices and extended attributes are set only
+    for root; modes and times always. Raises LayoutError for a layer that is broken or would leave the folder.
+    """
+    with appearing(destination, _ROOT) as partial:
+        if partial is not None:
+            _unpack(layers, partial, advance, jobs or len(os.sched_getaffinity(0)))
+
+
+def _unpack(layers: Sequence[LayerBlob], partial: Path, advance: Callable[[int], None] | None, jobs: int) -> None:
+    stop = threading.Event()
+    privileged = os.geteuid() == 0
+
+    def advancing(count: int) -> None:
+        if stop.is_set():
+            raise _StoppedError
+        if advance is not None:
+            advance(count)
+
+    tree = _Tree(partial / _ROOT, privileged)
+    # The largest first, so that no core waits for a late large one.
+    order = sorted(range(len(layers)), key=lambda number: -layers[number].path.stat().st_size)
+    with ThreadPoolExecutor(jobs) as pool:
+        started: dict[int, Future[Stage]] = {}
+        try:
+            for number in order:
+                place = partial / str(number)
+                started[number] = pool.submit(stage_layer, layers[number], place, advancing, privileged)
+            for number in range(len(layers)):
+                tree.merge(started[number].result())
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    tree.finish()
+
+
+class _Tree:
+    """The root file system while layers are merged into it."""
+
+    def __init__(self, root: Path, privileged: bool) -> None:
+        self._root, self._privileged = str(root), privileged
+        self._folders: dict[str, Attributes] = {}
+        root.mkdir()
+        root.chmod(0o755)
+
+    def merge(self, stage: Stage) -> None:
+        """Put a layer over what is there."""
+        for path in stage.emptied:
+            if self._is_folder(path):
+                for name in os.listdir(f"{self._root}/{path}"):
+                    self._remove(f"{path}/{name}".lstrip("/"))
+        for path in stage.removed:
+            if self._is_folder(path.rpartition("/")[0]) and os.path.lexists(f"{self._root}/{path}"):
+                self._remove(path)
+        self._merge_folder("", stage)
+        self._folders.update(stage.folders)
+        for path, target in stage.links:
+            self._link(path, target)
+        remove_tree(Path(stage.root))
+
+    def finish(self) -> None:
+        """Give folders their modes and times, the deepest first: a parent may close itself."""
+        for path in sorted(self._folders, reverse=True):
+            apply(f"{self._root}/{path}".rstrip("/"), self._folders[path], self._privileged)
+
+    def _merge_folder(self, folder: str, stage: Stage) -> None:
+        with os.scandir(f"{stage.root}/{folder}") as entries:
+            for entry in list(entries):
+                path = f"{folder}/{entry.name}".lstrip("/")
+                place = f"{self._root}/{path}"
+                try:
+                    standing = os.lstat(place).st_mode
+                except FileNotFoundError:
+                    os.rename(entry.path, place)
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if stat.S_ISDIR(standing):
+                        self._merge_folder(path, stage)
+                        continue
+                    if path not in stage.folders:
+                        raise LayoutError(
+                            f"a layer has files below {path}, which is no folder in the layers below it",
+                            cause="Engines disagree on what that means: some follow a link, others replace it.",
+                        )
+                self._remove(path)
+                os.rename(entry.path, place)
+
+    def _link(self, path: str, target: str) -> None:
+        """A hard link to a file of a layer below."""
+        parent = target.rpartition("/")[0]
+        source, place = f"{self._root}/{target}", f"{self._root}/{path}"
+        if not self._is_folder(parent) or not os.path.lexists(source) or stat.S_ISDIR(os.lstat(source).st_mode):
+            raise LayoutError(f"{path} is a hard link to {target}, which is no file of this layer or those below")
+        if os.path.lexists(place):
+            if os.path.samestat(os.lstat(place), os.lstat(source)):
+                return
+            self._remove(path)
+        os.link(source, place, follow_symlinks=False)
+
+    def _is_folder(self, path: str) -> bool:
+        """Whether it is a folder and no part of its path a link, which could lead outside."""
+        place = self._root
+        for part in path.split("/") if path else ():
+            place = f"{place}/{part}"
+            try:
+                mode = os.lstat(place).st_mode
+            except FileNotFoundError:
+                return False
+            if not stat.S_ISDIR(mode):
+                return False
+        return True
+
+    def _remove(self, path: str) -> None:
+        place = f"{self._root}/{path}"
+        if not stat.S_ISDIR(os.lstat(place).st_mode):
+            os.unlink(place)
+            return
+        remove_tree(Path(place))
+        for below in [folder for folder in self._folders if folder == path or folder.startswith(f"{path}/")]:
+            del self._folders[below]

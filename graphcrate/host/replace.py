@@ -1,0 +1,101 @@
+"""Folders that appear whole or not at all, also outside the cache, also where an older one stands."""
+
+import contextlib
+import ctypes
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+
+from graphcrate.errors import DiskFullError, HostError
+from graphcrate.host.cache import DISK_FULL, remove_tree
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A new, empty folder beside `target` that takes its place at the end, or is removed on any error.
+
+    One process at a time; others wait. Killed at any moment, `target` is the old folder or the new one (where the
+    file system cannot exchange two names, there is an instant without it, and the next call puts the old one back).
+    What a killed run left is removed by the next. Raises DiskFullError and HostError.
+    """
+    with _alone(target) as partial:
+        partial.mkdir(mode=0o700)
+        yield partial
+        old = _beside(target, "old")
+        if not os.path.lexists(target):
+            partial.rename(target)
+        elif not _exchange(partial, target):
+            target.rename(old)
+            partial.rename(target)
+            remove_tree(old)
+
+
+@contextlib.contextmanager
+def appearing(target: Path, part: str) -> Iterator[Path | None]:
+    """A new, empty folder beside `target` whose subfolder `part` becomes it at the end; None where it is there already.
+
+    Otherwise as `replacing`, without the replacing.
+    """
+    with _alone(target) as partial:
+        if target.exists():
+            yield None
+        else:
+            partial.mkdir(mode=0o700)
+            yield partial
+            (partial / part).rename(target)
+
+
+@contextlib.contextmanager
+def _alone(target: Path) -> Iterator[Path]:
+    """The name of a folder beside `target` that nobody else uses meanwhile; removed before and after."""
+    partial, old = _beside(target, "partial"), _beside(target, "old")
+    with _explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(_beside(target, "lock")):
+            remove_tree(partial)
+            if old.exists() and not target.exists():
+                old.rename(target)
+            remove_tree(old)
+            try:
+                yield partial
+            finally:
+                remove_tree(partial)
+
+
+def _beside(target: Path, kind: str) -> Path:
+    return target.parent / f".{target.name}.{kind}"
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names at once (Linux 3.15, glibc 2.28; not on every file system)."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError):
+        return False
+    arguments = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    return bool(renameat2(*arguments) == 0)
+
+
+@contextlib.contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise DiskFullError(
+                f"the disk that holds {target} is full",
+                next_step="free some room and run the same command again; it goes on where it stopped",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise HostError(
+                f"{error.filename or target} cannot be written: {error.strerror}",
+                cause="The folder belongs to another user or lies on a read-only file system.",
+                next_step="run the command from a folder of your own",
+            ) from error
+        raise

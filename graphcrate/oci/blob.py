@@ -1,0 +1,185 @@
+"""Reading a layer's blob as a tar: one pass, bounded memory. What `validate` and the root file system share."""
+
+import contextlib
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, Protocol, cast
+
+import msgspec
+from isal import igzip, igzip_lib
+
+from graphcrate.errors import LayoutError
+from graphcrate.oci import spec
+
+CHUNK = 1 << 20
+#: Headers that hold long names and attributes are read whole; none is this long, save to fill our memory.
+MAX_READ = 1 << 24
+
+
+_InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
+
+
+class LayerBlob(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer's file and what it is (an OCI or Docker layer media type)."""
+
+    path: Path
+    media_type: str
+
+
+class _Hash(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
+class _Compressed(io.RawIOBase):
+    """The blob's own bytes; counts and, where wanted, hashes them on their way to the decompressor."""
+
+    def __init__(self, file: IO[bytes], advance: Callable[[int], None] | None, digest: _Hash | None) -> None:
+        self._file, self._advance, self._digest = file, advance, digest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (a buffer; typing has no name for it in 3.11)
+        count: int = self._file.readinto(buffer)  # type: ignore[attr-defined]
+        if count:
+            if self._digest is not None:
+                self._digest.update(memoryview(buffer)[:count])  # type: ignore[arg-type]
+            if self._advance is not None:
+                self._advance(count)
+        return count
+
+
+class TarStream:
+    """The uncompressed bytes of a layer, readable forward only; `tarfile` reads headers from it."""
+
+    def __init__(self, source: IO[bytes], digest: _Hash | None, broken: tuple[type[Exception], ...]) -> None:
+        self._source, self._digest, self._broken = source, digest, broken
+        self._position = 0
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes, fewer only at the end. Raises LayoutError where the compressed data is broken."""
+        if not 0 <= size <= MAX_READ:
+            raise LayoutError(f"the tar has a header of {size} bytes")
+        try:
+            data = self._source.read(size)
+            while len(data) < size:
+                more = self._source.read(size - len(data))
+                if not more:
+                    break
+                data += more
+        except self._broken as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk's fault, not the data's
+            raise LayoutError(f"compressed data is broken: {error}") from error
+        if self._digest is not None:
+            self._digest.update(data)
+        self._position += len(data)
+        return data
+
+    def tell(self) -> int:
+        """Bytes read so far."""
+        return self._position
+
+    def seek(self, position: int, whence: int = io.SEEK_SET) -> int:
+        """Skip forward. Going back is refused."""
+        if whence != io.SEEK_SET or position < self._position:
+            raise io.UnsupportedOperation("a layer is read forward")
+        while self._position < position and self.read(min(CHUNK, position - self._position)):
+            pass
+        return self._position
+
+    def chunks(self, size: int) -> Iterator[bytes]:
+        """The next `size` bytes in pieces. Raises LayoutError where the stream ends before."""
+        while size:
+            data = self.read(min(CHUNK, size))
+            if not data:
+                raise LayoutError("the tar ends in the middle of a file")
+            size -= len(data)
+            yield data
+
+    def drain(self) -> None:
+        """Read to the end, so that checksums and hashes cover everything."""
+        while self.read(CHUNK):
+            pass
+
+
+@contextlib.contextmanager
+def open_blob(
+    blob: LayerBlob,
+    *,
+    advance: Callable[[int], None] | None = None,
+    digest: _Hash | None = None,
+    diff_id: _Hash | None = None,
+) -> Iterator[TarStream]:
+    """Open a layer, gzip (any number of members), zstd or plain. `advance` counts compressed bytes.
+
+    `digest` and `diff_id` are hashes that get the compressed and the uncompressed bytes.
+    """
+    kind = spec.LAYER_TYPES.get(blob.media_type)
+    if kind is None:
+        raise LayoutError(
+            f"a layer of type {blob.media_type} cannot be read",
+            cause="Known are tar, tar+gzip and tar+zstd; layers that may not be distributed are not read.",
+        )
+    with blob.path.open("rb", buffering=0) as file:
+        compressed = cast("IO[bytes]", io.BufferedReader(_Compressed(cast("IO[bytes]", file), advance, digest), CHUNK))
+        yield _inflated(kind, compressed, diff_id)
+
+
+def _inflated(kind: str, compressed: IO[bytes], diff_id: _Hash | None) -> TarStream:
+    if kind == spec.LAYER_GZIP:
+        # BadGzipFile (an OSError without a number) for headers and checksums, EOFError for a file that is cut off.
+        inflating = cast("IO[bytes]", igzip.IGzipFile(fileobj=compressed, mode="rb"))  # type: ignore[no-untyped-call]
+        return TarStream(inflating, diff_id, (_InflateError, OSError, EOFError))
+    if kind == spec.LAYER_ZSTD:
+        import zstandard  # only base layers of others are zstd
+
+        reader = zstandard.ZstdDecompressor().stream_reader(compressed, CHUNK, read_across_frames=True)
+        return TarStream(cast("IO[bytes]", reader), diff_id, (zstandard.ZstdError,))
+    return TarStream(compressed, diff_id, ())
+
+
+class _StrictTar(tarfile.TarFile):
+    """`tarfile` ends in silence at a broken header; this one says so, and keeps no list of what it has read."""
+
+    def next(self) -> tarfile.TarInfo | None:
+        first: tarfile.TarInfo | None = self.firstmember  # type: ignore[has-type]
+        if first is not None:  # read by the constructor
+            self.firstmember = None
+            return first
+        stream = cast("TarStream", self.fileobj)
+        if self.offset < stream.tell():
+            raise LayoutError(f"the tar has a member of negative size at byte {self.offset}")
+        stream.seek(self.offset)
+        if stream.tell() < self.offset:
+            raise LayoutError("the tar ends in the middle of a file")
+        try:
+            return self.tarinfo.fromtarfile(self)
+        except (tarfile.EOFHeaderError, tarfile.EmptyHeaderError):  # type: ignore[attr-defined]
+            return None
+        except (tarfile.HeaderError, ValueError, IndexError) as error:
+            raise LayoutError(f"the tar has a broken header at byte {self.offset}: {error}") from error
+
+
+def members(stream: TarStream) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
+    """Headers in order; a member's content can be read from the stream until the next one is asked for.
+
+    Raises LayoutError for anything but a whole tar. Sparse members need `extractfile` of the second value.
+    """
+    try:
+        archive = _StrictTar(fileobj=cast("IO[bytes]", stream), mode="r", encoding="utf-8", errors="surrogateescape")
+    except tarfile.ReadError as error:
+        raise LayoutError(f"not a tar: {error}") from error
+    while (member := archive.next()) is not None:
+        yield member, archive
+    stream.drain()
+
+
+def sha256() -> _Hash:
+    """A hash for `open_blob`."""
+    return hashlib.sha256()

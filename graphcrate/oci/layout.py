@@ -1,0 +1,198 @@
+"""OCI image layouts: a folder with `oci-layout`, `index.json` and `blobs/sha256/<hex>`, holding one image."""
+
+import contextlib
+import errno
+import fcntl
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from graphcrate.errors import LayoutError
+from graphcrate.host.replace import replacing
+from graphcrate.oci import spec
+from graphcrate.oci.blob import LayerBlob
+from graphcrate.oci.image import Image, digest_of
+
+_FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file (btrfs, xfs)
+#: A hard link shares its inode with the cache, so nobody may write through it.
+_BLOB_MODE = 0o444
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
+_Document = TypeVar("_Document")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """One image of a layout, its documents read and their digests checked. `validate` checks the rest."""
+
+    path: Path
+    descriptor: spec.Descriptor  #: of the manifest, from the index
+    manifest: spec.Manifest
+    config: spec.ImageConfig
+
+    @property
+    def digest(self) -> str:
+        """Of the manifest."""
+        return self.descriptor.digest
+
+    @property
+    def tag(self) -> str:
+        """`org.opencontainers.image.ref.name`, or empty."""
+        return self.descriptor.annotations.get(spec.REF_NAME, "")
+
+    @property
+    def layers(self) -> tuple[spec.Descriptor, ...]:
+        """Lowest first."""
+        return self.manifest.layers
+
+    @property
+    def layer_blobs(self) -> tuple[LayerBlob, ...]:
+        """The layers as files, lowest first: what `formats.rootfs.unpack` takes."""
+        return tuple(LayerBlob(path=self.blob(layer.digest), media_type=layer.media_type) for layer in self.layers)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all blobs, each counted once."""
+        layers = {layer.digest: layer.size for layer in self.layers}
+        return sum(layers.values()) + self.manifest.config.size + self.descriptor.size
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables that a container of the image starts with."""
+        return self.config.run.environment
+
+    def blob(self, digest: str) -> Path:
+        """Where the blob `sha256:<hex>` lies."""
+        return _blob(self.path, digest)
+
+
+def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], tag: str) -> Layout:
+    """Write the image as a layout at `destination`, whole or not at all; another layout there is replaced.
+
+    `blobs` gives the file of a layer's digest. Layers are hard links where the file system allows it, else copies;
+    either is read-only, and readable by all whatever the umask.
+    """
+    if (standing := _same(destination, image, tag)) is not None:
+        return standing
+    descriptor = spec.Descriptor(
+        media_type=spec.MANIFEST,
+        digest=image.digest,
+        size=len(image.manifest),
+        annotations={spec.REF_NAME: tag},
+        platform=spec.Platform(architecture="amd64", os="linux"),
+    )
+    index = spec.Index(schema_version=2, media_type=spec.INDEX, manifests=(descriptor,))
+    with replacing(destination) as partial:
+        folder = partial / "blobs" / "sha256"
+        folder.mkdir(parents=True)
+        for layer in image.layers:
+            place = _blob(partial, layer.digest)
+            if not place.exists():
+                _link(blobs(layer.digest), place)
+        for document in (image.config, image.manifest):
+            _write(_blob(partial, digest_of(document)), document, _BLOB_MODE)
+        _write(partial / "index.json", msgspec.json.encode(index) + b"\n", 0o644)
+        _write(partial / "oci-layout", msgspec.json.encode({"imageLayoutVersion": spec.LAYOUT_VERSION}) + b"\n", 0o644)
+        for path in (folder, folder.parent, partial):
+            path.chmod(0o755)
+    return read_layout(destination, tag)
+
+
+def read_layout(path: Path, tag: str = "") -> Layout:
+    """Read the layout at `path`: the image tagged `tag`, or its only one. Raises LayoutError."""
+    version = _json(path / "oci-layout", dict[str, str]).get("imageLayoutVersion")
+    if version != spec.LAYOUT_VERSION:
+        raise LayoutError(f"{path / 'oci-layout'}: layout version {version!r}, and {spec.LAYOUT_VERSION} is known")
+    index = _json(path / "index.json", spec.Index)
+    images = [entry for entry in index.manifests if not tag or entry.annotations.get(spec.REF_NAME) == tag]
+    if len(images) != 1:
+        names = ", ".join(entry.annotations.get(spec.REF_NAME, "(untagged)") for entry in index.manifests) or "none"
+        which = f"are tagged {tag!r}" if tag else "in it"
+        raise LayoutError(
+            f"{path / 'index.json'}: {len(images)} images {which}, one was expected",
+            cause=f"The layout has: {names}.",
+        )
+    descriptor = images[0]
+    if index.schema_version != 2 or index.media_type not in ("", *spec.INDEX_TYPES):
+        raise LayoutError(f"{path / 'index.json'}: not an image index of schema version 2")
+    if descriptor.media_type not in spec.MANIFEST_TYPES:
+        raise LayoutError(f"{path / 'index.json'}: {descriptor.media_type} is not an image manifest")
+    manifest = _document(path, descriptor, spec.Manifest)
+    if manifest.config.media_type not in spec.CONFIG_TYPES:
+        raise LayoutError(f"{descriptor.digest}: {manifest.config.media_type} is not an image configuration")
+    config = _document(path, manifest.config, spec.ImageConfig)
+    return Layout(path=path, descriptor=descriptor, manifest=manifest, config=config)
+
+
+def _same(destination: Path, image: Image, tag: str) -> Layout | None:
+    """The layout at `destination` if it already is this image under this tag, with every blob of the right size."""
+    try:
+        standing = read_layout(destination, tag)
+    except (LayoutError, OSError):
+        return None
+    whole = standing.digest == image.digest and all(
+        path.is_file() and path.stat().st_size == layer.size
+        for layer, path in ((layer, standing.blob(layer.digest)) for layer in image.layers)
+    )
+    return standing if whole else None
+
+
+def _blob(path: Path, digest: str) -> Path:
+    if not spec.DIGEST.fullmatch(digest):
+        raise LayoutError(f"{digest!r} is not a digest (`sha256:` and 64 hexadecimal digits)")
+    return path / "blobs" / "sha256" / digest.removeprefix("sha256:")
+
+
+def _json(path: Path, kind: type[_Document]) -> _Document:
+    return _decode(_read(path), kind, str(path))
+
+
+def _document(path: Path, descriptor: spec.Descriptor, kind: type[_Document]) -> _Document:
+    """A document of the layout, its size and digest checked."""
+    data = _read(_blob(path, descriptor.digest))
+    if len(data) != descriptor.size or digest_of(data) != descriptor.digest:
+        raise LayoutError(f"{path}: the blob {descriptor.digest} is damaged ({len(data)} bytes of {descriptor.size})")
+    return _decode(data, kind, descriptor.digest)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise LayoutError(
+            f"{path} is missing", cause="The folder is no OCI image layout, or not a whole one."
+        ) from error
+
+
+def _decode(data: bytes, kind: type[_Document], name: str) -> _Document:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise LayoutError(f"{name} is malformed: {error}") from error
+
+
+def _link(source: Path, target: Path) -> None:
+    """Hard link, else shared blocks, else a copy; read-only for all."""
+    with contextlib.suppress(PermissionError):  # another user's cache
+        source.chmod(_BLOB_MODE)
+    if source.stat().st_mode & 0o777 == _BLOB_MODE:
+        try:
+            target.hardlink_to(source)
+            return
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+    with source.open("rb") as reading, target.open("xb") as writing:
+        try:
+            fcntl.ioctl(writing.fileno(), _FICLONE, reading.fileno())
+        except OSError:
+            shutil.copyfileobj(reading, writing, 1 << 20)
+    target.chmod(_BLOB_MODE)
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    path.write_bytes(data)
+    path.chmod(mode)

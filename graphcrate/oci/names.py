@@ -1,0 +1,49 @@
+"""The rules for names in one layer. A layer that keeps them unpacks alike everywhere, and never outside its root."""
+
+import tarfile
+
+from graphcrate.errors import LayoutError
+
+
+def entry_path(name: str) -> str:
+    """The path of a tar entry relative to the root (empty for the root itself). Raises LayoutError if it leaves it."""
+    if name.startswith("/"):
+        raise LayoutError(f"the entry {name!r} has an absolute name")
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if ".." in parts or "\0" in name:
+        raise LayoutError(f"the entry {name!r} leaves the image")
+    return "/".join(parts)
+
+
+class Names:
+    """The names of one layer, as they come: each once, none below a file or a link."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()  #: everything but folders
+        self.folders: set[str] = set()  #: that have an entry
+        self.implied: set[str] = set()  #: that are above an entry (and may have one themselves)
+        self.links_below: list[tuple[str, str]] = []  #: hard links (path, target) to files of layers below
+
+    def add(self, member: tarfile.TarInfo) -> str:
+        """Take the next entry and return its path. Raises LayoutError where it breaks a rule."""
+        path = entry_path(member.name)
+        if path in self.files or path in self.folders:
+            raise LayoutError(f"{path or 'the root'} is in it twice")
+        parent = path.rpartition("/")[0]
+        while parent and parent not in self.implied:
+            if parent in self.files:
+                raise LayoutError(f"{path} lies below {parent}, which is no folder")
+            self.implied.add(parent)
+            parent = parent.rpartition("/")[0]
+        if member.isdir():
+            self.folders.add(path)
+            return path
+        if not path or path in self.implied:
+            raise LayoutError(f"{path or 'the root'} is a folder and no folder")
+        self.files.add(path)
+        if member.islnk():
+            # Some writers give link targets a leading slash; they mean the image's root.
+            target = entry_path(member.linkname.lstrip("/"))
+            if target not in self.files or target == path:
+                self.links_below.append((path, target))
+        return path

@@ -1,0 +1,81 @@
+"""Image references, `[host[:port]/]repository[:tag][@sha256:…]`, as the distribution specification writes them."""
+
+import re
+
+import msgspec
+
+from graphcrate.errors import UsageError
+
+DOCKER_HUB = "docker.io"
+EXAMPLE = "docker.io/library/python:3.11-slim"
+MAX_NAME = 255  #: of host and repository together
+
+_LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_HOST = re.compile(rf"(?:\[[0-9a-fA-F:]+\]|{_LABEL}(?:\.{_LABEL})*)(?::[0-9]{{1,5}})?", re.ASCII)
+_COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REPOSITORY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*", re.ASCII)
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """A parsed reference; `tag` and `digest` may be empty, never both (the tag is then `latest`)."""
+
+    host: str
+    repository: str
+    tag: str = ""
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        """Registry and repository, without tag or digest."""
+        return f"{self.host}/{self.repository}"
+
+    def __str__(self) -> str:
+        tag = f":{self.tag}" if self.tag else ""
+        digest = f"@{self.digest}" if self.digest else ""
+        return f"{self.name}{tag}{digest}"
+
+
+def parse(text: str) -> Reference:
+    """Parse a reference; a missing host is docker.io, a bare name there is below `library/`.
+
+    Raises UsageError.
+    """
+    rest, at, digest = text.partition("@")
+    if at and not _DIGEST.fullmatch(digest):
+        raise _malformed(text, f"the digest {digest!r} is not `sha256:` and 64 hexadecimal digits")
+    first, slash, path = rest.partition("/")
+    # Docker's rule: the first part is a host if nothing else can look like it.
+    if slash and ("." in first or ":" in first or first == "localhost" or first != first.lower()):
+        host = first
+    else:
+        host, path = DOCKER_HUB, rest
+    path, colon, tag = path.partition(":")
+    if not _HOST.fullmatch(host) or _port(host) > 65535:
+        raise _malformed(text, f"{host!r} is not a host name with an optional port")
+    if host in ("index.docker.io", "registry-1.docker.io"):
+        host = DOCKER_HUB
+    if not _REPOSITORY.fullmatch(path):
+        raise _malformed(text, f"{path!r} is not a repository (lower-case letters, digits, `.`, `_`, `-`, `/`)")
+    if colon and not _TAG.fullmatch(tag):
+        raise _malformed(text, f"{tag!r} is not a tag (letters, digits, `.`, `_`, `-`; at most 128)")
+    if host == DOCKER_HUB and "/" not in path:
+        path = f"library/{path}"
+    if len(host) + 1 + len(path) > MAX_NAME:
+        raise _malformed(text, f"host and repository are longer than {MAX_NAME} characters")
+    return Reference(host=host, repository=path, tag=tag if colon or digest else "latest", digest=digest)
+
+
+def _port(host: str) -> int:
+    _, _, port = host.rpartition("]")[2].partition(":")
+    return int(port or 0)
+
+
+def _malformed(text: str, why: str) -> UsageError:
+    shown = text if len(text) <= 120 else f"{text[:117]}…"
+    return UsageError(
+        f"{shown!r} is not an image reference: {why}",
+        cause="A reference is [host[:port]/]repository[:tag][@sha256:…].",
+        next_step=f"write it like {EXAMPLE}",
+    )

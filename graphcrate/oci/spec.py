@@ -1,0 +1,120 @@
+"""The documents of the OCI image specification 1.1, and the Docker schema 2 names that registries still use."""
+
+import re
+from typing import Any
+
+import msgspec
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER_TAR = "application/vnd.oci.image.layer.v1.tar"
+LAYER_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
+LAYER_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
+DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
+
+#: Layer types of Docker and of the specification, by what they are in an image that we write. Layers that may
+#: not be distributed (`…nondistributable…`, `…foreign…`) are absent on purpose.
+LAYER_TYPES = {
+    LAYER_TAR: LAYER_TAR,
+    LAYER_GZIP: LAYER_GZIP,
+    LAYER_ZSTD: LAYER_ZSTD,
+    "application/vnd.docker.image.rootfs.diff.tar": LAYER_TAR,
+    "application/vnd.docker.image.rootfs.diff.tar.gzip": LAYER_GZIP,
+    "application/vnd.docker.image.rootfs.diff.tar.zstd": LAYER_ZSTD,
+}
+INDEX_TYPES = (INDEX, DOCKER_INDEX)
+MANIFEST_TYPES = (MANIFEST, DOCKER_MANIFEST)
+CONFIG_TYPES = (CONFIG, DOCKER_CONFIG)
+
+LAYOUT_VERSION = "1.0.0"
+REF_NAME = "org.opencontainers.image.ref.name"
+WHITEOUT = ".wh."  #: prefix of an entry that removes its namesake from the layers below
+OPAQUE = ".wh..wh..opq"  #: an entry that empties its folder of what the layers below have in it
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+
+
+class Platform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a manifest runs on."""
+
+    architecture: str
+    os: str
+    variant: str = ""
+
+
+class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A reference to content by type, digest (`sha256:<hex>`) and size in bytes."""
+
+    media_type: str
+    digest: str
+    size: int
+    annotations: dict[str, str] = {}
+    platform: Platform | None = None
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An image index, or Docker's manifest list."""
+
+    schema_version: int
+    manifests: tuple[Descriptor, ...]
+    media_type: str = ""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An image manifest: one config and the layers, lowest first."""
+
+    schema_version: int
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+    media_type: str = ""
+
+
+class RootFS(msgspec.Struct, frozen=True, kw_only=True):
+    """Digests of the uncompressed layers, lowest first."""
+
+    diff_ids: tuple[str, ...]
+    type: str = "layers"
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one layer came to be; `empty_layer` entries have none. `created` in RFC 3339."""
+
+    created: str | None = None
+    created_by: str | None = None
+    comment: str | None = None
+    empty_layer: bool = False
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", omit_defaults=True):
+    """How a container of the image starts. Null and absent are the same, as Docker writes both."""
+
+    env: tuple[str, ...] | None = None
+    entrypoint: tuple[str, ...] | None = None
+    cmd: tuple[str, ...] | None = None
+    working_dir: str | None = None
+    labels: dict[str, str] | None = None
+    user: str | None = None
+    volumes: dict[str, Any] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """`Env` as a mapping; an entry without `=` is empty."""
+        return {name: value for name, _, value in (entry.partition("=") for entry in self.env or ())}
+
+
+class ImageConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """An image configuration; its digest is the image id."""
+
+    architecture: str
+    os: str
+    rootfs: RootFS
+    created: str | None = None
+    config: RunConfig | None = None
+    history: tuple[History, ...] | None = None
+
+    @property
+    def run(self) -> RunConfig:
+        """`config`, empty where the image has none."""
+        return self.config or RunConfig()
