@@ -1,0 +1,211 @@
+"""A wheel's zip archive, read so that nothing in it can surprise: every member checked before any is used.
+
+`zipfile` reads the central directory; each local header is compared with it here, because two readers that trust
+different headers see different files. Content is read by offset, so large members pass in pieces.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import stat
+import struct
+import unicodedata
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import deflate
+
+from graphcrate.errors import IntegrityError
+from graphcrate.oci.layer import inflate
+
+CHUNK = 1 << 20
+_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+# Bits of the general purpose flags.
+_ENCRYPTED, _DEFLATE_OPTIONS, _DESCRIPTOR, _UTF8 = 0x1, 0x6, 0x8, 0x800
+_KNOWN_FLAGS = _DEFLATE_OPTIONS | _DESCRIPTOR | _UTF8
+_UNKNOWN_SIZE = 0xFFFFFFFF  #: zip64: the size is in the extra field
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file in the archive. `offset` is where its `packed` bytes begin; sizes in bytes."""
+
+    name: str
+    size: int
+    packed: int
+    crc32: int
+    deflated: bool  #: else stored
+    executable: bool
+    offset: int
+
+
+class Archive:
+    """An open zip file whose members have passed every check. Raises IntegrityError naming file and member."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with contextlib.ExitStack() as stack:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, self._descriptor)
+            self.members = self._checked_members()
+            self._open = stack.pop_all()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._open.close()
+
+    def packed_chunks(self, member: Member) -> Iterator[bytes]:
+        """The member's bytes as they lie in the archive, in pieces."""
+        offset, left = member.offset, member.packed
+        while left:
+            chunk = os.pread(self._descriptor, min(left, CHUNK), offset)
+            if not chunk:
+                self.fail(member.name, "the file ends in the middle of it")
+            yield chunk
+            offset += len(chunk)
+            left -= len(chunk)
+
+    def chunks(self, member: Member) -> Iterator[bytes]:
+        """The member's content in pieces, its size and CRC-32 checked."""
+        label = f"{self.path.name}: {member.name}"
+        if member.deflated:
+            yield from inflate(label, member.size, member.crc32, self.packed_chunks(member))
+            return
+        checksum = 0
+        for chunk in self.packed_chunks(member):
+            checksum = deflate.crc32(chunk, checksum)
+            yield chunk
+        if checksum != member.crc32:
+            raise IntegrityError(f"{label}: its CRC-32 is {checksum:08x} and its header says {member.crc32:08x}")
+
+    def fail(self, name: str, what: str) -> NoReturn:
+        """Raise the IntegrityError for one member (or the whole file: empty `name`)."""
+        where = f"{self.path.name}: {_printable(name)}: " if name else f"{self.path.name}: "
+        raise IntegrityError(
+            where + what,
+            cause="The wheel was damaged, changed or built by a faulty tool.",
+            next_step="remove it from the cache and fetch it again; if it is published so, report it to its authors",
+        )
+
+    def _checked_members(self) -> tuple[Member, ...]:
+        infos, directory = self._central_directory()
+        members = tuple(self._member(info) for info in infos)
+        self._check_overlap(infos, members, directory)
+        files = [member for member, info in zip(members, infos, strict=True) if not info.is_dir()]
+        self._check_names(files)
+        return tuple(files)
+
+    def _central_directory(self) -> tuple[Sequence[zipfile.ZipInfo], int]:
+        try:
+            with open(self._descriptor, "rb", closefd=False) as stream, zipfile.ZipFile(stream) as archive:
+                return archive.infolist(), archive.start_dir
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a position before the file's start
+                raise
+            self.fail("", f"not a zip file: {error}")
+        # zipfile raises any of these on a mangled directory.
+        except (zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, ValueError, struct.error, EOFError) as error:
+            self.fail("", f"not a whole zip file: {error}")
+        except OverflowError as error:
+            self.fail("", f"not a whole zip file: {error}")
+
+    def _member(self, info: zipfile.ZipInfo) -> Member:
+        name = info.filename
+        if name != info.orig_filename:
+            self.fail(info.orig_filename, "its name is written in two ways")
+        self._check_name(name)
+        mode = info.external_attr >> 16
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+            kind = "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file"
+            self.fail(name, f"is {kind}, which a wheel cannot hold")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            self.fail(name, f"compression method {info.compress_type}; a wheel has stored and deflated members only")
+        deflated = info.compress_type == zipfile.ZIP_DEFLATED
+        if info.is_dir() and (info.file_size or info.compress_size > 2):
+            self.fail(name, "is a folder with content")
+        if not deflated and info.file_size != info.compress_size:
+            self.fail(name, f"is stored, and its sizes differ: {info.file_size} and {info.compress_size}")
+        return Member(
+            name=name,
+            size=info.file_size,
+            packed=info.compress_size,
+            crc32=info.CRC,
+            deflated=deflated,
+            executable=stat.S_ISREG(mode) and bool(mode & 0o111),
+            offset=self._data_offset(info),
+        )
+
+    def _check_name(self, name: str) -> None:
+        """No name may leave the folder it is unpacked to, on any system, or read differently than it is."""
+        parts = name.removesuffix("/").split("/")
+        if _CONTROL.search(name):
+            self.fail(name, "its name has a control character")
+        if "\\" in name:
+            self.fail(name, "its name has a backslash")
+        if name.startswith("/") or re.match("[A-Za-z]:", name):
+            self.fail(name, "its name is an absolute path")
+        if any(part in ("", ".", "..") for part in parts):
+            self.fail(name, "its name is not a plain relative path")
+
+    def _data_offset(self, info: zipfile.ZipInfo) -> int:
+        """Where the member's data begins; its local header must tell what the central directory told."""
+        head = os.pread(self._descriptor, _LOCAL_HEADER.size, info.header_offset)
+        if len(head) < _LOCAL_HEADER.size:
+            self.fail(info.filename, "its local header lies outside of the file")
+        (magic, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = _LOCAL_HEADER.unpack(head)
+        if magic != b"PK\x03\x04":
+            self.fail(info.filename, "has no local header where the directory says")
+        if (flags | info.flag_bits) & _ENCRYPTED:
+            self.fail(info.filename, "is encrypted")
+        if (flags | info.flag_bits) & ~_KNOWN_FLAGS:
+            self.fail(info.filename, f"has flags that no wheel has: {flags:#x}, {info.flag_bits:#x}")
+        if (flags ^ info.flag_bits) & _UTF8 and not info.filename.isascii():
+            self.fail(info.filename, "its name is in two encodings")
+        raw_name = os.pread(self._descriptor, name_length, info.header_offset + _LOCAL_HEADER.size)
+        encoding = "utf-8" if info.flag_bits & _UTF8 else "cp437"
+        told = [("name", raw_name, info.filename.encode(encoding)), ("compression", method, info.compress_type)]
+        # With a data descriptor, the local header may leave these open; a reader has them from the directory.
+        if not flags & _DESCRIPTOR:
+            told.append(("CRC-32", crc, info.CRC))
+            told += [
+                (what, local, central)
+                for what, local, central in (
+                    ("size", size, info.file_size),
+                    ("packed size", packed, info.compress_size),
+                )
+                if local != _UNKNOWN_SIZE
+            ]
+        for what, local, central in told:
+            if local != central:
+                self.fail(info.filename, f"{what} is {local!r} in its local header and {central!r} in the directory")
+        begin: int = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
+        return begin
+
+    def _check_overlap(self, infos: Sequence[zipfile.ZipInfo], members: Sequence[Member], directory: int) -> None:
+        """No two members may share bytes (a small file could unpack to terabytes)."""
+        starts = sorted((info.header_offset, member) for info, member in zip(infos, members, strict=True))
+        ends = [start for start, _ in starts[1:]] + [directory]
+        for (_, member), end in zip(starts, ends, strict=True):
+            if member.offset + member.packed > end:
+                self.fail(member.name, "reaches into the data that follows it")
+
+    def _check_names(self, files: Sequence[Member]) -> None:
+        seen: dict[str, str] = {}
+        for member in files:
+            other = seen.setdefault(unicodedata.normalize("NFC", member.name), member.name)
+            if other is not member.name:
+                same = "it is there twice" if other == member.name else f"{other!r} is the same name in another form"
+                self.fail(member.name, same)
+        for name in seen:
+            parent = name.rpartition("/")[0]
+            if parent in seen:
+                self.fail(name, f"lies below {parent}, which is a file")
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() and name else ascii(name)

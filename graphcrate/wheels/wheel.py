@@ -1,0 +1,249 @@
+"""Wheels (PEP 427): opened only when name, metadata, RECORD and archive agree with each other."""
+
+import base64
+import binascii
+import contextlib
+import csv
+import hashlib
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import Path
+
+from installer.records import InvalidRecordEntry, parse_record_file
+from installer.utils import parse_metadata_file
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from graphcrate.errors import BuildError, IntegrityError
+from graphcrate.wheels.archive import Archive, Member
+
+#: "sha256 or better" (PEP 427).
+_HASHES = ("sha256", "sha384", "sha512")
+#: RECORD cannot hold its own hash, nor those of the signatures over it.
+_UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+_METADATA_LIMIT = 1 << 26  #: bytes; RECORD of torch has 1 MB
+_OLD_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What RECORD says of a file: hash algorithm and digest."""
+
+    algorithm: str
+    digest: bytes
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}={base64.urlsafe_b64encode(self.digest).decode().rstrip('=')}"
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """An open wheel. `records` has every member but RECORD and its signatures."""
+
+    archive: Archive
+    name: str  #: normalised
+    version: str
+    tags: frozenset[Tag]
+    dist_info: str  #: name of the folder
+    root_is_purelib: bool
+    records: Mapping[str, Recorded]
+
+    @property
+    def path(self) -> Path:
+        return self.archive.path
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self.archive.members
+
+    def chunks(self, member: Member) -> Iterator[bytes]:
+        """The member's content in pieces; size, CRC-32 and RECORD hash are checked by the end."""
+        check = self.checker(member)
+        for chunk in self.archive.chunks(member):
+            check.update(chunk)
+            yield chunk
+        check.finish()
+
+    def read(self, member: Member) -> bytes:
+        """The member's whole content, checked."""
+        return b"".join(self.chunks(member))
+
+    def checker(self, member: Member) -> "Checker":
+        """For who reads the member's content by other ways: give it all of it, then call `finish`."""
+        return Checker(self, member)
+
+
+class Checker:
+    """Compares a member's content with RECORD."""
+
+    def __init__(self, wheel: Wheel, member: Member) -> None:
+        self._wheel, self._member = wheel, member
+        self._recorded = wheel.records.get(member.name)
+        self._hash = hashlib.new(self._recorded.algorithm) if self._recorded else None
+
+    def update(self, chunk: bytes) -> None:
+        """The next piece of content."""
+        if self._hash is not None:
+            self._hash.update(chunk)
+
+    def finish(self) -> None:
+        """Raises IntegrityError unless the content is what RECORD says."""
+        if self._recorded is not None and self._hash is not None and self._hash.digest() != self._recorded.digest:
+            self._wheel.archive.fail(self._member.name, f"its content is not what RECORD says ({self._recorded})")
+
+
+@contextlib.contextmanager
+def open_wheel(path: Path) -> Iterator[Wheel]:
+    """Open a wheel after checking everything but the members' content, which is checked while it is read.
+
+    Raises IntegrityError naming the wheel, the member and what is wrong.
+    """
+    name, version, tags = parse_name(path.name)
+    archive = Archive(path)
+    try:
+        members = {member.name: member for member in archive.members}
+        dist_info = _dist_info(archive, name, version)
+        metadata = _message(archive, members, f"{dist_info}/METADATA")
+        if canonicalize_name(str(metadata["Name"])) != name or not _same_version(str(metadata["Version"]), version):
+            archive.fail(f"{dist_info}/METADATA", f"is of {metadata['Name']} {metadata['Version']}")
+        about = _message(archive, members, f"{dist_info}/WHEEL")
+        if not str(about["Wheel-Version"]).startswith("1."):
+            archive.fail(f"{dist_info}/WHEEL", f"Wheel-Version {about['Wheel-Version']}; only 1.x is known")
+        if about["Root-Is-Purelib"] not in ("true", "false"):
+            archive.fail(f"{dist_info}/WHEEL", f"Root-Is-Purelib is {about['Root-Is-Purelib']}")
+        yield Wheel(
+            archive=archive,
+            name=name,
+            version=version,
+            tags=tags,
+            dist_info=dist_info,
+            root_is_purelib=about["Root-Is-Purelib"] == "true",
+            records=_records(archive, members, dist_info),
+        )
+    finally:
+        archive.close()
+
+
+def parse_name(filename: str) -> tuple[str, str, frozenset[Tag]]:
+    """(normalised name, version, tags) of a wheel's file name. Raises IntegrityError."""
+    try:
+        name, version, _, tags = parse_wheel_filename(filename)
+    except (InvalidWheelFilename, InvalidVersion) as error:
+        raise IntegrityError(
+            f"{filename} is not a wheel's file name: {error}", cause="Wheels must keep the name they were published as."
+        ) from error
+    return name, str(version), tags
+
+
+def check_tags(filename: str, python: str, glibc: str) -> None:
+    """Raises BuildError unless the wheel is for this Python ("3.11") and a glibc of this version on x86-64.
+
+    Goes by the file name, as installers do: the WHEEL file inside of torch says `linux_x86_64`.
+    """
+    _, _, tags = parse_name(filename)
+    if tags.isdisjoint(supported_tags(python, glibc)):
+        raise BuildError(
+            f"{filename} is not for this image: Python {python} on x86-64 Linux with glibc {glibc}",
+            cause=f"Its tags are {', '.join(sorted(map(str, tags)))}.",
+            next_step="lock the variant again (./build.py lock), or put the wheel for this Python into the folder",
+        )
+
+
+def supported_tags(python: str, glibc: str) -> frozenset[Tag]:
+    """Every tag that CPython `python` ("3.11") on x86-64 Linux with this glibc can install (PEP 425, PEP 600)."""
+    version = tuple(int(part) for part in python.split(".")[:2])
+    interpreter = f"cp{version[0]}{version[1]}"
+    # `packaging` asks the running system where it is not told; the image's is told throughout.
+    abi = interpreter + ("m" if version < (3, 8) else "")
+    platforms = [*_platforms(glibc), "linux_x86_64"]
+    return frozenset(
+        (
+            *cpython_tags(version, abis=[abi], platforms=platforms),
+            *compatible_tags(version, interpreter=interpreter, platforms=platforms),
+        )
+    )
+
+
+def _platforms(glibc: str) -> Iterator[str]:
+    major, minor = (int(part) for part in glibc.split(".")[:2])
+    if major != 2:
+        raise BuildError(f"glibc {glibc} is not known: manylinux is defined for glibc 2")
+    for number in range(minor, 4, -1):
+        yield f"manylinux_2_{number}_x86_64"
+        if number in _OLD_MANYLINUX:
+            yield f"{_OLD_MANYLINUX[number]}_x86_64"
+
+
+def _dist_info(archive: Archive, name: str, version: str) -> str:
+    tops = {member.name.partition("/")[0] for member in archive.members}
+    found = sorted(top for top in tops if top.endswith(".dist-info"))
+    if len(found) != 1:
+        archive.fail("", f"has {len(found)} .dist-info folders: {', '.join(found) or 'none'}")
+    its_name, _, its_version = found[0].removesuffix(".dist-info").partition("-")
+    if canonicalize_name(its_name) != name or not _same_version(its_version, version):
+        archive.fail(found[0], "is not named as the wheel")
+    return found[0]
+
+
+def _same_version(text: str, version: str) -> bool:
+    try:
+        # Installers write "_" where a version has "-".
+        return Version(text.replace("_", "-")) == Version(version)
+    except InvalidVersion:
+        return False
+
+
+def _text(archive: Archive, members: Mapping[str, Member], name: str) -> str:
+    if name not in members:
+        archive.fail(name, "is missing")
+    if members[name].size > _METADATA_LIMIT:
+        archive.fail(name, f"has {members[name].size} bytes, which is absurd")
+    try:
+        return b"".join(archive.chunks(members[name])).decode()
+    except UnicodeDecodeError as error:
+        archive.fail(name, f"is not UTF-8: {error}")
+
+
+def _message(archive: Archive, members: Mapping[str, Member], name: str) -> Message:
+    return parse_metadata_file(_text(archive, members, name))
+
+
+def _records(archive: Archive, members: Mapping[str, Member], dist_info: str) -> Mapping[str, Recorded]:
+    """RECORD, when it has each file once with a good hash and its size, and nothing else."""
+    record = f"{dist_info}/RECORD"
+    exempt = {f"{dist_info}/{name}" for name in _UNRECORDED}
+    rows: dict[str, tuple[str, str]] = {}
+    try:
+        for path, checksum, size in parse_record_file(io.StringIO(_text(archive, members, record), "")):
+            if rows.setdefault(path, (checksum, size)) != (checksum, size):
+                archive.fail(record, f"has {path} twice, with different hashes")
+    except (InvalidRecordEntry, csv.Error) as error:
+        archive.fail(record, f"cannot be read: {error}")
+    if strangers := sorted(rows.keys() - members.keys()):
+        archive.fail(record, f"lists {strangers[0]}, which the wheel does not have")
+    if unlisted := sorted(members.keys() - rows.keys() - exempt):
+        archive.fail(unlisted[0], "is not in RECORD")
+    records = {}
+    for path, (checksum, size) in rows.items():
+        if size and size != str(members[path].size):
+            archive.fail(path, f"has {members[path].size} bytes and RECORD says {size}")
+        if path not in exempt:
+            records[path] = _recorded(archive, path, checksum)
+    return records
+
+
+def _recorded(archive: Archive, path: str, checksum: str) -> Recorded:
+    algorithm, _, value = checksum.partition("=")
+    if algorithm not in _HASHES:
+        archive.fail(path, f"RECORD has {checksum or 'no hash'!r} for it; it must have one of {', '.join(_HASHES)}")
+    value = value.rstrip("=")
+    try:
+        digest = base64.b64decode(value + "=" * (-len(value) % 4), altchars="-_", validate=True)
+    except (binascii.Error, ValueError):
+        digest = b""
+    if len(digest) != hashlib.new(algorithm).digest_size:
+        archive.fail(path, f"RECORD has a malformed hash for it: {checksum}")
+    return Recorded(algorithm, digest)
