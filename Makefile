@@ -1,0 +1,52 @@
+# Every target calls one program. The first call prepares .venv; later calls do not notice it.
+# Settings: CUDA=11.8 STACK=pyg|torch GPU=v100 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help image lock list test lint bench clean
+
+STACK ?= pyg
+option = $(if $(2),--$(1) '$(2)')
+python := .venv/bin/python
+# -E -s: what environment modules leave in PYTHONPATH is not for us
+graphcrate := $(python) -E -s build.py
+request = '$(STACK)' $(call option,cuda,$(CUDA)) $(call option,channel,$(CHANNEL)) \
+          $(call option,mirror,$(MIRROR)) $(call option,wheels,$(WHEELS))
+
+help: ## show this
+	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^# Settings: /  settings:     /p' Makefile
+
+image: .venv/ready-run .venv/ready-system ## build an image and prove it by a training run: make image CUDA=11.8
+	@$(graphcrate) image $(request) $(call option,gpu,$(GPU))
+
+lock: .venv/ready-run .venv/ready-system ## resolve a variant anew and write its lock under images/
+	@$(graphcrate) lock $(request)
+
+list: .venv/ready-run ## show recipes and their variants
+	@$(graphcrate) list
+
+test: .venv/ready-dev .venv/ready-system ## lint, unit tests, a small real image, real engines where there are any
+	@tools/prepare engines
+	@$(python) -m pytest -n 2 --dist loadgroup
+
+lint: .venv/ready-dev ## ruff and mypy
+	@$(python) -m ruff check . && $(python) -m ruff format --check . && $(python) -m mypy
+
+bench: .venv/ready-run .venv/ready-system ## measure the main job; writes docs/performance.md
+	@$(python) bench/main_job.py
+
+clean: ## remove images and the project's environment (the cache of wheels and layers stays)
+	@rm -rf dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/ready-run: requirements.txt $(python)
+	@tools/prepare run
+
+.venv/ready-dev: requirements-dev.txt $(python)
+	@tools/prepare dev
+
+.venv/ready-system:
+	@tools/prepare system
+
+# No recipe: where the interpreter is gone, what depends on it is made again.
+$(python): ;

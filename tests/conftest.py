@@ -1,0 +1,76 @@
+"""What a test may ask of the machine: `engine(...)`, `network`, `build`. In CI what is missing is a failure."""
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+IN_CI = os.environ.get("CI") == "true"
+SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
+
+
+def pytest_collection_modifyitems(items):
+    """Tests of real programs share fixtures that take minutes to make: one worker of xdist gets them all."""
+    for item in items:
+        if "engines" in item.path.parts:
+            item.add_marker(pytest.mark.xdist_group("engines"))
+
+
+def pytest_runtest_setup(item):
+    reasons = [
+        reason
+        for marker in item.iter_markers("engine")
+        for name in marker.args
+        if (reason := lacking(name)) is not None
+    ]
+    if item.get_closest_marker("network") and not index_answers():
+        reasons.append("the package index does not answer")
+    if reasons:
+        message = "; ".join(dict.fromkeys(reasons))
+        if IN_CI:
+            pytest.fail(f"CI has to run this: {message}", pytrace=False)
+        pytest.skip(message)
+
+
+@functools.cache
+def lacking(name):
+    """Why this machine cannot give a test `name`, a program, `root` or `user namespaces`; None when it can."""
+    if name == "root":
+        return None if os.geteuid() == 0 else "needs root"
+    if name == "user namespaces":
+        unshare = shutil.which("unshare")
+        works = unshare and not subprocess.run([unshare, "-Urm", "true"], capture_output=True, check=False).returncode
+        return None if works else "this machine has no user namespaces"
+    return None if program(name) else f"{name} is not installed (ENGINES=install make test installs it, as root)"
+
+
+def program(name):
+    """Where a program lies, or None. Debian's own comes first: a newer client elsewhere may not fit its daemon."""
+    return shutil.which(name, path=f"/usr/bin:{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}")
+
+
+@functools.cache
+def index_answers():
+    """Whether pip, as configured here, finds a small package."""
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--no-input",
+        "--retries=0",
+        "--timeout=5",
+        "index",
+        "versions",
+        "iniconfig",
+    ]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def project():
+    """The project's root folder."""
+    return Path(__file__).resolve().parent.parent

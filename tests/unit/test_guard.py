@@ -1,0 +1,40 @@
+"""The guard around unit tests forbids what it says it forbids."""
+
+import os
+import socket
+import subprocess
+
+import pytest
+
+from tests.unit.conftest import ForbiddenError, guard, is_local
+
+
+def connect():
+    with socket.socket() as client:
+        client.connect(("192.0.2.1", 80))
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda: subprocess.run(["true"], check=True),
+        lambda: os.posix_spawn("/bin/true", ["true"], {}),
+        os.fork,
+        lambda: os.system("true"),
+        connect,
+        lambda: socket.getaddrinfo("example.org", 80),
+    ],
+    ids=["subprocess", "posix_spawn", "fork", "system", "connect", "name"],
+)
+def test_reaching_outside_is_an_error_that_nothing_swallows(attempt):
+    with pytest.raises(ForbiddenError):
+        attempt()
+    assert guard.seen
+    guard.seen.clear()
+
+
+def test_loopback_is_open():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=5):
+        assert is_local(("::1", 80, 0, 0))
+        assert not is_local(("192.0.2.1", 80))
+    assert socket.getaddrinfo("127.0.0.1", 80)
