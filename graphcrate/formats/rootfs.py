@@ -19,7 +19,7 @@ from graphcrate.errors import LayoutError
 from graphcrate.formats.stage import Attributes, Stage, apply, stage_layer
 from graphcrate.host.cache import remove_tree
 from graphcrate.host.replace import appearing
-from graphcrate.oci.blob import LayerBlob
+from graphcrate.oci.spec import LayerBlob
 
 _ROOT = "root"
 

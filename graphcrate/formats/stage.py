@@ -18,8 +18,9 @@ import msgspec
 
 from graphcrate.errors import LayoutError
 from graphcrate.oci import spec
-from graphcrate.oci.blob import CHUNK, LayerBlob, TarStream, members, open_blob
+from graphcrate.oci.blob import CHUNK, TarStream, members, open_blob
 from graphcrate.oci.names import Names, entry_path
+from graphcrate.oci.spec import LayerBlob
 
 _XATTR = "SCHILY.xattr."
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -5,14 +5,13 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-import msgspec
 from isal import igzip, igzip_lib
 
 from graphcrate.errors import LayoutError
 from graphcrate.oci import spec
+from graphcrate.oci.spec import LayerBlob
 
 CHUNK = 1 << 20
 #: Headers that hold long names and attributes are read whole; none is this long, save to fill our memory.
@@ -20,13 +19,6 @@ MAX_READ = 1 << 24
 
 
 _InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
-
-
-class LayerBlob(msgspec.Struct, frozen=True, kw_only=True):
-    """A layer's file and what it is (an OCI or Docker layer media type)."""
-
-    path: Path
-    media_type: str
 
 
 class _Hash(Protocol):

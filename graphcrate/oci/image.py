@@ -10,6 +10,8 @@ from graphcrate.model.plan import ConfigStep
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import spec
 
+TITLE = "graphcrate: "  #: before a layer's title in the history
+
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
     """The documents of an image. The layers' blobs lie in the cache."""
@@ -65,7 +67,7 @@ def make_image(
             labels=config.labels or None,
         ),
         rootfs=spec.RootFS(diff_ids=tuple(layer.diff_id for layer in layers)),
-        history=tuple(spec.History(created=time, created_by=f"graphcrate: {layer.title}") for layer in layers),
+        history=tuple(spec.History(created=time, created_by=f"{TITLE}{layer.title}") for layer in layers),
     )
     encoded = msgspec.json.encode(document)
     manifest = spec.Manifest(

@@ -1,11 +1,12 @@
 """OCI image layouts: a folder with `oci-layout`, `index.json` and `blobs/sha256/<hex>`, holding one image."""
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
+import itertools
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,18 +14,20 @@ import msgspec
 
 from graphcrate.errors import LayoutError
 from graphcrate.host.replace import replacing
+from graphcrate.model.report import LayerRecord
 from graphcrate.oci import spec
-from graphcrate.oci.blob import LayerBlob
-from graphcrate.oci.image import Image, digest_of
+from graphcrate.oci.image import TITLE, Image, digest_of
+from graphcrate.oci.spec import LayerBlob
 
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file (btrfs, xfs)
 #: A hard link shares its inode with the cache, so nobody may write through it.
 _BLOB_MODE = 0o444
+REBUILD = "build the image again; unchanged parts come from the cache"
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
 _Document = TypeVar("_Document")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
     """One image of a layout, its documents read and their digests checked. `validate` checks the rest."""
 
@@ -32,6 +35,7 @@ class Layout:
     descriptor: spec.Descriptor  #: of the manifest, from the index
     manifest: spec.Manifest
     config: spec.ImageConfig
+    records: tuple[LayerRecord, ...]  #: of the layers; without owners and unpacked sizes (0) unless just written
 
     @property
     def digest(self) -> str:
@@ -64,6 +68,11 @@ class Layout:
         """The variables that a container of the image starts with."""
         return self.config.run.environment
 
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The configuration's labels."""
+        return self.config.run.labels or {}
+
     def blob(self, digest: str) -> Path:
         """Where the blob `sha256:<hex>` lies."""
         return _blob(self.path, digest)
@@ -75,8 +84,8 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
     `blobs` gives the file of a layer's digest. Layers are hard links where the file system allows it, else copies;
     either is read-only, and readable by all whatever the umask.
     """
-    if (standing := _same(destination, image, tag)) is not None:
-        return standing
+    if is_whole(destination, image.digest, tag):
+        return _with_records(read_layout(destination, tag), image)
     descriptor = spec.Descriptor(
         media_type=spec.MANIFEST,
         digest=image.digest,
@@ -98,7 +107,7 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
         _write(partial / "oci-layout", msgspec.json.encode({"imageLayoutVersion": spec.LAYOUT_VERSION}) + b"\n", 0o644)
         for path in (folder, folder.parent, partial):
             path.chmod(0o755)
-    return read_layout(destination, tag)
+    return _with_records(read_layout(destination, tag), image)
 
 
 def read_layout(path: Path, tag: str = "") -> Layout:
@@ -124,20 +133,51 @@ def read_layout(path: Path, tag: str = "") -> Layout:
     if manifest.config.media_type not in spec.CONFIG_TYPES:
         raise LayoutError(f"{descriptor.digest}: {manifest.config.media_type} is not an image configuration")
     config = _document(path, manifest.config, spec.ImageConfig)
-    return Layout(path=path, descriptor=descriptor, manifest=manifest, config=config)
+    records = tuple(_records(manifest, config))
+    return Layout(path=path, descriptor=descriptor, manifest=manifest, config=config, records=records)
 
 
-def _same(destination: Path, image: Image, tag: str) -> Layout | None:
-    """The layout at `destination` if it already is this image under this tag, with every blob of the right size."""
+def is_whole(path: Path, digest: str, tag: str = "") -> bool:
+    """Whether `path` is a layout of the image with this digest, each blob there with its size. Reads no layer."""
     try:
-        standing = read_layout(destination, tag)
-    except (LayoutError, OSError):
-        return None
-    whole = standing.digest == image.digest and all(
-        path.is_file() and path.stat().st_size == layer.size
-        for layer, path in ((layer, standing.blob(layer.digest)) for layer in image.layers)
-    )
-    return standing if whole else None
+        layout = read_layout(path, tag)
+        check_presence(layout)
+    except LayoutError:
+        return False
+    return layout.digest == digest
+
+
+def check_presence(layout: Layout) -> None:
+    """Raises LayoutError unless every blob is there and has its size. `validate` also reads them."""
+    for descriptor in (layout.descriptor, layout.manifest.config, *layout.layers):
+        path = layout.blob(descriptor.digest)
+        if not path.is_file():
+            raise LayoutError(f"{layout.path}: the blob {descriptor.digest} is missing", next_step=REBUILD)
+        if (size := path.stat().st_size) != descriptor.size:
+            raise LayoutError(
+                f"{layout.path}: the blob {descriptor.digest} has {size} bytes, its descriptor says {descriptor.size}",
+                cause="The file was cut off or changed after it was written.",
+                next_step=REBUILD,
+            )
+
+
+def _records(manifest: spec.Manifest, config: spec.ImageConfig) -> Iterator[LayerRecord]:
+    """What the documents tell of the layers. Whether they agree is for `validate`."""
+    told = [entry.created_by or "" for entry in config.history or () if not entry.empty_layer]
+    for layer, diff_id, title in itertools.zip_longest(manifest.layers, config.rootfs.diff_ids, told, fillvalue=None):
+        if layer is not None:
+            yield LayerRecord(
+                title=(title or layer.digest).removeprefix(TITLE),
+                digest=layer.digest,
+                diff_id=diff_id or "",
+                size=layer.size,
+                unpacked_size=0,
+                media_type=layer.media_type,
+            )
+
+
+def _with_records(layout: Layout, image: Image) -> Layout:
+    return dataclasses.replace(layout, records=image.layers)
 
 
 def _blob(path: Path, digest: str) -> Path:

@@ -1,6 +1,7 @@
 """The documents of the OCI image specification 1.1, and the Docker schema 2 names that registries still use."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -118,3 +119,10 @@ class ImageConfig(msgspec.Struct, frozen=True, kw_only=True):
     def run(self) -> RunConfig:
         """`config`, empty where the image has none."""
         return self.config or RunConfig()
+
+
+class LayerBlob(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer's file and what it is (an OCI or Docker layer media type)."""
+
+    path: Path
+    media_type: str

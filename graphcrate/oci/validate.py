@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from graphcrate.errors import LayoutError
 from graphcrate.oci import spec
-from graphcrate.oci.blob import LayerBlob, members, open_blob, sha256
-from graphcrate.oci.layout import Layout
+from graphcrate.oci.blob import members, open_blob, sha256
+from graphcrate.oci.layout import REBUILD, Layout, check_presence
 from graphcrate.oci.names import Names
+from graphcrate.oci.spec import LayerBlob
 
 if TYPE_CHECKING:
     from graphcrate.host.progress import Progress
@@ -29,20 +30,6 @@ class LayerFacts:
     unpacked_size: int
     paths: frozenset[str]  #: what may be the target of a hard link
     links: tuple[tuple[str, str], ...]  #: hard links whose targets are not in this layer
-
-
-def check_presence(layout: Layout) -> None:
-    """The cheap level: every blob is there and has its size. Raises LayoutError."""
-    for descriptor in (layout.descriptor, layout.manifest.config, *layout.layers):
-        path = layout.blob(descriptor.digest)
-        if not path.is_file():
-            raise LayoutError(f"{layout.path}: the blob {descriptor.digest} is missing", next_step=_REBUILD)
-        if (size := path.stat().st_size) != descriptor.size:
-            raise LayoutError(
-                f"{layout.path}: the blob {descriptor.digest} has {size} bytes, its descriptor says {descriptor.size}",
-                cause="The file was cut off or changed after it was written.",
-                next_step=_REBUILD,
-            )
 
 
 def validate(layout: Layout, progress: "Progress | None" = None, jobs: int | None = None) -> tuple[str, ...]:
@@ -61,7 +48,7 @@ def validate(layout: Layout, progress: "Progress | None" = None, jobs: int | Non
     below: set[str] = set()
     for layer, diff_id, seen in zip(layout.layers, layout.config.rootfs.diff_ids, facts, strict=True):
         if seen.digest != layer.digest:
-            raise LayoutError(f"layer {layer.digest} is damaged: its bytes hash to {seen.digest}", next_step=_REBUILD)
+            raise LayoutError(f"layer {layer.digest} is damaged: its bytes hash to {seen.digest}", next_step=REBUILD)
         if seen.diff_id != diff_id:
             raise LayoutError(f"layer {layer.digest} holds {seen.diff_id}, the configuration says {diff_id}")
         for path, target in seen.links:
@@ -135,6 +122,3 @@ def _warnings(layout: Layout) -> Iterator[str]:
     for path in sorted((layout.path / "blobs").rglob("*")):
         if path.is_file() and (path.parent.name != "sha256" or f"sha256:{path.name}" not in known):
             yield f"{path.relative_to(layout.path)} belongs to no image of the layout"
-
-
-_REBUILD = "build the image again; unchanged parts come from the cache"
