@@ -173,6 +173,17 @@ def proxy_for(url: str, environment: Mapping[str, str]) -> str:
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
+def knock(url: str, seconds: float) -> bool:
+    """Whether a connection to this address's host can be opened."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection((parts.hostname or "", port), timeout=seconds).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def _exempt(host: str, port: int | None, entry: str) -> bool:
     """Whether an entry of `no_proxy` (`*`, a domain, an address, a network, each maybe with a port) covers the host."""
     if "/" in entry:

@@ -82,16 +82,16 @@ class Client:
         partial: Path,
         *,
         size: int | None,
-        sha256: str,
+        sha256: str | None,
         headers: Mapping[str, str] = {},
         advance: Callable[[int], None],
-    ) -> None:
+    ) -> str:
         """Fill `partial` with the file at `url`, going on where an earlier try stopped, whoever served it.
 
         The hash decides, not the server's validators: a part taken from one mirror is completed from another, and a
         part that turns out wrong is fetched once more from its start. `advance` gets bytes (negative when a part is
-        thrown away). Raises IntegrityError for other bytes than promised (`partial` is removed), HttpError, and
-        OSError of the disk.
+        thrown away). Returns the sha256, also where none was promised (None: then `partial` must be new). Raises
+        IntegrityError for other bytes than promised (`partial` is removed), HttpError, and OSError of the disk.
         """
         with Part(partial, advance) as part:
             while True:
@@ -99,9 +99,9 @@ class Client:
                 if size is None or part.position < size:
                     self._complete(part, url, size, headers)
                 if part.position == size or size is None:
-                    if part.sha256 == sha256:
+                    if sha256 in (None, part.sha256):
                         part.sync()
-                        return
+                        return part.sha256
                     found = f"has sha256 {part.sha256} instead of {sha256}"
                 else:
                     found = f"has {part.position} bytes instead of {size}"
@@ -114,6 +114,20 @@ class Client:
             cause="The server has another file under this name: a stale mirror, a damaged copy or an attack.",
             next_step="try another source: MIRROR=sjtu, aliyun or nju for PyTorch's channel",
         )
+
+    def reaches(self, url: str, seconds: float) -> bool:
+        """Whether the host (or the proxy before it) takes a connection within this time. Asks for nothing."""
+        place = connections.proxy_for(url, self._environment) or url
+        answered: list[bool] = []
+
+        def knock() -> None:
+            answered.append(connections.knock(place, seconds))
+
+        # Looking up a name cannot be interrupted, so it is left behind when the time is over.
+        thread = threading.Thread(target=knock, daemon=True)
+        thread.start()
+        thread.join(seconds)
+        return bool(answered and answered[0])
 
     def _complete(self, part: Part, url: str, size: int | None, headers: Mapping[str, str]) -> None:
         """Fetch the rest; each piece that arrives earns the server new patience."""

@@ -1,0 +1,274 @@
+"""Choosing a candidate: the first whose files can be had wins, and what put the others out is told.
+
+A lock that was committed or made earlier is used as long as it answers the same request. docs/decisions/ tells how a
+fall-back is left again once the preferred channel can be reached.
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from graphcrate.errors import NetworkError, ResolutionError, UsageError
+from graphcrate.host import settings
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Progress
+from graphcrate.model.lock import DebianBase, Lock, RegistryBase, decode_lock, encode
+from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
+from graphcrate.model.report import Outcome
+from graphcrate.resolve.channels import PYTORCH_MIRRORS, Request, local_folders, mirror_of
+from graphcrate.resolve.fetch import missing_packages
+from graphcrate.resolve.offers import Market, Offers, UnavailableError, torch_in
+from graphcrate.resolve.user_index import wheel_folders
+
+if TYPE_CHECKING:
+    from graphcrate.model.lock import LockedPackage
+
+#: of what locks mean; a higher number makes all cached and committed ones stale
+RULES = 1
+#: a channel that was out of reach is asked again after this many seconds, if there is a complete fall-back
+REMEMBERED = 900.0
+#: and then gets this long to take a connection
+PATIENCE = 2.0
+
+__all__ = ["Request", "Resolution", "choose", "request_digest"]
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+    """The lock to build from and why: one outcome per candidate that was looked at."""
+
+    lock: Lock
+    candidate: Candidate
+    outcomes: tuple[Outcome, ...]
+
+
+class _Memory(msgspec.Struct, frozen=True):
+    """What put a candidate out, and when (Unix seconds). `place`: an address to knock at, empty for folders."""
+
+    constraint: str
+    fix: str
+    place: str
+    at: float
+
+
+def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate) -> str:
+    """Hash of all that a lock answers; whatever only concerns the plan or the smoke test is left out."""
+    asked: dict[str, Any] = {
+        "rules": RULES,
+        "recipe": [recipe.name, recipe.requirements],
+        "variant": [variant.cuda, variant.python, variant.torch_geometric, variant.requirements, variant.extensions],
+        "base": variant.base,
+        "candidate": [candidate.name, candidate.channels, candidate.torch, candidate.torch_cuda, candidate.overrides],
+    }
+    return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
+
+
+def choose(
+    recipe: Recipe,
+    variant: Variant,
+    *,
+    lock_base: Callable[[], DebianBase | RegistryBase],
+    request: Request,
+    committed: Callable[[Candidate], Lock | None],
+    fresh: bool = False,
+    cache: Cache,
+    environment: Mapping[str, str],
+    progress: Progress,
+) -> Resolution:
+    """The first candidate of the variant whose files can be had, with its lock.
+
+    A lock with all files in the cache is taken without any network. `fresh` ignores locks. Raises UsageError for an
+    unknown mirror or channel, ResolutionError when CHANNEL forbids the fall-back or requirements contradict each
+    other, NetworkError when nothing can be reached.
+    """
+    mirror_of(request)
+    choice = _Choice(recipe, variant, Market(request, cache, environment), lock_base, progress)
+    entries = [
+        _Entry(choice, candidate, None if fresh else committed(candidate), fresh)
+        for candidate in _allowed(variant, request)
+    ]
+    outcomes: list[Outcome] = []
+    failures: list[UnavailableError] = []
+    for place, entry in enumerate(entries):
+        try:
+            if not request.channel and any(later.complete for later in entries[place + 1 :]):
+                entry.raise_if_out()
+            lock = entry.lock()
+        except UnavailableError as error:
+            failures.append(error)
+            outcomes.append(
+                Outcome(candidate=entry.candidate.name, chosen=False, constraint=error.constraint, fix=error.fix)
+            )
+            continue
+        outcomes.append(Outcome(candidate=entry.candidate.name, chosen=True))
+        return Resolution(lock=lock, candidate=entry.candidate, outcomes=tuple(outcomes))
+    raise _none(recipe, variant, request, outcomes, failures)
+
+
+def _allowed(variant: Variant, request: Request) -> list[Candidate]:
+    """The candidates that CHANNEL leaves. Raises UsageError when that is none."""
+    if request.channel is None:
+        return list(variant.candidates)
+    known = [candidate.channels[0].value for candidate in variant.candidates]
+    chosen = [candidate for candidate in variant.candidates if candidate.channels[0] == request.channel]
+    if not chosen:
+        raise UsageError(
+            f"no candidate of CUDA {variant.cuda} takes torch from channel {request.channel!r}; "
+            f"there {'are' if len(known) > 1 else 'is'} {' and '.join(known)}",
+            next_step=f"make image CUDA={variant.cuda} CHANNEL={known[0]}    (or without CHANNEL)",
+        )
+    return chosen
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    """What all candidates of one request share."""
+
+    recipe: Recipe
+    variant: Variant
+    market: Market
+    lock_base: Callable[[], DebianBase | RegistryBase]
+    progress: Progress
+
+
+class _Entry:
+    """One candidate with the locks there are for it."""
+
+    def __init__(self, choice: _Choice, candidate: Candidate, committed: Lock | None, fresh: bool) -> None:
+        self.candidate = candidate
+        self._choice = choice
+        self._cache = choice.market.cache
+        self.digest = request_digest(choice.recipe, choice.variant, candidate)
+        if committed is not None and committed.request_sha256 != self.digest:
+            choice.progress.note(f"the committed lock of {candidate.name} answers an older recipe and is left aside")
+            committed = None
+        known = [] if fresh else [committed, self._cached()]
+        self._locks = [lock for lock in known if lock is not None and self._suits(lock)]
+        self._complete = next((lock for lock in self._locks if not missing_packages(lock, self._cache)), None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the cache holds all files of a lock of this candidate."""
+        return self._complete is not None
+
+    def lock(self) -> Lock:
+        """A lock whose files can be had: complete in the cache, else an earlier one, else a new one."""
+        if self._complete is not None:
+            return self._complete
+        for lock in self._locks:
+            if self._can_be_had(lock):
+                return lock
+        try:
+            return self._resolve()
+        except UnavailableError as error:
+            self._remember(error.constraint, error.fix)
+            raise
+
+    def raise_if_out(self) -> None:
+        """Raises UnavailableError when the candidate was out a moment ago, or its channel still takes no connection.
+
+        Asked only where a complete fall-back is at hand, so that an unchanged build needs neither network nor time.
+        """
+        if self.complete or self._locally_available:
+            return
+        try:
+            memory = msgspec.json.decode(self._memory_path.read_bytes(), type=_Memory)
+        except (OSError, msgspec.MsgspecError):
+            return
+        if not 0 <= settings.now() - memory.at < REMEMBERED:
+            if not memory.place or self._choice.market.client.reaches(memory.place, PATIENCE):
+                return
+            self._remember(memory.constraint, memory.fix)
+        error = UnavailableError(memory.constraint)
+        error.constraint, error.fix = memory.constraint, memory.fix
+        raise error
+
+    @property
+    def _locally_available(self) -> bool:
+        return self.candidate.channels[0] is Channel.LOCAL and bool(self._local_torch)
+
+    @functools.cached_property
+    def _local_torch(self) -> frozenset[str]:
+        market = self._choice.market
+        return torch_in(local_folders(market.request, wheel_folders(market.environment)))
+
+    def _remember(self, constraint: str, fix: str) -> None:
+        main = self.candidate.channels[0]
+        sources = () if main is Channel.LOCAL else self._offers(self.candidate.torch).sources(main)
+        memory = _Memory(constraint, fix, sources[0].location if sources else "", settings.now())
+        self._cache.write(self._memory_path, msgspec.json.encode(memory))
+
+    def _suits(self, lock: Lock) -> bool:
+        """Whether the lock takes the torch that lies in the user's folders, where there is one."""
+        torch = lock.package("torch")
+        if self.candidate.channels[0] is not Channel.LOCAL or not self._local_torch:
+            return True
+        return torch is not None and torch.file.name in self._local_torch
+
+    def _can_be_had(self, lock: Lock) -> bool:
+        """Whether each channel lists the largest of the files that are to come from it."""
+        torch = lock.package("torch")
+        offers = self._offers(torch.version if torch else "")
+        largest: dict[Channel, LockedPackage] = {}
+        for package in sorted(missing_packages(lock, self._cache), key=lambda package: package.file.size):
+            largest[package.channel] = package
+        return all(
+            offers.links(channel, package.name, package.file.name, package.file.sha256)[0]
+            for channel, package in largest.items()
+        )
+
+    def _resolve(self) -> Lock:
+        if self.candidate.channels[0] is Channel.LOCAL and not self._local_torch:
+            raise UnavailableError.of(Channel.LOCAL, ["no folder with a torch wheel is named"], unreachable=False)
+        from graphcrate.resolve.resolver import Wanted, resolve
+
+        choice = self._choice
+        choice.progress.note(
+            f"resolving {choice.recipe.name} CUDA {choice.variant.cuda}, candidate {self.candidate.name}"
+        )
+        wanted = Wanted(choice.recipe, choice.variant, self.candidate, self.digest)
+        lock = resolve(wanted, choice.market, choice.lock_base)
+        self._cache.write(self._lock_path, encode(lock))
+        return lock
+
+    def _cached(self) -> Lock | None:
+        try:
+            lock = decode_lock(self._lock_path.read_bytes())
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return lock if lock.request_sha256 == self.digest else None
+
+    def _offers(self, torch: str) -> Offers:
+        return Offers(self._choice.market, torch, self.candidate.torch_cuda)
+
+    @property
+    def _lock_path(self) -> Path:
+        return self._cache.path("resolutions", f"{self.digest}.json")
+
+    @property
+    def _memory_path(self) -> Path:
+        """Another mirror is another question."""
+        mirror = hashlib.sha256((self._choice.market.request.mirror or "").encode()).hexdigest()[:16]
+        return self._cache.path("resolutions", f"{self.digest}.{mirror}.out.json")
+
+
+def _none(
+    recipe: Recipe, variant: Variant, request: Request, outcomes: list[Outcome], failures: list[UnavailableError]
+) -> ResolutionError | NetworkError:
+    tried = "".join(f"\n    {outcome.candidate}: {outcome.constraint}" for outcome in outcomes)
+    what = f"no candidate of {recipe.name} CUDA {variant.cuda} can be had{tried}"
+    stack = "" if recipe.name == "pyg" else f" STACK={recipe.name}"
+    if request.channel == Channel.PYTORCH or variant.candidates[0].channels[0] is Channel.PYTORCH:
+        others = [name for name in PYTORCH_MIRRORS if name != request.mirror]
+        step = (
+            f"make image CUDA={variant.cuda}{stack} MIRROR={others[0]}    (or {', '.join(others[1:])}, or an address)"
+        )
+    else:
+        step = next((failure.fix for failure in failures if failure.fix), "")
+    if request.channel:
+        return ResolutionError(what, cause=f"CHANNEL={request.channel} forbids every other candidate.", next_step=step)
+    if all(failure.unreachable for failure in failures):
+        return NetworkError(what, cause="None of the channels can be reached from this machine.", next_step=step)
+    return ResolutionError(what, next_step=step)

@@ -1,0 +1,114 @@
+"""Channels and mirrors: for each channel the sources to try, in order.
+
+A mirror comes first and the official place after it, since mirrors go stale for months and every file is checked
+against its hash anyway. The addresses of PyTorch's and PyG's channels and of the mirrors are those of their manuals.
+"""
+
+from pathlib import Path
+
+import msgspec
+from packaging.version import Version
+
+from graphcrate.errors import UsageError
+from graphcrate.model.recipe import Channel
+from graphcrate.resolve.index import Kind, Source
+from graphcrate.resolve.user_index import UserIndexes
+
+PYTORCH = "https://download.pytorch.org/whl"
+PYG = "https://data.pyg.org/whl"
+
+
+class Mirror(msgspec.Struct, frozen=True, kw_only=True):
+    """A mirror's addresses; `{tag}` is `cu118` or `cpu`. Empty: it does not carry that channel."""
+
+    pytorch: str = ""
+    pytorch_kind: Kind = Kind.INDEX
+    pyg: str = ""  #: `{page}` is `torch-2.0.0+cu118.html`
+    pypi: str = ""
+
+
+MIRRORS = {
+    "sjtu": Mirror(
+        pytorch="https://mirror.sjtu.edu.cn/pytorch-wheels/{tag}", pypi="https://mirror.sjtu.edu.cn/pypi/web/simple"
+    ),
+    "aliyun": Mirror(
+        pytorch="https://mirrors.aliyun.com/pytorch-wheels/{tag}/",
+        pytorch_kind=Kind.LINKS,
+        pypi="https://mirrors.aliyun.com/pypi/simple",
+    ),
+    "nju": Mirror(
+        pytorch="https://mirror.nju.edu.cn/pytorch/whl/{tag}", pypi="https://mirror.nju.edu.cn/pypi/web/simple"
+    ),
+    "tuna": Mirror(pypi="https://pypi.tuna.tsinghua.edu.cn/simple"),
+}
+PYTORCH_MIRRORS = tuple(name for name, mirror in MIRRORS.items() if mirror.pytorch)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person says about sources: the one channel to use, a mirror's name or address, a folder of wheels."""
+
+    channel: str | None = None
+    mirror: str | None = None
+    wheels: Path | None = None
+
+
+def mirror_of(request: Request) -> Mirror:
+    """The mirror asked for, an empty one if none.
+
+    An address is a site's own mirror: `URL/cu118` as PyTorch's channel, `URL/torch-2.0.0+cu118.html` as PyG's page.
+    Raises UsageError for an unknown name.
+    """
+    if not request.mirror:
+        return Mirror()
+    if "://" in request.mirror:
+        base = request.mirror.rstrip("/")
+        return Mirror(pytorch=base + "/{tag}", pyg=base + "/{page}")
+    if request.mirror not in MIRRORS:
+        raise UsageError(
+            f"there is no mirror {request.mirror!r}; known are {', '.join(MIRRORS)}",
+            next_step="make image CUDA=11.8 MIRROR=sjtu    (or MIRROR=https://… of a mirror of your site)",
+        )
+    return MIRRORS[request.mirror]
+
+
+def cuda_tag(torch: str, torch_cuda: str) -> str:
+    """`cu118` or `cpu`: the local label of a torch version, else from the CUDA version it was built for."""
+    _, _, label = torch.partition("+")
+    if label:
+        return label
+    return "cpu" if torch_cuda == "cpu" else "cu" + torch_cuda.replace(".", "")
+
+
+def pyg_page(torch: str, torch_cuda: str) -> str:
+    """Name of PyG's links page: `torch-2.0.0+cu118.html`, whatever the patch release."""
+    major, minor = Version(torch).release[:2]
+    return f"torch-{major}.{minor}.0+{cuda_tag(torch, torch_cuda)}.html"
+
+
+def sources(
+    channel: Channel, *, torch: str, torch_cuda: str, request: Request, user: UserIndexes
+) -> tuple[Source, ...]:
+    """Where to look for the files of a channel, in order. `torch` is the exact version, `*` only for `local`."""
+    mirror = mirror_of(request)
+    match channel:
+        case Channel.PYTORCH:
+            tag = cuda_tag(torch, torch_cuda)
+            found = [Source(Kind.INDEX, f"{PYTORCH}/{tag}")]
+            if mirror.pytorch:
+                found.insert(0, Source(mirror.pytorch_kind, mirror.pytorch.format(tag=tag)))
+        case Channel.PYG:
+            page = pyg_page(torch, torch_cuda)
+            found = [Source(Kind.LINKS, f"{PYG}/{page}")]
+            if mirror.pyg:
+                found.insert(0, Source(Kind.LINKS, mirror.pyg.format(page=page)))
+        case Channel.PYPI:
+            found = [Source(Kind.INDEX, address) for address in (mirror.pypi, *user.extra, user.default) if address]
+        case Channel.LOCAL:
+            found = [Source(Kind.FOLDER, folder) for folder in local_folders(request, user.folders)]
+    return tuple(dict.fromkeys(found))
+
+
+def local_folders(request: Request, folders: tuple[str, ...]) -> tuple[str, ...]:
+    """The folder named on the command line, then those of uv's and pip's `find-links`."""
+    named = (str(request.wheels.absolute()),) if request.wheels else ()
+    return tuple(dict.fromkeys((*named, *folders)))

@@ -1,0 +1,140 @@
+"""From a lock to files in the cache: every wheel and sdist, side by side, each checked, from whichever source has it.
+
+A lock names files, not addresses. Each channel's sources are looked through in order for the file's name; one that
+states another hash is skipped, one that fails or serves other bytes is followed by the next.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphcrate.errors import IntegrityError, NetworkError
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Progress
+from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage
+from graphcrate.resolve.offers import Market, Offers
+
+if TYPE_CHECKING:
+    from graphcrate.resolve.channels import Request
+
+THREADS = 6
+#: kept free on the disk beside the downloads
+MARGIN = 200 << 20
+
+
+class _StoppedError(Exception):
+    """Another file failed, or the user interrupted: this download ends where it is."""
+
+
+def missing_packages(lock: Lock, cache: Cache) -> list[LockedPackage]:
+    """The lock's packages, with build wheels of sdists, whose files the cache lacks; each file once."""
+    from graphcrate.resolve.store import is_stored
+
+    every = [item for package in lock.packages for item in (package, *package.build)]
+    unique = {package.file.sha256: package for package in every}
+    return [package for package in unique.values() if not is_stored(package.file, cache)]
+
+
+def bytes_to_fetch(lock: Lock, cache: Cache) -> int:
+    """How many of the lock's bytes are not in the cache yet, Debian's packages included."""
+    from graphcrate.resolve.store import is_stored
+
+    total = sum(package.file.size for package in missing_packages(lock, cache))
+    if isinstance(lock.base, DebianBase):
+        total += sum(package.file.size for package in lock.base.packages if not is_stored(package.file, cache))
+    return total
+
+
+def fetch(
+    lock: Lock, request: "Request", cache: Cache, environment: Mapping[str, str], progress: Progress
+) -> Mapping[str, Path]:
+    """Bring all wheels, sdists and build wheels into the cache; sha256 → path.
+
+    Files of the right size in the cache are trusted: their path is their hash. Raises IntegrityError when every source
+    has other bytes, NetworkError, DiskFullError. What has arrived stays for the next run.
+    """
+    wanted = missing_packages(lock, cache)
+    if wanted:
+        total = sum(package.file.size for package in wanted)
+        cache.require(total + MARGIN, "the download")
+        torch = lock.package("torch")
+        offers = Offers(Market(request, cache, environment), torch.version if torch else "", lock.torch_cuda)
+        with progress.task(f"fetching {len(wanted)} files", total) as task:
+            _fetch_all(sorted(wanted, key=lambda package: -package.file.size), offers, task.advance)
+    every = [item.file for package in lock.packages for item in (package, *package.build)]
+    return {file.sha256: cache.file(file.sha256, file.name) for file in every}
+
+
+def _fetch_all(packages: Sequence[LockedPackage], offers: Offers, advance: Callable[[int], None]) -> None:
+    stop = threading.Event()
+
+    def guarded(amount: int) -> None:
+        if stop.is_set():
+            raise _StoppedError
+        advance(amount)
+
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="fetch") as pool:
+        running: list[Future[None]] = [pool.submit(_fetch_one, package, offers, guarded) for package in packages]
+        try:
+            done, _ = wait(running, return_when=FIRST_EXCEPTION)
+        finally:
+            # Also on an interrupt: leaving the pool waits for its threads.
+            stop.set()
+            for future in running:
+                future.cancel()
+    errors = [future.exception() for future in done if not future.cancelled()]
+    for error in errors:
+        if error is not None and not isinstance(error, _StoppedError):
+            raise error
+
+
+def _fetch_one(package: LockedPackage, offers: Offers, advance: Callable[[int], None]) -> None:
+    from graphcrate.resolve.store import store
+
+    market, file = offers.market, package.file
+    advance(0)
+    links, failures = offers.links(package.channel, package.name, file.name, file.sha256)
+    spoilt = 0
+    for link in links:
+        counted = _Counted(advance)
+        try:
+            store(file, link.url, market.client, market.cache, counted)
+            return
+        except IntegrityError as error:
+            spoilt += 1
+            failures.append(error.what)
+        except NetworkError as error:
+            failures.append(error.what)
+        with contextlib.suppress(_StoppedError):
+            advance(-counted.total)
+    raise _nowhere(package, failures, integrity=bool(spoilt) and spoilt == len(links))
+
+
+class _Counted:
+    """Counts what one try has reported, so that the next one does not report it again."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self._advance = advance
+        self.total = 0
+
+    def __call__(self, amount: int) -> None:
+        self._advance(amount)
+        self.total += amount
+
+
+def _nowhere(package: LockedPackage, failures: Sequence[str], *, integrity: bool) -> NetworkError | IntegrityError:
+    file: LockedFile = package.file
+    tried = "".join(f"\n    {failure}" for failure in dict.fromkeys(failures)) or "\n    there is no source to ask"
+    if integrity:
+        return IntegrityError(
+            f"{file.name}: no source of the {package.channel} channel has the bytes that the lock names{tried}",
+            cause=f"The lock says sha256 {file.sha256}. The file was replaced after locking, or is damaged on its way.",
+            next_step="try another source (MIRROR=…), or lock again: ./build.py lock NAME --cuda VERSION",
+        )
+    return NetworkError(
+        f"{file.name} ({file.size / 1e6:.1f} MB) cannot be had from the {package.channel} channel{tried}",
+        next_step="run the same command again (it goes on where it stopped), or name a mirror: MIRROR=sjtu",
+    )

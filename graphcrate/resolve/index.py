@@ -1,0 +1,194 @@
+"""What a source offers: simple indexes (PEP 503 and PEP 691), pages of links, folders.
+
+All three come down to the same value, a tuple of links with file names; hashes and sizes where the source states them.
+"""
+
+import html.parser
+import threading
+import urllib.parse
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+from packaging.utils import canonicalize_name
+
+from graphcrate.errors import NetworkError
+from graphcrate.host.connections import HttpError
+from graphcrate.host.http import Client
+from graphcrate.resolve.target import project_and_version
+
+ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+
+
+class Kind(StrEnum):
+    """How a source lists its files."""
+
+    INDEX = "index"  #: one page per project
+    LINKS = "links"  #: one page with all files
+    FOLDER = "folder"  #: a folder on this machine
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A place that serves files. `location` is an address (maybe with credentials) or an absolute path."""
+
+    kind: Kind
+    location: str
+
+    @property
+    def title(self) -> str:
+        """What to call it in a message; holds no credentials."""
+        if self.kind is Kind.FOLDER:
+            return self.location
+        return urllib.parse.urlsplit(self.location).hostname or urllib.parse.urlsplit(self.location).path
+
+    def page(self, project: str) -> str:
+        """Address of the page that lists this project."""
+        return f"{self.location.rstrip('/')}/{project}/" if self.kind is Kind.INDEX else self.location
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """A file on offer. `sha256` is empty and `size` None where the source is silent."""
+
+    name: str
+    url: str  #: http, https or file
+    sha256: str = ""
+    size: int | None = None
+    yanked: bool = False
+
+
+class Listings:
+    """Reads sources, each page once. May be used from many threads."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._pages: dict[str, tuple[Link, ...] | NetworkError] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+
+    def project(self, source: Source, project: str) -> tuple[Link, ...]:
+        """The wheels and sdists of a project (normalised name). Raises HttpError, NetworkError for a folder."""
+        page = source.page(project)
+        with self._guard:
+            lock = self._locks.setdefault(page, threading.Lock())
+        with lock:
+            if page not in self._pages:
+                try:
+                    self._pages[page] = self._read(source, page)
+                except NetworkError as error:
+                    self._pages[page] = error
+        found = self._pages[page]
+        if isinstance(found, NetworkError):
+            raise found
+        return tuple(link for link in found if _is_of(link, project))
+
+    def _read(self, source: Source, page: str) -> tuple[Link, ...]:
+        if source.kind is Kind.FOLDER:
+            return _folder(Path(source.location))
+        parts = urllib.parse.urlsplit(page)
+        if parts.scheme == "file":
+            return _local_page(page, Path(urllib.parse.unquote(parts.path)))
+        response = self._client.request("GET", page, headers={"Accept": ACCEPT})
+        kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        try:
+            return (
+                parse_json(response.body, response.url)
+                if kind.endswith("json")
+                else parse_html(response.body, response.url)
+            )
+        except msgspec.MsgspecError as error:
+            raise NetworkError(
+                f"{source.title} answers with something that is no index page: {error}",
+                cause="A login page, a portal or a broken mirror stands in the way.",
+                next_step="open the index in a browser, or name another one: MIRROR=…",
+            ) from error
+
+
+class _File(msgspec.Struct):
+    filename: str
+    url: str
+    hashes: dict[str, str] = {}
+    size: int | None = None
+    yanked: bool | str = False
+
+
+class _Project(msgspec.Struct):
+    files: list[_File]
+
+
+def parse_json(body: bytes, page: str) -> tuple[Link, ...]:
+    """A project page as JSON (PEP 691, sizes by PEP 700). Raises msgspec.MsgspecError."""
+    return tuple(
+        Link(
+            name=file.filename,
+            url=urllib.parse.urljoin(page, file.url),
+            sha256=file.hashes.get("sha256", "").lower(),
+            size=file.size,
+            yanked=file.yanked is not False,
+        )
+        for file in msgspec.json.decode(body, type=_Project).files
+    )
+
+
+def parse_html(body: bytes, page: str) -> tuple[Link, ...]:
+    """A page of links (PEP 503): file names come from the addresses, hashes from their fragments."""
+    parser = _Anchors(page)
+    parser.feed(body.decode("utf-8", "replace"))
+    parser.close()
+    return tuple(parser.links)
+
+
+class _Anchors(html.parser.HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self._base = page
+        self.links: list[Link] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        target = attributes.get("href")
+        if not target:
+            return
+        try:
+            address = urllib.parse.urljoin(self._base, target)
+            parts = urllib.parse.urlsplit(address)
+        except ValueError:
+            return
+        if tag == "base":
+            self._base = address
+        elif tag == "a" and (name := urllib.parse.unquote(parts.path.rpartition("/")[2])):
+            kind, _, value = parts.fragment.partition("=")
+            self.links.append(
+                Link(
+                    name=name,
+                    url=urllib.parse.urlunsplit(parts._replace(fragment="")),
+                    sha256=value.partition("&")[0].lower() if kind == "sha256" else "",
+                    yanked="data-yanked" in attributes,
+                )
+            )
+
+
+def _folder(folder: Path) -> tuple[Link, ...]:
+    try:
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+    except OSError as error:
+        raise NetworkError(
+            f"the folder of wheels {folder} cannot be read: {error.strerror}",
+            next_step="name a folder that is there: WHEELS=/path make image …",
+        ) from error
+    return tuple(Link(name=path.name, url=path.absolute().as_uri(), size=path.stat().st_size) for path in files)
+
+
+def _local_page(page: str, path: Path) -> tuple[Link, ...]:
+    """An index in a folder (`file:` address)."""
+    file = path / "index.html" if page.endswith("/") else path
+    try:
+        return parse_html(file.read_bytes(), page)
+    except OSError as error:
+        found = HttpError(f"{path} cannot be read: {error.strerror}")
+        found.status = 404
+        raise found from error
+
+
+def _is_of(link: Link, project: str) -> bool:
+    found = project_and_version(link.name)
+    return found is not None and found[0] == canonicalize_name(project)

@@ -1,0 +1,299 @@
+"""From one candidate to a lock: torch and the extensions from their channels, all else resolved by uv.
+
+What a channel other than the package index serves is looked up here and handed to uv by address; so no package but
+torch can come from PyTorch's index, and `torch==2.0.1` is never satisfied by some `2.0.1+cpu`. uv resolves for the
+image's Python and platform, whatever the host's. Sdists are never built for their metadata.
+"""
+
+import re
+import urllib.parse
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from graphcrate.errors import NetworkError, ResolutionError
+from graphcrate.host import settings
+from graphcrate.host.connections import HttpError, Reason
+from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, RegistryBase
+from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
+from graphcrate.resolve import uv
+from graphcrate.resolve.extensions import find_extensions
+from graphcrate.resolve.index import Link
+from graphcrate.resolve.offers import Market, Offer, Offers
+from graphcrate.resolve.pylock import parse_pylock
+from graphcrate.resolve.sdists import read_sdist
+from graphcrate.resolve.store import is_stored, store, store_unvouched
+from graphcrate.resolve.target import Target, project_and_version, target_of
+
+PYG = "torch-geometric"
+#: build back-ends run on the host, which has at least this Python
+BUILD_TARGET = Target("3.11", "2.28")
+#: (first torch that does not need it, constraint, why): what torch's own metadata forgets to say
+CONSTRAINTS = (
+    ("2.3", "numpy<2"),  # compiled against numpy 1: "A module that was compiled using NumPy 1.x …"
+    ("2.2", "setuptools<70"),  # torch.utils.cpp_extension imports pkg_resources.packaging
+)
+CUDA_PACKAGE = re.compile(r"(nvidia|cuda)-.*|triton")
+THREADS = 8
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A candidate together with what it is resolved for."""
+
+    recipe: Recipe
+    variant: Variant
+    candidate: Candidate
+    request_sha256: str
+
+
+def resolve(wanted: Wanted, market: Market, lock_base: Callable[[], DebianBase | RegistryBase]) -> Lock:
+    """Lock a candidate.
+
+    Raises UnavailableError when its main channel does not answer or lacks torch, ResolutionError when the requirements
+    contradict each other, NetworkError.
+    """
+    variant, candidate = wanted.variant, wanted.candidate
+    target = target_of(variant.base, variant.python)
+    torch = find_torch(candidate, target, market)
+    offers = Offers(market, torch.version, candidate.torch_cuda)
+    found, missing = find_extensions(variant, candidate, torch.version, target, offers)
+    direct = [*([torch] if torch.channel is not Channel.PYPI else []), *found]
+    locked, notes = _lock_offers(direct, market)
+    sdists = _find_sdist(variant, target, offers)
+    requirements = _requirements(wanted, torch, locked, direct, sdists, market)
+    text = _compile(requirements, target, candidate, torch.version, offers)
+    pinned = {package.name: package for package in parse_pylock(text, target)}
+    links = [
+        (package.name, package.version, package.link)
+        for package in pinned.values()
+        if package.link is not None and package.name not in locked
+    ]
+    packages = [*locked.values(), *_lock_links(links, market), *sdists]
+    _check(packages, torch, candidate)
+    return Lock(
+        recipe=wanted.recipe.name,
+        cuda=variant.cuda,
+        candidate=candidate.name,
+        torch_cuda=candidate.torch_cuda,
+        python=variant.python,
+        created=int(settings.now()),
+        request_sha256=wanted.request_sha256,
+        base=lock_base(),
+        packages=tuple(sorted(packages, key=lambda package: package.name)),
+        missing=tuple(missing),
+        notes=(*notes, *_override_notes(candidate)),
+    )
+
+
+def find_torch(candidate: Candidate, target: Target, market: Market) -> Offer:
+    """The candidate's torch from its main channel. Raises UnavailableError."""
+    offers = Offers(market, candidate.torch, candidate.torch_cuda)
+    wanted = candidate.torch
+
+    def accept(version: Version) -> bool:
+        if wanted == "*":
+            return candidate.torch_cuda != "cpu" or version.local == "cpu"
+        return version == Version(wanted)
+
+    what = "torch for the CPU (+cpu)" if wanted == "*" else f"torch {wanted}"
+    return offers.newest(candidate.channels[0], "torch", target, accept, what)
+
+
+def _lock_offers(offers: Sequence[Offer], market: Market) -> tuple[dict[str, LockedPackage], list[str]]:
+    """Lock wheels that were looked up here, by project; and a note for each whose hash nobody states."""
+    locked, notes = {}, []
+    for offer in offers:
+        found = project_and_version(offer.link.name)
+        assert found is not None
+        if offer.link.sha256:
+            file = _sized(offer.link, market)
+        else:
+            file = store_unvouched(offer.link, market.client, market.cache, lambda _: None)
+            if offer.channel is not Channel.LOCAL:
+                notes.append(f"the sha256 of {file.name} was taken from the file itself: no page states it")
+        locked[str(found[0])] = LockedPackage(
+            name=str(found[0]), version=offer.version, channel=offer.channel, file=file
+        )
+    return locked, notes
+
+
+def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[LockedPackage]:
+    """torch_geometric's sdist with its locked build back-end, where that version has no wheel; else nothing."""
+    if not variant.torch_geometric:
+        return []
+    wanted = Version(variant.torch_geometric)
+    for place in offers.sources(Channel.PYPI):
+        try:
+            links = offers.market.listings.project(place, PYG)
+        except NetworkError:
+            continue
+        of_version = [link for link in links if (known := project_and_version(link.name)) and known[1] == wanted]
+        if target.best([link.name for link in of_version]):
+            return []
+        for link in of_version:
+            if link.sha256 and not link.name.endswith(".whl"):
+                return [_lock_sdist(link, str(wanted), offers)]
+    # None seen: uv will say what it thinks of the request.
+    return []
+
+
+def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
+    market = offers.market
+    file = _sized(link, market)
+    path = store(file, link.url, market.client, market.cache, lambda _: None)
+    text = _run_uv(read_sdist(path, file.name).build_requires, BUILD_TARGET, offers)
+    build = [(package.name, package.version, package.link) for package in parse_pylock(text, BUILD_TARGET)]
+    for name, _, chosen in build:
+        if chosen is None or not chosen.name.endswith("-none-any.whl"):
+            raise ResolutionError(
+                f"{file.name} cannot be built on every host: its back-end needs {name}, which is not pure Python",
+                next_step="bring a wheel of it: WHEELS=/path",
+            )
+    return LockedPackage(
+        name=PYG,
+        version=version,
+        channel=Channel.PYPI,
+        file=file,
+        build=tuple(_lock_links([(n, v, chosen) for n, v, chosen in build if chosen is not None], market)),
+    )
+
+
+def _requirements(
+    wanted: Wanted,
+    torch: Offer,
+    locked: dict[str, LockedPackage],
+    direct: Sequence[Offer],
+    sdists: Sequence[LockedPackage],
+    market: Market,
+) -> list[str]:
+    """What uv is asked for: names with versions, addresses of what was found elsewhere, an sdist's requirements."""
+    lines = [*wanted.recipe.requirements, *wanted.variant.requirements]
+    if torch.channel is Channel.PYPI:
+        # `===` compares text (PEP 440): a local build of the same version is not meant.
+        lines.append(f"torch==={torch.version}")
+    for offer, package in zip(direct, locked.values(), strict=True):
+        stored = market.cache.file(package.file.sha256, package.file.name)
+        address = stored.absolute().as_uri() if is_stored(package.file, market.cache) else offer.link.url
+        lines.append(f"{package.name} @ {_quoted(address)}#sha256={package.file.sha256}")
+    for sdist in sdists:
+        path = market.cache.file(sdist.file.sha256, sdist.file.name)
+        lines += read_sdist(path, sdist.file.name).requires
+    if wanted.variant.torch_geometric and not sdists:
+        lines.append(f"{PYG}=={wanted.variant.torch_geometric}")
+    return lines
+
+
+def _compile(requirements: Sequence[str], target: Target, candidate: Candidate, torch: str, offers: Offers) -> str:
+    release = Version(torch)
+    constraints = [constraint for first, constraint in CONSTRAINTS if release < Version(first)]
+    return _run_uv(requirements, target, offers, overrides=candidate.overrides, constraints=constraints)
+
+
+def _run_uv(
+    requirements: Sequence[str],
+    target: Target,
+    offers: Offers,
+    *,
+    overrides: Sequence[str] = (),
+    constraints: Sequence[str] = (),
+) -> str:
+    user = offers.market.user
+    return uv.compile_requirements(
+        requirements,
+        target=target,
+        default_index=_first_that_answers(offers),
+        extra_indexes=user.extra,
+        merged=user.merged,
+        overrides=overrides,
+        constraints=constraints,
+        cache=offers.market.cache,
+        environment=offers.market.environment,
+    )
+
+
+def _first_that_answers(offers: Offers) -> str:
+    """The mirror's package index if there is one and it answers, else the user's own."""
+    user = offers.market.user
+    for place in offers.sources(Channel.PYPI):
+        if place.location in (*user.extra, user.default):
+            continue
+        try:
+            offers.market.listings.project(place, PYG)
+        except NetworkError:
+            continue
+        return place.location
+    return user.default
+
+
+def _lock_links(links: Sequence[tuple[str, str, Link]], market: Market) -> list[LockedPackage]:
+    """Lock files of the package index; sizes that it does not state are asked for side by side."""
+
+    def lock(item: tuple[str, str, Link]) -> LockedPackage:
+        name, version, link = item
+        if link.sha256:
+            file = _sized(link, market)
+        else:
+            file = store_unvouched(link, market.client, market.cache, lambda _: None)
+        return LockedPackage(name=name, version=version, channel=Channel.PYPI, file=file)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return sorted(pool.map(lock, links), key=lambda package: package.name)
+
+
+def _sized(link: Link, market: Market) -> LockedFile:
+    """The file with its size: stated, that of the cached copy, or what a HEAD says. Raises NetworkError."""
+    size = link.size
+    if size is None and link.url.startswith("file:"):
+        return store_unvouched(link, market.client, market.cache, lambda _: None)
+    if size is None:
+        cached = market.cache.file(link.sha256, link.name)
+        size = cached.stat().st_size if cached.is_file() else _asked_size(link, market)
+    return LockedFile(name=link.name, size=size, sha256=link.sha256)
+
+
+def _asked_size(link: Link, market: Market) -> int:
+    headers = {"Accept-Encoding": "identity"}
+    response = market.client.request("HEAD", link.url, headers=headers, accept=(200, 403, 405, 501))
+    length = response.headers.get("Content-Length", "")
+    if response.status != 200 or not length.isdigit():
+        first = market.client.request("GET", link.url, headers=headers | {"Range": "bytes=0-0"}, accept=(206,))
+        length = first.headers.get("Content-Range", "").rpartition("/")[2]
+    if not length.isdigit():
+        raise HttpError.of(Reason.ADDRESS, link.url, "the server does not say how large the file is")
+    return int(length)
+
+
+def _check(packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate) -> None:
+    """Raises ResolutionError when uv's answer is not what the candidate promises."""
+    by_name = {package.name: package for package in packages}
+    got = by_name.get("torch")
+    if got is None or Version(got.version) != Version(torch.version):
+        raise ResolutionError(
+            f"torch {torch.version} was asked for and {got.version if got else 'nothing'} came out",
+            next_step="look for a requirement or an override on torch in the recipe",
+        )
+    stray = sorted(name for name in by_name if CUDA_PACKAGE.fullmatch(name))
+    if candidate.torch_cuda == "cpu" and stray:
+        raise ResolutionError(
+            f"the CPU image would hold CUDA packages: {', '.join(stray)}",
+            cause=f"{got.file.name} or another package asks for them.",
+            next_step="use a +cpu build of torch",
+        )
+
+
+def _override_notes(candidate: Candidate) -> list[str]:
+    if not candidate.overrides:
+        return []
+    names = ", ".join(canonicalize_name(Requirement(override).name) for override in candidate.overrides)
+    return [f"`pip check` complains: torch's metadata pins other versions of {names}; the recipe overrides them"]
+
+
+def _quoted(address: str) -> str:
+    """An address as a direct reference (PEP 508): `+` and the like quoted, what is quoted already left alone."""
+    parts = urllib.parse.urlsplit(address)
+    path = urllib.parse.quote(urllib.parse.unquote(parts.path))
+    return urllib.parse.urlunsplit(parts._replace(path=path))

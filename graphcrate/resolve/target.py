@@ -1,0 +1,99 @@
+"""Which files fit an image: its Python and glibc as wheel tags (PEP 425, PEP 600), best first."""
+
+import functools
+import re
+
+import msgspec
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from graphcrate.model.recipe import BaseSpec
+
+#: glibc of Debian's suites (the distributions' release notes)
+GLIBC = {"bullseye": "2.31", "bookworm": "2.36", "trixie": "2.41"}
+#: where a registry reference does not say on what it is built: old enough for all that is in use
+OLDEST_GLIBC = "2.28"
+LEGACY_MANYLINUX = {17: "manylinux2014_x86_64", 12: "manylinux2010_x86_64", 5: "manylinux1_x86_64"}
+#: the newest glibc that uv can be told of; wheels for a newer one do not exist yet
+UV_GLIBC = (28, *range(31, 41))
+SDIST = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)\.(?:tar\.gz|zip|tgz|tar\.bz2)")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The image that wheels are chosen for: `python` "3.11", `glibc` "2.36"; always x86_64."""
+
+    python: str
+    glibc: str
+
+    @property
+    def uv_platform(self) -> str:
+        """The name uv has for this platform, or for the newest older one it knows."""
+        minor = int(self.glibc.split(".")[1])
+        return f"x86_64-manylinux_2_{max((known for known in UV_GLIBC if known <= minor), default=17)}"
+
+    @property
+    def markers(self) -> dict[str, str]:
+        """Environment markers of the image (PEP 508)."""
+        return {
+            "implementation_name": "cpython",
+            "os_name": "posix",
+            "platform_machine": "x86_64",
+            "platform_python_implementation": "CPython",
+            "platform_system": "Linux",
+            "python_full_version": f"{self.python}.0",
+            "python_version": self.python,
+            "sys_platform": "linux",
+        }
+
+    def rank(self, name: str) -> tuple[int, tuple[int, str]] | None:
+        """How well a wheel of this file name fits; smaller is better, None does not fit at all.
+
+        Among equal tags the higher build number wins, as in pip: the second part is to be maximised.
+        """
+        try:
+            _, _, build, tags = parse_wheel_filename(name)
+        except (InvalidWheelFilename, InvalidVersion):
+            return None
+        order = _order(self.python, int(self.glibc.split(".")[1]))
+        fitting = [order[tag] for tag in tags if tag in order]
+        return (min(fitting), build or (-1, "")) if fitting else None
+
+    def best(self, names: list[str]) -> str | None:
+        """The file that pip would install of these, all of one version; None where none fits."""
+        ranked = [(name, rank) for name in names if (rank := self.rank(name))]
+        if not ranked:
+            return None
+        least = min(rank[0] for _, rank in ranked)
+        return max(((rank[1], name) for name, rank in ranked if rank[0] == least))[1]
+
+
+@functools.lru_cache
+def _order(python: str, glibc_minor: int) -> dict[Tag, int]:
+    version = tuple(int(part) for part in python.split("."))
+    platforms = [
+        name
+        for minor in range(glibc_minor, 4, -1)
+        for name in (f"manylinux_2_{minor}_x86_64", LEGACY_MANYLINUX.get(minor))
+        if name
+    ] + ["linux_x86_64"]
+    tags = [*cpython_tags(version, platforms=platforms), *compatible_tags(version, platforms=platforms)]
+    return {tag: place for place, tag in reversed(list(enumerate(tags)))}
+
+
+def target_of(base: BaseSpec, python: str) -> Target:
+    """The image on this base. A registry reference is searched for a suite's name."""
+    named = base.suite or next((suite for suite in GLIBC if suite in base.reference), "")
+    return Target(python, GLIBC.get(named, OLDEST_GLIBC))
+
+
+def project_and_version(name: str) -> tuple[str, Version] | None:
+    """(normalised project, version) of a wheel's or sdist's file name; None for other files."""
+    try:
+        if name.endswith(".whl"):
+            project, version, _, _ = parse_wheel_filename(name)
+            return project, version
+        found = SDIST.fullmatch(name)
+        return (canonicalize_name(found["name"]), Version(found["version"])) if found else None
+    except (InvalidWheelFilename, InvalidVersion):
+        return None
