@@ -1,0 +1,89 @@
+"""The small real image that tests of engines and of the main job share; it is built once, through the command line."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.engines.workplace import Workplace, copy_project, small_stack
+
+
+@dataclass(frozen=True)
+class Built:
+    """An image that was built: what was asked for, the command's end, its report."""
+
+    request: tuple
+    finished: object
+    report: dict
+    layout: Path
+
+    @property
+    def reference(self):
+        """As skopeo, podman and umoci name it."""
+        return f"{self.layout}:{self.report['tag']}"
+
+
+@pytest.fixture(scope="session")
+def ground():
+    """A folder that other users can enter too (pytest's own are closed to them); removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="graphcrate-tests-"))
+    folder.chmod(0o755)
+    yield folder
+    for mounted in _mounts_below(folder):
+        subprocess.run(["umount", "--lazy", mounted], check=False)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mounts_below(folder):
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    return sorted((line.split()[1] for line in lines if line.split()[1].startswith(f"{folder}/")), reverse=True)
+
+
+@pytest.fixture(scope="session")
+def workplace(ground):
+    """A copy of the project with an empty cache and a fresh lock for the small image."""
+    place = Workplace(copy_project(ground / "first"), ground / "cache")
+    locked = place.run("lock", *small_stack())
+    assert locked.code == 0, locked.err
+    assert (place.folder / locked.out.strip()).is_file()
+    return place
+
+
+@pytest.fixture(scope="session")
+def built_image(workplace):
+    """The small image, with its smoke test passed. Other tests must not change it."""
+    request = small_stack()
+    finished = workplace.run("image", *request)
+    assert finished.code == 0, finished.err
+    name, _, tag = finished.out.partition("@")[0].partition(":")
+    folder = workplace.folder / "dist" / name / tag
+    report = workplace.run("inspect", folder / "oci", "--json").json
+    return Built(request, finished, report, folder / "oci")
+
+
+@pytest.fixture
+def scratch(ground):
+    """An empty folder on the same disk as the caches, open to other users; removed after the test."""
+    folder = Path(tempfile.mkdtemp(dir=ground))
+    folder.chmod(0o755)
+    yield folder
+    for mounted in _mounts_below(folder):
+        subprocess.run(["umount", mounted], check=False)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def plain_user():
+    """(uid, gid) of a user without rights, with ranges of subordinate ids as useradd gives them; made where we may."""
+    if os.environ.get("CI") != "true" and os.environ.get("ENGINES") != "install":
+        pytest.skip("making a user for a test needs ENGINES=install")
+    name = "graphcrate-test"
+    subprocess.run(["useradd", "--no-create-home", name], check=True, capture_output=True)
+    try:
+        yield tuple(int(subprocess.check_output(["id", option, name])) for option in ("-u", "-g"))
+    finally:
+        subprocess.run(["userdel", name], check=False, capture_output=True)

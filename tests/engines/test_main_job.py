@@ -1,0 +1,174 @@
+"""`make image`, end to end: what a person gets, the same bytes for everybody, and no work where nothing changed."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.engines.workplace import Workplace, copy_project, finish, seed, small_stack
+
+pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap")]
+
+PROMISED = {"name", "tag", "digest", "layout", "bytes", "candidate", "torch", "torch_cuda", "cuda", "python"}
+PROMISED |= {"packages", "smoke", "seconds"}
+
+
+def second_place(workplace, folder, **changes):
+    """Another copy of the project with the same lock, and a cache that holds the downloads alone."""
+    copy = copy_project(folder / "copy")
+    shutil.copytree(workplace.folder / "images", copy / "images", dirs_exist_ok=True)
+    seed(workplace.cache, folder / "cache", ["files"])
+    return Workplace(copy, folder / "cache", **changes)
+
+
+def state(folder):
+    """Every file below a folder as (path, inode, time of change): rewriting shows."""
+    return {
+        (str(path.relative_to(folder)), path.lstat().st_ino, path.lstat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if not path.is_dir()
+    }
+
+
+def test_stdout_is_the_result_and_the_report_has_what_is_promised(built_image):
+    report = json.loads((built_image.layout.parent / "report.json").read_text())
+    assert built_image.finished.out == f"{report['name']}:{report['tag']}@{report['digest']}\n"
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", report["digest"])
+    assert set(report) >= PROMISED
+    assert report["smoke"]["status"] == "passed"
+    assert report["smoke"]["seconds"] > 0
+    assert {package["name"] for package in report["packages"]} >= {"torch", "numpy"}
+    assert report["bytes"] == sum(layer["size"] for layer in report["layers"])
+
+
+def test_the_layout_is_valid_and_small(workplace, built_image):
+    checked = workplace.run("validate", built_image.layout)
+    assert checked.code == 0, checked.err
+    wheels = [
+        package["file"]["size"]
+        for package in json.loads((built_image.layout.parent / "lock.json").read_text())["packages"]
+        if package["file"]["name"].endswith(".whl")
+    ]
+    python_layers = [
+        layer["size"]
+        for layer in built_image.report["layers"]
+        if not any(owner["name"] in ("debian", "files") for owner in layer["owners"])
+    ]
+    assert python_layers
+    # compressed layers, bytecode apart, are no larger than the wheels + 2 %
+    bytecode = sum(
+        o["bytes"] for layer in built_image.report["layers"] for o in layer["owners"] if o["name"] == "bytecode"
+    )
+    assert sum(python_layers) <= 1.02 * sum(wheels) + bytecode
+
+
+def test_nothing_is_left_half_written(workplace, built_image):
+    assert built_image.report["digest"]
+    assert workplace.leftovers() == []
+
+
+def test_an_unchanged_image_is_not_touched(workplace, built_image):
+    before = state(workplace.folder / "dist") | state(workplace.cache / "blobs") | state(workplace.cache / "files")
+    again = workplace.run("image", *built_image.request)
+    assert again.code == 0, again.err
+    assert again.out == built_image.finished.out
+    assert before == state(workplace.folder / "dist") | state(workplace.cache / "blobs") | state(
+        workplace.cache / "files"
+    )
+
+
+@pytest.mark.engine("unshare", "root")
+def test_an_unchanged_image_needs_no_network(workplace, built_image):
+    offline = dataclasses.replace(workplace, prefix=("unshare", "--net"))
+    again = offline.run("image", *built_image.request, "--json")
+    assert again.json["digest"] == built_image.report["digest"]
+
+
+@pytest.mark.engine("unshare", "root")
+def test_downloads_are_enough_to_build_without_a_network(workplace, built_image, scratch):
+    place = second_place(workplace, scratch, prefix=("unshare", "--net"))
+    report = place.run("image", *built_image.request, "--no-smoke", "--json").json
+    assert report["digest"] == built_image.report["digest"]
+
+
+def test_folder_time_zone_locale_and_umask_do_not_matter(workplace, built_image, scratch):
+    strange = {"TZ": "Asia/Kathmandu", "LANG": "C", "LC_ALL": "POSIX", "PYTHONHASHSEED": "77"}
+    place = second_place(workplace, scratch / "a folder with spaces", environment=strange)
+    place = dataclasses.replace(place, prefix=("sh", "-c", 'umask 077; exec "$@"', "sh"))
+    report = place.run("image", *built_image.request, "--no-smoke", "--json").json
+    assert report["digest"] == built_image.report["digest"]
+    layout = place.layout(report)
+    assert {
+        path.name: path.read_bytes() for path in (layout / "blobs/sha256").iterdir() if path.stat().st_size < 1e6
+    } == {
+        path.name: path.read_bytes()
+        for path in (built_image.layout / "blobs/sha256").iterdir()
+        if path.stat().st_size < 1e6
+    }
+
+
+@pytest.mark.engine("setpriv", "root", "useradd", "make")
+def test_a_plain_user_with_an_environment_of_their_own_gets_the_same_bytes(workplace, built_image, scratch, plain_user):
+    uid, gid = plain_user
+    place = second_place(workplace, scratch / "home", environment={"HOME": str(scratch / "home"), "TZ": "America/Lima"})
+    for path in (scratch / "home", *(scratch / "home").rglob("*")):
+        # downloads are hard links and stay with whom they belong to
+        if path.is_dir() or not path.is_relative_to(place.cache):
+            os.chown(path, uid, gid, follow_symlinks=False)
+    user = ("setpriv", f"--reuid={uid}", f"--regid={gid}", "--init-groups")
+    # this process's Python may lie where that user cannot go: they make an environment with the system's
+    place = dataclasses.replace(place, prefix=user, program=("/usr/bin/env", "PATH=/usr/bin:/bin", "./build.py"))
+    report = place.run("image", *built_image.request, "--json").json
+    assert report["digest"] == built_image.report["digest"]
+    assert report["smoke"]["status"] == "passed"
+    assert place.layout(report).stat().st_uid == uid
+
+
+def test_two_builds_at_once_share_one_cache(workplace, built_image, scratch):
+    place = second_place(workplace, scratch)
+    both = [place.start("image", *built_image.request, "--no-smoke", "--output", scratch / f"out{i}") for i in (1, 2)]
+    ended = [finish(process) for process in both]
+    assert [end.code for end in ended] == [0, 0], "\n".join(end.err for end in ended)
+    assert ended[0].out == ended[1].out == built_image.finished.out
+    for number in (1, 2):
+        layout = next((scratch / f"out{number}").glob("*/*/oci"))
+        assert place.run("validate", layout).code == 0
+    assert place.leftovers() == []
+
+
+def test_a_command_runs_inside_with_its_exit_code(workplace, built_image):
+    ran = workplace.run(
+        "run", built_image.layout, "--", "python", "-c", "import torch, sys; print(torch.__version__); sys.exit(7)"
+    )
+    assert (ran.code, ran.out.strip()) == (7, built_image.report["torch"])
+
+
+@pytest.mark.engine("make")
+def test_make_says_what_build_py_says(workplace, built_image):
+    """Through make, in the copy, with this environment in the place of the one that make would prepare."""
+    (workplace.folder / ".venv").symlink_to(sys.prefix)
+    try:
+        variables = ["STACK=torch", f"CUDA={built_image.report['cuda']}"]
+        variables += [f"WHEELS={built_image.request[-1]}"] if "--wheels" in built_image.request else []
+        command = ["make", *variables, "image"]
+        done = subprocess.run(
+            command,
+            cwd=workplace.folder,
+            env={**os.environ, "GRAPHCRATE_CACHE": str(workplace.cache)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        (workplace.folder / ".venv").unlink()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == built_image.finished.out
+
+
+def test_the_request_is_the_smallest_that_can_be_made_here():
+    assert small_stack()[0] == "torch"
