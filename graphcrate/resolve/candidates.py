@@ -15,7 +15,6 @@ import msgspec
 from graphcrate.errors import NetworkError, ResolutionError, UsageError
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Progress
 from graphcrate.model.lock import DebianBase, Lock, RegistryBase, decode_lock, encode
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import Outcome
@@ -25,6 +24,7 @@ from graphcrate.resolve.offers import Market, Offers, UnavailableError, torch_in
 from graphcrate.resolve.user_index import wheel_folders
 
 if TYPE_CHECKING:
+    from graphcrate.host.progress import Progress
     from graphcrate.model.lock import LockedPackage
 
 #: of what locks mean; a higher number makes all cached and committed ones stale
@@ -76,7 +76,7 @@ def choose(
     fresh: bool = False,
     cache: Cache,
     environment: Mapping[str, str],
-    progress: Progress,
+    progress: "Progress",
 ) -> Resolution:
     """The first candidate of the variant whose files can be had, with its lock.
 
@@ -130,7 +130,7 @@ class _Choice(msgspec.Struct, frozen=True):
     variant: Variant
     market: Market
     lock_base: Callable[[], DebianBase | RegistryBase]
-    progress: Progress
+    progress: "Progress"
 
 
 class _Entry:

@@ -7,11 +7,10 @@ against its hash anyway. The addresses of PyTorch's and PyG's channels and of th
 from pathlib import Path
 
 import msgspec
-from packaging.version import Version
 
 from graphcrate.errors import UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.index import Kind, Source
+from graphcrate.resolve.source import Kind, Source
 from graphcrate.resolve.user_index import UserIndexes
 
 PYTORCH = "https://download.pytorch.org/whl"
@@ -81,7 +80,7 @@ def cuda_tag(torch: str, torch_cuda: str) -> str:
 
 def pyg_page(torch: str, torch_cuda: str) -> str:
     """Name of PyG's links page: `torch-2.0.0+cu118.html`, whatever the patch release."""
-    major, minor = Version(torch).release[:2]
+    major, minor = torch.split(".")[:2]
     return f"torch-{major}.{minor}.0+{cuda_tag(torch, torch_cuda)}.html"
 
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from graphcrate.errors import IntegrityError, NetworkError
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Progress
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage
 from graphcrate.resolve.offers import Market, Offers
+from graphcrate.resolve.store import is_stored, store
 
 if TYPE_CHECKING:
+    from graphcrate.host.progress import Progress
     from graphcrate.resolve.channels import Request
 
 THREADS = 6
@@ -31,8 +32,6 @@ class _StoppedError(Exception):
 
 def missing_packages(lock: Lock, cache: Cache) -> list[LockedPackage]:
     """The lock's packages, with build wheels of sdists, whose files the cache lacks; each file once."""
-    from graphcrate.resolve.store import is_stored
-
     every = [item for package in lock.packages for item in (package, *package.build)]
     unique = {package.file.sha256: package for package in every}
     return [package for package in unique.values() if not is_stored(package.file, cache)]
@@ -40,8 +39,6 @@ def missing_packages(lock: Lock, cache: Cache) -> list[LockedPackage]:
 
 def bytes_to_fetch(lock: Lock, cache: Cache) -> int:
     """How many of the lock's bytes are not in the cache yet, Debian's packages included."""
-    from graphcrate.resolve.store import is_stored
-
     total = sum(package.file.size for package in missing_packages(lock, cache))
     if isinstance(lock.base, DebianBase):
         total += sum(package.file.size for package in lock.base.packages if not is_stored(package.file, cache))
@@ -49,7 +46,7 @@ def bytes_to_fetch(lock: Lock, cache: Cache) -> int:
 
 
 def fetch(
-    lock: Lock, request: "Request", cache: Cache, environment: Mapping[str, str], progress: Progress
+    lock: Lock, request: "Request", cache: Cache, environment: Mapping[str, str], progress: "Progress"
 ) -> Mapping[str, Path]:
     """Bring all wheels, sdists and build wheels into the cache; sha256 → path.
 
@@ -92,8 +89,6 @@ def _fetch_all(packages: Sequence[LockedPackage], offers: Offers, advance: Calla
 
 
 def _fetch_one(package: LockedPackage, offers: Offers, advance: Callable[[int], None]) -> None:
-    from graphcrate.resolve.store import store
-
     market, file = offers.market, package.file
     advance(0)
     links, failures = offers.links(package.channel, package.name, file.name, file.sha256)

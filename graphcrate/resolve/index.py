@@ -6,7 +6,6 @@ All three come down to the same value, a tuple of links with file names; hashes 
 import html.parser
 import threading
 import urllib.parse
-from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -15,45 +14,10 @@ from packaging.utils import canonicalize_name
 from graphcrate.errors import NetworkError
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
+from graphcrate.resolve.source import Kind, Link, Source
 from graphcrate.resolve.target import project_and_version
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
-
-
-class Kind(StrEnum):
-    """How a source lists its files."""
-
-    INDEX = "index"  #: one page per project
-    LINKS = "links"  #: one page with all files
-    FOLDER = "folder"  #: a folder on this machine
-
-
-class Source(msgspec.Struct, frozen=True):
-    """A place that serves files. `location` is an address (maybe with credentials) or an absolute path."""
-
-    kind: Kind
-    location: str
-
-    @property
-    def title(self) -> str:
-        """What to call it in a message; holds no credentials."""
-        if self.kind is Kind.FOLDER:
-            return self.location
-        return urllib.parse.urlsplit(self.location).hostname or urllib.parse.urlsplit(self.location).path
-
-    def page(self, project: str) -> str:
-        """Address of the page that lists this project."""
-        return f"{self.location.rstrip('/')}/{project}/" if self.kind is Kind.INDEX else self.location
-
-
-class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """A file on offer. `sha256` is empty and `size` None where the source is silent."""
-
-    name: str
-    url: str  #: http, https or file
-    sha256: str = ""
-    size: int | None = None
-    yanked: bool = False
 
 
 class Listings:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from graphcrate.host.cache import Cache
     from graphcrate.host.http import Client
-    from graphcrate.resolve.index import Link, Listings, Source
+    from graphcrate.resolve.index import Listings
+    from graphcrate.resolve.source import Link, Source
     from graphcrate.resolve.target import Target
     from graphcrate.resolve.user_index import UserIndexes
 

@@ -9,7 +9,7 @@ from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 
 from graphcrate.errors import ResolutionError
-from graphcrate.resolve.index import Link
+from graphcrate.resolve.source import Link
 
 if TYPE_CHECKING:
     from graphcrate.resolve.target import Target

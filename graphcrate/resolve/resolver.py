@@ -22,10 +22,10 @@ from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, R
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.resolve import uv
 from graphcrate.resolve.extensions import find_extensions
-from graphcrate.resolve.index import Link
 from graphcrate.resolve.offers import Market, Offer, Offers
 from graphcrate.resolve.pylock import parse_pylock
 from graphcrate.resolve.sdists import read_sdist
+from graphcrate.resolve.source import Link
 from graphcrate.resolve.store import is_stored, store, store_unvouched
 from graphcrate.resolve.target import Target, project_and_version, target_of
 

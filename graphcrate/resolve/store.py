@@ -8,12 +8,15 @@ import hashlib
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from graphcrate.errors import IntegrityError, NetworkError
 from graphcrate.host.cache import Cache
-from graphcrate.host.http import Client
 from graphcrate.model.lock import LockedFile
-from graphcrate.resolve.index import Link
+
+if TYPE_CHECKING:
+    from graphcrate.host.http import Client
+    from graphcrate.resolve.source import Link
 
 CHUNK = 1 << 20
 
@@ -26,7 +29,7 @@ def is_stored(file: LockedFile, cache: Cache) -> bool:
         return False
 
 
-def store(file: LockedFile, url: str, client: Client, cache: Cache, advance: Callable[[int], None]) -> Path:
+def store(file: LockedFile, url: str, client: "Client", cache: Cache, advance: Callable[[int], None]) -> Path:
     """Fetch a file into the cache from this address. Raises IntegrityError, NetworkError, DiskFullError."""
     target = cache.file(file.sha256, file.name)
     with cache.exclusively(f"file-{file.sha256}"), cache.guard():
@@ -42,7 +45,7 @@ def store(file: LockedFile, url: str, client: Client, cache: Cache, advance: Cal
     return target
 
 
-def store_unvouched(link: Link, client: Client, cache: Cache, advance: Callable[[int], None]) -> LockedFile:
+def store_unvouched(link: "Link", client: "Client", cache: Cache, advance: Callable[[int], None]) -> LockedFile:
     """Fetch a file whose hash no page states and return what it turned out to be."""
     if link.url.startswith("file:"):
         path = _path(link.url)

@@ -1,0 +1,147 @@
+"""Index pages in all their forms."""
+
+import json
+import urllib.parse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.errors import NetworkError
+from graphcrate.host.connections import HttpError
+from graphcrate.host.http import Client
+from graphcrate.resolve.index import Listings, parse_html, parse_json
+from graphcrate.resolve.source import Kind, Source
+from tests.unit.wheel_server import Fault, Page, WheelServer, small_wheel
+
+HASH = "ab" * 32
+PAGE = "https://example.org/whl/cu118/torch/"
+
+
+@pytest.fixture
+def server():
+    with WheelServer() as running:
+        yield running
+
+
+@pytest.fixture
+def listings():
+    return Listings(Client({}, sleep=lambda _: None))
+
+
+def test_html_with_relative_quoted_and_hashed_links():
+    body = f"""<!DOCTYPE html><html><body><h1>Links</h1>
+    <a href="/whl/cu118/torch-2.0.1%2Bcu118-cp311-cp311-linux_x86_64.whl#sha256={HASH.upper()}">torch</a><br/>
+    <a href="torch-1.0.tar.gz#md5=00" data-yanked="">x</a>
+    <a href="">empty</a><a name="no-href">n</a><a href="../">up</a>
+    </body></html>""".encode()
+    first, second = parse_html(body, PAGE)
+    assert first.name == "torch-2.0.1+cu118-cp311-cp311-linux_x86_64.whl"
+    assert first.url == "https://example.org/whl/cu118/torch-2.0.1%2Bcu118-cp311-cp311-linux_x86_64.whl"
+    assert (first.sha256, first.yanked) == (HASH, False)
+    assert (second.url, second.sha256, second.yanked) == (PAGE + "torch-1.0.tar.gz", "", True)
+
+
+def test_html_base_moves_relative_links():
+    (link,) = parse_html(b'<base href="/files/"><a href="a-1-py3-none-any.whl">a</a>', PAGE)
+    assert link.url == "https://example.org/files/a-1-py3-none-any.whl"
+
+
+def test_json_with_sizes_hashes_and_yanked_files():
+    files = [
+        {"filename": "a-1-py3-none-any.whl", "url": "../f/a-1-py3-none-any.whl", "hashes": {"sha256": HASH}, "size": 7},
+        {"filename": "a-2-py3-none-any.whl", "url": "https://f.example/a-2", "hashes": {}, "yanked": "bad"},
+    ]
+    first, second = parse_json(json.dumps({"meta": {}, "name": "a", "files": files}).encode(), PAGE)
+    assert (first.sha256, first.size, first.yanked) == (HASH, 7, False)
+    assert first.url == "https://example.org/whl/cu118/f/a-1-py3-none-any.whl"
+    assert (second.sha256, second.size, second.yanked) == ("", None, True)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="/?#\\"), min_size=1, max_size=40))
+def test_any_file_name_survives_quoting(name):
+    stripped = name.strip()
+    if not stripped or stripped in (".", ".."):
+        return
+    body = f'<a href="{urllib.parse.quote(stripped)}">x</a>'.encode()
+    assert [link.name for link in parse_html(body, PAGE)] == [stripped]
+
+
+@given(st.binary(max_size=300))
+def test_garbage_pages_do_not_crash(body):
+    parse_html(body, PAGE)
+
+
+@pytest.mark.parametrize("form", ["json", "html"])
+def test_an_index_page_is_read_once(server, listings, form):
+    name, content = small_wheel("demo-pkg", "1.0")
+    server.simple("demo-pkg", {name: content}, forms=(form,))
+    source = Source(Kind.INDEX, server.url("/simple"))
+    for _ in range(2):
+        (link,) = listings.project(source, "demo-pkg")
+        assert (link.name, link.url) == (name, server.url(f"/files/{name}"))
+        assert link.size == (len(content) if form == "json" else None)
+    assert server.paths() == ["/simple/demo-pkg/"]
+
+
+def test_failures_are_remembered_too(server, listings):
+    source = Source(Kind.INDEX, server.url("/simple"))
+    for _ in range(2):
+        with pytest.raises(HttpError) as caught:
+            listings.project(source, "nothing")
+        assert caught.value.status == 404
+    assert len(server.asked) == 1
+
+
+def test_a_links_page_serves_all_projects(server, listings):
+    scatter, content = small_wheel("torch_scatter", "2.1.2+pt20cu118", tag="cp311-cp311-linux_x86_64")
+    lib, other = small_wheel("pyg_lib", "0.4.0+pt20cu118", tag="cp311-cp311-linux_x86_64")
+    server.pyg("2.0.0+cu118", {scatter: content, lib: other})
+    source = Source(Kind.LINKS, server.url("/whl/torch-2.0.0+cu118.html"))
+    assert [link.name for link in listings.project(source, "torch-scatter")] == [scatter]
+    assert [link.name for link in listings.project(source, "pyg-lib")] == [lib]
+    assert len(server.asked) == 1
+
+
+def test_a_folder(tmp_path, listings):
+    name, content = small_wheel("torch", "2.13.0+cpu")
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "README.txt").write_text("not a wheel")
+    (link,) = listings.project(Source(Kind.FOLDER, str(tmp_path)), "torch")
+    assert (link.name, link.size, link.url) == (name, len(content), (tmp_path / name).as_uri())
+
+
+def test_a_folder_that_is_not_there(tmp_path, listings):
+    with pytest.raises(NetworkError, match="cannot be read"):
+        listings.project(Source(Kind.FOLDER, str(tmp_path / "none")), "torch")
+
+
+def test_an_index_in_a_folder(tmp_path, listings):
+    (tmp_path / "simple" / "six").mkdir(parents=True)
+    (tmp_path / "simple" / "six" / "index.html").write_text(
+        f'<a href="../../files/six-1.0-py3-none-any.whl#sha256={HASH}">six</a>'
+    )
+    (link,) = listings.project(Source(Kind.INDEX, (tmp_path / "simple").as_uri()), "six")
+    assert link.url == (tmp_path / "files" / "six-1.0-py3-none-any.whl").as_uri()
+    with pytest.raises(NetworkError) as caught:
+        listings.project(Source(Kind.INDEX, (tmp_path / "simple").as_uri()), "seven")
+    assert caught.value.status == 404
+
+
+def test_a_login_page_with_a_json_type_is_no_index(server, listings, monkeypatch):
+    server.pages["/simple/x/"] = Page("/", [], forms=("json",))
+    monkeypatch.setattr("tests.unit.wheel_server.json.dumps", lambda _: "<html>please log in</html>")
+    with pytest.raises(NetworkError, match="no index page"):
+        listings.project(Source(Kind.INDEX, server.url("/simple")), "x")
+
+
+def test_an_overloaded_index_is_asked_again(server, listings):
+    name, content = small_wheel("a", "1")
+    server.simple("a", {name: content})
+    server.faults["/simple/a/"] = [Fault(status=429, headers=(("Retry-After", "1"),))]
+    assert len(listings.project(Source(Kind.INDEX, server.url("/simple")), "a")) == 1
+
+
+def test_titles_hold_no_credentials():
+    assert Source(Kind.INDEX, "https://me:secret@index.example/simple").title == "index.example"
+    assert Source(Kind.FOLDER, "/home/me/wheels").title == "the folder of wheels"
