@@ -70,7 +70,7 @@ def stage_layer(blob: LayerBlob, root: Path, advance: Callable[[int], None], pri
         folders=writer.folders,
         removed=tuple(writer.removed),
         emptied=tuple(writer.emptied),
-        links=tuple(names.links_below),
+        links=tuple(names.links_below.items()),
     )
 
 
@@ -78,6 +78,7 @@ class _Writer:
     def __init__(self, root: str, privileged: bool) -> None:
         self._root, self._privileged = root, privileged
         self._made: set[str] = {""}
+        self._skipped: set[str] = set()  # devices, where they cannot be made
         self.folders: dict[str, Attributes] = {}
         self.removed: list[str] = []
         self.emptied: list[str] = []
@@ -106,9 +107,12 @@ class _Writer:
         self._folder(path.rpartition("/")[0])
         place = f"{self._root}/{path}"
         if member.islnk():
-            if not (names.links_below and names.links_below[-1][0] == path):
+            if path not in names.links_below:
                 target = entry_path(member.linkname.lstrip("/"))
-                os.link(f"{self._root}/{target}", place, follow_symlinks=False)
+                if target in self._skipped:
+                    self._skipped.add(path)
+                else:
+                    os.link(f"{self._root}/{target}", place, follow_symlinks=False)
         elif member.issym():
             self._symlink(place, member)
         elif member.isfile():
@@ -117,7 +121,8 @@ class _Writer:
             os.mkfifo(place, 0o600)
             apply(place, self._attributes(member), self._privileged)
         elif member.isdev():
-            self._device(place, member)
+            if not self._device(place, member):
+                self._skipped.add(path)
         else:
             raise LayoutError(f"{path} is of an unknown type {member.type!r}")
 
@@ -164,13 +169,19 @@ class _Writer:
                 os.chown(place, member.uid, member.gid, follow_symlinks=False)
         _set_time(place, self._attributes(member).mtime)
 
-    def _device(self, place: str, member: tarfile.TarInfo) -> None:
+    def _device(self, place: str, member: tarfile.TarInfo) -> bool:
+        """Whether it could be made."""
         if not self._privileged:
-            return
+            return False
         kind = stat.S_IFCHR if member.ischr() else stat.S_IFBLK
-        with _permitted():
+        try:
             os.mknod(place, kind | 0o600, os.makedev(member.devmajor, member.devminor))
-            apply(place, self._attributes(member), self._privileged)
+        except OSError as error:
+            if error.errno not in _NOT_PERMITTED:
+                raise
+            return False
+        apply(place, self._attributes(member), self._privileged)
+        return True
 
     def _attributes(self, member: tarfile.TarInfo) -> Attributes:
         xattrs = tuple(

@@ -139,11 +139,15 @@ def _inflated(kind: str, compressed: IO[bytes], diff_id: _Hash | None) -> TarStr
 class _StrictTar(tarfile.TarFile):
     """`tarfile` ends in silence at a broken header; this one says so, and keeps no list of what it has read."""
 
+    _ended = False
+
     def next(self) -> tarfile.TarInfo | None:
         first: tarfile.TarInfo | None = self.firstmember  # type: ignore[has-type]
         if first is not None:  # read by the constructor
             self.firstmember = None
             return first
+        if self._ended:
+            return None
         stream = cast("TarStream", self.fileobj)
         if self.offset < stream.tell():
             raise LayoutError(f"the tar has a member of negative size at byte {self.offset}")
@@ -153,6 +157,7 @@ class _StrictTar(tarfile.TarFile):
         try:
             return self.tarinfo.fromtarfile(self)
         except (tarfile.EOFHeaderError, tarfile.EmptyHeaderError):  # type: ignore[attr-defined]
+            self._ended = True
             return None
         except (tarfile.HeaderError, ValueError, IndexError) as error:
             raise LayoutError(f"the tar has a broken header at byte {self.offset}: {error}") from error

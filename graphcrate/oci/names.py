@@ -3,6 +3,7 @@
 import tarfile
 
 from graphcrate.errors import LayoutError
+from graphcrate.oci import spec
 
 
 def entry_path(name: str) -> str:
@@ -19,19 +20,20 @@ class Names:
     """The names of one layer, as they come: each once, none below a file or a link."""
 
     def __init__(self) -> None:
-        self.files: set[str] = set()  #: everything but folders
+        self.files: set[str] = set()  #: everything but folders and whiteouts
+        self.whiteouts: set[str] = set()
         self.folders: set[str] = set()  #: that have an entry
         self.implied: set[str] = set()  #: that are above an entry (and may have one themselves)
-        self.links_below: list[tuple[str, str]] = []  #: hard links (path, target) to files of layers below
+        self.links_below: dict[str, str] = {}  #: hard links to files of layers below: path → target
 
     def add(self, member: tarfile.TarInfo) -> str:
         """Take the next entry and return its path. Raises LayoutError where it breaks a rule."""
         path = entry_path(member.name)
-        if path in self.files or path in self.folders:
+        if path in self.files or path in self.folders or path in self.whiteouts:
             raise LayoutError(f"{path or 'the root'} is in it twice")
         parent = path.rpartition("/")[0]
         while parent and parent not in self.implied:
-            if parent in self.files:
+            if parent in self.files or parent in self.whiteouts:
                 raise LayoutError(f"{path} lies below {parent}, which is no folder")
             self.implied.add(parent)
             parent = parent.rpartition("/")[0]
@@ -40,10 +42,14 @@ class Names:
             return path
         if not path or path in self.implied:
             raise LayoutError(f"{path or 'the root'} is a folder and no folder")
+        if path.rpartition("/")[2].startswith(spec.WHITEOUT):
+            self.whiteouts.add(path)
+            return path
         self.files.add(path)
         if member.islnk():
             # Some writers give link targets a leading slash; they mean the image's root.
             target = entry_path(member.linkname.lstrip("/"))
+            target = self.links_below.get(target, target)
             if target not in self.files or target == path:
-                self.links_below.append((path, target))
+                self.links_below[path] = target
         return path

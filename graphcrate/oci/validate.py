@@ -73,7 +73,7 @@ def inspect_layer(blob: LayerBlob, advance: Callable[[int], None] | None = None)
         diff_id=f"sha256:{diff_id.hexdigest()}",
         unpacked_size=unpacked,
         paths=frozenset(names.files),
-        links=tuple(names.links_below),
+        links=tuple(names.links_below.items()),
     )
 
 

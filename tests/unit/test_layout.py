@@ -1,0 +1,235 @@
+import json
+import os
+import stat
+
+import pytest
+
+from graphcrate.errors import LayoutError
+from graphcrate.model.plan import ConfigStep
+from graphcrate.oci import layout as layouts
+from graphcrate.oci.image import make_image
+from graphcrate.oci.layout import check_presence, is_whole, read_layout, write_layout
+from tests.unit import tars
+
+CONFIG = ConfigStep(environment={"A": "b"}, labels={"l": "m"}, command=("sh",))
+
+
+@pytest.fixture
+def blobs(tmp_path):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    return folder
+
+
+def made(blobs, *titles):
+    records = [tars.record(blobs, title, [tars.file(title, title.encode() * 100)]) for title in titles]
+    return make_image(records, CONFIG, 0)
+
+
+def finder(blobs):
+    return lambda digest: blobs / digest.removeprefix("sha256:")
+
+
+def test_what_is_written_reads_back(tmp_path, blobs):
+    image = made(blobs, "one", "two")
+    written = write_layout(tmp_path / "oci", image, finder(blobs), "v1")
+    read = read_layout(tmp_path / "oci")
+    assert read.digest == written.digest == image.digest
+    assert read.tag == "v1"
+    assert [layer.digest for layer in read.layers] == [layer.digest for layer in image.layers]
+    assert read.environment == {"A": "b"}
+    assert read.labels == {"l": "m"}
+    assert read.size == image.size
+    assert written.records == image.layers
+    assert [record.title for record in read.records] == ["one", "two"]
+    assert [record.diff_id for record in read.records] == [layer.diff_id for layer in image.layers]
+    assert json.loads((tmp_path / "oci" / "index.json").read_bytes())["manifests"][0]["platform"] == {
+        "architecture": "amd64",
+        "os": "linux",
+    }
+
+
+def test_the_same_image_twice_is_the_same_bytes_in_index_and_blobs(tmp_path, blobs):
+    image = made(blobs, "one")
+    for name in ("a", "b"):
+        write_layout(tmp_path / name, image, finder(blobs), "t")
+    files = {path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file()}
+    assert len(files) == 5
+    assert all((tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes() for file in files)
+
+
+def test_blobs_are_hard_links_that_nobody_can_write_through(tmp_path, blobs):
+    image = made(blobs, "one")
+    layout = write_layout(tmp_path / "oci", image, finder(blobs), "t")
+    blob = layout.blob(image.layers[0].digest)
+    assert blob.samefile(finder(blobs)(image.layers[0].digest))
+    assert stat.S_IMODE(blob.stat().st_mode) == 0o444
+
+
+@pytest.mark.parametrize("error", [18, 1, 31])  # EXDEV, EPERM, EMLINK
+def test_where_links_are_impossible_blobs_are_copied(tmp_path, blobs, monkeypatch, error):
+    def refuse(self, target):
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr("pathlib.Path.hardlink_to", refuse)
+    image = made(blobs, "one")
+    layout = write_layout(tmp_path / "oci", image, finder(blobs), "t")
+    blob, source = layout.blob(image.layers[0].digest), finder(blobs)(image.layers[0].digest)
+    assert blob.read_bytes() == source.read_bytes()
+    assert not blob.samefile(source)
+    assert stat.S_IMODE(blob.stat().st_mode) == 0o444
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o177])
+def test_modes_do_not_depend_on_the_umask(tmp_path, blobs, umask):
+    image = made(blobs, "one")
+    before = os.umask(umask)
+    try:
+        write_layout(tmp_path / "oci", image, finder(blobs), "t")
+    finally:
+        os.umask(before)
+    modes = {
+        path.relative_to(tmp_path).as_posix().split("sha256/")[0]: oct(stat.S_IMODE(path.stat().st_mode))
+        for path in [tmp_path / "oci", *(tmp_path / "oci").rglob("*")]
+    }
+    assert modes == {
+        "oci": "0o755",
+        "oci/blobs": "0o755",
+        "oci/blobs/": "0o444",
+        "oci/blobs/sha256": "0o755",
+        "oci/index.json": "0o644",
+        "oci/oci-layout": "0o644",
+    }
+
+
+def test_another_layout_is_replaced_and_nothing_stays_behind(tmp_path, blobs):
+    write_layout(tmp_path / "oci", made(blobs, "one"), finder(blobs), "t")
+    second = made(blobs, "two")
+    write_layout(tmp_path / "oci", second, finder(blobs), "t")
+    assert read_layout(tmp_path / "oci").digest == second.digest
+    assert len(list((tmp_path / "oci" / "blobs" / "sha256").iterdir())) == 3
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cache", "oci"]
+
+
+def test_replacing_works_where_names_cannot_be_exchanged(tmp_path, blobs, monkeypatch):
+    monkeypatch.setattr("graphcrate.host.replace._exchange", lambda one, other: False)
+    test_another_layout_is_replaced_and_nothing_stays_behind(tmp_path, blobs)
+
+
+def test_a_failure_leaves_the_old_layout_and_no_leftovers(tmp_path, blobs):
+    first, second = made(blobs, "one"), made(blobs, "two")
+    write_layout(tmp_path / "oci", first, finder(blobs), "t")
+    finder(blobs)(second.layers[0].digest).unlink()
+    with pytest.raises(FileNotFoundError):
+        write_layout(tmp_path / "oci", second, finder(blobs), "t")
+    assert is_whole(tmp_path / "oci", first.digest)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cache", "oci"]
+
+
+def test_leftovers_of_a_killed_run_are_removed_and_an_old_layout_comes_back(tmp_path, blobs):
+    first = made(blobs, "one")
+    write_layout(tmp_path / "oci", first, finder(blobs), "t")
+    # As after kill -9 between the two renames of a file system that cannot exchange names.
+    (tmp_path / "oci").rename(tmp_path / ".oci.old")
+    (tmp_path / ".oci.partial" / "blobs").mkdir(parents=True)
+    second = made(blobs, "two")
+    finder(blobs)(second.layers[0].digest).rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        write_layout(tmp_path / "oci", second, finder(blobs), "t")
+    assert is_whole(tmp_path / "oci", first.digest)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cache", "oci"]
+
+
+def test_an_unchanged_layout_is_left_alone(tmp_path, blobs):
+    image = made(blobs, "one")
+    write_layout(tmp_path / "oci", image, finder(blobs), "t")
+    before = (tmp_path / "oci" / "index.json").stat()
+    again = write_layout(tmp_path / "oci", image, finder(blobs), "t")
+    assert os.path.samestat(before, (tmp_path / "oci" / "index.json").stat())
+    assert again.records == image.layers
+
+
+def test_presence_finds_what_is_missing_or_cut_off(tmp_path, blobs):
+    image = made(blobs, "one")
+    layout = write_layout(tmp_path / "oci", image, finder(blobs), "t")
+    check_presence(layout)
+    assert is_whole(layout.path, image.digest)
+    assert not is_whole(layout.path, "sha256:" + "0" * 64)
+    assert not is_whole(tmp_path / "elsewhere", image.digest)
+    blob = layout.blob(image.layers[0].digest)
+    content = blob.read_bytes()
+    blob.unlink()
+    with pytest.raises(LayoutError, match="is missing"):
+        check_presence(layout)
+    blob.write_bytes(content[:-1])
+    with pytest.raises(LayoutError, match="its descriptor says"):
+        check_presence(layout)
+    assert not is_whole(layout.path, image.digest)
+    whole = write_layout(layout.path, image, finder(blobs), "t")  # mends it
+    assert is_whole(whole.path, image.digest)
+
+
+def broken(path, change):
+    document = json.loads(path.read_bytes())
+    change(document)
+    path.write_bytes(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("oci-layout", lambda d: d.update(imageLayoutVersion="2.0.0"), "layout version"),
+        ("oci-layout", lambda d: d.clear(), "layout version"),
+        ("index.json", lambda d: d.update(manifests=[]), "0 images"),
+        ("index.json", lambda d: d.update(manifests=d["manifests"] * 2), "2 images"),
+        ("index.json", lambda d: d.update(schemaVersion=1), "schema version 2"),
+        ("index.json", lambda d: d.update(mediaType="text/plain"), "not an image index"),
+        ("index.json", lambda d: d.pop("manifests"), "malformed"),
+        ("index.json", lambda d: d["manifests"][0].update(mediaType="x/y"), "not an image manifest"),
+        ("index.json", lambda d: d["manifests"][0].update(digest="sha256:../../../../etc/passwd"), "not a digest"),
+        ("index.json", lambda d: d["manifests"][0].update(digest="sha256:" + "0" * 64), "is missing"),
+        ("index.json", lambda d: d["manifests"][0].update(size=1), "damaged"),
+    ],
+)
+def test_a_malformed_layout_says_what_is_wrong(tmp_path, blobs, file, change, message):
+    write_layout(tmp_path / "oci", made(blobs, "one"), finder(blobs), "t")
+    broken(tmp_path / "oci" / file, change)
+    with pytest.raises(LayoutError, match=message):
+        read_layout(tmp_path / "oci")
+
+
+def test_a_folder_or_file_that_is_no_layout(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for name in (".", "missing", "file"):
+        with pytest.raises(LayoutError, match="is missing"):
+            read_layout(tmp_path / name)
+    (tmp_path / "oci-layout").write_bytes(b"\xff{")
+    with pytest.raises(LayoutError, match="malformed"):
+        read_layout(tmp_path)
+
+
+def test_an_image_is_found_by_its_tag(tmp_path, blobs):
+    image = made(blobs, "one")
+    layout = write_layout(tmp_path / "oci", image, finder(blobs), "t")
+
+    def add(document):
+        other = dict(document["manifests"][0], annotations={"org.opencontainers.image.ref.name": "u"})
+        document["manifests"].append(other)
+
+    broken(layout.path / "index.json", add)
+    assert read_layout(layout.path, "u").tag == "u"
+    with pytest.raises(LayoutError, match="tagged 'w'") as caught:
+        read_layout(layout.path, "w")
+    assert "t, u" in caught.value.cause
+
+
+def test_no_room_on_the_disk_is_a_typed_error(tmp_path, blobs, monkeypatch):
+    from graphcrate.errors import DiskFullError
+
+    def full(*_):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(layouts, "_write", full)
+    with pytest.raises(DiskFullError):
+        write_layout(tmp_path / "oci", made(blobs, "one"), finder(blobs), "t")
+    assert not (tmp_path / "oci").exists()

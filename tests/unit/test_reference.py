@@ -1,0 +1,93 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.errors import UsageError
+from graphcrate.oci.reference import parse
+
+DIGEST = "sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("python", "docker.io/library/python:latest"),
+        ("python:3.11-slim", "docker.io/library/python:3.11-slim"),
+        ("pyg-team/pyg", "docker.io/pyg-team/pyg:latest"),
+        ("index.docker.io/library/python:3", "docker.io/library/python:3"),
+        ("localhost/a", "localhost/a:latest"),
+        ("localhost:5000/a/b__c:T", "localhost:5000/a/b__c:T"),
+        ("[::1]:5000/a", "[::1]:5000/a:latest"),
+        ("nvcr.io/nvidia/pytorch:24.01-py3", "nvcr.io/nvidia/pytorch:24.01-py3"),
+        ("ghcr.io/a/b@" + DIGEST, "ghcr.io/a/b@" + DIGEST),
+        ("ghcr.io/a/b:c@" + DIGEST, "ghcr.io/a/b:c@" + DIGEST),
+        ("Registry/a", "Registry/a:latest"),
+    ],
+)
+def test_defaults_are_filled_in_as_docker_does(text, full):
+    assert str(parse(text)) == full
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "/",
+        "a//b",
+        "Python",
+        "host.example/Python",
+        "a:",
+        "a:b:c",
+        "a:.b",
+        "a:" + "t" * 129,
+        "a@",
+        "a@sha256:12",
+        "a@sha512:" + "a" * 128,
+        "a@" + DIGEST.upper(),
+        "a\n",
+        "a b",
+        "docker://python",
+        "https://host.example/a",
+        "host.example:99999/a",
+        "host..example/a",
+        "-host.example/a",
+        "a/../b",
+        "ä",
+        "host.example/" + "a/" * 130 + "b",
+    ],
+)
+def test_what_is_no_reference_is_refused_with_an_example(text):
+    with pytest.raises(UsageError) as caught:
+        parse(text)
+    assert "is not an image reference" in caught.value.what
+    assert "docker.io/library/python:3.11-slim" in caught.value.next_step
+
+
+component = st.from_regex(r"[a-z0-9]{1,8}((\.|_|__|-{1,3})[a-z0-9]{1,8}){0,2}", fullmatch=True)
+host = st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,4})?\.[a-z]{1,5}(:[1-9][0-9]{0,3})?", fullmatch=True)
+
+
+@given(
+    host,
+    st.lists(component, min_size=1, max_size=4),
+    st.from_regex(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,20})?", fullmatch=True),
+    st.sampled_from(["", DIGEST]),
+)
+def test_a_reference_survives_writing_and_reading(host, components, tag, digest):
+    repository = "/".join(components)
+    text = f"{host}/{repository}" + (f":{tag}" if tag else "") + (f"@{digest}" if digest else "")
+    reference = parse(text)
+    assert (reference.host, reference.repository, reference.digest) == (host, repository, digest)
+    assert reference.tag == (tag or ("" if digest else "latest"))
+    assert parse(str(reference)) == reference
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_reference_or_a_usage_error(text):
+    try:
+        reference = parse(text)
+    except UsageError:
+        return
+    assert parse(str(reference)) == reference
+    assert "//" not in str(reference)
+    assert not any(character.isspace() for character in str(reference))

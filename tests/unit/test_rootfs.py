@@ -1,0 +1,408 @@
+import os
+import stat
+import tarfile
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphcrate.errors import LayoutError
+from graphcrate.formats.rootfs import unpack
+from graphcrate.host.cache import remove_tree
+from graphcrate.oci import spec
+from tests.unit import tars
+from tests.unit.tars import file, folder, hardlink, symlink
+
+TYPES = (spec.LAYER_TAR, spec.LAYER_GZIP, spec.LAYER_ZSTD)
+ROOT = os.geteuid() == 0
+
+
+def unpacked(tmp_path, *layers, jobs=2):
+    """The root file system of these layers, each of another type."""
+    blobs = [tars.blob(tmp_path, layer, TYPES[number % 3]) for number, layer in enumerate(layers)]
+    destination = tmp_path / "root"
+    remove_tree(destination)
+    unpack(blobs, destination, jobs=jobs)
+    return destination
+
+
+def tree(root):
+    """Everything below root: path → what it is; hard links show as one number."""
+    seen, inodes = {}, {}
+    for path in sorted(root.rglob("*")):
+        status = path.lstat()
+        name = path.relative_to(root).as_posix()
+        if path.is_symlink():
+            seen[name] = ("link", path.readlink().as_posix())
+        elif path.is_dir():
+            seen[name] = ("folder", stat.S_IMODE(status.st_mode))
+        else:
+            seen[name] = ("file", path.read_bytes(), inodes.setdefault(status.st_ino, len(inodes)))
+    return seen
+
+
+def test_layers_lie_over_each_other(tmp_path):
+    root = unpacked(
+        tmp_path,
+        [folder("etc"), file("etc/a", b"1"), file("etc/b", b"1"), symlink("lib", "usr/lib"), file("usr/lib/x", b"x")],
+        [file("etc/b", b"2"), file("etc/c", b"2")],
+        [file("etc/c", b"3"), file("opt/d", b"3")],
+    )
+    assert {name: value[1] for name, value in tree(root).items() if value[0] != "folder"} == {
+        "etc/a": b"1",
+        "etc/b": b"2",
+        "etc/c": b"3",
+        "lib": "usr/lib",
+        "opt/d": b"3",
+        "usr/lib/x": b"x",
+    }
+
+
+def test_whiteouts_remove_files_folders_and_links_of_layers_below_only(tmp_path):
+    root = unpacked(
+        tmp_path,
+        [file("a"), file("d/e/f"), symlink("l", "d"), file("keep")],
+        [file(".wh.a"), file(".wh.d"), file(".wh.l"), file(".wh.never"), file("d/new"), file("gone/.wh.x")],
+    )
+    assert sorted(tree(root)) == ["d", "d/new", "keep"]
+    assert (root / "d" / "new").is_file()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_opaque_folder_loses_what_was_below_wherever_the_mark_stands(tmp_path, first):
+    mark, new = file("d/.wh..wh..opq"), file("d/new")
+    entries = [folder("d"), *([mark, new] if first else [new, mark])]
+    root = unpacked(tmp_path, [file("d/old"), file("d/sub/old"), file("keep")], entries)
+    assert sorted(tree(root)) == ["d", "d/new", "keep"]
+
+
+def test_an_opaque_root(tmp_path):
+    root = unpacked(tmp_path, [file("a/b"), folder("c", mode=0o700)], [file(".wh..wh..opq"), file("new")])
+    assert sorted(tree(root)) == ["new"]
+
+
+def test_a_file_becomes_a_folder_and_a_folder_a_file(tmp_path):
+    root = unpacked(
+        tmp_path,
+        [file("a"), file("b/c"), symlink("l", "b"), folder("m/n")],
+        [folder("a"), file("a/x"), file("b"), folder("l"), file("l/y"), symlink("m", "b")],
+    )
+    assert {name: value[0] for name, value in tree(root).items()} == {
+        "a": "folder",
+        "a/x": "file",
+        "b": "file",
+        "l": "folder",
+        "l/y": "file",
+        "m": "link",
+    }
+
+
+def test_hard_links_in_a_layer_and_to_layers_below(tmp_path):
+    root = unpacked(
+        tmp_path,
+        [file("a", b"1"), hardlink("d/b", "a"), hardlink("c", "./d/b")],
+        [hardlink("e", "/a"), hardlink("f", "e")],
+        [file("a", b"2")],
+    )
+    inodes = {name: (root / name).stat().st_ino for name in ("a", "d/b", "c", "e", "f")}
+    assert len({inodes[name] for name in ("d/b", "c", "e", "f")}) == 1
+    assert inodes["a"] != inodes["e"]
+    assert (root / "e").read_bytes() == b"1"
+
+
+def test_a_hard_link_to_a_symbolic_link_links_the_link(tmp_path):
+    root = unpacked(tmp_path, [symlink("l", "/etc/passwd"), hardlink("m", "l")], [hardlink("n", "l")])
+    assert {name: value[1] for name, value in tree(root).items()} == dict.fromkeys("lmn", "/etc/passwd")
+
+
+def test_modes_and_times_are_kept_whatever_the_umask(tmp_path):
+    before = os.umask(0o077)
+    try:
+        root = unpacked(
+            tmp_path,
+            [
+                folder("closed", mode=0o555, mtime=1),
+                file("closed/suid", mode=0o4755, mtime=1234567890.5),
+                file("shadow", mode=0o640, mtime=5),
+                file("implied/x", mode=0o644),
+                folder("sticky", mode=0o1777, mtime=2),
+                symlink("l", "x", mtime=77),
+            ],
+            [file("closed/later", mode=0o600), folder("sticky/sub", mode=0o700, mtime=3)],
+        )
+    finally:
+        os.umask(before)
+    modes = {path.relative_to(root).as_posix(): oct(stat.S_IMODE(path.lstat().st_mode)) for path in root.rglob("*")}
+    assert modes == {
+        "closed": "0o555",
+        "closed/suid": "0o4755",
+        "closed/later": "0o600",
+        "shadow": "0o640",
+        "implied": "0o755",
+        "implied/x": "0o644",
+        "sticky": "0o1777",
+        "sticky/sub": "0o700",
+        "l": "0o777",
+    }
+    assert stat.S_IMODE(root.stat().st_mode) == 0o755
+    assert (root / "closed" / "suid").stat().st_mtime_ns == 1234567890_500000000
+    assert [(root / name).lstat().st_mtime for name in ("closed", "shadow", "sticky", "sticky/sub", "l")] == [
+        1,
+        5,
+        2,
+        3,
+        77,
+    ]
+
+
+def test_the_root_has_the_mode_of_its_entry(tmp_path):
+    assert stat.S_IMODE(unpacked(tmp_path, [folder("./", mode=0o711)], [file("x")]).stat().st_mode) == 0o711
+
+
+def test_a_folder_that_was_removed_takes_its_mode_with_it(tmp_path):
+    root = unpacked(tmp_path, [folder("d", mode=0o700), folder("d/e", mode=0o711)], [file(".wh.d")], [file("d/e/x")])
+    assert [stat.S_IMODE((root / name).stat().st_mode) for name in ("d", "d/e")] == [0o755, 0o755]
+
+
+@pytest.mark.skipif(not ROOT, reason="owners, devices and attributes are for root")
+def test_root_gets_owners_devices_and_capabilities(tmp_path):
+    capability = b"\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+    headers = {"SCHILY.xattr.security.capability": capability.decode("utf-8", "surrogateescape")}
+    device = tars.entry("null", tarfile.CHRTYPE, devmajor=1, devminor=3, mode=0o666)
+    root = unpacked(
+        tmp_path,
+        [
+            file("owned", uid=42, gid=43, mode=0o4711),
+            symlink("l", "x", uid=44, gid=45),
+            folder("d", uid=46, gid=47),
+            file("ping", pax_headers=headers),
+            device,
+        ],
+    )
+    owners = {name: ((root / name).lstat().st_uid, (root / name).lstat().st_gid) for name in ("owned", "l", "d")}
+    assert owners == {"owned": (42, 43), "l": (44, 45), "d": (46, 47)}
+    assert stat.S_IMODE((root / "owned").stat().st_mode) == 0o4711
+    if (root / "null").exists():  # a root without CAP_MKNOD goes without
+        assert stat.S_ISCHR((root / "null").stat().st_mode)
+        assert (root / "null").stat().st_rdev == os.makedev(1, 3)
+    if "security.capability" in os.listxattr(root / "ping"):
+        assert os.getxattr(root / "ping", "security.capability") == capability
+
+
+def test_a_plain_user_goes_without_owners_and_devices(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    device = tars.entry("null", tarfile.CHRTYPE, devmajor=1, devminor=3)
+    root = unpacked(tmp_path, [file("owned", uid=42, gid=43, mode=0o4711), device, hardlink("zero", "null")])
+    assert sorted(tree(root)) == ["owned"]
+    assert (root / "owned").stat().st_uid == os.getuid()
+    assert stat.S_IMODE((root / "owned").stat().st_mode) == 0o4711
+
+
+def test_fifos_long_names_sparse_files_and_old_formats(tmp_path):
+    long = "n" * 200 + "/" + "m" * 200
+    gnu = tars.tar([file(long, b"gnu"), symlink("l", "t" * 300)], tarfile.GNU_FORMAT)
+    # GNU tar -S, format 0.1 in pax headers: 4 bytes at 8192 of 16384.
+    sparse = file(
+        "sparse",
+        b"data",
+        pax_headers={"GNU.sparse.map": "8192,4", "GNU.sparse.size": "16384", "GNU.sparse.name": "sparse"},
+    )
+    blobs = [tars.blob(tmp_path, [sparse, tars.entry("fifo", tarfile.FIFOTYPE, mode=0o622)])]
+    path = tmp_path / "gnu"
+    path.write_bytes(gnu)
+    blobs.append(spec.LayerBlob(path=path, media_type=spec.LAYER_TAR))
+    root = tmp_path / "root"
+    unpack(blobs, root)
+    assert (root / long).read_bytes() == b"gnu"
+    assert (root / "l").readlink().as_posix() == "t" * 300
+    assert (root / "sparse").read_bytes() == bytes(8192) + b"data" + bytes(8188)
+    assert stat.S_ISFIFO((root / "fifo").stat().st_mode)
+    assert stat.S_IMODE((root / "fifo").stat().st_mode) == 0o622
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([[file("../evil")]], "leaves the image"),
+        ([[file("/evil")]], "absolute"),
+        ([[symlink("l", "{out}"), file("l/evil")]], "lies below l"),
+        ([[symlink("l", "{out}")], [file("l/evil")]], "files below l"),
+        ([[symlink("l", "{out}")], [file("l/sub/evil")]], "files below l"),
+        ([[symlink("l", "{out}")], [hardlink("x", "l/secret")]], "hard link to l/secret"),
+        ([[hardlink("x", "../secret")]], "leaves the image"),
+        ([[file("a")], [hardlink("x", "a/b")]], "hard link to a/b"),
+        ([[folder("a")], [hardlink("x", "a")]], "hard link to a"),
+        ([[hardlink("x", ".wh.y")]], "hard link to .wh.y"),
+        ([[file(".wh.y"), hardlink("x", ".wh.y")]], "hard link to .wh.y"),
+        ([[file(".wh.")]], "removes nothing"),
+        ([[file(".wh...")]], "removes nothing"),
+        ([[file("a"), file("a")]], "twice"),
+        ([[tars.entry("x", b"Z")], []], "unknown type"),
+        ([[file("x", mtime=1e30)]], "time"),
+    ],
+)
+def test_nothing_leaves_the_root_and_nothing_half_unpacked_stays(tmp_path, layers, message):
+    out = tmp_path / "outside"
+    out.mkdir()
+    (out / "secret").write_text("secret")
+    for layer in layers:
+        for member, _ in layer:
+            member.linkname = member.linkname.replace("{out}", str(out))
+    with pytest.raises(LayoutError, match=message):
+        unpacked(tmp_path, *layers)
+    assert sorted(path.name for path in out.iterdir()) == ["secret"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["outside"]
+
+
+def test_whiteouts_do_not_follow_links_out_of_the_root(tmp_path):
+    out = tmp_path / "outside"
+    (out / "sub").mkdir(parents=True)
+    (out / "secret").write_text("secret")
+    unpacked(tmp_path, [symlink("l", str(out))], [file("l/.wh.secret"), file("l/sub/.wh..wh..opq")])
+    assert (out / "secret").exists()
+
+
+def test_a_destination_that_stands_is_left_alone(tmp_path):
+    destination = tmp_path / "root"
+    destination.mkdir()
+    unpack([tars.blob(tmp_path, [file("a")])], destination)
+    assert list(destination.iterdir()) == []
+
+
+def test_two_at_once_give_one_whole_tree(tmp_path):
+    blobs = [tars.blob(tmp_path, [file(f"{layer}/{n}", b"x" * n) for n in range(200)]) for layer in range(4)]
+    threads = [threading.Thread(target=unpack, args=(blobs, tmp_path / "root")) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(tree(tmp_path / "root")) == 4 * 201
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["root"]
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path):
+    (tmp_path / ".root.partial" / "root" / "x").mkdir(parents=True)
+    (tmp_path / ".root.partial" / "root" / "x").chmod(0)
+    root = unpacked(tmp_path, [file("a")])
+    assert sorted(tree(root)) == ["a"]
+    assert not (tmp_path / ".root.partial").exists()
+
+
+def test_one_broken_layer_stops_the_others(tmp_path):
+    blobs = [tars.blob(tmp_path, [file("a", b"x" * 100_000)]) for _ in range(3)]
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"this is no gzip")
+    counted: list[int] = []
+    with pytest.raises(LayoutError, match="layer broken"):
+        unpack(
+            [spec.LayerBlob(path=broken, media_type=spec.LAYER_GZIP), *blobs],
+            tmp_path / "root",
+            advance=counted.append,
+            jobs=1,
+        )
+    assert not (tmp_path / "root").exists()
+    assert not (tmp_path / ".root.partial").exists()
+
+
+NAMES = ("a", "b", "c")
+paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join)
+operations = st.tuples(st.sampled_from(["file", "folder", "symlink", "hardlink", "whiteout", "opaque"]), paths, paths)
+
+
+def parents(path):
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]
+
+
+class Model:
+    """What the image specification says layers mean: plain dictionaries."""
+
+    def __init__(self):
+        self.tree = {}
+        self.contents = 0
+
+    def drop(self, path):
+        for known in [name for name in self.tree if name == path or name.startswith(f"{path}/")]:
+            del self.tree[known]
+
+    def layer(self, drawn):
+        """Keep the operations that make a well-formed layer, apply them, and return its entries."""
+        lower = dict(self.tree)
+        added, marks, entries, implied, linked = {}, [], [], set(), set()
+        for kind, path, other in drawn:
+            # What a hard link of this layer needs from below stays.
+            if any(path == target or (kind != "folder" and target.startswith(f"{path}/")) for target in linked):
+                continue
+            if kind in ("whiteout", "opaque"):
+                where = path.rpartition("/")[0] if kind == "whiteout" else path
+                above = [*parents(where), where] if where else []
+                if any(added.get(p, ("folder",))[0] != "folder" or lower.get(p, ("",))[0] != "folder" for p in above):
+                    continue
+                name = path.rpartition("/")[2]
+                entry = f"{where}/.wh.{name}".lstrip("/") if kind == "whiteout" else f"{path}/.wh..wh..opq"
+                if (kind, path) not in marks:
+                    marks.append((kind, path))
+                    entries.append(file(entry, b""))
+                    implied.update(above)
+                continue
+            if path in added or any(added.get(p, ("folder",))[0] != "folder" for p in parents(path)):
+                continue
+            if path in implied and kind != "folder":
+                continue
+            # Neither may a folder without an entry hide something else below it.
+            if any(p not in added and lower.get(p, ("folder",))[0] != "folder" for p in parents(path)):
+                continue
+            if kind == "hardlink":
+                target = added.get(other, lower.get(other, ("",)))
+                removed = any(other == mark or other.startswith(f"{mark}/") for _, mark in marks)
+                inside = other == path or other.startswith(f"{path}/") or path.startswith(f"{other}/")
+                replaced = any(added.get(p, ("folder",))[0] != "folder" for p in parents(other))
+                if target[0] not in ("file", "symlink") or removed or inside or replaced:
+                    continue
+                if other not in added:
+                    linked.add(other)
+                    added[other + "\0"] = target
+            entries.append(self.entry(kind, path, other, added))
+            implied.update(parents(path))
+        self.apply(added, marks)
+        return entries
+
+    def entry(self, kind, path, other, added):
+        if kind == "folder":
+            mode = (0o755, 0o700, 0o775)[len(path) % 3]
+            added[path] = ("folder", mode)
+            return folder(path, mode=mode)
+        if kind == "symlink":
+            added[path] = ("symlink", other)
+            return symlink(path, other)
+        if kind == "hardlink":
+            added[path] = added.pop(other + "\0", None) or added[other]
+            return hardlink(path, other)
+        self.contents += 1
+        added[path] = ("file", str(self.contents).encode())
+        return file(path, added[path][1])
+
+    def apply(self, added, marks):
+        for kind, path in marks:
+            if kind == "whiteout":
+                self.drop(path)
+            else:
+                for known in [name for name in self.tree if name.startswith(f"{path}/")]:
+                    del self.tree[known]
+        for path, node in added.items():
+            for parent in parents(path):
+                self.tree.setdefault(parent, ("folder", 0o755))
+            if node[0] != "folder" or self.tree.get(path, ("folder",))[0] != "folder":
+                self.drop(path)
+            self.tree[path] = node
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.lists(operations, max_size=8), min_size=1, max_size=5))
+def test_layers_mean_what_the_specification_says(tmp_path_factory, drawn):
+    model = Model()
+    layers = [model.layer(operations) for operations in drawn]
+    root = unpacked(tmp_path_factory.mktemp("model"), *layers)
+    kinds = {"link": "symlink"}
+    assert {name: (kinds.get(value[0], value[0]), value[1]) for name, value in tree(root).items()} == model.tree

@@ -1,0 +1,214 @@
+import hashlib
+import json
+import tarfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphcrate.errors import LayoutError
+from graphcrate.host.progress import Silent
+from graphcrate.model.plan import ConfigStep
+from graphcrate.oci import spec
+from graphcrate.oci.image import make_image
+from graphcrate.oci.layout import read_layout, write_layout
+from graphcrate.oci.spec import LayerBlob
+from graphcrate.oci.validate import inspect_layer, validate
+from tests.unit import tars
+
+CONFIG = ConfigStep(environment={}, labels={}, command=("sh",))
+TYPES = (spec.LAYER_TAR, spec.LAYER_GZIP, spec.LAYER_ZSTD)
+GOOD = [
+    [tars.folder("./"), tars.folder("./bin/"), tars.file("./bin/sh"), tars.symlink("sbin", "bin")],
+    [tars.file("bin/.wh.sh"), tars.hardlink("bin/bash", "bin/sh"), tars.hardlink("bin/dash", "/bin/bash")],
+    [tars.file("a" * 200 + "/" + "b" * 150), tars.file("ünï")],
+]
+
+
+def written(tmp_path, layers, types=TYPES):
+    folder = tmp_path / "cache"
+    folder.mkdir(exist_ok=True)
+    records = [
+        tars.record(folder, str(number), layer, types[number % len(types)]) for number, layer in enumerate(layers)
+    ]
+    image = make_image(records, CONFIG, 0)
+    return write_layout(tmp_path / "oci", image, lambda digest: folder / digest.removeprefix("sha256:"), "t")
+
+
+def test_a_good_layout_has_nothing_to_say(tmp_path):
+    assert validate(written(tmp_path, GOOD), Silent()) == ()
+
+
+def test_every_compressed_byte_is_reported_as_progress(tmp_path):
+    layout = written(tmp_path, GOOD)
+    seen: list[int] = []
+    for blob in layout.layer_blobs:
+        inspect_layer(blob, seen.append)
+    assert sum(seen) == sum(layer.size for layer in layout.layers)
+
+
+def test_what_belongs_to_nobody_is_a_warning(tmp_path):
+    layout = written(tmp_path, GOOD)
+    (layout.path / "blobs" / "sha256" / ("0" * 64)).write_text("x")
+    assert validate(layout) == (f"blobs/sha256/{'0' * 64} belongs to no image of the layout",)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_one_flipped_bit_in_a_layer_is_found(tmp_path, number):
+    layout = written(tmp_path, GOOD)
+    blob = layout.layer_blobs[number].path
+    data = bytearray(blob.read_bytes())
+    data[len(data) // 2] ^= 1
+    blob.unlink()
+    blob.write_bytes(data)
+    with pytest.raises(LayoutError):
+        validate(layout)
+
+
+def test_a_layer_that_is_another_one_is_found_by_its_digest(tmp_path):
+    layout = written(tmp_path, [[tars.file("a", b"1")], [tars.file("a", b"2")]], (spec.LAYER_TAR,))
+    one, other = (blob.path for blob in layout.layer_blobs)
+    other.unlink()
+    other.write_bytes(one.read_bytes())
+    with pytest.raises(LayoutError, match="its bytes hash to"):
+        validate(layout)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([[tars.file("../a")]], "leaves the image"),
+        ([[tars.file("a/../../b")]], "leaves the image"),
+        ([[tars.file("/etc/passwd")]], "absolute"),
+        ([[tars.file("a"), tars.file("a")]], "in it twice"),
+        ([[tars.folder("a"), tars.folder("./a/")]], "in it twice"),
+        ([[tars.file("a"), tars.file("a/b")]], "lies below a"),
+        ([[tars.symlink("a", "/"), tars.file("a/b/c")]], "lies below a"),
+        ([[tars.file("a/b"), tars.file("a")]], "is a folder and no folder"),
+        ([[tars.file("./")]], "is a folder and no folder"),
+        ([[tars.hardlink("a", "b")]], "hard link to b, which does not exist"),
+        ([[tars.hardlink("a", "a")]], "hard link to a, which does not exist"),
+        ([[tars.hardlink("a", "../b")]], "leaves the image"),
+        ([[tars.hardlink("a", "b")], [tars.file("b")]], "hard link to b, which does not exist"),
+    ],
+)
+def test_names_that_unpack_differently_or_outside_are_refused(tmp_path, layers, message):
+    with pytest.raises(LayoutError, match=message):
+        validate(written(tmp_path, layers))
+
+
+def rewritten(layout, change):
+    """The layout with other documents, their digests right."""
+    config = json.loads(layout.blob(layout.manifest.config.digest).read_bytes())
+    manifest = json.loads(layout.blob(layout.digest).read_bytes())
+    index = json.loads((layout.path / "index.json").read_bytes())
+    change(config, manifest, index)
+
+    def put(document, descriptor):
+        data = json.dumps(document).encode()
+        descriptor.update(digest=tars.sha256(data), size=len(data))
+        (layout.path / "blobs" / "sha256" / hashlib.sha256(data).hexdigest()).write_bytes(data)
+
+    put(config, manifest["config"])
+    put(manifest, index["manifests"][0])
+    (layout.path / "index.json").write_text(json.dumps(index))
+    return read_layout(layout.path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c, m, i: c["rootfs"]["diff_ids"].reverse(), "the configuration says"),
+        (lambda c, m, i: c["rootfs"]["diff_ids"].pop(), "3 layers, the configuration 2 diff_ids"),
+        (lambda c, m, i: c["rootfs"].update(type="other"), "diff_ids"),
+        (lambda c, m, i: c["history"].append({"created_by": "x"}), "history tells of 4 layers"),
+        (lambda c, m, i: c.update(architecture="arm64"), "linux/amd64"),
+        (lambda c, m, i: c.update(os=""), "no architecture"),
+        (lambda c, m, i: m.update(mediaType=spec.DOCKER_MANIFEST), "the manifest says it is"),
+        (lambda c, m, i: m.update(schemaVersion=1), "schema version 1"),
+        (lambda c, m, i: m["layers"][0].update(mediaType="x/y"), "unknown type x/y"),
+        (lambda c, m, i: m["layers"][0].update(mediaType=spec.LAYER_ZSTD), "compressed data is broken|not a tar"),
+    ],
+)
+def test_documents_that_disagree_are_refused(tmp_path, change, message):
+    layout = written(tmp_path, GOOD)
+    with pytest.raises(LayoutError, match=message):
+        validate(rewritten(layout, change))
+
+
+def test_empty_layers_in_the_history_do_not_count(tmp_path):
+    layout = rewritten(
+        written(tmp_path, GOOD), lambda c, m, i: c["history"].insert(1, {"created_by": "ENV", "empty_layer": True})
+    )
+    assert len(validate(layout)) == 2  # the two documents that were replaced
+
+
+def test_an_image_without_layers_is_valid(tmp_path):
+    assert validate(written(tmp_path, [])) == ()
+
+
+@pytest.mark.parametrize("media_type", TYPES)
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_a_layer_that_is_cut_off_is_never_whole(tmp_path, media_type, share):
+    data = tars.compressed(tars.tar([tars.file("a", b"x" * 5000), tars.file("b", b"y" * 5000)]), media_type)
+    path = tmp_path / "layer"
+    path.write_bytes(data[: int(len(data) * share) // 512 * 512 + 100 if share else 0])
+    try:
+        facts = inspect_layer(LayerBlob(path=path, media_type=media_type))
+    except LayoutError:
+        return
+    assert facts.digest != tars.sha256(data)
+
+
+def test_a_tar_without_end_blocks_is_read_and_one_with_a_broken_header_is_not(tmp_path):
+    plain = tars.tar([tars.file("a"), tars.file("b")])
+    path = tmp_path / "layer"
+    blob = LayerBlob(path=path, media_type=spec.LAYER_TAR)
+    path.write_bytes(plain[: 4 * 512])
+    assert inspect_layer(blob).paths == {"a", "b"}
+    path.write_bytes(b"")
+    assert inspect_layer(blob).paths == frozenset()
+    damaged = bytearray(plain)
+    damaged[2 * 512 + 3] ^= 1  # in the name of b: tarfile itself would end in silence
+    path.write_bytes(damaged)
+    with pytest.raises(LayoutError, match="broken header"):
+        inspect_layer(blob)
+
+
+def test_a_header_that_wants_all_memory_is_refused(tmp_path):
+    member = tarfile.TarInfo("././@PaxHeader")
+    member.type, member.size = tarfile.XHDTYPE, 1 << 40
+    path = tmp_path / "layer"
+    path.write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(LayoutError, match="header of"):
+        inspect_layer(LayerBlob(path=path, media_type=spec.LAYER_TAR))
+
+
+def test_gzip_with_garbage_behind_it_is_refused(tmp_path):
+    path = tmp_path / "layer"
+    path.write_bytes(tars.compressed(tars.tar([tars.file("a")]), spec.LAYER_GZIP) + b"garbage!" * 10)
+    with pytest.raises(LayoutError, match="compressed data is broken"):
+        inspect_layer(LayerBlob(path=path, media_type=spec.LAYER_GZIP))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_damage_to_a_tar_is_a_layout_error_or_harmless(tmp_path_factory, data):
+    """No exception of tarfile, struct or the decompressors comes through, whatever the bytes."""
+    entries = [tars.file("a" * 120, b"x" * 700), tars.symlink("l", "a"), tars.file("ü", mtime=1.5), tars.folder("d")]
+    media_type = data.draw(st.sampled_from(TYPES))
+    format = data.draw(st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]))
+    plain = bytearray(tars.tar(entries, format)[: 12 * 512])
+    for _ in range(data.draw(st.integers(1, 3))):
+        plain[data.draw(st.integers(0, len(plain) - 1))] = data.draw(st.integers(0, 255))
+    content = bytearray(tars.compressed(bytes(plain), media_type))
+    if data.draw(st.booleans()):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damage") / "layer"
+    path.write_bytes(content)
+    try:
+        facts = inspect_layer(LayerBlob(path=path, media_type=media_type))
+    except LayoutError:
+        return
+    assert facts.digest == tars.sha256(bytes(content))
+    assert all(not name.startswith("/") and ".." not in name.split("/") for name in facts.paths)
