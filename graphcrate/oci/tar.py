@@ -1,8 +1,8 @@
 """Tar headers with fixed bytes: POSIX ustar, with a pax extended header only where ustar cannot say it.
 
 Written here rather than by `tarfile`, because that module's bytes have changed between Python releases and a
-layer's digest must not depend on the host's Python. Owner is always root (0:0, no names), as the tar of an image
-layer needs; times are given by the caller.
+layer's digest must not depend on the host's Python. The owner is a number without a name, root unless told; times are
+given by the caller.
 """
 
 from enum import Enum
@@ -27,7 +27,9 @@ def padding(size: int) -> bytes:
     return bytes(-size % BLOCK)
 
 
-def header(path: str, kind: Kind, *, mode: int, mtime: int, size: int = 0, link: str = "") -> bytes:
+def header(
+    path: str, kind: Kind, *, mode: int, mtime: int, size: int = 0, link: str = "", uid: int = 0, gid: int = 0
+) -> bytes:
     """The header block(s) of one entry. `path` relative, without a final slash; `mtime` in Unix seconds.
 
     Names that are not ASCII or too long for ustar, and sizes of 8 GiB or more, get a pax header before.
@@ -52,7 +54,7 @@ def header(path: str, kind: Kind, *, mode: int, mtime: int, size: int = 0, link:
         extended = (
             _block(b"", b"././@PaxHeader", Kind.PAX, 0o644, mtime, len(content)) + content + padding(len(content))
         )
-    return extended + _block(prefix, short, kind, mode, mtime, octal_size, target)
+    return extended + _block(prefix, short, kind, mode, mtime, octal_size, target, uid, gid)
 
 
 def _split(name: str) -> tuple[bytes, bytes | None]:
@@ -77,13 +79,23 @@ def _record(key: str, value: str) -> bytes:
     return str(length).encode() + body
 
 
-def _block(prefix: bytes, name: bytes, kind: Kind, mode: int, mtime: int, size: int, link: bytes = b"") -> bytes:
+def _block(
+    prefix: bytes,
+    name: bytes,
+    kind: Kind,
+    mode: int,
+    mtime: int,
+    size: int,
+    link: bytes = b"",
+    uid: int = 0,
+    gid: int = 0,
+) -> bytes:
     block = b"".join(
         (
             name.ljust(100, b"\0"),
             b"%07o\0" % mode,
-            b"0000000\0",  # uid
-            b"0000000\0",  # gid
+            b"%07o\0" % uid,
+            b"%07o\0" % gid,
             b"%011o\0" % size,
             b"%011o\0" % mtime,
             b" " * 8,  # the checksum counts itself as blanks
