@@ -1,0 +1,112 @@
+"""House rules that no linter knows: sizes, names that may not stand in the tree, pins and documents that fit."""
+
+import ast
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from graphcrate import errors
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+#: made by programs or by a person's work here; not part of the project
+NOT_OURS = {
+    ".git",
+    ".venv",
+    "dist",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".hypothesis",
+    "__pycache__",
+    "build",
+}
+TOP_LEVEL = {
+    *(".ci", ".github", ".gitignore", "bench", "docs", "examples", "graphcrate", "images", "recipes", "tests", "tools"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "build.py", "pyproject.toml"),
+    *("requirements-dev.in", "requirements-dev.txt", "requirements.in", "requirements.txt"),
+}
+
+
+def files():
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = sorted(name for name in folders if name not in NOT_OURS and not name.endswith(".egg-info"))
+        yield from (Path(folder, name) for name in sorted(names) if not name.endswith(".sif"))
+
+
+FILES = list(files())
+PYTHON = [path for path in FILES if path.suffix == ".py"]
+TEXTS = {path: path.read_text(encoding="utf-8") for path in FILES if path.is_file()}
+
+
+def label(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=label)
+def test_files_and_functions_stay_short(path):
+    assert TEXTS[path].count("\n") <= 400
+    for node in ast.walk(ast.parse(TEXTS[path])):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno - node.lineno < 60, f"{node.name} is too long"
+
+
+def test_no_host_name_of_a_package_registry_stands_anywhere():
+    """Clients' own configuration decides where files come from. (The classes keep this line from finding itself.)"""
+    hosts = re.compile(r"pyp[i]\.org|pythonhoste[d]\.org|deb\.debia[n]\.org|security\.debia[n]\.org|registry\.npmj[s]")
+    assert [label(path) for path, text in TEXTS.items() if hosts.search(text)] == []
+
+
+def test_no_path_of_a_developers_machine_stands_anywhere():
+    paths = re.compile(r"/wor[k]/main|/root/\.pyen[v]|/hom[e]/[a-z]+/")
+    assert [label(path) for path, text in TEXTS.items() if paths.search(text)] == []
+
+
+def test_nothing_unfinished_stands_in_the_code():
+    words = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X])\b|NotImplemente[d]Error|assert Tru[e]\b|mark\.ski[p]\b")
+    assert [label(path) for path in PYTHON if words.search(TEXTS[path])] == []
+
+
+def test_the_top_level_has_what_is_agreed():
+    assert {path.relative_to(ROOT).parts[0] for path in FILES} <= TOP_LEVEL
+
+
+def test_names_say_what_a_thing_is():
+    """No bag of helpers, no Manager."""
+    assert not [label(path) for path in PYTHON if path.stem in ("utils", "util", "helpers", "common", "misc")]
+    ours = [ast.parse(TEXTS[path]) for path in PYTHON if path.is_relative_to(ROOT / "graphcrate")]
+    classes = [node.name for tree in ours for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert not [name for name in classes if name.endswith(("Manager", "Handler"))]
+
+
+def pins(name):
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
+
+
+def wanted(name):
+    return {line for line in (ROOT / name).read_text().splitlines() if line and line[0].isalpha()}
+
+
+def test_requirements_are_pinned_with_hashes_and_agree():
+    run, dev = pins("requirements.txt"), pins("requirements-dev.txt")
+    assert wanted("requirements.in") <= set(run), "tools/lock-requirements"
+    assert wanted("requirements-dev.in") <= set(dev), "tools/lock-requirements"
+    assert run.items() <= dev.items()
+    for name in ("requirements.txt", "requirements-dev.txt"):
+        entries = re.split(r"^(?=[a-z0-9-]+==)", (ROOT / name).read_text(), flags=re.MULTILINE)
+        assert all("--hash=sha256:" in entry for entry in entries if entry.strip())
+
+
+def test_preparing_uses_the_exit_codes_of_the_errors():
+    text = (ROOT / "tools" / "prepare.py").read_text()
+    numbers = re.search(r"^NETWORK, HASHES, HOST, DISK, BUILD = (.*?)  #", text, re.MULTILINE)[1]
+    kinds = (errors.NetworkError, errors.IntegrityError, errors.HostError, errors.DiskFullError, errors.BuildError)
+    assert [int(number) for number in numbers.split(",")] == [kind.exit_code for kind in kinds]
+
+
+def test_every_make_target_is_explained_and_phony():
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", text, re.MULTILINE))
+    assert targets == set(re.findall(r"^([a-z]+):.*## ", text, re.MULTILINE))
+    assert targets == set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())

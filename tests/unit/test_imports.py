@@ -1,0 +1,144 @@
+"""The floors of docs/architecture.md: a module imports from its own room or from floors below, never from above."""
+
+import ast
+import graphlib
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent.parent / "graphcrate"
+
+#: Floor of each room or module, by the longest name that fits. Rooms on one floor that know of each other stand in
+#: order: 3.4 may import 3.2, never the other way.
+FLOORS = {
+    "graphcrate": 0,
+    "graphcrate.errors": 0,
+    "graphcrate.model": 1,
+    "graphcrate.compat": 1.2,
+    "graphcrate.recipes": 1.2,
+    "graphcrate.planning": 1.2,
+    "graphcrate.oci": 1.2,
+    "graphcrate.host": 2,
+    "graphcrate.oci.blob": 3,
+    "graphcrate.oci.layout": 3,
+    "graphcrate.oci.registry": 3,
+    "graphcrate.oci.validate": 3,
+    "graphcrate.formats": 3.2,
+    "graphcrate.bases": 3.4,
+    "graphcrate.wheels": 3.4,
+    "graphcrate.builders": 4,
+    "graphcrate.runners": 4,
+    "graphcrate.resolve": 4,
+    "graphcrate.smoke": 5,
+    "graphcrate.views": 5,
+    "graphcrate.pipeline": 6,
+    "graphcrate.cli": 7,
+}
+#: what only `host` may import: processes, connections, the clock
+DOORS = {
+    "subprocess",
+    "socket",
+    "ssl",
+    "http",
+    "urllib.request",
+    "urllib3",
+    "time",
+    "signal",
+    "select",
+    "ctypes",
+    "pty",
+}
+#: what a pure module may not import either
+TOUCHING = DOORS | {"os", "io", "tempfile", "shutil", "glob", "fcntl", "mmap", "multiprocessing", "threading"}
+#: runs inside an image, by the image's Python: no part of graphcrate while it works
+GUESTS = {"graphcrate.wheels.compile_program"}
+
+
+def name_of(path):
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def floor(module):
+    while module not in FLOORS:
+        module = module.rpartition(".")[0]
+    return FLOORS[module]
+
+
+def room(module):
+    return ".".join(module.split(".")[:2])
+
+
+def imports(tree):
+    """Every module that is imported, wherever the statement stands; of `from a import b` also a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide the floor"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def below(imported, module):
+    """Whether a module may know of another: same room at the same height, or anything lower."""
+    same = room(imported) == room(module) and floor(imported) == floor(module)
+    return same or floor(imported) < floor(module)
+
+
+def tree_of(module):
+    return ast.parse(SOURCES[module].read_text(encoding="utf-8"))
+
+
+def test_every_module_has_a_floor():
+    rooms = {room(module) for module in SOURCES}
+    assert rooms <= set(FLOORS), "say in FLOORS and in docs/architecture.md where it stands"
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_imports_go_down(module):
+    for imported in imports(tree_of(module)):
+        if imported.startswith("graphcrate."):
+            assert below(imported, module), f"{module} (floor {floor(module)}) imports {imported} ({floor(imported)})"
+
+
+def test_the_rule_itself():
+    assert below("graphcrate.model.lock", "graphcrate.oci.image")
+    assert not below("graphcrate.oci.layout", "graphcrate.oci.image")
+    assert not below("graphcrate.pipeline", "graphcrate.smoke")
+    assert not below("graphcrate.resolve.fetch", "graphcrate.builders.embedded")
+
+
+def test_modules_import_each_other_in_no_circle():
+    graph = {
+        module: {imported for imported in imports(tree_of(module)) if imported in SOURCES and imported != module}
+        for module in SOURCES
+    }
+    assert tuple(graphlib.TopologicalSorter(graph).static_order())
+
+
+@pytest.mark.parametrize("module", [module for module in SOURCES if floor(module) < 2])
+def test_pure_modules_do_not_touch_the_world(module):
+    touched = {imported for imported in imports(tree_of(module)) if imported in TOUCHING}
+    assert not touched
+    names = {node.id for node in ast.walk(tree_of(module)) if isinstance(node, ast.Name)}
+    assert not names & {"open", "input", "print"}
+
+
+@pytest.mark.parametrize("module", [module for module in SOURCES if room(module) != "graphcrate.host"])
+def test_only_host_opens_doors(module):
+    if module in GUESTS:
+        return
+    tree = tree_of(module)
+    assert not {imported for imported in imports(tree) if imported in DOORS}
+    attributes = {
+        (node.value.id, node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    doors = ("environ", "getenv", "putenv", "fork", "system", "popen", "execv", "execve", "posix_spawn", "spawnv")
+    assert not attributes & {("os", door) for door in doors}
+    assert not attributes & {("datetime", "now"), ("datetime", "today"), ("date", "today")}
