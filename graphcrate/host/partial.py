@@ -22,10 +22,14 @@ class Part:
 
     def __enter__(self) -> "Part":
         self._file = self._path.open("r+b" if self._path.exists() else "w+b")
-        while chunk := self._file.read(CHUNK):
-            self._hash.update(chunk)
-            self.position += len(chunk)
-        self._advance(self.position)
+        try:
+            while chunk := self._file.read(CHUNK):
+                self._hash.update(chunk)
+                self.position += len(chunk)
+            self._advance(self.position)
+        except BaseException:  # whoever waits for the bytes may refuse them: see `advance` in resolve.fetch
+            self._file.close()
+            raise
         return self
 
     def __exit__(

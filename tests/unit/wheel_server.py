@@ -248,14 +248,17 @@ def small_wheel(name, version, *, tag="py3-none-any", requires=(), build="", con
     return f"{stem}{'-' + build if build else ''}-{tag}.whl", stream.getvalue()
 
 
-def small_sdist(name, version, *, pyproject, metadata_requires=()):
+def small_sdist(name, version, *, pyproject, metadata_requires=(), requires_txt=""):
     """A valid little sdist: (file name, bytes)."""
     stem = f"{name.replace('-', '_')}-{version}"
     info = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     info += "".join(f"Requires-Dist: {requirement}\n" for requirement in metadata_requires)
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        for path, text in {"PKG-INFO": info, "pyproject.toml": pyproject}.items():
+        texts = {"PKG-INFO": info, "pyproject.toml": pyproject}
+        if requires_txt:
+            texts[f"{name}.egg-info/requires.txt"] = requires_txt
+        for path, text in texts.items():
             member = tarfile.TarInfo(f"{stem}/{path}")
             member.size = len(text.encode())
             archive.addfile(member, io.BytesIO(text.encode()))

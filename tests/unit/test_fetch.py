@@ -1,0 +1,281 @@
+"""From a lock to files in the cache, with mirrors that are stale, broken, slow or gone."""
+
+import contextlib
+import errno
+import hashlib
+import threading
+
+import pytest
+
+from graphcrate.errors import DiskFullError, IntegrityError, NetworkError
+from graphcrate.host import http
+from graphcrate.host.cache import Cache
+from graphcrate.host.partial import Part
+from graphcrate.host.progress import Silent
+from graphcrate.model.lock import DebianBase, DebianPackage, Lock, LockedFile, LockedPackage
+from graphcrate.model.recipe import Channel
+from graphcrate.resolve import channels
+from graphcrate.resolve.channels import Request
+from graphcrate.resolve.fetch import bytes_to_fetch, fetch
+from tests.unit.wheel_server import Fault, WheelServer, small_wheel
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(http, "PAUSES", (0.0,))
+    with WheelServer() as running:
+        monkeypatch.setattr(channels, "PYTORCH", running.url("/whl"))
+        monkeypatch.setattr(channels, "PYG", running.url("/whl"))
+        yield running
+
+
+@pytest.fixture
+def cache(tmp_path):
+    opened = Cache(tmp_path / "cache")
+    yield opened
+    opened.close()
+
+
+class Watched(Silent):
+    """Progress that adds up what tasks report."""
+
+    def __init__(self):
+        self.total = self.done = 0
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def task(self, description, total):
+        self.total += total
+        yield self
+
+    def advance(self, amount):
+        with self._lock:
+            self.done += amount
+
+
+@pytest.fixture
+def progress():
+    return Watched()
+
+
+def locked_file(name, content):
+    return LockedFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def package(name, version, file, channel=Channel.PYPI, build=()):
+    return LockedPackage(name=name, version=version, channel=channel, file=file, build=build)
+
+
+def lock_of(*packages, base=None):
+    return Lock(
+        recipe="pyg",
+        cuda="11.8",
+        candidate="pytorch",
+        torch_cuda="11.8",
+        python="3.11",
+        created=0,
+        request_sha256="",
+        base=base or DebianBase(suite="bookworm", packages=()),
+        packages=packages,
+    )
+
+
+def environment(server):
+    return {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
+
+
+def big_wheel(name, version, **options):
+    noise = b"".join(hashlib.sha256(f"{name}{number}".encode()).digest() for number in range(40_000))
+    return small_wheel(name, version, content=noise, **options)
+
+
+def served(server, *names):
+    """Projects on the index; returns their locked packages."""
+    packages = []
+    for name in names:
+        file, content = small_wheel(name, "1.0")
+        server.simple(name, {file: content})
+        packages.append(package(name, "1.0", locked_file(file, content)))
+    return packages
+
+
+def test_files_of_all_channels_arrive(server, cache, progress, tmp_path):
+    torch, torch_bytes = big_wheel("torch", "2.0.1+cu118", tag="cp311-cp311-linux_x86_64")
+    server.pytorch("cu118", {torch: torch_bytes})
+    scatter, scatter_bytes = small_wheel("torch_scatter", "2.1.2+pt20cu118", tag="cp311-cp311-linux_x86_64")
+    server.pyg("2.0.0+cu118", {scatter: scatter_bytes})
+    own, own_bytes = small_wheel("own", "1.0")
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / own).write_bytes(own_bytes)
+    numpy, flit = served(server, "numpy", "flit-core")
+    lock = lock_of(
+        package("torch", "2.0.1+cu118", locked_file(torch, torch_bytes), Channel.PYTORCH),
+        package("torch-scatter", "2.1.2+pt20cu118", locked_file(scatter, scatter_bytes), Channel.PYG),
+        package("own", "1.0", locked_file(own, own_bytes), Channel.LOCAL),
+        package("numpy", "1.0", numpy.file, build=(flit,)),
+    )
+    files = fetch(lock, Request(wheels=tmp_path / "wheels"), cache, environment(server), progress)
+    assert len(files) == 5
+    for sha256, path in files.items():
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+    assert progress.done == progress.total == sum(path.stat().st_size for path in files.values())
+    assert (tmp_path / "wheels" / own).read_bytes() == own_bytes
+
+
+def test_what_is_in_the_cache_needs_no_network(server, cache, progress):
+    lock = lock_of(*served(server, "numpy", "scipy"))
+    fetch(lock, Request(), cache, environment(server), progress)
+    asked = len(server.asked)
+    assert bytes_to_fetch(lock, cache) == 0
+    again = fetch(lock, Request(), cache, {"UV_DEFAULT_INDEX": "http://127.0.0.1:1/"}, progress)
+    assert len(again) == 2
+    assert len(server.asked) == asked
+
+
+def test_bytes_to_fetch_counts_the_base(server, cache, progress):
+    deb = DebianPackage(
+        name="libc6", version="2.36", architecture="amd64", file=LockedFile(name="l.deb", size=1000, sha256="d" * 64)
+    )
+    lock = lock_of(*served(server, "numpy"), base=DebianBase(suite="bookworm", packages=(deb,)))
+    assert bytes_to_fetch(lock, cache) == lock.download_bytes
+    fetch(lock, Request(), cache, environment(server), progress)
+    assert bytes_to_fetch(lock, cache) == 1000
+
+
+def test_a_truncated_file_in_the_cache_is_fetched_again(server, cache, progress):
+    (numpy,) = served(server, "numpy")
+    path = cache.file(numpy.file.sha256, numpy.file.name)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"half")
+    files = fetch(lock_of(numpy), Request(), cache, environment(server), progress)
+    assert hashlib.sha256(files[numpy.file.sha256].read_bytes()).hexdigest() == numpy.file.sha256
+
+
+def torch_lock(server, *, mirror_content=None, official=True):
+    name, content = big_wheel("torch", "2.0.1+cu118", tag="cp311-cp311-linux_x86_64")
+    if official:
+        server.pytorch("cu118", {name: content})
+    if mirror_content is not None:
+        server.put(f"/mirror/cu118/{name}", mirror_content)
+    return name, content, lock_of(package("torch", "2.0.1+cu118", locked_file(name, content), Channel.PYTORCH))
+
+
+def test_a_mirror_that_states_another_hash_is_skipped_without_a_download(server, cache, progress):
+    with WheelServer() as mirror:
+        name, _, lock = torch_lock(server)
+        mirror.pytorch("cu118", {name: b"stale"}, prefix="")
+        fetch(lock, Request(mirror=mirror.url("")), cache, environment(server), progress)
+        assert f"/cu118/{name}" not in mirror.paths()
+    assert f"/whl/cu118/{name}" in server.paths()
+
+
+def test_a_mirror_with_wrong_bytes_is_followed_by_the_official_place(server, cache, progress):
+    with WheelServer() as mirror:
+        name, content, lock = torch_lock(server)
+        mirror.pytorch("cu118", {name: content}, prefix="", hashes=False)
+        mirror.faults[f"/cu118/{name}"] = [Fault(wrong=True)] * 3
+        files = fetch(lock, Request(mirror=mirror.url("")), cache, environment(server), progress)
+    assert next(iter(files.values())).read_bytes() == content
+    assert progress.done == progress.total
+
+
+def test_wrong_bytes_everywhere(server, cache, progress):
+    name, _, lock = torch_lock(server)
+    server.faults[f"/whl/cu118/{name}"] = [Fault(wrong=True)] * 9
+    with pytest.raises(IntegrityError, match="no source of the pytorch channel") as caught:
+        fetch(lock, Request(), cache, environment(server), progress)
+    assert lock.packages[0].file.sha256 in caught.value.cause
+    assert "127.0.0.1 has sha256" in caught.value.what
+    assert not cache.file(lock.packages[0].file.sha256, name).exists()
+
+
+def test_a_part_of_one_source_is_completed_from_the_next(server, cache, progress):
+    with WheelServer() as mirror:
+        name, content, lock = torch_lock(server)
+        mirror.pytorch("cu118", {name: content}, prefix="")
+        mirror.faults[f"/cu118/{name}"] = [Fault(cut_after=1_200_000)] + [Fault(status=503)] * 9
+        files = fetch(lock, Request(mirror=mirror.url("")), cache, environment(server), progress)
+    ranges = [asked.headers.get("range") for asked in server.asked if asked.path == f"/whl/cu118/{name}"]
+    assert len(ranges) == 1
+    assert ranges[0] is not None
+    assert next(iter(files.values())).read_bytes() == content
+    assert progress.done == progress.total
+
+
+def test_a_killed_run_is_gone_on_with(server, cache, progress):
+    name, content, lock = torch_lock(server)
+    cache.path("partial", lock.packages[0].file.sha256).write_bytes(content[:700_000])
+    fetch(lock, Request(), cache, environment(server), progress)
+    asked = next(asked for asked in server.asked if asked.path == f"/whl/cu118/{name}")
+    assert asked.headers["range"] == "bytes=700000-"
+    assert not cache.path("partial", lock.packages[0].file.sha256).exists()
+
+
+def test_files_that_nobody_lists(server, cache, progress):
+    name, _, lock = torch_lock(server, official=False)
+    with pytest.raises(NetworkError) as caught:
+        fetch(lock, Request(), cache, environment(server), progress)
+    assert name in caught.value.what
+    assert "HTTP 404 (127.0.0.1)" in caught.value.what
+
+
+def test_a_local_file_that_was_replaced(cache, progress, server, tmp_path):
+    name, content = small_wheel("torch", "2.13.0+cpu")
+    (tmp_path / name).write_bytes(b"?" * len(content))
+    lock = lock_of(package("torch", "2.13.0+cpu", locked_file(name, content), Channel.LOCAL))
+    with pytest.raises(IntegrityError, match="no source of the local channel has the bytes"):
+        fetch(lock, Request(wheels=tmp_path), cache, environment(server), progress)
+    assert progress.done == 0
+
+
+def test_too_little_room_is_noticed_before_the_first_byte(server, cache, progress, monkeypatch):
+    lock = lock_of(*served(server, "numpy"))
+    monkeypatch.setattr(Cache, "free_bytes", lambda self: 1000)
+    with pytest.raises(DiskFullError, match="the download needs"):
+        fetch(lock, Request(), cache, environment(server), progress)
+    assert server.asked == []
+
+
+def test_a_disk_that_fills_up(server, cache, progress, monkeypatch):
+    def full(self, chunk):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    lock = lock_of(*served(server, "numpy"))
+    monkeypatch.setattr(Part, "write", full)
+    with pytest.raises(DiskFullError):
+        fetch(lock, Request(), cache, environment(server), progress)
+
+
+def test_one_failure_stops_the_others(server, cache, progress):
+    packages = served(server, *(f"package-{number}" for number in range(30)))
+    name, content = big_wheel("gone", "1.0")
+    lock = lock_of(package("gone", "1.0", locked_file(name, content)), *packages)
+    for item in packages:
+        server.faults[f"/simple/{item.name}/"] = [Fault(seconds=0.05)]
+    with pytest.raises(NetworkError, match=r"gone-1\.0"):
+        fetch(lock, Request(), cache, environment(server), progress)
+    assert len(server.paths()) < 60
+
+
+def test_two_runs_on_one_cache_fetch_each_file_once(server, cache, progress, tmp_path):
+    name, _, lock = torch_lock(server)
+    server.faults[f"/whl/cu118/{name}"] = [Fault(seconds=0.2)]
+    other = Cache(tmp_path / "cache")
+    second = Watched()
+    errors = []
+
+    def run(opened, watched):
+        try:
+            fetch(lock, Request(), opened, environment(server), watched)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=pair) for pair in ((cache, progress), (other, second))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    other.close()
+    assert errors == []
+    assert server.paths().count(f"/whl/cu118/{name}") == 1
+    assert progress.done == second.done == progress.total
