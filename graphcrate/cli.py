@@ -13,7 +13,7 @@ import typer
 from graphcrate.errors import GraphcrateError
 
 if TYPE_CHECKING:
-    from graphcrate.pipeline import Workplace
+    from graphcrate.host.workplace import Workplace
 
 app = typer.Typer(
     help="Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root.",
@@ -35,7 +35,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdo
 
 
 def _workplace() -> "Workplace":
-    from graphcrate.pipeline import Workplace
+    from graphcrate.host.workplace import Workplace
 
     return Workplace.here()
 
@@ -68,12 +68,12 @@ def image(
 @app.command("list")
 def list_(as_json: Json = False) -> None:
     """Show recipes and their variants."""
-    from graphcrate import pipeline
+    from graphcrate import catalogue
 
     place = _workplace()
-    recipes, locked = pipeline.all_recipes(place), pipeline.committed(place)
+    recipes, locked = catalogue.all_recipes(place), catalogue.committed(place)
     if as_json:
-        sys.stdout.write(json.dumps(pipeline.describe(recipes, locked), indent=2) + "\n")
+        sys.stdout.write(json.dumps(catalogue.describe(recipes, locked), indent=2) + "\n")
         return
     from rich.console import Console
 
@@ -100,10 +100,10 @@ def lock(
 @app.command()
 def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> None:
     """Show an image: layers by size and owner, environment, packages."""
-    from graphcrate import pipeline
+    from graphcrate.catalogue import find_image
     from graphcrate.model.lock import encode
 
-    layout, report = pipeline.find_image(ref, output)
+    layout, report = find_image(ref, output)
     if as_json:
         sys.stdout.write(encode(report).decode())
         return
@@ -112,16 +112,16 @@ def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> N
     from graphcrate import views
 
     console = Console(width=None if sys.stdout.isatty() else 160)
-    views.inspect(console, report, layout.environment)
+    views.inspect(console, report, [f"{name}={value}" for name, value in layout.environment.items()])
 
 
 @app.command()
 def validate(ref: Ref, output: Output = Path("dist")) -> None:
     """Re-check every invariant of an OCI layout: sizes, digests, diff_ids, archives."""
-    from graphcrate import pipeline
+    from graphcrate.catalogue import find_image
     from graphcrate.oci.validate import validate as check
 
-    layout, _ = pipeline.find_image(ref, output)
+    layout, _ = find_image(ref, output)
     check(layout)
     sys.stdout.write(f"{layout.path}: valid, {layout.digest}\n")
 
@@ -134,9 +134,10 @@ def run(
 ) -> None:
     """Run a command inside an image without any engine (the working directory is /work there)."""
     from graphcrate import pipeline
+    from graphcrate.catalogue import find_image
 
-    layout, _ = pipeline.find_image(ref, output)
-    sys.exit(pipeline.run_inside(layout, command, _workplace(), say=lambda line: sys.stdout.write(f"{line}\n")))
+    layout, _ = find_image(ref, output)
+    sys.exit(pipeline.run_inside(layout, command, _workplace(), say=print))
 
 
 @app.command()

@@ -30,6 +30,7 @@ FLOORS = {
     "graphcrate.runners": 4,
     "graphcrate.resolve": 4,
     "graphcrate.smoke": 5,
+    "graphcrate.catalogue": 5,
     "graphcrate.views": 5,
     "graphcrate.pipeline": 6,
     "graphcrate.cli": 7,

@@ -1,0 +1,161 @@
+"""What there is: recipes and their variants, committed locks, images below the output folder."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from graphcrate import planning, recipes
+from graphcrate.compat import facts
+from graphcrate.errors import UsageError
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.lock import decode_lock
+from graphcrate.model.recipe import Candidate, Recipe, Variant
+from graphcrate.model.report import BuildReport, Outcome
+from graphcrate.oci.layout import Layout, read_layout
+
+
+def find_variant(place: Workplace, name: str, cuda: str) -> tuple[Recipe, Variant]:
+    """The recipe and its variant. Raises UsageError with the nearest that exist."""
+    names = sorted(path.stem for path in (place.root / "recipes").glob("*.toml"))
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=2, cutoff=0.3)
+        raise UsageError(
+            f"there is no recipe {name!r}" + (f"; the nearest is {', '.join(near)}" if near else ""),
+            next_step="./build.py list",
+        )
+    recipe = recipes.load(place.root / "recipes" / f"{name}.toml")
+    variant = recipe.variant(cuda)
+    if variant is None:
+        near = nearest_cuda(cuda, [variant.cuda for variant in recipe.variants])
+        raise UsageError(
+            f"recipe {name} has no variant for CUDA {cuda!r}; the nearest {'are' if len(near) > 1 else 'is'} "
+            f"{' and '.join(near)}",
+            next_step=f"make image STACK={name} CUDA={near[0]}    (./build.py list shows all)",
+        )
+    return recipe, variant
+
+
+def all_recipes(place: Workplace) -> list[Recipe]:
+    """Every recipe, by name. Raises RecipeError."""
+    return [recipes.load(path) for path in sorted((place.root / "recipes").glob("*.toml"))]
+
+
+def committed(place: Workplace) -> set[tuple[str, str, str]]:
+    """(recipe, CUDA, candidate) of the committed locks."""
+    found = set()
+    for path in (place.root / "images").glob("*/*/*.lock.json"):
+        lock = decode_lock(path.read_bytes())
+        found.add((lock.recipe, lock.cuda, lock.candidate))
+    return found
+
+
+def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """`list --json`: one object per variant and candidate."""
+    return [
+        {
+            "recipe": recipe.name,
+            "cuda": variant.cuda,
+            "torch": candidate.torch,
+            "torch_cuda": candidate.torch_cuda,
+            "torch_geometric": variant.torch_geometric or None,
+            "python": variant.python,
+            "base": msgspec.to_builtins(variant.base),
+            "candidate": candidate.name,
+            "channels": [channel.value for channel in candidate.channels],
+            "locked": (recipe.name, variant.cuda, candidate.name) in locked,
+            "gpus": list(facts.gpu_names(candidate)),
+        }
+        for recipe in found
+        for variant in recipe.variants
+        for candidate in variant.candidates
+    ]
+
+
+def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
+    """A layout by NAME:TAG (below `output`) or path, with its report. Raises UsageError, LayoutError."""
+    path = Path(ref)
+    if not (path / "index.json").is_file():
+        path = output / ref.partition("@")[0].replace(":", "/") / "oci"
+    if not (path / "index.json").is_file():
+        present = [f"{p.parent.parent.parent.name}:{p.parent.parent.name}" for p in output.glob("*/*/oci/index.json")]
+        near = difflib.get_close_matches(ref, present, n=3, cutoff=0.3) or present[:3]
+        raise UsageError(
+            f"there is no image {ref!r}" + (f"; there are {', '.join(near)}" if near else f" in {output}/"),
+            next_step="make image CUDA=11.8    builds one; a path to an OCI layout works too",
+        )
+    layout = read_layout(path)
+    report_path = path.parent / "report.json"
+    if report_path.is_file():
+        report = msgspec.json.decode(report_path.read_bytes(), type=BuildReport)
+        if report.digest == layout.digest:
+            return layout, report
+    return layout, _foreign_report(layout)
+
+
+def nearest_cuda(cuda: str, known: list[str]) -> list[str]:
+    """At most two of the known CUDA versions, the nearest first."""
+    numbers = [version for version in known if version != "cpu"]
+    try:
+        wanted = float(cuda)
+    except ValueError:
+        return difflib.get_close_matches(cuda, known, n=2, cutoff=0.4) or ["11.8"]
+    return sorted(numbers, key=lambda version: abs(float(version) - wanted))[:2]
+
+
+def lock_path(place: Workplace, recipe: Recipe, variant: Variant, candidate: Candidate) -> Path:
+    """Where the candidate's lock is committed."""
+    label = planning.cuda_label(variant.cuda)
+    return place.root / "images" / recipe.name / label / f"{candidate.name}.lock.json"
+
+
+def for_gpu(recipe: Recipe, variant: Variant, gpu: str | None) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
+    """The candidates whose torch has code for this GPU, and what became of the others. Raises UsageError if none."""
+    if gpu is None:
+        return variant.candidates, ()
+    capability = facts.compute_capability(gpu)
+    sm = "sm_" + capability.replace(".", "")
+    usable = tuple(candidate for candidate in variant.candidates if facts.runs_on(candidate, capability) is not False)
+    out = tuple(
+        Outcome(candidate=candidate.name, chosen=False, constraint=f"torch {candidate.torch} has no code for {sm}")
+        for candidate in variant.candidates
+        if candidate not in usable
+    )
+    if not usable:
+        others = [
+            other.cuda
+            for other in recipe.variants
+            if any(facts.runs_on(candidate, capability) for candidate in other.candidates)
+        ]
+        near = nearest_cuda(variant.cuda, others)
+        raise UsageError(
+            f"no torch of the CUDA {variant.cuda} variant runs on a {gpu} ({sm})",
+            cause="; ".join(outcome.constraint for outcome in out),
+            next_step=f"make image CUDA={near[0]} GPU={gpu}    (variants for it: {', '.join(others)})",
+        )
+    return usable, out
+
+
+def _foreign_report(layout: Layout) -> BuildReport:
+    """What a layout without our report says of itself."""
+    labels = layout.labels
+    name = labels.get("org.opencontainers.image.title", layout.path.name)
+    return BuildReport(
+        name=name,
+        tag=layout.tag or "",
+        digest=layout.digest,
+        layout=str(layout.path),
+        bytes=sum(layer.size for layer in layout.layers),
+        candidate=labels.get("graphcrate.candidate", ""),
+        torch=labels.get("graphcrate.torch", ""),
+        torch_cuda=labels.get("graphcrate.torch.cuda", ""),
+        cuda=labels.get("graphcrate.cuda", ""),
+        python=labels.get("graphcrate.python", ""),
+        packages=(),
+        smoke=None,
+        seconds=0.0,
+        layers=layout.records,
+        lock_sha256=labels.get("graphcrate.lock.sha256", ""),
+    )

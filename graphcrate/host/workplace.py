@@ -1,0 +1,40 @@
+"""Where one command's work happens: the project's folder, the environment, the cache, the person's eyes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphcrate.host import settings
+from graphcrate.host.cache import Cache, default_root
+from graphcrate.host.progress import Progress, to_stderr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """Opened piece by piece: a command that needs no cache makes none."""
+
+    root: Path
+    environment: Mapping[str, str]
+    _made: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def here(cls) -> "Workplace":
+        """The project that this package lies in, with this process's environment."""
+        return cls(root=Path(__file__).resolve().parents[2], environment=settings.environment())
+
+    @property
+    def cache(self) -> Cache:
+        """The cache, opened at first use. Raises CacheError."""
+        if "cache" not in self._made:
+            self._made["cache"] = Cache(default_root(self.environment))
+        cache: Cache = self._made["cache"]
+        return cache
+
+    @property
+    def progress(self) -> Progress:
+        """Reports to stderr."""
+        if "progress" not in self._made:
+            self._made["progress"] = to_stderr()
+        progress: Progress = self._made["progress"]
+        return progress

@@ -1,0 +1,123 @@
+"""The command line: results on stdout, messages on stderr, distinct exit codes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from graphcrate import cli, pipeline
+from graphcrate.catalogue import nearest_cuda
+from graphcrate.host.workplace import Workplace
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A copy of the recipes with a cache of its own, and no way to the network."""
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    environment = {"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    place = Workplace(root=tmp_path, environment=environment)
+    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
+    return tmp_path
+
+
+@pytest.fixture
+def call(project, monkeypatch, capsys):
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["build.py", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err
+
+    return run
+
+
+def test_an_unknown_cuda_is_answered_with_the_nearest(call):
+    code, out, err = call("image", "pyg", "--cuda", "11.9")
+    assert (code, out) == (2, "")
+    assert "'11.9'" in err
+    assert "11.8" in err
+    assert "make image STACK=pyg CUDA=11.8" in err
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest(call):
+    code, _, err = call("image", "pig")
+    assert code == 2
+    assert "pyg" in err
+
+
+def test_an_unknown_gpu_is_answered_with_the_nearest(call):
+    code, _, err = call("image", "pyg", "--gpu", "v10")
+    assert code == 2
+    assert "V100" in err
+
+
+def test_a_gpu_that_no_torch_of_the_variant_serves_names_the_variant_that_does(call):
+    code, _, err = call("image", "pyg", "--cuda", "13.0", "--gpu", "v100")
+    assert code == 2
+    assert "sm_70" in err
+    assert "make image CUDA=12.8 GPU=v100" in err
+
+
+def test_a_malformed_recipe_has_its_own_exit_code_and_line(call, project):
+    path = project / "recipes" / "pyg.toml"
+    path.write_text(path.read_text().replace('python = "3.11"', "python = 3.11", 1))
+    code, _, err = call("image", "pyg")
+    assert code == 3
+    assert "pyg.toml:25: variant[1].python" in err
+
+
+def test_a_reference_to_nothing(call):
+    code, _, err = call("inspect", "pyg:none", "--output", "nowhere")
+    assert code == 2
+    assert "make image CUDA=11.8" in err
+
+
+def test_a_wrong_option_is_usage(call):
+    code, _, _ = call("image", "pyg", "--colour", "blue")
+    assert code == 2
+
+
+def test_list_as_json_has_a_line_per_variant_and_candidate(call):
+    code, out, _ = call("list", "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert len([row for row in rows if row["recipe"] == "pyg"]) == 10
+    compatible = next(row for row in rows if row["candidate"] == "compatible" and row["recipe"] == "pyg")
+    assert compatible["torch_cuda"] == "11.7"
+    assert "H100" not in compatible["gpus"]
+
+
+def test_list_as_a_table_names_gpus(call):
+    code, out, _ = call("list")
+    assert code == 0
+    assert "V100" in out
+    assert "2.0.1+cu118" in out
+
+
+@pytest.mark.parametrize("command", ["image", "list", "lock", "inspect", "validate", "run", "schema"])
+def test_every_command_has_help(call, command):
+    code, out, _ = call(command, "--help")
+    assert code == 0
+    assert "Usage" in out
+
+
+@pytest.mark.parametrize(
+    ("asked", "nearest"), [("11.9", "11.8"), ("12.2", "12.1"), ("14", "13.0"), ("10.2", "11.6"), ("cpus", "cpu")]
+)
+def test_nearest_cuda(asked, nearest):
+    known = ["11.6", "11.7", "11.8", "12.1", "12.6", "12.8", "13.0", "cpu"]
+    assert nearest_cuda(asked, known)[0] == nearest
+
+
+def test_an_interrupt_ends_with_130(call, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "build_image", interrupted)
+    code, out, err = call("image", "pyg")
+    assert (code, out) == (130, "")
+    assert err == "" or "graphcrate" in err
