@@ -29,8 +29,8 @@ from graphcrate.oci.spec import LayerBlob
 #: Raise it whenever the same packages would give other bytes.
 BASE_FORMAT = 1
 #: apt: images are extended with it. libgomp1: PyG's extensions are linked to it and bring none. procps: `kill`, `ps`,
-#: which job scripts want. ca-certificates: downloads of data sets. The C++ library comes with apt.
-PACKAGES = ("apt", "ca-certificates", "libgomp1", "libstdc++6", "procps", "python3", "tzdata")
+#: which job scripts want. passwd: `useradd` in images made from this one. ca-certificates: downloads of data sets.
+PACKAGES = ("apt", "ca-certificates", "libgomp1", "libstdc++6", "passwd", "procps", "python3", "tzdata")
 #: bookworm wants one of usrmerge and this; usrmerge would bring all of Perl
 EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

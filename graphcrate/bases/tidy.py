@@ -138,10 +138,14 @@ def _added(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], suite:
 def sources(example: str, suite: str) -> str:
     """Debian's own example of apt sources, without comments, and with the component `main` alone.
 
-    apt ships it as documentation, written for the suite that it belongs to. Raises BuildError when it is not.
+    apt ships it as documentation, written for the suite that it belongs to. Bullseye's lacks the updates, and names
+    the security archive by its host alone, which not every proxy takes. Raises BuildError when it is for another suite.
     """
     lines = [line for line in example.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    if suite not in example or not lines:
+    if not lines or suite not in "".join(lines):
         raise BuildError(f"apt's example of sources is not for {suite}")
     text = "\n".join(re.sub(r"\bmain( +(contrib|non-free\S*))+", "main", line) for line in lines) + "\n"
+    text = re.sub(rf"(://[^/\s]+)/? ({suite}-security) ", r"\1/debian-security \2 ", text)
+    if "-updates" not in text:
+        text = re.sub(rf"^(deb .*) {suite} (.*)\n", rf"\g<0>\1 {suite}-updates \2\n", text, flags=re.MULTILINE)
     return text.replace("\nTypes:", "\n\nTypes:")
