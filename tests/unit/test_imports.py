@@ -20,6 +20,7 @@ FLOORS = {
     "graphcrate.oci": 1.2,
     "graphcrate.host": 2,
     "graphcrate.oci.blob": 3,
+    "graphcrate.oci.credentials": 3,
     "graphcrate.oci.layout": 3,
     "graphcrate.oci.registry": 3,
     "graphcrate.oci.validate": 3,
@@ -32,6 +33,7 @@ FLOORS = {
     "graphcrate.smoke": 5,
     "graphcrate.catalogue": 5,
     "graphcrate.views": 5,
+    "graphcrate.catalogue": 5,
     "graphcrate.pipeline": 6,
     "graphcrate.cli": 7,
 }

@@ -1,0 +1,290 @@
+"""Measures the main job on this machine and writes docs/performance.md: `make bench`. 15 minutes, 20 GB of disk.
+
+Everything runs through the command line, in copies of the project with caches of their own: the person's are left
+alone. Times are medians of several runs where a run can be repeated. Memory is the largest sum over all processes of
+their proportional set size (shared pages counted once), sampled while the command runs.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STACK, CUDA = "pyg", "11.7"  #: the torch 2.0.1 variant whose every file PyPI has
+NEWER = ("2.4.0", "2.5.3", "2.6.1")  #: torch_geometric: each replaces that of the variant in turn
+KEPT_FOR_LAYERS = ("files", "bases", "built")  #: of a cache: downloads, the base, wheels made from sdists
+SAMPLE_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command that ended well."""
+
+    out: str
+    seconds: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row of the table."""
+
+    what: str
+    value: str
+    goal: str
+    runs: int
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--folder", type=Path, help="where to work (default: a new folder below TMPDIR)")
+    options.add_argument("--runs", type=int, default=3, help="how often what can be repeated is repeated")
+    given = options.parse_args()
+    with working_folder(given.folder) as folder:
+        figures = measure(folder, given.runs)
+        text = page(figures, machine(folder))
+    (ROOT / "docs" / "performance.md").write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+
+
+def measure(folder: Path, runs: int) -> list[Figure]:
+    """All figures, in the order of the table."""
+    say("clean clone to tested image, everything downloaded")
+    project, cache = folder / "project", folder / "cache"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(project)], check=True)
+    clean = timed(["make", "image", f"STACK={STACK}", f"CUDA={CUDA}"], project, cache, home=folder)
+    report = json.loads(graphcrate(project, cache, "image", STACK, "--cuda", CUDA, "--json").out)
+    lock = json.loads((project / report["layout"]).with_name("lock.json").read_text())
+
+    say("unchanged rebuild")
+    again = [timed(["make", "image", f"STACK={STACK}", f"CUDA={CUDA}"], project, cache, home=folder) for _ in range(7)]
+
+    say("layers from cached wheels")
+    fresh = [layers(project, cache, folder / f"layers-{number}", report["digest"]) for number in range(runs)]
+
+    say("the same wheels installed by uv, packed by tar and gzip")
+    plain = installed_and_packed(project, cache, lock, folder / "plain")
+
+    say("a newer torch_geometric alone")
+    newer = [newer_torch_geometric(project, cache, version) for version in NEWER[:runs]]
+
+    wheels = sum(package["file"]["size"] for package in lock["packages"])
+    python = sum(layer["size"] for layer in report["layers"] if not owned_by(layer, "debian"))
+    seconds = statistics.median(run.seconds for run in fresh)
+    return [
+        Figure("clean clone → tested image, everything downloaded", f"{clean.seconds:.0f} s", "120 s", 1),
+        Figure("layers and layout from cached wheels, bytecode included", f"{seconds:.1f} s", "20 s", len(fresh)),
+        Figure("the same wheels by `uv pip install`, then `tar` and `gzip -6`", f"{plain:.1f} s", "", 1),
+        Figure("how many times faster that makes the layers", f"{plain / seconds:.1f}", "", 1),
+        Figure("unchanged rebuild", f"{statistics.median(run.seconds for run in again):.2f} s", "0.5 s", len(again)),
+        Figure("a newer torch_geometric alone", f"{statistics.median(newer):.1f} s", "5 s", len(newer)),
+        Figure(
+            "peak memory while layers are made",
+            f"{max(r.peak_bytes for r in fresh) / 1e6:.0f} MB",
+            "512 MB",
+            len(fresh),
+        ),
+        Figure("compressed layers on the base / wheels", f"{python / wheels:.4f}", "1.02", 1),
+        Figure("wheels", f"{wheels / 1e9:.2f} GB in {len(lock['packages'])} files", "", 1),
+    ]
+
+
+def layers(project: Path, cache: Path, fresh: Path, digest: str) -> Run:
+    """Build with a cache that lacks the layers and the bytecode. The image must come out the same."""
+    for name in KEPT_FOR_LAYERS:
+        link_tree(cache / name, fresh / name)
+    for record in (cache / "bases").glob("*/*/layer.json"):
+        blob = "blobs/sha256/" + json.loads(record.read_text())["digest"].removeprefix("sha256:")
+        (fresh / blob).parent.mkdir(parents=True, exist_ok=True)
+        os.link(cache / blob, fresh / blob)
+    run = graphcrate(
+        project, fresh, "image", STACK, "--cuda", CUDA, "--no-smoke", "--json", "--output", str(fresh / "dist")
+    )
+    if json.loads(run.out)["digest"] != digest:
+        sys.exit("the image from a fresh layer cache has another digest")
+    shutil.rmtree(fresh)
+    return run
+
+
+def newer_torch_geometric(project: Path, cache: Path, version: str) -> float:
+    """Seconds to build the image again when torch_geometric alone has changed; its wheel is not in the cache yet."""
+    recipe = project / "recipes" / f"{STACK}.toml"
+    text = recipe.read_text()
+    start = text.index(f'cuda = "{CUDA}"')
+    end = text.index("[[variant]]", start)
+    old = next(line for line in text[start:end].splitlines() if line.startswith("torch_geometric = "))
+    recipe.write_text(text[:start] + text[start:end].replace(old, f'torch_geometric = "{version}"') + text[end:])
+    graphcrate(project, cache, "lock", STACK, "--cuda", CUDA)
+    return graphcrate(project, cache, "image", STACK, "--cuda", CUDA, "--no-smoke").seconds
+
+
+def installed_and_packed(project: Path, cache: Path, lock: dict, folder: Path) -> float:  # type: ignore[type-arg]
+    """Seconds that the usual way takes with the same files: install them, pack the result as a layer."""
+    files = [package["file"] for package in lock["packages"] if package["file"]["name"].endswith(".whl")]
+    wheels = [str(cache / "files" / file["sha256"] / file["name"]) for file in files]
+    python = project / ".venv" / "bin" / "python"
+    start = time.monotonic()
+    target = ["--target", str(folder / "site"), "--python-version", lock["python"], "--cache-dir", str(folder / "uv")]
+    target += ["--python-platform", "x86_64-manylinux_2_35", "--compile-bytecode"]
+    command = [str(python), "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--offline", *target, *wheels]
+    subprocess.run(command, check=True, stdout=sys.stderr)
+    subprocess.run(["tar", "-C", str(folder), "-czf", str(folder / "layer.tar.gz"), "site"], check=True)
+    seconds = time.monotonic() - start
+    shutil.rmtree(folder)
+    return seconds
+
+
+def owned_by(layer: dict, name: str) -> bool:  # type: ignore[type-arg]
+    return any(owner["name"] == name for owner in layer["owners"])
+
+
+# --- running and sampling ------------------------------------------------------------------------------------------
+
+
+def graphcrate(project: Path, cache: Path, *arguments: str) -> Run:
+    """The command line of the copy, in the copy's own environment."""
+    return timed([str(project / ".venv" / "bin" / "python"), "-E", "-s", "build.py", *arguments], project, cache)
+
+
+def timed(command: Sequence[str], project: Path, cache: Path, home: Path | None = None) -> Run:
+    """Run a command in the copy; ends the bench where it fails."""
+    environment = {**os.environ, "GRAPHCRATE_CACHE": str(cache)}
+    for variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # of the make that runs this program
+        environment.pop(variable, None)
+    if home is not None:
+        environment |= {"HOME": str(home), "PIP_NO_CACHE_DIR": "1"}
+    start = time.monotonic()
+    process = subprocess.Popen(
+        command, cwd=project, env=environment, stdout=subprocess.PIPE, encoding="utf-8", start_new_session=True
+    )
+    with peak_memory(process.pid) as peak:
+        out, _ = process.communicate()
+        seconds = time.monotonic() - start
+    if process.returncode:
+        sys.exit(f"{' '.join(command)} ended with {process.returncode}")
+    return Run(out, seconds, peak())
+
+
+@contextlib.contextmanager
+def peak_memory(session: int) -> Iterator[Callable[[], int]]:
+    """Sample the memory of all processes of a session until the block ends; then the largest sum can be asked for."""
+    largest, stop = [0], threading.Event()
+
+    def sample() -> None:
+        while not stop.wait(SAMPLE_SECONDS):
+            largest[0] = max(largest[0], sum(proportional_bytes(process) for process in members(session)))
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield lambda: largest[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
+def members(session: int) -> Iterator[Path]:
+    """The /proc folders of a session's processes."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            # after the name in parentheses: state, parent, group, session
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == session:
+                yield folder
+
+
+def proportional_bytes(process: Path) -> int:
+    """Memory of one process, shared pages divided by how many share them. A mapped file's clean pages count too."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = (process / "smaps_rollup").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024
+    return 0
+
+
+# --- the machine and the page --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def working_folder(given: Path | None) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="graphcrate-bench-", dir=given))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Hard links to all files of a tree."""
+    if source.is_dir():
+        shutil.copytree(source, target, symlinks=True, copy_function=os.link)
+
+
+def machine(folder: Path) -> str:
+    """Processor, cores, memory, disk and versions of this machine in a sentence."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
+    memory = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
+    return (
+        f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores, {memory / 1e9:.0f} GB of memory, "
+        f"disk that writes {write_rate(folder) / 1e6:.0f} MB/s, Linux {platform.release()}, "
+        f"Python {platform.python_version()}, commit {commit()}"
+    )
+
+
+def write_rate(folder: Path) -> float:
+    """Bytes per second that a file of 1 GB is written and synced with."""
+    block, path = os.urandom(1 << 20), folder / "probe"
+    start = time.monotonic()
+    with path.open("wb") as stream:
+        for _ in range(1000):
+            stream.write(block)
+        stream.flush()
+        os.fsync(stream.fileno())
+    seconds = time.monotonic() - start
+    path.unlink()
+    return 1000 * len(block) / seconds
+
+
+def commit() -> str:
+    return subprocess.check_output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], encoding="utf-8").strip()
+
+
+def page(figures: Sequence[Figure], where: str) -> str:
+    """docs/performance.md."""
+    rows = "\n".join(f"| {f.what} | {f.value} | {f.goal} | {f.runs} |" for f in figures)
+    today = datetime.datetime.now(tz=datetime.UTC).date()
+    return f"""# How fast it is
+Written by `make bench` ([bench/main_job.py](../bench/main_job.py)) on {today}: `STACK={STACK} CUDA={CUDA}` (torch 2.0.1).
+The machine: {where}.
+
+| what | measured | goal | runs |
+|---|---|---|---|
+{rows}
+
+Times are wall-clock medians over the runs, from the command's start to its end. *Layers* starts with the downloads,
+the base and wheels made from sdists in the cache, and ends with the OCI layout on disk, without the smoke test.
+Memory is the largest sum over all processes of their proportional set size. Downloads depend on the index.
+"""
+
+
+def say(message: str) -> None:
+    sys.stderr.write(f"bench: {message}\n")
+
+
+if __name__ == "__main__":
+    main()

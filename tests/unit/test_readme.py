@@ -1,0 +1,49 @@
+"""README.md agrees with the code: generated tables, commands and settings that exist."""
+
+import re
+
+from graphcrate import recipes
+from tools import readme_tables
+
+README = (readme_tables.ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_tables_are_fresh():
+    assert readme_tables.rendered(README) == README, "python -m tools.readme_tables"
+
+
+def test_tables_have_every_variant_and_code():
+    table = readme_tables.variants()
+    for path in (readme_tables.ROOT / "recipes").glob("*.toml"):
+        for variant in recipes.load(path).variants:
+            assert f"| `{path.stem}` | {variant.cuda} |" in table
+    assert "| 8 | No room left on the disk" in readme_tables.exit_codes()
+
+
+def test_every_make_target_that_is_named_exists():
+    makefile = (readme_tables.ROOT / "Makefile").read_text()
+    named = set(re.findall(r"`?make (?:[A-Z]+=\S+ )*([a-z]+)", README))
+    assert "image" in named
+    assert named <= set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+
+
+def test_every_command_that_is_named_exists():
+    cli = (readme_tables.ROOT / "graphcrate" / "cli.py").read_text()
+    commands = {name.rstrip("_") for name in re.findall(r"^@app\.command\(.*\)\ndef (\w+)", cli, re.MULTILINE)}
+    assert set(re.findall(r"\./build\.py ([a-z]+)", README)) <= commands
+
+
+def test_every_environment_variable_that_is_named_is_read():
+    code = "".join(path.read_text() for path in (readme_tables.ROOT / "graphcrate").rglob("*.py"))
+    rows = re.findall(r"^\| `([A-Z_]+)`", README, re.MULTILINE)
+    assert "GRAPHCRATE_CACHE" in rows
+    assert [name for name in rows if name not in code and not name.startswith("PIP_")] == []
+
+
+def test_links_lead_to_files():
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (readme_tables.ROOT / target).exists(), target
+
+
+def test_what_was_done_is_in_the_changelog():
+    assert "## [Unreleased]" in (readme_tables.ROOT / "CHANGELOG.md").read_text()
