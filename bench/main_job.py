@@ -269,8 +269,8 @@ def page(figures: Sequence[Figure], where: str) -> str:
     rows = "\n".join(f"| {f.what} | {f.value} | {f.goal} | {f.runs} |" for f in figures)
     today = datetime.datetime.now(tz=datetime.UTC).date()
     return f"""# How fast it is
-Written by `make bench` ([bench/main_job.py](../bench/main_job.py)) on {today}: `STACK={STACK} CUDA={CUDA}` (torch 2.0.1).
-The machine: {where}.
+Written by `make bench` ([bench/main_job.py](../bench/main_job.py)) on {today}: `STACK={STACK} CUDA={CUDA}`
+(torch 2.0.1). The machine: {where}.
 
 | what | measured | goal | runs |
 |---|---|---|---|

@@ -33,7 +33,6 @@ FLOORS = {
     "graphcrate.smoke": 5,
     "graphcrate.catalogue": 5,
     "graphcrate.views": 5,
-    "graphcrate.catalogue": 5,
     "graphcrate.pipeline": 6,
     "graphcrate.cli": 7,
 }
