@@ -49,7 +49,7 @@ class Client:
         """`environment` is read when the first connection is made; `sleep` pauses between tries."""
         self._environment = environment
         self._sleep = sleep
-        self._pools: dict[str, urllib3.PoolManager] = {}
+        self._pools: dict[tuple[str, bool], urllib3.PoolManager] = {}
         self._lock = threading.Lock()
 
     def request(
@@ -214,10 +214,11 @@ class Client:
 
     def _pool(self, url: str) -> "urllib3.PoolManager":
         proxy = connections.proxy_for(url, self._environment)
+        key = proxy, "https:" in (url[:6], proxy[:6])
         with self._lock:
-            if proxy not in self._pools:
-                self._pools[proxy] = connections.make_pool(proxy, self._environment)
-            return self._pools[proxy]
+            if key not in self._pools:
+                self._pools[key] = connections.make_pool(*key, self._environment)
+            return self._pools[key]
 
     def _insist(self, attempt: Callable[[], Result]) -> Result:
         failures = 0

@@ -1,0 +1,155 @@
+"""A little package index with torch and its company, and a stand-in for the uv program.
+
+Unit tests start no process, so `answer` resolves as uv would for this index: every name once, the newest version that
+all constraints allow, dependencies from METADATA. tests/engines runs the real uv against the same index.
+"""
+
+import io
+import re
+import urllib.parse
+import zipfile
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
+from graphcrate.resolve.source import Kind, Source
+from graphcrate.resolve.target import project_and_version
+from tests.unit.wheel_server import small_sdist, small_wheel
+
+CP311 = "cp311-cp311-linux_x86_64"
+GEOMETRIC = """[build-system]
+requires = ["flit_core"]
+build-backend = "flit_core.buildapi"
+[project]
+name = "torch_geometric"
+version = "2.3.1"
+dependencies = ["numpy", "tqdm"]
+"""
+
+
+def fill(server):
+    """What the package index has."""
+    many = {
+        "torch": [
+            small_wheel("torch", "2.0.1", tag=CP311, requires=["filelock", "nvidia-cublas-cu11==11.10.3.66"]),
+            small_wheel("torch", "2.0.1", tag="cp39-cp39-linux_x86_64"),
+            small_wheel("torch", "2.13.0", tag=CP311),
+        ],
+        "torch-geometric": [small_sdist("torch_geometric", "2.3.1", pyproject=GEOMETRIC)],
+        "nvidia-cublas-cu11": [
+            small_wheel("nvidia_cublas_cu11", version, tag="py3-none-manylinux1_x86_64")
+            for version in ("11.10.3.66", "11.11.3.6")
+        ],
+        "numpy": [small_wheel("numpy", version, tag=CP311) for version in ("1.26.4", "2.4.0")],
+        "filelock": [small_wheel("filelock", "3.0")],
+        "tqdm": [small_wheel("tqdm", "4.66")],
+        "flit-core": [small_wheel("flit_core", "3.9")],
+        "torch-scatter": [small_sdist("torch_scatter", "2.1.2", pyproject="")],
+        "setuptools": [small_wheel("setuptools", version) for version in ("69.5.1", "84.0")],
+    }
+    for project, files in many.items():
+        server.simple(project, dict(files))
+
+
+def recipe(*candidates, requirements=("numpy", "setuptools"), overrides=(), extensions=("pyg_lib", "torch_scatter")):
+    """A recipe with one variant, CUDA 11.8, and these candidates."""
+    variant = Variant(
+        cuda="11.8",
+        python="3.11",
+        base=BaseSpec(suite="bookworm"),
+        candidates=candidates,
+        torch_geometric="2.3.1",
+        extensions=extensions,
+    )
+    return Recipe(name="pyg", description="", smoke=("dna",), variants=(variant,), requirements=requirements)
+
+
+PYTORCH = Candidate(
+    name="pytorch",
+    channels=(Channel.PYTORCH, Channel.PYG, Channel.PYPI),
+    torch="2.0.1+cu118",
+    torch_cuda="11.8",
+)
+COMPATIBLE = Candidate(
+    name="compatible",
+    channels=(Channel.PYPI, Channel.PYG),
+    torch="2.0.1",
+    torch_cuda="11.7",
+    suffix="-compat",
+    overrides=("nvidia-cublas-cu11==11.11.3.6",),
+)
+LOCAL = Candidate(name="local", channels=(Channel.LOCAL, Channel.PYG, Channel.PYPI), torch="*", torch_cuda="cpu")
+
+
+class Uv:
+    """Answers `uv.compile_requirements`; records what it was asked."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, requirements, *, target, default_index, overrides, constraints, cache, environment, **_):
+        from graphcrate.host.http import Client
+        from graphcrate.resolve.index import Listings
+
+        self.calls.append({"requirements": list(requirements), "target": target, "constraints": list(constraints)})
+        client = Client(environment)
+        listings, source = Listings(client), Source(Kind.INDEX, default_index)
+        fixed = {canonicalize_name(Requirement(line).name): Requirement(line) for line in overrides}
+        limits = [Requirement(line) for line in constraints]
+        entries, queue, seen = [], list(requirements), set()
+        while queue:
+            line = queue.pop(0)
+            if " @ " in line:
+                name, url = line.split(" @ ")
+                entries.append(self._direct(name, url))
+                seen.add(name)
+                content = self._read(client, url)
+                queue += requires_of(content)
+                continue
+            requirement = fixed.get(canonicalize_name(Requirement(line).name), Requirement(line))
+            name = canonicalize_name(requirement.name)
+            if name in seen:
+                continue
+            seen.add(name)
+            allowed = [item.specifier for item in (requirement, *limits) if canonicalize_name(item.name) == name]
+            links = [
+                link
+                for link in listings.project(source, name)
+                if target.rank(link.name) and all(spec.contains(project_and_version(link.name)[1]) for spec in allowed)
+            ]
+            version = max(project_and_version(link.name)[1] for link in links)
+            chosen = [link for link in links if project_and_version(link.name)[1] == version]
+            entries.append((name, version, "wheels", chosen))
+            queue += requires_of(self._read(client, chosen[0].url))
+        return _toml(entries)
+
+    def _direct(self, name, url):
+        file = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rpartition("/")[2])
+        return (name, project_and_version(file)[1], "archive", url)
+
+    def _read(self, client, url):
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme == "file":
+            return Path(urllib.parse.unquote(parts.path)).read_bytes()
+        return client.request("GET", url).body
+
+
+def requires_of(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return re.findall(r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE)
+
+
+def _toml(entries):
+    lines = ['lock-version = "1.0"']
+    for name, version, kind, value in entries:
+        lines += ["[[packages]]", f'name = "{name}"', f'version = "{Version(str(version))}"']
+        if kind == "archive":
+            lines.append(f'archive = {{ url = "{value}" }}')
+        else:
+            wheels = ", ".join(f'{{ url = "{link.url}", hashes = {{ sha256 = "{link.sha256}" }} }}' for link in value)
+            lines.append(f"wheels = [{wheels}]")
+    return "\n".join(lines) + "\n"

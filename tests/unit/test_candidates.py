@@ -1,0 +1,313 @@
+"""Choosing between candidates, with locks, caches, folders and a network that comes and goes."""
+
+import msgspec
+import pytest
+
+from graphcrate.errors import NetworkError, ResolutionError, UsageError
+from graphcrate.host import http, settings
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Silent
+from graphcrate.model.lock import DebianBase
+from graphcrate.model.recipe import BaseSpec, Channel
+from graphcrate.resolve import channels, offers, uv
+from graphcrate.resolve.candidates import Request, choose, request_digest
+from graphcrate.resolve.fetch import fetch
+from tests.unit import small_index
+from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
+from tests.unit.wheel_server import Fault, WheelServer, small_wheel
+
+BASE = DebianBase(suite="bookworm", packages=())
+NOWHERE = "http://127.0.0.1:1/whl"
+
+
+class Notes(Silent):
+    def __init__(self):
+        self.lines = []
+
+    def note(self, message):
+        self.lines.append(message)
+
+
+class World:
+    """A server, a cache and a clock; `choose` as the pipeline calls it."""
+
+    def __init__(self, server, cache, monkeypatch):
+        self.server, self.cache, self.monkeypatch = server, cache, monkeypatch
+        self.environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
+        self.now = 1_000_000.0
+        self.notes = Notes()
+        self.bases = 0
+        monkeypatch.setattr(settings, "now", lambda: self.now)
+
+    def choose(self, *candidates, committed=None, fresh=False, recipe=None, **request):
+        recipe = recipe or small_index.recipe(*candidates)
+        return choose(
+            recipe,
+            recipe.variants[0],
+            lock_base=self.lock_base,
+            request=Request(**request),
+            committed=lambda candidate: committed if committed and committed.candidate == candidate.name else None,
+            fresh=fresh,
+            cache=self.cache,
+            environment=self.environment,
+            progress=self.notes,
+        )
+
+    def lock_base(self):
+        self.bases += 1
+        return BASE
+
+    def fetch(self, lock, **request):
+        return fetch(lock, Request(**request), self.cache, self.environment, self.notes)
+
+    def pytorch_channel(self):
+        name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])
+        self.server.pytorch("cu118", {name: content})
+
+    def silence(self):
+        """From now on every step towards the network fails the test."""
+
+        def fail(*_, **__):
+            raise AssertionError("the network was used")
+
+        for name in ("request", "download", "reaches"):
+            self.monkeypatch.setattr(http.Client, name, fail)
+        self.monkeypatch.setattr(uv, "emitted_indexes", fail)
+
+
+@pytest.fixture
+def world(monkeypatch, tmp_path):
+    monkeypatch.setattr(http, "PAUSES", (0.0,))
+    monkeypatch.setattr(offers, "VOUCHED", {})
+    monkeypatch.setattr(uv, "compile_requirements", small_index.Uv())
+    with WheelServer() as server:
+        monkeypatch.setattr(channels, "PYTORCH", server.url("/whl"))
+        monkeypatch.setattr(channels, "PYG", server.url("/whl"))
+        small_index.fill(server)
+        cache = Cache(tmp_path / "cache")
+        yield World(server, cache, monkeypatch)
+        cache.close()
+
+
+def test_the_preferred_candidate_wins(world):
+    world.pytorch_channel()
+    resolution = world.choose(PYTORCH, COMPATIBLE)
+    assert resolution.candidate is PYTORCH
+    assert resolution.lock.candidate == "pytorch"
+    assert resolution.lock.request_sha256 == request_digest(
+        small_index.recipe(PYTORCH), small_index.recipe(PYTORCH).variants[0], PYTORCH
+    )
+    assert [(outcome.candidate, outcome.chosen) for outcome in resolution.outcomes] == [("pytorch", True)]
+
+
+def test_the_next_wins_and_the_reason_is_told(world, monkeypatch):
+    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    resolution = world.choose(PYTORCH, COMPATIBLE)
+    assert resolution.candidate is COMPATIBLE
+    out, chosen = resolution.outcomes
+    assert out.constraint == "pytorch channel: connection refused (127.0.0.1)"
+    assert out.fix == "try a mirror: MIRROR=sjtu or MIRROR=aliyun or MIRROR=nju"
+    assert chosen.chosen
+
+
+def test_a_channel_forbids_the_fall_back(world, monkeypatch):
+    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    with pytest.raises(ResolutionError) as caught:
+        world.choose(PYTORCH, COMPATIBLE, channel="pytorch")
+    assert "connection refused (127.0.0.1)" in caught.value.what
+    assert caught.value.next_step == "make image CUDA=11.8 MIRROR=sjtu    (or aliyun, nju, or an address)"
+    assert "compatible" not in caught.value.what
+
+
+def test_the_mirror_that_failed_is_not_proposed_again(world, monkeypatch):
+    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    dead = channels.Mirror(pytorch="http://127.0.0.1:1/{tag}")
+    monkeypatch.setitem(channels.MIRRORS, "sjtu", dead)
+    with pytest.raises(ResolutionError) as caught:
+        world.choose(PYTORCH, channel="pytorch", mirror="sjtu")
+    assert "MIRROR=aliyun" in caught.value.next_step
+
+
+def test_channels_and_mirrors_that_do_not_exist(world):
+    with pytest.raises(UsageError, match="there are pytorch and pypi"):
+        world.choose(PYTORCH, COMPATIBLE, channel="conda")
+    with pytest.raises(UsageError, match="there is no mirror 'nowhere'"):
+        world.choose(PYTORCH, COMPATIBLE, mirror="nowhere")
+
+
+def test_nothing_can_be_reached(world, monkeypatch):
+    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    world.environment["UV_DEFAULT_INDEX"] = NOWHERE
+    with pytest.raises(NetworkError) as caught:
+        world.choose(PYTORCH, COMPATIBLE)
+    assert "compatible: pypi channel: connection refused" in caught.value.what
+
+
+def test_an_unchanged_request_needs_no_network_once_the_files_are_there(world):
+    world.pytorch_channel()
+    first = world.choose(PYTORCH, COMPATIBLE)
+    world.fetch(first.lock)
+    world.silence()
+    again = world.choose(PYTORCH, COMPATIBLE)
+    assert again.lock == first.lock
+    assert world.bases == 1
+
+
+def test_a_fall_back_is_rebuilt_without_network_for_a_while(world, monkeypatch):
+    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    first = world.choose(PYTORCH, COMPATIBLE)
+    world.fetch(first.lock)
+    world.silence()
+    world.now += 600
+    again = world.choose(PYTORCH, COMPATIBLE)
+    assert again == first
+
+
+def test_a_fall_back_is_left_once_the_preferred_channel_is_there_again(world, monkeypatch):
+    with monkeypatch.context() as cut:
+        cut.setattr(channels, "PYTORCH", NOWHERE)
+        world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
+        world.now += 1000  # long enough: the channel is knocked at, in vain
+        assert world.choose(PYTORCH, COMPATIBLE).candidate is COMPATIBLE
+    world.pytorch_channel()
+    assert world.choose(PYTORCH, COMPATIBLE).candidate is COMPATIBLE  # remembered since the knock
+    world.now += 1000
+    for memory in world.cache.path("resolutions", "x").parent.glob("*.out.json"):
+        memory.write_bytes(memory.read_bytes().replace(NOWHERE.encode(), world.server.url("/whl").encode()))
+    assert world.choose(PYTORCH, COMPATIBLE).candidate is PYTORCH
+
+
+def test_a_mirror_is_tried_at_once_whatever_is_remembered(world, monkeypatch):
+    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
+    world.pytorch_channel()
+    resolution = world.choose(PYTORCH, COMPATIBLE, mirror=world.server.url("/whl"))
+    assert resolution.candidate is PYTORCH
+
+
+def test_a_forced_channel_is_tried_at_once(world, monkeypatch):
+    with monkeypatch.context() as cut:
+        cut.setattr(channels, "PYTORCH", NOWHERE)
+        world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
+    world.pytorch_channel()
+    assert world.choose(PYTORCH, COMPATIBLE, channel="pytorch").candidate is PYTORCH
+
+
+def test_a_spoilt_memory_does_no_harm(world, monkeypatch):
+    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
+    for record in world.cache.path("resolutions", "x").parent.glob("*.json"):
+        record.write_bytes(b"{")
+    assert world.choose(PYTORCH, COMPATIBLE).candidate is COMPATIBLE
+
+
+def test_a_committed_lock_is_built_from(world):
+    committed = world.choose(COMPATIBLE).lock
+    old = msgspec.structs.replace(committed, notes=("committed",))
+    assert world.choose(COMPATIBLE, committed=old).lock.notes == ("committed",)
+
+
+def test_a_committed_lock_whose_files_are_gone_is_replaced(world):
+    committed = world.choose(COMPATIBLE).lock
+    torch = committed.package("torch")
+    gone = msgspec.structs.replace(torch, file=msgspec.structs.replace(torch.file, sha256="0" * 64, size=1 << 40))
+    packages = tuple(gone if package is torch else package for package in committed.packages)
+    stale = msgspec.structs.replace(committed, packages=packages)
+    assert world.choose(COMPATIBLE, committed=stale).lock == committed
+
+
+def test_a_committed_lock_of_an_older_recipe_is_left_aside(world):
+    committed = msgspec.structs.replace(world.choose(COMPATIBLE).lock, request_sha256="0" * 64, notes=("old",))
+    assert world.choose(COMPATIBLE, committed=committed).lock.notes != ("old",)
+    assert any("older recipe" in line for line in world.notes.lines)
+
+
+def test_fresh_resolves_again(world):
+    first = world.choose(COMPATIBLE).lock
+    name, content = small_wheel("tqdm", "4.67")
+    world.server.simple("tqdm", {name: content})
+    assert world.choose(COMPATIBLE).lock == first
+    assert world.choose(COMPATIBLE, fresh=True).lock.package("tqdm").version == "4.67"
+    assert world.choose(COMPATIBLE).lock.package("tqdm").version == "4.67"
+
+
+def put_torch(folder, version):
+    folder.mkdir(exist_ok=True)
+    name, content = small_wheel("torch", version, tag=CP311, requires=["filelock"])
+    (folder / name).write_bytes(content)
+
+
+def test_a_folder_of_wheels(world, tmp_path):
+    put_torch(tmp_path / "w", "2.12.0+cpu")
+    first = world.choose(LOCAL, wheels=tmp_path / "w")
+    assert first.lock.package("torch").version == "2.12.0+cpu"
+    world.fetch(first.lock, wheels=tmp_path / "w")
+    put_torch(tmp_path / "w", "2.13.0+cpu")
+    assert world.choose(LOCAL, wheels=tmp_path / "w").lock == first.lock
+    put_torch(tmp_path / "other", "2.11.0+cpu")
+    assert world.choose(LOCAL, wheels=tmp_path / "other").lock.package("torch").version == "2.11.0+cpu"
+
+
+def test_a_folder_that_is_not_named_again(world, tmp_path):
+    put_torch(tmp_path / "w", "2.12.0+cpu")
+    first = world.choose(LOCAL, wheels=tmp_path / "w")
+    world.fetch(first.lock, wheels=tmp_path / "w")
+    world.silence()
+    assert world.choose(LOCAL).lock == first.lock
+
+
+def test_no_folder_at_all(world):
+    with pytest.raises(ResolutionError) as caught:
+        world.choose(LOCAL)
+    assert "local channel: no folder with a torch wheel is named" in caught.value.what
+    assert "WHEELS=" in caught.value.next_step
+
+
+def test_folders_of_pip_s_find_links_count(world, tmp_path):
+    put_torch(tmp_path / "w", "2.12.0+cpu")
+    world.environment["PIP_FIND_LINKS"] = str(tmp_path / "w")
+    assert world.choose(LOCAL).candidate is LOCAL
+
+
+def test_an_overloaded_index_is_waited_for(world):
+    world.server.faults["/simple/torch/"] = [Fault(status=429, headers=(("Retry-After", "0"),))]
+    assert world.choose(COMPATIBLE).candidate is COMPATIBLE
+
+
+def digest(**changes):
+    recipe = small_index.recipe(COMPATIBLE)
+    of_recipe = {key: value for key, value in changes.items() if key in ("requirements", "smoke", "description")}
+    of_candidate = {key: value for key, value in changes.items() if key in ("overrides", "meaning", "suffix", "torch")}
+    of_variant = {key: value for key, value in changes.items() if key in ("python", "base", "extensions")}
+    return request_digest(
+        msgspec.structs.replace(recipe, **of_recipe),
+        msgspec.structs.replace(recipe.variants[0], **of_variant),
+        msgspec.structs.replace(COMPATIBLE, **of_candidate),
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"requirements": ("numpy",)},
+        {"overrides": ()},
+        {"torch": "2.0.0"},
+        {"python": "3.12"},
+        {"base": BaseSpec(suite="trixie")},
+        {"base": BaseSpec(suite="bookworm", packages=("git",))},
+        {"extensions": ()},
+    ],
+)
+def test_a_lock_answers_one_request(changes):
+    assert digest(**changes) != digest()
+
+
+@pytest.mark.parametrize("changes", [{"smoke": ()}, {"description": "other"}, {"meaning": "other"}, {"suffix": "-x"}])
+def test_what_only_concerns_the_plan_leaves_locks_alone(changes):
+    assert digest(**changes) == digest()
+
+
+def test_the_digest_of_the_channels_order_matters():
+    other = msgspec.structs.replace(COMPATIBLE, channels=(Channel.PYG, Channel.PYPI))
+    recipe = small_index.recipe(COMPATIBLE)
+    assert request_digest(recipe, recipe.variants[0], other) != digest()

@@ -1,0 +1,297 @@
+"""From a candidate to a lock."""
+
+import hashlib
+
+import msgspec
+import pytest
+
+from graphcrate.errors import NetworkError, ResolutionError
+from graphcrate.host import http
+from graphcrate.host.cache import Cache
+from graphcrate.model.lock import DebianBase, encode
+from graphcrate.model.recipe import Channel
+from graphcrate.resolve import channels, offers, resolver, uv
+from graphcrate.resolve.channels import Request
+from graphcrate.resolve.offers import Market, UnavailableError
+from graphcrate.resolve.resolver import Wanted, resolve
+from tests.unit import small_index
+from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
+from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
+
+BASE = DebianBase(suite="bookworm", packages=())
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(http, "PAUSES", (0.0,))
+    with WheelServer() as running:
+        monkeypatch.setattr(channels, "PYTORCH", running.url("/whl"))
+        monkeypatch.setattr(channels, "PYG", running.url("/whl"))
+        monkeypatch.setattr(offers, "VOUCHED", {})
+        small_index.fill(running)
+        yield running
+
+
+@pytest.fixture
+def program(monkeypatch):
+    stand_in = small_index.Uv()
+    monkeypatch.setattr(uv, "compile_requirements", stand_in)
+    return stand_in
+
+
+@pytest.fixture
+def cache(tmp_path):
+    opened = Cache(tmp_path / "cache")
+    yield opened
+    opened.close()
+
+
+def lock(server, cache, candidate, request=None, **options):
+    recipe = small_index.recipe(candidate, **options)
+    market = Market(
+        request or Request(),
+        cache,
+        {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"},
+    )
+    return resolve(Wanted(recipe, recipe.variants[0], candidate, "f" * 64), market, lambda: BASE)
+
+
+def versions(locked):
+    return {package.name: package.version for package in locked.packages}
+
+
+def pytorch_channel(server, **options):
+    name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])
+    server.pytorch("cu118", {name: content}, **options)
+    return name, content
+
+
+def test_the_compatible_candidate(server, cache, program):
+    locked = lock(server, cache, COMPATIBLE)
+    assert versions(locked) == {
+        "filelock": "3.0",
+        "numpy": "1.26.4",
+        "nvidia-cublas-cu11": "11.11.3.6",
+        "setuptools": "69.5.1",
+        "torch": "2.0.1",
+        "torch-geometric": "2.3.1",
+        "tqdm": "4.66",
+    }
+    torch = locked.package("torch")
+    assert torch.file.name == f"torch-2.0.1-{CP311}.whl"
+    assert torch.file.sha256 == hashlib.sha256(server.files[torch.file.name]).hexdigest()
+    assert torch.file.size == len(server.files[torch.file.name])
+    assert all(package.channel is Channel.PYPI for package in locked.packages)
+    assert "pip check" in locked.notes[0]
+    assert "nvidia-cublas-cu11" in locked.notes[0]
+    assert [package.name for package in locked.packages] == sorted(package.name for package in locked.packages)
+
+
+def test_an_sdist_comes_with_its_build_back_end(server, cache, program):
+    geometric = lock(server, cache, COMPATIBLE).package("torch-geometric")
+    assert geometric.is_sdist
+    assert [(package.name, package.file.name) for package in geometric.build] == [
+        ("flit-core", "flit_core-3.9-py3-none-any.whl")
+    ]
+    assert program.calls[0]["target"] == resolver.BUILD_TARGET
+    assert program.calls[1]["target"].python == "3.11"
+    assert "numpy" in program.calls[1]["requirements"]
+    assert not any("geometric" in line for line in program.calls[1]["requirements"])
+
+
+def test_a_back_end_that_is_not_pure_python_is_refused(server, cache, program):
+    pyproject = small_index.GEOMETRIC.replace('flit_core"]', 'numpy"]')
+    server.simple("torch-geometric", dict([small_sdist("torch_geometric", "2.3.1", pyproject=pyproject)]))
+    with pytest.raises(ResolutionError, match="its back-end needs numpy"):
+        lock(server, cache, COMPATIBLE)
+
+
+def test_a_wheel_of_torch_geometric_is_preferred(server, cache, program):
+    wheel = small_wheel("torch_geometric", "2.3.1", requires=["tqdm"])
+    server.simple("torch-geometric", dict([small_sdist("torch_geometric", "2.3.1", pyproject=""), wheel]))
+    geometric = lock(server, cache, COMPATIBLE).package("torch-geometric")
+    assert not geometric.is_sdist
+    assert geometric.build == ()
+
+
+def test_torch_comes_from_its_channel_and_the_rest_from_the_index(server, cache, program):
+    name, content = pytorch_channel(server)
+    locked = lock(server, cache, PYTORCH)
+    torch = locked.package("torch")
+    assert (torch.channel, torch.version, torch.file.name) == (Channel.PYTORCH, "2.0.1+cu118", name)
+    assert torch.file.size == len(content)
+    assert {package.channel for package in locked.packages if package is not torch} == {Channel.PYPI}
+    assert locked.notes == ()
+    assert program.calls[1]["constraints"] == ["numpy<2", "setuptools<70"]
+
+
+def test_locks_name_no_host(server, cache, program):
+    pytorch_channel(server)
+    text = encode(lock(server, cache, PYTORCH)).decode()
+    assert "://" not in text
+    assert str(server.port) not in text
+
+
+def test_extensions_from_pyg_s_page(server, cache, program):
+    pytorch_channel(server)
+    wanted = [
+        small_wheel("torch_scatter", version, tag=tag)
+        for version, tag in (
+            ("2.1.1+pt20cu118", CP311),
+            ("2.1.2+pt20cu118", CP311),
+            ("2.1.2+pt20cu118", "cp310-cp310-linux_x86_64"),
+            ("2.1.3+pt20cu117", CP311),
+        )
+    ]
+    server.pyg("2.0.0+cu118", dict(wanted))
+    locked = lock(server, cache, PYTORCH)
+    scatter = locked.package("torch-scatter")
+    assert (scatter.version, scatter.channel) == ("2.1.2+pt20cu118", Channel.PYG)
+    assert scatter.file.sha256 == hashlib.sha256(dict(wanted)[scatter.file.name]).hexdigest()
+    assert any("taken from the file itself" in note for note in locked.notes)
+    assert cache.file(scatter.file.sha256, scatter.file.name).exists()
+    (missing,) = locked.missing
+    assert missing.name == "pyg-lib"
+    assert missing.reason == "pyg channel: 127.0.0.1 has no pyg-lib; the package index does not have it"
+    assert "neighbour sampling" in missing.cost
+
+
+def test_hashes_that_pyg_s_page_states_are_taken(server, cache, program):
+    pytorch_channel(server)
+    server.pyg("2.0.0+cu118", dict([small_wheel("torch_scatter", "2.1.2+pt20cu118", tag=CP311)]), hashes=True)
+    locked = lock(server, cache, PYTORCH)
+    assert locked.package("torch-scatter").channel is Channel.PYG
+    assert locked.notes == ()
+
+
+def test_missing_extensions_are_named_with_their_reason(server, cache, program, monkeypatch):
+    pytorch_channel(server)
+    locked = lock(server, cache, PYTORCH)
+    reasons = {missing.name: missing.reason for missing in locked.missing}
+    assert reasons == {
+        "pyg-lib": "pyg channel: HTTP 404 (127.0.0.1); the package index does not have it",
+        "torch-scatter": "pyg channel: HTTP 404 (127.0.0.1); the package index has source only",
+    }
+    assert {missing.name: missing.cost for missing in locked.missing}["torch-scatter"] == "segment()"
+
+
+def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, cache, program):
+    name, content = pytorch_channel(server)
+    with WheelServer() as mirror:
+        mirror.pytorch("cu118", {name: content}, prefix="", hashes=False)
+        locked = lock(server, cache, PYTORCH, Request(mirror=mirror.url("")))
+    assert locked.package("torch").file.sha256 == hashlib.sha256(content).hexdigest()
+    assert locked.notes == ()
+
+
+def test_a_hash_known_beforehand_vouches_too(server, cache, program, monkeypatch):
+    name, _ = pytorch_channel(server, hashes=False)
+    monkeypatch.setattr(offers, "VOUCHED", {name: "e" * 64})
+    market = Market(Request(), cache, {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"})
+    target = resolver.target_of(small_index.recipe(PYTORCH).variants[0].base, "3.11")
+    assert resolver.find_torch(PYTORCH, target, market).link.sha256 == "e" * 64
+
+
+def test_a_source_with_another_file_than_the_known_one_is_passed_over(server, cache, program, monkeypatch):
+    name, _ = pytorch_channel(server)
+    monkeypatch.setattr(offers, "VOUCHED", {name: "e" * 64})
+    with pytest.raises(UnavailableError, match="sha256 differs"):
+        lock(server, cache, PYTORCH)
+
+
+def test_a_channel_that_is_out(server, cache, program):
+    with pytest.raises(UnavailableError) as caught:
+        lock(server, cache, PYTORCH)
+    assert caught.value.constraint == "pytorch channel: HTTP 404 (127.0.0.1)"
+    assert not caught.value.unreachable
+    assert "MIRROR=sjtu" in caught.value.fix
+
+
+def test_a_channel_without_this_python(server, cache, program):
+    server.pytorch("cu118", dict([small_wheel("torch", "2.0.1+cu118", tag="cp310-cp310-linux_x86_64")]))
+    with pytest.raises(UnavailableError, match=r"no wheel of torch 2\.0\.1\+cu118 for Python 3\.11"):
+        lock(server, cache, PYTORCH)
+
+
+def test_an_index_that_cannot_be_reached(cache, program, server):
+    server.faults["/simple/torch/"] = [Fault(status=503)] * 9
+    with pytest.raises(UnavailableError) as caught:
+        lock(server, cache, COMPATIBLE)
+    assert caught.value.constraint == "pypi channel: HTTP 503 (127.0.0.1)"
+    assert caught.value.unreachable
+
+
+def local_torch(folder, version="2.13.0+cpu", requires=("filelock",)):
+    name, content = small_wheel("torch", version, tag=CP311, requires=requires)
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(content)
+    return name, content
+
+
+def test_the_newest_torch_of_a_folder(server, cache, program, tmp_path):
+    local_torch(tmp_path / "w", "2.12.0+cpu")
+    local_torch(tmp_path / "w", "2.14.0")
+    name, content = local_torch(tmp_path / "w", "2.13.0+cpu")
+    locked = lock(server, cache, LOCAL, Request(wheels=tmp_path / "w"))
+    torch = locked.package("torch")
+    assert (torch.version, torch.channel, torch.file.name) == ("2.13.0+cpu", Channel.LOCAL, name)
+    assert torch.file.sha256 == hashlib.sha256(content).hexdigest()
+    assert locked.notes == ()
+    assert str(tmp_path) not in encode(locked).decode()
+
+
+def test_cuda_packages_do_not_slip_into_a_cpu_image(server, cache, program, tmp_path):
+    local_torch(tmp_path / "w", requires=["nvidia-cublas-cu11"])
+    with pytest.raises(ResolutionError, match="nvidia-cublas-cu11"):
+        lock(server, cache, LOCAL, Request(wheels=tmp_path / "w"))
+
+
+def test_extensions_of_a_folder(server, cache, program, tmp_path):
+    local_torch(tmp_path / "w")
+    name, content = small_wheel("torch_scatter", "2.1.2+pt213cpu", tag=CP311)
+    (tmp_path / "w" / name).write_bytes(content)
+    locked = lock(server, cache, LOCAL, Request(wheels=tmp_path / "w"))
+    assert locked.package("torch-scatter").channel is Channel.LOCAL
+    assert [missing.reason for missing in locked.missing] == [
+        "local channel: the folder of wheels has no pyg-lib; pyg channel: HTTP 404 (127.0.0.1); "
+        "the package index does not have it"
+    ]
+
+
+def test_sizes_that_no_page_states_are_asked_for(server, cache, program):
+    name, content = small_wheel("numpy", "1.26.4", tag=CP311)
+    server.simple("numpy", {name: content}, sizes=False)
+    locked = lock(server, cache, COMPATIBLE)
+    assert locked.package("numpy").file.size == len(content)
+    assert f"/files/{name}" in server.paths("HEAD")
+
+
+def test_a_server_that_refuses_head_is_asked_for_one_byte(server, cache, program):
+    name, content = small_wheel("numpy", "1.26.4", tag=CP311)
+    server.simple("numpy", {name: content}, sizes=False)
+    server.faults[f"/files/{name}"] = [Fault(), Fault(status=405)]  # the first request is uv's, for metadata
+    assert lock(server, cache, COMPATIBLE).package("numpy").file.size == len(content)
+
+
+def test_a_mirror_of_the_index_is_resolved_against_when_it_answers(server, cache, program, monkeypatch):
+    with WheelServer() as mirror:
+        small_index.fill(mirror)
+        monkeypatch.setitem(channels.MIRRORS, "tuna", channels.Mirror(pypi=mirror.url("/simple")))
+        locked = lock(server, cache, COMPATIBLE, Request(mirror="tuna"))
+        assert "/simple/filelock/" in mirror.paths()
+    assert "/simple/filelock/" not in server.paths()
+    assert locked.package("torch").version == "2.0.1"
+
+
+def test_a_requirement_on_another_torch_is_noticed(server, cache, program, monkeypatch):
+    candidate = msgspec.structs.replace(COMPATIBLE, overrides=("torch==2.13.0",))
+    with pytest.raises(ResolutionError, match=r"torch 2\.0\.1 was asked for and 2\.13\.0 came out"):
+        lock(server, cache, candidate)
+
+
+def test_uv_s_own_words_become_errors():
+    told = ["  x No solution found when resolving dependencies:", "  ╰─▶ Because a==1 and b==2 …"]
+    failure = uv._failure(told)
+    assert isinstance(failure, ResolutionError)
+    assert "No solution found" in failure.what
+    assert isinstance(uv._failure(["error: Request failed after 3 retries", "dns error"]), NetworkError)
