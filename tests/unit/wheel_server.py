@@ -132,6 +132,7 @@ class WheelServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     owner: WheelServer
 
     def do_GET(self):
