@@ -50,7 +50,8 @@ def lacking(name):
 
 def program(name):
     """Where a program lies, or None. Debian's own comes first: a newer client elsewhere may not fit its daemon."""
-    return shutil.which(name, path=f"/usr/bin:{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}")
+    own = Path(sys.executable).parent  # uv comes with the requirements
+    return shutil.which(name, path=f"/usr/bin:{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}:{own}")
 
 
 @functools.cache

@@ -64,6 +64,7 @@ class WheelServer:
         self.faults: dict[str, list[Fault]] = {}
         self.asked: list[Asked] = []
         self.ranges = True
+        self.slow_after = None  # bytes of a body; the rest trickles
         server = self
 
         class Handler(_Handler):
@@ -197,7 +198,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[: fault.cut_after])
             self.close_connection = True
             return
-        self.wfile.write(body)
+        quick = len(body) if self.owner.slow_after is None else self.owner.slow_after
+        self.wfile.write(body[:quick])
+        for start in range(quick, len(body), 1 << 16):
+            time.sleep(0.05)
+            self.wfile.write(body[start : start + (1 << 16)])
 
     def _render(self, page):
         accepted = self.headers.get("Accept", "")

@@ -1,0 +1,195 @@
+"""The real uv against a loopback index, and a download that is killed."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from graphcrate.errors import NetworkError, ResolutionError
+from graphcrate.host import settings
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Silent
+from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, encode
+from graphcrate.model.recipe import Channel
+from graphcrate.resolve import channels, offers, uv
+from graphcrate.resolve.candidates import Request, choose
+from graphcrate.resolve.fetch import fetch
+from tests.unit import small_index
+from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
+from tests.unit.wheel_server import Fault, WheelServer, small_wheel
+
+pytestmark = pytest.mark.engine("uv")
+PROJECT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def server(monkeypatch):
+    with WheelServer() as running:
+        monkeypatch.setattr(channels, "PYTORCH", running.url("/whl"))
+        monkeypatch.setattr(channels, "PYG", running.url("/whl"))
+        monkeypatch.setattr(offers, "VOUCHED", {})
+        small_index.fill(running)
+        yield running
+
+
+@pytest.fixture
+def cache(tmp_path):
+    opened = Cache(tmp_path / "cache")
+    yield opened
+    opened.close()
+
+
+def environment(server):
+    kept = {name: value for name, value in settings.environment().items() if not name.startswith(("UV_", "PIP_"))}
+    return kept | {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null", "NO_PROXY": "127.0.0.1"}
+
+
+def resolved(server, cache, *candidates, request=None, **options):
+    recipe = small_index.recipe(*candidates, **options)
+    resolution = choose(
+        recipe,
+        recipe.variants[0],
+        lock_base=lambda: DebianBase(suite="bookworm", packages=()),
+        request=request or Request(),
+        committed=lambda _: None,
+        cache=cache,
+        environment=environment(server),
+        progress=Silent(),
+    )
+    fetch(resolution.lock, request or Request(), cache, environment(server), Silent())
+    return resolution.lock
+
+
+def versions(lock):
+    return {package.name: package.version for package in lock.packages}
+
+
+def test_the_compatible_candidate(server, cache):
+    lock = resolved(server, cache, COMPATIBLE)
+    assert versions(lock) == {
+        "filelock": "3.0",
+        "numpy": "1.26.4",
+        "nvidia-cublas-cu11": "11.11.3.6",
+        "setuptools": "69.5.1",
+        "torch": "2.0.1",
+        "torch-geometric": "2.3.1",
+        "tqdm": "4.66",
+    }
+    assert [package.name for package in lock.package("torch-geometric").build] == ["flit-core"]
+    for package in lock.packages:
+        assert package.file.sha256 == hashlib.sha256(server.files[package.file.name]).hexdigest()
+
+
+def test_torch_and_extensions_from_their_channels(server, cache):
+    torch = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])
+    scatter = small_wheel("torch_scatter", "2.1.2+pt20cu118", tag=CP311, requires=["numpy", "torch"])
+    server.pytorch("cu118", dict([torch]))
+    server.pyg("2.0.0+cu118", dict([scatter]))
+    lock = resolved(server, cache, PYTORCH)
+    assert versions(lock)["torch"] == "2.0.1+cu118"
+    assert lock.package("torch-scatter").channel is Channel.PYG
+    assert lock.package("torch").file.sha256 == hashlib.sha256(torch[1]).hexdigest()
+
+
+def test_a_python_that_this_machine_does_not_have(server, cache):
+    recipe = small_index.recipe(COMPATIBLE)
+    variant = msgspec.structs.replace(recipe.variants[0], python="3.9", torch_geometric="", extensions=())
+    recipe = msgspec.structs.replace(recipe, variants=(variant,), requirements=("filelock",))
+    lock = choose(
+        recipe,
+        variant,
+        lock_base=lambda: DebianBase(suite="bullseye", packages=()),
+        request=Request(),
+        committed=lambda _: None,
+        cache=cache,
+        environment=environment(server),
+        progress=Silent(),
+    ).lock
+    assert lock.package("torch").file.name == "torch-2.0.1-cp39-cp39-linux_x86_64.whl"
+
+
+def test_torch_of_a_folder(server, cache, tmp_path):
+    name, content = small_wheel("torch", "2.13.0+cpu", tag=CP311, requires=["filelock"])
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    (folder / name).write_bytes(content)
+    lock = resolved(server, cache, LOCAL, request=Request(wheels=folder))
+    assert versions(lock)["torch"] == "2.13.0+cpu"
+    assert lock.package("torch").file.sha256 == hashlib.sha256(content).hexdigest()
+
+
+def test_requirements_that_contradict_each_other(server, cache):
+    with pytest.raises(ResolutionError) as caught:
+        resolved(server, cache, COMPATIBLE, requirements=("numpy==1.26.4", "numpy==2.4.0"))
+    assert "you require numpy" in caught.value.what
+
+
+def test_an_index_that_breaks_down_under_uv(server, cache):
+    server.faults["/simple/filelock/"] = [Fault(status=500)] * 50
+    with pytest.raises(NetworkError):
+        resolved(server, cache, COMPATIBLE)
+
+
+def test_sdists_are_not_built_for_their_metadata(server, cache):
+    with pytest.raises(ResolutionError):
+        resolved(server, cache, COMPATIBLE, requirements=("torch-scatter",))
+
+
+def test_uv_tells_its_default_index():
+    told = uv.emitted_indexes({"UV_DEFAULT_INDEX": "https://index.example/simple", "PATH": os.environ["PATH"]})
+    assert "--index-url https://index.example/simple" in told
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from graphcrate.host import settings
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Silent
+from graphcrate.model.lock import decode_lock
+from graphcrate.resolve.channels import Request
+from graphcrate.resolve.fetch import fetch
+lock = decode_lock(Path(sys.argv[1]).read_bytes())
+fetch(lock, Request(), Cache(Path(sys.argv[2])), settings.environment(), Silent())
+"""
+
+
+def test_a_download_that_is_killed_is_gone_on_with(server, tmp_path, monkeypatch):
+    content = os.urandom(1 << 20) * 30
+    name = "torch-2.0.1-cp311-cp311-linux_x86_64.whl"
+    server.simple("torch", {name: content})
+    server.slow_after = 4 << 20
+    sha256 = hashlib.sha256(content).hexdigest()
+    file = LockedFile(name=name, size=len(content), sha256=sha256)
+    lock = Lock(
+        recipe="torch",
+        cuda="11.7",
+        candidate="pypi",
+        torch_cuda="11.7",
+        python="3.11",
+        created=0,
+        request_sha256="",
+        base=DebianBase(suite="bookworm", packages=()),
+        packages=(LockedPackage(name="torch", version="2.0.1", channel=Channel.PYPI, file=file),),
+    )
+    (tmp_path / "lock.json").write_bytes(encode(lock))
+    argv = [sys.executable, "-c", KILLED, str(tmp_path / "lock.json"), str(tmp_path / "cache")]
+    variables = environment(server) | {"PYTHONPATH": str(PROJECT)}
+    partial = tmp_path / "cache" / "partial" / sha256
+    with subprocess.Popen(argv, env=variables) as process:
+        while not (partial.exists() and partial.stat().st_size >= 2 << 20):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    kept = partial.stat().st_size
+    server.slow_after = None
+    assert subprocess.run(argv, env=variables, check=False).returncode == 0
+    last = [asked for asked in server.asked if asked.path == f"/files/{name}"][-1]
+    assert last.headers["range"] == f"bytes={kept}-"
+    assert (tmp_path / "cache" / "files" / sha256 / name).read_bytes() == content
