@@ -1,0 +1,290 @@
+import base64
+import json
+
+import pytest
+
+from graphcrate.errors import IntegrityError, NetworkError, ResolutionError
+from graphcrate.host.http import Client, Response
+from graphcrate.oci import credentials, reference, spec
+from graphcrate.oci.credentials import Credential
+from graphcrate.oci.registry import Repository
+from tests.unit import tars
+from tests.unit.registry_server import RegistryServer
+
+LAYER = [tars.file("a", bytes(range(256)) * 400)]
+ALICE = Credential(user="alice", password="wonder:land")
+
+
+def repository(server, credential=None):
+    client = Client({}, sleep=lambda _: None)
+    return Repository(client, reference.parse(f"{server.host}/team/base"), lambda: credential)
+
+
+def layers(document):
+    return [spec.Descriptor(**_snake(layer)) for layer in json.loads(document.data)["layers"]]
+
+
+def _snake(layer):
+    return {"media_type": layer["mediaType"], "digest": layer["digest"], "size": layer["size"]}
+
+
+@pytest.mark.parametrize("docker", [False, True])
+def test_a_manifest_by_tag_and_by_digest(docker):
+    with RegistryServer() as server:
+        pushed = server.image("team/base", [LAYER], "v1", docker=docker)
+        by_tag = repository(server).manifest("v1")
+        by_digest = repository(server).manifest(pushed["digest"])
+    assert by_tag == by_digest
+    assert by_tag.digest == pushed["digest"]
+    assert by_tag.media_type == (spec.DOCKER_MANIFEST if docker else spec.MANIFEST)
+    assert all(not asked.authorization for asked in server.asked)
+
+
+def test_what_is_not_there_is_named():
+    with RegistryServer() as server, pytest.raises(ResolutionError) as caught:
+        repository(server).manifest("v9")
+    assert caught.value.what == f"{server.host}/team/base:v9 does not exist"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_says_how_to_log_in(status):
+    with RegistryServer(faults={"manifests": [status] * 3}) as server, pytest.raises(NetworkError) as caught:
+        repository(server).manifest("v1")
+    assert f"HTTP {status}" in caught.value.what
+    assert f"podman login {server.host}" in caught.value.next_step
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+def test_a_fault_that_passes_is_waited_for(status):
+    with RegistryServer(faults={"manifests": [status, status]}) as server:
+        pushed = server.image("team/base", [LAYER], "v1")
+        assert repository(server).manifest("v1").digest == pushed["digest"]
+    assert len(server.seen("manifests")) == 3
+
+
+def test_a_limit_that_stays_is_explained():
+    with RegistryServer(faults={"manifests": [429] * 9}) as server, pytest.raises(NetworkError) as caught:
+        repository(server).manifest("v1")
+    assert "takes no more requests" in caught.value.what
+
+
+def test_a_server_error_that_stays_is_named():
+    with RegistryServer(faults={"manifests": [500] * 9}) as server, pytest.raises(NetworkError, match="500"):
+        repository(server).manifest("v1")
+
+
+def test_a_manifest_that_is_not_its_digest_is_refused():
+    with RegistryServer(faults={"manifests": ["wrong"]}) as server:
+        pushed = server.image("team/base", [LAYER], "v1")
+        with pytest.raises(IntegrityError, match="another manifest"):
+            repository(server).manifest(pushed["digest"])
+
+
+def test_anybody_gets_a_token_where_the_registry_wants_one():
+    with RegistryServer(login="bearer") as server:
+        pushed = server.image("team/base", [LAYER], "v1")
+        repo = repository(server)
+        assert repo.manifest("v1").digest == pushed["digest"]
+        repo.manifest("v1")
+    tokens = server.seen("/token")
+    assert len(tokens) == 1
+    assert "service=test%2C+%22registry%22&scope=repository%3Ateam%2Fbase%3Apull" in tokens[0].path
+    assert tokens[0].authorization == ""
+
+
+def test_a_login_goes_to_the_token_server_and_not_to_the_registry():
+    with RegistryServer(login="bearer", user="alice", password="wonder:land") as server:
+        pushed = server.image("team/base", [LAYER], "v1")
+        assert repository(server, ALICE).manifest("v1").digest == pushed["digest"]
+    assert [asked.authorization for asked in server.seen("/token")] == [ALICE.basic]
+    assert ALICE.basic not in [asked.authorization for asked in server.seen("/v2/")]
+
+
+def test_an_identity_token_is_exchanged():
+    with RegistryServer(login="bearer", user="alice", password="refresh me") as server:
+        pushed = server.image("team/base", [LAYER], "v1")
+        found = repository(server, Credential(identity_token="refresh me")).manifest("v1")
+    assert found.digest == pushed["digest"]
+    assert [asked.method for asked in server.seen("/token")] == ["POST"]
+
+
+def test_basic_login():
+    with RegistryServer(login="basic", user="alice", password="wonder:land") as server:
+        pushed = server.image("team/base", [LAYER], "v1")
+        assert repository(server, ALICE).manifest("v1").digest == pushed["digest"]
+        for wrong in (None, Credential(user="alice", password="no")):
+            with pytest.raises(NetworkError, match="refuses access"):
+                repository(server, wrong).manifest("v1")
+
+
+def test_a_wrong_password_is_a_refusal():
+    with RegistryServer(login="bearer", user="alice", password="wonder:land") as server:
+        server.image("team/base", [LAYER], "v1")
+        with pytest.raises(NetworkError) as caught:
+            repository(server, Credential(user="alice", password="no")).manifest("v1")
+    assert "The login on this machine is not enough." in caught.value.cause
+
+
+def test_the_login_is_not_looked_up_until_it_is_wanted():
+    with RegistryServer() as server:
+        server.image("team/base", [LAYER], "v1")
+        client = Client({}, sleep=lambda _: None)
+        Repository(client, reference.parse(f"{server.host}/team/base"), lambda: pytest.fail("asked")).manifest("v1")
+
+
+class Answering:
+    """Stands in for `Client` where a host other than loopback is needed."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    def request(self, method, url, *, headers=None, body=None, accept=(200,)):
+        self.asked.append((method, url, dict(headers or {})))
+        status, headers, body = self.answers.pop(0)
+        return Response(status, headers, body, url)
+
+
+def test_a_login_over_an_open_line_is_refused():
+    client = Answering((401, {"WWW-Authenticate": 'Bearer realm="http://evil.example/token"'}, b""))
+    repo = Repository(client, reference.parse("registry.example/a"), lambda: ALICE)
+    with pytest.raises(NetworkError, match=r"login at evil\.example without encryption"):
+        repo.manifest("v1")
+    assert len(client.asked) == 1
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"token":""}', b'{"token":"a\\r\\nX: y"}', b"<html>", b'{"token":1}'])
+def test_a_token_server_that_talks_nonsense(body):
+    challenge = {"WWW-Authenticate": 'Bearer realm="https://auth.example/token",service=plain'}
+    client = Answering((401, challenge, b""), (200, {}, body))
+    with pytest.raises(NetworkError, match=r"auth\.example gave no token"):
+        Repository(client, reference.parse("registry.example/a")).manifest("v1")
+    assert client.asked[1][1] == "https://auth.example/token?service=plain&scope=repository%3Aa%3Apull"
+
+
+def test_docker_hub_has_its_own_host_and_library():
+    client = Answering((200, {"Content-Type": spec.MANIFEST}, b"{}"))
+    Repository(client, reference.parse("python:3.11-slim")).manifest("3.11-slim")
+    assert client.asked[0][1] == "https://registry-1.docker.io/v2/library/python/manifests/3.11-slim"
+
+
+def test_a_blob_is_resumed_and_checked(tmp_path):
+    with RegistryServer(faults={"/blobs/": ["truncate", "truncate"]}) as server:
+        server.image("team/base", [LAYER], "v1")
+        repo = repository(server)
+        (layer,) = layers(repo.manifest("v1"))
+        counted = []
+        repo.blob(layer, tmp_path / "partial", counted.append)
+    assert tars.sha256((tmp_path / "partial").read_bytes()) == layer.digest
+    assert sum(counted) == layer.size
+    assert len(server.seen("/blobs/")) == 3
+
+
+def test_a_blob_with_other_bytes_is_refused_and_forgotten(tmp_path):
+    with RegistryServer(faults={"/blobs/": ["wrong"] * 3}) as server:
+        server.image("team/base", [LAYER], "v1")
+        repo = repository(server)
+        (layer,) = layers(repo.manifest("v1"))
+        with pytest.raises(IntegrityError):
+            repo.blob(layer, tmp_path / "partial", lambda _: None)
+    assert not (tmp_path / "partial").exists()
+
+
+def test_tokens_stay_with_the_registry_when_blobs_lie_elsewhere(tmp_path):
+    with RegistryServer() as storage, RegistryServer(login="bearer", storage=f"http://{storage.host}") as server:
+        server.image("team/base", [LAYER], "v1")
+        storage.blobs = server.blobs
+        repo = repository(server)
+        (layer,) = layers(repo.manifest("v1"))
+        repo.blob(layer, tmp_path / "partial", lambda _: None)
+    assert tars.sha256((tmp_path / "partial").read_bytes()) == layer.digest
+    assert [asked.authorization for asked in storage.asked] == [""]
+    assert server.seen("/blobs/")[-1].authorization.startswith("Bearer ")
+
+
+def test_a_signed_address_never_shows(tmp_path):
+    with (
+        RegistryServer(faults={"storage": [403]}) as storage,
+        RegistryServer(storage=f"http://{storage.host}") as server,
+    ):
+        server.image("team/base", [LAYER], "v1")
+        repo = repository(server)
+        (layer,) = layers(repo.manifest("v1"))
+        with pytest.raises(NetworkError) as caught:
+            repo.blob(layer, tmp_path / "partial", lambda _: None)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_token_that_expires_is_renewed(tmp_path):
+    with RegistryServer(login="bearer", uses=2) as server:
+        server.image("team/base", [LAYER, [tars.file("b")], [tars.file("c")]], "v1")
+        repo = repository(server)
+        for number, layer in enumerate(layers(repo.manifest("v1"))):
+            repo.blob(layer, tmp_path / str(number), lambda _: None)
+            assert tars.sha256((tmp_path / str(number)).read_bytes()) == layer.digest
+    assert len(server.seen("/token")) > 1
+
+
+def test_a_blob_cannot_name_a_path(tmp_path):
+    evil = spec.Descriptor(media_type=spec.LAYER_GZIP, digest="sha256:../../x", size=1)
+    with RegistryServer() as server, pytest.raises(IntegrityError, match="no sha256 digest"):
+        repository(server).blob(evil, tmp_path / "partial", lambda _: None)
+    assert server.asked == []
+
+
+def auth(user, password):
+    return base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("auths", "name", "user"),
+    [
+        ({"registry.example": {"auth": auth("a", "b")}}, "registry.example/x", "a"),
+        ({"https://registry.example/v2/": {"auth": auth("a", "b")}}, "registry.example/x", "a"),
+        ({"registry.example": {"username": "a", "password": "b"}}, "registry.example/x", "a"),
+        ({"https://index.docker.io/v1/": {"auth": auth("a", "b")}}, "python", "a"),
+        ({"docker.io": {"auth": auth("a", "b")}}, "python", "a"),
+        ({"q.example": {"auth": auth("a", "b")}, "q.example/team": {"auth": auth("c", "d")}}, "q.example/team/x", "c"),
+        ({"q.example/team": {"auth": auth("a", "b")}}, "q.example/teams", None),
+        ({"q.example": {"auth": auth("a", "b")}}, "q.example:5000/x", None),
+        ({"registry.example": {"auth": "???"}}, "registry.example/x", None),
+        ({"registry.example": {}}, "registry.example/x", None),
+    ],
+)
+def test_logins_are_found_as_docker_and_podman_write_them(tmp_path, auths, name, user):
+    (tmp_path / "config.json").write_text(json.dumps({"auths": auths}))
+    found = credentials.find(reference.parse(name), {"DOCKER_CONFIG": str(tmp_path)})
+    assert (found and found.user) == user
+
+
+def test_podmans_files_come_before_dockers(tmp_path):
+    home = tmp_path / "home"
+    for place, user in ((tmp_path / "run/containers/auth.json", "podman"), (home / ".docker/config.json", "docker")):
+        place.parent.mkdir(parents=True)
+        place.write_text(json.dumps({"auths": {"r.example": {"auth": auth(user, "x")}}}))
+    environment = {"HOME": str(home), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
+    wanted = reference.parse("r.example/a")
+    assert credentials.find(wanted, environment).user == "podman"
+    assert credentials.find(wanted, {"HOME": str(home)}).user == "docker"
+    assert credentials.find(wanted, {"REGISTRY_AUTH_FILE": str(tmp_path), "HOME": str(home)}).user == "docker"
+    assert credentials.find(wanted, {}) is None
+
+
+def test_an_identity_token_wins_over_its_placeholder(tmp_path):
+    entry = {"auth": auth("0000", ""), "identitytoken": "refresh"}
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {"r.example": entry}}))
+    found = credentials.find(reference.parse("r.example/a"), {"DOCKER_CONFIG": str(tmp_path)})
+    assert found == Credential(identity_token="refresh")
+
+
+def test_a_helper_is_asked_where_one_is_set_up(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(json.dumps({"credHelpers": {"r.example": "vault"}, "credsStore": "other"}))
+    monkeypatch.setattr("graphcrate.host.process.find", lambda program: f"/bin/{program}")
+
+    def output(argv, *, stdin, timeout):
+        assert argv == ["/bin/docker-credential-vault", "get"]
+        assert stdin == b"r.example"
+        return json.dumps({"Username": "a", "Secret": "b"})
+
+    monkeypatch.setattr("graphcrate.host.process.output", output)
+    found = credentials.find(reference.parse("r.example/a"), {"DOCKER_CONFIG": str(tmp_path)})
+    assert found == Credential(user="a", password="b")
