@@ -81,10 +81,14 @@ def choose(
     """The first candidate of the variant whose files can be had, with its lock.
 
     A lock with all files in the cache is taken without any network. `fresh` ignores locks. Raises UsageError for an
-    unknown mirror or channel, ResolutionError when CHANNEL forbids the fall-back or requirements contradict each
+    unknown mirror, channel or folder, ResolutionError when CHANNEL forbids the fall-back or requirements contradict each
     other, NetworkError when nothing can be reached.
     """
     mirror_of(request)
+    if request.wheels is not None and not request.wheels.is_dir():
+        raise UsageError(
+            f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
+        )
     choice = _Choice(recipe, variant, Market(request, cache, environment), lock_base, progress)
     entries = [
         _Entry(choice, candidate, None if fresh else committed(candidate), fresh)

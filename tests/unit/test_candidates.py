@@ -135,6 +135,11 @@ def test_channels_and_mirrors_that_do_not_exist(world):
         world.choose(PYTORCH, COMPATIBLE, mirror="nowhere")
 
 
+def test_a_folder_that_is_not_there(world, tmp_path):
+    with pytest.raises(UsageError, match="is not a folder"):
+        world.choose(LOCAL, wheels=tmp_path / "none")
+
+
 def test_nothing_can_be_reached(world, monkeypatch):
     monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
     world.environment["UV_DEFAULT_INDEX"] = NOWHERE
