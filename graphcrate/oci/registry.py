@@ -90,8 +90,14 @@ class Repository:
         """A small blob, checked. Raises IntegrityError, NetworkError."""
         response = self._get(f"{self._base}/blobs/{_checked(descriptor)}", {})
         found = f"sha256:{hashlib.sha256(response.body).hexdigest()}"
-        if response.status == 404 or found != descriptor.digest:
-            raise self._wrong("configuration", descriptor.digest, "404" if response.status == 404 else found)
+        if response.status == 404:
+            raise NetworkError(
+                f"{self._host} has the image {self._name} without its configuration {descriptor.digest} (HTTP 404)",
+                cause="The image was pushed or deleted in part.",
+                next_step="push the image again, or name another base",
+            )
+        if found != descriptor.digest:
+            raise self._wrong("configuration", descriptor.digest, found)
         return response.body
 
     def blob(self, descriptor: spec.Descriptor, partial: Path, advance: Callable[[int], None]) -> None:
