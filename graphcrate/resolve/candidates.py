@@ -81,8 +81,8 @@ def choose(
     """The first candidate of the variant whose files can be had, with its lock.
 
     A lock with all files in the cache is taken without any network. `fresh` ignores locks. Raises UsageError for an
-    unknown mirror, channel or folder, ResolutionError when CHANNEL forbids the fall-back or requirements contradict each
-    other, NetworkError when nothing can be reached.
+    unknown mirror, channel or folder, ResolutionError when CHANNEL forbids the fall-back or requirements contradict
+    each other, NetworkError when nothing can be reached.
     """
     mirror_of(request)
     if request.wheels is not None and not request.wheels.is_dir():

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from graphcrate import recipes
 from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
@@ -144,6 +145,30 @@ def test_sdists_are_not_built_for_their_metadata(server, cache):
 def test_uv_tells_its_default_index():
     told = uv.emitted_indexes({"UV_DEFAULT_INDEX": "https://index.example/simple", "PATH": os.environ["PATH"]})
     assert "--index-url https://index.example/simple" in told
+
+
+@pytest.mark.network
+def test_the_recipe_for_cuda_11_7_on_the_real_index(cache):
+    recipe = recipes.load(PROJECT / "recipes" / "pyg.toml")
+    lock = choose(
+        recipe,
+        recipe.variant("11.7"),
+        lock_base=lambda: DebianBase(suite="bookworm", packages=()),
+        request=Request(),
+        committed=lambda _: None,
+        cache=cache,
+        environment=settings.environment(),
+        progress=Silent(),
+    ).lock
+    found = versions(lock)
+    assert found["torch"] == "2.0.1"
+    assert found["numpy"].startswith("1.")
+    assert {"psutil", "pyparsing", "torchmetrics", "ogb", "nvidia-cudnn-cu11"} <= set(found)
+    geometric = lock.package("torch-geometric")
+    assert geometric.file.name == "torch_geometric-2.3.1.tar.gz"
+    assert [package.name for package in geometric.build] == ["packaging", "setuptools", "wheel"]
+    assert lock.package("torch").file.size > 600_000_000
+    assert "://" not in encode(lock).decode()
 
 
 KILLED = """
