@@ -398,3 +398,22 @@ def test_many_threads_share_one_client(server, client):
 def test_plus_signs_reach_the_server(server, client):
     server.put("/whl/torch-2.0.1+cu118.whl", b"wheel")
     assert client.request("GET", server.url("/whl/") + urllib.parse.quote("torch-2.0.1+cu118.whl")).body == b"wheel"
+
+
+def test_knocking_asks_for_nothing(server, client):
+    assert client.reaches(server.url("/whl/cu118"), 2.0)
+    assert not client.reaches("http://127.0.0.1:1/whl", 2.0)
+    assert not client.reaches("nonsense", 2.0)
+    assert server.asked == []
+
+
+def test_knocking_at_a_name_server_that_is_silent_ends_in_time(client, monkeypatch):
+    released = threading.Event()
+    monkeypatch.setattr(connections, "knock", lambda *_: released.wait(30))
+    assert not client.reaches("https://download.pytorch.org/whl", 0.05)
+    released.set()
+
+
+def test_knocking_goes_to_the_proxy(server, pauses):
+    client = Client({"https_proxy": server.url("")}, sleep=pauses)
+    assert client.reaches("https://download.pytorch.org/whl", 2.0)
