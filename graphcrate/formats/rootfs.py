@@ -22,6 +22,8 @@ from graphcrate.host.replace import appearing
 from graphcrate.oci.spec import LayerBlob
 
 _ROOT = "root"
+#: of a folder that no layer has an entry for; a fixed time, so that the tree depends on the layers alone
+_IMPLIED = Attributes(mode=0o755, uid=0, gid=0, mtime=0)
 
 
 class _StoppedError(Exception):
@@ -93,6 +95,8 @@ class _Tree:
             if self._is_folder(path.rpartition("/")[0]) and os.path.lexists(f"{self._root}/{path}"):
                 self._remove(path)
         self._merge_folder("", stage)
+        for path in stage.implied:
+            self._folders.setdefault(path, _IMPLIED)
         self._folders.update(stage.folders)
         for path, target in stage.links:
             self._link(path, target)

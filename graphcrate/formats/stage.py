@@ -43,6 +43,7 @@ class Stage(msgspec.Struct, frozen=True):
 
     root: str
     folders: dict[str, Attributes]  #: that have an entry; still to be applied, since writing inside changes times
+    implied: tuple[str, ...]  #: folders above an entry that have none themselves
     removed: tuple[str, ...]  #: whiteouts: gone from the layers below
     emptied: tuple[str, ...]  #: opaque folders: their contents gone from the layers below
     links: tuple[tuple[str, str], ...]  #: hard links to files of the layers below, still to be made
@@ -68,6 +69,7 @@ def stage_layer(blob: LayerBlob, root: Path, advance: Callable[[int], None], pri
     return Stage(
         root=str(root),
         folders=writer.folders,
+        implied=tuple(sorted(writer.made - writer.folders.keys())),
         removed=tuple(writer.removed),
         emptied=tuple(writer.emptied),
         links=tuple(names.links_below.items()),
@@ -77,7 +79,7 @@ def stage_layer(blob: LayerBlob, root: Path, advance: Callable[[int], None], pri
 class _Writer:
     def __init__(self, root: str, privileged: bool) -> None:
         self._root, self._privileged = root, privileged
-        self._made: set[str] = {""}
+        self.made: set[str] = {""}
         self._skipped: set[str] = set()  # devices, where they cannot be made
         self.folders: dict[str, Attributes] = {}
         self.removed: list[str] = []
@@ -128,13 +130,13 @@ class _Writer:
 
     def _folder(self, path: str) -> None:
         """Make a folder and those above it."""
-        if path in self._made:
+        if path in self.made:
             return
         self._folder(path.rpartition("/")[0])
         place = f"{self._root}/{path}"
         os.mkdir(place)
         os.chmod(place, 0o755)  # whatever the umask
-        self._made.add(path)
+        self.made.add(path)
 
     def _file(self, place: str, member: tarfile.TarInfo, archive: tarfile.TarFile, stream: TarStream) -> None:
         attributes = self._attributes(member)

@@ -160,6 +160,11 @@ def test_the_root_has_the_mode_of_its_entry(tmp_path):
     assert stat.S_IMODE(unpacked(tmp_path, [folder("./", mode=0o711)], [file("x")]).stat().st_mode) == 0o711
 
 
+def test_a_folder_without_an_entry_has_no_time_of_ours(tmp_path):
+    root = unpacked(tmp_path, [file("a/b/c")], [file("a/d/e"), folder("a", mtime=5)])
+    assert [(root / name).stat().st_mtime for name in (".", "a", "a/b", "a/d")] == [0, 5, 0, 0]
+
+
 def test_a_folder_that_was_removed_takes_its_mode_with_it(tmp_path):
     root = unpacked(tmp_path, [folder("d", mode=0o700), folder("d/e", mode=0o711)], [file(".wh.d")], [file("d/e/x")])
     assert [stat.S_IMODE((root / name).stat().st_mode) for name in ("d", "d/e")] == [0o755, 0o755]
