@@ -2,7 +2,6 @@
 
 import base64
 import errno
-import hashlib
 import pickle
 import socket
 import ssl
@@ -11,14 +10,11 @@ import urllib.parse
 
 import pytest
 
-from graphcrate.errors import HostError, IntegrityError
+from graphcrate.errors import HostError
 from graphcrate.host import connections
 from graphcrate.host.connections import HttpError, Reason, proxy_for, redacted
 from graphcrate.host.http import Client
 from tests.unit.wheel_server import Fault, WheelServer
-
-CONTENT = bytes(range(256)) * 20_000  # 5 MB
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 @pytest.fixture
@@ -40,14 +36,6 @@ def pauses():
 @pytest.fixture
 def client(pauses):
     return Client({}, sleep=pauses)
-
-
-class Counter:
-    def __init__(self):
-        self.total = 0
-
-    def __call__(self, amount):
-        self.total += amount
 
 
 def test_request_returns_status_headers_and_body(server, client):
@@ -269,115 +257,6 @@ def test_a_dead_proxy_is_named(pauses):
 def test_no_proxy(url, exempt, direct):
     environment = {"https_proxy": "http://proxy:1", "http_proxy": "http://proxy:1", "no_proxy": exempt}
     assert proxy_for(url, environment) == ("" if direct else "http://proxy:1")
-
-
-def test_download(server, client, tmp_path):
-    server.put("/file", CONTENT)
-    done = Counter()
-    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
-    assert (tmp_path / "part").read_bytes() == CONTENT
-    assert done.total == len(CONTENT)
-
-
-def test_download_without_a_known_size(server, client, tmp_path):
-    server.put("/file", CONTENT)
-    client.download(server.url("/file"), tmp_path / "part", size=None, sha256=SHA256, advance=Counter())
-    assert (tmp_path / "part").read_bytes() == CONTENT
-
-
-def test_download_goes_on_where_an_earlier_run_stopped(server, client, tmp_path):
-    server.put("/file", CONTENT)
-    (tmp_path / "part").write_bytes(CONTENT[:1_234_567])
-    done = Counter()
-    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
-    assert server.asked[0].headers["range"] == "bytes=1234567-"
-    assert (tmp_path / "part").read_bytes() == CONTENT
-    assert done.total == len(CONTENT)
-
-
-def test_a_complete_part_needs_no_request(server, client, tmp_path):
-    (tmp_path / "part").write_bytes(CONTENT)
-    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=Counter())
-    assert server.asked == []
-
-
-def test_a_server_without_ranges_starts_over(server, client, tmp_path):
-    server.ranges = False
-    server.put("/file", CONTENT)
-    (tmp_path / "part").write_bytes(CONTENT[:1000])
-    done = Counter()
-    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
-    assert (tmp_path / "part").read_bytes() == CONTENT
-    assert done.total == len(CONTENT)
-
-
-def test_cut_connections_cost_only_the_rest(server, client, tmp_path):
-    server.put("/file", CONTENT)
-    server.faults["/file"] = [Fault(cut_after=2_000_000) for _ in range(2)]
-    done = Counter()
-    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
-    assert (tmp_path / "part").read_bytes() == CONTENT
-    starts = [int(asked.headers.get("range", "bytes=0-")[6:-1]) for asked in server.asked]
-    assert starts == sorted(starts)
-    assert 0 < starts[1] <= 2_000_000
-    assert done.total == len(CONTENT)
-
-
-def test_a_download_that_never_succeeds_keeps_its_part(server, client, tmp_path):
-    server.put("/file", CONTENT)
-    server.faults["/file"] = [Fault(cut_after=1_500_000)] + [Fault(status=503)] * 9
-    with pytest.raises(HttpError):
-        client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=Counter())
-    kept = (tmp_path / "part").read_bytes()
-    assert kept
-    assert CONTENT.startswith(kept)
-
-
-def test_wrong_bytes_are_refused_and_removed(server, client, tmp_path):
-    server.put("/torch.whl", CONTENT)
-    server.faults["/torch.whl"] = [Fault(wrong=True)]
-    with pytest.raises(IntegrityError, match=r"torch\.whl from 127\.0\.0\.1 has sha256"):
-        client.download(
-            server.url("/torch.whl"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=Counter()
-        )
-    assert not (tmp_path / "part").exists()
-
-
-def test_a_spoilt_part_is_fetched_again_from_its_start(server, client, tmp_path):
-    server.put("/file", CONTENT)
-    (tmp_path / "part").write_bytes(b"?" * 4096)
-    done = Counter()
-    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
-    assert (tmp_path / "part").read_bytes() == CONTENT
-    assert done.total == len(CONTENT)
-
-
-@pytest.mark.parametrize("promised", [len(CONTENT) - 1, len(CONTENT) + 1])
-def test_a_file_of_another_size_is_refused(server, client, tmp_path, promised):
-    server.put("/file", CONTENT)
-    with pytest.raises(IntegrityError):
-        client.download(server.url("/file"), tmp_path / "part", size=promised, sha256=SHA256, advance=Counter())
-
-
-def test_a_part_longer_than_the_file_is_thrown_away(server, client, tmp_path):
-    server.put("/file", CONTENT)
-    (tmp_path / "part").write_bytes(CONTENT + b"more")
-    done = Counter()
-    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
-    assert (tmp_path / "part").read_bytes() == CONTENT
-    assert done.total == len(CONTENT)
-
-
-def test_a_full_disk_is_not_a_network_fault(server, client, tmp_path, monkeypatch):
-    from graphcrate.host.partial import Part
-
-    def full(self, chunk):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    server.put("/file", CONTENT)
-    monkeypatch.setattr(Part, "write", full)
-    with pytest.raises(OSError, match="No space left"):
-        client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=Counter())
 
 
 def test_many_threads_share_one_client(server, client):
