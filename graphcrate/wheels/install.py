@@ -137,7 +137,7 @@ class _Source(WheelSource):
     def get_contents(self) -> "Iterator[WheelContentElement]":
         for member in self._wheel.members:
             recorded = self._wheel.records.get(member.name)
-            row = (member.name, str(recorded or ""), str(member.size))
+            row = (member.name, recorded.text if recorded else "", str(member.size))
             yield row, cast("BinaryIO", _Stand(member)), member.executable
 
 
@@ -166,7 +166,7 @@ class _Destination(WheelDestination):
             with fix_shebang(io.BytesIO(self._wheel.read(member)), self._site.executable) as fixed:
                 return self._made(scheme, path, fixed.read(), mode)
         recorded = self._wheel.records.get(member.name)
-        identity = str(recorded or "")
+        identity = recorded.text if recorded else ""
         self._add(Placed(self._absolute(scheme, path), mode, member, identity=identity))
         return RecordEntry(path, Hash.parse(identity) if identity else None, member.size if identity else None)
 
@@ -174,9 +174,13 @@ class _Destination(WheelDestination):
         self, scheme: Scheme, record_file_path: str, records: Iterable[tuple[Scheme, RecordEntry]]
     ) -> None:
         self._record_path = self._absolute(scheme, record_file_path)
+        prefixes: dict[str, str] = {}
         for record_scheme, entry in records:
-            path = posixpath.relpath(self._absolute(record_scheme, entry.path), self._site.packages)
-            self._rows.append((path, *entry.to_row()[1:]))
+            if record_scheme not in prefixes:
+                folder = self._site.folder(record_scheme, self._distribution)
+                relative = posixpath.relpath(folder, self._site.packages)
+                prefixes[record_scheme] = "" if relative == "." else f"{relative}/"
+            self._rows.append(entry.to_row(prefixes[record_scheme] or None))
 
     def installation(self) -> Installation:
         files = tuple(sorted(self._files.values(), key=lambda placed: placed.path))
@@ -200,7 +204,6 @@ class _Destination(WheelDestination):
 
     def _absolute(self, scheme: str, path: str) -> str:
         folder = self._site.folder(scheme, self._distribution)
-        parts = path.split("/")
-        if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        if posixpath.normpath(path) != path or path.startswith(("/", "../")) or path in (".", "..") or "\0" in path:
             self._wheel.archive.fail("", f"would write {path!r} outside of {folder}")
         return f"{folder}/{path}"

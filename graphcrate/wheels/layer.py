@@ -25,12 +25,13 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class WheelFile:
-    """A wheel in the cache. `sha256` is what it must have; `bytecode` the archives that `wheels.bytecode` made."""
+    """A wheel in the cache. `origin` tells it from all others; `bytecode` are the archives that were made for it."""
 
     name: str
     version: str
     path: Path
-    sha256: str
+    origin: str
+    sha256: str = ""  #: what the lock says; empty for a wheel that was built here
     bytecode: tuple[Path, ...] = ()
 
     @property
@@ -53,7 +54,8 @@ def write_wheels_layer(
         with blob.open("wb", buffering=CHUNK) as stream:
             writer = LayerWriter(stream, site.mtime)
             for wheel in wheels:
-                check_file(wheel.path, wheel.sha256)
+                if wheel.sha256:
+                    check_file(wheel.path, wheel.sha256)
                 owners += _write_wheel(writer, wheel, site, claims, advance)
             record = writer.finish(title, _summed(owners))
         cache.adopt(blob, cache.blob(record.digest))

@@ -33,8 +33,8 @@ def build_wheel(
     `environment` is what child processes get (`settings.child_environment()`). Raises BuildError when the build fails
     or gives a wheel that is not for every platform, IntegrityError when it gives a broken one.
     """
-    folder = cache.path("built", _key(package))
-    with cache.exclusively(f"built-{_key(package)}"):
+    folder = cache.path("built", origin(package))
+    with cache.exclusively(f"built-{origin(package)}"):
         if not folder.is_dir():
             with cache.folder() as work:
                 made = _build(package, sdist, build, work, environment)
@@ -60,7 +60,10 @@ def repack(wheel: Wheel, target: Path) -> None:
             archive.writestr(info, wheel.read(member))
 
 
-def _key(package: LockedPackage) -> str:
+def origin(package: LockedPackage) -> str:
+    """What a package's wheel depends on, as one hash: the wheel's own, or that of an sdist with its back-end."""
+    if not package.is_sdist:
+        return package.file.sha256
     parts = [str(SDIST_FORMAT), package.file.sha256, *sorted(build.file.sha256 for build in package.build)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

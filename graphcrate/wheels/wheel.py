@@ -1,6 +1,5 @@
 """Wheels (PEP 427): opened only when name, metadata, RECORD and archive agree with each other."""
 
-import base64
 import binascii
 import contextlib
 import csv
@@ -20,8 +19,9 @@ from packaging.version import InvalidVersion, Version
 from graphcrate.errors import BuildError, IntegrityError
 from graphcrate.wheels.archive import Archive, Member
 
-#: "sha256 or better" (PEP 427).
-_HASHES = ("sha256", "sha384", "sha512")
+#: "sha256 or better" (PEP 427), with bytes of digest.
+_HASHES = {"sha256": 32, "sha384": 48, "sha512": 64}
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 #: RECORD cannot hold its own hash, nor those of the signatures over it.
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 _METADATA_LIMIT = 1 << 26  #: bytes; RECORD of torch has 1 MB
@@ -30,13 +30,11 @@ _OLD_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What RECORD says of a file: hash algorithm and digest."""
+    """What RECORD says of a file: hash algorithm and digest, and both as written there."""
 
     algorithm: str
     digest: bytes
-
-    def __str__(self) -> str:
-        return f"{self.algorithm}={base64.urlsafe_b64encode(self.digest).decode().rstrip('=')}"
+    text: str
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class Checker:
     def finish(self) -> None:
         """Raises IntegrityError unless the content is what RECORD says."""
         if self._recorded is not None and self._hash is not None and self._hash.digest() != self._recorded.digest:
-            self._wheel.archive.fail(self._member.name, f"its content is not what RECORD says ({self._recorded})")
+            self._wheel.archive.fail(self._member.name, f"its content is not what RECORD says ({self._recorded.text})")
 
 
 @contextlib.contextmanager
@@ -237,13 +235,14 @@ def _records(archive: Archive, members: Mapping[str, Member], dist_info: str) ->
 
 def _recorded(archive: Archive, path: str, checksum: str) -> Recorded:
     algorithm, _, value = checksum.partition("=")
-    if algorithm not in _HASHES:
+    length = _HASHES.get(algorithm)
+    if length is None:
         archive.fail(path, f"RECORD has {checksum or 'no hash'!r} for it; it must have one of {', '.join(_HASHES)}")
-    value = value.rstrip("=")
+    raw = value.rstrip("=").encode()
     try:
-        digest = base64.b64decode(value + "=" * (-len(value) % 4), altchars="-_", validate=True)
-    except (binascii.Error, ValueError):
+        digest = binascii.a2b_base64(raw.translate(_URL_SAFE) + b"=" * (-len(raw) % 4), strict_mode=True)
+    except binascii.Error:
         digest = b""
-    if len(digest) != hashlib.new(algorithm).digest_size:
+    if len(digest) != length:
         archive.fail(path, f"RECORD has a malformed hash for it: {checksum}")
-    return Recorded(algorithm, digest)
+    return Recorded(algorithm, digest, f"{algorithm}={raw.decode()}")

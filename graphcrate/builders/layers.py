@@ -1,0 +1,188 @@
+"""The layers of a plan, made side by side: what depends on what, and what the cache has already.
+
+An sdist becomes a wheel; a wheel is inspected; its sources are compiled in batches; then its layer is written. Each
+piece starts as soon as what it needs is there, the one that most work hangs on first.
+"""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from graphcrate.builders import work
+from graphcrate.builders.form import LAYER_FORMAT
+from graphcrate.host.cache import Cache
+from graphcrate.host.workers import Crew
+from graphcrate.model.lock import LockedPackage
+from graphcrate.model.plan import FilesStep, WheelsStep, content_id
+from graphcrate.model.report import LayerRecord
+from graphcrate.oci import layer as stream
+from graphcrate.wheels import bytecode, sdist
+from graphcrate.wheels.claims import Claims
+from graphcrate.wheels.install import Site
+from graphcrate.wheels.layer import WheelFile
+from graphcrate.wheels.wheel import check_tags
+
+#: Bytes of source that one start of the sandbox compiles, unless a single shard has more.
+BATCH = 12_000_000
+#: A byte of source takes as long to compile as this many bytes of a wheel take to copy (measured).
+COMPILE_WEIGHT = 15
+#: What others wait for goes before everything else.
+_FIRST = 1 << 50
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """What all layers of one build share. `files`: sha256 → path; `environment` is that of child processes."""
+
+    site: Site
+    interpreter: bytecode.Interpreter
+    files: Mapping[str, Path]
+    cache: Cache
+    environment: Mapping[str, str]
+
+    def key(self, step: WheelsStep | FilesStep) -> str:
+        """What a layer's bytes depend on, as one hash."""
+        parts = [LAYER_FORMAT, stream.LAYER_FORMAT, self.site, self.interpreter.version, content_id(step)]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@dataclass
+class WheelsLayer:
+    """A layer of wheels on its way from step to record. `begin` it, let the crew finish, read `record`."""
+
+    step: WheelsStep
+    shop: Workshop
+    record: LayerRecord | None = None
+    _crew: Crew = field(init=False)
+    _claims: Claims = field(init=False)
+    _advance: Advance = field(init=False)
+    _wheels: dict[str, WheelFile] = field(default_factory=dict)  #: by origin
+    _waiting: int = 0  #: pieces that are to end before the next begins
+    _sources: int = 0  #: bytes to compile
+
+    def __post_init__(self) -> None:
+        self.key = self.shop.key(self.step)
+        self.record = work.read_record(self.shop.cache, self.key)
+        self._origins = [sdist.origin(package) for package in self.step.packages]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the step's wheels and sdists."""
+        return sum(package.file.size for package in self.step.packages)
+
+    def begin(self, crew: Crew, claims: Claims, advance: Advance) -> None:
+        """Submit what comes first. A layer that the cache has is only checked against the others.
+
+        `advance` gets bytes of `size` as they are done.
+        """
+        self._crew, self._claims, self._advance = crew, claims, advance
+        known = [work.read_contents(self.shop.cache, origin, self.shop.site) for origin in self._origins]
+        inspected = [contents for contents in known if contents is not None]
+        if self.record is not None and len(inspected) == len(known):
+            self._inspected(inspected)
+            return
+        sdists = [package for package in self.step.packages if package.is_sdist]
+        for package in self.step.packages:
+            if not package.is_sdist:
+                self._add(package, self.shop.files[package.file.sha256], package.file.sha256)
+        self._waiting = len(sdists)
+        for package in sdists:
+            self._make(package)
+        if not sdists:
+            self._inspect()
+
+    def _make(self, package: LockedPackage) -> None:
+        def made(path: Path) -> None:
+            self._add(package, path, "")
+            self._waiting -= 1
+            if not self._waiting:
+                self._inspect()
+
+        files = {file.file.sha256: self.shop.files[file.file.sha256] for file in (package, *package.build)}
+        root, environment = self.shop.cache.root, self.shop.environment
+        self._crew.submit(2 * _FIRST, work.make_wheel, package, files, root, environment, then=made)
+
+    def _add(self, package: LockedPackage, path: Path, sha256: str) -> None:
+        check_tags(path.name, self.shop.site.python, self.shop.site.glibc)
+        origin = sdist.origin(package)
+        self._wheels[origin] = WheelFile(
+            name=package.name, version=package.version, path=path, origin=origin, sha256=sha256
+        )
+
+    def _inspect(self) -> None:
+        weight = _FIRST + self.size
+        wheels = [self._wheels[origin] for origin in self._origins]
+        site, root = self.shop.site, self.shop.cache.root
+        self._crew.submit(weight, work.inspect, wheels, site, root, then=self._inspected)
+
+    def _inspected(self, contents: Sequence[work.Contents]) -> None:
+        for package, one in zip(self.step.packages, contents, strict=True):
+            for path, identity in one.files.items():
+                self._claims.claim(f"{package.name} {package.version}", path, identity)
+        if self.record is None:
+            self._compile(contents)
+
+    def _compile(self, contents: Sequence[work.Contents]) -> None:
+        missing: list[Shard] = []
+        for origin, one in zip(self._origins, contents, strict=True):
+            version = self.shop.interpreter.version
+            archives = [
+                bytecode.archive_path(self.shop.cache, origin, version, number) for number in range(len(one.shards))
+            ]
+            wheel = self._wheels[origin] = dataclasses.replace(self._wheels[origin], bytecode=tuple(archives))
+            missing += [
+                (wheel, number, size) for number, size in enumerate(one.shards) if not archives[number].is_file()
+            ]
+        batches = list(batched(missing))
+        self._waiting = len(batches)
+        self._sources = sum(size for _, _, size in missing)
+        weight = self.size + COMPILE_WEIGHT * self._sources
+        site, root = self.shop.site, self.shop.cache.root
+        for batch in batches:
+            arguments = ([(wheel, number) for wheel, number, _ in batch], site, self.shop.interpreter, root)
+            compiled = functools.partial(self._compiled, sum(size for _, _, size in batch))
+            self._crew.submit(weight, work.compile_batch, *arguments, then=compiled)
+        if not batches:
+            self._write()
+
+    def _compiled(self, sources: int, _: None) -> None:
+        # The bar counts the wheels' bytes: compiling is its share of a layer's work.
+        self._advance(int(self.size * self._compile_share * sources / max(self._sources, 1)))
+        self._waiting -= 1
+        if not self._waiting:
+            self._write()
+
+    @property
+    def _compile_share(self) -> float:
+        return COMPILE_WEIGHT * self._sources / (COMPILE_WEIGHT * self._sources + self.size)
+
+    def _write(self) -> None:
+        wheels = [self._wheels[origin] for origin in self._origins]
+        share = 1 - self._compile_share
+        arguments = (self.key, self.step.title, wheels, self.shop.site, self.shop.cache.root, share)
+        self._crew.submit(self.size, work.write_layer, *arguments, then=self._written)
+
+    def _written(self, record: LayerRecord) -> None:
+        self.record = record
+
+
+Shard = tuple[WheelFile, int, int]  #: wheel, number, bytes of source
+
+
+def batched(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
+    """Neighbours together until a batch has `BATCH` bytes of source."""
+    batch: list[Shard] = []
+    size = 0
+    for shard in shards:
+        if batch and size + shard[2] > BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append(shard)
+        size += shard[2]
+    if batch:
+        yield batch
