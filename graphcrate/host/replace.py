@@ -25,7 +25,7 @@ def replacing(target: Path) -> Iterator[Path]:
     What a killed run left is removed by the next. Raises DiskFullError and HostError.
     """
     with _alone(target) as partial:
-        partial.mkdir(mode=0o700)
+        _make(partial)
         yield partial
         old = _beside(target, "old")
         if not os.path.lexists(target):
@@ -46,7 +46,7 @@ def appearing(target: Path, part: str) -> Iterator[Path | None]:
         if target.exists():
             yield None
         else:
-            partial.mkdir(mode=0o700)
+            _make(partial)
             yield partial
             (partial / part).rename(target)
 
@@ -66,6 +66,11 @@ def _alone(target: Path) -> Iterator[Path]:
                 yield partial
             finally:
                 remove_tree(partial)
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o700)  # whatever the umask
 
 
 def _beside(target: Path, kind: str) -> Path:

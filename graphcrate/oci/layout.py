@@ -95,8 +95,9 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
     )
     index = spec.Index(schema_version=2, media_type=spec.INDEX, manifests=(descriptor,))
     with replacing(destination) as partial:
-        folder = partial / "blobs" / "sha256"
-        folder.mkdir(parents=True)
+        for folder in (partial / "blobs", partial / "blobs" / "sha256"):
+            folder.mkdir()
+            folder.chmod(0o755)  # whatever the umask
         for layer in image.layers:
             place = _blob(partial, layer.digest)
             if not place.exists():
@@ -105,8 +106,7 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
             _write(_blob(partial, digest_of(document)), document, _BLOB_MODE)
         _write(partial / "index.json", msgspec.json.encode(index) + b"\n", 0o644)
         _write(partial / "oci-layout", msgspec.json.encode({"imageLayoutVersion": spec.LAYOUT_VERSION}) + b"\n", 0o644)
-        for path in (folder, folder.parent, partial):
-            path.chmod(0o755)
+        partial.chmod(0o755)
     return _with_records(read_layout(destination, tag), image)
 
 
