@@ -17,7 +17,7 @@ from graphcrate.errors import BuildError
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
-from graphcrate.host.workers import Processes, default_jobs
+from graphcrate.host.workers import Inline, Processes, default_jobs
 from graphcrate.model.plan import LAYER_MTIME, FilesStep, Plan, PlannedFile, WheelsStep
 from graphcrate.model.report import LayerRecord, Owner
 from graphcrate.oci.image import make_image
@@ -51,7 +51,13 @@ def build(
     Raises IntegrityError, BuildError, DiskFullError, HostError. Finished layers stay in the cache whatever happens.
     """
     layers = build_layers(
-        plan, base, files, cache=cache, environment=environment, progress=progress, jobs=jobs or default_jobs()
+        plan,
+        base,
+        files,
+        cache=cache,
+        environment=environment,
+        progress=progress,
+        jobs=default_jobs() if jobs is None else jobs,
     )
     image = make_image([*base.layers, *layers], plan.config, plan.created, base.environment)
     return write_layout(destination, image, cache.blob, plan.tag)
@@ -67,7 +73,7 @@ def build_layers(
     progress: Progress,
     jobs: int,
 ) -> tuple[LayerRecord, ...]:
-    """The layers above the base, lowest first; their blobs are in the cache."""
+    """The layers above the base, lowest first; their blobs are in the cache. `jobs` 0: all work in this process."""
     python = next((step.python for step in plan.steps if isinstance(step, WheelsStep)), "")
     if python and not base.python_version.startswith(f"{python}."):
         raise BuildError(
@@ -99,7 +105,7 @@ def _make_wheels_layers(layers: Sequence[WheelsLayer], cache: Cache, progress: P
             cache.require(int(total * _MORE_ROOM) + _MARGIN, "making layers")
             what = f"making {len(missing)} layer{'s' if len(missing) > 1 else ''}"
             advance = stack.enter_context(progress.task(what, total)).advance
-        crew = stack.enter_context(Processes(jobs, advance))
+        crew = stack.enter_context(Processes(jobs, advance)) if jobs else Inline(advance)
         for layer in layers:
             layer.begin(crew, claims, advance)
         crew.finish()

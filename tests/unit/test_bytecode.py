@@ -1,0 +1,117 @@
+"""Bytecode: the program that runs in the image, cutting into shards, archives."""
+
+import importlib.util
+import marshal
+import types
+import zipfile
+
+import pytest
+
+from graphcrate.errors import BuildError
+from graphcrate.host.cache import Cache
+from graphcrate.host.process import Completed
+from graphcrate.wheels import bytecode, compile_program
+from graphcrate.wheels.bytecode import Job, Shard, archive_path, compile_shards, shards, skipped
+from graphcrate.wheels.install import Site, place
+from graphcrate.wheels.wheel import open_wheel
+from tests.unit.wheelmaker import make_wheel
+
+SITE = Site(python="3.11", glibc="2.36", mtime=0)
+PACKAGES = "/opt/venv/lib/python3.11/site-packages"
+
+
+class InProcess:
+    """Does what the image's Python would, in this process."""
+
+    version = "3.11.2"
+
+    def __init__(self, returncode=0):
+        self.returncode = returncode
+
+    def run(self, folder):
+        for sources in sorted(folder.glob("*.sources")):
+            compile_program.compile_archive(str(sources.with_suffix("")))
+        return Completed(self.returncode, ("Fatal Python error",))
+
+
+@pytest.fixture
+def cache(tmp_path):
+    cache = Cache(tmp_path / "cache")
+    yield cache
+    cache.close()
+
+
+def compiled(tmp_path, cache, files, interpreter=None):
+    with open_wheel(make_wheel(tmp_path, files=files)) as wheel:
+        jobs = [
+            Job(wheel, shard, archive_path(cache, "a" * 64, "3.11.2", shard.number))
+            for shard in shards(place(wheel, SITE), SITE)
+        ]
+        compile_shards(jobs, interpreter or InProcess(), cache)
+    return [job.target for job in jobs]
+
+
+def test_pycs_are_unchecked_and_name_the_final_path(tmp_path, cache):
+    source = b"# -*- coding: latin-1 -*-\ndef f():\n    return '\xe9'\n"
+    archives = compiled(tmp_path, cache, {"pkg/a.py": source, "pkg/data.txt": b"no source"})
+    with zipfile.ZipFile(archives[0]) as archive:
+        names = archive.namelist()
+        tag = importlib.util.cache_from_source("a.py").split(".")[1]
+        assert names == [f"{PACKAGES[1:]}/pkg/__pycache__/a.{tag}.pyc", "skipped"]
+        content = archive.read(names[0])
+    assert content[:4] == importlib.util.MAGIC_NUMBER
+    assert int.from_bytes(content[4:8], "little") == 1
+    assert content[8:16] == importlib.util.source_hash(source)
+    code = marshal.loads(content[16:])
+    assert isinstance(code, types.CodeType)
+    assert code.co_filename == f"{PACKAGES}/pkg/a.py"
+    variables = {}
+    exec(code, variables)
+    assert variables["f"]() == "é"
+    assert skipped(archives) == {}
+
+
+def test_sources_that_do_not_compile_are_named_and_left_out(tmp_path, cache):
+    archives = compiled(
+        tmp_path,
+        cache,
+        {"pkg/old.py": b"print 'hello'\n", "pkg/template.py": b"{{ x }\n", "pkg/nul.py": b"\0", "pkg/good.py": b""},
+    )
+    reasons = skipped(archives)
+    assert set(reasons) == {f"{PACKAGES}/pkg/{name}.py" for name in ("old", "template", "nul")}
+    assert reasons[f"{PACKAGES}/pkg/old.py"].startswith("SyntaxError: ")
+
+
+def test_what_is_no_module_of_site_packages_is_not_compiled(tmp_path):
+    files = {"pkg-1.0.data/scripts/run.py": b"#!python\n", "pkg-1.0.data/data/share/x.py": b"", "pkg/x.pyi": b""}
+    with open_wheel(make_wheel(tmp_path, files=files)) as wheel:
+        assert list(shards(place(wheel, SITE), SITE)) == []
+
+
+def test_shards_are_cut_by_size_in_order_of_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(bytecode, "SHARD", 100)
+    files = {f"pkg/{name}.py": b"#" * size for name, size in zip("dcbae", (60, 30, 90, 10, 500), strict=True)}
+    with open_wheel(make_wheel(tmp_path, files=files)) as wheel:
+        found = list(shards(place(wheel, SITE), SITE))
+    names = [[path.rpartition("/")[2] for _, path in shard.sources] for shard in found]
+    assert names == [["a.py", "b.py"], ["c.py", "d.py"], ["e.py"]]
+    assert [(shard.number, shard.size) for shard in found] == [(0, 100), (1, 90), (2, 500)]
+
+
+def test_a_python_that_fails_is_an_error_and_leaves_nothing(tmp_path, cache):
+    with pytest.raises(BuildError, match=r"Python 3.11.2 of the image could not compile(.|\n)*Fatal Python error"):
+        compiled(tmp_path, cache, {"pkg/a.py": b""}, InProcess(returncode=-6))
+    assert not archive_path(cache, "a" * 64, "3.11.2", 0).exists()
+
+
+def test_an_archive_that_was_not_written_is_an_error(tmp_path, cache):
+    class Nothing(InProcess):
+        def run(self, folder):
+            return Completed(0, ())
+
+    with pytest.raises(BuildError, match="could not compile"):
+        compiled(tmp_path, cache, {"pkg/a.py": b""}, Nothing())
+
+
+def test_an_empty_shard_has_no_size():
+    assert Shard(0, ()).size == 0

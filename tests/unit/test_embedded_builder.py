@@ -1,0 +1,281 @@
+"""The embedded builder: what it makes, what it finds in the cache, what it refuses. All work in this process."""
+
+import gzip
+import io
+import tarfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from graphcrate.bases import Base
+from graphcrate.builders import embedded
+from graphcrate.builders.layers import BATCH, batched
+from graphcrate.errors import BuildError, DiskFullError, IntegrityError
+from graphcrate.host.cache import Cache
+from graphcrate.model.lock import DebianBase, LockedFile, LockedPackage
+from graphcrate.model.plan import BaseStep, ConfigStep, FilesStep, Plan, PlannedFile, WheelsStep
+from graphcrate.oci.layout import read_layout
+from graphcrate.oci.validate import validate
+from graphcrate.wheels import sdist
+from tests.unit.test_bytecode import InProcess
+from tests.unit.test_sdist import Pip
+from tests.unit.wheelmaker import locked, make_wheel
+
+PACKAGES = "opt/venv/lib/python3.11/site-packages"
+BASE = Base(
+    layers=(), rootfs=Path("/nowhere"), python="/usr/bin/python3", python_version="3.11.2", glibc="2.36",
+    environment={"PATH": "/usr/bin"}, labels={},
+)  # fmt: skip
+
+
+class Shown:
+    """Progress that remembers."""
+
+    def __init__(self):
+        self.tasks, self.done = [], 0
+
+    def note(self, message):
+        self.tasks.append(message)
+
+    def task(self, description, total):
+        self.tasks.append((description, total))
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def advance(self, amount):
+        self.done += amount
+
+
+@pytest.fixture
+def cache(tmp_path):
+    cache = Cache(tmp_path / "cache")
+    yield cache
+    cache.close()
+
+
+@pytest.fixture(autouse=True)
+def compiled_here(monkeypatch):
+    starts = []
+
+    class Python(InProcess):
+        def __init__(self, rootfs, python, version):
+            super().__init__()
+            self.version = version
+
+        def run(self, folder):
+            starts.append(folder)
+            return super().run(folder)
+
+    monkeypatch.setattr(embedded, "InsidePython", Python)
+    return starts
+
+
+def wheels(folder, **contents):
+    """Packages and their files, by name: files of the wheel."""
+    packages, files = [], {}
+    for name, content in contents.items():
+        path = make_wheel(folder, name, files=content)
+        package = locked(path, name)
+        packages.append(package)
+        files[package.file.sha256] = path
+    return tuple(packages), files
+
+
+def planned(*steps):
+    config = ConfigStep(environment={"PATH": "/opt/venv/bin:/usr/bin"}, labels={"a": "b"}, command=("python",))
+    base = BaseStep(base=DebianBase(suite="bookworm", packages=()))
+    return Plan(name="pkg", tag="1.0", created=1_700_000_000, steps=(base, *steps, config))
+
+
+def wheels_step(title, packages):
+    return WheelsStep(title=title, python="3.11", packages=packages)
+
+
+def build(plan, files, cache, progress=None, base=BASE):
+    return embedded.build_layers(plan, base, files, cache=cache, environment={}, progress=progress or Shown(), jobs=0)
+
+
+def names(cache, record):
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(cache.blob(record.digest).read_bytes()))) as archive:
+        return {member.name: member for member in archive}
+
+
+def test_a_plan_becomes_a_valid_layout(tmp_path, cache):
+    packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"}, two={"two/lib.so": bytes(200_000)})
+    folder = PlannedFile(path="/opt/venv/bin", folder=True, mode=0o755)
+    plan = planned(
+        FilesStep(title="venv", files=(PlannedFile(path="/opt/venv/bin/python", link="/usr/bin/python3"), folder)),
+        wheels_step("both", packages),
+    )
+    progress = Shown()
+    layout = embedded.build(
+        plan, BASE, files, destination=tmp_path / "oci", cache=cache, environment={}, progress=progress, jobs=0
+    )
+    validate(layout)
+    assert read_layout(tmp_path / "oci").tag == "1.0"
+    assert [layer.size for layer in layout.layers] == [
+        cache.blob(layer.digest).stat().st_size for layer in layout.layers
+    ]
+    total = sum(package.file.size for package in packages)
+    assert progress.tasks == [("making 1 layer", total)]
+    assert total * 0.95 < progress.done <= total
+
+
+def test_bytecode_comes_with_its_wheel(tmp_path, cache, compiled_here):
+    packages, files = wheels(
+        tmp_path, one={"one/__init__.py": b"x = 1\n", "one/bad.py": b"print 1"}, two={"two/x": b""}
+    )
+    record = build(planned(wheels_step("t", packages)), files, cache)[0]
+    pycs = [name for name in names(cache, record) if name.endswith(".pyc")]
+    assert len(pycs) == 1
+    assert pycs[0].startswith(f"{PACKAGES}/one/__pycache__/__init__.")
+    assert len(compiled_here) == 1
+
+
+def test_nothing_is_done_twice(tmp_path, cache, compiled_here):
+    packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
+    plan = planned(wheels_step("t", packages), FilesStep(title="f", files=(PlannedFile(path="/etc/x", content="1"),)))
+    first = build(plan, files, cache)
+    progress = Shown()
+    # The wheels need not even be there.
+    assert build(plan, {}, cache, progress) == first
+    assert progress.tasks == []
+    assert len(compiled_here) == 1
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])])
+def test_a_layer_whose_blob_is_gone_or_short_is_made_again(tmp_path, cache, damage, compiled_here):
+    packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
+    plan = planned(wheels_step("t", packages))
+    first = build(plan, files, cache)
+    content = cache.blob(first[0].digest).read_bytes()
+    damage(cache.blob(first[0].digest))
+    assert build(plan, files, cache) == first
+    assert cache.blob(first[0].digest).read_bytes() == content
+    assert len(compiled_here) == 1  # the bytecode was still there
+
+
+def test_a_damaged_record_is_made_again(tmp_path, cache):
+    packages, files = wheels(tmp_path, one={"one/x": b"1"})
+    plan = planned(wheels_step("t", packages))
+    first = build(plan, files, cache)
+    for record in (cache.root / "layers").iterdir():
+        record.write_bytes(b"{")
+    for contents in (cache.root / "contents").rglob("*.json"):
+        contents.write_bytes(b"")
+    assert build(plan, files, cache) == first
+
+
+def test_another_python_gets_layers_of_its_own(tmp_path, cache, compiled_here):
+    packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
+    plan = planned(wheels_step("t", packages))
+    build(plan, files, cache)
+    build(plan, files, cache, base=msgspec.structs.replace(BASE, python_version="3.11.9"))
+    assert len(compiled_here) == 2
+
+
+def test_conflicts_are_found_across_layers_made_or_cached(tmp_path, cache):
+    packages, files = wheels(tmp_path, one={"shared/x.py": b"1"}, two={"shared/x.py": b"2"})
+    plan = planned(*(wheels_step(package.name, (package,)) for package in packages))
+    for _ in range(2):
+        with pytest.raises(BuildError, match=r"one 1.0 and two 1.0 both own .*/shared/x.py"):
+            build(plan, files, cache)
+
+
+def test_a_file_must_not_lie_where_another_layer_has_a_folder(tmp_path, cache):
+    packages, files = wheels(tmp_path, one={"shared": b"1"}, two={"shared/x.py": b"2"})
+    plan = planned(*(wheels_step(package.name, (package,)) for package in packages))
+    with pytest.raises(BuildError, match=r"one 1.0 has the file .*/shared, and two 1.0 has"):
+        build(plan, files, cache)
+
+
+def test_equal_files_in_two_layers_are_no_conflict(tmp_path, cache):
+    packages, files = wheels(tmp_path, one={"nvidia/__init__.py": b""}, two={"nvidia/__init__.py": b""})
+    records = build(planned(*(wheels_step(package.name, (package,)) for package in packages)), files, cache)
+    assert all(f"{PACKAGES}/nvidia/__init__.py" in names(cache, record) for record in records)
+
+
+def test_an_sdist_becomes_a_layer(tmp_path, cache, monkeypatch):
+    monkeypatch.setattr(sdist.process, "run", Pip())
+    file = LockedFile(name="pkg-1.0.tar.gz", size=3, sha256="a" * 64)
+    package = LockedPackage(name="pkg", version="1.0", channel="pypi", file=file)
+    (tmp_path / file.name).write_bytes(b"tar")
+    packages, files = wheels(tmp_path, one={"one/x": b"1"})
+    plan = planned(wheels_step("t", (*packages, package)))
+    record = build(plan, files | {file.sha256: tmp_path / file.name}, cache)[0]
+    assert {f"{PACKAGES}/pkg/__init__.py", f"{PACKAGES}/one/x"} <= names(cache, record).keys()
+    assert build(plan, {}, cache) == (record,)
+
+
+def test_a_wheel_for_another_python_is_refused(tmp_path, cache):
+    path = make_wheel(tmp_path, tag="cp310-cp310-manylinux_2_17_x86_64")
+    package = locked(path)
+    with pytest.raises(BuildError, match=r"is not for this image: Python 3.11"):
+        build(planned(wheels_step("t", (package,))), {package.file.sha256: path}, cache)
+
+
+def test_the_bases_python_must_be_the_plans(cache):
+    with pytest.raises(BuildError, match=r"plan is for Python 3.11 and the base has 3.13.5"):
+        build(planned(wheels_step("t", ())), {}, cache, base=msgspec.structs.replace(BASE, python_version="3.13.5"))
+
+
+def test_a_damaged_wheel_leaves_no_layer_and_no_record(tmp_path, cache):
+    packages, files = wheels(tmp_path, one={"one/x": bytes(1000)})
+    path = files[packages[0].file.sha256]
+    good = path.read_bytes()
+    path.write_bytes(good.replace(b"one/x", b"one/y", 1))
+    with pytest.raises(IntegrityError, match="another name than the directory"):
+        build(planned(wheels_step("t", packages)), files, cache)
+    assert not list((cache.root / "blobs" / "sha256").iterdir())
+    path.write_bytes(good)
+    assert build(planned(wheels_step("t", packages)), files, cache)
+
+
+def test_too_little_room_is_told_before_work_begins(tmp_path, cache, monkeypatch):
+    packages, files = wheels(tmp_path, one={"one/x": bytes(1000)})
+    monkeypatch.setattr(Cache, "free_bytes", lambda self: 1000)
+    with pytest.raises(DiskFullError, match="making layers needs"):
+        build(planned(wheels_step("t", packages)), files, cache)
+
+
+def test_planned_files_get_their_modes_and_folders(cache):
+    step = FilesStep(
+        title="files",
+        files=(
+            PlannedFile(path="/root/.config/x", content="ü", mode=0o600),
+            PlannedFile(path="/srv/data/in", content="1"),
+            PlannedFile(path="/srv/data", folder=True, mode=0o1777),
+            PlannedFile(path="/usr/bin/tool", link="other"),
+        ),
+    )
+    record = build(planned(step), {}, cache)[0]
+    found = names(cache, record)
+    assert {name: oct(member.mode) for name, member in found.items() if not member.issym()} == {
+        "root": "0o700",
+        "root/.config": "0o755",
+        "root/.config/x": "0o600",
+        "srv": "0o755",
+        "srv/data": "0o1777",
+        "srv/data/in": "0o644",
+        "usr": "0o755",
+        "usr/bin": "0o755",
+    }
+    assert found["usr/bin/tool"].linkname == "other"
+    assert record.owners[0].bytes == 3
+
+
+@pytest.mark.parametrize("path", ["lib/x", "/lib/x", "/bin/sh", "/lib64", "x", ""])
+def test_planned_files_must_not_hide_the_bases_links(cache, path):
+    with pytest.raises(BuildError, match="planned file cannot be"):
+        build(planned(FilesStep(title="f", files=(PlannedFile(path=path, content="1"),))), {}, cache)
+
+
+def test_batches_have_about_the_same_size():
+    shards = [("w", number, BATCH // 3) for number in range(7)] + [("w", 7, BATCH * 2), ("w", 8, 1)]
+    assert [[number for _, number, _ in batch] for batch in batched(shards)] == [[0, 1, 2], [3, 4, 5], [6], [7], [8]]

@@ -1,0 +1,142 @@
+"""Files go where PEP 427 and the installer library put them; RECORD tells of each."""
+
+import base64
+import csv
+import hashlib
+import io
+
+import installer
+import pytest
+from installer.destinations import SchemeDictionaryDestination
+from installer.sources import WheelFile
+from installer.utils import SCHEME_NAMES
+
+from graphcrate.errors import IntegrityError
+from graphcrate.wheels.install import INSTALLER, Site, place
+from graphcrate.wheels.wheel import open_wheel
+from tests.unit.wheelmaker import make_wheel
+
+SITE = Site(python="3.11", glibc="2.36", mtime=0)
+PACKAGES = "/opt/venv/lib/python3.11/site-packages"
+INFO = f"{PACKAGES}/pkg-1.0.dist-info"
+
+
+def installed(folder, **options):
+    """path → (content, mode) and RECORD's rows of an installed wheel."""
+    with open_wheel(make_wheel(folder, **options)) as wheel:
+        installation = place(wheel, SITE)
+        files = {
+            placed.path: (wheel.read(placed.member) if placed.member else placed.content, placed.mode)
+            for placed in installation.files
+        }
+        compiled = [f"{PACKAGES}/pkg/__pycache__/__init__.cpython-311.pyc"]
+        assert installation.record_path == f"{INFO}/RECORD"
+        return files, list(csv.reader(io.StringIO(installation.record(compiled, PACKAGES).decode())))
+
+
+def test_everything_has_its_place_and_mode(tmp_path):
+    files, rows = installed(
+        tmp_path,
+        files={
+            "pkg/__init__.py": b"",
+            "pkg/tool": b"\x7fELF",
+            "pkg/__pycache__/__init__.cpython-311.pyc": b"from somewhere else",
+            "pkg-1.0.data/purelib/pure.py": b"pure",
+            "pkg-1.0.data/platlib/plat.py": b"plat",
+            "pkg-1.0.data/headers/pkg.h": b"#define",
+            "pkg-1.0.data/data/share/man/pkg.1": b".TH",
+            "pkg-1.0.data/scripts/run": b"#!python -u\nimport pkg\n",
+            "pkg-1.0.data/scripts/gui": b"#!pythonw\nimport pkg\n",
+            "pkg-1.0.data/scripts/shell": b"#!/bin/sh\n",
+        },
+        executable=("pkg/tool",),
+        entry_points="[console_scripts]\ntool = pkg.cli:main\n[gui_scripts]\nwindow = pkg:app.start [extra]\n"
+        "[other]\nx = nothing\n",
+    )
+    assert files[f"{PACKAGES}/pkg/__init__.py"] == (b"", 0o644)
+    assert files[f"{PACKAGES}/pkg/tool"] == (b"\x7fELF", 0o755)
+    assert files[f"{PACKAGES}/pure.py"] == (b"pure", 0o644)
+    assert files[f"{PACKAGES}/plat.py"] == (b"plat", 0o644)
+    assert files["/opt/venv/include/site/python3.11/pkg/pkg.h"] == (b"#define", 0o644)
+    assert files["/opt/venv/share/man/pkg.1"] == (b".TH", 0o644)
+    assert files["/opt/venv/bin/run"] == (b"#!/opt/venv/bin/python\nimport pkg\n", 0o755)
+    assert files["/opt/venv/bin/gui"] == (b"#!/opt/venv/bin/python\nimport pkg\n", 0o755)
+    assert files["/opt/venv/bin/shell"] == (b"#!/bin/sh\n", 0o755)
+    assert files["/opt/venv/bin/tool"][0].startswith(b"#!/opt/venv/bin/python\n")
+    assert b"from pkg.cli import main" in files["/opt/venv/bin/tool"][0]
+    assert b"sys.exit(app.start())" in files["/opt/venv/bin/window"][0]
+    assert files["/opt/venv/bin/window"][1] == 0o755
+    assert files[f"{INFO}/INSTALLER"] == (INSTALLER, 0o644)
+    assert not any("__pycache__" in path or "direct_url" in path or path.endswith("/x") for path in files)
+
+    listed = {row[0]: row[1:] for row in rows}
+    assert [row[0] for row in rows] == sorted(listed)
+    assert listed.pop("pkg-1.0.dist-info/RECORD") == ["", ""]
+    assert listed.pop("pkg/__pycache__/__init__.cpython-311.pyc") == ["", ""]
+    assert "../../../bin/tool" in listed
+    assert "../../../include/site/python3.11/pkg/pkg.h" in listed
+    absolute = {absolute_path(path): tuple(row) for path, row in listed.items()}
+    assert absolute == {path: hashed(content) for path, (content, _) in files.items()}
+
+
+def absolute_path(path):
+    up = path.count("../")
+    return "/".join([*PACKAGES.split("/")[: len(PACKAGES.split("/")) - up], path.removeprefix("../" * up)])
+
+
+def hashed(content):
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    return f"sha256={digest}", str(len(content))
+
+
+def test_files_go_where_the_installer_library_puts_them(tmp_path):
+    options = {
+        "files": {
+            "pkg/__init__.py": b"",
+            "pkg-1.0.data/scripts/run": b"#!python\nimport pkg\n",
+            "pkg-1.0.data/headers/pkg.h": b"#define",
+            "pkg-1.0.data/data/etc/x": b"x",
+        },
+        "executable": ("pkg-1.0.data/scripts/run",),
+        "entry_points": "[console_scripts]\ntool = pkg.cli:main\n",
+        "purelib": False,
+    }
+    files, _ = installed(tmp_path, **options)
+    schemes = {name: SITE.folder(name, "pkg") for name in SCHEME_NAMES}
+    root = tmp_path / "root"
+    with WheelFile.open(tmp_path / "pkg-1.0-py3-none-any.whl") as source:
+        destination = SchemeDictionaryDestination(schemes, "/opt/venv/bin/python", "posix", destdir=str(root))
+        installer.install(source, destination, {"INSTALLER": INSTALLER})
+    theirs = {f"/{path.relative_to(root)}": path for path in root.rglob("*") if path.is_file()}
+    theirs.pop(f"{INFO}/RECORD")
+    assert {path: place.read_bytes() for path, place in theirs.items()} == {
+        path: content for path, (content, _) in files.items()
+    }
+    assert {path for path, place in theirs.items() if place.stat().st_mode & 0o100} == {
+        path for path, (_, mode) in files.items() if mode == 0o755
+    }
+
+
+def test_large_scripts_are_not_read_as_text(tmp_path):
+    program = b"\x7fELF" + bytes(17 << 20)
+    with open_wheel(make_wheel(tmp_path, files={"pkg-1.0.data/scripts/ruff": program})) as wheel:
+        placed = {one.path: one for one in place(wheel, SITE).files}["/opt/venv/bin/ruff"]
+    assert placed.member is not None
+    assert (placed.size, placed.mode) == (len(program), 0o755)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"entry_points": "[console_scripts]\n../../evil = pkg:main\n"},
+        {"entry_points": "[console_scripts]\ntool = pkg\n"},
+        {"entry_points": "[console_scripts]\ntool = \n"},
+        {"entry_points": "no section\n"},
+        {"entry_points": "[console_scripts]\ntool = a:b\ntool = a:c\n"},
+        {"files": {"pkg-1.0.data/elsewhere/x": b""}},
+        {"files": {"pkg/x.py": b"1", "pkg-1.0.data/purelib/pkg/x.py": b"2"}},
+    ],
+)
+def test_wheels_that_cannot_be_installed_are_refused(tmp_path, options):
+    with pytest.raises(IntegrityError, match=r"pkg-1.0-py3-none-any\.whl: "):
+        installed(tmp_path, **options)

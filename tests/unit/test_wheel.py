@@ -1,0 +1,220 @@
+"""Wheels are opened only when file name, archive, metadata and RECORD agree; nothing hostile gets through."""
+
+import contextlib
+import stat
+import struct
+import warnings
+import zipfile
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graphcrate.errors import BuildError, IntegrityError
+from graphcrate.wheels.wheel import check_tags, open_wheel, supported_tags
+from tests.unit.wheelmaker import entry, make_wheel, record_row
+
+LARGE = b"".join(i.to_bytes(4, "big") for i in range(700_000))
+
+
+def test_a_good_wheel_tells_what_it_holds(tmp_path):
+    files = {"pkg/__init__.py": b"x = 1\n", "pkg/data,1.bin": LARGE, "pkg/empty": b"", "pkg/ü.txt": "ü".encode()}
+    path = make_wheel(tmp_path, files=files, executable=("pkg/data,1.bin",), version="2.0+cu118", tag="cp311-cp311-any")
+    with open_wheel(path) as wheel:
+        assert (wheel.name, wheel.version, wheel.root_is_purelib) == ("pkg", "2.0+cu118", True)
+        members = {member.name: member for member in wheel.members}
+        assert {name: wheel.read(members[name]) for name in files} == files
+        assert members["pkg/data,1.bin"].executable
+        assert not members["pkg/__init__.py"].executable
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha384", "sha512"])
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_hashes_of_record_are_checked_while_content_passes(tmp_path, algorithm, method):
+    other = {"pkg/a.py": b"abc"}
+    path = make_wheel(tmp_path, files=other, algorithm=algorithm, method=method)
+    with open_wheel(path) as wheel:
+        assert b"".join(wheel.chunks(wheel.members[0])) == b"abc"
+    changed = make_wheel(
+        tmp_path, files=other, method=method,
+        record=lambda text: text.replace(record_row("pkg/a.py", b"abc"), record_row("pkg/a.py", b"abd")),
+    )  # fmt: skip
+    with open_wheel(changed) as wheel, pytest.raises(IntegrityError, match=r"pkg/a.py: its content is not what RECORD"):
+        wheel.read(wheel.members[0])
+
+
+def test_folders_and_signatures_need_no_record(tmp_path):
+    info = "pkg-1.0.dist-info"
+    path = make_wheel(
+        tmp_path,
+        entries=[(entry("pkg/sub/", stat.S_IFDIR | 0o755), b"")],
+        unrecorded={f"{info}/RECORD.jws": b"{}", f"{info}/RECORD.p7s": b"1"},
+    )
+    with open_wheel(path) as wheel:
+        assert f"{info}/RECORD.jws" in {member.name for member in wheel.members}
+        assert "pkg/sub/" not in {member.name for member in wheel.members}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../evil.py", "not a plain relative path"),
+        ("pkg/../../evil.py", "not a plain relative path"),
+        ("/etc/passwd", "absolute path"),
+        ("C:/evil.py", "absolute path"),
+        ("pkg\\evil.py", "backslash"),
+        ("pkg/evil\n.py", "control character"),
+        ("pkg//evil.py", "not a plain relative path"),
+        ("./evil.py", "not a plain relative path"),
+        ("pkg/.", "not a plain relative path"),
+        ("pkg/..", "not a plain relative path"),
+        ("pkg/__init__.py/evil.py", "lies below pkg/__init__.py"),
+    ],
+)
+def test_hostile_names_are_refused(tmp_path, name, words):
+    path = make_wheel(tmp_path, entries=[(entry(name), b"evil")])
+    with pytest.raises(IntegrityError, match=words) as caught, open_wheel(path):
+        pass
+    assert str(caught.value).startswith("pkg-1.0-py3-none-any.whl: ")
+
+
+@pytest.mark.parametrize("second", ["pkg/\u00e9.py", "pkg/e\u0301.py"])
+def test_a_name_may_be_there_once_in_whatever_form(tmp_path, second):
+    files = {"pkg/\u00e9.py": b"1"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # zipfile's, about the duplicate
+        path = make_wheel(tmp_path, files=files, entries=[(entry(second), b"1")])
+    with pytest.raises(IntegrityError, match=r"twice|same name in another form"), open_wheel(path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [(stat.S_IFLNK | 0o777, "symbolic link"), (stat.S_IFIFO | 0o644, "regular"), (stat.S_IFCHR | 0o644, "regular")],
+)
+def test_links_and_devices_are_refused(tmp_path, mode, words):
+    path = make_wheel(tmp_path, entries=[(entry("pkg/link", mode), b"/etc/passwd")])
+    with pytest.raises(IntegrityError, match=words), open_wheel(path):
+        pass
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_compressions_are_refused(tmp_path, method):
+    path = make_wheel(tmp_path, entries=[(entry("pkg/b", method=method), b"b" * 100)])
+    with pytest.raises(IntegrityError, match="stored and deflated members only"), open_wheel(path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"record": lambda text: text + "pkg/ghost.py,sha256=x,1\n"}, "lists pkg/ghost.py, which"),
+        ({"unrecorded": {"pkg/stowaway.py": b""}}, "pkg/stowaway.py: is not in RECORD"),
+        ({"record": lambda text: text.replace("sha256=", "md5=")}, "must have one of sha256"),
+        ({"record": lambda text: text.replace("sha256=", "")}, "must have one of sha256"),
+        ({"record": lambda text: text.replace("sha256=", "sha256=AA")}, "malformed hash"),
+        ({"record": lambda text: text.replace(",10\n", ",11\n")}, "has 10 bytes and RECORD says 11"),
+        ({"record": lambda text: text.replace("sha256", '"sha256')}, "cannot be read|must have one of|lists"),
+        ({"record": lambda text: text + "one,two\n"}, "RECORD: cannot be read"),
+        ({"record": lambda text: text + record_row("pkg/__init__.py", b"x") + "\n"}, "twice, with different hashes"),
+        ({"wheel": b"Wheel-Version: 2.0\nRoot-Is-Purelib: true\n"}, "only 1.x is known"),
+        ({"wheel": b"Wheel-Version: 1.0\n"}, "Root-Is-Purelib is None"),
+        ({"wheel": b"\xff\xfe"}, "is not UTF-8"),
+        ({"metadata": b"Metadata-Version: 2.1\nName: other\nVersion: 1.0\n"}, "is of other 1.0"),
+        ({"metadata": b"Metadata-Version: 2.1\nName: pkg\nVersion: 1.1\n"}, "is of pkg 1.1"),
+        ({"entries": [(entry("other-1.0.dist-info/x"), b"")]}, "has 2 .dist-info folders"),
+        ({"file_name": "other-1.0-py3-none-any.whl"}, "is not named as the wheel"),
+        ({"file_name": "pkg-1.1-py3-none-any.whl"}, "is not named as the wheel"),
+        ({"file_name": "pkg.whl"}, "is not a wheel's file name"),
+    ],
+)
+def test_disagreement_is_refused(tmp_path, options, words):
+    path = make_wheel(tmp_path, files={"pkg/__init__.py": b"value = 1\n"}, **options)
+    with pytest.raises(IntegrityError, match=words), open_wheel(path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "words"),
+    [
+        (6, struct.pack("<H", 1), "encrypted"),
+        (6, struct.pack("<H", 0x40), "flags that no wheel has"),
+        (8, struct.pack("<H", 0), "local header says"),
+        (14, b"\1\2\3\4", "local header says"),
+        (22, b"\1\0\0\0", "local header says"),
+        (30, b"PKG", "another name"),
+        (0, b"XXXX", "no local header"),
+    ],
+)
+def test_local_header_and_directory_must_agree(tmp_path, offset, value, words):
+    path = make_wheel(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[offset : offset + len(value)] = value
+    path.write_bytes(data)
+    with pytest.raises(IntegrityError, match=words), open_wheel(path):
+        pass
+
+
+def test_members_must_not_share_bytes(tmp_path):
+    path = make_wheel(tmp_path, files={"pkg/a": LARGE, "pkg/b": LARGE})
+    directory = path.read_bytes().rindex(b"PK\x01\x02")
+    data = bytearray(path.read_bytes())
+    first = data.index(b"PK\x01\x02")
+    second = data.index(b"PK\x01\x02", first + 4)
+    assert second <= directory
+    data[second + 42 : second + 46] = data[first + 42 : first + 46]
+    path.write_bytes(data)
+    with pytest.raises(IntegrityError, match=r"another name|reaches into|not a whole zip"), open_wheel(path):
+        pass
+
+
+@pytest.mark.parametrize("keep", [0, 1, 21, 100, 0.5, 0.99])
+def test_truncated_wheels_are_refused(tmp_path, keep):
+    path = make_wheel(tmp_path, files={"pkg/a": LARGE})
+    data = path.read_bytes()
+    path.write_bytes(data[: keep if isinstance(keep, int) else int(len(data) * keep)])
+    with pytest.raises(IntegrityError, match="zip file"), open_wheel(path):
+        pass
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=4), st.integers(0, 60))
+def test_a_mutated_wheel_raises_nothing_but_integrity_errors(tmp_path, changes, cut):
+    good = make_wheel(tmp_path, files={"pkg/a.py": b"a = 1\n" * 50, "pkg/b": b"b"}, entry_points="[console_scripts]\n")
+    data = bytearray(good.read_bytes())
+    for position, byte in changes:
+        data[position % len(data)] = byte
+    good.write_bytes(data[: len(data) - cut] if cut < 10 else data)
+    with contextlib.suppress(IntegrityError), open_wheel(good) as wheel:
+        for member in wheel.members:
+            wheel.read(member)
+
+
+@pytest.mark.parametrize(
+    ("name", "python", "glibc", "fits"),
+    [
+        ("torch-2.0.1-cp311-cp311-manylinux1_x86_64.whl", "3.11", "2.36", True),
+        ("torch-2.0.1+cu118-cp311-cp311-linux_x86_64.whl", "3.11", "2.36", True),
+        ("torch-2.0.1-cp310-cp310-manylinux1_x86_64.whl", "3.11", "2.36", False),
+        ("torch-2.0.1-cp311-cp311-manylinux2014_aarch64.whl", "3.11", "2.36", False),
+        ("torch-2.0.1-cp311-none-macosx_11_0_arm64.whl", "3.11", "2.36", False),
+        ("psutil-7.0-cp36-abi3-manylinux_2_12_x86_64.manylinux2010_x86_64.whl", "3.11", "2.31", True),
+        ("scipy-1.17-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", "3.11", "2.28", True),
+        ("scipy-1.17-cp311-cp311-manylinux_2_39_x86_64.whl", "3.11", "2.36", False),
+        ("six-1.17-py2.py3-none-any.whl", "3.9", "2.31", True),
+        ("old-1.0-py2-none-any.whl", "3.9", "2.31", False),
+        ("free-1.0-cp313-cp313t-manylinux_2_28_x86_64.whl", "3.13", "2.41", False),
+    ],
+)
+def test_a_wheel_must_be_for_the_images_python_and_glibc(name, python, glibc, fits):
+    if fits:
+        check_tags(name, python, glibc)
+    else:
+        with pytest.raises(BuildError, match="is not for this image"):
+            check_tags(name, python, glibc)
+
+
+def test_tags_do_not_depend_on_the_host():
+    tags = {str(tag) for tag in supported_tags("3.9", "2.31")}
+    assert "cp39-cp39-manylinux_2_31_x86_64" in tags
+    assert not any("2_36" in tag or "macos" in tag or "win" in tag for tag in tags)

@@ -1,0 +1,143 @@
+"""Layers from wheels: what tar reads back is what an installer would have written; conflicts and damage are errors."""
+
+import gzip
+import io
+import os
+import tarfile
+import zipfile
+
+import pytest
+
+from graphcrate.errors import BuildError, IntegrityError
+from graphcrate.host.cache import Cache
+from graphcrate.wheels.claims import Claims
+from graphcrate.wheels.install import Site
+from graphcrate.wheels.layer import SPLICE_FROM, WheelFile, write_wheels_layer
+from tests.unit.wheelmaker import locked, make_wheel, record_row
+
+SITE = Site(python="3.11", glibc="2.36", mtime=1_000_000)
+PACKAGES = "opt/venv/lib/python3.11/site-packages"
+NOISE = b"".join(i.to_bytes(3, "big") * 2 for i in range(200_000))
+
+
+@pytest.fixture
+def cache(tmp_path):
+    cache = Cache(tmp_path / "cache")
+    yield cache
+    cache.close()
+
+
+def wheel_file(path, name="pkg", bytecode=()):
+    package = locked(path, name)
+    return WheelFile(
+        name=name, version="1.0", path=path, origin=package.file.sha256, sha256=package.file.sha256, bytecode=bytecode
+    )
+
+
+def unpacked(cache, record):
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(cache.blob(record.digest).read_bytes()))) as archive:
+        return {member.name: (archive.extractfile(member).read(), member.mode) for member in archive if member.isfile()}
+
+
+def bytecode_archive(path, files):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+        archive.writestr("skipped", b"{}")
+    return path
+
+
+def test_a_layer_holds_the_wheels_files_and_their_bytecode(tmp_path, cache):
+    random = os.urandom(SPLICE_FROM * 2)
+    files = {"pkg/__init__.py": b"a = 1\n", "pkg/large.so": NOISE, "pkg/random": random}
+    compiled = bytecode_archive(tmp_path / "0.zip", {f"{PACKAGES}/pkg/__pycache__/__init__.cpython-311.pyc": b"code"})
+    path = make_wheel(tmp_path, files=files, executable=("pkg/large.so",))
+    done = []
+    record = write_wheels_layer("pkg 1.0", [wheel_file(path, bytecode=(compiled,))], SITE, cache, done.append)
+    found = unpacked(cache, record)
+    assert found[f"{PACKAGES}/pkg/large.so"] == (NOISE, 0o755)
+    assert found[f"{PACKAGES}/pkg/random"] == (random, 0o644)
+    assert found[f"{PACKAGES}/pkg/__pycache__/__init__.cpython-311.pyc"] == (b"code", 0o644)
+    assert b"pkg/__pycache__/__init__.cpython-311.pyc,,\n" in found[f"{PACKAGES}/pkg-1.0.dist-info/RECORD"][0]
+    assert sum(done) == path.stat().st_size
+    assert (record.title, record.size) == ("pkg 1.0", cache.blob(record.digest).stat().st_size)
+    owners = {owner.name: owner.bytes for owner in record.owners}
+    assert owners["bytecode"] == 4
+    assert owners["pkg"] == sum(len(content) for content, _ in found.values()) - 4
+
+
+def test_the_same_wheels_give_the_same_bytes(tmp_path, cache):
+    path = make_wheel(tmp_path, files={"pkg/a": NOISE, "pkg/b.py": b"b"})
+    other = Cache(tmp_path / "other")
+    first = write_wheels_layer("t", [wheel_file(path)], SITE, cache)
+    moved = path.rename((tmp_path / "elsewhere").mkdir() or tmp_path / "elsewhere" / path.name)
+    assert write_wheels_layer("t", [wheel_file(moved)], SITE, other) == first
+    other.close()
+
+
+def test_large_members_are_copied_as_they_are(tmp_path, cache):
+    path = make_wheel(tmp_path, files={"pkg/large": NOISE})
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo("pkg/large")
+        assert info.compress_size >= SPLICE_FROM
+        start = info.header_offset + 30 + len(info.filename)
+        stream = path.read_bytes()[start : start + info.compress_size]
+    record = write_wheels_layer("t", [wheel_file(path)], SITE, cache)
+    assert stream in cache.blob(record.digest).read_bytes()
+
+
+@pytest.mark.parametrize("size", [100, len(NOISE)])
+def test_changed_content_is_refused_and_leaves_nothing(tmp_path, cache, size):
+    path = make_wheel(tmp_path, files={"pkg/x": NOISE[:size]}, method=zipfile.ZIP_STORED)
+    expected = wheel_file(path)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"pkg/x") + 5 + size // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(IntegrityError, match="and the lock says"):
+        write_wheels_layer("t", [expected], SITE, cache)
+    # Without the lock's hash, the archive's CRC tells.
+    with pytest.raises(IntegrityError, match="pkg/x: its CRC-32 is"):
+        write_wheels_layer("t", [wheel_file(path)], SITE, cache)
+    assert list((cache.root / "blobs" / "sha256").iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"spliced" * 100_000 + NOISE, b"small"])
+def test_content_that_is_not_what_record_says_is_refused(tmp_path, cache, content):
+    told, other = record_row("pkg/x", content), record_row("pkg/x", content[::-1])
+    path = make_wheel(tmp_path, files={"pkg/x": content}, record=lambda text: text.replace(told, other))
+    with pytest.raises(IntegrityError, match="pkg/x: its content is not what RECORD says"):
+        write_wheels_layer("t", [wheel_file(path)], SITE, cache)
+
+
+def test_equal_files_of_two_wheels_are_written_once(tmp_path, cache):
+    wheels = [
+        make_wheel(tmp_path, name, files={"nvidia/__init__.py": b"", f"nvidia/{name}/lib.so": name.encode()})
+        for name in ("cublas", "cudnn")
+    ]
+    compiled = bytecode_archive(tmp_path / "0.zip", {f"{PACKAGES}/nvidia/__pycache__/__init__.cpython-311.pyc": b"c"})
+    sources = [wheel_file(path, path.name.split("-")[0], (compiled,)) for path in wheels]
+    found = unpacked(cache, write_wheels_layer("t", sources, SITE, cache))
+    assert found[f"{PACKAGES}/nvidia/__init__.py"] == (b"", 0o644)
+    for name in ("cublas", "cudnn"):
+        record = found[f"{PACKAGES}/{name}-1.0.dist-info/RECORD"][0]
+        assert b"nvidia/__init__.py," in record
+        assert b"nvidia/__pycache__/__init__.cpython-311.pyc,,\n" in record
+
+
+def test_different_files_at_one_path_are_an_error_that_names_both(tmp_path, cache):
+    wheels = [
+        wheel_file(make_wheel(tmp_path, name, files={"shared/x.py": name.encode()}), name) for name in ("one", "two")
+    ]
+    with pytest.raises(BuildError, match=r"one 1.0 and two 1.0 both own /opt/venv/.*/shared/x.py"):
+        write_wheels_layer("t", wheels, SITE, cache)
+
+
+def test_claims_see_a_file_where_another_has_a_folder():
+    claims = Claims()
+    assert claims.claim("one 1.0", "/a/b", "x")
+    assert claims.claim("two 1.0", "/a/c", "x")
+    assert not claims.claim("two 1.0", "/a/b", "x")
+    claims.check_folders()
+    claims.claim("three 1.0", "/a", "x")
+    with pytest.raises(BuildError, match=r"three 1.0 has the file /a, and .* has /a/[bc] below it"):
+        claims.check_folders()
