@@ -47,6 +47,7 @@ def prepared(rootfs: Path, binds: Sequence[tuple[str, str, bool]], files: Mappin
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = outer / "root"
         shutil.copytree(rootfs, folder, symlinks=True, copy_function=_link, ignore=_ignore_devices)
+        folder.chmod(0o755)  # nobody has to get in
         _make_kernel_folders(folder)
         for path, text in files.items():
             _replace(folder, path).write_text(text)

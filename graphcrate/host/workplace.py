@@ -1,5 +1,6 @@
 """Where one command's work happens: the project's folder, the environment, the cache, the person's eyes."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +8,27 @@ from typing import Any
 
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache, default_root
-from graphcrate.host.progress import Progress, to_stderr
+from graphcrate.host.progress import Progress, Task
+
+
+class OnDemand:
+    """Draws on stderr, and loads what it draws with at the first word: an unchanged image is answered without any."""
+
+    def __init__(self) -> None:
+        self._inner: Progress | None = None
+
+    def note(self, message: str) -> None:
+        self._drawing().note(message)
+
+    def task(self, description: str, total: int) -> contextlib.AbstractContextManager[Task]:
+        return self._drawing().task(description, total)
+
+    def _drawing(self) -> Progress:
+        if self._inner is None:
+            from graphcrate.host.bars import to_stderr
+
+            self._inner = to_stderr()
+        return self._inner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +56,6 @@ class Workplace:
     def progress(self) -> Progress:
         """Reports to stderr."""
         if "progress" not in self._made:
-            self._made["progress"] = to_stderr()
+            self._made["progress"] = OnDemand()
         progress: Progress = self._made["progress"]
         return progress

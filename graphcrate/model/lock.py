@@ -38,6 +38,7 @@ class MissingPackage(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     reason: str
     cost: str = ""  #: what the user loses
+    unreachable: tuple[Channel, ...] = ()  #: channels that did not answer when the lock was made and may have it
 
 
 class DebianPackage(msgspec.Struct, frozen=True, kw_only=True):

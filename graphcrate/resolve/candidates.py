@@ -162,7 +162,7 @@ class _Entry:
         if self._complete is not None:
             return self._complete
         for lock in self._locks:
-            if self._can_be_had(lock):
+            if self._can_be_had(lock) and not self._lacks_what_can_be_had(lock):
                 return lock
         try:
             return self._resolve()
@@ -221,6 +221,17 @@ class _Entry:
         return all(
             offers.links(channel, package.name, package.file.name, package.file.sha256)[0]
             for channel, package in largest.items()
+        )
+
+    def _lacks_what_can_be_had(self, lock: Lock) -> bool:
+        """Whether a channel that was silent when the lock was made, and may have what is missing, answers today."""
+        silent = dict.fromkeys(channel for missing in lock.missing for channel in missing.unreachable)
+        torch = lock.package("torch")
+        offers = self._offers(torch.version if torch else "")
+        return any(
+            self._choice.market.client.reaches(source.location, PATIENCE)
+            for channel in silent
+            for source in offers.sources(channel)
         )
 
     def _resolve(self) -> Lock:

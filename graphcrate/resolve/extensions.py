@@ -36,7 +36,8 @@ def find_extensions(
     missing: list[MissingPackage] = []
     costs = COSTS_FROM_2_8 if _at_least(variant.torch_geometric, (2, 8)) else COSTS
     for name in dict.fromkeys(map(canonicalize_name, variant.extensions)):
-        reasons = []
+        reasons: list[str] = []
+        silent: list[Channel] = []
         for channel in candidate.channels:
             if channel not in BUILT_FOR_TORCH:
                 continue
@@ -50,9 +51,14 @@ def find_extensions(
                 break
             except UnavailableError as error:
                 reasons.append(error.constraint)
+                silent += [channel] if error.unreachable else []
         else:
             reasons.append(_at_the_index(name, offers))
-            missing.append(MissingPackage(name=name, reason="; ".join(reasons), cost=costs.get(name, "")))
+            missing.append(
+                MissingPackage(
+                    name=name, reason="; ".join(reasons), cost=costs.get(name, ""), unreachable=tuple(silent)
+                )
+            )
     return found, missing
 
 

@@ -227,6 +227,21 @@ def test_a_committed_lock_of_an_older_recipe_is_left_aside(world):
     assert any("older recipe" in line for line in world.notes.lines)
 
 
+def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, monkeypatch):
+    page = channels.PYG
+    monkeypatch.setattr(channels, "PYG", NOWHERE)
+    committed = world.choose(COMPATIBLE).lock
+    assert {missing.unreachable for missing in committed.missing} == {(Channel.PYG,)}
+    assert world.choose(COMPATIBLE, committed=committed).lock == committed
+    monkeypatch.setattr(channels, "PYG", page)
+    name, content = small_wheel("torch_scatter", "2.1.2+pt20cu117", tag=CP311)
+    world.server.pyg("2.0.0+cu117", {name: content})
+    lock = world.choose(COMPATIBLE, committed=committed).lock
+    assert lock.package("torch-scatter").version == "2.1.2+pt20cu117"
+    assert [missing.name for missing in lock.missing] == ["pyg-lib"]
+    assert [missing.unreachable for missing in lock.missing] == [()]
+
+
 def test_fresh_resolves_again(world):
     first = world.choose(COMPATIBLE).lock
     name, content = small_wheel("tqdm", "4.67")

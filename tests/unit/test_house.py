@@ -85,7 +85,7 @@ def pins(name):
 
 
 def wanted(name):
-    return {line for line in (ROOT / name).read_text().splitlines() if line and line[0].isalpha()}
+    return set(re.findall(r"^([a-z0-9][a-z0-9-]*)", (ROOT / name).read_text(), re.MULTILINE))
 
 
 def test_requirements_are_pinned_with_hashes_and_agree():
