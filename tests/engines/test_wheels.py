@@ -1,0 +1,182 @@
+"""Layers and bytecode with real programs: GNU tar, gzip, this machine's Pythons, pip."""
+
+import gzip
+import marshal
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from graphcrate.host import process, settings
+from graphcrate.host.cache import Cache
+from graphcrate.model.lock import LockedFile, LockedPackage
+from graphcrate.wheels import compile_program
+from graphcrate.wheels.bytecode import ENVIRONMENT, PROGRAM, Job, compile_shards, shards
+from graphcrate.wheels.install import Site, place
+from graphcrate.wheels.layer import WheelFile, write_wheels_layer
+from graphcrate.wheels.sdist import build_wheel
+from graphcrate.wheels.wheel import open_wheel
+from tests.unit.wheelmaker import locked, make_wheel
+
+SITE = Site(python="3.11", glibc="2.36", mtime=1_000_000)
+STDLIB = Path(os.__file__).parent
+
+
+class Here:
+    """A Python of this machine."""
+
+    version = "of this machine"
+
+    def __init__(self, python):
+        self.python = python
+
+    def run(self, folder):
+        command = [self.python, *compile_program.FLAGS, str(folder / PROGRAM)]
+        return process.run(command, environment=ENVIRONMENT)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    cache = Cache(tmp_path / "cache")
+    yield cache
+    cache.close()
+
+
+def some_sources():
+    names = ["argparse", "ast", "dataclasses", "decimal", "enum", "inspect", "typing", "unittest/mock", "turtle"]
+    return {f"pkg/{name}.py": (STDLIB / f"{name}.py").read_bytes() for name in names}
+
+
+def compiled(tmp_path, cache, python, label):
+    path = make_wheel(tmp_path, files=some_sources())
+    with open_wheel(path) as wheel:
+        jobs = [Job(wheel, shard, tmp_path / label / str(shard.number)) for shard in shards(place(wheel, SITE), SITE)]
+        compile_shards(jobs, Here(python), cache)
+    return [job.target.read_bytes() for job in jobs], jobs[0].target
+
+
+def test_bytecode_is_the_same_whatever_surrounds_it(tmp_path, cache, monkeypatch):
+    first, _ = compiled(tmp_path, cache, sys.executable, "one")
+    monkeypatch.chdir("/")
+    before = os.umask(0o077)
+    try:
+        elsewhere = Cache(tmp_path / "a" / "longer" / "name of a folder")
+        second, _ = compiled(tmp_path, elsewhere, sys.executable, "two")
+        elsewhere.close()
+    finally:
+        os.umask(before)
+    assert first == second
+
+
+def test_bytecode_runs_without_its_source_being_looked_at(tmp_path, cache):
+    _, archive = compiled(tmp_path, cache, sys.executable, "one")
+    with zipfile.ZipFile(archive) as pycs:
+        name = next(name for name in pycs.namelist() if "dataclasses" in name)
+        content = pycs.read(name)
+    (tmp_path / "dataclasses_copy.pyc").write_bytes(content)
+    code = "import dataclasses_copy as d; print(d.field, d.__file__)"
+    done = process.run([sys.executable, "-c", code], cwd=tmp_path, environment={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.lines
+    assert marshal.loads(content[16:]).co_filename.startswith("/opt/venv/lib/python3.11/site-packages/pkg/")
+
+
+def works(python):
+    """A version manager's stand-in may be there for a Python that is not."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
+FOUND = [path for minor in range(8, 15) if (path := shutil.which(f"python3.{minor}"))]
+OTHERS = [path for path in FOUND if works(path)]
+
+
+@pytest.mark.parametrize("python", OTHERS)
+def test_the_program_runs_on_other_pythons(tmp_path, cache, python):
+    source = b"x: int = 1\n"
+    path = make_wheel(tmp_path, files={"pkg/__init__.py": source, "pkg/bad.py": b"print 1\n"})
+    with open_wheel(path) as wheel:
+        job = Job(wheel, next(shards(place(wheel, SITE), SITE)), tmp_path / "out")
+        compile_shards([job], Here(python), cache)
+    root = tmp_path / "root"
+    with zipfile.ZipFile(job.target) as pycs:
+        pycs.extractall(root)
+    name = next(name for name in pycs.namelist() if name.endswith(".pyc"))
+    (root / name).parent.parent.joinpath("__init__.py").write_bytes(source)
+    code = (
+        f"import sys; sys.path.insert(0, {str((root / name).parents[2])!r}); import pkg; print(pkg.x, pkg.__cached__)"
+    )
+    done = process.run([python, "-W", "ignore", "-c", code])
+    assert done.lines == (f"1 {root / name}",)
+
+
+def test_gnu_tar_and_gzip_read_a_layer(tmp_path, cache):
+    files = {"pkg/__init__.py": b"x = 1\n", "pkg/lib.so": bytes(range(256)) * 4000, "pkg/" + "n" * 150 + "/ü": b"2"}
+    path = make_wheel(tmp_path, files=files, executable=("pkg/lib.so",))
+    package = locked(path)
+    source = WheelFile(name="pkg", version="1.0", path=path, origin=package.file.sha256, sha256=package.file.sha256)
+    record = write_wheels_layer("pkg", [source], SITE, cache)
+    blob = cache.blob(record.digest)
+    subprocess.run(["gzip", "--test", "--stdout", str(blob)], check=True, stdin=subprocess.DEVNULL)
+    root = tmp_path / "root"
+    root.mkdir()
+    environment = {**settings.child_environment(), "LC_ALL": "C.UTF-8"}
+    subprocess.run(["tar", "-xzf", str(blob), "-C", str(root)], check=True, env=environment)
+    packages = root / "opt/venv/lib/python3.11/site-packages"
+    assert {name: (packages / name).read_bytes() for name in files} == files
+    assert (packages / "pkg/lib.so").stat().st_mode & 0o777 == 0o755
+    listing = subprocess.run(
+        ["tar", "--numeric-owner", "-tvzf", str(blob)], check=True, env=environment, capture_output=True, text=True
+    ).stdout
+    assert {line.split()[1] for line in listing.splitlines()} == {"0/0"}
+    with gzip.open(blob) as stream, tarfile.open(fileobj=stream) as archive:
+        assert len(archive.getmembers()) == len(listing.splitlines())
+
+
+BACKEND = """
+import os, time, zipfile
+def build_wheel(folder, settings=None, metadata=None):
+    name = "pkg-1.0-py3-none-any.whl"
+    info = "pkg-1.0.dist-info"
+    files = {"pkg/__init__.py": "epoch = %s\\n" % os.environ["SOURCE_DATE_EPOCH"],
+        info + "/METADATA": "Metadata-Version: 2.1\\nName: pkg\\nVersion: 1.0\\n",
+        info + "/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"}
+    import base64, hashlib
+    rows = ["%s,sha256=%s,%d" % (n, base64.urlsafe_b64encode(hashlib.sha256(c.encode()).digest()).decode().rstrip("="),
+        len(c)) for n, c in files.items()]
+    files[info + "/RECORD"] = "\\n".join(rows + [info + "/RECORD,,"]) + "\\n"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as archive:
+        for member, content in files.items():
+            archive.writestr(zipfile.ZipInfo(member, time.gmtime()[:6]), content)
+    return name
+"""
+
+
+def test_pip_turns_an_sdist_into_the_same_wheel_anywhere(tmp_path):
+    tree = tmp_path / "pkg-1.0"
+    tree.mkdir()
+    (tree / "backend.py").write_text(BACKEND)
+    (tree / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: pkg\nVersion: 1.0\n")
+    (tree / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    sdist = tmp_path / "pkg-1.0.tar.gz"
+    with tarfile.open(sdist, "w:gz") as archive:
+        archive.add(tree, "pkg-1.0")
+    package = LockedPackage(
+        name="pkg", version="1.0", channel="pypi",
+        file=LockedFile(name=sdist.name, size=sdist.stat().st_size, sha256="a" * 64),
+    )  # fmt: skip
+    built = []
+    for folder, umask in (("one", 0o022), ("two", 0o077)):
+        cache = Cache(tmp_path / folder)
+        before = os.umask(umask)
+        try:
+            built.append(build_wheel(package, sdist, [], cache, settings.child_environment()).read_bytes())
+        finally:
+            os.umask(before)
+            cache.close()
+    assert built[0] == built[1]
