@@ -1,0 +1,204 @@
+"""Real sandboxes around a small root file system, in each of the ways that there are."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from graphcrate.errors import BuildError
+from graphcrate.host import sandbox
+from graphcrate.host.sandbox import Bind, run_in
+
+ENVIRONMENT = {"PATH": "/usr/bin"}
+PROGRAMS = (
+    *("sh", "cat", "cut", "env", "getent", "grep", "head", "hostname", "ls", "mkdir"),
+    *("rm", "setsid", "sleep", "sort", "tail", "touch", "wc"),
+)
+pytestmark = pytest.mark.engine("sh", "ldd", "user namespaces")
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    """A root file system of a few of the host's programs and the libraries that they are linked to."""
+    root = tmp_path_factory.mktemp("template")
+    for name in ("usr/bin", "etc", "proc", "dev", "opt/deep", "work"):
+        (root / name).mkdir(parents=True)
+    (root / "bin").symlink_to("usr/bin")
+    programs = [path for name in PROGRAMS if (path := shutil.which(name))]
+    linked = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout
+    for library in set(re.findall(r"(/\S+) \(0x", linked)):
+        (root / library.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, root / library.lstrip("/"))
+    for path in programs:
+        shutil.copy(path, root / "usr/bin")
+    (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+    (root / "etc/nsswitch.conf").write_text("hosts: files\n")
+    (root / "opt/keep").write_text("kept\n")
+    (root / "link").symlink_to("/opt/deep")
+    return root
+
+
+@pytest.fixture
+def rootfs(template, tmp_path: Path):
+    """A copy of it; `tmp_path` is closed to other users, as a home folder is."""
+    return Path(shutil.copytree(template, tmp_path / "rootfs", symlinks=True))
+
+
+@pytest.fixture(params=["user", "mount", "chroot"])
+def kind(request, monkeypatch):
+    """Each way in turn, as if the others were forbidden."""
+    if request.param != "user" and os.geteuid() != 0:
+        pytest.skip("needs root")
+    real = sandbox._try
+
+    def only(orders, kinds, on_line, timeout):
+        if request.param not in kinds:
+            return None, [sandbox.Failure(kinds[0], "unshare", 1, "forbidden by the test")]
+        return real(orders, [request.param], on_line, timeout)
+
+    monkeypatch.setattr(sandbox, "_try", only)
+    return request.param
+
+
+def shell(rootfs, script, **options):
+    return run_in(rootfs, ["sh", "-c", script], environment=ENVIRONMENT, **options)
+
+
+def snapshot(folder: Path):
+    return {str(path): path.lstat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
+
+
+def test_runs_with_exit_code_lines_and_nothing_of_the_hosts_environment(rootfs, kind):
+    seen = []
+    done = shell(rootfs, "echo out; echo err >&2; env | sort; exit 7", on_line=seen.append)
+    assert done.returncode == 7
+    assert done.lines[:2] == ("out", "err")
+    assert set(done.lines[2:]) == {"HOME=/tmp/home", "PATH=/usr/bin", "PWD=/"}
+    assert tuple(seen) == done.lines
+
+
+def test_death_by_signal_is_128_and_its_number(rootfs, kind):
+    assert shell(rootfs, "kill -SEGV $$").returncode == 128 + signal.SIGSEGV
+
+
+def test_missing_program_is_127(rootfs, kind):
+    done = run_in(rootfs, ["no-such-program"], environment=ENVIRONMENT)
+    assert done.returncode == 127
+    assert "no-such-program: cannot be run in the image" in done.lines[-1]
+
+
+def test_the_root_file_system_stays_as_it_is(rootfs, kind):
+    before = snapshot(rootfs)
+    script = "for place in / /etc /opt /opt/deep /usr; do touch $place/new && echo written; done; echo x >/opt/keep"
+    done = shell(rootfs, f"{script}; rm -f /opt/keep; cat /opt/keep; mkdir /etc/passwd.d")
+    assert snapshot(rootfs) == before
+    assert "written" not in done.lines
+    assert "kept" in done.lines
+
+
+def test_scratch_folders_home_and_devices(rootfs, kind):
+    script = "cd && pwd && touch a /tmp/b /dev/shm/c && echo x >/dev/null && head -c4 /dev/zero | wc -c"
+    done = shell(rootfs, f"{script} && grep -c processor /proc/cpuinfo")
+    assert done.returncode == 0, done.lines
+    assert done.lines[:2] == ("/tmp/home", "4")
+
+
+def test_binds_where_the_image_has_nothing_something_or_a_link(rootfs, kind, tmp_path):
+    folder, file = tmp_path / "folder", tmp_path / "file"
+    folder.mkdir()
+    (folder / "inside").write_text("folder's\n")
+    file.write_text("file's\n")
+    targets = ("/work", "/a/b/c", "/link/below", "/opt/deep")
+    binds = [Bind(folder, target) for target in targets] + [Bind(file, "/etc/some/file"), Bind(file, "/opt/keep")]
+    script = "cat /work/inside /a/b/c/inside /opt/deep/inside /etc/some/file /opt/keep; touch /work/new && echo written"
+    before = snapshot(rootfs)
+    done = shell(rootfs, script, binds=binds)
+    assert done.lines[:5] == ("folder's",) * 3 + ("file's",) * 2
+    assert "written" not in done.lines
+    assert snapshot(rootfs) == before
+
+
+def test_writable_bind_takes_what_is_written(rootfs, kind, tmp_path):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    done = shell(rootfs, "cd /work && echo result >new && pwd", binds=[Bind(folder, "/work", read_only=False)])
+    assert done.lines == ("/work",)
+    assert (folder / "new").read_text() == "result\n"
+    assert (folder / "new").stat().st_uid == os.geteuid()
+
+
+def test_working_folder(rootfs, kind):
+    assert shell(rootfs, "pwd", working_folder="/opt/deep").lines == ("/opt/deep",)
+
+
+def test_own_name_resolves_to_the_loopback(rootfs):
+    assert shell(rootfs, "getent hosts $(hostname)").lines[0].split()[0] in ("127.0.0.1", "::1")
+
+
+def test_no_network_but_a_working_loopback(rootfs):
+    done = shell(
+        rootfs, "cut -d: -f1 /proc/net/dev | tail -n +3; cat /sys/class/net/lo/operstate /sys/class/net/lo/flags"
+    )
+    assert [line.strip() for line in done.lines[:1]] == ["lo"]
+    assert int(done.lines[-1], 16) & 1  # IFF_UP
+
+
+def test_processes_of_the_host_are_out_of_sight(rootfs):
+    assert shell(rootfs, "ls -d /proc/[0-9]* | wc -l").lines[-1] in ("2", "3", "4")
+
+
+def test_nobody_survives_the_command(rootfs):
+    marker = f"1000{os.getpid() % 100_000:05d}"
+    assert shell(rootfs, f"setsid sleep {marker} & exit 0").returncode == 0
+    assert not running(marker)
+
+
+def test_nobody_survives_a_timeout(rootfs):
+    marker = f"2000{os.getpid() % 100_000:05d}"
+    with pytest.raises(BuildError, match="did not finish"):
+        shell(rootfs, f"setsid sleep {marker} & sleep {marker}", timeout=1)
+    assert_soon(lambda: not running(marker))
+
+
+def test_nobody_and_no_mount_survives_kill_9(rootfs, project):
+    marker = f"3000{os.getpid() % 100_000:05d}"
+    mounts = Path("/proc/self/mounts").read_text()
+    program = (
+        f"from pathlib import Path; from graphcrate.host.sandbox import run_in; "
+        f"run_in(Path({str(rootfs)!r}), ['sleep', '{marker}'], environment={ENVIRONMENT!r})"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], cwd=project) as runner:
+        assert_soon(lambda: running(marker))
+        runner.kill()
+    assert_soon(lambda: not running(marker))
+    assert Path("/proc/self/mounts").read_text() == mounts
+
+
+def test_writable_root_takes_changes(rootfs):
+    assert shell(rootfs, "touch /opt/new", writable=True).returncode == 0
+    assert (rootfs / "opt/new").exists()
+
+
+def running(marker: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[:2] == [b"sleep", marker.encode()]:
+            return True
+    return False
+
+
+def assert_soon(condition):
+    for _ in range(200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come about within 10 s")

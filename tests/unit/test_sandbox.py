@@ -1,0 +1,124 @@
+"""What of the sandbox needs no process; the rest is in tests/engines/test_sandbox_run.py."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from graphcrate.errors import HostError
+from graphcrate.host import chroot, gpu, namespaces, sandbox
+
+REFUSED = sandbox.Failure("user", "unshare", errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.parametrize(
+    ("restrictions", "sysctl"),
+    [
+        ({"kernel.unprivileged_userns_clone": "0"}, "sysctl -w kernel.unprivileged_userns_clone=1"),
+        ({"user.max_user_namespaces": "0"}, "sysctl -w user.max_user_namespaces=15000"),
+        (
+            {"user.max_user_namespaces": "9", "kernel.apparmor_restrict_unprivileged_userns": "1"},
+            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ],
+)
+def test_the_setting_that_forbids_is_named(restrictions, sysctl):
+    error = sandbox.explain([REFUSED], 1000, restrictions)
+    assert sysctl in error.next_step
+    assert "as root" in error.next_step
+
+
+def test_settings_for_plain_users_do_not_explain_roots_failure():
+    error = sandbox.explain([REFUSED], 0, {"user.max_user_namespaces": "0"})
+    assert "container" in error.cause
+    assert "Operation not permitted" in error.cause
+
+
+def test_used_up_namespaces_are_told_from_forbidden_ones():
+    used_up = sandbox.Failure("user", "unshare", errno.ENOSPC, "No space left on device")
+    assert "in use" in sandbox.explain([used_up], 1000, {"user.max_user_namespaces": "100"}).cause
+
+
+def test_missing_working_folder_is_not_blamed_on_the_machine():
+    failure = sandbox.Failure("user", "chdir", errno.ENOENT, "No such file or directory: '/nowhere'")
+    error = sandbox.explain([failure], 1000, {"user.max_user_namespaces": "0"})
+    assert "/nowhere" in error.what
+    assert not error.next_step
+
+
+def test_folder_that_is_no_root_file_system_is_refused(tmp_path: Path):
+    with pytest.raises(HostError, match="is not a root file system"):
+        sandbox.check(tmp_path, [])
+
+
+def test_bind_of_nothing_is_refused(tmp_path: Path):
+    (tmp_path / "proc").mkdir()
+    with pytest.raises(HostError, match="does not exist"):
+        sandbox.check(tmp_path, [sandbox.Bind(tmp_path / "absent", "/data")])
+
+
+def test_without_network_the_image_knows_itself_alone():
+    assert sandbox.network_files(network=False) == {
+        "/etc/hosts": "127.0.0.1\tlocalhost graphcrate\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+    }
+
+
+def test_gpu_comes_as_devices_and_libraries():
+    host = gpu.HostGpu(("/dev/nvidia0",), {"libcuda.so.1": "/l/libcuda.so.535"}, {"nvidia-smi": "/b/nvidia-smi"})
+    assert sandbox.gpu_binds(host) == [
+        sandbox.Bind(Path("/dev/nvidia0"), "/dev/nvidia0", read_only=False),
+        sandbox.Bind(Path("/l/libcuda.so.535"), "/.graphcrate/nvidia/lib/libcuda.so.1"),
+        sandbox.Bind(Path("/b/nvidia-smi"), "/usr/bin/nvidia-smi"),
+    ]
+
+
+def test_links_are_followed_inside_the_new_root_only(tmp_path: Path):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    outside.mkdir()
+    (root / "real").mkdir(parents=True)
+    (root / "absolute").symlink_to("/real")
+    (root / "up").symlink_to("../../../outside")
+    (root / "loop").symlink_to("loop")
+    made = namespaces.Root(str(root))
+    assert made.make_room("/absolute/deep/file", folder=False) == f"{root}/real/deep/file"
+    assert (root / "real/deep/file").is_file()
+    assert made.make_room("/up/x", folder=True) == f"{root}/outside/x"
+    assert not (outside / "x").exists()
+    with pytest.raises(OSError, match="loop"):
+        made.make_room("/loop/x", folder=True)
+
+
+def test_chroot_follows_links_inside_only(tmp_path: Path):
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/up").symlink_to("../../etc")
+    (tmp_path / "root/absolute").symlink_to("/data")
+    assert chroot._inside(tmp_path / "root", "/up/passwd") == tmp_path / "root/etc/passwd"
+    assert chroot._inside(tmp_path / "root", "/absolute/x") == tmp_path / "root/data/x"
+
+
+def test_chroot_copy_shares_files_and_not_folders(tmp_path: Path):
+    rootfs, source = tmp_path / "rootfs", tmp_path / "data"
+    (rootfs / "etc").mkdir(parents=True)
+    (rootfs / "etc/passwd").write_text("root")
+    (rootfs / "etc/hosts").write_text("image's own")
+    source.mkdir()
+    (source / "file").write_text("data")
+    with chroot.prepared(rootfs, [(str(source), "/work", True)], {"/etc/hosts": "ours"}) as folder:
+        assert (folder / "etc/passwd").samefile(rootfs / "etc/passwd")
+        assert (folder / "etc/hosts").read_text() == "ours"
+        assert (folder / "work/file").read_text() == "data"
+        (folder / "etc/new").touch()
+    assert not folder.exists()
+    assert sorted(path.name for path in rootfs.rglob("*")) == ["etc", "hosts", "passwd"]
+    assert (rootfs / "etc/hosts").read_text() == "image's own"
+
+
+def test_what_a_killed_chroot_left_is_removed_and_what_is_in_use_stays(tmp_path: Path):
+    rootfs, left = tmp_path / "rootfs", tmp_path / f"{chroot.PREFIX}left"
+    rootfs.mkdir()
+    (left / "root").mkdir(parents=True)
+    with chroot.prepared(rootfs, [], {}) as first:
+        assert not left.exists()
+        with chroot.prepared(rootfs, [], {}) as second:
+            assert first.exists()
+            assert second != first
