@@ -1,0 +1,191 @@
+"""Runs a proof under a time limit and prints what came of it: one JSON object, the last line of stdout.
+
+Whatever happens in between is caught and blamed on a layer of the stack: a failed proof is a verdict, not a traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GRACE_SECONDS = 5.0  #: after the limit, for a hang that keeps Python's own threads from running
+
+
+class Layer(str, Enum):  # StrEnum came with Python 3.11
+    """Who is to blame."""
+
+    DRIVER = "driver"
+    CUDA = "CUDA library"
+    SYSTEM = "C library"
+    TORCH = "torch"
+    EXTENSION = "extension"
+    PYG = "PyG"
+    DATA = "data"
+    MACHINE = "machine"
+    TRAINING = "training"
+
+
+class Fault(Exception):  # noqa: N818  it is what the stack has
+    """A reason to fail: the layer at fault, what was seen, what to do."""
+
+    def __init__(self, layer: Layer, what: str) -> None:
+        super().__init__(what)
+        self.layer = layer
+
+
+#: what an error's text says of its layer, in order: the first that matches
+SIGNS = (
+    (
+        Layer.MACHINE,
+        r"out of memory|Cannot allocate memory|DefaultCPUAllocator|shared memory|No space left|No usable temporary",
+    ),
+    (
+        Layer.DRIVER,
+        r"driver version is insufficient|driver on your system is too old|no NVIDIA driver|driver initialization failed"
+        r"|unsupported display driver|forward compatibility was attempted|libcuda\.so|CUDA-capable device",
+    ),
+    (Layer.SYSTEM, r"version [`']?(GLIBC|GLIBCXX|CXXABI)_"),
+    (Layer.TORCH, r"no kernel image is available|PTX was compiled with an unsupported toolchain"),
+    (
+        Layer.CUDA,
+        r"lib(cudart|cublas|cublasLt|cudnn\w*|nccl|cusparse\w*|nvrtc\S*|cufft|cusolver|curand|cupti|nvJitLink|nvToolsExt)\.so"
+        r"|CUBLAS_STATUS|CUDNN_STATUS|cuDNN error|NCCL [Ee]rror|ncclInternalError|ncclSystemError",
+    ),
+    (
+        Layer.EXTENSION,
+        r"(torch_scatter|torch_sparse|torch_cluster|torch_spline_conv|pyg_lib|libpyg)\b.*"
+        r"(undefined symbol|cannot open shared object|Could not find|not compiled with CUDA)",
+    ),
+)
+
+
+def blame(error: BaseException, suspect: Layer) -> Layer:
+    """The layer at fault: the error's own, or what its text says, or the suspect of the phase it came up in."""
+    if isinstance(error, Fault):
+        return error.layer
+    if isinstance(error, MemoryError):
+        return Layer.MACHINE
+    if isinstance(error, ModuleNotFoundError):
+        return {"torch": Layer.TORCH, "torch_geometric": Layer.PYG}.get((error.name or "").split(".")[0], suspect)
+    return next((layer for layer, sign in SIGNS if re.search(sign, str(error), re.DOTALL)), suspect)
+
+
+class Proof:
+    """A proof that is going on. Fill in `device`, `metrics`, `versions` and `extra` as they become known."""
+
+    def __init__(self, suite: str) -> None:
+        self.suite = suite
+        self.device = "none"
+        self.metrics: dict[str, Any] = {}
+        self.versions: dict[str, Any] = {}
+        self.extra: dict[str, Any] = {}
+        self.phase = "starting"
+        self.suspect = Layer.MACHINE
+        self._start = time.monotonic()
+        self._once = threading.Lock()
+        self._told = False
+
+    def enter(self, phase: str, suspect: Layer) -> None:
+        """Say what begins, and which layer is to blame should it fail in an unknown way."""
+        self.phase, self.suspect = phase, suspect
+        self.say(f"Phase: {phase}")
+
+    def say(self, line: str) -> None:
+        """A line for people; a closed pipe is no reason to fail."""
+        with contextlib.suppress(BrokenPipeError):
+            print(line, flush=True)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time since the start."""
+        return time.monotonic() - self._start
+
+    def tell(self, fault: Fault | None) -> None:
+        """Print the verdict; only the first call does."""
+        with self._once:
+            if self._told:
+                return
+            self._told = True
+            verdict: dict[str, Any] = {
+                "suite": self.suite,
+                "status": "failed" if fault else "passed",
+                "device": self.device,
+                **self.extra,
+                "seconds": round(self.seconds, 2),
+                "metrics": self.metrics,
+                "versions": self.versions,
+                "layer": fault.layer.value if fault else None,
+                "phase": self.phase,
+                "reason": f"{fault.layer.value}: {fault} (while {self.phase})" if fault else "",
+            }
+            self.say(json.dumps(verdict, allow_nan=False, default=str))
+
+
+def prove(suite: str, body: Callable[[Proof], None], limit: float | None) -> int:
+    """Run `body` for at most `limit` seconds, print the verdict, return the exit code: 0 passed, 1 failed."""
+    proof = Proof(suite)
+    with contextlib.suppress(Exception):  # stderr may be no real file
+        faulthandler.enable()  # a crash inside a library then shows where
+    timer = _watch(proof, limit) if limit else None
+    fault: Fault | None = None
+    try:
+        signal.signal(signal.SIGTERM, _ended)
+        body(proof)
+    except Fault as error:
+        fault = error
+    except KeyboardInterrupt:
+        fault = Fault(Layer.MACHINE, "interrupted")
+    except BaseException as error:  # the verdict must come whatever happened
+        traceback.print_exc()
+        fault = Fault(blame(error, proof.suspect), f"{type(error).__name__}: {_short(str(error))}")
+    if timer:
+        timer.cancel()
+        faulthandler.cancel_dump_traceback_later()
+    proof.tell(fault)
+    return 1 if fault else 0
+
+
+def _ended(number: int, frame: object) -> None:
+    raise Fault(Layer.MACHINE, f"ended from outside by {signal.Signals(number).name}")
+
+
+def _watch(proof: Proof, limit: float) -> threading.Timer:
+    def expire() -> None:
+        proof.tell(Fault(Layer.MACHINE, f"not finished within the limit of {limit:g} s"))
+        if "multiprocessing" in sys.modules:
+            for child in sys.modules["multiprocessing"].active_children():
+                child.kill()
+        os._exit(1)  # the main thread may hang inside a library
+
+    timer = threading.Timer(limit, expire)
+    timer.daemon = True
+    timer.start()
+    with contextlib.suppress(Exception):
+        faulthandler.dump_traceback_later(limit + GRACE_SECONDS, exit=True)
+    return timer
+
+
+def _short(text: str) -> str:
+    first = " ".join(text.split())
+    return first if len(first) <= 500 else first[:499] + "…"
+
+
+def exit_with(code: int) -> None:
+    """End at once: a library's own shutdown (NCCL, CUDA) must not change a verdict that was told."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
