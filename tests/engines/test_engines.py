@@ -50,13 +50,14 @@ def test_skopeo_copies_it_without_changing_the_digest(built_image, scratch):
     assert copied["Digest"] == built_image.report["digest"]
 
 
-@pytest.mark.engine("umoci", "root")
+@pytest.mark.engine("umoci", "unshare", "root")
 def test_umoci_unpacks_a_root_file_system_that_imports_torch(built_image, scratch):
     call("umoci", "unpack", "--image", built_image.reference, scratch / "bundle")
     config = json.loads((scratch / "bundle" / "config.json").read_text())
     environment = dict(variable.split("=", 1) for variable in config["process"]["env"])
-    output = call("chroot", scratch / "bundle" / "rootfs", "/usr/bin/env", *IMPORT_TORCH, environment=environment)
-    assert expected(built_image) in output
+    enter = 'cd "$0" && mount --rbind /dev dev && mount -t proc proc proc && exec /usr/sbin/chroot . "$@"'
+    inside = ["unshare", "--mount", "/bin/sh", "-c", enter, scratch / "bundle" / "rootfs", "/usr/bin/env"]
+    assert expected(built_image) in call(*inside, *IMPORT_TORCH, environment=environment)
 
 
 @pytest.mark.engine("podman", "runc", "root")
