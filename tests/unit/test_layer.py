@@ -58,10 +58,7 @@ def test_a_layer_is_read_back_as_written(files, chunk):
 
     tar = gzip.decompress(blob)
     assert record.digest == "sha256:" + hashlib.sha256(blob).hexdigest()
-    assert (
-        record.diff_id
-        == "sha256:b4efef16fa071ee991cc6048aae41ca9d4b8500620ca3eb3a23dc426d939340c" + hashlib.sha256(tar).hexdigest()
-    )
+    assert record.diff_id == "sha256:" + hashlib.sha256(tar).hexdigest()
     assert (record.size, record.unpacked_size) == (len(blob), len(tar))
 
     with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
