@@ -1,0 +1,141 @@
+"""Real Debian bases: from the archives that this machine's apt knows, with mmdebstrap."""
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from graphcrate.bases import BaseDriftError, debian
+from graphcrate.errors import ResolutionError
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Silent
+from graphcrate.host.sandbox import run_in
+from graphcrate.model.lock import DebianBase, LockedFile, encode
+from graphcrate.model.recipe import BaseSpec
+
+SUITE, PYTHON = "bookworm", "3.11"
+INSIDE = {"PATH": "/usr/sbin:/usr/bin"}
+pytestmark = [pytest.mark.build, pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces")]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    cache = Cache(tmp_path_factory.mktemp("cache"))
+    yield cache
+    cache.close()
+
+
+@pytest.fixture(scope="module")
+def lock(cache):
+    return debian.lock(BaseSpec(suite=SUITE), PYTHON, cache, os.environ, Silent())
+
+
+@pytest.fixture(scope="module")
+def base(lock, cache):
+    return debian.prepare(lock, cache, os.environ, Silent())
+
+
+def test_lock_has_what_images_need_and_no_host(lock):
+    names = {package.name for package in lock.packages}
+    assert names >= {"libc6", "dash", f"python{PYTHON}", "apt", "ca-certificates", "libgomp1", "libstdc++6", "procps"}
+    assert "perl" not in names
+    assert [package.name for package in lock.packages] == sorted(names)
+    assert b"://" not in encode(lock)
+    assert all(len(package.file.sha256) == 64 and package.file.size for package in lock.packages)
+
+
+def test_unknown_package_and_wrong_python_are_named(cache):
+    with pytest.raises(ResolutionError, match="no-such-package"):
+        debian.lock(BaseSpec(suite=SUITE, packages=("no-such-package",)), PYTHON, cache, os.environ, Silent())
+    with pytest.raises(ResolutionError, match=r"has Python 3\.11, and the recipe wants 3\.9"):
+        debian.lock(BaseSpec(suite=SUITE), "3.9", cache, os.environ, Silent())
+
+
+def test_base_tells_its_versions_and_they_are_true(base):
+    assert base.python == f"/usr/bin/python{PYTHON}"
+    script = "import platform; print(platform.python_version(), platform.libc_ver()[1])"
+    done = run_in(base.rootfs, [base.python, "-c", script], environment=INSIDE)
+    assert done.lines == (f"{base.python_version} {base.glibc}",)
+
+
+def test_debians_bytecode_is_used(base):
+    modules = "json, email, ssl, sqlite3, ctypes, lzma, bz2, multiprocessing, zoneinfo"
+    done = run_in(base.rootfs, [base.python, "-vc", f"import {modules}"], environment=INSIDE)
+    assert done.returncode == 0
+    assert not [line for line in done.lines if "stale" in line or line.startswith("# code object from '/")]
+
+
+def test_nothing_of_this_machine_is_inside(base):
+    for name in ("etc/hostname", "etc/resolv.conf", "etc/machine-id", "etc/hosts", "etc/passwd-"):
+        assert not (base.rootfs / name).exists()
+    for name in ("dev", "proc", "sys", "tmp", "var/cache/apt", "var/lib/apt/lists"):
+        assert not list((base.rootfs / name).iterdir())
+    assert not [path for path in (base.rootfs / "var/log").rglob("*") if path.is_file()]
+    sources = [path.read_text() for path in (base.rootfs / "etc/apt").rglob("*sources*") if path.is_file()]
+    assert len(sources) == 1
+    assert f"{SUITE}-security" in sources[0]
+    assert "copy:" not in sources[0]
+
+
+def test_time_zone_is_a_file(base):
+    link = (base.rootfs / "etc/localtime").readlink()
+    assert (base.rootfs / str(link).lstrip("/")).is_file()
+
+
+def test_packages_inside_are_those_of_the_lock(base, lock):
+    query = ["dpkg-query", "-W", "-f", "${Package} ${Version} ${Status}\n"]
+    done = run_in(base.rootfs, query, environment=INSIDE)
+    wanted = [f"{package.name} {package.version} install ok installed" for package in lock.packages]
+    assert sorted(done.lines) == sorted(wanted)
+
+
+def test_second_time_starts_no_process(base, lock, cache, monkeypatch):
+    monkeypatch.setattr(debian, "_build", None)
+    assert debian.prepare(lock, cache, {}, Silent()) == base
+
+
+def test_drift_is_told_before_anything_is_fetched(lock, cache):
+    first, *others = lock.packages
+    gone = msgspec.structs.replace(first, version="0.1", file=LockedFile(name="gone.deb", size=1, sha256="1" * 64))
+    with pytest.raises(BaseDriftError, match=rf"{first.name} 0\.1 \(now {first.version}"):
+        debian.prepare(DebianBase(suite=SUITE, packages=(gone, *others)), cache, os.environ, Silent())
+
+
+PROGRAM = """
+import os, sys, msgspec
+from pathlib import Path
+from graphcrate.bases import debian, mmdebstrap
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Silent
+from graphcrate.model.lock import DebianBase
+os.umask(int(sys.argv[3], 8))
+mmdebstrap.MEMORY_FOLDER = Path(sys.argv[4])
+lock = msgspec.json.decode(Path(sys.argv[2]).read_bytes(), type=DebianBase)
+cache = Cache(Path(sys.argv[1]))
+print(debian.prepare(lock, cache, os.environ, Silent()).layers[0].digest)
+cache.close()
+"""
+
+
+def prepare_elsewhere(project, folder, lock, cache, *, umask, memory, **variables):
+    """The digest that a process with another umask, locale and folder comes to, from the same downloads."""
+    place = folder / "cache"
+    place.mkdir()
+    (place / "files").symlink_to(cache.root / "files")
+    (folder / "lock.json").write_bytes(encode(lock))
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, place, folder / "lock.json", umask, memory],
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(project), **variables},
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+
+
+def test_another_folder_umask_locale_and_disk_give_the_same_bytes(project, base, lock, cache, scratch):
+    variables = {"TZ": "Asia/Tokyo", "LANG": "tr_TR.UTF-8", "LC_ALL": "tr_TR.UTF-8", "SOURCE_DATE_EPOCH": "1"}
+    digest = prepare_elsewhere(project, scratch, lock, cache, umask="077", memory="/nonexistent", **variables)
+    assert digest == base.layers[0].digest

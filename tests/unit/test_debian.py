@@ -1,0 +1,57 @@
+import pytest
+
+from graphcrate.bases import BaseDriftError, debian
+from graphcrate.errors import IntegrityError, ResolutionError
+from graphcrate.model.lock import DebianBase
+from tests.unit.test_apt import package
+
+
+def test_versions_of_python_and_glibc_come_from_the_lock():
+    lock = DebianBase(
+        suite="bookworm",
+        packages=(
+            package("libc6", "2.36-9+deb12u14"),
+            package("libpython3.11-stdlib", "3.11.9-1"),
+            package("python3", "3.11.2-1+b1"),
+            package("python3.11", "3.11.2-6+deb12u9"),
+        ),
+    )
+    assert debian.python_version(lock) == "3.11.2"
+    assert debian._upstream(lock, "libc6") == "2.36"
+
+
+def test_epoch_is_no_part_of_the_upstream_version():
+    assert debian._upstream(DebianBase(suite="s", packages=(package("tar", "1:1.34+dfsg-1"),)), "tar") == "1.34+dfsg"
+
+
+def test_lock_without_python_is_refused():
+    with pytest.raises(ResolutionError, match=r"no package python3"):
+        debian.python_version(DebianBase(suite="s", packages=(package("tar", "1"),)))
+
+
+def test_no_drift_while_the_archives_have_the_locked_files():
+    wanted = [package("a", "1"), package("b", "2")]
+    debian.check_drift("bookworm", wanted, [*wanted, package("a", "2")])
+
+
+def test_drift_names_what_is_gone_and_what_is_there_instead():
+    wanted = [package("libfoo", "1.2-1"), package("libbar", "1"), package("kept", "1")]
+    with pytest.raises(BaseDriftError) as caught:
+        debian.check_drift("bookworm", wanted, [package("libfoo", "1.2-2"), package("kept", "1")])
+    assert "libfoo 1.2-1 (now 1.2-2), libbar 1 (now absent)" in caught.value.what
+    assert "kept" not in caught.value.what
+    assert "lock anew" in caught.value.next_step
+
+
+def test_same_version_with_another_hash_is_drift():
+    with pytest.raises(BaseDriftError):
+        debian.check_drift("bookworm", [package("a", "1", "1" * 64)], [package("a", "1", "2" * 64)])
+
+
+def test_a_deb_that_is_not_the_locked_one_is_refused(tmp_path):
+    path = tmp_path / "a_1_amd64.deb"
+    path.write_bytes(b"other")
+    with pytest.raises(IntegrityError, match="the lock says"):
+        debian._check_hash(path, package("a", "1"))
+    with pytest.raises(IntegrityError, match="did not bring"):
+        debian._check_hash(tmp_path / "absent", package("a", "1"))
