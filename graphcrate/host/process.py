@@ -44,6 +44,9 @@ PACKAGES = {
 }
 
 
+_running: set[subprocess.Popen[bytes]] = set()
+
+
 class Completed(msgspec.Struct, frozen=True):
     """A finished process. `returncode` is -N when signal N ended it; `lines` are the last 200 of stdout and stderr."""
 
@@ -107,6 +110,12 @@ def output(
     if process.returncode:
         raise failure(argv, process.returncode, complaints)
     return collected.decode("utf-8", "replace")
+
+
+def end_all() -> None:
+    """Ask every process that other threads have started to end: for an interrupt, which the main thread alone gets."""
+    for process in list(_running):
+        _signal_group(process, signal.SIGTERM)
 
 
 def find(program: str) -> str | None:
@@ -181,12 +190,14 @@ def _started(
             env=variables,
             start_new_session=True,
         )
+        _running.add(process)
         try:
             yield process
         except BaseException:
             _end_group(process)
             raise
         finally:
+            _running.discard(process)
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,15 @@ def test_interrupt_ends_the_group():
     with pytest.raises(KeyboardInterrupt):
         process.run(["sh", "-c", "echo $$; exec sleep 1000"], on_line=interrupt)
     assert_gone(seen[0])
+
+
+def test_another_threads_process_can_be_ended():
+    started = threading.Event()
+    with ThreadPoolExecutor(1) as side:
+        running = side.submit(process.run, ["sh", "-c", "echo on; exec sleep 1000"], on_line=lambda line: started.set())
+        assert started.wait(20)
+        process.end_all()
+        assert running.result(20).returncode == -signal.SIGTERM
 
 
 def test_a_daemon_that_holds_the_pipe_is_not_waited_for():
