@@ -1,0 +1,98 @@
+"""Unpacked images in the cache: made once, kept while in use, pruned. Running in them is in tests/engines."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from graphcrate.errors import DiskFullError
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Silent
+from graphcrate.model.plan import ConfigStep
+from graphcrate.oci.image import make_image
+from graphcrate.oci.layer import LayerWriter
+from graphcrate.oci.layout import write_layout
+from graphcrate.runners import embedded
+
+
+@pytest.fixture
+def cache(tmp_path: Path):
+    cache = Cache(tmp_path / "cache")
+    yield cache
+    cache.close()
+
+
+@pytest.fixture
+def image(tmp_path: Path, cache):
+    """A function that makes a layout with one file."""
+
+    def make(name: str):
+        partial = tmp_path / name
+        with partial.open("wb") as stream:
+            writer = LayerWriter(stream, 0)
+            writer.data("etc/name", name.encode())
+            layer = writer.finish("base")
+        cache.adopt(partial, cache.blob(layer.digest))
+        config = ConfigStep(environment={"PATH": "/usr/bin"}, labels={}, command=("sh",))
+        return write_layout(tmp_path / f"{name}-oci", make_image([layer], config, 0, {}), cache.blob, name)
+
+    return make
+
+
+def unpacked(cache):
+    return {path.read_text() for path in cache.root.glob("rootfs/*/root/etc/name")}
+
+
+def use(layout, cache, when: float):
+    with embedded.opened(layout, cache=cache) as inside:
+        assert (inside.rootfs / "etc/name").read_text() == layout.tag
+    os.utime(embedded._place(layout, cache), (when, when))
+
+
+def test_an_image_is_unpacked_once(cache, image, monkeypatch):
+    layout = image("one")
+    use(layout, cache, 1000)
+    monkeypatch.setattr(embedded, "unpack", None)
+    use(layout, cache, 2000)
+
+
+def test_the_two_used_last_are_kept(cache, image):
+    one, two, three = image("one"), image("two"), image("three")
+    for when, layout in enumerate((one, two, one, three), 1000):
+        use(layout, cache, when)
+    assert unpacked(cache) == {"one", "three"}
+
+
+def test_an_image_in_use_stays(cache, image):
+    one = image("one")
+    with embedded.opened(one, cache=cache):
+        os.utime(embedded._place(one, cache), (1, 1))
+        use(image("two"), cache, 1000)
+        use(image("three"), cache, 2000)
+        embedded.discard(one, cache=cache)
+        assert "one" in unpacked(cache)
+    embedded.discard(one, cache=cache)
+    assert "one" not in unpacked(cache)
+
+
+def test_what_a_killed_run_began_is_removed_after_a_while(cache, image):
+    old, young = cache.path("rootfs", "a" * 64, ".root.partial"), cache.path("rootfs", "b" * 64, ".root.partial")
+    for partial in (old, young):
+        partial.mkdir(parents=True)
+    os.utime(old.parent, (1, 1))
+    use(image("one"), cache, 1000)
+    assert not old.parent.exists()
+    assert young.exists()
+
+
+def test_too_little_room_is_told_before_unpacking(cache, image, monkeypatch):
+    layout = image("one")
+    monkeypatch.setattr(Cache, "free_bytes", lambda self: 10)
+    with pytest.raises(DiskFullError, match="unpacking the image"):
+        with embedded.opened(layout, cache=cache, progress=Silent()):
+            pass
+    assert not list(cache.root.glob("rootfs/*/root"))
+
+
+def test_discarding_what_is_not_unpacked_does_nothing(cache, image):
+    embedded.discard(image("one"), cache=cache)
