@@ -60,9 +60,9 @@ class Workplace:
         return self.folder / report["layout"]
 
     def leftovers(self):
-        """What an interrupted or failed command left half-written, in the cache and beside the image."""
-        hidden = [path for path in (self.folder / "dist").rglob(".*") if path.name != ".layer-done"]
-        return [path for path in (self.cache / "tmp").rglob("*") if path.is_file() and path.suffix != ".lock"] + hidden
+        """What a command left half-written, in the cache and beside the image. Locks are empty files that stay."""
+        found = [*(self.cache / "tmp").rglob("*"), *(self.folder / "dist").rglob(".*")]
+        return [path for path in found if path.is_file() and path.suffix != ".lock"]
 
 
 def finish(process, timeout=1500):
@@ -103,6 +103,15 @@ def seed(source, target, folders):
             else:
                 into.parent.mkdir(parents=True, exist_ok=True)
                 os.link(path, into, follow_symlinks=False)
+
+
+def seed_base(source, target):
+    """Give a new cache the finished bases of another one, with their layers."""
+    seed(source, target, ["bases"])
+    for record in (source / "bases").glob("debian/*/layer.json"):
+        blob = Path("blobs/sha256", json.loads(record.read_text())["digest"].removeprefix("sha256:"))
+        (target / blob).parent.mkdir(parents=True, exist_ok=True)
+        os.link(source / blob, target / blob)
 
 
 def wheel_folder():
