@@ -21,12 +21,11 @@ from graphcrate.model.report import LayerRecord
 from graphcrate.oci import layer as stream
 from graphcrate.wheels import bytecode, sdist
 from graphcrate.wheels.claims import Claims
-from graphcrate.wheels.install import Site
-from graphcrate.wheels.layer import WheelFile
+from graphcrate.wheels.install import Installation, Site
 from graphcrate.wheels.wheel import check_tags
 
 #: Bytes of source that one start of the sandbox compiles, unless a single shard has more.
-BATCH = 12_000_000
+BATCH = 20_000_000
 #: A byte of source takes as long to compile as this many bytes of a wheel take to copy (measured).
 COMPILE_WEIGHT = 15
 #: What others wait for goes before everything else.
@@ -61,7 +60,7 @@ class WheelsLayer:
     _crew: Crew = field(init=False)
     _claims: Claims = field(init=False)
     _advance: Advance = field(init=False)
-    _wheels: dict[str, WheelFile] = field(default_factory=dict)  #: by origin
+    _wheels: dict[str, work.Ingredient] = field(default_factory=dict)  #: by origin
     _waiting: int = 0  #: pieces that are to end before the next begins
     _sources: int = 0  #: bytes to compile
 
@@ -81,10 +80,9 @@ class WheelsLayer:
         `advance` gets bytes of `size` as they are done.
         """
         self._crew, self._claims, self._advance = crew, claims, advance
-        known = [work.read_contents(self.shop.cache, origin, self.shop.site) for origin in self._origins]
-        inspected = [contents for contents in known if contents is not None]
-        if self.record is not None and len(inspected) == len(known):
-            self._inspected(inspected)
+        known = [work.read_installation(self.shop.cache, origin, self.shop.site) for origin in self._origins]
+        if self.record is not None and None not in known:
+            self._claim([installation for installation in known if installation is not None])
             return
         sdists = [package for package in self.step.packages if package.is_sdist]
         for package in self.step.packages:
@@ -110,7 +108,7 @@ class WheelsLayer:
     def _add(self, package: LockedPackage, path: Path, sha256: str) -> None:
         check_tags(path.name, self.shop.site.python, self.shop.site.glibc)
         origin = sdist.origin(package)
-        self._wheels[origin] = WheelFile(
+        self._wheels[origin] = work.Ingredient(
             name=package.name, version=package.version, path=path, origin=origin, sha256=sha256
         )
 
@@ -120,24 +118,26 @@ class WheelsLayer:
         site, root = self.shop.site, self.shop.cache.root
         self._crew.submit(weight, work.inspect, wheels, site, root, then=self._inspected)
 
-    def _inspected(self, contents: Sequence[work.Contents]) -> None:
-        for package, one in zip(self.step.packages, contents, strict=True):
-            for path, identity in one.files.items():
-                self._claims.claim(f"{package.name} {package.version}", path, identity)
-        if self.record is None:
-            self._compile(contents)
+    def _claim(self, installations: Sequence[Installation]) -> None:
+        for package, installation in zip(self.step.packages, installations, strict=True):
+            for placed in installation.files:
+                self._claims.claim(f"{package.name} {package.version}", placed.path, placed.identity)
 
-    def _compile(self, contents: Sequence[work.Contents]) -> None:
+    def _inspected(self, _: None) -> None:
+        cache, site = self.shop.cache, self.shop.site
+        installations = [work.installed(cache, self._wheels[origin], site) for origin in self._origins]
+        self._claim(installations)
+        if self.record is None:
+            self._compile(installations)
+
+    def _compile(self, installations: Sequence[Installation]) -> None:
         missing: list[Shard] = []
-        for origin, one in zip(self._origins, contents, strict=True):
-            version = self.shop.interpreter.version
-            archives = [
-                bytecode.archive_path(self.shop.cache, origin, version, number) for number in range(len(one.shards))
-            ]
-            wheel = self._wheels[origin] = dataclasses.replace(self._wheels[origin], bytecode=tuple(archives))
-            missing += [
-                (wheel, number, size) for number, size in enumerate(one.shards) if not archives[number].is_file()
-            ]
+        version = self.shop.interpreter.version
+        for origin, installation in zip(self._origins, installations, strict=True):
+            sizes = [shard.size for shard in bytecode.shards(installation, self.shop.site)]
+            bundles = [bytecode.bundle_path(self.shop.cache, origin, version, number) for number in range(len(sizes))]
+            wheel = self._wheels[origin] = dataclasses.replace(self._wheels[origin], bytecode=tuple(bundles))
+            missing += [(wheel, number, size) for number, size in enumerate(sizes) if not bundles[number].is_file()]
         batches = list(batched(missing))
         self._waiting = len(batches)
         self._sources = sum(size for _, _, size in missing)
@@ -159,7 +159,8 @@ class WheelsLayer:
 
     @property
     def _compile_share(self) -> float:
-        return COMPILE_WEIGHT * self._sources / (COMPILE_WEIGHT * self._sources + self.size)
+        compiling = COMPILE_WEIGHT * self._sources
+        return compiling / (compiling + self.size) if compiling else 0.0
 
     def _write(self) -> None:
         wheels = [self._wheels[origin] for origin in self._origins]
@@ -171,7 +172,7 @@ class WheelsLayer:
         self.record = record
 
 
-Shard = tuple[WheelFile, int, int]  #: wheel, number, bytes of source
+Shard = tuple[work.Ingredient, int, int]  #: wheel, number, bytes of source
 
 
 def batched(shards: Sequence[Shard]) -> Iterator[list[Shard]]:

@@ -2,27 +2,34 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.builders.form import LAYER_FORMAT
+from graphcrate.errors import CacheError
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.report import LayerRecord
 from graphcrate.wheels import bytecode, sdist
-from graphcrate.wheels.install import Site, place
+from graphcrate.wheels.install import Installation, Site, place
 from graphcrate.wheels.layer import WheelFile, write_wheels_layer
 from graphcrate.wheels.wheel import open_wheel
 
 Advance = Callable[[int], None]
 
 
-class Contents(msgspec.Struct, frozen=True):
-    """What a wheel brings into the image: path → hash of its content, and the sizes of its bytecode shards."""
+@dataclass(frozen=True, kw_only=True)
+class Ingredient:
+    """A wheel for a layer. `origin` is the hash that tells it from all others (`sdist.origin`)."""
 
-    files: dict[str, str]
-    shards: tuple[int, ...]  #: bytes of source
+    name: str
+    version: str
+    origin: str
+    path: Path
+    sha256: str = ""  #: what the lock says; empty for a wheel that was built here
+    bytecode: tuple[Path, ...] = ()
 
 
 @contextlib.contextmanager
@@ -36,9 +43,17 @@ def opened_cache(root: Path) -> Iterator[Cache]:
         cache.close()
 
 
-def contents_path(cache: Cache, origin: str, site: Site) -> Path:
-    """Where the contents of a wheel lie (or will lie). `origin` tells the wheel: `sdist.origin` of its package."""
-    return cache.path("contents", f"{LAYER_FORMAT}-{site.python}", f"{origin}.json")
+def installation_path(cache: Cache, origin: str, site: Site) -> Path:
+    """Where it is kept (or will be) where a wheel's files go."""
+    return cache.path("installations", f"{LAYER_FORMAT}-{site.python}", f"{origin}.msgpack")
+
+
+def read_installation(cache: Cache, origin: str, site: Site) -> Installation | None:
+    """Where the files of a wheel go that was inspected before."""
+    try:
+        return msgspec.msgpack.decode(installation_path(cache, origin, site).read_bytes(), type=Installation)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
 
 
 def record_path(cache: Cache, key: str) -> Path:
@@ -56,14 +71,6 @@ def read_record(cache: Cache, key: str) -> LayerRecord | None:
     return record if whole else None
 
 
-def read_contents(cache: Cache, origin: str, site: Site) -> Contents | None:
-    """The contents of a wheel that was inspected before."""
-    try:
-        return msgspec.json.decode(contents_path(cache, origin, site).read_bytes(), type=Contents)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
-
-
 def make_wheel(
     _: Advance, package: LockedPackage, files: Mapping[str, Path], root: Path, environment: Mapping[str, str]
 ) -> Path:
@@ -73,51 +80,64 @@ def make_wheel(
         return sdist.build_wheel(package, files[package.file.sha256], build, cache, environment)
 
 
-def inspect(_: Advance, wheels: Sequence[WheelFile], site: Site, root: Path) -> list[Contents]:
-    """Check the wheels' structure and tell what they bring."""
-    found = []
+def inspect(_: Advance, wheels: Sequence[Ingredient], site: Site, root: Path) -> None:
+    """Check the wheels' structure and keep where their files go."""
     with opened_cache(root) as cache:
-        for source in wheels:
-            contents = read_contents(cache, source.origin, site)
-            if contents is None:
-                with open_wheel(source.path) as wheel:
-                    installation = place(wheel, site)
-                    contents = Contents(
-                        {placed.path: placed.identity for placed in installation.files},
-                        tuple(shard.size for shard in bytecode.shards(installation, site)),
-                    )
-                cache.write(contents_path(cache, source.origin, site), msgspec.json.encode(contents))
-            found.append(contents)
-    return found
+        for wheel in wheels:
+            if read_installation(cache, wheel.origin, site) is None:
+                with open_wheel(wheel.path) as opened:
+                    installation = place(opened, site)
+                cache.write(installation_path(cache, wheel.origin, site), msgspec.msgpack.encode(installation))
 
 
 def compile_batch(
-    advance: Advance,
-    batch: Sequence[tuple[WheelFile, int]],
+    _: Advance,
+    batch: Sequence[tuple[Ingredient, int]],
     site: Site,
     interpreter: bytecode.Interpreter,
     root: Path,
 ) -> None:
-    """Compile these shards (wheel, number of shard); `advance` gets bytes of source."""
-    with opened_cache(root) as cache, contextlib.ExitStack() as stack:
+    """Compile these shards (wheel, number of shard)."""
+    with opened_cache(root) as cache:
         jobs = []
-        for source in dict.fromkeys(source for source, _ in batch):
-            wheel = stack.enter_context(open_wheel(source.path))
-            wanted = {number for other, number in batch if other == source}
-            for shard in bytecode.shards(place(wheel, site), site):
+        for wheel in dict.fromkeys(wheel for wheel, _ in batch):
+            wanted = {number for other, number in batch if other == wheel}
+            for shard in bytecode.shards(installed(cache, wheel, site), site):
                 if shard.number in wanted:
-                    target = bytecode.archive_path(cache, source.origin, interpreter.version, shard.number)
-                    jobs.append(bytecode.Job(wheel, shard, target))
+                    jobs.append(bytecode.Job(wheel.path, shard, wheel.bytecode[shard.number]))
         bytecode.compile_shards(jobs, interpreter, cache)
 
 
 def write_layer(
-    advance: Advance, key: str, title: str, wheels: Sequence[WheelFile], site: Site, root: Path, share: float
+    advance: Advance, key: str, title: str, wheels: Sequence[Ingredient], site: Site, root: Path, share: float
 ) -> LayerRecord:
     """Write a layer of wheels, unless another build has done so meanwhile. `advance` gets this share of its bytes."""
     with opened_cache(root) as cache, cache.exclusively(f"layer-{key}"):
         record = read_record(cache, key)
         if record is None:
-            record = write_wheels_layer(title, wheels, site, cache, lambda amount: advance(int(amount * share)))
+            files = [
+                WheelFile(
+                    name=wheel.name,
+                    version=wheel.version,
+                    path=wheel.path,
+                    installation=installed(cache, wheel, site),
+                    sha256=wheel.sha256,
+                    bytecode=wheel.bytecode,
+                )
+                for wheel in wheels
+            ]
+            record = write_wheels_layer(title, files, site, cache, lambda amount: advance(int(amount * share)))
             cache.write(record_path(cache, key), msgspec.json.encode(record))
     return record
+
+
+def installed(cache: Cache, wheel: Ingredient, site: Site) -> Installation:
+    """Where the files of an inspected wheel go. Raises CacheError when that is gone."""
+    installation = read_installation(cache, wheel.origin, site)
+    if installation is None:
+        raise CacheError(
+            f"{installation_path(cache, wheel.origin, site)} is gone",
+            cause="Something removed it from the cache while this build ran.",
+            next_step="run the same command again",
+        )
+    return installation

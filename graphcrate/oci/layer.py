@@ -103,16 +103,18 @@ class LayerWriter:
         raw_chunks: Iterable[bytes],
         mode: int = 0o644,
         on_chunk: Callable[[bytes], object] | None = None,
+        label: str = "",
     ) -> None:
         """A file of `size` bytes given as a raw deflate stream, copied unchanged.
 
-        `on_chunk` sees the inflated bytes, for a hash. Raises IntegrityError unless the stream inflates to exactly
-        `size` bytes with this CRC-32 and ends with its last chunk.
+        `on_chunk` sees the inflated bytes, for a hash; `label` names the stream in errors (else `path` does).
+        Raises IntegrityError unless the stream inflates to exactly `size` bytes with this CRC-32 and ends with its
+        last chunk.
         """
         self._file(path, size, mode)
         self._flush()
         self._write(_GZIP_HEADER)
-        for chunk in inflate(path, size, crc32, self._copied(raw_chunks)):
+        for chunk in inflate(label or path, size, crc32, self._copied(raw_chunks)):
             self._diff_id.update(chunk)
             if on_chunk is not None:
                 on_chunk(chunk)

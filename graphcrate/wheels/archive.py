@@ -1,11 +1,12 @@
-"""A wheel's zip archive, read so that nothing in it can surprise: every member checked before any is used.
+"""A wheel's zip archive: `checked_members` looks at everything in it but content, which is checked while it is read.
 
 `zipfile` reads the central directory; each local header is compared with it here, because two readers that trust
 different headers see different files. Content is read by offset, so large members pass in pieces.
 """
 
-import contextlib
+import binascii
 import errno
+import hashlib
 import os
 import re
 import stat
@@ -13,11 +14,12 @@ import struct
 import unicodedata
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from types import TracebackType
+from typing import NoReturn, Self
 
 import deflate
+import msgspec
 
 from graphcrate.errors import IntegrityError
 from graphcrate.oci.layer import inflate
@@ -33,8 +35,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SUSPECT = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:|(?:^|/)\.{0,2}/|(?:^|/)\.{1,2}\Z|\A\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+#: "sha256 or better" (PEP 427), with bytes of digest.
+HASHES = {"sha256": 32, "sha384": 48, "sha512": 64}
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
     """A file in the archive. `offset` is where its `packed` bytes begin; sizes in bytes."""
 
     name: str
@@ -47,19 +53,17 @@ class Member:
 
 
 class Archive:
-    """An open zip file whose members have passed every check. Raises IntegrityError naming file and member."""
+    """An open zip file. Raises IntegrityError naming file and member."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with contextlib.ExitStack() as stack:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            stack.callback(os.close, self._descriptor)
-            self.members = self._checked_members()
-            self._open = stack.pop_all()
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def close(self) -> None:
-        """Close the file."""
-        self._open.close()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._descriptor)
 
     def packed_chunks(self, member: Member) -> Iterator[bytes]:
         """The member's bytes as they lie in the archive, in pieces."""
@@ -72,18 +76,25 @@ class Archive:
             offset += len(chunk)
             left -= len(chunk)
 
-    def chunks(self, member: Member) -> Iterator[bytes]:
-        """The member's content in pieces, its size and CRC-32 checked."""
-        label = f"{self.path.name}: {member.name}"
+    def chunks(self, member: Member, recorded: str = "") -> Iterator[bytes]:
+        """The member's content in pieces. By the end, size, CRC-32 and `recorded`, RECORD's hash, are checked."""
+        check = Checker(self, member, recorded)
+        packed = self.packed_chunks(member)
         if member.deflated:
-            yield from inflate(label, member.size, member.crc32, self.packed_chunks(member))
-            return
+            packed = inflate(f"{self.path.name}: {member.name}", member.size, member.crc32, packed)
         checksum = 0
-        for chunk in self.packed_chunks(member):
-            checksum = deflate.crc32(chunk, checksum)
+        for chunk in packed:
+            if not member.deflated:
+                checksum = deflate.crc32(chunk, checksum)
+            check.update(chunk)
             yield chunk
-        if checksum != member.crc32:
-            raise IntegrityError(f"{label}: its CRC-32 is {checksum:08x} and its header says {member.crc32:08x}")
+        if not member.deflated and checksum != member.crc32:
+            self.fail(member.name, f"its CRC-32 is {checksum:08x} and its header says {member.crc32:08x}")
+        check.finish()
+
+    def read(self, member: Member, recorded: str = "") -> bytes:
+        """The member's whole content, checked."""
+        return b"".join(self.chunks(member, recorded))
 
     def fail(self, name: str, what: str) -> NoReturn:
         """Raise the IntegrityError for one member (or the whole file: empty `name`)."""
@@ -94,7 +105,8 @@ class Archive:
             next_step="remove it from the cache and fetch it again; if it is published so, report it to its authors",
         )
 
-    def _checked_members(self) -> tuple[Member, ...]:
+    def checked_members(self) -> tuple[Member, ...]:
+        """Every file, when nothing in the archive can surprise its reader."""
         infos, directory = self._central_directory()
         members = tuple(self._member(info) for info in infos)
         self._check_overlap(infos, members, directory)
@@ -203,6 +215,36 @@ class Archive:
             parent = name.rpartition("/")[0]
             if parent in seen:
                 self.fail(name, f"lies below {parent}, which is a file")
+
+
+class Checker:
+    """Compares a member's content with what RECORD says of it, "sha256=…"; with nothing where that is empty."""
+
+    def __init__(self, archive: Archive, member: Member, recorded: str) -> None:
+        self._archive, self._member, self._recorded = archive, member, recorded
+        algorithm, self._digest = parse_hash(recorded) if recorded else ("", b"")
+        self._hash = hashlib.new(algorithm) if algorithm else None
+
+    def update(self, chunk: bytes) -> None:
+        """The next piece of content."""
+        if self._hash is not None:
+            self._hash.update(chunk)
+
+    def finish(self) -> None:
+        """Raises IntegrityError unless the content is what RECORD says."""
+        if self._hash is not None and self._hash.digest() != self._digest:
+            self._archive.fail(self._member.name, f"its content is not what RECORD says ({self._recorded})")
+
+
+def parse_hash(recorded: str) -> tuple[str, bytes]:
+    """Algorithm and digest of RECORD's "sha256=…"; ("", b"") when it is malformed or too weak."""
+    algorithm, _, value = recorded.partition("=")
+    raw = value.rstrip("=").encode()
+    try:
+        digest = binascii.a2b_base64(raw.translate(_URL_SAFE) + b"=" * (-len(raw) % 4), strict_mode=True)
+    except binascii.Error:
+        return "", b""
+    return (algorithm, digest) if len(digest) == HASHES.get(algorithm) else ("", b"")
 
 
 def _printable(name: str) -> str:

@@ -6,21 +6,17 @@ shared, which depends on what the process did before. So the bytes depend on whe
 the same time.
 """
 
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
 from graphcrate.errors import BuildError
 from graphcrate.host import process, sandbox
 from graphcrate.host.cache import Cache
 from graphcrate.wheels import compile_program
-from graphcrate.wheels.archive import Member
-from graphcrate.wheels.install import Installation, Site
-from graphcrate.wheels.wheel import Wheel
+from graphcrate.wheels.archive import Archive
+from graphcrate.wheels.install import Installation, Placed, Site
 
 #: Raise it whenever the same wheel and Python would give other bytecode.
 BYTECODE_FORMAT = 1
@@ -63,29 +59,29 @@ class InsidePython:
 
 @dataclass(frozen=True)
 class Shard:
-    """Sources of one wheel that are compiled together: (member, absolute path in the image), sorted by path."""
+    """Sources of one wheel that are compiled together, sorted by path."""
 
     number: int
-    sources: tuple[tuple[Member, str], ...]
+    sources: tuple[Placed, ...]
 
     @property
     def size(self) -> int:
         """Bytes of source."""
-        return sum(member.size for member, _ in self.sources)
+        return sum(placed.size for placed in self.sources)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A shard to compile and where its archive goes."""
+    """A shard of the wheel at `wheel`, and where its bytecode goes."""
 
-    wheel: Wheel
+    wheel: Path
     shard: Shard
     target: Path
 
 
 def shards(installation: Installation, site: Site) -> Iterator[Shard]:
     """The wheel's importable sources in shards; none when it has no Python files below site-packages."""
-    sources: list[tuple[Member, str]] = []
+    sources: list[Placed] = []
     number = size = 0
     for placed in installation.files:
         if placed.member is None or not placed.path.endswith(".py") or not placed.path.startswith(f"{site.packages}/"):
@@ -93,19 +89,19 @@ def shards(installation: Installation, site: Site) -> Iterator[Shard]:
         if sources and size + placed.size > SHARD:
             yield Shard(number, tuple(sources))
             sources, number, size = [], number + 1, 0
-        sources.append((placed.member, placed.path))
+        sources.append(placed)
         size += placed.size
     if sources:
         yield Shard(number, tuple(sources))
 
 
-def archive_path(cache: Cache, sha256: str, version: str, number: int) -> Path:
-    """Where the bytecode of a shard lies (or will lie). `sha256` of the wheel, `version` of the Python."""
-    return cache.path("bytecode", f"{BYTECODE_FORMAT}-{version}", sha256, f"{number}.zip")
+def bundle_path(cache: Cache, origin: str, version: str, number: int) -> Path:
+    """Where the bytecode of a shard lies (or will lie). `origin` tells the wheel, `version` the Python."""
+    return cache.path("bytecode", f"{BYTECODE_FORMAT}-{version}", origin, f"{number}.bundle")
 
 
 def compile_shards(jobs: Sequence[Job], interpreter: Interpreter, cache: Cache) -> None:
-    """Compile these shards, each in an interpreter of its own, and write their archives to their targets.
+    """Compile these shards, each in an interpreter of its own, and write their bundles to their targets.
 
     They share the start of the sandbox and nothing else. Raises BuildError when the image's Python does not work.
     """
@@ -124,21 +120,48 @@ def compile_shards(jobs: Sequence[Job], interpreter: Interpreter, cache: Cache) 
                 cause="The base's Python is broken, or the machine ran out of memory or room.",
             )
         for path, job in zip(compiled, jobs, strict=True):
+            Bundle(path).close()  # raises where it is not whole
             cache.adopt(path, job.target)
 
 
 def write_sources(path: Path, job: Job) -> None:
-    """The shard's sources, checked against RECORD, as the archive that the program reads."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for member, place in job.shard.sources:
-            archive.writestr(zipfile.ZipInfo(place.removeprefix("/")), job.wheel.read(member))
+    """The shard's sources, checked against RECORD, as the bundle that the program reads."""
+    with path.open("wb") as bundle, Archive(job.wheel) as archive:
+        for placed in job.shard.sources:
+            if placed.member is not None:
+                content = archive.read(placed.member, placed.identity)
+                compile_program.write_entry(bundle, placed.path, content)
     path.chmod(0o644)
 
 
-def skipped(archives: Sequence[Path]) -> Mapping[str, str]:
-    """Sources that do not compile (templates, other Pythons' code): path in the image → reason."""
-    found: dict[str, str] = {}
-    for path in archives:
-        with zipfile.ZipFile(path) as archive:
-            found |= msgspec.json.decode(archive.read("skipped"), type=dict[str, str])
-    return found
+class Bundle:
+    """An open bundle of bytecode: `.pyc` files by their path in the image, and sources that did not compile."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises BuildError for a bundle that is not whole."""
+        self._stream = path.open("rb")
+        try:
+            found = {name: (offset, size) for name, offset, size in compile_program.entries(self._stream)}
+        except (ValueError, UnicodeDecodeError) as error:
+            self._stream.close()
+            raise BuildError(
+                f"the bytecode at {path} is damaged: {error}", next_step=f"rm {path}    (the next run makes it again)"
+            ) from error
+        self.files = {name: place for name, place in found.items() if name.endswith(".pyc")}
+        self._skipped = {name: place for name, place in found.items() if name.endswith(".py")}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def read(self, path: str) -> bytes:
+        """Content of the `.pyc` at this path."""
+        return self._at(self.files[path])
+
+    def skipped(self) -> Mapping[str, str]:
+        """Sources that do not compile (templates, other Pythons' code): path → reason."""
+        return {name: self._at(place).decode() for name, place in self._skipped.items()}
+
+    def _at(self, place: tuple[int, int]) -> bytes:
+        self._stream.seek(place[0])
+        return self._stream.read(place[1])

@@ -1,7 +1,5 @@
 """Which package owns which path of the image; two that disagree are an error, not a race."""
 
-from collections.abc import Iterator
-
 from graphcrate.errors import BuildError
 
 _NEXT_STEP = "leave one of them out of the recipe, or pin versions that go together"
@@ -29,18 +27,16 @@ class Claims:
 
     def check_folders(self) -> None:
         """Raises BuildError when one package has a file where another has a folder."""
-        for path, (owner, _) in self._owners.items():
-            for parent in _parents(path):
-                if parent in self._owners:
-                    raise BuildError(
-                        f"{self._owners[parent][0]} has the file {parent}, and {owner} has {path} below it",
-                        cause="One path cannot be a file and a folder.",
-                        next_step=_NEXT_STEP,
-                    )
-
-
-def _parents(path: str) -> Iterator[str]:
-    parent = path.rpartition("/")[0]
-    while parent:
-        yield parent
-        parent = parent.rpartition("/")[0]
+        folders: dict[str, str] = {}  #: folder → a path in it
+        for path in self._owners:
+            parent = path.rpartition("/")[0]
+            while parent and parent not in folders:
+                folders[parent] = path
+                parent = parent.rpartition("/")[0]
+        for clash in folders.keys() & self._owners.keys():
+            path = folders[clash]
+            raise BuildError(
+                f"{self._owners[clash][0]} has the file {clash}, and {self._owners[path][0]} has {path} below it",
+                cause="One path cannot be a file and a folder.",
+                next_step=_NEXT_STEP,
+            )

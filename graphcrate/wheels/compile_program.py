@@ -1,29 +1,37 @@
 """The program that compiles sources inside the image. It runs on CPython 3.8 to 3.14 with the standard library alone.
 
-Its folder holds `<n>.sources`, zip archives whose members are named by their path in the image without the first
-slash. It writes `<n>.bytecode` beside each: a zip with a `.pyc` for each source that compiles, and `skipped`, a JSON
-object of path → reason. Each archive gets a fresh interpreter: this program, called with the archive's number.
+Its folder holds bundles `<n>.sources`, whose entries are named by their path in the image. It writes `<n>.bytecode`
+beside each: an entry `….pyc` for each source that compiles; for one that does not, the source's path with the reason.
+Each bundle gets a fresh interpreter: this program, called with the bundle's number.
+
+A bundle is a plain sequence of entries (name, content). A zip would do, but importing `zipfile` takes longer than
+compiling most wheels.
 """
 
 # The image's Python may be 3.8, and starts fastest with few imports.
-# ruff: noqa: PTH100, PTH118, PTH120, PTH122, PTH208
+# ruff: noqa: PTH100, PTH118, PTH120, PTH122, PTH123, PTH208
 
+import gc
 import importlib.util
-import json
 import marshal
 import os
 import sys
-import zipfile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing `typing` takes time
+    from collections.abc import Iterator
+    from typing import BinaryIO
 
 FLAGS = ("-S", "-s", "-B", "-W", "ignore")
 _UNCHECKED_HASH = 0b01  # PEP 552: validated by hash, and not at import
 
 
 def main(arguments: "list[str]") -> int:
-    """Compile archive `arguments[0]`, or all, each in a child; returns the first exit code that is not 0."""
+    """Compile bundle `arguments[0]`, or all, each in a child; returns the first exit code that is not 0."""
     folder = os.path.dirname(os.path.abspath(__file__))
     if arguments:
-        compile_archive(os.path.join(folder, arguments[0]))
+        gc.disable()  # compiling makes no cycles
+        compile_bundle(os.path.join(folder, arguments[0]))
         return 0
     for name in sorted(os.listdir(folder)):
         stem, extension = os.path.splitext(name)
@@ -35,21 +43,18 @@ def main(arguments: "list[str]") -> int:
     return 0
 
 
-def compile_archive(stem: str) -> None:
-    """Compile the members of `<stem>.sources` in their order."""
-    skipped = {}
-    with zipfile.ZipFile(stem + ".sources") as sources, zipfile.ZipFile(stem + ".bytecode", "w") as compiled:
-        for name in sources.namelist():
-            path = "/" + name
+def compile_bundle(stem: str) -> None:
+    """Compile the entries of `<stem>.sources` in their order."""
+    with open(stem + ".sources", "rb") as sources, open(stem + ".bytecode", "wb") as compiled:
+        for path, offset, size in entries(sources):
+            sources.seek(offset)
             try:
-                content = compile_source(sources.read(name), path)
+                content = compile_source(sources.read(size), path)
             # As compileall does: whatever a source makes the compiler raise concerns that source alone.
             except Exception as error:
-                skipped[path] = f"{type(error).__name__}: {error}"
-                continue
-            target = importlib.util.cache_from_source(path, optimization="")
-            compiled.writestr(zipfile.ZipInfo(target[1:]), content)
-        compiled.writestr(zipfile.ZipInfo("skipped"), json.dumps(skipped))
+                write_entry(compiled, path, f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
+            else:
+                write_entry(compiled, importlib.util.cache_from_source(path, optimization=""), content)
 
 
 def compile_source(source: bytes, path: str) -> bytes:
@@ -57,6 +62,29 @@ def compile_source(source: bytes, path: str) -> bytes:
     code = compile(source, path, "exec", dont_inherit=True, optimize=0)
     head = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH.to_bytes(4, "little")
     return head + importlib.util.source_hash(source) + marshal.dumps(code)
+
+
+def write_entry(stream: "BinaryIO", name: str, content: bytes) -> None:
+    """Append an entry to a bundle: length of the name, size of the content, both."""
+    raw = name.encode()
+    stream.write(len(raw).to_bytes(4, "little") + len(content).to_bytes(8, "little") + raw)
+    stream.write(content)
+
+
+def entries(stream: "BinaryIO") -> "Iterator[tuple[str, int, int]]":
+    """Name, offset and size of each entry; the stream may be moved meanwhile. ValueError for a bundle cut short."""
+    stream.seek(0, os.SEEK_END)
+    end, position = stream.tell(), 0
+    while position < end:
+        stream.seek(position)
+        head = stream.read(12)
+        length, size = int.from_bytes(head[:4], "little"), int.from_bytes(head[4:], "little")
+        name = stream.read(length)
+        offset = position + 12 + length
+        position = offset + size
+        if position > end:
+            raise ValueError("the bundle is cut short")
+        yield name.decode(), offset, size
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import posixpath
 import warnings
 from collections.abc import Iterable, Iterator
 from configparser import Error as EntryPointError
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import msgspec
@@ -65,24 +64,25 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         return self.venv if scheme == "data" else self.packages
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True, array_like=True):
     """A file of the image: a member of the wheel as it is, or content made here. `path` is absolute."""
 
     path: str
     mode: int
     member: Member | None = None
     content: bytes = b""
-    identity: str = ""  #: hash of the content; the same for the same content
+    identity: str = ""  #: hash of the content as RECORD writes it, "sha256=…"
 
     @property
     def size(self) -> int:
         return len(self.content) if self.member is None else self.member.size
 
 
-@dataclass(frozen=True)
-class Installation:
-    """Every file of an installed wheel but RECORD, and RECORD's rows (path relative to site-packages)."""
+class Installation(msgspec.Struct, frozen=True, array_like=True):
+    """Every file of an installed wheel but RECORD, and RECORD's rows (path relative to site-packages).
+
+    It is made once per wheel and kept in the cache: who reads content by it needs not look at the archive again.
+    """
 
     files: tuple[Placed, ...]  #: sorted by path
     record_path: str
@@ -136,8 +136,7 @@ class _Source(WheelSource):
 
     def get_contents(self) -> "Iterator[WheelContentElement]":
         for member in self._wheel.members:
-            recorded = self._wheel.records.get(member.name)
-            row = (member.name, recorded.text if recorded else "", str(member.size))
+            row = (member.name, self._wheel.records.get(member.name, ""), str(member.size))
             yield row, cast("BinaryIO", _Stand(member)), member.executable
 
 
@@ -165,8 +164,7 @@ class _Destination(WheelDestination):
         if scheme == "scripts" and self._starts_with_python(member):
             with fix_shebang(io.BytesIO(self._wheel.read(member)), self._site.executable) as fixed:
                 return self._made(scheme, path, fixed.read(), mode)
-        recorded = self._wheel.records.get(member.name)
-        identity = recorded.text if recorded else ""
+        identity = self._wheel.records.get(member.name, "")
         self._add(Placed(self._absolute(scheme, path), mode, member, identity=identity))
         return RecordEntry(path, Hash.parse(identity) if identity else None, member.size if identity else None)
 

@@ -1,7 +1,7 @@
 """One layer from wheels: their files where an installer would put them, plus the bytecode of the image's Python."""
 
+import contextlib
 import hashlib
-import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from graphcrate.errors import IntegrityError
 from graphcrate.host.cache import Cache
 from graphcrate.model.report import LayerRecord, Owner
 from graphcrate.oci.layer import LayerWriter
-from graphcrate.wheels.archive import CHUNK, Member
+from graphcrate.wheels.archive import CHUNK, Archive, Checker, Member
+from graphcrate.wheels.bytecode import Bundle
 from graphcrate.wheels.claims import Claims
-from graphcrate.wheels.install import Placed, Site, place
-from graphcrate.wheels.wheel import Wheel, open_wheel
+from graphcrate.wheels.install import Installation, Placed, Site
 
 #: Deflated members of at least this many packed bytes are copied; smaller ones are packed anew with their neighbours.
 #: Measured in `docs/decisions/layer-splice.md`.
@@ -25,12 +25,12 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class WheelFile:
-    """A wheel in the cache. `origin` tells it from all others; `bytecode` are the archives that were made for it."""
+    """A wheel in the cache, where its files go, and the bundles of its bytecode."""
 
     name: str
     version: str
     path: Path
-    origin: str
+    installation: Installation
     sha256: str = ""  #: what the lock says; empty for a wheel that was built here
     bytecode: tuple[Path, ...] = ()
 
@@ -80,25 +80,25 @@ def _write_wheel(
     writer: LayerWriter, source: WheelFile, site: Site, claims: Claims, advance: Advance
 ) -> tuple[Owner, Owner]:
     with ExitStack() as stack:
-        wheel = stack.enter_context(open_wheel(source.path))
-        installation = place(wheel, site)
+        archive = stack.enter_context(Archive(source.path))
         compiled = _compiled(source, stack)
-        record = installation.record(compiled, site.packages)
-        files = {placed.path: placed for placed in installation.files}
-        files[installation.record_path] = Placed(installation.record_path, 0o644, None, record)
+        record_path = source.installation.record_path
+        record = source.installation.record(compiled, site.packages)
+        files = {placed.path: placed for placed in source.installation.files}
+        files[record_path] = Placed(record_path, 0o644, None, record, hashlib.sha256(record).hexdigest())
         written = bytecode = advanced = 0
         # Sorted, so that sources of one folder, and its bytecode, are neighbours in what is compressed together.
         for path in sorted(files.keys() | compiled.keys()):
             if path in compiled:
-                archive, info = compiled[path]
-                if claims.claim(source.label, path, f"{info.file_size} bytes, CRC-32 {info.CRC:08x}"):
-                    writer.data(path, archive.read(info))
-                    bytecode += info.file_size
+                content = compiled[path].read(path)
+                if claims.claim(source.label, path, hashlib.sha256(content).hexdigest()):
+                    writer.data(path, content)
+                    bytecode += len(content)
                 continue
             placed = files[path]
             if not claims.claim(source.label, path, placed.identity):
                 continue
-            _write_file(writer, wheel, placed)
+            _write_file(writer, archive, placed)
             written += placed.size
             if placed.member is not None:
                 advance(placed.member.packed)
@@ -110,28 +110,27 @@ def _write_wheel(
     )
 
 
-def _compiled(source: WheelFile, stack: ExitStack) -> dict[str, tuple[zipfile.ZipFile, zipfile.ZipInfo]]:
-    """The `.pyc` files by their path in the image."""
-    archives = [stack.enter_context(zipfile.ZipFile(path)) for path in source.bytecode]
-    return {
-        f"/{info.filename}": (archive, info)
-        for archive in archives
-        for info in archive.infolist()
-        if info.filename.endswith(".pyc")
-    }
+def _compiled(source: WheelFile, stack: ExitStack) -> dict[str, Bundle]:
+    """The bundle that has it, by path of each `.pyc`."""
+    found: dict[str, Bundle] = {}
+    for path in source.bytecode:
+        bundle = stack.enter_context(contextlib.closing(Bundle(path)))
+        found |= dict.fromkeys(bundle.files, bundle)
+    return found
 
 
-def _write_file(writer: LayerWriter, wheel: Wheel, placed: Placed) -> None:
+def _write_file(writer: LayerWriter, archive: Archive, placed: Placed) -> None:
     member = placed.member
     if member is None:
         writer.data(placed.path, placed.content, placed.mode)
     elif _is_spliced(member):
-        check = wheel.checker(member)
-        packed = wheel.archive.packed_chunks(member)
-        writer.deflated(placed.path, member.size, member.crc32, packed, placed.mode, check.update)
+        check = Checker(archive, member, placed.identity)
+        packed = archive.packed_chunks(member)
+        label = f"{archive.path.name}: {member.name}"
+        writer.deflated(placed.path, member.size, member.crc32, packed, placed.mode, check.update, label)
         check.finish()
     else:
-        writer.stream(placed.path, member.size, wheel.chunks(member), placed.mode)
+        writer.stream(placed.path, member.size, archive.chunks(member, placed.identity), placed.mode)
 
 
 def _is_spliced(member: Member) -> bool:

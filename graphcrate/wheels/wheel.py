@@ -1,9 +1,7 @@
 """Wheels (PEP 427): opened only when name, metadata, RECORD and archive agree with each other."""
 
-import binascii
 import contextlib
 import csv
-import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,80 +15,30 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from graphcrate.errors import BuildError, IntegrityError
-from graphcrate.wheels.archive import Archive, Member
+from graphcrate.wheels.archive import HASHES, Archive, Member, parse_hash
 
-#: "sha256 or better" (PEP 427), with bytes of digest.
-_HASHES = {"sha256": 32, "sha384": 48, "sha512": 64}
-_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 #: RECORD cannot hold its own hash, nor those of the signatures over it.
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 _METADATA_LIMIT = 1 << 26  #: bytes; RECORD of torch has 1 MB
 _OLD_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What RECORD says of a file: hash algorithm and digest, and both as written there."""
-
-    algorithm: str
-    digest: bytes
-    text: str
-
-
 @dataclass(frozen=True)
 class Wheel:
-    """An open wheel. `records` has every member but RECORD and its signatures."""
+    """An open wheel. `records` has RECORD's hash ("sha256=…") of every member but RECORD and its signatures."""
 
     archive: Archive
+    members: tuple[Member, ...]
     name: str  #: normalised
     version: str
     tags: frozenset[Tag]
     dist_info: str  #: name of the folder
     root_is_purelib: bool
-    records: Mapping[str, Recorded]
-
-    @property
-    def path(self) -> Path:
-        return self.archive.path
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        return self.archive.members
-
-    def chunks(self, member: Member) -> Iterator[bytes]:
-        """The member's content in pieces; size, CRC-32 and RECORD hash are checked by the end."""
-        check = self.checker(member)
-        for chunk in self.archive.chunks(member):
-            check.update(chunk)
-            yield chunk
-        check.finish()
+    records: Mapping[str, str]
 
     def read(self, member: Member) -> bytes:
         """The member's whole content, checked."""
-        return b"".join(self.chunks(member))
-
-    def checker(self, member: Member) -> "Checker":
-        """For who reads the member's content by other ways: give it all of it, then call `finish`."""
-        return Checker(self, member)
-
-
-class Checker:
-    """Compares a member's content with RECORD."""
-
-    def __init__(self, wheel: Wheel, member: Member) -> None:
-        self._wheel, self._member = wheel, member
-        self._recorded = wheel.records.get(member.name)
-        self._hash = hashlib.new(self._recorded.algorithm) if self._recorded else None
-
-    def update(self, chunk: bytes) -> None:
-        """The next piece of content."""
-        if self._hash is not None:
-            self._hash.update(chunk)
-
-    def finish(self) -> None:
-        """Raises IntegrityError unless the content is what RECORD says."""
-        if self._recorded is not None and self._hash is not None and self._hash.digest() != self._recorded.digest:
-            self._wheel.archive.fail(self._member.name, f"its content is not what RECORD says ({self._recorded.text})")
+        return self.archive.read(member, self.records.get(member.name, ""))
 
 
 @contextlib.contextmanager
@@ -100,10 +48,9 @@ def open_wheel(path: Path) -> Iterator[Wheel]:
     Raises IntegrityError naming the wheel, the member and what is wrong.
     """
     name, version, tags = parse_name(path.name)
-    archive = Archive(path)
-    try:
-        members = {member.name: member for member in archive.members}
-        dist_info = _dist_info(archive, name, version)
+    with Archive(path) as archive:
+        members = {member.name: member for member in archive.checked_members()}
+        dist_info = _dist_info(archive, members, name, version)
         metadata = _message(archive, members, f"{dist_info}/METADATA")
         if canonicalize_name(str(metadata["Name"])) != name or not _same_version(str(metadata["Version"]), version):
             archive.fail(f"{dist_info}/METADATA", f"is of {metadata['Name']} {metadata['Version']}")
@@ -114,6 +61,7 @@ def open_wheel(path: Path) -> Iterator[Wheel]:
             archive.fail(f"{dist_info}/WHEEL", f"Root-Is-Purelib is {about['Root-Is-Purelib']}")
         yield Wheel(
             archive=archive,
+            members=tuple(members.values()),
             name=name,
             version=version,
             tags=tags,
@@ -121,8 +69,6 @@ def open_wheel(path: Path) -> Iterator[Wheel]:
             root_is_purelib=about["Root-Is-Purelib"] == "true",
             records=_records(archive, members, dist_info),
         )
-    finally:
-        archive.close()
 
 
 def parse_name(filename: str) -> tuple[str, str, frozenset[Tag]]:
@@ -175,8 +121,8 @@ def _platforms(glibc: str) -> Iterator[str]:
             yield f"{_OLD_MANYLINUX[number]}_x86_64"
 
 
-def _dist_info(archive: Archive, name: str, version: str) -> str:
-    tops = {member.name.partition("/")[0] for member in archive.members}
+def _dist_info(archive: Archive, members: Mapping[str, Member], name: str, version: str) -> str:
+    tops = {member.partition("/")[0] for member in members}
     found = sorted(top for top in tops if top.endswith(".dist-info"))
     if len(found) != 1:
         archive.fail("", f"has {len(found)} .dist-info folders: {', '.join(found) or 'none'}")
@@ -200,7 +146,7 @@ def _text(archive: Archive, members: Mapping[str, Member], name: str) -> str:
     if members[name].size > _METADATA_LIMIT:
         archive.fail(name, f"has {members[name].size} bytes, which is absurd")
     try:
-        return b"".join(archive.chunks(members[name])).decode()
+        return archive.read(members[name]).decode()
     except UnicodeDecodeError as error:
         archive.fail(name, f"is not UTF-8: {error}")
 
@@ -209,7 +155,7 @@ def _message(archive: Archive, members: Mapping[str, Member], name: str) -> Mess
     return parse_metadata_file(_text(archive, members, name))
 
 
-def _records(archive: Archive, members: Mapping[str, Member], dist_info: str) -> Mapping[str, Recorded]:
+def _records(archive: Archive, members: Mapping[str, Member], dist_info: str) -> Mapping[str, str]:
     """RECORD, when it has each file once with a good hash and its size, and nothing else."""
     record = f"{dist_info}/RECORD"
     exempt = {f"{dist_info}/{name}" for name in _UNRECORDED}
@@ -224,25 +170,15 @@ def _records(archive: Archive, members: Mapping[str, Member], dist_info: str) ->
         archive.fail(record, f"lists {strangers[0]}, which the wheel does not have")
     if unlisted := sorted(members.keys() - rows.keys() - exempt):
         archive.fail(unlisted[0], "is not in RECORD")
-    records = {}
+    records: dict[str, str] = {}
     for path, (checksum, size) in rows.items():
         if size and size != str(members[path].size):
             archive.fail(path, f"has {members[path].size} bytes and RECORD says {size}")
-        if path not in exempt:
-            records[path] = _recorded(archive, path, checksum)
+        if path in exempt:
+            continue
+        if checksum.partition("=")[0] not in HASHES:
+            archive.fail(path, f"RECORD has {checksum or 'no hash'!r} for it; it must have one of {', '.join(HASHES)}")
+        if not parse_hash(checksum)[0]:
+            archive.fail(path, f"RECORD has a malformed hash for it: {checksum}")
+        records[path] = checksum.rstrip("=")
     return records
-
-
-def _recorded(archive: Archive, path: str, checksum: str) -> Recorded:
-    algorithm, _, value = checksum.partition("=")
-    length = _HASHES.get(algorithm)
-    if length is None:
-        archive.fail(path, f"RECORD has {checksum or 'no hash'!r} for it; it must have one of {', '.join(_HASHES)}")
-    raw = value.rstrip("=").encode()
-    try:
-        digest = binascii.a2b_base64(raw.translate(_URL_SAFE) + b"=" * (-len(raw) % 4), strict_mode=True)
-    except binascii.Error:
-        digest = b""
-    if len(digest) != length:
-        archive.fail(path, f"RECORD has a malformed hash for it: {checksum}")
-    return Recorded(algorithm, digest, f"{algorithm}={raw.decode()}")

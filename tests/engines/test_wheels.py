@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.wheels import compile_program
-from graphcrate.wheels.bytecode import ENVIRONMENT, PROGRAM, Job, compile_shards, shards
+from graphcrate.wheels.bytecode import ENVIRONMENT, PROGRAM, Bundle, Job, compile_shards, shards
 from graphcrate.wheels.install import Site, place
 from graphcrate.wheels.layer import WheelFile, write_wheels_layer
 from graphcrate.wheels.sdist import build_wheel
@@ -52,32 +51,36 @@ def some_sources():
     return {f"pkg/{name}.py": (STDLIB / f"{name}.py").read_bytes() for name in names}
 
 
-def compiled(tmp_path, cache, python, label):
-    path = make_wheel(tmp_path, files=some_sources())
+def jobs_of(path, folder):
     with open_wheel(path) as wheel:
-        jobs = [Job(wheel, shard, tmp_path / label / str(shard.number)) for shard in shards(place(wheel, SITE), SITE)]
-        compile_shards(jobs, Here(python), cache)
-    return [job.target.read_bytes() for job in jobs], jobs[0].target
+        found = list(shards(place(wheel, SITE), SITE))
+    return [Job(path, shard, folder / str(shard.number)) for shard in found]
+
+
+def compiled(tmp_path, cache, python, label):
+    """Bundles with the bytecode of some of the standard library."""
+    jobs = jobs_of(make_wheel(tmp_path, files=some_sources()), tmp_path / label)
+    compile_shards(jobs, Here(python), cache)
+    return [job.target for job in jobs]
 
 
 def test_bytecode_is_the_same_whatever_surrounds_it(tmp_path, cache, monkeypatch):
-    first, _ = compiled(tmp_path, cache, sys.executable, "one")
+    first = compiled(tmp_path, cache, sys.executable, "one")
     monkeypatch.chdir("/")
     before = os.umask(0o077)
     try:
         elsewhere = Cache(tmp_path / "a" / "longer" / "name of a folder")
-        second, _ = compiled(tmp_path, elsewhere, sys.executable, "two")
+        second = compiled(tmp_path, elsewhere, sys.executable, "two")
         elsewhere.close()
     finally:
         os.umask(before)
-    assert first == second
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_bytecode_runs_without_its_source_being_looked_at(tmp_path, cache):
-    _, archive = compiled(tmp_path, cache, sys.executable, "one")
-    with zipfile.ZipFile(archive) as pycs:
-        name = next(name for name in pycs.namelist() if "dataclasses" in name)
-        content = pycs.read(name)
+    bundle = Bundle(compiled(tmp_path, cache, sys.executable, "one")[0])
+    content = bundle.read(next(name for name in bundle.files if "dataclasses" in name))
+    bundle.close()
     (tmp_path / "dataclasses_copy.pyc").write_bytes(content)
     code = "import dataclasses_copy as d; print(d.field, d.__file__)"
     done = process.run([sys.executable, "-c", code], cwd=tmp_path, environment={"PYTHONPATH": str(tmp_path)})
@@ -98,26 +101,28 @@ OTHERS = [path for path in FOUND if works(path)]
 def test_the_program_runs_on_other_pythons(tmp_path, cache, python):
     source = b"x: int = 1\n"
     path = make_wheel(tmp_path, files={"pkg/__init__.py": source, "pkg/bad.py": b"print 1\n"})
-    with open_wheel(path) as wheel:
-        job = Job(wheel, next(shards(place(wheel, SITE), SITE)), tmp_path / "out")
-        compile_shards([job], Here(python), cache)
-    root = tmp_path / "root"
-    with zipfile.ZipFile(job.target) as pycs:
-        pycs.extractall(root)
-    name = next(name for name in pycs.namelist() if name.endswith(".pyc"))
-    (root / name).parent.parent.joinpath("__init__.py").write_bytes(source)
-    code = (
-        f"import sys; sys.path.insert(0, {str((root / name).parents[2])!r}); import pkg; print(pkg.x, pkg.__cached__)"
-    )
+    (job,) = jobs_of(path, tmp_path / "out")
+    compile_shards([job], Here(python), cache)
+    bundle = Bundle(job.target)
+    (name,) = bundle.files
+    pyc = tmp_path / "root" / name.removeprefix("/")
+    pyc.parent.mkdir(parents=True)
+    pyc.write_bytes(bundle.read(name))
+    assert list(bundle.skipped()) == [f"{SITE.packages}/pkg/bad.py"]
+    bundle.close()
+    pyc.parent.with_name("__init__.py").write_bytes(source)
+    code = f"import sys; sys.path.insert(0, {str(pyc.parents[2])!r}); import pkg; print(pkg.x, pkg.__cached__)"
     done = process.run([python, "-W", "ignore", "-c", code])
-    assert done.lines == (f"1 {root / name}",)
+    assert done.lines == (f"1 {pyc}",)
 
 
 def test_gnu_tar_and_gzip_read_a_layer(tmp_path, cache):
     files = {"pkg/__init__.py": b"x = 1\n", "pkg/lib.so": bytes(range(256)) * 4000, "pkg/" + "n" * 150 + "/ü": b"2"}
     path = make_wheel(tmp_path, files=files, executable=("pkg/lib.so",))
     package = locked(path)
-    source = WheelFile(name="pkg", version="1.0", path=path, origin=package.file.sha256, sha256=package.file.sha256)
+    with open_wheel(path) as wheel:
+        installation = place(wheel, SITE)
+    source = WheelFile(name="pkg", version="1.0", path=path, installation=installation, sha256=package.file.sha256)
     record = write_wheels_layer("pkg", [source], SITE, cache)
     blob = cache.blob(record.digest)
     subprocess.run(["gzip", "--test", "--stdout", str(blob)], check=True, stdin=subprocess.DEVNULL)

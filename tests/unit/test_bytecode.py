@@ -1,17 +1,20 @@
 """Bytecode: the program that runs in the image, cutting into shards, archives."""
 
 import importlib.util
+import io
 import marshal
 import types
 import zipfile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from graphcrate.errors import BuildError
+from graphcrate.errors import BuildError, IntegrityError
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.wheels import bytecode, compile_program
-from graphcrate.wheels.bytecode import Job, Shard, archive_path, compile_shards, shards, skipped
+from graphcrate.wheels.bytecode import Bundle, Job, Shard, bundle_path, compile_shards, shards
 from graphcrate.wheels.install import Site, place
 from graphcrate.wheels.wheel import open_wheel
 from tests.unit.wheelmaker import make_wheel
@@ -30,7 +33,7 @@ class InProcess:
 
     def run(self, folder):
         for sources in sorted(folder.glob("*.sources")):
-            compile_program.compile_archive(str(sources.with_suffix("")))
+            compile_program.compile_bundle(str(sources.with_suffix("")))
         return Completed(self.returncode, ("Fatal Python error",))
 
 
@@ -42,23 +45,22 @@ def cache(tmp_path):
 
 
 def compiled(tmp_path, cache, files, interpreter=None):
-    with open_wheel(make_wheel(tmp_path, files=files)) as wheel:
-        jobs = [
-            Job(wheel, shard, archive_path(cache, "a" * 64, "3.11.2", shard.number))
-            for shard in shards(place(wheel, SITE), SITE)
-        ]
-        compile_shards(jobs, interpreter or InProcess(), cache)
-    return [job.target for job in jobs]
+    """The bundle of a wheel with these files."""
+    path = make_wheel(tmp_path, files=files)
+    with open_wheel(path) as wheel:
+        found = list(shards(place(wheel, SITE), SITE))
+    jobs = [Job(path, shard, bundle_path(cache, "a" * 64, "3.11.2", shard.number)) for shard in found]
+    compile_shards(jobs, interpreter or InProcess(), cache)
+    return Bundle(jobs[0].target)
 
 
 def test_pycs_are_unchecked_and_name_the_final_path(tmp_path, cache):
     source = b"# -*- coding: latin-1 -*-\ndef f():\n    return '\xe9'\n"
-    archives = compiled(tmp_path, cache, {"pkg/a.py": source, "pkg/data.txt": b"no source"})
-    with zipfile.ZipFile(archives[0]) as archive:
-        names = archive.namelist()
-        tag = importlib.util.cache_from_source("a.py").split(".")[1]
-        assert names == [f"{PACKAGES[1:]}/pkg/__pycache__/a.{tag}.pyc", "skipped"]
-        content = archive.read(names[0])
+    bundle = compiled(tmp_path, cache, {"pkg/a.py": source, "pkg/data.txt": b"no source"})
+    tag = importlib.util.cache_from_source("a.py").split(".")[1]
+    path = f"{PACKAGES}/pkg/__pycache__/a.{tag}.pyc"
+    assert list(bundle.files) == [path]
+    content = bundle.read(path)
     assert content[:4] == importlib.util.MAGIC_NUMBER
     assert int.from_bytes(content[4:8], "little") == 1
     assert content[8:16] == importlib.util.source_hash(source)
@@ -68,18 +70,49 @@ def test_pycs_are_unchecked_and_name_the_final_path(tmp_path, cache):
     variables = {}
     exec(code, variables)
     assert variables["f"]() == "é"
-    assert skipped(archives) == {}
+    assert bundle.skipped() == {}
+    bundle.close()
 
 
 def test_sources_that_do_not_compile_are_named_and_left_out(tmp_path, cache):
-    archives = compiled(
+    bundle = compiled(
         tmp_path,
         cache,
         {"pkg/old.py": b"print 'hello'\n", "pkg/template.py": b"{{ x }\n", "pkg/nul.py": b"\0", "pkg/good.py": b""},
     )
-    reasons = skipped(archives)
+    reasons = bundle.skipped()
+    bundle.close()
     assert set(reasons) == {f"{PACKAGES}/pkg/{name}.py" for name in ("old", "template", "nul")}
     assert reasons[f"{PACKAGES}/pkg/old.py"].startswith("SyntaxError: ")
+
+
+def test_sources_are_checked_before_they_are_compiled(tmp_path, cache):
+    path = make_wheel(tmp_path, files={"pkg/a.py": b"a = 1\n"}, method=zipfile.ZIP_STORED)
+    with open_wheel(path) as wheel:
+        found = list(shards(place(wheel, SITE), SITE))
+    path.write_bytes(path.read_bytes().replace(b"a = 1", b"a = 2"))
+    with pytest.raises(IntegrityError, match=r"pkg/a.py: its CRC-32"):
+        compile_shards([Job(path, found[0], tmp_path / "out")], InProcess(), cache)
+
+
+@given(st.dictionaries(st.text(min_size=1), st.binary()), st.integers(1, 30))
+def test_bundles_give_back_what_was_written_and_tell_when_cut(files, cut):
+    stream = io.BytesIO()
+    for name, content in files.items():
+        compile_program.write_entry(stream, name, content)
+    whole = stream.getvalue()
+    assert {name: whole[at : at + size] for name, at, size in compile_program.entries(stream)} == files
+    if files:
+        last = len(next(reversed(files)).encode()) + len(next(reversed(files.values())))
+        with pytest.raises(ValueError):
+            list(compile_program.entries(io.BytesIO(whole[: -min(cut, last + 11)])))
+
+
+def test_a_damaged_bundle_is_an_error_that_says_what_to_remove(tmp_path):
+    path = tmp_path / "0.bundle"
+    path.write_bytes(b"\1\0\0\0\5\0\0\0\0\0\0\0abc")
+    with pytest.raises(BuildError, match=r"0.bundle is damaged"):
+        Bundle(path)
 
 
 def test_what_is_no_module_of_site_packages_is_not_compiled(tmp_path):
@@ -93,7 +126,7 @@ def test_shards_are_cut_by_size_in_order_of_path(tmp_path, monkeypatch):
     files = {f"pkg/{name}.py": b"#" * size for name, size in zip("dcbae", (60, 30, 90, 10, 500), strict=True)}
     with open_wheel(make_wheel(tmp_path, files=files)) as wheel:
         found = list(shards(place(wheel, SITE), SITE))
-    names = [[path.rpartition("/")[2] for _, path in shard.sources] for shard in found]
+    names = [[placed.path.rpartition("/")[2] for placed in shard.sources] for shard in found]
     assert names == [["a.py", "b.py"], ["c.py", "d.py"], ["e.py"]]
     assert [(shard.number, shard.size) for shard in found] == [(0, 100), (1, 90), (2, 500)]
 
@@ -101,10 +134,10 @@ def test_shards_are_cut_by_size_in_order_of_path(tmp_path, monkeypatch):
 def test_a_python_that_fails_is_an_error_and_leaves_nothing(tmp_path, cache):
     with pytest.raises(BuildError, match=r"Python 3.11.2 of the image could not compile(.|\n)*Fatal Python error"):
         compiled(tmp_path, cache, {"pkg/a.py": b""}, InProcess(returncode=-6))
-    assert not archive_path(cache, "a" * 64, "3.11.2", 0).exists()
+    assert not bundle_path(cache, "a" * 64, "3.11.2", 0).exists()
 
 
-def test_an_archive_that_was_not_written_is_an_error(tmp_path, cache):
+def test_a_bundle_that_was_not_written_is_an_error(tmp_path, cache):
     class Nothing(InProcess):
         def run(self, folder):
             return Completed(0, ())

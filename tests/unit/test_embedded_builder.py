@@ -167,8 +167,8 @@ def test_a_damaged_record_is_made_again(tmp_path, cache):
     first = build(plan, files, cache)
     for record in (cache.root / "layers").iterdir():
         record.write_bytes(b"{")
-    for contents in (cache.root / "contents").rglob("*.json"):
-        contents.write_bytes(b"")
+    for installation in (cache.root / "installations").rglob("*.msgpack"):
+        installation.write_bytes(b"")
     assert build(plan, files, cache) == first
 
 

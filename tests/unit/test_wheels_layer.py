@@ -10,9 +10,11 @@ import pytest
 
 from graphcrate.errors import BuildError, IntegrityError
 from graphcrate.host.cache import Cache
+from graphcrate.wheels import compile_program
 from graphcrate.wheels.claims import Claims
-from graphcrate.wheels.install import Site
+from graphcrate.wheels.install import Site, place
 from graphcrate.wheels.layer import SPLICE_FROM, WheelFile, write_wheels_layer
+from graphcrate.wheels.wheel import open_wheel
 from tests.unit.wheelmaker import locked, make_wheel, record_row
 
 SITE = Site(python="3.11", glibc="2.36", mtime=1_000_000)
@@ -27,11 +29,12 @@ def cache(tmp_path):
     cache.close()
 
 
-def wheel_file(path, name="pkg", bytecode=()):
+def wheel_file(path, name="pkg", bytecode=(), checked=True):
     package = locked(path, name)
-    return WheelFile(
-        name=name, version="1.0", path=path, origin=package.file.sha256, sha256=package.file.sha256, bytecode=bytecode
-    )
+    with open_wheel(path) as wheel:
+        installation = place(wheel, SITE)
+    sha256 = package.file.sha256 if checked else ""
+    return WheelFile(name=name, version="1.0", path=path, installation=installation, sha256=sha256, bytecode=bytecode)
 
 
 def unpacked(cache, record):
@@ -39,18 +42,17 @@ def unpacked(cache, record):
         return {member.name: (archive.extractfile(member).read(), member.mode) for member in archive if member.isfile()}
 
 
-def bytecode_archive(path, files):
-    with zipfile.ZipFile(path, "w") as archive:
+def bundle(path, files):
+    with path.open("wb") as stream:
         for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name), content)
-        archive.writestr("skipped", b"{}")
+            compile_program.write_entry(stream, f"/{name}", content)
     return path
 
 
 def test_a_layer_holds_the_wheels_files_and_their_bytecode(tmp_path, cache):
     random = os.urandom(SPLICE_FROM * 2)
     files = {"pkg/__init__.py": b"a = 1\n", "pkg/large.so": NOISE, "pkg/random": random}
-    compiled = bytecode_archive(tmp_path / "0.zip", {f"{PACKAGES}/pkg/__pycache__/__init__.cpython-311.pyc": b"code"})
+    compiled = bundle(tmp_path / "0.bundle", {f"{PACKAGES}/pkg/__pycache__/__init__.cpython-311.pyc": b"code"})
     path = make_wheel(tmp_path, files=files, executable=("pkg/large.so",))
     done = []
     record = write_wheels_layer("pkg 1.0", [wheel_file(path, bytecode=(compiled,))], SITE, cache, done.append)
@@ -97,7 +99,7 @@ def test_changed_content_is_refused_and_leaves_nothing(tmp_path, cache, size):
         write_wheels_layer("t", [expected], SITE, cache)
     # Without the lock's hash, the archive's CRC tells.
     with pytest.raises(IntegrityError, match="pkg/x: its CRC-32 is"):
-        write_wheels_layer("t", [wheel_file(path)], SITE, cache)
+        write_wheels_layer("t", [wheel_file(path, checked=False)], SITE, cache)
     assert list((cache.root / "blobs" / "sha256").iterdir()) == []
 
 
@@ -114,7 +116,7 @@ def test_equal_files_of_two_wheels_are_written_once(tmp_path, cache):
         make_wheel(tmp_path, name, files={"nvidia/__init__.py": b"", f"nvidia/{name}/lib.so": name.encode()})
         for name in ("cublas", "cudnn")
     ]
-    compiled = bytecode_archive(tmp_path / "0.zip", {f"{PACKAGES}/nvidia/__pycache__/__init__.cpython-311.pyc": b"c"})
+    compiled = bundle(tmp_path / "0.bundle", {f"{PACKAGES}/nvidia/__pycache__/__init__.cpython-311.pyc": b"c"})
     sources = [wheel_file(path, path.name.split("-")[0], (compiled,)) for path in wheels]
     found = unpacked(cache, write_wheels_layer("t", sources, SITE, cache))
     assert found[f"{PACKAGES}/nvidia/__init__.py"] == (b"", 0o644)
