@@ -259,4 +259,5 @@ def folder_name(suite: str, mirror: Mirror) -> str:
 
 def _tail(lines: Sequence[str]) -> str:
     shown = [line for line in lines if line.startswith(("E:", "W:", "Err:", " "))] or list(lines)
-    return "".join(f"\n    {line.strip()}" for line in shown[-8:])
+    text = "".join(f"\n    {line.strip()}" for line in shown[-8:])
+    return re.sub(r"://[^/@\s]+@", "://…@", text)  # a mirror's address may hold a password

@@ -107,13 +107,25 @@ def install(
         argv = command(lock, repository, tar)
         done = process.run(
             # the umask goes into the modes of what maintainers' scripts make
-            ["sh", "-c", 'umask 022 && exec "$@"', "sh", *argv],
+            ["sh", "-c", 'umask 022 && exec "$@"', "sh", *_guard(variables), *argv],
             environment=variables | {"TMPDIR": str(scratch)},
             on_line=lambda line: _tell(line, note),
             timeout=TIMEOUT,
         )
     if done.returncode:
         raise process.failure(argv[:3], done.returncode, done.lines)
+
+
+def _guard(environment: Mapping[str, str]) -> list[str]:
+    """What makes mmdebstrap clean up and end when this process is killed, and keeps its mounts to itself.
+
+    As root it mounts /dev and /sys into its folder, in the mount namespace that it finds itself in.
+    """
+    ends_with_us = ["setpriv", "--pdeathsig", "TERM", "--"]
+    own_mounts = ["unshare", "--mount", "--"]
+    if os.geteuid() == 0 and process.run([*own_mounts, "true"], environment=environment).returncode == 0:
+        return [*ends_with_us, *own_mounts]
+    return ends_with_us
 
 
 def command(lock: DebianBase, repository: Path, tar: Path) -> list[str]:
@@ -185,7 +197,12 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 def _remove(folder: Path, environment: Mapping[str, str]) -> None:
-    """Also where files in it belong to a plain user's subordinate numbers, which only a user namespace can remove."""
+    """Also where files in it belong to a plain user's subordinate numbers, which only a user namespace can remove.
+
+    Never where something is mounted in it, which would be the machine's own /dev.
+    """
+    if f" {folder}/" in Path("/proc/self/mountinfo").read_text():
+        return
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists() and os.geteuid() != 0:
         process.run(["mmdebstrap", "--unshare-helper", "rm", "-rf", "--", str(folder)], environment=environment)

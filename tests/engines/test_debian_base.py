@@ -1,8 +1,11 @@
 """Real Debian bases: from the archives that this machine's apt knows, with mmdebstrap."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -119,23 +122,54 @@ cache.close()
 """
 
 
-def prepare_elsewhere(project, folder, lock, cache, *, umask, memory, **variables):
-    """The digest that a process with another umask, locale and folder comes to, from the same downloads."""
+def start_elsewhere(project, folder, lock, cache, *, umask, memory, **variables):
+    """Another process that makes the base from the same downloads, with a umask, locale and folder of its own."""
     place = folder / "cache"
-    place.mkdir()
-    (place / "files").symlink_to(cache.root / "files")
+    place.mkdir(exist_ok=True)
+    if not (place / "files").exists():
+        (place / "files").symlink_to(cache.root / "files")
     (folder / "lock.json").write_bytes(encode(lock))
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, place, folder / "lock.json", umask, memory],
         env={"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(project), **variables},
         cwd=folder,
-        check=True,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
-    ).stdout.strip()
+    )
 
 
 def test_another_folder_umask_locale_and_disk_give_the_same_bytes(project, base, lock, cache, scratch):
     variables = {"TZ": "Asia/Tokyo", "LANG": "tr_TR.UTF-8", "LC_ALL": "tr_TR.UTF-8", "SOURCE_DATE_EPOCH": "1"}
-    digest = prepare_elsewhere(project, scratch, lock, cache, umask="077", memory="/nonexistent", **variables)
-    assert digest == base.layers[0].digest
+    with start_elsewhere(project, scratch, lock, cache, umask="077", memory="/nonexistent", **variables) as other:
+        assert other.stdout.read().strip() == base.layers[0].digest
+
+
+def test_kill_9_leaves_no_process_and_no_mount_and_the_next_run_cleans_up(project, base, lock, cache, scratch):
+    memory = scratch / "memory"
+    memory.mkdir()
+    with start_elsewhere(project, scratch, lock, cache, umask="022", memory=memory) as killed:
+        soon(lambda: list(memory.glob("*/mmdebstrap.*/var/lib/dpkg/info/bash.list")), "dpkg at work")
+        killed.kill()
+    soon(lambda: not mentioned(str(memory)), "the end of mmdebstrap")
+    assert str(scratch) not in Path("/proc/self/mounts").read_text()
+    with start_elsewhere(project, scratch, lock, cache, umask="022", memory=memory) as again:
+        assert again.stdout.read().strip() == base.layers[0].digest
+    assert not list(memory.iterdir())
+    assert Path("/dev/null").is_char_device()
+
+
+def mentioned(text: str) -> bool:
+    """Whether a process of that folder runs."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if text.encode() in (process / "cmdline").read_bytes() and (process / "stat").read_text().split()[2] != "Z":
+                return True
+    return False
+
+
+def soon(condition, what):
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{what} did not come about within two minutes")

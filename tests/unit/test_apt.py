@@ -131,6 +131,11 @@ def test_lists_of_two_mirrors_do_not_meet():
     assert "example" not in apt.folder_name("trixie", one)
 
 
+def test_passwords_in_a_mirrors_address_stay_out_of_messages():
+    text = apt._tail(["Hit:1 fine", "E: Failed to fetch http://user:secret@mirror.example/debian/x  403"])
+    assert text == "\n    E: Failed to fetch http://…@mirror.example/debian/x  403"
+
+
 @pytest.mark.parametrize(
     ("text", "enough"),
     [
