@@ -7,6 +7,7 @@ the diff_id. RFC 1952 lets a gzip file be any number of members. See `docs/decis
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, cast
 
@@ -28,6 +29,8 @@ _INFLATE_AT_ONCE = 1 << 18
 # Deflate, no flags, no time, no extra flags, operating system unknown (RFC 1952).
 _GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
+#: An empty part, ".", "..", or a character that no path can have.
+_NO_PATH = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|\0")
 _InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
 
 #: Folders whose mode in every base is not 0755. Writing an entry for a parent folder sets its mode.
@@ -151,8 +154,7 @@ class LayerWriter:
 
     def _checked(self, path: str) -> str:
         relative = path.removeprefix("/")
-        parts = relative.split("/")
-        if "\0" in path or any(part in ("", ".", "..") for part in parts):
+        if _NO_PATH.search(relative):
             raise IntegrityError(f"{path!r} is not a path inside an image")
         return relative
 

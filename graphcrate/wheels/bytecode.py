@@ -1,5 +1,8 @@
 """Bytecode of wheels, made by the image's own Python: a SIF or squashfs is read-only and would compile at each start.
 
+Modules of test suites have none: they are a third of all source, and nobody imports them from an image. They work all
+the same, compiled when they are imported.
+
 Unchecked-hash `.pyc` files (PEP 552) carry no times. A wheel's sources are cut into shards by their sizes alone; each
 shard is compiled by a fresh interpreter, because `marshal` writes a reference flag where an object happens to be
 shared, which depends on what the process did before. So the bytes depend on wheel and Python only, whatever runs at
@@ -25,6 +28,7 @@ SHARD = 4_000_000
 #: What the compiling process sees, and nothing else. The hash seed fixes the order of sets.
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "PATH": "/usr/local/bin:/usr/bin:/bin", "TZ": "UTC"}
 PROGRAM = "compile.py"
+_TESTS = frozenset(("test", "tests"))
 _INSIDE = "/tmp/graphcrate-bytecode"
 
 
@@ -79,12 +83,18 @@ class Job:
     target: Path
 
 
+def is_compiled(path: str, site: Site) -> bool:
+    """Whether the file at this path of the image gets bytecode: a module below site-packages, not of a test suite."""
+    start = f"{site.packages}/"
+    return path.endswith(".py") and path.startswith(start) and _TESTS.isdisjoint(path[len(start) :].split("/"))
+
+
 def shards(installation: Installation, site: Site) -> Iterator[Shard]:
-    """The wheel's importable sources in shards; none when it has no Python files below site-packages."""
+    """The wheel's sources that get bytecode, in shards; none when there are none."""
     sources: list[Placed] = []
     number = size = 0
     for placed in installation.files:
-        if placed.member is None or not placed.path.endswith(".py") or not placed.path.startswith(f"{site.packages}/"):
+        if placed.member is None or not is_compiled(placed.path, site):
             continue
         if sources and size + placed.size > SHARD:
             yield Shard(number, tuple(sources))

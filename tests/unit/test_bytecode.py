@@ -14,7 +14,7 @@ from graphcrate.errors import BuildError, IntegrityError
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.wheels import bytecode, compile_program
-from graphcrate.wheels.bytecode import Bundle, Job, Shard, bundle_path, compile_shards, shards
+from graphcrate.wheels.bytecode import Bundle, Job, Shard, bundle_path, compile_shards, is_compiled, shards
 from graphcrate.wheels.install import Site, place
 from graphcrate.wheels.wheel import open_wheel
 from tests.unit.wheelmaker import make_wheel
@@ -119,6 +119,24 @@ def test_what_is_no_module_of_site_packages_is_not_compiled(tmp_path):
     files = {"pkg-1.0.data/scripts/run.py": b"#!python\n", "pkg-1.0.data/data/share/x.py": b"", "pkg/x.pyi": b""}
     with open_wheel(make_wheel(tmp_path, files=files)) as wheel:
         assert list(shards(place(wheel, SITE), SITE)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "compiled"),
+    [
+        ("numpy/core/numeric.py", True),
+        ("numpy/testing/__init__.py", True),
+        ("six.py", True),
+        ("tests.py", True),
+        ("numpy/core/tests/test_numeric.py", False),
+        ("joblib/test/test_disk.py", False),
+        ("tests/__init__.py", False),
+        ("numpy/core/numeric.pyi", False),
+    ],
+)
+def test_modules_get_bytecode_and_test_suites_do_not(path, compiled):
+    assert is_compiled(f"{PACKAGES}/{path}", SITE) is compiled
+    assert not is_compiled(f"/opt/venv/bin/{path}", SITE)
 
 
 def test_shards_are_cut_by_size_in_order_of_path(tmp_path, monkeypatch):
