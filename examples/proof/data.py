@@ -78,8 +78,6 @@ def _cora(root: Path) -> Tensors:
 
 
 def _file(path: Path) -> Tensors:
-    import torch
-
     arrays = _arrays(path)
     x, edge_index, y = arrays["x"], arrays["edge_index"], arrays["y"]
     if x.ndim != 2 or y.shape != x.shape[:1] or edge_index.ndim != 2 or edge_index.shape[0] != 2:
@@ -92,6 +90,8 @@ def _file(path: Path) -> Tensors:
         raise Fault(Layer.DATA, f"{path}: edge_index names nodes outside 0 … {len(x) - 1}")
     if len(y) < 10 or y.min() < 0:
         raise Fault(Layer.DATA, f"{path}: y must name a class, counted from 0, for each of at least 10 nodes")
+    import torch
+
     # Through lists: NumPy 2 and an older torch cannot share memory.
     return Tensors(
         torch.tensor(x.astype("float32").tolist()),

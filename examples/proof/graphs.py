@@ -63,8 +63,9 @@ def generate(seed: int = 0) -> Graph:
         telling = TOPIC_SHARE if draw() >= MUTE else 0.0
         for _ in range(FEWEST_WORDS + int(draw() * (MOST_WORDS - FEWEST_WORDS + 1))):
             own = draw() < telling
-            # Squaring makes some words common and most rare, as in texts.
-            node.add(topics[label][int(draw() * TOPIC_WORDS)] if own else int(draw() ** 2 * WORDS))
+            place = draw()
+            # The square makes some words common and most rare, as in texts. (`**` would ask the C library's pow.)
+            node.add(topics[label][int(place * TOPIC_WORDS)] if own else int(place * place * WORDS))
         words.append(tuple(sorted(node)))
     return Graph(tuple(words), WORDS, _cite(fields, draw), labels, len(CLASS_SIZES))
 

@@ -141,8 +141,8 @@ def prove(suite: str, body: Callable[[Proof], None], limit: float | None) -> int
         faulthandler.enable()  # a crash inside a library then shows where
     timer = _watch(proof, limit) if limit else None
     fault: Fault | None = None
+    before = signal.signal(signal.SIGTERM, _ended)
     try:
-        signal.signal(signal.SIGTERM, _ended)
         body(proof)
     except Fault as error:
         fault = error
@@ -151,6 +151,7 @@ def prove(suite: str, body: Callable[[Proof], None], limit: float | None) -> int
     except BaseException as error:  # the verdict must come whatever happened
         traceback.print_exc()
         fault = Fault(blame(error, proof.suspect), f"{type(error).__name__}: {_short(str(error))}")
+    signal.signal(signal.SIGTERM, before)
     if timer:
         timer.cancel()
         faulthandler.cancel_dump_traceback_later()

@@ -1,0 +1,249 @@
+"""What the examples share, as far as it needs no torch: the generated graph, the verdict, the look at the stack."""
+
+import ast
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+from proof import graphs, stack, verdict  # noqa: E402  examples/ is no package
+from proof.verdict import Fault, Layer, Proof  # noqa: E402
+
+GRAPH_SHA256 = "769814c5e8a4d5a67c54ad2c2faff49abeb82bce918d3d9bc01af5c2417ad5ec"
+
+
+def prove(body, capsys, limit=None):
+    """The exit code, the lines before the verdict, and the verdict."""
+    code = verdict.prove("dna", body, limit)
+    *lines, last = capsys.readouterr().out.splitlines()
+    return code, lines, json.loads(last)
+
+
+# The generated graph
+
+
+def test_the_graph_is_the_same_everywhere():
+    graph = graphs.generate()
+    told = json.dumps([graph.words, graph.edges, graph.labels], separators=(",", ":"))
+    assert hashlib.sha256(told.encode()).hexdigest() == GRAPH_SHA256
+
+
+def test_the_graph_is_like_a_citation_graph():
+    graph = graphs.generate()
+    assert (len(graph.labels), len(graph.words), graph.width, graph.classes) == (2708, 2708, 1433, 7)
+    assert len(graph.edges) == len(set(graph.edges)) == 5278
+    assert all(0 <= a < b < 2708 for a, b in graph.edges)
+    assert 0.78 <= graph.homophily <= 0.82
+    degrees = Counter(node for edge in graph.edges for node in edge)
+    assert len(degrees) == 2708
+    assert max(degrees.values()) > 50
+    assert 16 <= sum(map(len, graph.words)) / 2708 <= 20
+    assert all(0 <= word < 1433 for words in graph.words for word in words)
+    assert max(Counter(graph.labels).values()) / 2708 < 0.35
+
+
+def test_another_seed_gives_another_graph():
+    assert graphs.generate(1) != graphs.generate()
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=200), st.integers(0, 2**32))
+def test_a_split_shares_out_every_node_once_and_by_class(labels, seed):
+    split = graphs.split(labels, seed)
+    assert sorted((*split.train, *split.validation, *split.test)) == list(range(len(labels)))
+    for label, size in Counter(labels).items():
+        for part in (split.train, split.validation):
+            assert sum(labels[node] == label for node in part) == round(size / 5)
+
+
+def test_a_split_depends_on_its_seed():
+    labels = [0] * 100
+    assert graphs.split(labels, 1) == graphs.split(labels, 1) != graphs.split(labels, 2)
+
+
+def test_only_the_guaranteed_generator_is_used():
+    """Python promises the sequence of `random()` alone."""
+    tree = ast.parse((EXAMPLES / "proof" / "graphs.py").read_text(encoding="utf-8"))
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & set(dir(random.Random))
+    assert used == {"random"}
+
+
+# The verdict
+
+
+def test_a_passed_proof(capsys):
+    def body(proof):
+        proof.enter("training on cpu", Layer.TORCH)
+        proof.device = "cpu"
+        proof.metrics["last_loss"] = 0.5
+        proof.extra["epochs"] = 39
+
+    code, lines, told = prove(body, capsys)
+    assert (code, lines) == (0, ["Phase: training on cpu"])
+    assert (told["suite"], told["status"], told["device"], told["epochs"]) == ("dna", "passed", "cpu", 39)
+    assert (told["reason"], told["layer"]) == ("", None)
+    assert told["metrics"] == {"last_loss": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("error", "layer", "seen"),
+    [
+        (Fault(Layer.DATA, "no network"), "data", "data: no network (while training)"),
+        (RuntimeError("something odd"), "torch", "RuntimeError: something odd"),
+        (KeyboardInterrupt(), "machine", "interrupted"),
+        (SystemExit(0), "torch", "SystemExit"),
+        (ValueError("x" * 10_000), "torch", "…"),
+    ],
+)
+def test_a_failed_proof_names_layer_and_phase(error, layer, seen, capsys):
+    def body(proof):
+        proof.enter("training", Layer.TORCH)
+        raise error
+
+    code, _, told = prove(body, capsys)
+    assert (code, told["status"], told["layer"], told["phase"]) == (1, "failed", layer, "training")
+    assert seen in told["reason"]
+    assert len(told["reason"]) < 600
+
+
+def test_a_request_to_end_is_told(capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    code, _, told = prove(lambda proof: signal.raise_signal(signal.SIGTERM), capsys)
+    assert code == 1
+    assert "SIGTERM" in told["reason"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_limit_names_the_phase(capsys, monkeypatch):
+    ended = threading.Event()
+    codes = []
+    monkeypatch.setattr(verdict.os, "_exit", lambda code: (codes.append(code), ended.set()))
+
+    def body(proof):
+        proof.enter("importing pyg_lib", Layer.EXTENSION)
+        assert ended.wait(30)
+
+    code = verdict.prove("dna", body, 0.05)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert codes == [1]
+    assert code == 0
+    assert len(told) == 1, "only the first verdict counts"
+    assert "limit of 0.05 s (while importing pyg_lib)" in told[0]["reason"]
+
+
+def test_a_closed_pipe_does_no_harm(monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        Proof("dna").say("hello")
+        monkeypatch.undo()
+        with pytest.raises(BrokenPipeError):
+            stream.flush()
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, writing)
+        os.close(devnull)
+
+
+@pytest.mark.parametrize(
+    ("text", "layer"),
+    [
+        ("CUDA error: no kernel image is available for execution on the device", Layer.TORCH),
+        ("The NVIDIA driver on your system is too old (found version 11040).", Layer.DRIVER),
+        ("Found no NVIDIA driver on your system.", Layer.DRIVER),
+        ("CUDA driver version is insufficient for CUDA runtime version", Layer.DRIVER),
+        ("libcuda.so.1: cannot open shared object file", Layer.DRIVER),
+        ("libcudnn.so.8: cannot open shared object file: No such file or directory", Layer.CUDA),
+        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", Layer.CUDA),
+        ("libnvJitLink.so.12: undefined symbol: __nvJitLinkComplete_12_4", Layer.CUDA),
+        ("NCCL error in: ProcessGroupNCCL.cpp:1275, unhandled system error", Layer.CUDA),
+        ("/lib/libc.so.6: version `GLIBC_2.29' not found (required by torch_sparse.so)", Layer.SYSTEM),
+        ("torch_scatter/_version_cuda.so: undefined symbol: _ZN3c1017RegisterOperators", Layer.EXTENSION),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", Layer.MACHINE),
+        ("DefaultCPUAllocator: can't allocate memory", Layer.MACHINE),
+        ("unable to open shared memory object </torch_1> in read-write mode", Layer.MACHINE),
+        ("an error nobody has seen", Layer.DATA),
+    ],
+)
+def test_the_text_of_an_error_tells_who_is_to_blame(text, layer):
+    assert verdict.blame(RuntimeError(text), Layer.DATA) is layer
+
+
+def test_other_errors_are_blamed_by_kind():
+    assert verdict.blame(MemoryError(), Layer.TORCH) is Layer.MACHINE
+    assert verdict.blame(ModuleNotFoundError("no", name="torch_geometric.nn"), Layer.TORCH) is Layer.PYG
+    assert verdict.blame(ModuleNotFoundError("no", name="numpy"), Layer.DATA) is Layer.DATA
+    assert verdict.blame(Fault(Layer.CUDA, "libcuda.so"), Layer.DATA) is Layer.CUDA
+
+
+# The stack
+
+
+@pytest.mark.parametrize(
+    ("capability", "built", "runs"),
+    [
+        ((7, 0), ["sm_70", "sm_80"], True),
+        ((8, 6), ["sm_70", "sm_80"], True),
+        ((8, 0), ["sm_70", "sm_86"], False),
+        ((7, 0), ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"], False),
+        ((9, 0), ["sm_37", "sm_80", "compute_37"], True),
+        ((9, 0), ["sm_80", "sm_86"], False),
+        ((9, 0), ["sm_90a"], True),
+        ((10, 3), ["sm_100a"], False),
+        ((10, 3), ["sm_100f"], True),
+        ((12, 1), ["sm_120"], True),
+        ((12, 0), ["sm_90", "compute_90a"], False),
+        ((12, 0), ["sm_90", "compute_120"], True),
+        ((6, 0), ["compute_70"], False),
+        ((9, 0), [], False),
+        ((9, 0), ["gfx90a"], False),
+    ],
+)
+def test_whether_a_gpu_finds_code(capability, built, runs):
+    complaint = stack.missing_kernels(capability, built)
+    assert (complaint == "") is runs
+    if not runs:
+        assert f"no kernel image for sm_{capability[0]}{capability[1]}" in complaint
+
+
+PYG_WARNING = (
+    "An issue occurred while importing 'torch-scatter'. Disabling its usage. "
+    "Stacktrace: /opt/venv/torch_scatter/_scatter_cuda.so:\n undefined symbol: _ZN2at4_ops"
+)
+
+
+def test_what_pyg_switches_off_is_a_fault_even_if_warnings_are_ignored(monkeypatch):
+    with warnings.catch_warnings():
+        shown = []
+        monkeypatch.setattr(warnings, "showwarning", lambda *given, **more: shown.append(given[0]))
+        warnings.simplefilter("ignore")
+        complaints = stack.listen()
+        warnings.warn("something else", stacklevel=1)
+        warnings.warn(PYG_WARNING, stacklevel=1)
+    with pytest.raises(Fault, match=r"PyG switched torch-scatter off: .*undefined symbol: _ZN2at4_ops") as caught:
+        stack.raise_complaints(complaints)
+    assert caught.value.layer is Layer.EXTENSION
+    assert [str(each) for each in shown] == [PYG_WARNING], "it is still shown, and what was ignored still is"
+
+
+def test_other_wordings_are_told_as_they_are():
+    assert stack.explain("Disabling its\nusage") == "Disabling its usage"
+    assert stack.explain("importing 'x'. Disabling its usage") == "PyG switched x off: no reason given"
+    stack.raise_complaints([])
+
+
+def test_versions_of_what_is_not_there():
+    assert stack.installed("torch_spline_conv_that_nobody_has") is None
+    assert stack.installed("pytest") == pytest.__version__

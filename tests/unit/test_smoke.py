@@ -1,0 +1,207 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate import recipes, smoke
+from graphcrate.errors import BuildError, HostError, UsageError
+from graphcrate.host.gpu import HostGpu
+from graphcrate.host.process import Completed
+
+VERDICT = {
+    "suite": "dna",
+    "status": "passed",
+    "device": "cpu",
+    "epochs": 39,
+    "epochs_planned": 200,
+    "stopped": "proven",
+    "seconds": 31.5,
+    "metrics": {"accuracy_band": [0.75, 0.95], "test_accuracy": 0.84, "first_loss": 1.9, "last_loss": 0.9},
+    "versions": {"torch": "2.0.1", "torch_cuda": "11.7", "pyg": "2.3.1"},
+    "layer": None,
+    "phase": "judging",
+    "reason": "",
+}
+CURVE = ("Phase: importing torch", "Phase: training on cpu", "Epoch: 010, Loss: 1.7, Train: 0.3, Val: 0.3, Test: 0.3")
+
+
+def line(**changes):
+    return json.dumps({**VERDICT, **changes})
+
+
+def metrics(**changes):
+    return {**VERDICT["metrics"], **changes}
+
+
+class Inside:
+    """Says its lines and ends; remembers how it was called; draws when asked to."""
+
+    def __init__(self, *lines, returncode=0, error=None, drawing=b"<svg/>"):
+        self.lines, self.returncode, self.error, self.drawing = lines, returncode, error, drawing
+
+    def run(self, argv, *, environment=None, binds=(), on_line=None, timeout=None, gpu=False):
+        self.argv, self.environment, self.timeout, self.gpu = argv, environment, timeout, gpu
+        for each in self.lines:
+            on_line(each)
+        if self.error:
+            raise self.error
+        (bind,) = binds
+        assert (bind.target, bind.read_only) == ("/out", False)
+        if "--curve" in argv and self.drawing:
+            (bind.source / argv[argv.index("--curve") + 1].removeprefix("/out/")).write_bytes(self.drawing)
+        return Completed(self.returncode, self.lines[-200:])
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(smoke.gpu, "detect", HostGpu)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(smoke.gpu, "detect", lambda: HostGpu(devices=("/dev/nvidia0",)))
+
+
+def judged(*lines, returncode=0, on_gpu=False):
+    return smoke.judge("dna", lines, returncode, 33.0, on_gpu=on_gpu)
+
+
+def test_a_passing_run_becomes_a_report_with_log_and_curve(tmp_path):
+    inside, said = Inside(*CURVE, line()), []
+    report = smoke.run_suite("dna", inside, tmp_path / "image", say=said.append)
+    assert (report.suite, report.status, report.device, report.reason) == ("dna", "passed", "cpu", "")
+    assert report.metrics["test_accuracy"] == 0.84
+    assert report.metrics["epochs"] == 39
+    assert report.metrics["epochs_planned"] == 200
+    assert report.metrics["versions"]["torch"] == "2.0.1"
+    assert {"phase", "layer", "seconds"}.isdisjoint(report.metrics)
+    assert said == [f"  {each}" for each in CURVE]
+    assert sorted(path.name for path in (tmp_path / "image").iterdir()) == ["smoke-dna.log", "smoke-dna.svg"]
+    assert (tmp_path / "image" / "smoke-dna.log").read_text().splitlines() == [*CURVE, line()]
+    assert (tmp_path / "image" / "smoke-dna.svg").read_bytes() == b"<svg/>"
+
+
+def test_on_a_cpu_it_stops_when_proven_and_shares_the_machine(tmp_path):
+    inside = Inside(line())
+    smoke.run_suite("dna", inside, tmp_path, say=print)
+    assert inside.argv[:2] == ["/opt/venv/bin/python", "/opt/graphcrate/examples/dna.py"]
+    assert inside.argv[inside.argv.index("--device") + 1] == "cpu"
+    assert "--until-proven" in inside.argv
+    assert not inside.gpu
+    assert inside.environment["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert inside.timeout > float(inside.argv[inside.argv.index("--limit") + 1])
+
+
+@pytest.mark.usefixtures("gpu")
+def test_on_a_gpu_all_epochs_run(tmp_path):
+    inside = Inside(line(device="Tesla V100", sm="sm_70"))
+    report = smoke.run_suite("dna", inside, tmp_path, say=print)
+    assert inside.gpu
+    assert inside.argv[inside.argv.index("--device") + 1] == "cuda"
+    assert "--until-proven" not in inside.argv
+    assert "MKL_CBWR" not in inside.environment
+    assert (report.status, report.device, report.metrics["sm"]) == ("passed", "Tesla V100", "sm_70")
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_can_be_left_alone(tmp_path):
+    inside = Inside(line())
+    assert smoke.run_suite("dna", inside, tmp_path, say=print, device="cpu").status == "passed"
+    assert not inside.gpu
+
+
+def test_a_failure_keeps_its_reason_and_an_old_curve_does_not_stay(tmp_path):
+    (tmp_path / "smoke-dna.svg").write_text("old")
+    reason = "extension: torch_scatter 2.1.2 cannot be imported: undefined symbol (while importing torch_scatter 2.1.2)"
+    inside = Inside(*CURVE, line(status="failed", reason=reason), returncode=1, drawing=None)
+    report = smoke.run_suite("dna", inside, tmp_path, say=print)
+    assert (report.status, report.reason) == ("failed", reason)
+    assert not (tmp_path / "smoke-dna.svg").exists()
+
+
+def test_a_hang_is_told_with_its_phase(tmp_path):
+    inside = Inside(*CURVE, error=BuildError("python dna.py did not finish within 1830 s and was ended"))
+    report = smoke.run_suite("dna", inside, tmp_path, say=print)
+    assert report.status == "failed"
+    assert "did not finish within 1830 s" in report.reason
+    assert "while training on cpu" in report.reason
+    assert "1830" in (tmp_path / "smoke-dna.log").read_text()
+
+
+def test_no_way_to_run_is_not_a_verdict_on_the_image(tmp_path):
+    with pytest.raises(HostError):
+        smoke.run_suite("dna", Inside(error=HostError("no user namespaces")), tmp_path, say=print)
+
+
+def test_an_unknown_suite_is_named_with_those_there_are(tmp_path):
+    with pytest.raises(UsageError, match="torch, dna"):
+        smoke.run_suite("glt", Inside(), tmp_path, say=print)
+
+
+@pytest.mark.parametrize(
+    ("lines", "returncode", "seen"),
+    [
+        ((), 1, "no output"),
+        (("Traceback", "ImportError: libcupti.so.12"), 1, "libcupti.so.12"),
+        ((line()[:60],), 0, "cannot be read"),
+        ((line(metrics=[]),), 0, "cannot be read"),
+        ((line(status="fine"),), 0, "cannot be read"),
+        ((line().replace("0.84", "NaN"),), 0, "cannot be read"),
+        ((line(suite="torch"),), 0, "'torch'"),
+        ((*CURVE,), 139, "SIGSEGV; an extension built for another torch"),
+        ((*CURVE,), -11, "SIGSEGV"),
+        ((*CURVE,), 137, "memory"),
+        ((*CURVE,), 135, "/dev/shm"),
+        ((*CURVE,), 3, "exit code 3 while training on cpu"),
+        ((line(), line()[:-9]), 0, "cannot be read"),
+    ],
+)
+def test_without_a_whole_verdict_it_failed(lines, returncode, seen):
+    report = judged(*lines, returncode=returncode)
+    assert report.status == "failed"
+    assert seen in report.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "returncode", "on_gpu", "seen"),
+    [
+        ({"metrics": metrics(test_accuracy=0.31)}, 0, False, "0.31 is outside"),
+        ({"metrics": metrics(test_accuracy=0.99)}, 0, False, "0.99 is outside"),
+        ({"metrics": metrics(test_accuracy=None)}, 0, False, "None is outside"),
+        ({"metrics": metrics(accuracy_band=[0.5])}, 0, False, "is outside"),
+        ({"metrics": metrics(accuracy_band="wide")}, 0, False, "is outside"),
+        ({}, 134, False, "said passed, then it was ended by SIGABRT"),
+        ({}, 0, True, "ran on the CPU although there is a GPU"),
+        ({"status": "failed", "reason": ""}, 1, False, "gives no reason"),
+    ],
+)
+def test_the_programs_word_is_not_enough(changes, returncode, on_gpu, seen):
+    report = judged(*CURVE, line(**changes), returncode=returncode, on_gpu=on_gpu)
+    assert report.status == "failed"
+    assert seen in report.reason
+
+
+def test_a_suite_without_a_band_is_judged_without_one():
+    verdict = line(suite="torch", metrics={"last_loss": 0.001})
+    assert smoke.judge("torch", (verdict,), 0, 1.0, on_gpu=False).status == "passed"
+
+
+def test_what_a_library_says_after_the_verdict_does_no_harm():
+    assert judged(*CURVE, line(), "terminate called without an active exception").status == "passed"
+
+
+@given(st.integers(min_value=1, max_value=len(line()) - 1))
+def test_no_part_of_a_verdict_passes(length):
+    assert judged(*CURVE, line()[:length]).status == "failed"
+
+
+@given(st.lists(st.text() | st.just('{"suite"') | st.just("Phase: "), max_size=5), st.integers(-64, 255))
+def test_no_garbage_passes_or_breaks_it(lines, returncode):
+    report = judged(*lines, returncode=returncode)
+    assert report.status == "failed"
+    assert report.reason
+
+
+def test_recipes_may_name_just_these_suites():
+    assert set(recipes.SUITES) == set(smoke.SUITES)
