@@ -170,6 +170,9 @@ class Archive:
     def _data_offset(self, info: zipfile.ZipInfo) -> int:
         """Where the member's data begins; its local header must tell what the central directory told."""
         name = info.filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
+        # zipfile moves offsets when bytes precede the archive or its end tells a wrong place.
+        if not 0 <= info.header_offset < os.fstat(self._descriptor).st_size:
+            self.fail(info.filename, "its local header lies outside of the file")
         head = os.pread(self._descriptor, _LOCAL_HEADER.size + len(name), info.header_offset)
         if len(head) < _LOCAL_HEADER.size:
             self.fail(info.filename, "its local header lies outside of the file")
@@ -198,8 +201,8 @@ class Archive:
 
     def _check_overlap(self, infos: Sequence[zipfile.ZipInfo], members: Sequence[Member], directory: int) -> None:
         """No two members may share bytes (a small file could unpack to terabytes)."""
-        starts = sorted((info.header_offset, member) for info, member in zip(infos, members, strict=True))
-        ends = [start for start, _ in starts[1:]] + [directory]
+        starts = sorted(zip((info.header_offset for info in infos), members, strict=True), key=lambda pair: pair[0])
+        ends = [*(start for start, _ in starts), directory][1:]
         for (_, member), end in zip(starts, ends, strict=True):
             if member.offset + member.packed > end:
                 self.fail(member.name, "reaches into the data that follows it")

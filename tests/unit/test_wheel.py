@@ -155,6 +155,41 @@ def test_local_header_and_directory_must_agree(tmp_path, offset, value, words):
         pass
 
 
+def test_an_empty_archive_is_refused(tmp_path):
+    path = tmp_path / "pkg-1.0-py3-none-any.whl"
+    path.write_bytes(b"PK\5\6" + bytes(18))
+    with pytest.raises(IntegrityError, match=r"has 0 \.dist-info folders"), open_wheel(path):
+        pass
+
+
+@pytest.mark.parametrize("record", [b"PK\1\2", b"PK\5\6"])
+def test_offsets_outside_of_the_file_are_refused(tmp_path, record):
+    """That of a member, beyond the end; that of the directory, which makes zipfile count from before the start."""
+    path = make_wheel(tmp_path)
+    data = bytearray(path.read_bytes())
+    at = data.index(record) + (42 if record == b"PK\1\2" else 16)
+    data[at : at + 4] = b"\xf0\xff\xff\x7f"
+    path.write_bytes(data)
+    with pytest.raises(IntegrityError, match=r"outside of the file|not a whole zip file"), open_wheel(path):
+        pass
+
+
+def test_two_entries_of_one_member_are_refused(tmp_path):
+    path = make_wheel(tmp_path)
+    data = bytearray(path.read_bytes())
+    first = data.index(b"PK\1\2")
+    second = data.index(b"PK\1\2", first + 4)
+    end = data.index(b"PK\5\6")
+    entry_of_first = data[first:second]
+    directory = data[first:end] + entry_of_first
+    count = int.from_bytes(data[end + 8 : end + 10], "little") + 1
+    data[end + 8 : end + 12] = count.to_bytes(2, "little") * 2
+    data[end + 12 : end + 16] = len(directory).to_bytes(4, "little")
+    path.write_bytes(data[:first] + directory + data[end:])
+    with pytest.raises(IntegrityError, match=r"reaches into|not a whole zip file"), open_wheel(path):
+        pass
+
+
 def test_members_must_not_share_bytes(tmp_path):
     path = make_wheel(tmp_path, files={"pkg/a": LARGE, "pkg/b": LARGE})
     directory = path.read_bytes().rindex(b"PK\x01\x02")
