@@ -150,6 +150,9 @@ def schema() -> None:
 
 def main() -> None:
     """Entry point: run, and turn expected errors into a message and their exit code."""
+    from graphcrate.host.process import interrupt_on_terminate
+
+    interrupt_on_terminate()
     try:
         app()
     except GraphcrateError as error:

@@ -1,7 +1,7 @@
 """The story of an image, one call per stage: recipe → lock → plan → layers → layout → smoke test → report."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ import msgspec
 from graphcrate import planning
 from graphcrate.catalogue import find_variant, for_gpu, lock_path
 from graphcrate.errors import SmokeError
-from graphcrate.host import settings
+from graphcrate.host import process, settings
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan, content_id
@@ -193,11 +193,15 @@ def _build(request: Request, place: Workplace, plan: Plan, resolution: "Resoluti
         # The base is made by Debian's tools while wheels arrive.
         base = side.submit(prepare_base, place, plan.base)
         try:
+            # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
+            wait([base], timeout=1.0)
+            if base.done():
+                base.result()
             files = fetch(resolution.lock, _sources(request), place.cache, place.environment, place.progress)
+            prepared = base.result()
         except BaseException:
-            base.cancel()
+            process.end_all()
             raise
-        prepared = base.result()
     return embedded.build(
         plan,
         prepared,

@@ -118,6 +118,15 @@ def end_all() -> None:
         _signal_group(process, signal.SIGTERM)
 
 
+def interrupt_on_terminate() -> None:
+    """Make SIGTERM (a batch system's, systemd's) end this program as Ctrl-C does: cleaned up, with its children."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
 def find(program: str) -> str | None:
     """Absolute path of a program, looked for in PATH and the system's folders; None where there is none."""
     return shutil.which(program, path=settings.child_environment()["PATH"])
