@@ -237,10 +237,10 @@ def train(training: Training, options: argparse.Namespace, proof: Proof, keep: C
 
 def record(proof: Proof, training: Training) -> None:
     """Bring the verdict's figures up to date."""
+    proof.extra["epochs"] = training.epoch
     if not training.points:
         return
     last, chosen = training.points[-1], best(training.points)
-    proof.extra["epochs"] = training.epoch
     proof.metrics.update(
         first_loss=round(training.first_loss, 4),
         last_loss=round(last.loss, 4),
