@@ -1,0 +1,109 @@
+"""Unpacking compared with a simple model, over drawn layers of files, folders, links and whiteouts."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.tars import file, folder, hardlink, symlink
+from tests.unit.test_rootfs import tree, unpacked
+
+NAMES = ("a", "b", "c")
+paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join)
+operations = st.tuples(st.sampled_from(["file", "folder", "symlink", "hardlink", "whiteout", "opaque"]), paths, paths)
+
+
+def parents(path):
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]
+
+
+class Model:
+    """What the image specification says layers mean: plain dictionaries."""
+
+    def __init__(self):
+        self.tree = {}
+        self.contents = 0
+
+    def drop(self, path):
+        for known in [name for name in self.tree if name == path or name.startswith(f"{path}/")]:
+            del self.tree[known]
+
+    def layer(self, drawn):
+        """Keep the operations that make a well-formed layer, apply them, and return its entries."""
+        lower = dict(self.tree)
+        added, marks, entries, implied, linked = {}, [], [], set(), set()
+        for kind, path, other in drawn:
+            # What a hard link of this layer needs from below stays.
+            if any(path == target or (kind != "folder" and target.startswith(f"{path}/")) for target in linked):
+                continue
+            if kind in ("whiteout", "opaque"):
+                where = path.rpartition("/")[0] if kind == "whiteout" else path
+                above = [*parents(where), where] if where else []
+                if any(added.get(p, ("folder",))[0] != "folder" or lower.get(p, ("",))[0] != "folder" for p in above):
+                    continue
+                name = path.rpartition("/")[2]
+                entry = f"{where}/.wh.{name}".lstrip("/") if kind == "whiteout" else f"{path}/.wh..wh..opq"
+                if (kind, path) not in marks:
+                    marks.append((kind, path))
+                    entries.append(file(entry, b""))
+                    implied.update(above)
+                continue
+            if path in added or any(added.get(p, ("folder",))[0] != "folder" for p in parents(path)):
+                continue
+            if path in implied and kind != "folder":
+                continue
+            # Neither may a folder without an entry hide something else below it.
+            if any(p not in added and lower.get(p, ("folder",))[0] != "folder" for p in parents(path)):
+                continue
+            if kind == "hardlink":
+                target = added.get(other, lower.get(other, ("",)))
+                removed = any(other == mark or other.startswith(f"{mark}/") for _, mark in marks)
+                inside = other == path or other.startswith(f"{path}/") or path.startswith(f"{other}/")
+                replaced = any(added.get(p, ("folder",))[0] != "folder" for p in parents(other))
+                if target[0] not in ("file", "symlink") or removed or inside or replaced:
+                    continue
+                if other not in added:
+                    linked.add(other)
+                    added[other + "\0"] = target
+            entries.append(self.entry(kind, path, other, added))
+            implied.update(parents(path))
+        self.apply(added, marks)
+        return entries
+
+    def entry(self, kind, path, other, added):
+        if kind == "folder":
+            mode = (0o755, 0o700, 0o775)[len(path) % 3]
+            added[path] = ("folder", mode)
+            return folder(path, mode=mode)
+        if kind == "symlink":
+            added[path] = ("symlink", other)
+            return symlink(path, other)
+        if kind == "hardlink":
+            added[path] = added.pop(other + "\0", None) or added[other]
+            return hardlink(path, other)
+        self.contents += 1
+        added[path] = ("file", str(self.contents).encode())
+        return file(path, added[path][1])
+
+    def apply(self, added, marks):
+        for kind, path in marks:
+            if kind == "whiteout":
+                self.drop(path)
+            else:
+                for known in [name for name in self.tree if name.startswith(f"{path}/")]:
+                    del self.tree[known]
+        for path, node in added.items():
+            for parent in parents(path):
+                self.tree.setdefault(parent, ("folder", 0o755))
+            if node[0] != "folder" or self.tree.get(path, ("folder",))[0] != "folder":
+                self.drop(path)
+            self.tree[path] = node
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.lists(operations, max_size=8), min_size=1, max_size=5))
+def test_layers_mean_what_the_specification_says(tmp_path_factory, drawn):
+    model = Model()
+    layers = [model.layer(operations) for operations in drawn]
+    root = unpacked(tmp_path_factory.mktemp("model"), *layers)
+    kinds = {"link": "symlink"}
+    assert {name: (kinds.get(value[0], value[0]), value[1]) for name, value in tree(root).items()} == model.tree
