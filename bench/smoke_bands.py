@@ -31,8 +31,8 @@ PAGE = ROOT / "docs" / "smoke.md"
 BEGIN, END = "<!-- bands: written by bench/smoke_bands.py -->\n", "<!-- end of bands -->\n"
 #: mode → (epochs, stop when proven, use the edges, what the table says)
 MODES = {
-    "proven": (200, True, True, "until proven (CPU)"),
-    "full": (200, False, True, "200 epochs (GPU)"),
+    "proven": (200, True, True, "until proven (as on a CPU)"),
+    "full": (200, False, True, "200 epochs (as on a GPU)"),
     "features": (60, False, False, "60 epochs without edges"),
 }
 EVERY = 3
