@@ -6,7 +6,7 @@ Stages are imported where a command needs them: an unchanged image is answered i
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -50,6 +50,10 @@ def image(
     wheels: Wheels = None,
     output: Output = Path("dist"),
     smoke: Annotated[bool, typer.Option(help="Run the smoke test inside the image.")] = True,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        typer.Option(help="What the smoke test runs on; auto: a GPU where there is one."),
+    ] = "auto",
     as_json: Json = False,
 ) -> None:
     """Build an image and prove it by a training run inside it."""
@@ -57,7 +61,15 @@ def image(
     from graphcrate.model.lock import encode
 
     request = pipeline.Request(
-        name=name, cuda=cuda, gpu=gpu, channel=channel, mirror=mirror, wheels=wheels, output=output, smoke=smoke
+        name=name,
+        cuda=cuda,
+        gpu=gpu,
+        channel=channel,
+        mirror=mirror,
+        wheels=wheels,
+        output=output,
+        smoke=smoke,
+        device=device,
     )
     report = pipeline.build_image(request, _workplace())
     sys.stdout.write(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -36,6 +36,7 @@ class Request:
     wheels: Path | None = None
     output: Path = Path("dist")
     smoke: bool = True
+    device: Literal["auto", "cpu", "cuda"] = "auto"  #: of the smoke test
 
 
 def build_image(request: Request, place: Workplace) -> BuildReport:
@@ -49,7 +50,7 @@ def build_image(request: Request, place: Workplace) -> BuildReport:
     report = _made(request, place, recipe, variant, resolution, start)
     folder = request.output / report.name / report.tag
     if request.smoke and report.smoke is None:
-        report = _prove(place, recipe, variant, folder, report, start)
+        report = _prove(request, place, recipe, variant, folder, report, start)
     return report
 
 
@@ -244,7 +245,13 @@ def _report(layout: "Layout", plan: Plan, resolution: "Resolution", key: str, se
 
 
 def _prove(
-    place: Workplace, recipe: Recipe, variant: Variant, folder: Path, report: BuildReport, start: float
+    request: Request,
+    place: Workplace,
+    recipe: Recipe,
+    variant: Variant,
+    folder: Path,
+    report: BuildReport,
+    start: float,
 ) -> BuildReport:
     """Run the recipe's suites inside the image and write them into the report. Raises SmokeError when one fails."""
     from graphcrate import smoke
@@ -255,7 +262,7 @@ def _prove(
     results: list[SmokeReport] = []
     with embedded.opened(layout, cache=place.cache, progress=place.progress) as inside:
         for name in variant.smoke or recipe.smoke:
-            results.append(smoke.run_suite(name, inside, folder, say=place.progress.note))
+            results.append(smoke.run_suite(name, inside, folder, say=place.progress.note, device=request.device))
     seconds = round(settings.now() - start, 3)
     report = msgspec.structs.replace(report, smoke=results[0], suites=tuple(results), seconds=seconds)
     write_value(folder / "report.json", report)
