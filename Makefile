@@ -3,8 +3,6 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-# stdout is the result alone, also for `make -C` and inside another make
-MAKEFLAGS += --no-print-directory
 .PHONY: help image lock list test lint bench clean
 
 STACK ?= pyg

@@ -153,10 +153,13 @@ def test_make_says_what_build_py_says(workplace, built_image):
         variables = ["STACK=torch", f"CUDA={built_image.report['cuda']}"]
         variables += [f"WHEELS={built_image.request[-1]}"] if "--wheels" in built_image.request else []
         command = ["make", *variables, "image"]
+        # as a person types it: the tests themselves may run below a make, whose children say where they are
+        environment = {name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS")}
+        environment["GRAPHCRATE_CACHE"] = str(workplace.cache)
         done = subprocess.run(
             command,
             cwd=workplace.folder,
-            env={**os.environ, "GRAPHCRATE_CACHE": str(workplace.cache)},
+            env=environment,
             capture_output=True,
             text=True,
             check=False,
