@@ -42,14 +42,15 @@ class Cache:
             self._locks = root / "locks"
             for folder in (self._tmp, self._locks, root / "files", root / "blobs" / "sha256"):
                 folder.mkdir(parents=True, exist_ok=True)
-            self._remove_abandoned()
-            probe = tempfile.mkdtemp(prefix="run-", dir=self._tmp)
+            # One at a time: else another run could take a folder for abandoned before its lock is held.
+            with self.exclusively("runs"):
+                self._remove_abandoned()
+                self._run = Path(tempfile.mkdtemp(prefix="run-", dir=self._tmp))
+                # Held as long as this process lives; the kernel frees it even after kill -9.
+                self._alive = filelock.FileLock(f"{self._run}.lock")
+                self._alive.acquire()
         except OSError as error:
             raise self._failure(error) from error
-        self._run = Path(probe)
-        # Held as long as this process lives; the kernel frees it even after kill -9.
-        self._alive = filelock.FileLock(f"{probe}.lock")
-        self._alive.acquire()
 
     def file(self, sha256: str, name: str) -> Path:
         """Where the download with this hash lies (or will lie)."""
