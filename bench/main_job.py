@@ -179,13 +179,13 @@ def timed(command: Sequence[str], project: Path, cache: Path, home: Path | None 
 
 
 @contextlib.contextmanager
-def peak_memory(session: int) -> Iterator[Callable[[], int]]:
-    """Sample the memory of all processes of a session until the block ends; then the largest sum can be asked for."""
+def peak_memory(ancestor: int) -> Iterator[Callable[[], int]]:
+    """Sample the memory of a process with all that it started; after the block the largest sum can be asked for."""
     largest, stop = [0], threading.Event()
 
     def sample() -> None:
         while not stop.wait(SAMPLE_SECONDS):
-            largest[0] = max(largest[0], sum(proportional_bytes(process) for process in members(session)))
+            largest[0] = max(largest[0], sum(proportional_bytes(process) for process in family(ancestor)))
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
@@ -196,19 +196,25 @@ def peak_memory(session: int) -> Iterator[Callable[[], int]]:
         thread.join()
 
 
-def members(session: int) -> Iterator[Path]:
-    """The /proc folders of a session's processes."""
+def family(ancestor: int) -> set[int]:
+    """A process and all that it started, in whichever session they are."""
+    children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError, ValueError):
-            # after the name in parentheses: state, parent, group, session
-            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == session:
-                yield folder
+            # after the name in parentheses: state, parent
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(folder.name))
+    found, fresh = {ancestor}, [ancestor]
+    while fresh:
+        fresh = [child for process in fresh for child in children.get(process, [])]
+        found.update(fresh)
+    return found
 
 
-def proportional_bytes(process: Path) -> int:
+def proportional_bytes(process: int) -> int:
     """Memory of one process, shared pages divided by how many share them. A mapped file's clean pages count too."""
     with contextlib.suppress(OSError, StopIteration):
-        lines = (process / "smaps_rollup").read_text().splitlines()
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024
     return 0
 
