@@ -33,7 +33,9 @@ def die(advance):
 
 
 def dawdle(advance, marker):
-    Path(marker).write_text(str(os.getpid()))
+    # whole or absent: the worker may be ended at any moment
+    Path(f"{marker}.new").write_text(str(os.getpid()))
+    Path(f"{marker}.new").rename(marker)
     try:
         time.sleep(600)
     finally:
