@@ -166,6 +166,7 @@ def timed(command: Sequence[str], project: Path, cache: Path, home: Path | None 
         environment.pop(variable, None)
     if home is not None:
         environment |= {"HOME": str(home), "PIP_NO_CACHE_DIR": "1"}
+    os.sync()  # what the run before left to be written is not this one's
     start = time.monotonic()
     process = subprocess.Popen(
         command, cwd=project, env=environment, stdout=subprocess.PIPE, encoding="utf-8", start_new_session=True
