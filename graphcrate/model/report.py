@@ -53,6 +53,20 @@ class PackageLine(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
 
 
+class Artifact(msgspec.Struct, frozen=True, kw_only=True):
+    """What a builder made. `reference` is what its engine's commands take: a folder, `name:tag`, a file's path.
+
+    `digest`: of the manifest (layout), the image's id (docker, podman), of the file (sif), each with `sha256:`.
+    """
+
+    engine: str  #: embedded, docker, podman, apptainer
+    kind: Literal["layout", "docker", "podman", "sif"]
+    reference: str
+    digest: str
+    bytes: int  #: compressed (layout, sif); as the engine counts it (docker, podman)
+    log: str = ""  #: path of the whole output of the build; empty: it has none
+
+
 class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `image --json` prints and `report.json` holds. `bytes` is the sum of the compressed blobs."""
 
