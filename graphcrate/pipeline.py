@@ -192,7 +192,7 @@ def _build(request: Request, place: Workplace, plan: Plan, resolution: "Resoluti
 
     with ThreadPoolExecutor(1) as side:
         # The base is made by Debian's tools while wheels arrive.
-        base = side.submit(prepare_base, place, plan.base)
+        base = side.submit(prepare_base, place, resolution.lock.base)
         try:
             # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
             wait([base], timeout=1.0)

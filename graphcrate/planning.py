@@ -1,11 +1,27 @@
-"""From a lock to a plan: which packages share a layer, what files and environment the image gets. Pure."""
+"""From a lock to a plan: which packages share a layer, what files and environment the image gets. Pure.
 
-from collections.abc import Iterable, Mapping
+A variant that nobody could lock yet gets an open plan, for engines on networks that reach its channels.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 
 from graphcrate import __version__
+from graphcrate.foundations import locked_image, wanted_image
 from graphcrate.model.lock import Lock, LockedPackage
-from graphcrate.model.plan import VENV, BaseStep, ConfigStep, FilesStep, Plan, PlannedFile, Step, WheelsStep
-from graphcrate.model.recipe import Candidate, Recipe
+from graphcrate.model.plan import (
+    VENV,
+    BaseImage,
+    BaseStep,
+    ConfigStep,
+    FilesStep,
+    Plan,
+    PlannedFile,
+    RequirementsStep,
+    Stack,
+    Step,
+    WheelsStep,
+)
+from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 
 #: A wheel of at least this many bytes is a layer of its own (docs/design: it is pulled and cached alone).
 OWN_LAYER = 30_000_000
@@ -14,6 +30,7 @@ MOST_LAYERS = 60
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 EXAMPLES = "/opt/graphcrate/examples"
+VENV_TITLE, EXAMPLES_TITLE = "virtual environment", "examples"  #: of the two steps that write files
 
 _PYG = {
     "torch-geometric", "pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv",
@@ -21,15 +38,14 @@ _PYG = {
 }  # fmt: skip
 _CUDA = ("nvidia-", "cuda-", "triton", "pytorch-triton")
 _TOOLS = {"pip", "setuptools", "wheel", "cmake", "lit", "tqdm"}
-_GROUPS = ("CUDA libraries", "torch and libraries", "tools", "PyG family")
+GROUPS = ("CUDA libraries", "torch and libraries", "tools", "PyG family")
 
 
-def tag(recipe: Recipe, lock: Lock, candidate: Candidate) -> str:
+def _tag(stack: Stack, suffix: str) -> str:
     """The image's tag: `2.3.1-torch2.0.1-cu118-py311`, for plain torch `2.0.1-cu118-py311`."""
-    torch = _version(lock, "torch").partition("+")[0]
-    geometric = _version(lock, "torch-geometric")
-    stack = f"{geometric}-torch{torch}" if geometric else torch
-    return f"{stack}-{cuda_label(lock.cuda)}-py{lock.python.replace('.', '')}{candidate.suffix}"
+    torch = stack.torch.partition("+")[0]
+    versions = f"{stack.torch_geometric}-torch{torch}" if stack.torch_geometric else torch
+    return f"{versions}-{cuda_label(stack.cuda)}-py{stack.python.replace('.', '')}{suffix}"
 
 
 def cuda_label(cuda: str) -> str:
@@ -38,29 +54,103 @@ def cuda_label(cuda: str) -> str:
 
 
 def make_plan(
-    recipe: Recipe, lock: Lock, candidate: Candidate, *, examples: Mapping[str, str], created: int | None = None
+    recipe: Recipe,
+    lock: Lock,
+    candidate: Candidate,
+    *,
+    examples: Mapping[str, str],
+    created: int | None = None,
+    image: BaseImage | None = None,
 ) -> Plan:
     """Order the lock's contents into layers, those that change least first.
 
     `examples`: name → text of the programs that ship in the image. `created` in Unix seconds, the lock's by default.
+    `image`: another base for engines than the lock's own (see `foundations`).
     """
-    name = tag(recipe, lock, candidate)
-    steps: list[Step] = [
-        BaseStep(base=lock.base),
-        FilesStep(title="virtual environment", files=_venv(lock.python, lock.interpreter)),
-    ]
-    steps += [
+    stack = Stack(
+        description=recipe.description,
+        cuda=lock.cuda,
+        python=lock.python,
+        torch=_version(lock, "torch"),
+        torch_cuda=lock.torch_cuda,
+        candidate=candidate.name,
+        torch_geometric=_version(lock, "torch-geometric"),
+        meaning=candidate.meaning,
+        missing=lock.missing,
+    )
+    wheels = [
         WheelsStep(title=title, python=lock.python, packages=packages) for title, packages in _layers(lock.packages)
     ]
-    steps.append(FilesStep(title="examples", files=_examples(examples)))
-    steps.append(
-        ConfigStep(
-            environment=_environment(lock),
-            labels=_labels(recipe, lock, candidate, name),
-            command=("/bin/bash",),
-        )
+    variant = recipe.variant(lock.cuda)
+    packages = variant.base.packages if variant else ()
+    return _plan(
+        recipe.name,
+        stack,
+        BaseStep(base=lock.base, image=image or locked_image(lock, packages)),
+        wheels,
+        examples,
+        suffix=candidate.suffix,
+        lock_sha256=lock.sha256,
+        created=lock.created if created is None else created,
     )
-    return Plan(name=recipe.name, tag=name, created=lock.created if created is None else created, steps=tuple(steps))
+
+
+def make_open_plan(
+    recipe: Recipe,
+    variant: Variant,
+    candidate: Candidate,
+    *,
+    examples: Mapping[str, str],
+    image: BaseImage | None = None,
+) -> Plan:
+    """The plan of a candidate without a lock: its requirements by channel, resolved when an engine builds it."""
+    stack = Stack(
+        description=recipe.description,
+        cuda=variant.cuda,
+        python=variant.python,
+        torch=candidate.torch,
+        torch_cuda=candidate.torch_cuda,
+        candidate=candidate.name,
+        torch_geometric=variant.torch_geometric,
+        meaning=candidate.meaning,
+        locked=False,
+    )
+    others = [*recipe.requirements, *variant.requirements]
+    if variant.torch_geometric:
+        others.append(f"torch-geometric=={variant.torch_geometric}")
+    first = Channel.PYTORCH if Channel.PYTORCH in candidate.channels else Channel.PYPI
+    wanted = [
+        ("torch and its libraries", first, [f"torch=={candidate.torch}", *candidate.overrides]),
+        ("compiled extensions of PyG", Channel.PYG, [name.replace("_", "-") for name in variant.extensions]),
+        ("PyG and tools", Channel.PYPI, others),
+    ]
+    steps = [
+        RequirementsStep(title=title, python=variant.python, channel=channel, requirements=tuple(requirements))
+        for title, channel, requirements in wanted
+        if requirements
+    ]
+    base = BaseStep(base=None, image=image or wanted_image(variant))
+    return _plan(recipe.name, stack, base, steps, examples, suffix=candidate.suffix, lock_sha256="", created=0)
+
+
+def _plan(
+    name: str,
+    stack: Stack,
+    base: BaseStep,
+    installs: Sequence[Step],
+    examples: Mapping[str, str],
+    *,
+    suffix: str,
+    lock_sha256: str,
+    created: int,
+) -> Plan:
+    tag = _tag(stack, suffix)
+    venv = FilesStep(title=VENV_TITLE, files=_venv(stack.python, base.image.interpreter))
+    programs = FilesStep(title=EXAMPLES_TITLE, files=_examples(examples))
+    config = ConfigStep(
+        environment=_environment(stack), labels=_labels(name, stack, tag, lock_sha256), command=("/bin/bash",)
+    )
+    return Plan(name=name, tag=tag, created=created, stack=stack, steps=(base, venv, *installs, programs, config))
 
 
 def _version(lock: Lock, name: str) -> str:
@@ -69,26 +159,27 @@ def _version(lock: Lock, name: str) -> str:
 
 
 def _layers(packages: Iterable[LockedPackage]) -> list[tuple[str, tuple[LockedPackage, ...]]]:
-    groups: dict[str, list[LockedPackage]] = {group: [] for group in _GROUPS}
+    groups: dict[str, list[LockedPackage]] = {name: [] for name in GROUPS}
     for package in sorted(packages, key=lambda package: package.name):
-        groups[_group(package.name)].append(package)
+        groups[group(package.name)].append(package)
     large = [package for members in groups.values() for package in members if package.file.size >= OWN_LAYER]
     # Beyond the limit the smallest of the large wheels join their group.
     large = sorted(large, key=lambda package: -package.file.size)[: MOST_LAYERS - 10]
     layers: list[tuple[str, tuple[LockedPackage, ...]]] = []
-    for group, members in groups.items():
+    for title, members in groups.items():
         layers += [(f"{package.name} {package.version}", (package,)) for package in members if package in large]
         if small := tuple(package for package in members if package not in large):
-            layers.append((group, small))
+            layers.append((title, small))
     return layers
 
 
-def _group(name: str) -> str:
+def group(name: str) -> str:
+    """Which of `GROUPS` a package belongs to: packages of one change together."""
     if name.startswith(_CUDA):
-        return _GROUPS[0]
+        return GROUPS[0]
     if name in _PYG:
-        return _GROUPS[3]
-    return _GROUPS[2] if name in _TOOLS else _GROUPS[1]
+        return GROUPS[3]
+    return GROUPS[2] if name in _TOOLS else GROUPS[1]
 
 
 def _venv(python: str, executable: str) -> tuple[PlannedFile, ...]:
@@ -118,40 +209,38 @@ def _examples(examples: Mapping[str, str]) -> tuple[PlannedFile, ...]:
     )
 
 
-def _environment(lock: Lock) -> dict[str, str]:
+def _environment(stack: Stack) -> dict[str, str]:
     environment = {
         "PATH": f"{VENV}/bin:{SYSTEM_PATH}",
         "LANG": "C.UTF-8",
         # ~/.local of the host, which Apptainer binds, must not shadow the image's packages.
         "PYTHONNOUSERSITE": "1",
         # enroot's Slurm hook sets MASTER_ADDR, RANK and the rest only for images that have this.
-        "PYTORCH_VERSION": _version(lock, "torch"),
+        "PYTORCH_VERSION": stack.torch,
     }
-    if lock.cuda != "cpu":
+    if stack.cuda != "cpu":
         # Unset means no GPU under enroot; capabilities default to `utility` alone there.
         environment["NVIDIA_VISIBLE_DEVICES"] = "all"
         environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
         # Minor-version compatibility: any driver of the same major CUDA version will do.
-        environment["NVIDIA_REQUIRE_CUDA"] = f"cuda>={lock.cuda.split('.')[0]}.0"
+        environment["NVIDIA_REQUIRE_CUDA"] = f"cuda>={stack.cuda.split('.')[0]}.0"
     return environment
 
 
-def _labels(recipe: Recipe, lock: Lock, candidate: Candidate, name: str) -> dict[str, str]:
+def _labels(name: str, stack: Stack, tag: str, lock_sha256: str) -> dict[str, str]:
     labels = {
-        "org.opencontainers.image.title": recipe.name,
-        "org.opencontainers.image.description": recipe.description,
-        "org.opencontainers.image.version": name,
+        "org.opencontainers.image.title": name,
+        "org.opencontainers.image.description": stack.description,
+        "org.opencontainers.image.version": tag,
         "graphcrate.version": __version__,
-        "graphcrate.recipe": recipe.name,
-        "graphcrate.candidate": candidate.name,
-        "graphcrate.lock.sha256": lock.sha256,
-        "graphcrate.cuda": lock.cuda,
-        "graphcrate.python": lock.python,
-        "graphcrate.torch": _version(lock, "torch"),
-        "graphcrate.torch.cuda": lock.torch_cuda,
+        "graphcrate.recipe": name,
+        "graphcrate.candidate": stack.candidate,
+        "graphcrate.lock.sha256": lock_sha256,
+        "graphcrate.cuda": stack.cuda,
+        "graphcrate.python": stack.python,
+        "graphcrate.torch": stack.torch,
+        "graphcrate.torch.cuda": stack.torch_cuda,
+        "graphcrate.torch_geometric": stack.torch_geometric,
+        "graphcrate.missing": ",".join(missing.name for missing in stack.missing),
     }
-    if geometric := _version(lock, "torch-geometric"):
-        labels["graphcrate.torch_geometric"] = geometric
-    if lock.missing:
-        labels["graphcrate.missing"] = ",".join(missing.name for missing in lock.missing)
-    return labels
+    return {key: value for key, value in labels.items() if value}

@@ -17,6 +17,7 @@ from graphcrate.bases.apt import REGISTRY_INSTEAD, Apt, find_mirror, folder_name
 from graphcrate.bases.tidy import entries
 from graphcrate.errors import IntegrityError, ResolutionError
 from graphcrate.formats.rootfs import unpack
+from graphcrate.foundations import DEBIAN_PACKAGES
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.model.lock import DebianBase, DebianPackage
@@ -28,9 +29,6 @@ from graphcrate.oci.spec import LayerBlob
 
 #: Raise it whenever the same packages would give other bytes.
 BASE_FORMAT = 1
-#: apt: images are extended with it. libgomp1: PyG's extensions are linked to it and bring none. procps: `kill`, `ps`,
-#: which job scripts want. passwd: `useradd` in images made from this one. ca-certificates: downloads of data sets.
-PACKAGES = ("apt", "ca-certificates", "libgomp1", "libstdc++6", "passwd", "procps", "python3", "tzdata")
 #: bookworm wants one of usrmerge and this; usrmerge would bring all of Perl
 EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -43,7 +41,7 @@ def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, st
     Raises ResolutionError when its Python is not `python` or a package is unknown, NetworkError, HostError.
     """
     progress.note(f"base: asking Debian {spec.suite} for its packages")
-    wanted = sorted({*PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
+    wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
     mirror = find_mirror(spec.suite, environment)
     name = folder_name(spec.suite, mirror)
     with cache.exclusively(f"apt-{name}"), cache.guard():

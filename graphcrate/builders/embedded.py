@@ -18,7 +18,7 @@ from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Inline, Processes, default_jobs
-from graphcrate.model.plan import LAYER_MTIME, FilesStep, Plan, PlannedFile, WheelsStep
+from graphcrate.model.plan import LAYER_MTIME, FilesStep, Plan, PlannedFile, RequirementsStep, WheelsStep
 from graphcrate.model.report import LayerRecord, Owner
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layer import LayerWriter
@@ -74,6 +74,7 @@ def build_layers(
     jobs: int,
 ) -> tuple[LayerRecord, ...]:
     """The layers above the base, lowest first; their blobs are in the cache. `jobs` 0: all work in this process."""
+    refuse_open(plan)
     python = next((step.python for step in plan.steps if isinstance(step, WheelsStep)), "")
     if python and not base.python_version.startswith(f"{python}."):
         raise BuildError(
@@ -93,6 +94,17 @@ def build_layers(
     made = {key: layer.record for key, layer in wheels.items()}
     made |= {shop.key(step): write_files_layer(step, shop) for step in steps if isinstance(step, FilesStep)}
     return tuple(record for step in steps if (record := made[shop.key(step)]) is not None)
+
+
+def refuse_open(plan: Plan) -> None:
+    """Raises BuildError for a step that this builder cannot express: files that nobody has locked."""
+    for step in plan.steps:
+        if isinstance(step, RequirementsStep):
+            raise BuildError(
+                f"the embedded builder cannot install {step.title!r}: no lock says which files those are",
+                cause=f"They come from the channel {step.channel.value}, which this machine could not reach.",
+                next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda}    (on a network that reaches it)",
+            )
 
 
 def _make_wheels_layers(layers: Sequence[WheelsLayer], cache: Cache, progress: Progress, jobs: int) -> None:

@@ -1,10 +1,12 @@
 """Plan: the ordered, typed steps from a lock to an image. Builders and renderers read it, nothing else."""
 
 import hashlib
+from enum import StrEnum
 
 import msgspec
 
-from graphcrate.model.lock import DebianBase, LockedPackage, RegistryBase
+from graphcrate.model.lock import DebianBase, LockedPackage, MissingPackage, RegistryBase
+from graphcrate.model.recipe import Channel
 
 VENV = "/opt/venv"
 #: Modification time of everything in a layer: 1980-01-01, the earliest that zip knows. Not the lock's `created`,
@@ -12,10 +14,28 @@ VENV = "/opt/venv"
 LAYER_MTIME = 315_532_800
 
 
-class BaseStep(msgspec.Struct, frozen=True, kw_only=True, tag="base"):
-    """Start from this operating system."""
+class PythonFrom(StrEnum):
+    """Where the base image's Python comes from."""
 
-    base: DebianBase | RegistryBase
+    DEBIAN = "debian"  #: the distribution's own package
+    IMAGE = "image"  #: the image brings it, with pip
+    UV = "uv"  #: a stand-alone build that uv fetches: the distribution has another version
+
+
+class BaseImage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine starts from where it pulls its base itself. `packages`: Debian's, that must be in it."""
+
+    reference: str  #: as in FROM, with its digest where one is known
+    interpreter: str  #: absolute path of the wanted Python
+    python_from: PythonFrom = PythonFrom.DEBIAN
+    packages: tuple[str, ...] = ()
+
+
+class BaseStep(msgspec.Struct, frozen=True, kw_only=True, tag="base"):
+    """Start from this operating system: `base` exactly, where one is locked, else what `image` names."""
+
+    base: DebianBase | RegistryBase | None
+    image: BaseImage
 
 
 class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +63,18 @@ class WheelsStep(msgspec.Struct, frozen=True, kw_only=True, tag="wheels"):
     packages: tuple[LockedPackage, ...]
 
 
+class RequirementsStep(msgspec.Struct, frozen=True, kw_only=True, tag="requirements"):
+    """Install what these requirements resolve to on the day of the build: nobody has locked their files yet.
+
+    Only an engine on a network that reaches the channel can do this; the embedded builder refuses.
+    """
+
+    title: str
+    python: str
+    channel: Channel
+    requirements: tuple[str, ...]  #: PEP 508
+
+
 class ConfigStep(msgspec.Struct, frozen=True, kw_only=True, tag="config"):
     """Set the image's configuration. Order of `environment` and `labels` is kept."""
 
@@ -53,7 +85,22 @@ class ConfigStep(msgspec.Struct, frozen=True, kw_only=True, tag="config"):
     working_folder: str = "/"
 
 
-Step = BaseStep | FilesStep | WheelsStep | ConfigStep
+Step = BaseStep | FilesStep | WheelsStep | RequirementsStep | ConfigStep
+
+
+class Stack(msgspec.Struct, frozen=True, kw_only=True):
+    """What the image is, for texts about it. Versions with local labels; `locked` unless some are still open."""
+
+    description: str
+    cuda: str
+    python: str
+    torch: str
+    torch_cuda: str
+    candidate: str
+    torch_geometric: str = ""
+    meaning: str = ""
+    missing: tuple[MissingPackage, ...] = ()
+    locked: bool = True
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +109,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tag: str
     created: int
+    stack: Stack
     steps: tuple[Step, ...]
 
     @property
-    def base(self) -> DebianBase | RegistryBase:
-        return next(step.base for step in self.steps if isinstance(step, BaseStep))
+    def base(self) -> BaseStep:
+        return next(step for step in self.steps if isinstance(step, BaseStep))
 
     @property
     def config(self) -> ConfigStep:

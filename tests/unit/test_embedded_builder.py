@@ -14,7 +14,18 @@ from graphcrate.builders.layers import BATCH, batched
 from graphcrate.errors import BuildError, DiskFullError, IntegrityError
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import DebianBase, LockedFile, LockedPackage
-from graphcrate.model.plan import BaseStep, ConfigStep, FilesStep, Plan, PlannedFile, WheelsStep
+from graphcrate.model.plan import (
+    BaseImage,
+    BaseStep,
+    ConfigStep,
+    FilesStep,
+    Plan,
+    PlannedFile,
+    RequirementsStep,
+    Stack,
+    WheelsStep,
+)
+from graphcrate.model.recipe import Channel
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
 from graphcrate.wheels import sdist
@@ -22,6 +33,8 @@ from tests.unit.test_bytecode import InProcess
 from tests.unit.test_sdist import Pip
 from tests.unit.wheelmaker import locked, make_wheel
 
+IMAGE = BaseImage(reference="debian:bookworm-slim", interpreter="/usr/bin/python3.11")
+STACK = Stack(description="", cuda="cpu", python="3.11", torch="1", torch_cuda="cpu", candidate="pypi")
 PACKAGES = "opt/venv/lib/python3.11/site-packages"
 BASE = Base(
     layers=(), rootfs=Path("/nowhere"), python="/usr/bin/python3", python_version="3.11.2", glibc="2.36",
@@ -89,8 +102,8 @@ def wheels(folder, **contents):
 
 def planned(*steps):
     config = ConfigStep(environment={"PATH": "/opt/venv/bin:/usr/bin"}, labels={"a": "b"}, command=("python",))
-    base = BaseStep(base=DebianBase(suite="bookworm", packages=()))
-    return Plan(name="pkg", tag="1.0", created=1_700_000_000, steps=(base, *steps, config))
+    base = BaseStep(base=DebianBase(suite="bookworm", packages=()), image=IMAGE)
+    return Plan(name="pkg", tag="1.0", created=1_700_000_000, stack=STACK, steps=(base, *steps, config))
 
 
 def wheels_step(title, packages):
@@ -279,3 +292,11 @@ def test_planned_files_must_not_hide_the_bases_links(cache, path):
 def test_batches_have_about_the_same_size():
     shards = [("w", number, BATCH // 3) for number in range(7)] + [("w", 7, BATCH * 2), ("w", 8, 1)]
     assert [[number for _, number, _ in batch] for batch in batched(shards)] == [[0, 1, 2], [3, 4, 5], [6], [7], [8]]
+
+
+def test_what_nobody_has_locked_is_refused_by_name(cache):
+    step = RequirementsStep(title="torch", python="3.11", channel=Channel.PYTORCH, requirements=("torch==1",))
+    with pytest.raises(BuildError) as caught:
+        build(planned(step), {}, cache)
+    assert "torch" in caught.value.what
+    assert "lock" in caught.value.next_step

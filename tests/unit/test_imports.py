@@ -16,6 +16,7 @@ FLOORS = {
     "graphcrate.model": 1,
     "graphcrate.compat": 1.2,
     "graphcrate.recipes": 1.2,
+    "graphcrate.foundations": 1.1,
     "graphcrate.planning": 1.2,
     "graphcrate.oci": 1.2,
     "graphcrate.host": 2,
