@@ -1,0 +1,91 @@
+"""The base as an image for engines: its layers and nothing else, under the same name everywhere."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from graphcrate.bases import Base
+from graphcrate.builders import foundation
+from graphcrate.host.cache import Cache
+from graphcrate.oci.image import digest_of
+from graphcrate.oci.layer import LayerWriter
+from graphcrate.oci.validate import validate
+
+
+@pytest.fixture
+def cache(tmp_path):
+    cache = Cache(tmp_path / "cache")
+    yield cache
+    cache.close()
+
+
+def make_layer(cache, name):
+    with cache.folder() as folder:
+        with (folder / "layer").open("wb") as stream:
+            writer = LayerWriter(stream, 1)
+            writer.data(f"usr/{name}", name.encode() * 1000, 0o644)
+            record = writer.finish(name, [])
+        cache.adopt(folder / "layer", cache.blob(record.digest))
+    return record
+
+
+def make_base(*layers):
+    return Base(
+        layers=layers,
+        rootfs=Path("/nowhere"),
+        python="/usr/bin/python3.11",
+        python_version="3.11.2",
+        glibc="2.36",
+        environment={"PATH": "/usr/bin", "GPG_KEY": "1"},
+        labels={"of": "the base"},
+    )
+
+
+def test_it_has_the_layers_and_the_variables_of_the_base_and_no_label(cache):
+    base = make_base(make_layer(cache, "one"), make_layer(cache, "two"))
+    made = foundation.layout(base, cache)
+    validate(made)
+    assert [layer.digest for layer in made.layers] == [layer.digest for layer in base.layers]
+    assert dict(made.environment) == base.environment
+    assert not made.labels
+    assert made.config.run.entrypoint is None
+    assert made.tag == foundation.TAG
+
+
+def test_it_is_made_once(cache):
+    base = make_base(make_layer(cache, "one"))
+    first = foundation.layout(base, cache)
+    index = first.path / "index.json"
+    before = index.stat().st_ino
+    assert foundation.layout(base, cache).digest == first.digest
+    assert index.stat().st_ino == before
+
+
+def test_another_layer_is_another_name(cache):
+    one, two = make_layer(cache, "one"), make_layer(cache, "two")
+    names = {
+        foundation.reference(foundation.layout(make_base(*layers), cache)) for layers in ((one,), (two,), (one, two))
+    }
+    assert len(names) == 3
+    assert all(len(name.removeprefix("graphcrate/base:")) == 12 for name in names)
+
+
+def test_the_archive_is_what_docker_load_takes(cache):
+    layer, other = make_layer(cache, "one"), make_layer(cache, "two")
+    made = foundation.layout(make_base(layer, other, layer), cache)
+    with tarfile.open(fileobj=io.BytesIO(b"".join(foundation.archive(made)))) as archive:
+        files = {member.name: archive.extractfile(member).read() for member in archive}
+        assert len(files) == len(archive.getnames()), "no name twice"
+    (entry,) = json.loads(files["manifest.json"])
+    assert entry["RepoTags"] == [foundation.reference(made)]
+    assert digest_of(files[entry["Config"]]) == foundation.image_id(made)
+    assert [digest_of(files[name]) for name in entry["Layers"]] == [layer.digest, other.digest, layer.digest]
+    assert msgspec.json.decode(files[entry["Config"]])["rootfs"]["diff_ids"] == [
+        layer.diff_id,
+        other.diff_id,
+        layer.diff_id,
+    ]
