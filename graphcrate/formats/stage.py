@@ -17,9 +17,8 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.errors import LayoutError
-from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, TarStream, members, open_blob
-from graphcrate.oci.names import Names, entry_path
+from graphcrate.oci.names import Names, entry_path, is_whiteout, whiteout
 from graphcrate.oci.spec import LayerBlob
 
 _XATTR = "SCHILY.xattr."
@@ -86,17 +85,12 @@ class _Writer:
         self.emptied: list[str] = []
 
     def whiteout(self, path: str) -> bool:
-        """Note it if it is a whiteout. aufs's own files (`.wh..wh.…`) mean nothing elsewhere."""
-        parent, slash, name = path.rpartition("/")
-        if not name.startswith(spec.WHITEOUT):
+        """Note it if it is a whiteout."""
+        if not is_whiteout(path):
             return False
-        if name == spec.OPAQUE:
-            self.emptied.append(parent)
-        elif not name.startswith(spec.WHITEOUT * 2):
-            removed = name.removeprefix(spec.WHITEOUT)
-            if removed in ("", ".", ".."):
-                raise LayoutError(f"the whiteout {path!r} removes nothing that can be named")
-            self.removed.append(f"{parent}{slash}{removed}")
+        gone = whiteout(path)
+        if gone is not None:
+            (self.emptied if gone.emptied else self.removed).append(gone.path)
         return True
 
     def entry(

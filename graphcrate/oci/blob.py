@@ -120,10 +120,11 @@ def open_blob(
         )
     with blob.path.open("rb", buffering=0) as file:
         compressed = cast("IO[bytes]", io.BufferedReader(_Compressed(cast("IO[bytes]", file), advance, digest), CHUNK))
-        yield _inflated(kind, compressed, diff_id)
+        yield inflated(kind, compressed, diff_id)
 
 
-def _inflated(kind: str, compressed: IO[bytes], diff_id: _Hash | None) -> TarStream:
+def inflated(kind: str, compressed: IO[bytes], diff_id: _Hash | None = None) -> TarStream:
+    """The tar in these bytes; `kind` is one of `spec.LAYER_TAR`, `LAYER_GZIP`, `LAYER_ZSTD`."""
     if kind == spec.LAYER_GZIP:
         # BadGzipFile (an OSError without a number) for headers and checksums, EOFError for a file that is cut off.
         inflating = cast("IO[bytes]", igzip.IGzipFile(fileobj=compressed, mode="rb"))  # type: ignore[no-untyped-call]

@@ -1,6 +1,7 @@
 """The rules for names in one layer. A layer that keeps them unpacks alike everywhere, and never outside its root."""
 
 import tarfile
+from typing import NamedTuple
 
 from graphcrate.errors import LayoutError
 from graphcrate.oci import spec
@@ -14,6 +15,35 @@ def entry_path(name: str) -> str:
     if ".." in parts or "\0" in name:
         raise LayoutError(f"the entry {name!r} leaves the image")
     return "/".join(parts)
+
+
+class Whiteout(NamedTuple):
+    """What an entry takes away from the layers below: a path, or (`emptied`) what lies in the folder `path`."""
+
+    path: str
+    emptied: bool
+
+
+def whiteout(path: str) -> Whiteout | None:
+    """What the entry at this path takes away; None where it is no whiteout. Its path is empty for the root.
+
+    aufs's own files (`.wh..wh.…`) mean nothing elsewhere: they take away nothing. Raises LayoutError for a whiteout
+    of nothing that can be named.
+    """
+    parent, slash, name = path.rpartition("/")
+    if not is_whiteout(path) or name == spec.OPAQUE:
+        return Whiteout(parent, emptied=True) if name == spec.OPAQUE else None
+    if name.startswith(spec.WHITEOUT * 2):
+        return None
+    removed = name.removeprefix(spec.WHITEOUT)
+    if removed in ("", ".", ".."):
+        raise LayoutError(f"the whiteout {path!r} removes nothing that can be named")
+    return Whiteout(f"{parent}{slash}{removed}", emptied=False)
+
+
+def is_whiteout(path: str) -> bool:
+    """Whether the entry is no file of the layer, but says something about those below."""
+    return path.rpartition("/")[2].startswith(spec.WHITEOUT)
 
 
 class Names:
@@ -42,7 +72,7 @@ class Names:
             return path
         if not path or path in self.implied:
             raise LayoutError(f"{path or 'the root'} is a folder and no folder")
-        if path.rpartition("/")[2].startswith(spec.WHITEOUT):
+        if is_whiteout(path):
             self.whiteouts.add(path)
             return path
         self.files.add(path)
