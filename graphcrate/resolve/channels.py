@@ -8,13 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate.compat.addresses import cuda_tag, pyg_links, pyg_page, pytorch_index
 from graphcrate.errors import UsageError
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.source import Kind, Source
 from graphcrate.resolve.user_index import UserIndexes
-
-PYTORCH = "https://download.pytorch.org/whl"
-PYG = "https://data.pyg.org/whl"
 
 
 class Mirror(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,20 +68,6 @@ def mirror_of(request: Request) -> Mirror:
     return MIRRORS[request.mirror]
 
 
-def cuda_tag(torch: str, torch_cuda: str) -> str:
-    """`cu118` or `cpu`: the local label of a torch version, else from the CUDA version it was built for."""
-    _, _, label = torch.partition("+")
-    if label:
-        return label
-    return "cpu" if torch_cuda == "cpu" else "cu" + torch_cuda.replace(".", "")
-
-
-def pyg_page(torch: str, torch_cuda: str) -> str:
-    """Name of PyG's links page: `torch-2.0.0+cu118.html`, whatever the patch release."""
-    major, minor = torch.split(".")[:2]
-    return f"torch-{major}.{minor}.0+{cuda_tag(torch, torch_cuda)}.html"
-
-
 def sources(
     channel: Channel, *, torch: str, torch_cuda: str, request: Request, user: UserIndexes
 ) -> tuple[Source, ...]:
@@ -92,12 +76,12 @@ def sources(
     match channel:
         case Channel.PYTORCH:
             tag = cuda_tag(torch, torch_cuda)
-            found = [Source(Kind.INDEX, f"{PYTORCH}/{tag}")]
+            found = [Source(Kind.INDEX, pytorch_index(torch, torch_cuda))]
             if mirror.pytorch:
                 found.insert(0, Source(mirror.pytorch_kind, mirror.pytorch.format(tag=tag)))
         case Channel.PYG:
             page = pyg_page(torch, torch_cuda)
-            found = [Source(Kind.LINKS, f"{PYG}/{page}")]
+            found = [Source(Kind.LINKS, pyg_links(torch, torch_cuda))]
             if mirror.pyg:
                 found.insert(0, Source(Kind.LINKS, mirror.pyg.format(page=page)))
         case Channel.PYPI:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from graphcrate.compat.addresses import cuda_tag
 from graphcrate.errors import NetworkError
 from graphcrate.model.lock import MissingPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
-from graphcrate.resolve.channels import cuda_tag
 from graphcrate.resolve.offers import Offer, Offers, UnavailableError
 
 if TYPE_CHECKING:

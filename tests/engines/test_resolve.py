@@ -12,13 +12,14 @@ import msgspec
 import pytest
 
 from graphcrate import recipes
+from graphcrate.compat import addresses
 from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import channels, offers, uv
+from graphcrate.resolve import offers, uv
 from graphcrate.resolve.candidates import Request, choose
 from graphcrate.resolve.fetch import fetch
 from tests.unit import small_index
@@ -32,8 +33,8 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 @pytest.fixture
 def server(monkeypatch):
     with WheelServer() as running:
-        monkeypatch.setattr(channels, "PYTORCH", running.url("/whl"))
-        monkeypatch.setattr(channels, "PYG", running.url("/whl"))
+        monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
+        monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
         monkeypatch.setattr(offers, "VOUCHED", {})
         small_index.fill(running)
         yield running

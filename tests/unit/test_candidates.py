@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from graphcrate.compat import addresses
 from graphcrate.errors import NetworkError, ResolutionError, UsageError
 from graphcrate.host import http, settings
 from graphcrate.host.cache import Cache
@@ -81,8 +82,8 @@ def world(monkeypatch, tmp_path):
     monkeypatch.setattr(offers, "VOUCHED", {})
     monkeypatch.setattr(uv, "compile_requirements", small_index.Uv())
     with WheelServer() as server:
-        monkeypatch.setattr(channels, "PYTORCH", server.url("/whl"))
-        monkeypatch.setattr(channels, "PYG", server.url("/whl"))
+        monkeypatch.setattr(addresses, "PYTORCH", server.url("/whl"))
+        monkeypatch.setattr(addresses, "PYG", server.url("/whl"))
         small_index.fill(server)
         cache = Cache(tmp_path / "cache")
         yield World(server, cache, monkeypatch)
@@ -101,7 +102,7 @@ def test_the_preferred_candidate_wins(world):
 
 
 def test_the_next_wins_and_the_reason_is_told(world, monkeypatch):
-    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
     resolution = world.choose(PYTORCH, COMPATIBLE)
     assert resolution.candidate is COMPATIBLE
     out, chosen = resolution.outcomes
@@ -111,7 +112,7 @@ def test_the_next_wins_and_the_reason_is_told(world, monkeypatch):
 
 
 def test_a_channel_forbids_the_fall_back(world, monkeypatch):
-    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
     with pytest.raises(ResolutionError) as caught:
         world.choose(PYTORCH, COMPATIBLE, channel="pytorch")
     assert "connection refused (127.0.0.1)" in caught.value.what
@@ -120,7 +121,7 @@ def test_a_channel_forbids_the_fall_back(world, monkeypatch):
 
 
 def test_the_mirror_that_failed_is_not_proposed_again(world, monkeypatch):
-    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
     dead = channels.Mirror(pytorch="http://127.0.0.1:1/{tag}")
     monkeypatch.setitem(channels.MIRRORS, "sjtu", dead)
     with pytest.raises(ResolutionError) as caught:
@@ -141,7 +142,7 @@ def test_a_folder_that_is_not_there(world, tmp_path):
 
 
 def test_nothing_can_be_reached(world, monkeypatch):
-    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
     world.environment["UV_DEFAULT_INDEX"] = NOWHERE
     with pytest.raises(NetworkError) as caught:
         world.choose(PYTORCH, COMPATIBLE)
@@ -159,7 +160,7 @@ def test_an_unchanged_request_needs_no_network_once_the_files_are_there(world):
 
 
 def test_a_fall_back_is_rebuilt_without_network_for_a_while(world, monkeypatch):
-    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
     first = world.choose(PYTORCH, COMPATIBLE)
     world.fetch(first.lock)
     world.silence()
@@ -170,7 +171,7 @@ def test_a_fall_back_is_rebuilt_without_network_for_a_while(world, monkeypatch):
 
 def test_a_fall_back_is_left_once_the_preferred_channel_is_there_again(world, monkeypatch):
     with monkeypatch.context() as cut:
-        cut.setattr(channels, "PYTORCH", NOWHERE)
+        cut.setattr(addresses, "PYTORCH", NOWHERE)
         world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
         world.now += 1000  # long enough: the channel is knocked at, in vain
         assert world.choose(PYTORCH, COMPATIBLE).candidate is COMPATIBLE
@@ -183,7 +184,7 @@ def test_a_fall_back_is_left_once_the_preferred_channel_is_there_again(world, mo
 
 
 def test_a_mirror_is_tried_at_once_whatever_is_remembered(world, monkeypatch):
-    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
     world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
     world.pytorch_channel()
     resolution = world.choose(PYTORCH, COMPATIBLE, mirror=world.server.url("/whl"))
@@ -192,14 +193,14 @@ def test_a_mirror_is_tried_at_once_whatever_is_remembered(world, monkeypatch):
 
 def test_a_forced_channel_is_tried_at_once(world, monkeypatch):
     with monkeypatch.context() as cut:
-        cut.setattr(channels, "PYTORCH", NOWHERE)
+        cut.setattr(addresses, "PYTORCH", NOWHERE)
         world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
     world.pytorch_channel()
     assert world.choose(PYTORCH, COMPATIBLE, channel="pytorch").candidate is PYTORCH
 
 
 def test_a_spoilt_memory_does_no_harm(world, monkeypatch):
-    monkeypatch.setattr(channels, "PYTORCH", NOWHERE)
+    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
     world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
     for record in world.cache.path("resolutions", "x").parent.glob("*.json"):
         record.write_bytes(b"{")
@@ -228,12 +229,12 @@ def test_a_committed_lock_of_an_older_recipe_is_left_aside(world):
 
 
 def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, monkeypatch):
-    page = channels.PYG
-    monkeypatch.setattr(channels, "PYG", NOWHERE)
+    page = addresses.PYG
+    monkeypatch.setattr(addresses, "PYG", NOWHERE)
     committed = world.choose(COMPATIBLE).lock
     assert {missing.unreachable for missing in committed.missing} == {(Channel.PYG,)}
     assert world.choose(COMPATIBLE, committed=committed).lock == committed
-    monkeypatch.setattr(channels, "PYG", page)
+    monkeypatch.setattr(addresses, "PYG", page)
     name, content = small_wheel("torch_scatter", "2.1.2+pt20cu117", tag=CP311)
     world.server.pyg("2.0.0+cu117", {name: content})
     lock = world.choose(COMPATIBLE, committed=committed).lock

@@ -2,9 +2,10 @@
 
 import pytest
 
+from graphcrate.compat.addresses import cuda_tag, pyg_page
 from graphcrate.errors import UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.channels import MIRRORS, PYTORCH_MIRRORS, Request, cuda_tag, pyg_page, sources
+from graphcrate.resolve.channels import MIRRORS, PYTORCH_MIRRORS, Request, sources
 from graphcrate.resolve.source import Kind, Source
 from graphcrate.resolve.user_index import UserIndexes
 

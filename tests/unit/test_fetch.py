@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from graphcrate.compat import addresses
 from graphcrate.errors import DiskFullError, IntegrityError, NetworkError
 from graphcrate.host import http
 from graphcrate.host.cache import Cache
@@ -14,7 +15,6 @@ from graphcrate.host.partial import Part
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, DebianPackage, Lock, LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import channels
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch
 from tests.unit.wheel_server import Fault, WheelServer, small_wheel
@@ -24,8 +24,8 @@ from tests.unit.wheel_server import Fault, WheelServer, small_wheel
 def server(monkeypatch):
     monkeypatch.setattr(http, "PAUSES", (0.0,))
     with WheelServer() as running:
-        monkeypatch.setattr(channels, "PYTORCH", running.url("/whl"))
-        monkeypatch.setattr(channels, "PYG", running.url("/whl"))
+        monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
+        monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
         yield running
 
 

@@ -19,6 +19,7 @@ FLOORS = {
     "graphcrate.foundations": 1.1,
     "graphcrate.planning": 1.2,
     "graphcrate.oci": 1.2,
+    "graphcrate.render": 1.4,
     "graphcrate.host": 2,
     "graphcrate.oci.blob": 3,
     "graphcrate.oci.credentials": 3,

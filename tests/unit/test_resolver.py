@@ -5,6 +5,7 @@ import hashlib
 import msgspec
 import pytest
 
+from graphcrate.compat import addresses
 from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.host import http
 from graphcrate.host.cache import Cache
@@ -25,8 +26,8 @@ BASE = DebianBase(suite="bookworm", packages=())
 def server(monkeypatch):
     monkeypatch.setattr(http, "PAUSES", (0.0,))
     with WheelServer() as running:
-        monkeypatch.setattr(channels, "PYTORCH", running.url("/whl"))
-        monkeypatch.setattr(channels, "PYG", running.url("/whl"))
+        monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
+        monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
         monkeypatch.setattr(offers, "VOUCHED", {})
         small_index.fill(running)
         yield running

@@ -1,0 +1,91 @@
+"""The definition file of a plan, for Apptainer and SingularityCE, and in a form that Singularity 3.5 reads."""
+
+import msgspec
+
+from graphcrate.model.plan import VENV, FilesStep, Plan, PythonFrom
+from graphcrate.planning import EXAMPLES, EXAMPLES_TITLE, SYSTEM_PATH
+from graphcrate.render import ideas
+from graphcrate.render.about import about, folder
+from graphcrate.render.layout import WIDTH, complete, rendered, wrapped
+
+
+class DefinitionForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How the definition is written.
+
+    `arguments`: with `%arguments` and `{{ }}`, which Apptainer has from 1.2 and SingularityCE from 4.0 on; without, what
+    follows is written in. `bootstrap` and `base` (empty: the plan's image from a registry): where the base comes from.
+    `settings`: values of DEBIAN_MIRROR, PACKAGE_INDEX, PYTORCH_INDEX, PYG_LINKS other than the plan's own.
+    """
+
+    arguments: bool = True
+    bootstrap: str = "docker"
+    base: str = ""
+    settings: dict[str, str] = {}
+
+
+def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
+    """The text. Raises BuildError for a step that it cannot express."""
+    form = form or DefinitionForm()
+    ideas.refuse_unknown(plan, "definition file")
+    parts = [msgspec.structs.replace(part, ideas=part.ideas[:-1]) for part in ideas.parts(plan)]
+    origin = {"BOOTSTRAP": form.bootstrap, "BASE": form.base or plan.base.image.reference}
+    defaults = {"DEBIAN_MIRROR": "", "PACKAGE_INDEX": ""}
+    for part in parts:
+        defaults |= ideas.arguments(plan, part)
+    chosen = {name: form.settings.get(name, value) for name, value in defaults.items()}
+    given = {**origin, **chosen}
+    stated = {name: f"{{{{ {name} }}}}" if form.arguments else value for name, value in given.items()}
+    values = {
+        "plan": plan,
+        "about": about(plan),
+        "folder": folder(plan),
+        "file": filename(plan, form),
+        "needs": "Apptainer 1.2 or newer, SingularityCE 4.0 or newer" if form.arguments else "Singularity 3.5 or newer",
+        "program": "apptainer" if form.arguments else "singularity",
+        "arguments": given if form.arguments else {},
+        "bootstrap": stated["BOOTSTRAP"],
+        "base": stated["BASE"],
+        "settings": {name: stated[name] for name in chosen},
+        "config": plan.config,
+        "image": plan.base.image,
+        "base_ideas": ideas.base(plan),
+        "tool_ideas": ideas.tools(plan),
+        "parts": parts,
+        "bytecode": ideas.bytecode(plan),
+        "final_ideas": ideas.base(plan, environment=False),
+        "python_from_uv": plan.base.image.python_from is PythonFrom.UV,
+        "with_examples": any(isinstance(step, FilesStep) and step.title == EXAMPLES_TITLE for step in plan.steps),
+        "check": _check(plan),
+        "description": _description(plan),
+        "help": _help(plan),
+        "CERTIFICATES": ideas.CERTIFICATES,
+        "EXAMPLES": EXAMPLES,
+        "SYSTEM_PATH": SYSTEM_PATH,
+        "TOOLS": ideas.TOOLS,
+        "VENV": VENV,
+    }
+    # A run script stands for the command: without arguments it says what the image is.
+    elsewise = [*plan.config.command, *([plan.base.image.reference] if form.base else [])]
+    return complete(plan, rendered("definition", values), "definition file", elsewise=elsewise)
+
+
+def filename(plan: Plan, form: DefinitionForm) -> str:
+    """`pyg.def`, or `pyg-singularity-3.5.def` without arguments."""
+    return f"{plan.name}.def" if form.arguments else f"{plan.name}-singularity-3.5.def"
+
+
+def _check(plan: Plan) -> str:
+    modules = ["torch", "torch_geometric"] if plan.stack.torch_geometric else ["torch"]
+    return f"import {', '.join(modules)}; print({', '.join(f'{module}.__version__' for module in modules)})"
+
+
+def _description(plan: Plan) -> list[str]:
+    return [
+        *wrapped(about(plan)[0], 80),
+        f"Run a program in it: singularity run --nv {plan.name}.sif python train.py",
+        f"Programs to try are in {EXAMPLES}.",
+    ]
+
+
+def _help(plan: Plan) -> list[str]:
+    return [line for paragraph in about(plan) for line in wrapped(paragraph, WIDTH - 4)]

@@ -1,0 +1,70 @@
+"""The Dockerfile of a plan. It builds with classic `docker build` from 17.05 on, with BuildKit and with podman."""
+
+import json
+from collections.abc import Mapping
+
+import msgspec
+
+from graphcrate.model.plan import VENV, Plan, PythonFrom
+from graphcrate.model.recipe import Channel
+from graphcrate.planning import EXAMPLES, SYSTEM_PATH
+from graphcrate.render import ideas
+from graphcrate.render.about import about, folder
+from graphcrate.render.commands import Idea, run
+from graphcrate.render.layout import complete, double, rendered
+
+#: where uv keeps what it has downloaded, in stages that are left behind
+UV_CACHE = "/root/.cache/uv"
+
+
+class DockerForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How the Dockerfile is written. `cache_mounts`: for BuildKit alone."""
+
+    cache_mounts: bool = False
+
+
+def dockerfile(plan: Plan, form: DockerForm | None = None) -> str:
+    """The text. Raises BuildError for a step that it cannot express."""
+    form = form or DockerForm()
+    ideas.refuse_unknown(plan, "Dockerfile")
+    config, parts = plan.config, ideas.parts(plan)
+    values = {
+        "plan": plan,
+        "about": about(plan),
+        "folder": folder(plan),
+        "config": config,
+        "image": plan.base.image,
+        "base_ideas": ideas.base(plan),
+        "tool_ideas": ideas.tools(plan),
+        "parts": parts,
+        "arguments": {part.name: ideas.arguments(plan, part) for part in parts},
+        "python_from_uv": plan.base.image.python_from is PythonFrom.UV,
+        "with_wheels": Channel.LOCAL in ideas.channels(plan),
+        "uv_cache": UV_CACHE if form.cache_mounts else "",
+        "instruction": _mounted if form.cache_mounts else _plain,
+        "environment": pairs(config.environment, "    "),
+        "labels": pairs(config.labels, "      "),
+        "command": json.dumps(config.command),
+        "entrypoint": json.dumps(config.entrypoint) if config.entrypoint else "",
+        "CERTIFICATES": ideas.CERTIFICATES,
+        "CONTEXT": ideas.CONTEXT,
+        "EXAMPLES": EXAMPLES,
+        "SYSTEM_PATH": SYSTEM_PATH,
+        "TOOLS": ideas.TOOLS,
+        "VENV": VENV,
+    }
+    return complete(plan, rendered("Dockerfile", values), "Dockerfile")
+
+
+def pairs(values: Mapping[str, str], indent: str) -> str:
+    """`A="1" \\` and so on, one on each line."""
+    return f" \\\n{indent}".join(f"{name}={double(value)}" for name, value in values.items())
+
+
+def _plain(idea: Idea) -> str:
+    return run(idea.commands)
+
+
+def _mounted(idea: Idea) -> str:
+    mount = f"--mount=type=cache,target={UV_CACHE},sharing=locked "
+    return "RUN " + (mount if idea.cached else "") + run(idea.commands).removeprefix("RUN ")

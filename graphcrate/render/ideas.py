@@ -1,0 +1,312 @@
+"""From a plan to the ideas that its texts consist of, in the shell's words: what to run and why.
+
+Both templates lay out the same ideas, so that a Dockerfile and a definition end with the same files.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from graphcrate.compat import addresses
+from graphcrate.errors import BuildError
+from graphcrate.model.lock import LockedPackage
+from graphcrate.model.plan import (
+    VENV,
+    BaseStep,
+    ConfigStep,
+    FilesStep,
+    Plan,
+    PlannedFile,
+    PythonFrom,
+    RequirementsStep,
+    WheelsStep,
+)
+from graphcrate.model.recipe import Channel
+from graphcrate.planning import EXAMPLES_TITLE, GROUPS, group
+from graphcrate.render.commands import Command, Idea, one, quoted, write_lines
+from graphcrate.render.tools import UV
+
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+TOOLS = "/opt/tools"  #: pip and uv, in stages that are left behind
+CONTEXT = "/context"  #: what lay beside the text, in stages that are left behind
+STAGES = dict(zip(GROUPS, ("cuda", "torch", "tools", "pyg"), strict=True))
+
+_PINS = (
+    "Debian's archive keeps one version of a package: a pinned one is gone with the next update.",
+    "DL3008",
+)
+#: apt's sources with another mirror; `&`, what was found, where none is given
+_MIRRORED = "-path '*sources.list*' -type f -exec sed -i \"s|http[^ ]*/debian|${DEBIAN_MIRROR:-&}|\" {} +"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What one stage installs. `name` is the stage's, `title` is for people."""
+
+    name: str
+    title: str
+    ideas: tuple[Idea, ...]
+
+
+def refuse_unknown(plan: Plan, what: str) -> None:
+    """Raises BuildError for a step that the text cannot express."""
+    for step in plan.steps:
+        if not isinstance(step, BaseStep | FilesStep | WheelsStep | RequirementsStep | ConfigStep):
+            raise BuildError(f"a {what} cannot express the step {type(step).__name__} of {plan.name}:{plan.tag}")
+
+
+def base(plan: Plan, *, environment: bool = True) -> tuple[Idea, ...]:
+    """What a stage starts with: Debian's packages, where the base lacks them, and the small files.
+
+    `environment` false: without those of the virtual environment, which come from another stage.
+    """
+    names = plan.base.image.packages
+    ideas = [_base_packages(names)] if names else []
+    for step in plan.steps:
+        if isinstance(step, FilesStep) and step.title != EXAMPLES_TITLE:
+            ideas += files(step, environment=environment)
+    return tuple(ideas)
+
+
+def _base_packages(names: Sequence[str]) -> Idea:
+    etc = "-o Dir::Etc=/tmp/apt"
+    listed = " ".join(names)
+    return Idea(
+        why="Only what the base lacks; a mirror is for this command alone. " + _PINS[0],
+        allowed=_PINS[1],
+        commands=(
+            (
+                f"if ! dpkg --status {listed} > /dev/null 2>&1; then",
+                "    cp -r /etc/apt /tmp/apt",
+                f" && find /tmp/apt {_MIRRORED}",
+                f" && apt-get {etc} update",
+                f" && apt-get {etc} install --yes --no-install-recommends {listed}",
+                " && rm -rf /tmp/apt /var/lib/apt/lists/*;",
+                "fi",
+            ),
+        ),
+    )
+
+
+def files(step: FilesStep, *, environment: bool) -> list[Idea]:
+    """A step's files, written by the shell: those of the virtual environment, then the others."""
+    inside = [file for file in step.files if f"{file.path}/".startswith(f"{VENV}/")]
+    others = [file for file in step.files if file not in inside]
+    ideas = []
+    if inside and environment:
+        why = "The virtual environment, as `python3 -m venv` would make it, without its activation scripts."
+        ideas.append(Idea(why=why, commands=tuple(_written(inside))))
+    if others:
+        why = "Login shells, which enroot starts, set PATH anew."
+        ideas.append(Idea(why=why, commands=tuple(_written(others))))
+    return ideas
+
+
+def _written(planned: Sequence[PlannedFile]) -> Iterable[Command]:
+    if folders := [file.path for file in planned if file.folder]:
+        yield one("mkdir -p", *(path for path in folders if not any(f"{path}/" in other for other in folders)))
+    for file in planned:
+        if file.folder:
+            if file.mode != 0o755:
+                yield one("chmod", f"{file.mode:o}", file.path)
+        elif file.link:
+            yield one("ln -s", file.link, file.path)
+        else:
+            yield write_lines(file.path, file.content.removesuffix("\n").split("\n"))
+            if file.mode != 0o644:
+                yield one("chmod", f"{file.mode:o}", file.path)
+
+
+def tools(plan: Plan) -> tuple[Idea, ...]:
+    """pip and uv, in stages that are left behind. Their index is the user's where one is given."""
+    ideas = []
+    if plan.base.image.python_from is not PythonFrom.IMAGE:
+        ideas.append(
+            Idea(
+                why="pip, to fetch uv with.",
+                allowed=_PINS[1],
+                commands=(
+                    one(f"find /etc/apt {_MIRRORED}"),
+                    one("apt-get update"),
+                    one("apt-get install --yes --no-install-recommends python3-venv"),
+                    one("rm -rf /var/lib/apt/lists/*"),
+                ),
+            )
+        )
+    ideas.append(
+        Idea(
+            why="A package index of your own, for pip and uv.",
+            commands=(
+                (
+                    'if [ -n "${PACKAGE_INDEX}" ]; then',
+                    "    mkdir -p /etc/uv",
+                    " && printf '[global]\\nindex-url = %s\\n' \"${PACKAGE_INDEX}\" > /etc/pip.conf",
+                    ' && printf \'[[index]]\\nurl = "%s"\\ndefault = true\\n\' "${PACKAGE_INDEX}" > /etc/uv/uv.toml;',
+                    "fi",
+                ),
+            ),
+        )
+    )
+    ideas.append(
+        Idea(
+            why="uv installs; it stays in this stage.",
+            commands=(
+                one(f"python3 -m venv {TOOLS}"),
+                write_lines("/tmp/uv.txt", [f"uv=={UV.version} --hash=sha256:{UV.sha256}"]),
+                one(f"{TOOLS}/bin/pip install --no-cache-dir --no-deps --require-hashes --requirement /tmp/uv.txt"),
+            ),
+        )
+    )
+    if plan.base.image.python_from is PythonFrom.UV:
+        ideas.append(_stand_alone_python(plan))
+    return tuple(ideas)
+
+
+def _stand_alone_python(plan: Plan) -> Idea:
+    return Idea(
+        why=f"The base's distribution has another Python than {plan.stack.python}; uv brings one that runs on any.",
+        commands=(one(f"uv python install --no-bin --install-dir /opt/python {plan.stack.python}"),),
+    )
+
+
+def parts(plan: Plan) -> tuple[Part, ...]:
+    """What is installed, in groups that change together. Open requirements share one: they depend on each other."""
+    grouped: dict[str, list[LockedPackage]] = {name: [] for name in GROUPS}
+    for step in plan.steps:
+        if isinstance(step, WheelsStep):
+            for package in step.packages:
+                grouped[group(package.name)].append(package)
+    found = [
+        Part(name=STAGES[title], title=title, ideas=(*_locked(members), bytecode(plan)))
+        for title, members in grouped.items()
+        if members
+    ]
+    found[1:] = [_without_repetition(part) for part in found[1:]]
+    if opened := [step for step in plan.steps if isinstance(step, RequirementsStep)]:
+        ideas = [_open(step) for step in opened]
+        found.append(Part(name="packages", title="torch, PyG and tools", ideas=(*ideas, bytecode(plan))))
+    return tuple(found)
+
+
+def _without_repetition(part: Part) -> Part:
+    """The part with its last idea's reason left out: the first part has given it."""
+    *ideas, last = part.ideas
+    return msgspec.structs.replace(part, ideas=(*ideas, msgspec.structs.replace(last, why="")))
+
+
+def pin(package: LockedPackage) -> str:
+    """A requirement that only one file satisfies."""
+    return f"{package.name}=={package.version} --hash=sha256:{package.file.sha256}"
+
+
+def _locked(packages: Sequence[LockedPackage]) -> Iterable[Idea]:
+    wheels = [package for package in packages if not package.is_sdist]
+    for channel in dict.fromkeys(package.channel for package in wheels):
+        members = sorted((package for package in wheels if package.channel is channel), key=lambda one: one.name)
+        yield Idea(
+            why="" if channel is Channel.PYPI else _origin(channel),
+            cached=True,
+            commands=(
+                write_lines("/tmp/requirements.txt", map(pin, members)),
+                _install(channel, "--no-deps --no-build --require-hashes --requirement /tmp/requirements.txt"),
+                one(f"rm {VENV}/.lock"),
+            ),
+        )
+    for package in packages:
+        if package.is_sdist:
+            yield from _source(package)
+
+
+def _source(package: LockedPackage) -> Iterable[Idea]:
+    """pip makes the wheel: uv checks no hashes of a build's own requirements."""
+    pip = f"{TOOLS}/bin/pip"
+    yield Idea(
+        why=f"{package.name} {package.version} is there as source only: what builds it, checked like the rest.",
+        commands=(
+            write_lines("/tmp/backend.txt", map(pin, sorted(package.build, key=lambda one: one.name))),
+            one(f"{pip} install --no-cache-dir --no-deps --require-hashes --requirement /tmp/backend.txt"),
+        ),
+    )
+    yield Idea(
+        why="Built with nothing but that, then installed.",
+        commands=(
+            write_lines("/tmp/source.txt", [pin(package)]),
+            (
+                f"{pip} wheel --no-cache-dir --no-deps --no-build-isolation --require-hashes",
+                "    --wheel-dir /tmp/wheels --requirement /tmp/source.txt",
+            ),
+            one(f"uv pip install --no-deps --no-index --find-links /tmp/wheels {package.name}=={package.version}"),
+            one(f"rm {VENV}/.lock"),
+        ),
+    )
+
+
+def _open(step: RequirementsStep) -> Idea:
+    alone = "--no-deps " if step.channel is Channel.PYG else ""
+    why = f"{step.title[:1].upper()}{step.title[1:]}, whatever fits on the day of the build: no lock names the files."
+    return Idea(
+        why=why,
+        cached=True,
+        commands=(
+            (
+                *_install(step.channel, alone.strip()),
+                *(f"    {quoted(requirement)}" for requirement in step.requirements),
+            ),
+            one(f"rm {VENV}/.lock"),
+        ),
+    )
+
+
+def _install(channel: Channel, options: str) -> Command:
+    """uv, told where this channel is."""
+    match channel:
+        case Channel.PYPI:
+            where = ""
+        case Channel.PYTORCH:
+            where = '--default-index "${PYTORCH_INDEX}" '
+        case Channel.PYG:
+            where = '--no-index --find-links "${PYG_LINKS}" '
+        case Channel.LOCAL:
+            where = f"--no-index --find-links {CONTEXT}/wheels "
+    return one(f"uv pip install {where}{options}".rstrip())
+
+
+def _origin(channel: Channel) -> str:
+    places = {
+        Channel.PYTORCH: "PyTorch's own index.",
+        Channel.PYG: "PyG's page of wheels for this torch.",
+        Channel.LOCAL: "From the folder of wheels beside this file.",
+    }
+    return places[channel]
+
+
+def bytecode(plan: Plan) -> Idea:
+    """As the embedded builder has it (`wheels.bytecode`)."""
+    return Idea(
+        why="A SIF and a squashfs are read-only and would compile at each start. Some packages hold templates that are "
+        "no Python: those stay as they are. Test suites are left out.",
+        commands=(
+            (
+                f"PYTHONHASHSEED=0 {VENV}/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash",
+                f"    -x '/tests?/' {VENV}/lib/python{plan.stack.python}/site-packages || true",
+            ),
+        ),
+    )
+
+
+def channels(plan: Plan) -> set[Channel]:
+    """Where the plan's packages come from."""
+    locked = {package.channel for step in plan.steps if isinstance(step, WheelsStep) for package in step.packages}
+    return locked | {step.channel for step in plan.steps if isinstance(step, RequirementsStep)}
+
+
+def address(plan: Plan, channel: Channel) -> str:
+    """Where a channel of PyTorch's or PyG's is for this plan's torch."""
+    find = addresses.pytorch_index if channel is Channel.PYTORCH else addresses.pyg_links
+    return find(plan.stack.torch, plan.stack.torch_cuda)
+
+
+def arguments(plan: Plan, part: Part) -> dict[str, str]:
+    """Build arguments that a part's commands use, with their defaults."""
+    used = " ".join(line for idea in part.ideas for command in idea.commands for line in command)
+    places = {"PYTORCH_INDEX": Channel.PYTORCH, "PYG_LINKS": Channel.PYG}
+    return {name: address(plan, channel) for name, channel in places.items() if f"${{{name}}}" in used}

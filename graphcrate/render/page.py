@@ -1,0 +1,26 @@
+"""The page for people beside an image's texts: what it is and the commands that build and run it."""
+
+from graphcrate.model.plan import Plan
+from graphcrate.planning import EXAMPLES
+from graphcrate.render.about import about, folder
+from graphcrate.render.layout import rendered
+
+
+def readme(plan: Plan, lock: str = "") -> str:
+    """`README.md` of the plan's folder. `lock`: name of the lock file there, empty without one."""
+    stack = plan.stack
+    make = [f"STACK={plan.name}"] if plan.name != "pyg" else []
+    values = {
+        "plan": plan,
+        "stack": stack,
+        "title": f"{plan.name}:{plan.tag}",
+        "about": about(plan),
+        "folder": folder(plan),
+        "lock": lock,
+        "make": " ".join([*make, f"CUDA={stack.cuda}"]),
+        "program": f"{EXAMPLES}/{'dna.py' if stack.torch_geometric else 'torch_check.py'}",
+        "gpus": "" if stack.cuda == "cpu" else " --gpus all",
+        "nv": "" if stack.cuda == "cpu" else " --nv",
+        "gres": "" if stack.cuda == "cpu" else " --gres=gpu:1",
+    }
+    return rendered("page.md", values)
