@@ -2,8 +2,9 @@
 
 import msgspec
 
-from graphcrate.model.plan import VENV, FilesStep, Plan, PythonFrom
-from graphcrate.planning import EXAMPLES, EXAMPLES_TITLE, SYSTEM_PATH
+from graphcrate.model.plan import VENV, Plan, PythonFrom
+from graphcrate.model.recipe import Channel
+from graphcrate.planning import EXAMPLES, SYSTEM_PATH
 from graphcrate.render import ideas
 from graphcrate.render.about import about, folder
 from graphcrate.render.layout import WIDTH, complete, rendered, wrapped
@@ -12,15 +13,14 @@ from graphcrate.render.layout import WIDTH, complete, rendered, wrapped
 class DefinitionForm(msgspec.Struct, frozen=True, kw_only=True):
     """How the definition is written.
 
-    `arguments`: with `%arguments` and `{{ }}`, which Apptainer has from 1.2 and SingularityCE from 4.0 on; without, what
-    follows is written in. `bootstrap` and `base` (empty: the plan's image from a registry): where the base comes from.
-    `settings`: values of DEBIAN_MIRROR, PACKAGE_INDEX, PYTORCH_INDEX, PYG_LINKS other than the plan's own.
+    `arguments`: BOOTSTRAP and BASE as `%arguments`, which Apptainer has from 1.2 and SingularityCE from 4.0 on; without,
+    `bootstrap` and `base` (empty: the plan's image) are written in. Nothing else is an argument: its value would stay
+    in the image's copy of the text. Mirrors are variables of the shell, which APPTAINERENV_… and SINGULARITYENV_… set.
     """
 
     arguments: bool = True
     bootstrap: str = "docker"
     base: str = ""
-    settings: dict[str, str] = {}
 
 
 def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
@@ -28,36 +28,36 @@ def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
     form = form or DefinitionForm()
     ideas.refuse_unknown(plan, "definition file")
     parts = [msgspec.structs.replace(part, ideas=part.ideas[:-1]) for part in ideas.parts(plan)]
-    origin = {"BOOTSTRAP": form.bootstrap, "BASE": form.base or plan.base.image.reference}
-    defaults = {"DEBIAN_MIRROR": "", "PACKAGE_INDEX": ""}
+    settings: dict[str, str] = {}
     for part in parts:
-        defaults |= ideas.arguments(plan, part)
-    chosen = {name: form.settings.get(name, value) for name, value in defaults.items()}
-    given = {**origin, **chosen}
-    stated = {name: f"{{{{ {name} }}}}" if form.arguments else value for name, value in given.items()}
+        settings |= ideas.arguments(plan, part)
+    origin = {"BOOTSTRAP": form.bootstrap, "BASE": form.base or plan.base.image.reference}
     values = {
         "plan": plan,
         "about": about(plan),
         "folder": folder(plan),
         "file": filename(plan, form),
-        "needs": "Apptainer 1.2 or newer, SingularityCE 4.0 or newer" if form.arguments else "Singularity 3.5 or newer",
+        "needs": "Apptainer 1.2 or newer, SingularityCE 4.0 or newer"
+        if form.arguments
+        else "Singularity 3.5.3 or newer",
         "program": "apptainer" if form.arguments else "singularity",
-        "arguments": given if form.arguments else {},
-        "bootstrap": stated["BOOTSTRAP"],
-        "base": stated["BASE"],
-        "settings": {name: stated[name] for name in chosen},
+        "arguments": origin if form.arguments else {},
+        "bootstrap": "{{ BOOTSTRAP }}" if form.arguments else origin["BOOTSTRAP"],
+        "base": "{{ BASE }}" if form.arguments else origin["BASE"],
+        "settings": settings,
         "config": plan.config,
-        "image": plan.base.image,
         "base_ideas": ideas.base(plan),
         "tool_ideas": ideas.tools(plan),
         "parts": parts,
         "bytecode": ideas.bytecode(plan),
         "final_ideas": ideas.base(plan, environment=False),
         "python_from_uv": plan.base.image.python_from is PythonFrom.UV,
-        "with_examples": any(isinstance(step, FilesStep) and step.title == EXAMPLES_TITLE for step in plan.steps),
+        "with_wheels": Channel.LOCAL in ideas.channels(plan),
         "check": _check(plan),
         "description": _description(plan),
         "help": _help(plan),
+        "CONTEXT": ideas.CONTEXT,
+        "WORK": ideas.WORK,
         "CERTIFICATES": ideas.CERTIFICATES,
         "EXAMPLES": EXAMPLES,
         "SYSTEM_PATH": SYSTEM_PATH,

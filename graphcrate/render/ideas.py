@@ -29,6 +29,8 @@ from graphcrate.render.tools import UV
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 TOOLS = "/opt/tools"  #: pip and uv, in stages that are left behind
 CONTEXT = "/context"  #: what lay beside the text, in stages that are left behind
+#: For files on the way. Not /tmp, which is the host's own while Apptainer builds.
+WORK = "/root"
 STAGES = dict(zip(GROUPS, ("cuda", "torch", "tools", "pyg"), strict=True))
 
 _PINS = (
@@ -68,7 +70,7 @@ def base(plan: Plan, *, environment: bool = True) -> tuple[Idea, ...]:
 
 
 def _base_packages(names: Sequence[str]) -> Idea:
-    etc = "-o Dir::Etc=/tmp/apt"
+    etc = f"-o Dir::Etc={WORK}/apt"
     listed = " ".join(names)
     return Idea(
         why="Only what the base lacks; a mirror is for this command alone. " + _PINS[0],
@@ -76,11 +78,11 @@ def _base_packages(names: Sequence[str]) -> Idea:
         commands=(
             (
                 f"if ! dpkg --status {listed} > /dev/null 2>&1; then",
-                "    cp -r /etc/apt /tmp/apt",
-                f" && find /tmp/apt {_MIRRORED}",
+                f"    cp -r /etc/apt {WORK}/apt",
+                f" && find {WORK}/apt {_MIRRORED}",
                 f" && apt-get {etc} update",
                 f" && apt-get {etc} install --yes --no-install-recommends {listed}",
-                " && rm -rf /tmp/apt /var/lib/apt/lists/*;",
+                f" && rm -rf {WORK}/apt /var/lib/apt/lists/*;",
                 "fi",
             ),
         ),
@@ -151,8 +153,8 @@ def tools(plan: Plan) -> tuple[Idea, ...]:
             why="uv installs; it stays in this stage.",
             commands=(
                 one(f"python3 -m venv {TOOLS}"),
-                write_lines("/tmp/uv.txt", [f"uv=={UV.version} --hash=sha256:{UV.sha256}"]),
-                one(f"{TOOLS}/bin/pip install --no-cache-dir --no-deps --require-hashes --requirement /tmp/uv.txt"),
+                write_lines(f"{WORK}/uv.txt", [f"uv=={UV.version} --hash=sha256:{UV.sha256}"]),
+                one(f"{TOOLS}/bin/pip install --no-cache-dir --no-deps --require-hashes --requirement {WORK}/uv.txt"),
             ),
         )
     )
@@ -206,8 +208,8 @@ def _locked(packages: Sequence[LockedPackage]) -> Iterable[Idea]:
             why="" if channel is Channel.PYPI else _origin(channel),
             cached=True,
             commands=(
-                write_lines("/tmp/requirements.txt", map(pin, members)),
-                _install(channel, "--no-deps --no-build --require-hashes --requirement /tmp/requirements.txt"),
+                write_lines(f"{WORK}/requirements.txt", map(pin, members)),
+                _install(channel, f"--no-deps --no-build --require-hashes --requirement {WORK}/requirements.txt"),
                 one(f"rm {VENV}/.lock"),
             ),
         )
@@ -222,19 +224,19 @@ def _source(package: LockedPackage) -> Iterable[Idea]:
     yield Idea(
         why=f"{package.name} {package.version} is there as source only: what builds it, checked like the rest.",
         commands=(
-            write_lines("/tmp/backend.txt", map(pin, sorted(package.build, key=lambda one: one.name))),
-            one(f"{pip} install --no-cache-dir --no-deps --require-hashes --requirement /tmp/backend.txt"),
+            write_lines(f"{WORK}/backend.txt", map(pin, sorted(package.build, key=lambda one: one.name))),
+            one(f"{pip} install --no-cache-dir --no-deps --require-hashes --requirement {WORK}/backend.txt"),
         ),
     )
     yield Idea(
         why="Built with nothing but that, then installed.",
         commands=(
-            write_lines("/tmp/source.txt", [pin(package)]),
+            write_lines(f"{WORK}/source.txt", [pin(package)]),
             (
                 f"{pip} wheel --no-cache-dir --no-deps --no-build-isolation --require-hashes",
-                "    --wheel-dir /tmp/wheels --requirement /tmp/source.txt",
+                f"    --wheel-dir {WORK}/wheels --requirement {WORK}/source.txt",
             ),
-            one(f"uv pip install --no-deps --no-index --find-links /tmp/wheels {package.name}=={package.version}"),
+            one(f"uv pip install --no-deps --no-index --find-links {WORK}/wheels {package.name}=={package.version}"),
             one(f"rm {VENV}/.lock"),
         ),
     )

@@ -1,4 +1,4 @@
-"""What the templates share: jinja2 with delimiters that neither a shell nor a definition file uses, and text filters."""
+"""What the templates share: jinja2 with delimiters that neither shell nor definition files use, and text filters."""
 
 import functools
 import importlib.resources

@@ -1,4 +1,4 @@
-"""The one program that rendered texts install beside the image's packages. `tools/lock-requirements` keeps it current."""
+"""The one program that rendered texts install beside the image's packages: uv, at the version of requirements.txt."""
 
 import functools
 import importlib.resources
