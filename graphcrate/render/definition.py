@@ -13,9 +13,9 @@ from graphcrate.render.layout import WIDTH, complete, rendered, wrapped
 class DefinitionForm(msgspec.Struct, frozen=True, kw_only=True):
     """How the definition is written.
 
-    `arguments`: BOOTSTRAP and BASE as `%arguments`, which Apptainer has from 1.2 and SingularityCE from 4.0 on; without,
-    `bootstrap` and `base` (empty: the plan's image) are written in. Nothing else is an argument: its value would stay
-    in the image's copy of the text. Mirrors are variables of the shell, which APPTAINERENV_… and SINGULARITYENV_… set.
+    `arguments`: BOOTSTRAP and BASE as `%arguments`, which Apptainer has from 1.2 and SingularityCE from 4.0 on;
+    without, `bootstrap` and `base` (empty: the plan's image) are written in. Nothing else is an argument: its value
+    would stay in the image's copy of the text. Mirrors are variables of the shell: APPTAINERENV_…, SINGULARITYENV_….
     """
 
     arguments: bool = True
@@ -37,11 +37,9 @@ def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
         "about": about(plan),
         "folder": folder(plan),
         "file": filename(plan, form),
-        "needs": "Apptainer 1.2 or newer, SingularityCE 4.0 or newer"
-        if form.arguments
-        else "Singularity 3.5.3 or newer",
+        "needs": "Apptainer 1.2, SingularityCE 4.0 or newer" if form.arguments else "Singularity 3.5.3 or newer",
         "program": "apptainer" if form.arguments else "singularity",
-        "arguments": origin if form.arguments else {},
+        "arguments": [f"{name}={value}" for name, value in origin.items()] if form.arguments else [],
         "bootstrap": "{{ BOOTSTRAP }}" if form.arguments else origin["BOOTSTRAP"],
         "base": "{{ BASE }}" if form.arguments else origin["BASE"],
         "settings": settings,
