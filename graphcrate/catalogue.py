@@ -17,8 +17,8 @@ from graphcrate.model.report import BuildReport, Outcome
 from graphcrate.oci.layout import Layout, read_layout
 
 
-def find_variant(place: Workplace, name: str, cuda: str) -> tuple[Recipe, Variant]:
-    """The recipe and its variant. Raises UsageError with the nearest that exist."""
+def find_recipe(place: Workplace, name: str) -> Recipe:
+    """The recipe of this name. Raises UsageError with the nearest that exist."""
     names = sorted(path.stem for path in (place.root / "recipes").glob("*.toml"))
     if name not in names:
         near = difflib.get_close_matches(name, names, n=2, cutoff=0.3)
@@ -26,7 +26,12 @@ def find_variant(place: Workplace, name: str, cuda: str) -> tuple[Recipe, Varian
             f"there is no recipe {name!r}" + (f"; the nearest is {', '.join(near)}" if near else ""),
             next_step="./build.py list",
         )
-    recipe = recipes.load(place.root / "recipes" / f"{name}.toml")
+    return recipes.load(place.root / "recipes" / f"{name}.toml")
+
+
+def find_variant(place: Workplace, name: str, cuda: str) -> tuple[Recipe, Variant]:
+    """The recipe and its variant. Raises UsageError with the nearest that exist."""
+    recipe = find_recipe(place, name)
     variant = recipe.variant(cuda)
     if variant is None:
         near = nearest_cuda(cuda, [variant.cuda for variant in recipe.variants])
@@ -72,6 +77,16 @@ def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list
         for variant in recipe.variants
         for candidate in variant.candidates
     ]
+
+
+def examples(place: Workplace) -> dict[str, str]:
+    """The programs that ship in images, by their names below `examples/`."""
+    folder = place.root / "examples"
+    return {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".py", ".md")
+    }
 
 
 def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:

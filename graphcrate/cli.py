@@ -110,6 +110,21 @@ def lock(
 
 
 @app.command()
+def render(
+    name: Annotated[str | None, typer.Argument(help="Recipe; all of them if left out.", metavar="NAME")] = None,
+    cuda: Annotated[str | None, typer.Option(help="CUDA version; every one if left out.")] = None,
+    base: Annotated[str, typer.Option(help="debian, python (Docker's images) or nvidia (CUDA images).")] = "debian",
+    channel: Channel = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for NAME/VARIANT/…; images/ if left out.")] = None,
+) -> None:
+    """Write Dockerfiles and Singularity definitions; prints the folders that changed."""
+    from graphcrate import texts
+
+    for folder in texts.render_all(_workplace(), name, cuda, texts.Choice(base=base, channel=channel), output):
+        sys.stdout.write(f"{folder}\n")
+
+
+@app.command()
 def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> None:
     """Show an image: layers by size and owner, environment, packages."""
     from graphcrate.catalogue import find_image

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from graphcrate import planning
-from graphcrate.catalogue import find_variant, for_gpu, lock_path
+from graphcrate.catalogue import examples, find_variant, for_gpu, lock_path
 from graphcrate.errors import SmokeError
 from graphcrate.host import process, settings
+from graphcrate.host.replace import write_file
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan, content_id
@@ -141,14 +142,9 @@ def _sources(request: Request) -> "Sources":
 
 
 def _plan(place: Workplace, recipe: Recipe, resolution: "Resolution") -> Plan:
-    examples = {
-        path.relative_to(place.root / "examples").as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted((place.root / "examples").rglob("*"))
-        if path.suffix in (".py", ".md")
-    }
     epoch = place.environment.get("SOURCE_DATE_EPOCH")
     created = int(epoch) if epoch else None
-    return planning.make_plan(recipe, resolution.lock, resolution.candidate, examples=examples, created=created)
+    return planning.make_plan(recipe, resolution.lock, resolution.candidate, examples=examples(place), created=created)
 
 
 def _build_key(plan: Plan) -> str:
@@ -277,7 +273,4 @@ def _prove(
 
 def write_value(path: Path, value: msgspec.Struct) -> None:
     """Write a value's canonical JSON, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(encode(value))
-    temporary.replace(path)
+    write_file(path, encode(value))

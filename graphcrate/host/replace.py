@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all, also outside the cache, also where an older one stands."""
+"""Files and folders that appear whole or not at all, also outside the cache, also where an older one stands."""
 
 import contextlib
 import ctypes
@@ -14,6 +14,14 @@ from graphcrate.host.cache import DISK_FULL, remove_tree
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)
 
 
 @contextlib.contextmanager

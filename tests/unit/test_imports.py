@@ -34,6 +34,7 @@ FLOORS = {
     "graphcrate.resolve": 4,
     "graphcrate.smoke": 5,
     "graphcrate.catalogue": 5,
+    "graphcrate.texts": 5.2,
     "graphcrate.views": 5,
     "graphcrate.pipeline": 6,
     "graphcrate.cli": 7,
