@@ -31,6 +31,8 @@ TOOLS = "/opt/tools"  #: pip and uv, in stages that are left behind
 CONTEXT = "/context"  #: what lay beside the text, in stages that are left behind
 #: For files on the way. Not /tmp, which is the host's own while Apptainer builds.
 WORK = "/root"
+#: A copy of apt's settings, removed again. Not below /root, where apt's own user cannot look.
+APT = "/opt/apt"
 STAGES = dict(zip(GROUPS, ("cuda", "torch", "tools", "pyg"), strict=True))
 
 _PINS = (
@@ -70,7 +72,7 @@ def base(plan: Plan, *, environment: bool = True) -> tuple[Idea, ...]:
 
 
 def _base_packages(names: Sequence[str]) -> Idea:
-    etc = f"-o Dir::Etc={WORK}/apt"
+    etc = f"-o Dir::Etc={APT}"
     listed = " ".join(names)
     return Idea(
         why="Only what the base lacks; a mirror is for this command alone. " + _PINS[0],
@@ -78,11 +80,11 @@ def _base_packages(names: Sequence[str]) -> Idea:
         commands=(
             (
                 f"if ! dpkg --status {listed} > /dev/null 2>&1; then",
-                f"    cp -r /etc/apt {WORK}/apt",
-                f" && find {WORK}/apt {_MIRRORED}",
+                f"    cp -r /etc/apt {APT}",
+                f" && find {APT} {_MIRRORED}",
                 f" && apt-get {etc} update",
                 f" && apt-get {etc} install --yes --no-install-recommends {listed}",
-                f" && rm -rf {WORK}/apt /var/lib/apt/lists/*;",
+                f" && rm -rf {APT} /var/lib/apt/lists/*;",
                 "fi",
             ),
         ),
