@@ -1,0 +1,283 @@
+"""GitHub's workflows: their form, what an attacker could make of them, their shell, and that what they call exists."""
+
+import importlib.util
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from ruamel.yaml import YAML
+
+from graphcrate import catalogue, cli
+from graphcrate.host.workplace import Workplace
+from tests.lint.linters import findings, shellcheck
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+MAKEFILE = (ROOT / "Makefile").read_text()
+SCHEMA = ("--builtin-schema", "vendor.github-workflows")
+#: The whole of its rules. Offline, for it would ask GitHub whether tags still mean the commits that we name.
+ZIZMOR = ("--offline", "--no-progress", "--no-config", "--quiet", "--persona", "pedantic")
+#: variables that a step need not set: https://docs.github.com/en/actions/reference/workflows-and-actions/variables
+GIVEN = re.compile(r"GITHUB_\w+|RUNNER_\w+|HOME|PATH")
+
+
+class Workflow:
+    """One file, and what the checks below look at."""
+
+    def __init__(self, text):
+        self.value = YAML(typ="safe", pure=True).load(text)
+        self.jobs = self.value["jobs"]
+
+    def steps(self):
+        return [(job, step) for job in self.jobs.values() for step in job["steps"]]
+
+    def scripts(self):
+        """Each `run` with the variables that it is given."""
+        outer = self.value.get("env", {})
+        for job, step in self.steps():
+            if "run" in step:
+                yield step["run"], {*outer, *job.get("env", {}), *step.get("env", {})}
+
+
+def label(path):
+    return path.name
+
+
+every = pytest.mark.parametrize("path", WORKFLOWS, ids=label)
+
+
+def test_there_is_something_to_look_at():
+    assert {"images.yml", "gpu.yml"} <= {path.name for path in WORKFLOWS}
+
+
+@every
+def test_it_has_the_form_that_github_asks_for(path):
+    assert findings("check-jsonschema", *SCHEMA, path) == "ok -- validation done"
+
+
+def test_zizmor_finds_nothing():
+    assert "No findings to report" in findings("zizmor", *ZIZMOR, *WORKFLOWS)
+
+
+@every
+def test_actions_are_named_by_commit(path):
+    """With the version for people behind it; the same action by the same commit everywhere."""
+    uses = re.findall(r"uses: (.*)", path.read_text())
+    for use in uses:
+        assert re.fullmatch(r"actions/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use), use
+    everywhere = {
+        re.sub(r"^([\w-]+/[\w-]+)[\w/-]*@", r"\1@", use)
+        for other in WORKFLOWS
+        for use in re.findall(r"uses: (.*)", other.read_text())
+    }
+    assert len({use.partition("@")[0] for use in everywhere}) == len(everywhere)
+
+
+@every
+def test_jobs_are_bounded_and_may_little(path):
+    workflow = Workflow(path.read_text())
+    assert workflow.value["permissions"] == {}
+    assert "concurrency" in workflow.value
+    for job in workflow.jobs.values():
+        assert job["permissions"] == {"contents": "read"}
+        assert job["timeout-minutes"] <= 120
+        if "self-hosted" in job["runs-on"]:
+            triggers = set(workflow.value["on"])
+            assert triggers <= {"workflow_dispatch", "pull_request"}
+            assert "pull_request" not in triggers or "head.repo.full_name == github.repository" in job["if"]
+
+
+@every
+def test_the_shell_of_steps_is_clean(path):
+    """Values of GitHub's come in by `env`: none stands in the script, where it would be run."""
+    for script, given in Workflow(path.read_text()).scripts():
+        assert "${{" not in script
+        assert shellcheck(script, shell="bash") == ""
+        assert {name for name in variables(script) if not GIVEN.fullmatch(name)} <= given, script
+
+
+def variables(script):
+    """Names of the variables that a script reads and does not set."""
+    return set(re.findall(r"\$\{?(\w*[A-Za-z]\w*)", script)) - set(re.findall(r"(?:^|[\s;])(\w+)=", script))
+
+
+@every
+def test_what_expressions_name_exists(path):
+    text = path.read_text()
+    assert unknown_names(Workflow(text)) == set()
+
+
+def unknown_names(workflow):
+    """What expressions name of inputs, steps, jobs' outputs and the matrix without its being there."""
+    inputs = {f"inputs.{name}" for name in (workflow.value["on"].get("workflow_dispatch") or {}).get("inputs", {})}
+    found = set()
+    for job in workflow.jobs.values():
+        known = inputs | {f"matrix.{name}" for name in matrix_keys(job)}
+        known |= {f"steps.{step['id']}" for step in job["steps"] if "id" in step}
+        known |= {f"needs.{job.get('needs')}.outputs.{name}" for name in outputs(workflow, job)}
+        conditions = [job.get("if", ""), *(step.get("if", "") for step in job["steps"])]
+        texts = " ".join([*re.findall(r"\$\{\{(.*?)\}\}", json.dumps(job)), *conditions])
+        named = re.findall(r"\b(?:inputs|steps|(?<!needs\.)matrix)\.\w+|needs\.\w+\.outputs\.\w+", texts)
+        found |= set(named) - known
+    return found
+
+
+def outputs(workflow, job):
+    """Outputs of the job that this one needs; ours need one at most."""
+    return workflow.jobs[job["needs"]].get("outputs", {}) if "needs" in job else {}
+
+
+def matrix_keys(job):
+    matrix = job.get("strategy", {}).get("matrix", {})
+    return set(matrix) if isinstance(matrix, dict) else set(listed()[0])
+
+
+# --- what they call ---------------------------------------------------------------------------------------------------
+
+
+@every
+def test_targets_settings_commands_and_options_exist(path):
+    for script, _ in Workflow(path.read_text()).scripts():
+        assert unknown_calls(script) == []
+
+
+def unknown_calls(script):
+    """Words behind `make` and `./build.py` that neither knows, and programs of ours that are not there."""
+    targets = set(re.findall(r"^([a-z]+): ", MAKEFILE, re.MULTILINE))
+    settings = set(re.findall(r"\b([A-Z]+)=", re.search(r"^# Settings: (.*)", MAKEFILE, re.MULTILINE)[1]))
+    commands = typer.main.get_command(cli.app).commands
+    found = []
+    for words in calls(script):
+        if words[0] == "make":
+            found += [word for word in words[1:] if "=" not in word and word not in targets]
+            found += [word for word in words[1:] if "=" in word and word.partition("=")[0] not in settings]
+        elif words[0] == "./build.py":
+            options = {option for known in commands.values() if known.name == words[1] for option in opts(known)}
+            found += [words[1]] if words[1] not in commands else []
+            found += [word for word in words if word.startswith("--") and word.partition("=")[0] not in options]
+        elif words[0].startswith(".ci/") and not (ROOT / words[0]).is_file():
+            found.append(words[0])
+    return found
+
+
+def opts(command):
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def calls(script):
+    """The simple commands of a script that begin with a program of ours, as words."""
+    pieces = re.split(r"\n|;|&&|\|+|\$\(|\)|\{ |sudo env \S+ ", script.replace("\\\n", " "))
+    words = [shlex.split(piece.strip().split(" < ")[0].split(" > ")[0]) for piece in pieces if "'" not in piece]
+    return [line for line in words if line and (line[0] in ("make", "./build.py") or line[0].startswith(".ci/"))]
+
+
+# --- the matrix -------------------------------------------------------------------------------------------------------
+
+
+def matrix_program():
+    spec = importlib.util.spec_from_file_location("matrix", ROOT / ".ci" / "matrix.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def listed():
+    """The jobs of the matrix for the recipes that there are."""
+    place = Workplace.here()
+    recipes = catalogue.all_recipes(place)
+    return matrix_program().jobs(catalogue.describe(recipes, catalogue.committed(place)))
+
+
+def test_every_variant_has_a_job_that_builds_it():
+    place = Workplace.here()
+    variants = {(recipe.name, variant.cuda) for recipe in catalogue.all_recipes(place) for variant in recipe.variants}
+    jobs = listed()
+    assert {(job["recipe"], job["cuda"]) for job in jobs} == variants
+    assert all(job["channel"] != "local" for job in jobs)
+
+
+def test_each_committed_lock_is_the_key_of_one_job():
+    locks = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("images/*/*/*.lock.json"))
+    jobs = [job["lock"] for job in listed()]
+    assert len(set(jobs)) == len(jobs)
+    assert locks == sorted(set(jobs) & set(locks))
+
+
+def test_the_matrix_can_be_narrowed(capsys):
+    program, variants = matrix_program(), json.loads(json.dumps(listed_variants()))
+    assert program.main(variants, "pyg", "11.8") == 0
+    printed = json.loads(capsys.readouterr().out)["include"]
+    assert [(job["recipe"], job["cuda"]) for job in printed] == [("pyg", "11.8")] * len(printed) != []
+    assert program.main(variants, "", "") == 0
+    assert json.loads(capsys.readouterr().out)["include"] == program.jobs(variants)
+    assert program.main(variants, "pgy", "11.8") == 2
+    assert "pgy" in capsys.readouterr().err
+
+
+def listed_variants():
+    place = Workplace.here()
+    return catalogue.describe(catalogue.all_recipes(place), catalogue.committed(place))
+
+
+def test_the_cache_is_saved_as_it_is_restored():
+    """GitHub's key for a cache includes its paths."""
+    steps = [step for _, step in Workflow((ROOT / ".github/workflows/images.yml").read_text()).steps()]
+    paths = [step["with"]["path"] for step in steps if "actions/cache/" in step.get("uses", "")]
+    assert len(paths) == 2
+    assert paths[0] == paths[1]
+
+
+# --- a check that does nothing finds nothing either -------------------------------------------------------------------
+
+BAD = """\
+name: bad
+on: {workflow_dispatch: {inputs: {here: {type: string}}}}
+jobs:
+  first:
+    runs-on: ubuntu-24.04
+    outputs: {there: x}
+    steps:
+      - uses: actions/checkout@v4
+      - {id: one, run: 'echo ${{ github.event.issue.title }} $HERE'}
+      - {if: steps.two.outputs.x == inputs.here, run: 'echo $there; make imagine CUDE=1; .ci/ran'}
+  second:
+    needs: first
+    runs-on: ubuntu-24.04
+    strategy: {matrix: {known: [1]}}
+    steps:
+      - run: |
+          image=$(./build.py image pyg --cude 11.8)
+          ./build.py imagine
+        env:
+          A: ${{ inputs.nowhere }} ${{ matrix.known }} ${{ matrix.unknown }} ${{ needs.first.outputs.there }}
+          B: ${{ needs.first.outputs.nowhere }}
+"""
+
+
+def test_bad_workflows_are_refused(tmp_path):
+    path = tmp_path / ".github" / "workflows" / "bad.yml"
+    path.parent.mkdir(parents=True)
+    path.write_text(BAD)
+    said = findings("zizmor", *ZIZMOR, path)
+    assert {"template-injection", "unpinned-uses", "artipacked", "excessive-permissions"} <= set(
+        re.findall(r"[\w-]+", said)
+    )
+    assert findings("check-jsonschema", *SCHEMA, path) == "ok -- validation done"
+    path.write_text(BAD.replace("runs-on", "run-on"))
+    assert "runs-on" in findings("check-jsonschema", *SCHEMA, path)
+
+
+def test_names_of_nothing_are_found():
+    workflow = Workflow(BAD)
+    assert unknown_names(workflow) == {"steps.two", "inputs.nowhere", "matrix.unknown", "needs.first.outputs.nowhere"}
+    scripts = [script for script, _ in workflow.scripts()]
+    assert [unknown_calls(script) for script in scripts] == [
+        [],
+        ["imagine", "CUDE=1", ".ci/ran"],
+        ["--cude", "imagine"],
+    ]
+    assert [variables(script) for script in scripts] == [{"HERE"}, {"there"}, set()]
+    assert "SC2086" in shellcheck(scripts[1], shell="bash")
