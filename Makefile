@@ -1,9 +1,9 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 STACK=pyg|torch GPU=v100 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder
+# Settings: CUDA=11.8 STACK=pyg|torch ENGINE=auto|embedded|docker|podman|apptainer GPU=v100 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help image lock list test lint bench clean
+.PHONY: help image render lock list test lint bench clean
 
 STACK ?= pyg
 option = $(if $(2),--$(1) '$(2)')
@@ -18,7 +18,10 @@ help: ## show this
 	@sed -n 's/^# Settings: /  settings:     /p' Makefile
 
 image: .venv/ready-run .venv/ready-system ## build an image and prove it by a training run: make image CUDA=11.8
-	@$(graphcrate) image $(request) $(call option,gpu,$(GPU))
+	@$(graphcrate) image $(request) $(call option,gpu,$(GPU)) $(call option,engine,$(ENGINE))
+
+render: .venv/ready-run ## write the Dockerfiles and Singularity definitions under images/
+	@$(graphcrate) render
 
 lock: .venv/ready-run .venv/ready-system ## resolve a variant anew and write its lock under images/
 	@$(graphcrate) lock $(request)
@@ -30,8 +33,9 @@ test: .venv/ready-dev .venv/ready-system ## lint, unit tests, a small real image
 	@tools/prepare engines
 	@$(python) -m pytest -n 2 --dist loadgroup
 
-lint: .venv/ready-dev ## ruff and mypy
+lint: .venv/ready-dev ## ruff, mypy; hadolint, shellcheck and zizmor over what is rendered, scripts and workflows
 	@$(python) -m ruff check . && $(python) -m ruff format --check . && $(python) -m mypy
+	@$(python) -m pytest -q -n 2 tests/lint/test_rendered.py tests/lint/test_workflows.py
 
 bench: .venv/ready-run .venv/ready-system ## measure the main job; writes docs/performance.md
 	@$(python) bench/main_job.py

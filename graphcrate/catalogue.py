@@ -1,5 +1,6 @@
 """What there is: recipes and their variants, committed locks, images below the output folder."""
 
+import contextlib
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from graphcrate.errors import UsageError
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
-from graphcrate.model.report import BuildReport, Outcome
+from graphcrate.model.report import Artifact, BuildReport, Outcome
 from graphcrate.oci.layout import Layout, read_layout
 
 
@@ -103,7 +104,7 @@ def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
         )
     layout = read_layout(path)
     report_path = path.parent / "report.json"
-    if report_path.is_file():
+    with contextlib.suppress(OSError, msgspec.DecodeError):  # none, or one of an older graphcrate
         report = msgspec.json.decode(report_path.read_bytes(), type=BuildReport)
         if report.digest == layout.digest:
             return layout, report
@@ -157,12 +158,16 @@ def _foreign_report(layout: Layout) -> BuildReport:
     """What a layout without our report says of itself."""
     labels = layout.labels
     name = labels.get("org.opencontainers.image.title", layout.path.name)
+    size = sum(layer.size for layer in layout.layers)
     return BuildReport(
+        artifact=Artifact(
+            engine="unknown", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=size
+        ),
         name=name,
         tag=layout.tag or "",
         digest=layout.digest,
         layout=str(layout.path),
-        bytes=sum(layer.size for layer in layout.layers),
+        bytes=size,
         candidate=labels.get("graphcrate.candidate", ""),
         torch=labels.get("graphcrate.torch", ""),
         torch_cuda=labels.get("graphcrate.torch.cuda", ""),

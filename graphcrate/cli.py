@@ -14,6 +14,7 @@ from graphcrate.errors import GraphcrateError
 
 if TYPE_CHECKING:
     from graphcrate.host.workplace import Workplace
+    from graphcrate.model.report import BuildReport
 
 app = typer.Typer(
     help="Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root.",
@@ -30,6 +31,9 @@ Gpu = Annotated[str | None, typer.Option(help="GPU model that the image must run
 Channel = Annotated[str | None, typer.Option(help="Use only candidates of this channel (pytorch, pypi, local).")]
 Mirror = Annotated[str | None, typer.Option(help="sjtu, aliyun, nju, tuna, or the URL of a mirror.")]
 Wheels = Annotated[Path | None, typer.Option(help="Folder of wheels for the local channel.")]
+Engine = Annotated[
+    str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
+]
 Output = Annotated[Path, typer.Option(help="Where images are written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
@@ -54,6 +58,7 @@ def image(
         Literal["auto", "cpu", "cuda"],
         typer.Option(help="What the smoke test runs on; auto: a GPU where there is one."),
     ] = "auto",
+    engine: Engine = "auto",
     as_json: Json = False,
 ) -> None:
     """Build an image and prove it by a training run inside it."""
@@ -70,11 +75,18 @@ def image(
         output=output,
         smoke=smoke,
         device=device,
+        engine=engine,
     )
     report = pipeline.build_image(request, _workplace())
     sys.stdout.write(
-        encode(report).decode() if as_json else f"{report.name}:{report.tag}@{report.digest}\n",
+        encode(report).decode() if as_json else f"{_reference(report)}\n",
     )
+
+
+def _reference(report: "BuildReport") -> str:
+    """What the next command takes: `name:tag@digest` of a layout, `name:tag` in an engine's store, a file's path."""
+    artifact = report.artifact
+    return f"{report.name}:{report.tag}@{report.digest}" if artifact.kind == "layout" else artifact.reference
 
 
 @app.command("list")
@@ -151,6 +163,28 @@ def validate(ref: Ref, output: Output = Path("dist")) -> None:
     layout, _ = find_image(ref, output)
     check(layout)
     sys.stdout.write(f"{layout.path}: valid, {layout.digest}\n")
+
+
+@app.command()
+def diff(
+    first: Annotated[str, typer.Argument(help="NAME:TAG, a path, docker:NAME or podman:NAME.", metavar="A")],
+    second: Annotated[str, typer.Argument(help="The same.", metavar="B")],
+    output: Output = Path("dist"),
+    everything: Annotated[bool, typer.Option("--all", help="List what may differ too, path by path.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Nothing may differ.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare the files of two images: layouts, archives, engines' images, SIF files, squashfs, folders."""
+    from graphcrate.errors import DifferenceError
+    from graphcrate.model.lock import encode
+    from graphcrate.trees import opening, wording
+    from graphcrate.trees.allowances import ALLOWANCES
+
+    comparison = opening.compare(first, second, _workplace(), () if strict else ALLOWANCES, output)
+    told = "".join(f"{line}\n" for line in wording.lines(comparison, everything=everything))
+    sys.stdout.write(encode(comparison).decode() if as_json else told)
+    if comparison.unexpected:
+        raise DifferenceError(f"{first} and {second} are not the same: {wording.summary(comparison)}")
 
 
 @app.command()

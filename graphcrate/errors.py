@@ -99,3 +99,9 @@ class LayoutError(IntegrityError):
     """An OCI image layout breaks an invariant of the specification."""
 
     exit_code = 12
+
+
+class DifferenceError(GraphcrateError):
+    """Two artifacts that were compared differ in what they should share."""
+
+    exit_code = 13

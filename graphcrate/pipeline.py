@@ -10,19 +10,22 @@ import msgspec
 
 from graphcrate import planning
 from graphcrate.catalogue import examples, find_variant, for_gpu, lock_path
-from graphcrate.errors import SmokeError
+from graphcrate.errors import HostError, SmokeError
 from graphcrate.host import process, settings
 from graphcrate.host.replace import write_file
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.recipe import Candidate, Recipe, Variant
-from graphcrate.model.report import BuildReport, PackageLine, SmokeReport
+from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine, SmokeReport
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from graphcrate.oci.layout import Layout
     from graphcrate.resolve.candidates import Resolution
     from graphcrate.resolve.channels import Request as Sources
+    from graphcrate.smoke import Inside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,7 @@ class Request:
     output: Path = Path("dist")
     smoke: bool = True
     device: Literal["auto", "cpu", "cuda"] = "auto"  #: of the smoke test
+    engine: str = "auto"  #: `auto`: the embedded builder, and where it cannot work the first engine that answers
 
 
 def build_image(request: Request, place: Workplace) -> BuildReport:
@@ -45,37 +49,73 @@ def build_image(request: Request, place: Workplace) -> BuildReport:
 
     Raises any GraphcrateError; SmokeError after the image was written with a report that says `failed`.
     """
+    if request.engine not in ("auto", "embedded"):
+        return _proven(request, place, request.engine)
+    try:
+        return _proven(request, place, "embedded")
+    except HostError as error:
+        from graphcrate import engines
+
+        if request.engine == "embedded" or (name := engines.first_that_answers(place)) is None:
+            raise
+        place.progress.note(f"{error.what}; building with {name} instead")
+        return _proven(request, place, name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """One image on its way: what was asked for, by which engine, since when."""
+
+    request: Request
+    place: Workplace
+    recipe: Recipe
+    variant: Variant
+    engine: str
+    start: float
+
+    def folder(self, name: str, tag: str) -> Path:
+        """Where the image's files lie; those of an engine apart from the embedded builder's."""
+        folder = self.request.output / name / tag
+        return folder if self.engine == "embedded" else folder / self.engine
+
+    def seconds(self) -> float:
+        """Since it began."""
+        return round(settings.now() - self.start, 3)
+
+
+def _proven(request: Request, place: Workplace, engine: str) -> BuildReport:
     start = settings.now()
     recipe, variant = find_variant(place, request.name, request.cuda)
-    resolution = _resolve(request, place, recipe, variant)
-    report = _made(request, place, recipe, variant, resolution, start)
-    folder = request.output / report.name / report.tag
-    if request.smoke and report.smoke is None:
-        report = _prove(request, place, recipe, variant, folder, report, start)
-    return report
+    if engine != "embedded":
+        from graphcrate import engines
+
+        place.progress.note(f"engine: {engines.check(engine, place)}")
+    job = _Job(request=request, place=place, recipe=recipe, variant=variant, engine=engine, start=start)
+    report = _made(job, _resolve(request, place, recipe, variant))
+    return _prove(job, report) if request.smoke and report.smoke is None else report
 
 
-def _made(
-    request: Request, place: Workplace, recipe: Recipe, variant: Variant, resolution: "Resolution", start: float
-) -> BuildReport:
+def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     """The image's report: of the one that is there, if nothing changed, else of the one built now."""
     from graphcrate.bases import BaseDriftError
     from graphcrate.resolve.base import replace_base, with_living_base
 
+    place = job.place
     resolution = with_living_base(place, resolution)
-    plan = _plan(place, recipe, resolution)
-    folder = request.output / plan.name / plan.tag
-    key = _build_key(plan)
-    if report := _unchanged(folder, key, request):
+    plan = _plan(place, job.recipe, resolution)
+    folder = job.folder(plan.name, plan.tag)
+    key = _build_key(job, plan)
+    if report := _unchanged(job, folder, key):
         return report
     _show_plan(place, plan, resolution)
     try:
-        layout = _build(request, place, plan, resolution)
+        artifact, layers = _build(job, plan, resolution)
     except BaseDriftError as drift:
         place.progress.note(f"{drift.what}; taking the packages of today instead")
-        replace_base(place, variant, resolution.lock)
-        return _made(request, place, recipe, variant, resolution, start)
-    report = _report(layout, plan, resolution, key, settings.now() - start)
+        replace_base(place, job.variant, resolution.lock)
+        return _made(job, resolution)
+    report = _report(artifact, layers, plan, resolution)
+    report = msgspec.structs.replace(report, build_key=key, seconds=job.seconds())
     write_value(folder / "lock.json", resolution.lock)
     write_value(folder / "report.json", report)
     return report
@@ -147,25 +187,37 @@ def _plan(place: Workplace, recipe: Recipe, resolution: "Resolution") -> Plan:
     return planning.make_plan(recipe, resolution.lock, resolution.candidate, examples=examples(place), created=created)
 
 
-def _build_key(plan: Plan) -> str:
+def _build_key(job: _Job, plan: Plan) -> str:
+    if job.engine != "embedded":
+        from graphcrate import engines
+
+        return engines.key(job.engine, plan)
     from graphcrate.builders.form import LAYER_FORMAT
 
     return f"{content_id(plan)}-{LAYER_FORMAT}"
 
 
-def _unchanged(folder: Path, key: str, request: Request) -> BuildReport | None:
+def _unchanged(job: _Job, folder: Path, key: str) -> BuildReport | None:
     """The report of an image that was built from the same plan, is whole, and did not fail its smoke test."""
-    from graphcrate.oci.layout import is_whole
-
     try:
         report = msgspec.json.decode((folder / "report.json").read_bytes(), type=BuildReport)
     except (OSError, msgspec.DecodeError):
         return None
-    if report.build_key != key or not is_whole(folder / "oci", report.digest):
+    if report.build_key != key or not _is_whole(job, folder, report):
         return None
-    if report.smoke is not None and report.smoke.status == "failed" and request.smoke:
+    if report.smoke is not None and report.smoke.status == "failed" and job.request.smoke:
         return msgspec.structs.replace(report, smoke=None, suites=())
     return report
+
+
+def _is_whole(job: _Job, folder: Path, report: BuildReport) -> bool:
+    if report.artifact.kind != "layout":
+        from graphcrate import engines
+
+        return engines.is_there(report.artifact, job.place)
+    from graphcrate.oci.layout import is_whole
+
+    return is_whole(folder / "oci", report.digest)
 
 
 def _plan_lines(place: Workplace, title: str, resolution: "Resolution") -> list[str]:
@@ -181,11 +233,30 @@ def _show_plan(place: Workplace, plan: Plan, resolution: "Resolution") -> None:
         place.progress.note(line)
 
 
-def _build(request: Request, place: Workplace, plan: Plan, resolution: "Resolution") -> "Layout":
+def _build(job: _Job, plan: Plan, resolution: "Resolution") -> tuple[Artifact, tuple[LayerRecord, ...]]:
+    """The image, and its layers where the embedded builder made them."""
+    if job.engine != "embedded":
+        from graphcrate import engines
+
+        folder = job.folder(plan.name, plan.tag)
+        return engines.build(job.engine, plan, resolution.lock, _sources(job.request), folder, job.place), ()
+    layout = _build_here(job, plan, resolution)
+    artifact = Artifact(
+        engine="embedded",
+        kind="layout",
+        reference=str(layout.path),
+        digest=layout.digest,
+        bytes=sum(layer.size for layer in layout.layers),
+    )
+    return artifact, layout.records
+
+
+def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> "Layout":
     from graphcrate.builders import embedded
     from graphcrate.resolve.base import prepare_base
     from graphcrate.resolve.fetch import fetch
 
+    place = job.place
     with ThreadPoolExecutor(1) as side:
         # The base is made by Debian's tools while wheels arrive.
         base = side.submit(prepare_base, place, resolution.lock.base)
@@ -194,7 +265,7 @@ def _build(request: Request, place: Workplace, plan: Plan, resolution: "Resoluti
             wait([base], timeout=1.0)
             if base.done():
                 base.result()
-            files = fetch(resolution.lock, _sources(request), place.cache, place.environment, place.progress)
+            files = fetch(resolution.lock, _sources(job.request), place.cache, place.environment, place.progress)
             prepared = base.result()
         except BaseException:
             process.end_all()
@@ -203,64 +274,53 @@ def _build(request: Request, place: Workplace, plan: Plan, resolution: "Resoluti
         plan,
         prepared,
         files,
-        destination=request.output / plan.name / plan.tag / "oci",
+        destination=job.folder(plan.name, plan.tag) / "oci",
         cache=place.cache,
         environment=place.environment,
         progress=place.progress,
     )
 
 
-def _report(layout: "Layout", plan: Plan, resolution: "Resolution", key: str, seconds: float) -> BuildReport:
+def _report(artifact: Artifact, layers: tuple[LayerRecord, ...], plan: Plan, resolution: "Resolution") -> BuildReport:
     lock = resolution.lock
     packages = tuple(
         PackageLine(name=package.name, version=package.version, channel=package.channel.value)
         for package in lock.packages
     )
-    torch = lock.package("torch")
     return BuildReport(
         name=plan.name,
         tag=plan.tag,
-        digest=layout.digest,
-        layout=str(layout.path),
-        bytes=sum(layer.size for layer in layout.layers),
+        digest=artifact.digest,
+        artifact=artifact,
+        layout=artifact.reference if artifact.kind == "layout" else "",
+        bytes=artifact.bytes,
         candidate=resolution.candidate.name,
-        torch=torch.version if torch else "",
+        torch=plan.stack.torch,
         torch_cuda=lock.torch_cuda,
         cuda=lock.cuda,
         python=lock.python,
         packages=packages,
         smoke=None,
-        seconds=round(seconds, 3),
+        seconds=0.0,
         outcomes=resolution.outcomes,
         missing=tuple(f"{missing.name}: {missing.reason}" for missing in lock.missing),
         notes=lock.notes,
-        layers=layout.records,
+        layers=layers,
         lock_sha256=lock.sha256,
-        build_key=key,
     )
 
 
-def _prove(
-    request: Request,
-    place: Workplace,
-    recipe: Recipe,
-    variant: Variant,
-    folder: Path,
-    report: BuildReport,
-    start: float,
-) -> BuildReport:
+def _prove(job: _Job, report: BuildReport) -> BuildReport:
     """Run the recipe's suites inside the image and write them into the report. Raises SmokeError when one fails."""
     from graphcrate import smoke
-    from graphcrate.oci.layout import read_layout
-    from graphcrate.runners import embedded
 
-    layout = read_layout(folder / "oci")
+    folder = job.folder(report.name, report.tag)
     results: list[SmokeReport] = []
-    with embedded.opened(layout, cache=place.cache, progress=place.progress) as inside:
-        for name in variant.smoke or recipe.smoke:
-            results.append(smoke.run_suite(name, inside, folder, say=place.progress.note, device=request.device))
-    seconds = round(settings.now() - start, 3)
-    report = msgspec.structs.replace(report, smoke=results[0], suites=tuple(results), seconds=seconds)
+    with _opened(job.place, folder, report) as inside:
+        for name in job.variant.smoke or job.recipe.smoke:
+            say = job.place.progress.note
+            results.append(smoke.run_suite(name, inside, folder, say=say, device=job.request.device))
+    report = msgspec.structs.replace(report, smoke=results[0], suites=tuple(results), seconds=job.seconds())
     write_value(folder / "report.json", report)
     for failed in (result for result in results if result.status == "failed"):
         raise SmokeError(
@@ -269,6 +329,18 @@ def _prove(
             f"{folder / 'report.json'} has the details",
         )
     return report
+
+
+def _opened(place: Workplace, folder: Path, report: BuildReport) -> "AbstractContextManager[Inside]":
+    """The image, to run commands in."""
+    if report.artifact.kind != "layout":
+        from graphcrate import engines
+
+        return engines.opened(report.artifact, place)
+    from graphcrate.oci.layout import read_layout
+    from graphcrate.runners import embedded
+
+    return embedded.opened(read_layout(folder / "oci"), cache=place.cache, progress=place.progress)
 
 
 def write_value(path: Path, value: msgspec.Struct) -> None:

@@ -73,7 +73,8 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tag: str
     digest: str
-    layout: str
+    artifact: Artifact
+    layout: str  #: path of the OCI layout; empty for an engine's image
     bytes: int
     candidate: str
     torch: str
