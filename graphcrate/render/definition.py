@@ -2,10 +2,10 @@
 
 import msgspec
 
+import graphcrate.render.ideas as ideas
 from graphcrate.model.plan import VENV, Plan, PythonFrom
 from graphcrate.model.recipe import Channel
 from graphcrate.planning import EXAMPLES, SYSTEM_PATH
-from graphcrate.render import ideas
 from graphcrate.render.about import about, folder
 from graphcrate.render.layout import WIDTH, complete, rendered, wrapped
 

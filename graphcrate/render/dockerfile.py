@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+import graphcrate.render.ideas as ideas
 from graphcrate.model.plan import VENV, Plan, PythonFrom
 from graphcrate.model.recipe import Channel
 from graphcrate.planning import EXAMPLES, SYSTEM_PATH
-from graphcrate.render import ideas
 from graphcrate.render.about import about, folder
 from graphcrate.render.commands import Idea, run
 from graphcrate.render.layout import complete, double, rendered

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import jinja2
 
+import graphcrate.render.commands as commands
 from graphcrate.errors import BuildError
 from graphcrate.model.plan import BaseStep, ConfigStep, FilesStep, Plan, RequirementsStep, WheelsStep
 from graphcrate.model.recipe import Channel
 from graphcrate.planning import EXAMPLES, EXAMPLES_TITLE
-from graphcrate.render import commands
 
 WIDTH = 118
 

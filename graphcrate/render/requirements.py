@@ -1,8 +1,8 @@
 """The plan's packages as a requirements file with hashes, for pip and uv."""
 
+import graphcrate.render.ideas as ideas
 from graphcrate.model.plan import Plan, RequirementsStep, WheelsStep
 from graphcrate.model.recipe import Channel
-from graphcrate.render import ideas
 from graphcrate.render.about import about
 from graphcrate.render.layout import comment, complete
 
