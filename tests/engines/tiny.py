@@ -1,0 +1,86 @@
+"""A base image of a few megabytes for tests of builders: this machine's shell and what it is linked to."""
+
+import re
+import subprocess
+from pathlib import Path
+
+from graphcrate.bases import Base
+from graphcrate.builders import Order
+from graphcrate.host.progress import Silent
+from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, Plan, Stack
+from graphcrate.oci.layer import LayerWriter
+from tests.conftest import program
+
+PROGRAMS = ("sh", "cat", "env", "ls", "sleep", "seq", "mkdir", "cp")
+
+
+class Told(Silent):
+    """Progress that remembers its notes."""
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, message):
+        self.notes.append(message)
+
+
+def base(cache):
+    """The base, its one layer in the cache."""
+    places = {f"usr/bin/{name}": Path(program(name)).resolve() for name in PROGRAMS}
+    for path in {*places.values()}:
+        listed = subprocess.run(["ldd", path], capture_output=True, encoding="utf-8", check=False).stdout
+        places |= {f"usr{found}".replace("usr/usr", "usr"): Path(found) for found in re.findall(r"(/\S+) \(", listed)}
+    with cache.folder() as folder:
+        with (folder / "layer").open("wb") as stream:
+            writer = LayerWriter(stream, 1)
+            for name in ("bin", "lib", "lib64"):
+                writer.symlink(name, f"usr/{name}")
+            writer.folder("etc", 0o755)
+            writer.data("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", 0o644)
+            writer.folder("tmp", 0o777)
+            for name in sorted({parent for path in places for parent in _parents(path)}):
+                writer.folder(name, 0o755)
+            for name, path in sorted(places.items()):
+                writer.data(name, path.read_bytes(), 0o755)
+            record = writer.finish("tiny", [])
+        cache.adopt(folder / "layer", cache.blob(record.digest))
+    return Base(
+        layers=(record,),
+        rootfs=Path("/nowhere"),
+        python="/usr/bin/python3",
+        python_version="3.11.2",
+        glibc="2.36",
+        environment={"PATH": "/usr/bin:/bin"},
+        labels={},
+    )
+
+
+def _parents(path):
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: number + 1]) for number in range(len(parts))]
+
+
+def order(folder, cache, environment, **changes):
+    """An order for a plan with neither wheels nor files; a test gives the text itself."""
+    plan = Plan(
+        name=changes.pop("name", "graphcrate-test"),
+        tag="1.0",
+        created=1_700_000_000,
+        stack=Stack(description="", cuda="cpu", python="3.11", torch="1", torch_cuda="cpu", candidate="pypi"),
+        steps=(
+            BaseStep(base=None, image=BaseImage(reference="tiny", interpreter="/usr/bin/python3")),
+            ConfigStep(environment={}, labels={}, command=("sh",)),
+        ),
+    )
+    values = {
+        "plan": plan,
+        "folder": folder,
+        "base": base(cache),
+        "files": {},
+        "arguments": {},
+        "certificates": None,
+        "cache": cache,
+        "environment": environment,
+        "progress": Told(),
+    }
+    return Order(**{**values, **changes})
