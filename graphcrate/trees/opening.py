@@ -1,0 +1,101 @@
+"""What a person names on the command line, to a tree; and two of them to a comparison."""
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from graphcrate.catalogue import find_image
+from graphcrate.errors import UsageError
+from graphcrate.formats import sif, squashfs
+from graphcrate.host.workers import default_jobs
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.tree import Allowance, Comparison, Sameness
+from graphcrate.oci.layout import read_layout
+from graphcrate.trees import contents, folders, layouts, saved, squashed
+from graphcrate.trees.archives import GZIP_MAGIC, ZSTD_MAGIC
+from graphcrate.trees.compare import judge
+from graphcrate.trees.opened import Opened, Tools
+
+FORMS = (
+    "NAME:TAG below dist/, the path of an OCI layout, of a tar (docker save, oci-archive), of a .sif, of a .sqsh "
+    "or of a root file system's folder, docker:NAME:TAG, podman:NAME:TAG"
+)
+#: as skopeo writes them; the path says what it is
+_PATH_PREFIXES = ("oci:", "oci-archive:", "docker-archive:")
+_REMOTE = ("docker://", "oras://", "library://", "http://", "https://")
+_HEAD = 512
+
+
+#: Reads the artifact that was found.
+_Reader = Callable[[Tools], Opened]
+
+
+def compare(
+    first: str, second: str, place: Workplace, allowances: Sequence[Allowance], output: Path = Path("dist")
+) -> Comparison:
+    """Read both and compare them. Raises UsageError for what does not exist, LayoutError for what cannot be read."""
+    readers = [_find(argument, output) for argument in (first, second)]  # both, before the long work begins
+    with ExitStack() as stack:
+        tools = Tools(
+            cache=place.cache,
+            progress=place.progress,
+            environment=place.environment,
+            stack=stack,
+            jobs=default_jobs(),
+        )
+        one, other = (read(tools) for read in readers)
+
+        def same(form: Sameness, path: str) -> bool:
+            if any(not contents.is_kept(path, opened.tree.entries[path].size) for opened in (one, other)):
+                return False
+            return contents.same(form, one.read(path), other.read(path))
+
+        return judge(one.tree, other.tree, allowances, same)
+
+
+def _find(argument: str, output: Path) -> _Reader:
+    if argument.startswith(_REMOTE):
+        raise UsageError(
+            f"{argument} is on a registry, which cannot be compared directly yet",
+            next_step=f"skopeo copy {argument} oci:copy:tag    and compare ./copy",
+        )
+    for prefix, read in (("docker:", saved.read_docker), ("podman:", saved.read_podman)):
+        if argument.startswith(prefix):
+            return functools.partial(read, argument.removeprefix(prefix))
+    prefix = next((prefix for prefix in _PATH_PREFIXES if argument.startswith(prefix)), "")
+    path, tag = Path(argument.removeprefix(prefix)), ""
+    if not path.exists() and Path(str(path).rpartition(":")[0], "index.json").is_file():
+        stem, _, tag = str(path).rpartition(":")
+        path = Path(stem)
+    if path.is_dir():
+        for layout in (path, path / "oci"):
+            if (layout / "oci-layout").is_file() or (layout / "index.json").is_file():
+                return functools.partial(layouts.read, argument, read_layout(layout, tag))
+        return functools.partial(folders.read, argument, path)
+    if path.exists():
+        return functools.partial(_by_magic(path), argument, path)
+    return _find_named(argument, output)
+
+
+def _by_magic(path: Path) -> Callable[[str, Path, Tools], Opened]:
+    """By what the file begins with, whatever its name."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if sif.is_sif(head):
+        return squashed.read_sif
+    if head.startswith(squashfs.MAGIC):
+        return squashed.read_squashfs
+    if head.startswith((GZIP_MAGIC, ZSTD_MAGIC)) or head[257:262] == b"ustar":
+        return saved.read_file
+    raise UsageError(f"{path} is no image: neither a tar nor a SIF nor a squashfs", next_step=f"give {FORMS}")
+
+
+def _find_named(argument: str, output: Path) -> _Reader:
+    try:
+        layout, _ = find_image(argument, output)
+    except UsageError as error:
+        raise UsageError(
+            f"there is nothing to compare at {argument!r}", cause=f"{error.what}.", next_step=f"give {FORMS}"
+        ) from error
+    return functools.partial(layouts.read, argument, layout)

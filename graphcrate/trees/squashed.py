@@ -1,0 +1,50 @@
+"""A SIF or a squashfs to a tree, read as it is: no engine, no mount, nothing unpacked."""
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from graphcrate.formats import sif
+from graphcrate.formats.squashfs import Content, Squashfs
+from graphcrate.model.tree import Entry, Form, Tree
+from graphcrate.trees.opened import Opened, Tools, owners_known
+
+
+def read_sif(name: str, path: Path, tools: Tools) -> Opened:
+    """The primary partition of a SIF. Raises LayoutError."""
+    return _read(name, "sif", path, sif.root_partition(path).offset, tools)
+
+
+def read_squashfs(name: str, path: Path, tools: Tools) -> Opened:
+    """A squashfs on its own: enroot's `.sqsh`, or of any other maker. Raises LayoutError."""
+    return _read(name, "squashfs", path, 0, tools)
+
+
+def _read(name: str, form: Form, path: Path, offset: int, tools: Tools) -> Opened:
+    image = tools.stack.enter_context(Squashfs(path, offset))
+    entries: dict[str, Entry] = {}
+    contents: dict[str, Content] = {}
+    for place, entry, content in image.entries():
+        entries[place] = entry
+        if content is not None:
+            contents[place] = content
+    # In the order of the file, so that the disk and the blocks that several small files share are read once.
+    ordered = sorted(contents, key=lambda place: (contents[place].start, contents[place].fragment))
+    with (
+        tools.progress.task(f"reading {name}", sum(content.size for content in contents.values())) as task,
+        ThreadPoolExecutor(tools.jobs) as pool,
+    ):
+
+        def hashed(place: str) -> str:
+            digest = hashlib.sha256()
+            for chunk in image.chunks(contents[place]):
+                digest.update(chunk)
+                task.advance(len(chunk))
+            return digest.hexdigest()
+
+        for place, sha256 in zip(ordered, pool.map(hashed, ordered), strict=True):
+            entries[place] = msgspec.structs.replace(entries[place], sha256=sha256)
+    tree = Tree(name=name, form=form, entries=entries, owners=owners_known(entries))
+    return Opened(tree=tree, read=lambda place: b"".join(image.chunks(contents[place])))

@@ -1,0 +1,174 @@
+"""`diff` on the command line: what it takes, what it says, how it ends."""
+
+import contextlib
+import json
+from types import SimpleNamespace
+
+import docker.errors
+import pytest
+
+from graphcrate import cli
+from graphcrate.host import docker_engine
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.plan import ConfigStep
+from graphcrate.oci.image import make_image
+from graphcrate.oci.layout import write_layout
+from tests.unit.squashfs_samples import sample
+from tests.unit.tars import file, folder, record
+from tests.unit.test_tree_readers import docker_archive
+
+CONFIG = ConfigStep(environment={"A": "b"}, labels={}, command=("sh",))
+FILES = (folder("etc"), file("etc/passwd", b"root"), file("etc/resolv.conf", b"nameserver"))
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, capsys):
+    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
+    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["build.py", "diff", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def layout(tmp_path):
+    """Writes a layout `<name>/oci` below dist/ and returns its path."""
+
+    def write(name, *entries, config=CONFIG, tag="tag"):
+        blobs = tmp_path / "blobs"
+        blobs.mkdir(exist_ok=True)
+        image = make_image([record(blobs, name, entries)], config, 0)
+        path = tmp_path / "dist" / name / tag / "oci"
+        path.parent.mkdir(parents=True)
+        write_layout(path, image, lambda digest: blobs / digest.removeprefix("sha256:"), tag)
+        return path
+
+    return write
+
+
+def test_identical_layouts_by_name_and_by_path(call, layout):
+    path = layout("one", *FILES)
+    for other in ("one:tag", path, path.parent, f"oci:{path}:tag", f"{path}:tag"):
+        code, out, err = call("one:tag", other)
+        assert (code, out.splitlines()[-1]) == (0, "identical"), err
+
+
+def test_a_difference_has_an_exit_code_of_its_own(call, layout):
+    layout("one", *FILES)
+    layout("two", *FILES[:1], file("etc/passwd", b"toor", mode=0o600), FILES[2])
+    code, out, err = call("one:tag", "two:tag")
+    assert code == 13
+    assert "mode: /etc/passwd: 0644 | 0600\n" in out
+    assert "content: /etc/passwd: 4 bytes" in out
+    assert err.endswith("graphcrate: one:tag and two:tag are not the same: 2 differences: 1 mode, 1 content\n")
+
+
+def test_settings_are_compared(call, layout):
+    layout("one", *FILES)
+    layout("two", *FILES, config=ConfigStep(environment={"A": "c"}, labels={}, command=("sh",)))
+    code, out, _ = call("one:tag", "two:tag")
+    assert code == 13
+    assert "setting: environment A: 'b' | 'c'\n" in out
+
+
+def test_what_may_differ_is_counted_listed_or_refused(call, layout, tmp_path):
+    layout("one", *FILES)
+    (tmp_path / "root" / "etc").mkdir(parents=True)
+    (tmp_path / "root" / "etc" / "passwd").write_bytes(b"root")
+    (tmp_path / "root" / "etc" / "passwd").chmod(0o644)
+    for place in (tmp_path / "root", tmp_path / "root" / "etc"):
+        place.chmod(0o755)
+    code, out, _ = call("one:tag", "root")
+    assert code == 0
+    assert "equal but for what may differ:\n     1 Apptainer and podman" in out
+    assert "resolv.conf" not in out
+    _, out, _ = call("one:tag", "root", "--all")
+    assert "only in the first: /etc/resolv.conf (file, 10 bytes" in out
+    code, out, _ = call("one:tag", "root", "--strict")
+    assert code == 13
+    assert "may differ" not in out
+
+
+def test_json_has_it_all(call, layout):
+    layout("one", *FILES)
+    layout("two", *FILES, file("new"))
+    code, out, _ = call("one:tag", "two:tag", "--json")
+    found = json.loads(out)
+    assert code == 13
+    assert found["first"] == "one:tag"
+    assert found["entries"] == [4, 5]
+    assert [(one["path"], one["aspect"]) for one in found["unexpected"]] == [("/new", "only in the second")]
+
+
+def test_a_squashfs_and_a_folder(call, tmp_path):
+    (tmp_path / "a.sqsh").write_bytes(sample("gzip"))
+    (tmp_path / "b.sqsh").write_bytes(sample("zstd"))
+    code, out, err = call("a.sqsh", "b.sqsh", "--strict")
+    assert (code, out.splitlines()[-1]) == (0, "identical"), err
+    (tmp_path / "root").mkdir()
+    code, out, _ = call("a.sqsh", "root")
+    assert code == 13
+    assert "only in the first: /d (folder and 3 below it)\n" in out
+    assert "only in the first: /caf\\xe9 (file" in out
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("nothing:here", "docker:NAME:TAG"),
+        ("missing.sif", "docker:NAME:TAG"),
+        ("text", "neither a tar nor a SIF nor a squashfs"),
+        ("docker://registry.example.com/a:b", "skopeo copy docker://registry.example.com/a:b"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_before_anything_is_read(call, layout, tmp_path, argument, message):
+    layout("one", *FILES)
+    (tmp_path / "text").write_text("hello\n")
+    code, out, err = call("one:tag", argument)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "reading" not in err
+
+
+def test_a_broken_image_has_the_exit_code_of_broken_layouts(call, tmp_path):
+    (tmp_path / "a.sqsh").write_bytes(sample("gzip")[:1000])
+    code, _, err = call("a.sqsh", "a.sqsh")
+    assert code == 12
+    assert "a.sqsh" in err
+
+
+class Api:
+    """What is asked of Docker's SDK."""
+
+    def inspect_image(self, reference):
+        if reference != "known:1":
+            raise docker.errors.ImageNotFound("no such image")
+        return {"Size": 1000}
+
+    def get_image(self, reference, chunk_size):
+        data = docker_archive()
+        yield from (data[start : start + 700] for start in range(0, len(data), 700))
+
+
+def test_an_image_of_docker_is_streamed(call, monkeypatch, tmp_path):
+    @contextlib.contextmanager
+    def connected(environment):
+        yield SimpleNamespace(api=Api())
+
+    monkeypatch.setattr(docker_engine, "connected", connected)
+    (tmp_path / "saved.tar").write_bytes(docker_archive())
+    code, out, err = call("docker:known:1", "saved.tar", "--strict")
+    assert (code, out.splitlines()[-1]) == (0, "identical"), err
+    code, _, err = call("docker:other:1", "saved.tar")
+    assert code == 2
+    assert "docker image ls" in err

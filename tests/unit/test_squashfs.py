@@ -1,0 +1,124 @@
+"""Squashfs and SIF files are read as mksquashfs and Apptainer write them, and broken ones are refused."""
+
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.errors import LayoutError
+from graphcrate.formats import sif
+from graphcrate.formats.squashfs import Squashfs
+from graphcrate.model.tree import Entry
+from tests.unit.squashfs_samples import sample
+
+CONTENTS = {
+    "/blocks": bytes(range(256)) * 40 + b"tail",
+    "/holes": bytes(20000) + b"end",
+    "/empty": b"",
+    "/d/small": b"small\n",
+    "/d/e/again": b"small\n",
+    "/caf\udce9": b"latin",
+}
+ENTRIES = {
+    "/": Entry("folder", 0o755),
+    "/blocks": Entry("file", 0o644, size=10244),
+    "/holes": Entry("file", 0o644, size=20003),
+    "/empty": Entry("file", 0o4755),
+    "/d": Entry("folder", 0o755),
+    "/d/small": Entry("file", 0o640, 5, 7, 6),
+    "/d/e": Entry("folder", 0o755),
+    "/d/e/again": Entry("file", 0o640, 5, 7, 6),
+    "/caf\udce9": Entry("file", 0o644, size=5),
+    "/link": Entry("symlink", 0o777, 1000, 1000, link="../target"),
+    "/null": Entry("device", 0o666, link="c 1:3"),
+    "/disk": Entry("device", 0o660, 0, 6, link="b 8:17"),
+    "/pipe": Entry("fifo", 0o600, 5, 7),
+    "/sock": Entry("socket", 0o600, 5, 7),
+}
+
+
+def whole(path, offset=0):
+    """Entries and contents."""
+    with Squashfs(path, offset) as image:
+        found = list(image.entries())
+        contents = {name: b"".join(image.chunks(content)) for name, _, content in found if content is not None}
+    return {name: entry for name, entry, _ in found}, contents
+
+
+@pytest.mark.parametrize("compression", ["gzip", "xz", "zstd"])
+@pytest.mark.parametrize("offset", [0, 4096])
+def test_everything_in_it_is_found(tmp_path, compression, offset):
+    path = tmp_path / "image"
+    path.write_bytes(bytes(offset) + sample(compression))
+    assert whole(path, offset) == (ENTRIES, CONTENTS)
+
+
+def test_an_unknown_compression_is_named(tmp_path):
+    data = bytearray(sample("gzip"))
+    data[20:22] = (5).to_bytes(2, "little")
+    (tmp_path / "image").write_bytes(data)
+    with pytest.raises(LayoutError, match="compressed with lz4") as caught:
+        whole(tmp_path / "image")
+    assert "unsquashfs" in caught.value.next_step
+
+
+@given(st.data())
+def test_a_damaged_one_is_refused_or_read_but_never_fails_otherwise(tmp_path_factory, data):
+    image = bytearray(sample(data.draw(st.sampled_from(["gzip", "xz", "zstd"]))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        image[data.draw(st.integers(0, 1500))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damaged") / "image"
+    path.write_bytes(image[: data.draw(st.sampled_from([len(image), 700, 96, 20]))])
+    with contextlib.suppress(LayoutError):
+        entries, _ = whole(path)
+        assert "/" in entries
+
+
+def sif_file(partition, *, kind=0x4004, system=1, purpose=2, start=8192, size=None):
+    """A SIF with a definition file and a partition, as its specification lays it out."""
+    launch, magic = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0"), b"SIF_MAGIC\0"
+    header = launch + magic + b"01\0" + b"02\0" + bytes(16) + struct.pack("<8q", 0, 0, 46, 48, 4096, 28080, 32768, 0)
+    descriptors = b""
+    for row in ((0x4001, 1, 100, 3, b""), (kind, 2, start, size, struct.pack("<ii3s", system, purpose, b"02\0"))):
+        code, number, place, length, extra = row
+        length = len(partition) if length is None else length
+        descriptors += struct.pack("<iBIII7q", code, 1, number, 1, 0, place, length, length, 0, 0, 0, 0)
+        descriptors += b"name".ljust(128, b"\0") + extra.ljust(384, b"\0")
+    return (header.ljust(4096, b"\0") + descriptors.ljust(48 * 585, b"\0")).ljust(36864, b"\0") + partition
+
+
+def test_the_partition_of_a_sif_is_found(tmp_path):
+    path = tmp_path / "image.sif"
+    path.write_bytes(sif_file(sample("gzip"), start=36864))
+    found = sif.root_partition(path)
+    assert found == (36864, len(sample("gzip")))
+    assert whole(path, found.offset) == (ENTRIES, CONTENTS)
+    assert sif.is_sif(path.read_bytes()[:512])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"system": 2}, "ext3"),
+        ({"system": 5}, "encrypted"),
+        ({"kind": 0x4005}, "no root file system"),
+        ({"purpose": 3}, "no root file system"),
+        ({"size": 1 << 40}, "cut short"),
+        ({"start": -5}, "cut short"),
+    ],
+)
+def test_a_sif_without_a_readable_partition_says_why(tmp_path, change, message):
+    path = tmp_path / "image.sif"
+    path.write_bytes(sif_file(sample("gzip"), **{"start": 36864, **change}))
+    with pytest.raises(LayoutError, match=message):
+        sif.root_partition(path)
+
+
+@pytest.mark.parametrize("length", [0, 50, 127, 128, 4100])
+def test_a_sif_that_is_cut_short(tmp_path, length):
+    path = tmp_path / "image.sif"
+    path.write_bytes(sif_file(sample("gzip"))[:length])
+    with pytest.raises(LayoutError):
+        sif.root_partition(path)

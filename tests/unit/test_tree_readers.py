@@ -1,0 +1,283 @@
+"""One tree, whatever form it comes in: layers, archives, folders; and what cannot be read says why."""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import tarfile
+from contextlib import ExitStack
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphcrate.errors import HostError, LayoutError
+from graphcrate.formats.rootfs import unpack
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Silent
+from graphcrate.model.tree import Entry
+from graphcrate.oci import spec
+from graphcrate.oci.blob import open_blob
+from graphcrate.trees import folders, saved
+from graphcrate.trees.archives import Chunks
+from graphcrate.trees.layers import merge, read_layer
+from graphcrate.trees.opened import Spool, Tools, owners_known
+from tests.unit.tars import blob, compressed, entry, file, folder, hardlink, sha256, symlink, tar
+from tests.unit.test_rootfs_model import Model, operations
+
+LAYERS = (
+    [
+        folder("./", mode=0o755),
+        folder("etc"),
+        file("etc/hosts", b"old"),
+        file("etc/passwd", b"root", mode=0o600, uid=1, gid=2),
+        hardlink("etc/shadow", "etc/passwd"),
+        folder("old"),
+        file("old/file", b"gone"),
+        folder("cleared"),
+        file("cleared/file", b"gone"),
+        entry("dev/null", tarfile.CHRTYPE, mode=0o666, devmajor=1, devminor=3),
+        entry("pipe", tarfile.FIFOTYPE, mode=0o600),
+    ],
+    [
+        file("etc/.wh.hosts", b""),
+        file(".wh.old", b""),
+        file("cleared/.wh..wh..opq", b""),
+        file("cleared/new", b"new"),
+        file("bin/tool", b"#!tool", mode=0o4755),
+        hardlink("bin/same", "etc/passwd"),
+        symlink("sh", "bin/tool"),
+        file("lib/module/__pycache__/module.cpython-311.pyc", b"bytecode"),
+    ],
+)
+
+
+def content(data, mode=0o644, uid=0, gid=0):
+    return Entry("file", mode, uid, gid, len(data), hashlib.sha256(data).hexdigest())
+
+
+TREE = {
+    "/": Entry("folder", 0o755),
+    "/etc": Entry("folder", 0o755),
+    "/etc/passwd": content(b"root", 0o600, 1, 2),
+    "/etc/shadow": content(b"root", 0o600, 1, 2),
+    "/cleared": Entry("folder", 0o755),
+    "/cleared/new": content(b"new"),
+    "/dev": Entry("folder", 0o755),
+    "/dev/null": Entry("device", 0o666, link="c 1:3"),
+    "/pipe": Entry("fifo", 0o600),
+    "/bin": Entry("folder", 0o755),
+    "/bin/tool": content(b"#!tool", 0o4755),
+    "/bin/same": content(b"root", 0o600, 1, 2),
+    "/sh": Entry("symlink", 0o777, link="bin/tool"),
+    "/lib": Entry("folder", 0o755),
+    "/lib/module": Entry("folder", 0o755),
+    "/lib/module/__pycache__": Entry("folder", 0o755),
+    "/lib/module/__pycache__/module.cpython-311.pyc": content(b"bytecode"),
+}
+CONFIG = {
+    "architecture": "amd64",
+    "os": "linux",
+    "rootfs": {"type": "layers", "diff_ids": []},
+    "config": {"Env": ["PATH=/bin", "EMPTY="], "Cmd": ["sh"], "Labels": {"who": "me"}, "WorkingDir": "/"},
+}
+SETTINGS = {
+    "environment PATH": "/bin",
+    "environment EMPTY": "",
+    "label who": "me",
+    "command": '["sh"]',
+    "platform": "linux/amd64",
+}
+
+
+@pytest.fixture
+def tools(tmp_path):
+    with ExitStack() as stack:
+        yield Tools(cache=Cache(tmp_path / "cache"), progress=Silent(), environment={}, stack=stack, jobs=2)
+
+
+def merged(directory, *layers, stack):
+    spool = Spool(Cache(directory / "cache"), stack)
+    read = []
+    for entries in layers:
+        with open_blob(blob(directory, entries)) as stream:
+            read.append(read_layer(stream, spool))
+    return {f"/{path}": found.entry for path, found in merge(read).items()}
+
+
+def docker_archive(layers=LAYERS, config=CONFIG, *, modern=False, images=1):
+    """What `docker save` writes: 20.10 with a folder per layer, 25 and later with blobs."""
+    tars = [tar(entries) for entries in layers]
+    name = (
+        (lambda data: f"blobs/sha256/{sha256(data)[7:]}") if modern else (lambda data: f"{sha256(data)[7:]}/layer.tar")
+    )
+    manifest = {"Config": "config.json", "RepoTags": ["a:b"], "Layers": [name(data) for data in tars]}
+    return tar(
+        [
+            *(file(name(data), data) for data in tars),
+            file("config.json", json.dumps(config).encode()),
+            file("manifest.json", json.dumps([manifest] * images).encode()),
+        ]
+    )
+
+
+def oci_archive(media_type=spec.LAYER_GZIP, *, nested=False):
+    """What skopeo writes for oci-archive."""
+    blobs = {}
+
+    def add(data, kind):
+        blobs[sha256(data)] = data
+        return {"mediaType": kind, "digest": sha256(data), "size": len(data)}
+
+    layers = [add(compressed(tar(entries), media_type), media_type) for entries in LAYERS]
+    config = add(json.dumps(CONFIG).encode(), spec.CONFIG)
+    manifest = add(json.dumps({"schemaVersion": 2, "config": config, "layers": layers}).encode(), spec.MANIFEST)
+    if nested:
+        ours = {**manifest, "platform": {"os": "linux", "architecture": "amd64"}}
+        others = {**manifest, "platform": {"os": "unknown", "architecture": "unknown"}}
+        manifest = add(json.dumps({"schemaVersion": 2, "manifests": [others, ours]}).encode(), spec.INDEX)
+    index = json.dumps({"schemaVersion": 2, "manifests": [manifest]}).encode()
+    files = [file(f"blobs/{digest.replace(':', '/')}", data) for digest, data in blobs.items()]
+    return tar([file("index.json", index), file("oci-layout", b'{"imageLayoutVersion": "1.0.0"}'), *files])
+
+
+def test_layers_are_put_over_one_another(tmp_path):
+    with ExitStack() as stack:
+        assert merged(tmp_path, *LAYERS, stack=stack) == TREE
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(operations, max_size=8), min_size=1, max_size=4))
+def test_the_tree_of_layers_is_that_of_the_unpacked_layers(tmp_path_factory, drawn):
+    model, directory = Model(), tmp_path_factory.mktemp("layers")
+    layers = [model.layer(drawn_layer) for drawn_layer in drawn]
+    unpack([blob(directory, layer) for layer in layers], directory / "root", jobs=1)
+    with ExitStack() as stack:
+        tree = merged(directory, *layers, stack=stack)
+        stack_tools = Tools(cache=Cache(directory / "cache"), progress=Silent(), environment={}, stack=stack, jobs=1)
+        unpacked = folders.read("root", directory / "root", stack_tools).tree.entries
+    plain = {path: (entry.kind, entry.mode, entry.sha256, entry.link) for path, entry in tree.items()}
+    assert plain == {path: (entry.kind, entry.mode, entry.sha256, entry.link) for path, entry in unpacked.items()}
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (([symlink("a", "b")], [file("a/file")]), "no folder in the layers below"),
+        (([file("a")], [hardlink("b", "missing")]), "hard link to missing"),
+        (([folder("a")], [hardlink("b", "a")]), "hard link to a"),
+        (([file("../a")],), "leaves the image"),
+        (([file("a"), file("a")],), "in it twice"),
+        (([entry("a", b"Z")],), "unknown type"),
+    ],
+)
+def test_layers_that_no_engine_would_take_are_refused(tmp_path, layers, message):
+    with ExitStack() as stack, pytest.raises(LayoutError, match=message):
+        merged(tmp_path, *layers, stack=stack)
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        docker_archive(),
+        docker_archive(modern=True),
+        gzip.compress(docker_archive()),
+        zstandard.ZstdCompressor().compress(docker_archive()),
+        oci_archive(),
+        oci_archive(spec.LAYER_ZSTD),
+        oci_archive(spec.LAYER_TAR),
+        oci_archive(nested=True),
+    ],
+    ids=["docker", "docker 25", "gzip", "zstd", "oci", "oci zstd", "oci plain", "oci nested"],
+)
+def test_an_archive_is_read_in_one_pass(tmp_path, tools, archive):
+    (tmp_path / "image.tar").write_bytes(archive)
+    opened = saved.read_file("image.tar", tmp_path / "image.tar", tools)
+    assert opened.tree.entries == TREE
+    assert opened.tree.settings == SETTINGS
+    assert opened.tree.owners
+    assert opened.read("/lib/module/__pycache__/module.cpython-311.pyc") == b"bytecode"
+
+
+def test_a_layer_that_docker_saved_twice_is_a_link(tmp_path, tools):
+    data = tar([file("a", b"a")])
+    manifest = [{"Config": "c.json", "RepoTags": None, "Layers": ["one/layer.tar", "two/layer.tar"]}]
+    archive = tar(
+        [
+            file("one/layer.tar", data),
+            symlink("two/layer.tar", "../one/layer.tar"),
+            file("c.json", json.dumps(CONFIG).encode()),
+            file("manifest.json", json.dumps(manifest).encode()),
+        ]
+    )
+    (tmp_path / "image.tar").write_bytes(archive)
+    assert saved.read_file("x", tmp_path / "image.tar", tools).tree.entries["/a"] == content(b"a")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (tar([file("etc/hosts")]), "neither manifest.json nor index.json"),
+        (docker_archive(images=2), "2 images"),
+        (docker_archive(images=0), "0 images"),
+        (tar([file("manifest.json", b'[{"Config": "c", "Layers": []}]')]), "c is missing"),
+        (tar([file("manifest.json", b'[{"Config": 5}]')]), "malformed"),
+        (tar([file("layer.tar", b"no tar at all" * 100)]), "layer layer.tar: "),
+        (docker_archive()[:3000], "the tar ends"),
+        (b"nothing", "broken header"),
+        (gzip.compress(docker_archive())[:500], "broken"),
+    ],
+)
+def test_what_is_no_image_says_why_and_which(tmp_path, tools, data, message):
+    (tmp_path / "image.tar").write_bytes(data)
+    with pytest.raises(LayoutError, match=message) as caught:
+        saved.read_file("the name", tmp_path / "image.tar", tools)
+    assert str(caught.value).startswith("the name: ")
+
+
+@given(st.lists(st.binary(max_size=5), max_size=20), st.integers(1, 7))
+def test_pieces_are_one_file(pieces, size):
+    reader = io.BufferedReader(Chunks(pieces), size)
+    assert b"".join(iter(lambda: reader.read(size), b"")) == b"".join(pieces)
+
+
+def test_a_folder_is_read_without_following_links(tmp_path, tools):
+    root = tmp_path / "root"
+    (root / "etc").mkdir(parents=True)
+    root.chmod(0o755)
+    (root / "etc").chmod(0o750)
+    (root / "etc" / "file").write_bytes(b"content")
+    (root / "etc" / "file").chmod(0o4711)
+    (root / "link").symlink_to("/etc")
+    (root / "loop").symlink_to(".")
+    os.mkfifo(root / "pipe", 0o600)
+    tree = folders.read("root", root, tools).tree
+    seen = {path: (entry.kind, entry.mode, entry.size, entry.link) for path, entry in tree.entries.items()}
+    assert seen == {
+        "/": ("folder", 0o755, 0, ""),
+        "/etc": ("folder", 0o750, 0, ""),
+        "/etc/file": ("file", 0o4711, 7, ""),
+        "/link": ("symlink", 0o777, 0, "/etc"),
+        "/loop": ("symlink", 0o777, 0, "."),
+        "/pipe": ("fifo", 0o600, 0, ""),
+    }
+    assert tree.entries["/etc/file"].sha256 == hashlib.sha256(b"content").hexdigest()
+    assert not tree.owners, "one owner of all says nothing"
+
+
+def test_a_folder_that_may_not_be_read(tmp_path, tools, monkeypatch):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", f"{path}/secret")
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(HostError, match="secret may not be read") as caught:
+        folders.read("root", tmp_path, tools)
+    assert "sudo" in caught.value.next_step
+
+
+def test_owners_say_something_when_there_are_two():
+    assert owners_known({"/": Entry("folder", 0o755), "/a": Entry("file", 0o644, 0, 8)})
+    assert not owners_known({"/": Entry("folder", 0o755, 5, 5), "/a": Entry("file", 0o644, 5, 5)})
+    assert not owners_known({})
