@@ -13,10 +13,24 @@ import fcntl
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from engines import prepare_apptainer
+from machine import (
+    BUILD,
+    DISK,
+    HASHES,
+    HOST,
+    NETWORK,
+    StopError,
+    apt_install,
+    has_apt_as_root,
+    packages_of,
+    quiet,
+    say,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -34,22 +48,15 @@ ENGINES = {
     "runc": "runc",
     "dockerd": "docker.io",
     "iptables": "iptables",
+    "slirp4netns": "slirp4netns",  # the network of the tests' own Docker
+    # what Apptainer calls; the last one makes its programs start where it does not fit this system
+    "mksquashfs": "squashfs-tools",
+    "squashfuse": "squashfuse",
+    "fuse-overlayfs": "fuse-overlayfs",
+    "newuidmap": "uidmap",
+    "patchelf": "patchelf",
 }
 WORDS = ("run", "dev", "system", "engines")
-NETWORK, HASHES, HOST, DISK, BUILD = 5, 6, 7, 8, 9  #: exit codes, as in graphcrate/errors.py
-
-
-class StopError(Exception):
-    """Ends the run with an exit code: what happened, what to do next."""
-
-    def __init__(self, code: int, what: str, following: str) -> None:
-        super().__init__(what)
-        self.code, self.what, self.following = code, what, following
-
-
-def say(message: str) -> None:
-    sys.stderr.write(f"prepare: {message}\n")
-    sys.stderr.flush()
 
 
 def main(words: Sequence[str]) -> int:
@@ -245,52 +252,8 @@ def prepare_engines() -> None:
     wanted = os.environ.get("CI") == "true" or os.environ.get("ENGINES") == "install"
     if wanted and has_apt_as_root():
         apt_install(packages_of(ENGINES))
-
-
-def packages_of(programs: dict[str, str]) -> list[str]:
-    """Debian's packages of those programs that are missing, and Debian's keys where Ubuntu lacks them."""
-    path = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
-    missing = [package for program, package in programs.items() if not shutil.which(program, path=path)]
-    keys = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-    if "mmdebstrap" in programs and shutil.which("apt-get") and not keys.exists():
-        missing.append("debian-archive-keyring")
-    return missing
-
-
-def has_apt_as_root() -> bool:
-    return os.geteuid() == 0 and shutil.which("apt-get") is not None
-
-
-def apt_install(packages: Sequence[str]) -> None:
-    """Install Debian packages and say so. Raises StopError."""
-    if not packages:
-        return
-    command = ["apt-get", "-y", "-o", "DPkg::Lock::Timeout=120", "install", "--no-install-recommends", *packages]
-    say(f"as root, installing: {' '.join(command)}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    if not any(Path("/var/lib/apt/lists").glob("*Packages*")):
-        quiet(["apt-get", "update"], environment)
-    result = quiet(command, environment)
-    if result.returncode:  # the lists may be older than the archive
-        updated = quiet(["apt-get", "-o", "DPkg::Lock::Timeout=120", "update"], environment)
-        result = quiet(command, environment)
-        if result.returncode:
-            tail = "\n".join(f"    {line}" for line in (updated.stderr + result.stderr).strip().splitlines()[-8:])
-            next_step = f"check the network and apt's sources, then: {' '.join(command)}"
-            raise StopError(HOST, f"apt-get failed\n{tail}", next_step)
-
-
-def quiet(command: Sequence[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end and keep what it says."""
-    return subprocess.run(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
+        apt_install(packages_of({"docker": "docker-cli"}))  # a package of its own from Debian 13 on
+        prepare_apptainer()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,156 @@
+"""What tools/prepare makes of the operating system's answers; that it installs is shown by tests/engines."""
+
+import importlib
+import subprocess
+
+import pytest
+
+from tests.unit.test_house import ROOT
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tools():
+    """As tools/prepare starts them: they find each other in their own folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "tools"))
+        yield
+
+
+@pytest.fixture
+def engines():
+    return importlib.import_module("engines")
+
+
+@pytest.fixture
+def machine():
+    return importlib.import_module("machine")
+
+
+def test_the_mirror_is_debians_own_archive(engines):
+    text = """\
+'https://download.example/linux/debian/dists/bookworm/InRelease' download.example_linux_debian_dists 0
+'https://deb.example/node_20.x/dists/nodistro/InRelease' deb.example_node 0
+'http://mirror.example/debian-security/dists/bookworm-security/InRelease' mirror.example_debian-security 0
+'http://mirror.example/debian/dists/bookworm-updates/InRelease' mirror.example_debian 0
+'http://mirror.example/debian/dists/bookworm/InRelease' mirror.example_debian_dists_bookworm_InRelease 0
+"""
+    assert engines.mirror_among(text) == "http://mirror.example/debian"
+    assert engines.mirror_among("\n".join(text.splitlines()[:4])) == ""
+
+
+def test_the_mirror_in_the_form_of_one_line_sources(engines):
+    lines = "I: automatically chosen mode\ndeb [signed-by=/keys.gpg] http://mirror.example/debian/ sid main\n"
+    assert engines.mirror_among(lines) == "http://mirror.example/debian"
+    assert engines.mirror_among("deb http://archive.example/ubuntu noble main\n") == ""
+
+
+def test_a_mirror_that_was_chosen_is_taken_unasked(engines, monkeypatch):
+    monkeypatch.setenv("DEBIAN_MIRROR", "http://chosen.example/debian/")
+    assert engines.find_mirror() == "http://chosen.example/debian"
+
+
+def test_without_a_mirror_the_variable_is_named(engines, machine, monkeypatch):
+    monkeypatch.delenv("DEBIAN_MIRROR", raising=False)
+    monkeypatch.setattr(engines, "quiet", lambda *_: subprocess.CompletedProcess([], 0, "", ""))
+    with pytest.raises(machine.StopError) as caught:
+        engines.find_mirror()
+    assert caught.value.code == machine.HOST
+    assert "DEBIAN_MIRROR=" in caught.value.following
+
+
+def test_libraries_are_taken_from_what_the_package_depends_on(engines):
+    stanza = (
+        "Package: apptainer\n"
+        "Depends: ca-certificates, squashfs-tools, libc6 (>= 2.38), libseccomp2 (>= 2.5.0), libfoo1t64 | libfoo1\n"
+        "Recommends: libnothing1\n"
+    )
+    assert engines.libraries_of(stanza) == ["libc6", "libfoo1", "libfoo1t64", "libseccomp2"]
+    assert engines.libraries_of("Package: apptainer\n") == []
+
+
+def test_apts_folders_are_all_our_own(engines, tmp_path):
+    text = engines.apt_configuration(tmp_path)
+    for name in ("State", "State::lists", "State::status", "Cache", "Etc::sourcelist", "Etc::sourceparts"):
+        assert f'Dir::{name} "{tmp_path}' in text
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("", 200_000),
+        ("someone:100000:65536\n", 200_000),
+        ("someone:165536:65536\nother:231072:65536\n", 296_608),
+        ("# a comment\nbroken\n", 200_000),
+        ("someone:100000:65536\nroot:200000:65536\n", None),
+        ("0:200000:65536\n", None),
+    ],
+)
+def test_roots_subordinate_ids_are_free_ones(engines, text, first):
+    assert engines.free_range(text) == first
+
+
+def test_only_the_line_about_capabilities_changes(engines):
+    text = "# ROOT DEFAULT CAPABILITIES: [full/file/no]\nroot default capabilities = full\nmount tmp = yes\n"
+    changed = engines.ask_for_no_capabilities(text)
+    assert changed == text.replace("= full", "= file")
+
+
+def test_a_link_takes_the_place_of_another(engines, tmp_path):
+    (tmp_path / "apptainer").symlink_to("/nowhere")
+    engines.link(tmp_path / "apptainer", "/opt/a/bin/apptainer")
+    assert [path.name for path in tmp_path.iterdir()] == ["apptainer"]
+    assert str((tmp_path / "apptainer").readlink()) == "/opt/a/bin/apptainer"
+
+
+def test_a_run_that_fails_leaves_nothing_and_no_link(engines, machine, monkeypatch, tmp_path):
+    """Whichever step fails: Apptainer counts as installed by its link, which comes last."""
+    monkeypatch.setattr(engines, "PREFIX", tmp_path / "opt" / "apptainer")
+    monkeypatch.setattr(engines, "LINKS", tmp_path / "bin")
+    monkeypatch.setattr(engines, "KEYRING", tmp_path)
+    monkeypatch.setenv("DEBIAN_MIRROR", "http://mirror.example/debian")
+
+    def arrange(debs, files, target):
+        (target / "etc/apptainer").mkdir(parents=True)
+        (target / "etc/apptainer/apptainer.conf").touch()
+
+    def refuse(command, what):
+        assert (tmp_path / "opt/apptainer/etc").is_dir()
+        raise machine.StopError(machine.HOST, what, "")
+
+    monkeypatch.setattr(engines, "fetch", lambda work, mirror: [])
+    monkeypatch.setattr(engines, "arrange", arrange)
+    monkeypatch.setattr(engines, "must", refuse)
+    (tmp_path / "bin").mkdir()
+    with pytest.raises(machine.StopError, match="does not start"):
+        engines.install_apart()
+    assert not list((tmp_path / "opt").iterdir())
+    assert not list((tmp_path / "bin").iterdir())
+    monkeypatch.setattr(engines, "must", lambda command, what: None)
+    engines.install_apart()
+    assert [path.name for path in (tmp_path / "opt").iterdir()] == ["apptainer"]
+    assert (tmp_path / "bin" / "apptainer").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (
+            "E: Failed to fetch http://m.example/x  Could not connect to m.example:80\nReading package lists...",
+            "NETWORK",
+        ),
+        ("E: Unable to fetch some archives\nTemporary failure resolving 'm.example'", "NETWORK"),
+        ("E: You don't have enough free space in /var/cache/apt/archives/.", "DISK"),
+        ("E: Unable to locate package no-such-thing", "HOST"),
+    ],
+)
+def test_apts_failure_is_told_by_its_kind_and_its_errors(machine, text, kind):
+    stop = machine.apt_failed(f"Ign:1 http://m.example sid\n{text}", "apt-get install x")
+    assert stop.code == getattr(machine, kind)
+    assert text.splitlines()[0] in stop.what
+    assert "Ign:1" not in stop.what
+    assert stop.following.endswith("apt-get install x")
+
+
+def test_missing_programs_become_packages_once(machine, monkeypatch):
+    monkeypatch.setattr(machine, "find", lambda program: None if program.startswith("no") else "/usr/bin/x")
+    assert machine.packages_of({"no-one": "one", "two": "two", "nothing": "three"}) == ["one", "three"]

