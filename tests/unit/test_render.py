@@ -1,0 +1,264 @@
+"""Rendered texts: the committed ones are fresh, nothing of a plan is dropped, each form has what its engine knows."""
+
+import re
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate import planning, recipes, render, texts
+from graphcrate.errors import BuildError, UsageError
+from graphcrate.foundations import chosen_image
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.lock import RegistryBase, decode_lock
+from graphcrate.model.plan import FilesStep, PlannedFile, RequirementsStep, WheelsStep
+from graphcrate.model.recipe import Channel
+from graphcrate.render.commands import quoted, write_lines
+from graphcrate.render.layout import complete, double
+from graphcrate.render.tools import UV
+
+ROOT = Path(__file__).parents[2]
+PLACE = Workplace(root=ROOT, environment={})
+VARIANTS = [
+    (recipes.load(path), variant)
+    for path in sorted((ROOT / "recipes").glob("*.toml"))
+    for variant in recipes.load(path).variants
+]
+PYG = recipes.load(ROOT / "recipes" / "pyg.toml")
+LOCK = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
+CANDIDATE = PYG.variant("11.8").candidates[1]
+EXAMPLES = {"dna.py": "#!/usr/bin/env python\nprint(1)\n", "README.md": "# it's\n"}
+OLD = render.DefinitionForm(arguments=False)
+ALL = (render.dockerfile, render.definition, lambda plan: render.definition(plan, OLD))
+
+
+def label(value):
+    return value[0].name + "-" + value[1].cuda if isinstance(value, tuple) else getattr(value, "__name__", "old form")
+
+
+def plan_of(lock=LOCK, image=None):
+    return planning.make_plan(PYG, lock, CANDIDATE, examples=EXAMPLES, image=image)
+
+
+def open_plan(cuda="11.6"):
+    variant = PYG.variant(cuda)
+    return planning.make_open_plan(PYG, variant, variant.candidates[0], examples=EXAMPLES)
+
+
+def with_channel(channel, *names):
+    members = (
+        msgspec.structs.replace(package, channel=channel) if package.name in names else package
+        for package in LOCK.packages
+    )
+    return msgspec.structs.replace(LOCK, packages=tuple(members))
+
+
+@pytest.mark.parametrize("known", VARIANTS, ids=label)
+def test_the_committed_texts_of_every_variant_are_fresh(known):
+    recipe, variant = known
+    folder = ROOT / "images" / recipe.name / planning.cuda_label(variant.cuda)
+    written = texts.texts(PLACE, recipe, variant, texts.shown(PLACE, recipe, variant))
+    assert {name: (folder / name).read_bytes() for name in written} == {
+        name: text.encode() for name, text in written.items()
+    }, "make render"
+    others = {path.name for path in folder.iterdir()} - set(written)
+    assert all(name.endswith(".lock.json") for name in others), others
+
+
+def test_no_folder_of_a_variant_that_is_gone_stays():
+    known = {(recipe.name, planning.cuda_label(variant.cuda)) for recipe, variant in VARIANTS}
+    assert {(path.parent.name, path.name) for path in (ROOT / "images").glob("*/*")} == known
+
+
+@pytest.mark.parametrize("write", ALL, ids=label)
+def test_every_package_is_pinned_to_one_file(write):
+    text = write(plan_of())
+    for package in LOCK.packages:
+        assert f"'{package.name}=={package.version} --hash=sha256:{package.file.sha256}'" in text
+    installs = re.findall(r"uv pip install (.*)", text)
+    hashed = [line for line in installs if "--require-hashes" in line]
+    # the other one takes the wheel that was just made of a source whose hash was checked
+    assert [line.split("--find-links ")[1].split()[0] for line in installs if line not in hashed] == ["/root/wheels"]
+    assert hashed
+    assert all("--no-deps" in line for line in installs)
+
+
+@pytest.mark.parametrize("write", ALL, ids=label)
+def test_what_a_source_is_built_with_is_pinned_too(write):
+    source = next(package for package in LOCK.packages if package.is_sdist)
+    text = write(plan_of())
+    assert source.build
+    for package in source.build:
+        assert f"{package.name}=={package.version} --hash=sha256:{package.file.sha256}" in text
+    assert "--no-build-isolation" in text
+
+
+@pytest.mark.parametrize("write", ALL, ids=label)
+def test_texts_hold_the_contract(write):
+    plan = plan_of()
+    text = write(plan)
+    assert "LD_LIBRARY_PATH" not in text
+    for name, value in plan.config.environment.items():
+        assert f'{name}="{value}"' in text
+    for name, value in plan.config.labels.items():
+        assert f'{name}="{value}"' in text or f"    {name} {value}\n" in text
+    assert f"uv=={UV.version} --hash=sha256:{UV.sha256}" in text
+
+
+@pytest.mark.parametrize("write", ALL, ids=label)
+def test_a_step_of_an_unknown_kind_is_refused_by_name(write):
+    class SecretStep(msgspec.Struct, frozen=True):
+        pass
+
+    plan = plan_of()
+    with pytest.raises(BuildError, match="SecretStep"):
+        write(msgspec.structs.replace(plan, steps=(*plan.steps, SecretStep())))
+
+
+@given(st.data())
+def test_a_text_that_lacks_any_package_or_file_or_setting_is_an_error(data):
+    words = [f"{package.name}=={package.version}" for package in LOCK.packages]
+    words += [package.file.sha256 for package in LOCK.packages]
+    words += [file.path for step in PLAN.steps if isinstance(step, FilesStep) for file in step.files[:-1]][:-1]
+    words += ["/opt/graphcrate/examples", *PLAN.config.environment, *PLAN.config.labels]
+    with pytest.raises(BuildError, match="lacks"):
+        complete(PLAN, TEXT.replace(data.draw(st.sampled_from(words)), ""), "Dockerfile")
+
+
+PLAN = plan_of()
+TEXT = render.dockerfile(PLAN)
+
+
+def test_uv_is_the_one_that_the_project_itself_runs():
+    entry = re.search(
+        r"^uv==(\S+) \\\n((?: +--hash=\S+(?: \\)?\n)+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE
+    )
+    assert entry[1] == UV.version
+    assert UV.sha256 in entry[2]
+
+
+def test_groups_are_stages_that_do_not_wait_for_each_other():
+    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", TEXT, re.MULTILINE)
+    assert stages[:3] == [("${BASE}", "base"), ("base", "context"), ("base", "build")]
+    assert stages[3:-1] == [("build", name) for name in ("cuda", "torch", "tools", "pyg")]
+    assert stages[-1] == ("base", "")
+    copied = re.findall(r"^COPY --from=(\S+) /opt/venv /opt/venv$", TEXT, re.MULTILINE)
+    assert copied == ["cuda", "torch", "tools", "pyg"]
+
+
+def test_cache_mounts_are_for_buildkit_alone():
+    assert "--mount" not in TEXT
+    mounted = render.dockerfile(PLAN, render.DockerForm(cache_mounts=True))
+    assert mounted.count("RUN --mount=type=cache,target=/root/.cache/uv") == TEXT.count(
+        "uv pip install --no-deps --no-build"
+    )
+    assert "UV_NO_CACHE" not in mounted
+
+
+def test_channels_of_pytorch_and_pyg_can_be_mirrored():
+    lock = with_channel(Channel.PYTORCH, "torch")
+    text = render.dockerfile(plan_of(lock))
+    assert "ARG PYTORCH_INDEX=https://download.pytorch.org/whl/cu117\n" in text
+    assert 'uv pip install --default-index "${PYTORCH_INDEX}" --no-deps' in text
+    assert "ARG PYTORCH_INDEX" not in TEXT
+    lock = with_channel(Channel.PYG, "ogb")
+    assert "ARG PYG_LINKS=https://data.pyg.org/whl/torch-2.0.0+cu117.html\n" in render.dockerfile(plan_of(lock))
+    old = render.definition(plan_of(lock), OLD)
+    assert 'PYG_LINKS="${PYG_LINKS:-https://data.pyg.org/whl/torch-2.0.0+cu117.html}"' in old
+
+
+def test_a_folder_of_wheels_comes_from_beside_the_text():
+    lock = with_channel(Channel.LOCAL, "torch")
+    text = render.dockerfile(plan_of(lock))
+    assert "COPY --from=context /context/wheels /context/wheels" in text
+    assert "uv pip install --no-index --find-links /context/wheels --no-deps" in text
+    assert "/context/wheels" not in TEXT
+    assert 'cp -rL wheels "${SINGULARITY_ROOTFS}/context/wheels"' in render.definition(plan_of(lock))
+
+
+def test_definitions_have_arguments_where_the_engine_knows_them():
+    new, old = render.definition(PLAN), render.definition(PLAN, OLD)
+    assert new.count("%arguments\n    BOOTSTRAP=docker\n    BASE=debian:bookworm-slim\n") == 2
+    assert new.count("Bootstrap: {{ BOOTSTRAP }}\nFrom: {{ BASE }}\n") == 2
+    assert "{{" not in old
+    assert "%arguments" not in old
+    assert old.count("Bootstrap: docker\nFrom: debian:bookworm-slim\n") == 2
+    here = render.definition(PLAN, render.DefinitionForm(arguments=False, bootstrap="oci", base="base"))
+    assert here.count("Bootstrap: oci\nFrom: base\n") == 2
+    for section in ("setup", "post", "environment", "labels", "runscript", "test", "help"):
+        assert f"\n%{section}\n" in new
+
+
+def test_an_open_plan_says_so_and_keeps_its_channels():
+    plan = open_plan()
+    assert [step.channel for step in plan.steps if isinstance(step, RequirementsStep)] == ["pytorch", "pyg", "pypi"]
+    assert not [step for step in plan.steps if isinstance(step, WheelsStep)]
+    for text in (render.dockerfile(plan), render.definition(plan), render.requirements(plan)):
+        assert "./build.py lock pyg --cuda 11.6" in text.replace("\n# ", " ").replace("\n", " ")
+        assert "torch==1.13.1+cu116" in text
+        assert "https://download.pytorch.org/whl/cu116" in text
+    assert plan.tag == "2.3.1-torch1.13.1-cu116-py39"
+
+
+def test_other_bases():
+    variant = PYG.variant("11.8")
+    python = render.dockerfile(plan_of(image=chosen_image("python", variant)))
+    assert "ARG BASE=python:3.11-slim\n" in python
+    assert "ln -s /usr/local/bin/python3.11 /opt/venv/bin/python" in python
+    assert "python3-venv" not in python
+    nvidia = render.dockerfile(plan_of(image=chosen_image("nvidia", variant)))
+    assert "ARG BASE=nvidia/cuda:11.8.0-base-ubuntu22.04\n" in nvidia
+    assert "uv python install --no-bin --install-dir /opt/python 3.11" in nvidia
+    assert "COPY --from=build /opt/python /opt/python" in nvidia
+    definition = render.definition(plan_of(image=chosen_image("nvidia", variant)))
+    assert "%files from build\n    /opt/venv\n    /opt/python\n" in definition
+    with pytest.raises(UsageError, match="debian, python, nvidia"):
+        chosen_image("alpine", variant)
+    with pytest.raises(UsageError, match="no base image for CUDA 'cpu'"):
+        chosen_image("nvidia", PYG.variant("cpu"))
+
+
+def test_a_registry_base_is_named_by_its_digest():
+    pulled = RegistryBase(
+        reference="docker.io/library/python", digest="sha256:" + "a" * 64, interpreter="/usr/local/bin/python3.11"
+    )
+    text = render.dockerfile(plan_of(msgspec.structs.replace(LOCK, base=pulled)))
+    assert f"ARG BASE=docker.io/library/python@sha256:{'a' * 64}\n" in text
+    assert "apt-get" not in text
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="\0\n", exclude_categories=["Cs"])))
+def test_quoting_survives_a_shell(text):
+    assert shlex.split(quoted(text)) == [text]
+    assert shlex.split("echo " + double(text).replace("\\$", "$").replace("\\`", "`"))[1:] == [text]
+    assert shlex.split(" ".join(write_lines("/x", [text])))[-1] == text
+
+
+def test_modes_of_planned_files_are_kept():
+    step = FilesStep(
+        title="more",
+        files=(
+            PlannedFile(path="/opt/x", folder=True, mode=0o700),
+            PlannedFile(path="/opt/x/run", content="#!/bin/sh\n", mode=0o755),
+        ),
+    )
+    plan = msgspec.structs.replace(PLAN, steps=(PLAN.steps[0], step, *PLAN.steps[1:]))
+    text = render.dockerfile(plan)
+    assert "chmod 700 /opt/x \\" in text
+    assert "chmod 755 /opt/x/run" in text
+
+
+def test_render_writes_what_changed_and_says_where(tmp_path):
+    first = list(texts.render_all(PLACE, "pyg", "11.8", texts.Choice(), tmp_path))
+    assert first == [tmp_path / "pyg" / "cu118"]
+    assert list(texts.render_all(PLACE, "pyg", "11.8", texts.Choice(), tmp_path)) == []
+    (first[0] / "Dockerfile").write_text("")
+    assert list(texts.render_all(PLACE, "pyg", "11.8", texts.Choice(), tmp_path)) == first
+    assert len(list(texts.render_all(PLACE, None, None, texts.Choice(), tmp_path))) == len(VARIANTS) - 1
+    with pytest.raises(UsageError, match="images/ holds the usual texts"):
+        list(texts.render_all(PLACE, "pyg", None, texts.Choice(base="python"), None))
+    with pytest.raises(UsageError, match=r"'11\.9'"):
+        list(texts.render_all(PLACE, None, "11.9", texts.Choice(), tmp_path))
