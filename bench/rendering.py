@@ -1,4 +1,4 @@
-"""How long it takes to render every text of every variant, with the start of Python: `.venv/bin/python bench/rendering.py`."""
+"""How long rendering every text of every variant takes, with the start of Python. Run it with the project's Python."""
 
 import statistics
 import subprocess
