@@ -1,0 +1,298 @@
+"""The Apptainer builder and runner with the real engine, on a base of a few megabytes."""
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from graphcrate.builders import apptainer
+from graphcrate.errors import BuildError, HostError
+from graphcrate.host import settings
+from graphcrate.host.cache import Cache
+from graphcrate.host.sandbox import Bind
+from graphcrate.runners import apptainer as runner
+from tests.engines import tiny
+
+pytestmark = pytest.mark.engine("apptainer", "unsquashfs")
+
+HEADER = "Bootstrap: {{ BOOTSTRAP }}\nFrom: {{ BASE }}\nStage: %s\n\n%%arguments\n    BOOTSTRAP=docker\n    BASE=none\n"
+BUILD = HEADER % "build"
+FINAL = HEADER % "final"
+GOOD = f"""{BUILD}
+%post
+    umask 022
+    mkdir -p /opt/made
+    cp /usr/bin/env /opt/made/env
+    echo text > /opt/made/text
+
+{FINAL}
+%files from build
+    /opt/made
+
+%environment
+    export TINY_WORD="a word"
+    export PATH="/opt/made:$PATH"
+
+%runscript
+    exec "$@"
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A cache on the tests' disk that other users can enter."""
+    folder = Path(tmp_path_factory.mktemp("apptainer"))
+    for path in (folder, folder.parent, folder.parent.parent):
+        with contextlib.suppress(PermissionError):
+            path.chmod(0o755)
+    cache = Cache(folder / "cache")
+    yield cache
+    cache.close()
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Let the builder render this text."""
+
+    def write(text):
+        monkeypatch.setattr(apptainer, "definition", lambda plan, form: text)
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def image(cache, tmp_path_factory):
+    """A good image, with what the builder said of it."""
+    folder = tmp_path_factory.mktemp("good")
+    folder.chmod(0o755)
+    order = tiny.order(folder, cache, settings.environment())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(apptainer, "definition", lambda plan, form: GOOD)
+        return apptainer.build(order), order
+
+
+def unpacked(sif, folder):
+    """The files of a SIF, written with its own engine's tools."""
+    listed = subprocess.check_output(["apptainer", "sif", "list", sif], encoding="utf-8")
+    number = next(line.split("|")[0].strip() for line in listed.splitlines() if "Squashfs" in line)
+    with (folder / "squashfs").open("wb") as stream:
+        subprocess.run(["apptainer", "sif", "dump", number, sif], stdout=stream, check=True)
+    command = ["unsquashfs", "-quiet", "-no-progress", "-dest", folder / "root", folder / "squashfs"]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "root"
+
+
+def left_over(cache, folder):
+    """What a build that ended must not leave."""
+    return [*(cache.root / "apptainer" / "build").glob("*"), *folder.glob("*.part"), *folder.glob(".*")]
+
+
+def test_it_builds_what_the_definition_says(image, cache, tmp_path):
+    artifact, order = image
+    sif = order.folder / "graphcrate-test.sif"
+    assert (artifact.kind, artifact.reference, artifact.bytes) == ("sif", str(sif), sif.stat().st_size)
+    assert artifact.digest == f"sha256:{hashlib.sha256(sif.read_bytes()).hexdigest()}"
+    root = unpacked(sif, tmp_path)
+    assert (root / "opt/made/text").read_text() == "text\n"
+    assert (root / "opt/made").stat().st_mode & 0o777 == 0o755
+    assert left_over(cache, order.folder) == []
+    assert any("%post of stage build" in note for note in order.progress.notes)
+    assert any("cp /usr/bin/env /opt/made/env" in note for note in order.progress.notes)
+    assert "+ cp /usr/bin/env" in Path(artifact.log).read_text()
+
+
+def test_a_step_that_fails_is_shown_and_leaves_the_earlier_image(cache, tmp_path, written):
+    (tmp_path / "graphcrate-test.sif").write_text("the one before")
+    written(f"{BUILD}\n%post\n    echo begun\n    ls /no/such/folder\n    echo never\n")
+    with pytest.raises(BuildError) as caught:
+        apptainer.build(tiny.order(tmp_path, cache, settings.environment()))
+    error = caught.value
+    assert "failed in %post of stage build, at: ls /no/such/folder" in error.what
+    assert "No such file or directory" in error.what
+    assert str(tmp_path / "build.log") in error.next_step
+    assert "never" not in (tmp_path / "build.log").read_text()
+    assert (tmp_path / "graphcrate-test.sif").read_text() == "the one before"
+    assert left_over(cache, tmp_path) == []
+
+
+def test_nothing_of_proxies_certificates_and_mirrors_stays(cache, tmp_path, written):
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_text("an authority for the build alone\n")
+    written(f"""{BUILD}
+%setup
+    if [ -f ca.crt ]; then cp ca.crt "${{SINGULARITY_ROOTFS}}/ca.crt"; fi
+
+%post
+    cat /ca.crt
+    echo "proxy: $https_proxy $HTTPS_PROXY"
+    echo "mirror: $PACKAGE_INDEX"
+    umask 022
+    mkdir -p /opt/made
+
+{FINAL}
+%files from build
+    /opt/made
+""")
+    secret = "wonder-word"
+    environment = settings.environment() | {"https_proxy": f"http://user:{secret}@127.0.0.1:9"}
+    mirror = f"http://someone:{secret}@127.0.0.1:9/simple"
+    folder = tmp_path / "out"
+    folder.mkdir()
+    order = tiny.order(
+        folder, cache, environment, arguments={"PACKAGE_INDEX": mirror}, certificates=authorities, name="pyg"
+    )
+    artifact = apptainer.build(order)
+    log = Path(artifact.log).read_text()
+    assert "an authority for the build alone" in log
+    assert "proxy: http://***@127.0.0.1:9 http://***@127.0.0.1:9" in log
+    assert "mirror: http://***@127.0.0.1:9/simple" in log
+    assert secret not in log
+    root = unpacked(artifact.reference, tmp_path)
+    texts = [path.read_bytes() for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+    texts.append(subprocess.check_output(["apptainer", "inspect", "--all", artifact.reference]))
+    for word in (b"127.0.0.1:9", secret.encode(), b"an authority", str(cache.root).encode()):
+        assert not any(word in text for text in texts), word
+
+
+BUILDING = """
+import sys
+from pathlib import Path
+from graphcrate.builders import apptainer
+from graphcrate.host import process, settings
+from graphcrate.host.cache import Cache
+from tests.engines import tiny
+text, folder, root = sys.argv[1:]
+apptainer.definition = lambda plan, form: text
+process.interrupt_on_terminate()
+apptainer.build(tiny.order(Path(folder), Cache(Path(root)), settings.environment()))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_build_leaves_nothing_that_the_next_does_not_remove(number, project, cache, tmp_path, written):
+    marker = f"4000{number:02d}{os.getpid() % 100_000:05d}"
+    text = f"{BUILD}\n%post\n    mkdir /opt\n    echo here > /opt/here\n    sleep {marker}\n"
+    command = [sys.executable, "-c", BUILDING, text, tmp_path, cache.root]
+    with subprocess.Popen(command, cwd=project, stderr=subprocess.DEVNULL) as build:
+        await_that(lambda: running(marker))
+        build.send_signal(number)
+    if number == signal.SIGKILL:
+        end(marker)
+    else:
+        assert not running(marker)
+        assert left_over(cache, tmp_path) == []
+    assert not (tmp_path / "graphcrate-test.sif").exists()
+    written(f"{BUILD}\n%post\n    umask 022\n")
+    apptainer.build(tiny.order(tmp_path, cache, settings.environment()))
+    assert left_over(cache, tmp_path) == []
+
+
+def running(marker):
+    """Processes `sleep <marker>`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes().split(b"\0")[:2] == [b"sleep", marker.encode()]:
+                found.append(int(path.parent.name))
+    return found
+
+
+def end(marker):
+    """End what a killed build left running: kill -9 gives nobody the time to."""
+    for process in running(marker):
+        os.killpg(os.getpgid(process), signal.SIGKILL)
+    await_that(lambda: not running(marker))
+
+
+def await_that(condition):
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not come about within two minutes")
+
+
+def test_a_base_that_cannot_be_pulled_is_named(cache, tmp_path, written):
+    written("Bootstrap: docker\nFrom: 127.0.0.1:9/no/such:image\nStage: build\n\n%post\n    true\n")
+    with pytest.raises(BuildError, match="the base image tiny cannot be had") as caught:
+        apptainer.build(tiny.order(tmp_path, cache, settings.environment(), base=None))
+    assert "pull docker://tiny" in caught.value.next_step
+    assert left_over(cache, tmp_path) == []
+
+
+def test_a_command_runs_with_the_images_variables_and_ours(image, cache, monkeypatch):
+    monkeypatch.setenv("APPTAINERENV_STRAY", "from the host")
+    monkeypatch.setenv("STRAY", "from the host")
+    with runner.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
+        done = inside.run(["env"], environment={"ODD": "a $HOME `ls`", "TINY_WORD": "ours"})
+        assert done.returncode == 0
+        assert {"ODD=a $HOME `ls`", "TINY_WORD=ours"} <= {*done.lines}
+        assert any(line.startswith("PATH=/opt/made:") for line in done.lines)
+        assert not any("STRAY" in line for line in done.lines)
+        assert inside.run(["env"]).lines.count("TINY_WORD=a word") == 1
+
+
+def test_the_host_is_out_of_reach_but_for_binds(image, cache, tmp_path):
+    (tmp_path / "in").write_text("given\n")
+    with runner.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
+        binds = [Bind(tmp_path / "in", "/in"), Bind(tmp_path, "/out", read_only=False)]
+        done = inside.run(["sh", "-c", "cat /in; echo written > /out/file; ls /tmp; echo no > /in"], binds=binds)
+        assert done.returncode != 0
+        assert done.lines[0] == "given"
+        assert len(done.lines) == 2, "the host's /tmp is seen, or /in was written"
+        assert (tmp_path / "file").read_text() == "written\n"
+        assert inside.run(["sh", "-c", "echo x > /opt/made/text"]).returncode != 0
+        devices = inside.run(["cat", "/proc/net/dev"]).lines
+        assert [line.split(":")[0].strip() for line in devices[2:]] == ["lo"]
+        with pytest.raises(HostError, match="does not exist"):
+            inside.run(["env"], binds=[Bind(tmp_path / "nothing", "/x")])
+
+
+def test_it_ends_as_the_command_ends(image, cache):
+    with runner.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
+        assert inside.run(["sh", "-c", "echo a; echo b >&2; exit 7"]).returncode == 7
+        assert inside.run(["sh", "-c", "kill -SEGV $$"]).returncode in (-signal.SIGSEGV, 128 + signal.SIGSEGV)
+        marker = f"5000{os.getpid() % 100_000:05d}"
+        with pytest.raises(BuildError, match="did not finish"):
+            inside.run(["sh", "-c", f"sleep {marker} & sleep {marker}"], timeout=2)
+        await_that(lambda: not running(marker))
+
+
+RUNNING = """
+import os, sys
+from pathlib import Path
+from graphcrate.builders import Order
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Silent
+from graphcrate.model.report import Artifact
+from graphcrate.runners import apptainer
+import spython.main.execute, spython.utils
+sif, root, user, group = sys.argv[1:]
+os.setgroups([]); os.setgid(int(group)); os.setuid(int(user))
+artifact = Artifact(engine="apptainer", kind="sif", reference=sif, digest="", bytes=0)
+with apptainer.opened(artifact, cache=Cache(Path(root)), progress=Silent()) as inside:
+    done = inside.run(["sh", "-c", "cat /opt/made/text; cat /proc/self/uid_map; cat /proc/mounts"])
+print("\\n".join(done.lines))
+"""
+
+
+@pytest.mark.engine("root", "useradd", "squashfuse")
+def test_a_plain_user_runs_it_too(image, project, scratch, plain_user):
+    uid, gid = plain_user
+    os.chown(scratch, uid, gid)
+    copy = scratch / "image.sif"
+    copy.write_bytes(Path(image[0].reference).read_bytes())
+    command = [sys.executable, "-c", RUNNING, copy, scratch / "cache", str(uid), str(gid)]
+    environment = {**os.environ, "HOME": str(scratch)}
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "text"
+    assert lines[1].split()[:2] == [str(uid), str(uid)]
+    assert (scratch / "cache").stat().st_uid == uid

@@ -1,0 +1,338 @@
+"""Apptainer's builder and runner as far as no engine is needed: versions, commands, what its words mean."""
+
+import io
+from pathlib import Path
+
+import pytest
+import spython.utils
+
+from graphcrate.builders import apptainer
+from graphcrate.builders.scriptlets import Scriptlets
+from graphcrate.errors import DiskFullError, HostError
+from graphcrate.host import apptainer_engine as engines
+from graphcrate.host.apptainer_engine import ARGUMENTS, LITERAL_VALUES, STAGES, Engine
+from graphcrate.host.process import Completed
+from graphcrate.host.sandbox import Bind
+from graphcrate.runners import apptainer as runner
+
+
+def engine(said="apptainer version 1.4.5"):
+    name, version, text = engines.parse_version(said)
+    return Engine(program="/usr/bin/it", name=name, version=version, text=text)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("apptainer version 1.4.5", ("apptainer", (1, 4, 5), "1.4.5")),
+        ("apptainer version 1.1.9-1.el8", ("apptainer", (1, 1, 9), "1.1.9-1.el8")),
+        ("singularity-ce version 4.1.5+ds4-1", ("singularity-ce", (4, 1, 5), "4.1.5+ds4-1")),
+        ("singularity version 3.5.3-1.el7", ("singularity", (3, 5, 3), "3.5.3-1.el7")),
+        ("SingularityPRO version 3.9-5.el8", ("singularitypro", (3, 9, 0), "3.9-5.el8")),
+        ("2.6.1-dist", ("singularity", (2, 6, 1), "2.6.1-dist")),
+        ("usage: singularity [a game]", None),
+        ("", None),
+    ],
+)
+def test_versions_are_understood(said, expected):
+    assert engines.parse_version(said) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "stages", "arguments", "literal"),
+    [
+        ("apptainer version 1.4.5", True, True, True),
+        ("apptainer version 1.1.0", True, False, True),
+        ("apptainer version 1.0.3", True, False, False),
+        ("singularity-ce version 4.0.0", True, True, True),
+        ("singularity-ce version 3.11.5", True, False, True),
+        ("singularity version 3.5.3-1.el7", True, False, False),
+        ("singularity version 3.5.2", False, False, False),
+        ("2.6.1-dist", False, False, False),
+    ],
+)
+def test_each_version_can_what_it_can(said, stages, arguments, literal):
+    known = engine(said)
+    assert [known.can(construct) for construct in (STAGES, ARGUMENTS, LITERAL_VALUES)] == [stages, arguments, literal]
+
+
+def test_an_old_engine_is_refused_by_name_with_the_version_it_needs():
+    with pytest.raises(HostError, match=r"singularity 3\.5\.2 is too old for .*links.*needs 3\.5\.3 or later"):
+        engine("singularity version 3.5.2").require(STAGES)
+
+
+def test_it_is_looked_for_in_the_given_path_and_its_absence_explained(tmp_path, monkeypatch):
+    monkeypatch.setattr("graphcrate.host.settings.SYSTEM_FOLDERS", ())
+    with pytest.raises(HostError, match="neither apptainer nor singularity is installed") as caught:
+        engines.find({"PATH": str(tmp_path)})
+    assert "module load apptainer" in caught.value.next_step
+    assert "--engine" in caught.value.next_step
+
+
+def answers(monkeypatch, returncode, *lines):
+    asked = []
+
+    def run(argv, **_):
+        asked.append(argv)
+        return Completed(returncode, lines)
+
+    monkeypatch.setattr("graphcrate.host.process.run", run)
+    return asked
+
+
+def test_apptainer_goes_before_singularity(tmp_path, monkeypatch):
+    for name in ("singularity", "apptainer"):
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o755)
+    asked = answers(monkeypatch, 0, "WARNING: something", "apptainer version 1.4.5")
+    found = engines.find({"PATH": str(tmp_path)})
+    assert asked == [[str(tmp_path / "apptainer"), "--version"]]
+    assert (found.program, found.version) == (str(tmp_path / "apptainer"), (1, 4, 5))
+
+
+def test_a_program_that_only_has_the_name_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("graphcrate.host.settings.SYSTEM_FOLDERS", ())
+    (tmp_path / "singularity").write_text("")
+    (tmp_path / "singularity").chmod(0o755)
+    answers(monkeypatch, 1, "Endgame: Singularity (a game)")
+    with pytest.raises(HostError, match=r"singularity --version ends with code 1: Endgame"):
+        engines.find({"PATH": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("said", "expected", "form"),
+    [
+        ("apptainer version 1.4.5", "apptainer 1.4.5", True),
+        ("singularity version 3.8.7", "singularity 3.8.7 (definition in the form of Singularity 3.5)", False),
+    ],
+)
+def test_check_says_what_will_be_used(said, expected, form, monkeypatch):
+    monkeypatch.setattr(engines, "find", lambda environment: engine(said))
+    assert apptainer.check({}) == expected
+    order = type("Order", (), {"base": object()})
+    chosen = apptainer.definition_form(engine(said), order)
+    assert (chosen.arguments, chosen.base) == (form, "" if form else "base")
+
+
+def test_the_engine_gets_its_settings_and_nothing_of_the_host_reaches_the_inside():
+    given = {"PATH": "/bin", "SECRET": "x", "APPTAINERENV_STRAY": "y", "APPTAINER_DOCKER_USERNAME": "me", "LANG": "de"}
+    got = engine().environment(given, {"PACKAGE_INDEX": "http://mirror/"}, tmpdir="/big")
+    assert got["APPTAINER_TMPDIR"] == "/big"
+    assert got["APPTAINERENV_PACKAGE_INDEX"] == "http://mirror/"
+    assert got["APPTAINER_DOCKER_USERNAME"] == "me"
+    assert "SECRET" not in got
+    assert "APPTAINERENV_STRAY" not in got
+    older = engine("singularity version 3.8.7").environment(given, {"A": "b"}, tmpdir="/big")
+    assert (older["SINGULARITY_TMPDIR"], older["SINGULARITYENV_A"]) == ("/big", "b")
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    monkeypatch.setattr(spython.utils, "check_install", lambda: True)
+    asked = []
+
+    def run(argv):
+        asked.append(list(argv))
+        return Completed(3, ("a line",))
+
+    return engine().client(run), asked
+
+
+def test_spython_composes_and_we_run(commands):
+    client, asked = commands
+    client.build(recipe="x.def", image="x.sif", options=["--fakeroot"], force=True, sudo=False, quiet=True)
+    assert asked == [["/usr/bin/it", "build", "--force", "--fakeroot", "x.sif", "x.def"]]
+    assert client.completed == Completed(3, ("a line",))
+    argv = ["sh", "-c", "a b"]
+    assert client.execute("x.sif", argv, options=["--pid"], singularity_options=["--silent"]) == client.completed
+    assert asked[1] == ["/usr/bin/it", "--silent", "exec", "--pid", "x.sif", "sh", "-c", "a b"]
+
+
+FULL = "000001ffffffffff"
+
+
+@pytest.mark.parametrize(
+    ("status", "last", "expected"),
+    [
+        (f"CapInh:\t0\nCapPrm:\t{FULL}\n", "40\n", False),
+        ("CapPrm:\t000001fffeffffff\n", "40\n", True),
+        ("CapPrm:\t0000003fffffffff\n", "37\n", False),
+        ("CapPrm:\t0000000000000000\n", "40\n", True),
+        ("Name:\tx\n", "40\n", False),
+        (f"CapPrm:\t{FULL}\n", "", False),
+    ],
+)
+def test_missing_capabilities_are_seen(status, last, expected):
+    assert engines.lacks_capabilities(status, last) is expected
+
+
+def test_ways_to_become_root():
+    assert apptainer.ways_to_root(root=False, limited=False) == [["--fakeroot"]]
+    assert apptainer.ways_to_root(root=True, limited=True) == [["--fakeroot"]]
+    assert apptainer.ways_to_root(root=True, limited=False) == [[], ["--fakeroot"]]
+
+
+#: as the engines say it: Apptainer 1.4.5, SingularityCE 3.11, Singularity 3.5.3
+@pytest.mark.parametrize(
+    ("line", "what", "next_step"),
+    [
+        (
+            "FATAL:   could not use fakeroot: no mapping entry found in /etc/subuid for ada",
+            "subordinate ids",
+            "usermod --add-subuids",
+        ),
+        ("FATAL:   while searching for mksquashfs: not found", "mksquashfs is not installed", "squashfs-tools"),
+        ("ERROR  : Failed to create user namespace: Operation not permitted", "user namespaces", "sysctl -w"),
+        ("INFO:    Unprivileged user namespaces may not be enabled", "user namespaces", "sysctl -w"),
+        ('FATAL:   exec: "squashfuse": executable file not found in $PATH', "squashfuse", "apt-get install squashfuse"),
+        ("fusermount: failed to open /dev/fuse: Permission denied", "/dev/fuse", "modprobe fuse"),
+        ("FATAL:   failed to mount /home/ada to /root: no such file or directory", "/home/ada", "install -d"),
+        ("\x1b[91mERROR  : Requesting capability set 0x1 while permitted\x1b[0m", "capabilities", "root default"),
+    ],
+)
+def test_what_the_machine_lacks_is_told_with_what_to_type(line, what, next_step):
+    error = engines.explain(engine(), ["INFO:    Starting build...", line, ""], Path("/out/build.log"))
+    assert isinstance(error, HostError)
+    assert what in error.what
+    assert next_step in error.next_step
+    assert "/out/build.log" in error.cause
+    assert "{" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "words", ["No space left on device", "write /x: no space left on device", "Disk quota exceeded"]
+)
+def test_a_full_disk_is_a_full_disk(words):
+    assert isinstance(engines.explain(engine(), [f"FATAL:   While x: {words}"]), DiskFullError)
+
+
+def test_a_command_that_merely_fails_is_no_fault_of_the_machine():
+    said = [
+        "+ false",
+        "FATAL:   While performing build: while running engine: while running %post section: exit status 1",
+    ]
+    assert engines.explain(engine(), said) is None
+    assert engines.last_word(said).startswith("While performing build")
+    assert engines.last_word(["a", "b", " "]) == "b"
+
+
+def told(*lines, stages=("build", "final"), secrets=()):
+    log, notes, clock = io.StringIO(), [], iter(range(0, 10_000, 5))
+    heard = Scriptlets(log, notes.append, lambda: next(clock), prefix="it", stages=stages, secrets=secrets)
+    for line in lines:
+        heard.line(line)
+    heard.finish()
+    return heard, notes, log.getvalue()
+
+
+STAGE = (
+    "INFO:    Starting build...",
+    "INFO:    Running setup scriptlet",
+    "+ cp a b",
+    "INFO:    Running post scriptlet",
+)
+
+
+def test_steps_are_said_as_they_begin_and_how_long_they_took():
+    _, notes, log = told(*STAGE, "+ umask 022", "+ apt-get update", "Hit:1", "INFO:    Creating SIF file...")
+    assert [note for note in notes if "took" not in note] == [
+        "it Starting build...",
+        "it %setup of stage build",
+        "it   cp a b",
+        "it %post of stage build",
+        "it   apt-get update",
+        "it Creating SIF file...",
+    ]
+    assert "it   took 5.0 s" in notes
+    assert "+ umask 022\n" in log
+    assert "Hit:1\n" in log
+
+
+def test_a_failure_names_stage_step_last_lines_and_log():
+    lines = [f"line {number}" for number in range(30)]
+    fatal = "\x1b[31mFATAL:   While performing build: exit status 100\x1b[0m"
+    heard, _, log = told(
+        *STAGE, "+ true", "INFO:    Running post scriptlet", "earlier", "+ apt-get update", *lines, fatal
+    )
+    error = heard.failure("build of x:1", Path("/out/build.log"))
+    assert error.what.startswith("build of x:1 failed in %post of stage final, at: apt-get update\n    line 10\n")
+    assert error.what.endswith("line 29")
+    assert error.cause == "While performing build: exit status 100"
+    assert "/out/build.log" in error.next_step
+    assert "\x1b" not in log
+
+
+def test_a_failing_test_section_is_no_stages():
+    heard, _, _ = told(*STAGE, "INFO:    Running post scriptlet", "INFO:    Running testscript", "ImportError: torch")
+    assert "failed in %test\n    ImportError: torch" in heard.failure("it", Path("log")).what
+
+
+def test_no_password_reaches_eyes_or_log():
+    heard, notes, log = told(*STAGE, "+ uv --index http://me:word@host/", "lost word: me:word", secrets=("me:word",))
+    error = heard.failure("it", Path("log"))
+    assert "me:word" not in log + " ".join(notes) + str(error)
+    assert "http://***@host/" in log
+
+
+def test_long_commands_are_cut_for_the_eye_alone():
+    command = "printf " + "x" * 500
+    _, notes, log = told(*STAGE, f"+ {command}")
+    assert command in log
+    assert max(map(len, notes)) < 130
+
+
+def test_an_unfinished_image_never_takes_the_name(tmp_path):
+    target = tmp_path / "pyg.sif"
+    target.write_text("before")
+
+    def interrupted():
+        with apptainer.unfinished(target) as part:
+            part.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [path.name for path in tmp_path.iterdir()] == ["pyg.sif"]
+    assert target.read_text() == "before"
+    with apptainer.unfinished(target) as part:
+        part.write_text("whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["pyg.sif"]
+    assert target.read_text() == "whole"
+
+
+def test_what_belongs_to_subordinate_ids_is_removed_in_a_namespace(tmp_path, monkeypatch):
+    folder = tmp_path / "build"
+    folder.mkdir()
+
+    def refuse(path):
+        raise PermissionError(1, "not permitted", str(path))
+
+    monkeypatch.setattr(apptainer, "remove_tree", refuse)
+    asked = answers(monkeypatch, 1)
+    with pytest.raises(HostError, match="cannot be removed") as caught:
+        apptainer.clear(folder)
+    assert asked[0][:2] == ["unshare", "--map-root-user"]
+    assert asked[0][-1] == str(folder)
+    assert f"rm -rf {folder}" in caught.value.next_step
+
+
+def test_binds_become_options(tmp_path):
+    binds = [Bind(tmp_path, "/out", read_only=False), Bind(tmp_path, "/in")]
+    real = tmp_path.resolve()
+    assert runner.bound(binds) == ["--bind", f"{real}:/out:rw", "--bind", f"{real}:/in:ro"]
+    with pytest.raises(HostError, match="does not exist"):
+        runner.bound([Bind(tmp_path / "no", "/x")])
+    (tmp_path / "a,b").mkdir()
+    with pytest.raises(HostError, match="cannot be bound"):
+        runner.bound([Bind(tmp_path / "a,b", "/x")])
+
+
+def test_an_image_that_is_gone_is_not_there(tmp_path):
+    sif = tmp_path / "x.sif"
+    sif.write_bytes(b"12345")
+    artifact = runner.Artifact(engine="apptainer", kind="sif", reference=str(sif), digest="", bytes=5)
+    assert runner.is_there(artifact, {})
+    sif.write_bytes(b"1234")
+    assert not runner.is_there(artifact, {})
+    sif.unlink()
+    assert not runner.is_there(artifact, {})
