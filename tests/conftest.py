@@ -16,6 +16,11 @@ settings.load_profile("house")
 
 IN_CI = os.environ.get("CI") == "true"
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
+#: names for `engine(...)` that stand for several: what the fixtures of tests/engines need
+TOGETHER = {
+    "docker daemon": ("root", "dockerd", "docker", "runc", "iptables", "slirp4netns", "unshare"),
+    "apptainer build": ("root", "apptainer", "singularity", "mksquashfs", "newuidmap"),
+}
 
 
 def pytest_collection_modifyitems(items):
@@ -29,7 +34,8 @@ def pytest_runtest_setup(item):
     reasons = [
         reason
         for marker in item.iter_markers("engine")
-        for name in marker.args
+        for names in marker.args
+        for name in TOGETHER.get(names, (names,))
         if (reason := lacking(name)) is not None
     ]
     if item.get_closest_marker("network") and not index_answers():

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import program
+from tests.engines.daemons import docker_daemon, podman_environment
+from tests.engines.debian import make_base, pack_layout
 from tests.engines.workplace import Workplace, copy_project, small_stack
 
 
@@ -63,6 +66,57 @@ def built_image(workplace):
     folder = workplace.folder / "dist" / name / tag
     report = workplace.run("inspect", folder / "oci", "--json").json
     return Built(request, finished, report, folder / "oci")
+
+
+@dataclass(frozen=True)
+class Base:
+    """Debian as a registry's `debian:bookworm-slim`: no Python, apt's sources usable. Its files' tar, and a layout."""
+
+    tar: Path
+    layout: Path
+
+
+@pytest.fixture(scope="session")
+def debian_base(ground):
+    """What builds of real engines start from where no registry can be reached."""
+    (ground / "base").mkdir()
+    tar = make_base(ground / "base" / "files.tar")
+    return Base(tar, pack_layout(tar, ground / "base" / "oci"))
+
+
+@pytest.fixture(scope="session")
+def docker(ground):
+    """Address of a Docker daemon of our own whose builds reach the network. For `engine("docker daemon")`."""
+    folder = ground / "docker"
+    folder.mkdir()
+    with docker_daemon(folder) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def docker_base(docker, debian_base):
+    """`debian:bookworm-slim` in that daemon, as if it were pulled; its name."""
+    name, command = "debian:bookworm-slim", [program("docker"), "--host", docker, "import", "--change", "CMD bash"]
+    subprocess.run([*command, debian_base.tar, name], check=True, capture_output=True)
+    return name
+
+
+@pytest.fixture(scope="session")
+def podman(ground):
+    """Environment in which podman keeps all it has in a folder of ours. For `engine("podman", "runc", "root")`."""
+    folder = ground / "podman"
+    folder.mkdir()
+    yield (environment := podman_environment(folder))
+    subprocess.run([program("podman"), "system", "reset", "--force"], env=environment, check=False, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def apptainer(ground):
+    """Environment in which Apptainer keeps its cache and its unpacked files here. For `engine("apptainer build")`."""
+    folders = {"APPTAINER_CACHEDIR": ground / "apptainer" / "cache", "APPTAINER_TMPDIR": ground / "apptainer" / "tmp"}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    return {**os.environ, **{name: str(folder) for name, folder in folders.items()}}
 
 
 @pytest.fixture

@@ -1,8 +1,11 @@
-"""Programs that people have read the image: skopeo and umoci, and PyTorch runs from it in podman and Docker."""
+"""Programs that people have read the image: skopeo and umoci, and PyTorch runs from it in podman and Docker.
+
+And the engines themselves work here as tests of builds need them: with a network, with root's rights inside.
+"""
 
 import json
+import os
 import subprocess
-import time
 
 import pytest
 
@@ -61,16 +64,13 @@ def test_umoci_unpacks_a_root_file_system_that_imports_torch(built_image, scratc
 
 
 @pytest.mark.engine("podman", "runc", "root")
-def test_podman_runs_it(built_image, scratch):
-    podman = ["podman", "--root", scratch / "storage", "--runroot", scratch / "run", "--cgroup-manager", "cgroupfs"]
-    podman += ["--runtime", "runc", "--events-backend", "file"]
-    # the limits: a machine without CAP_SYS_RESOURCE cannot raise them to podman's own
-    limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--network", "none"]
-    output = call(*podman, "run", "--rm", *limits, f"oci:{built_image.reference}", *IMPORT_TORCH)
+def test_podman_runs_it(built_image, podman):
+    run = ["podman", "run", "--rm", "--network", "none"]
+    output = call(*run, f"oci:{built_image.reference}", *IMPORT_TORCH, environment=podman)
     assert expected(built_image) in output
 
 
-@pytest.mark.engine("dockerd", "docker", "skopeo", "root")
+@pytest.mark.engine("docker daemon", "skopeo")
 def test_docker_runs_it(built_image, docker):
     name = f"{built_image.report['name']}:{built_image.report['tag']}"
     source, target = f"oci:{built_image.reference}", f"docker-daemon:{name}"
@@ -80,26 +80,55 @@ def test_docker_runs_it(built_image, docker):
     assert json.loads(call("docker", "--host", docker, "image", "inspect", name))[0]["Config"]["Volumes"] is None
 
 
-@pytest.fixture
-def docker(scratch):
-    """Address of a Docker daemon of our own, which touches neither the machine's network nor its Docker."""
-    socket, log = scratch / "socket", scratch / "log"
-    command = [program("dockerd"), "--host", f"unix://{socket}", "--pidfile", scratch / "pid"]
-    command += ["--data-root", scratch / "root", "--exec-root", scratch / "exec"]
-    command += ["--bridge", "none", "--iptables=false", "--ip6tables=false"]
-    with log.open("w") as stream:
-        daemon = subprocess.Popen(command, stdout=stream, stderr=stream, stdin=subprocess.DEVNULL)
-        try:
-            deadline = time.monotonic() + 120
-            while not socket.exists():
-                assert daemon.poll() is None, log.read_text()[-3000:]
-                assert time.monotonic() < deadline, log.read_text()[-3000:]
-                time.sleep(0.2)
-            yield f"unix://{socket}"
-        finally:
-            daemon.terminate()
-            try:
-                daemon.wait(60)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
+FILE = """
+FROM debian:bookworm-slim
+RUN apt-get -qq update && apt-get -qq -y install --no-install-recommends ca-certificates
+RUN chown 12:34 /opt && stat -c %u:%g /opt
+"""
+
+
+@pytest.mark.engine("docker daemon")
+@pytest.mark.parametrize("buildkit", ["0", "1"])
+def test_docker_builds_with_a_network(docker, docker_base, scratch, buildkit):
+    (scratch / "Dockerfile").write_text(FILE)
+    environment = {**os.environ, "DOCKER_BUILDKIT": buildkit}
+    name = f"built:{buildkit}"
+    call("docker", "--host", docker, "build", "--no-cache", "--tag", name, scratch, environment=environment)
+    owner = ["run", "--rm", name, "sh", "-c", "stat -c %u:%g /opt; ls /etc/ssl/certs/ca-certificates.crt"]
+    assert call("docker", "--host", docker, *owner) == "12:34\n/etc/ssl/certs/ca-certificates.crt\n"
+    assert docker_base == "debian:bookworm-slim"
+
+
+@pytest.mark.engine("podman", "runc", "root")
+def test_podman_builds_with_a_network(podman, debian_base, scratch):
+    (scratch / "Dockerfile").write_text(FILE)
+    archive = f"docker-archive:{scratch}/base.tar:docker.io/library/debian:bookworm-slim"
+    call("skopeo", "copy", "--insecure-policy", f"oci:{debian_base.layout}:bookworm-slim", archive)
+    call("podman", "load", "--input", scratch / "base.tar", environment=podman)
+    call("podman", "build", "--tag", "built", scratch, environment=podman)
+    assert call("podman", "run", "--rm", "built", "stat", "-c", "%u:%g", "/opt", environment=podman) == "12:34\n"
+
+
+DEFINITION = """
+Bootstrap: oci
+From: {layout}
+
+%post
+    apt-get -qq update && apt-get -qq -y install --no-install-recommends ca-certificates
+    chown 12:34 /opt
+
+%test
+    test "$(stat -c %u:%g /opt)" = 12:34
+
+%runscript
+    exec "$@"
+"""
+
+
+@pytest.mark.engine("apptainer build")
+def test_apptainer_builds_with_a_network_and_runs_it(apptainer, debian_base, scratch):
+    (scratch / "small.def").write_text(DEFINITION.format(layout=debian_base.layout))
+    call("apptainer", "build", "--fakeroot", scratch / "small.sif", scratch / "small.def", environment=apptainer)
+    script = "stat -c %u:%g /opt; ls /etc/ssl/certs/ca-certificates.crt"
+    seen = call("singularity", "run", scratch / "small.sif", "sh", "-c", script, environment=apptainer)
+    assert seen == "12:34\n/etc/ssl/certs/ca-certificates.crt\n"

@@ -1,0 +1,90 @@
+"""Docker and podman of the tests' own: the machine's containers, images and network stay untouched."""
+
+import contextlib
+import os
+import subprocess
+import time
+
+from tests.conftest import program
+
+#: A mount and a network namespace; the daemon starts once its network is there. When pytest dies, so does the daemon.
+APART = ["setpriv", "--pdeathsig", "TERM", "unshare", "--net", "--mount", "--propagation", "slave"]
+WAIT_FOR_NETWORK = 'echo apart && read -r _ && exec "$@" </dev/null'
+#: the name server that slirp4netns offers; it asks those of the machine
+NAME_SERVER = "10.0.2.3"
+
+
+@contextlib.contextmanager
+def docker_daemon(folder):
+    """Address of a daemon that keeps everything below `folder`; its containers and builds reach the network.
+
+    slirp4netns carries their packets as a plain program would: no bridge and no firewall rule outside the namespace.
+    The machine's loopback is 10.0.2.2 to them.
+    """
+    socket, log = folder / "docker.sock", folder / "log"
+    command = [program("dockerd"), "--host", f"unix://{socket}", "--pidfile", folder / "pid", "--dns", NAME_SERVER]
+    command += ["--data-root", folder / "root", "--exec-root", folder / "exec"]
+    with log.open("w") as stream, contextlib.ExitStack() as stack:
+        daemon = subprocess.Popen(
+            [*APART, "sh", "-c", WAIT_FOR_NETWORK, "sh", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stream,
+        )
+        stack.callback(stop, daemon)
+        assert daemon.stdout.readline() == b"apart\n", log.read_text()
+        stack.callback(stop, start_network(daemon.pid, stream))
+        daemon.stdin.write(b"go\n")
+        daemon.stdin.close()
+        deadline = time.monotonic() + 120
+        while not answers(socket):
+            assert daemon.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.2)
+        yield f"unix://{socket}"
+
+
+def answers(socket):
+    """Whether the daemon takes calls: the socket is there a little earlier."""
+    command = [program("docker"), "--host", f"unix://{socket}", "version"]
+    return socket.exists() and not subprocess.run(command, capture_output=True, check=False).returncode
+
+
+def start_network(pid, log):
+    """Connect the namespace of a process through slirp4netns; returns once that is done."""
+    read, write = os.pipe()
+    command = ["setpriv", "--pdeathsig", "TERM", program("slirp4netns"), "--configure", "--mtu=65520"]
+    command += [f"--ready-fd={write}", "--netns-type=path", f"/proc/{pid}/ns/net", "tap0"]
+    slirp = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[write])
+    os.close(write)
+    with os.fdopen(read, "rb") as ready:
+        assert ready.read(1) == b"1", f"slirp4netns ended with {slirp.wait(10)}"
+    return slirp
+
+
+def stop(process):
+    """Ask it to end, and insist."""
+    process.terminate()
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+
+def podman_environment(folder):
+    """os.environ with podman's settings: its storage below `folder`, the machine's network as it is."""
+    (folder / "storage.conf").write_text(
+        f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/root"\nrunroot = "{folder}/run"\n'
+    )
+    # the limits: a machine without CAP_SYS_RESOURCE cannot raise them to podman's own
+    (folder / "containers.conf").write_text(
+        '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\nnetns = "host"\n'
+        '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nruntime = "runc"\n'
+    )
+    files = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_STORAGE_CONF": "storage.conf"}
+    return {**os.environ, **{name: str(folder / file) for name, file in files.items()}}
