@@ -290,7 +290,7 @@ def bytecode(plan: Plan) -> Idea:
         "no Python: those stay as they are. Test suites are left out.",
         commands=(
             (
-                f"PYTHONHASHSEED=0 {VENV}/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash",
+                f"PYTHONHASHSEED=0 {VENV}/bin/python -B -S -m compileall -f -q -j 0 --invalidation-mode unchecked-hash",
                 f"    -x '/tests?/' {VENV}/lib/python{plan.stack.python}/site-packages || true",
             ),
         ),

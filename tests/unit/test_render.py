@@ -140,6 +140,12 @@ def test_uv_is_the_one_that_the_project_itself_runs():
     assert UV.sha256 in entry[2]
 
 
+@pytest.mark.parametrize("write", ALL, ids=label)
+def test_no_package_that_starts_with_python_keeps_bytecode_of_its_own(write):
+    """`site` imports what `.pth` files name (setuptools has one), and compileall leaves alone what is compiled."""
+    assert "/opt/venv/bin/python -B -S -m compileall -f " in write(PLAN)
+
+
 def test_groups_are_stages_that_do_not_wait_for_each_other():
     stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", TEXT, re.MULTILINE)
     assert stages[:3] == [("${BASE}", "base"), ("base", "context"), ("base", "build")]
