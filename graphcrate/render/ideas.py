@@ -101,7 +101,10 @@ def files(step: FilesStep, *, environment: bool) -> list[Idea]:
         ideas.append(Idea(why=why, commands=tuple(_written(inside))))
     if others:
         why = "Login shells, which enroot starts, set PATH anew."
-        ideas.append(Idea(why=why, commands=tuple(_written(others))))
+        later = any("$" in file.content for file in others)
+        if later:
+            why += " Variables are for them, not for this command."
+        ideas.append(Idea(why=why, commands=tuple(_written(others)), allowed="SC2016" if later else ""))
     return ideas
 
 

@@ -148,7 +148,7 @@ def test_no_package_that_starts_with_python_keeps_bytecode_of_its_own(write):
 
 def test_groups_are_stages_that_do_not_wait_for_each_other():
     stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", TEXT, re.MULTILINE)
-    assert stages[:3] == [("${BASE}", "base"), ("base", "context"), ("base", "build")]
+    assert stages[:3] == [("${BASE}", "base"), ("base", "beside"), ("base", "build")]
     assert stages[3:-1] == [("build", name) for name in ("cuda", "torch", "tools", "pyg")]
     assert stages[-1] == ("base", "")
     copied = re.findall(r"^COPY --from=(\S+) /opt/venv /opt/venv$", TEXT, re.MULTILINE)
@@ -179,7 +179,7 @@ def test_channels_of_pytorch_and_pyg_can_be_mirrored():
 def test_a_folder_of_wheels_comes_from_beside_the_text():
     lock = with_channel(Channel.LOCAL, "torch")
     text = render.dockerfile(plan_of(lock))
-    assert "COPY --from=context /context/wheels /context/wheels" in text
+    assert "COPY --from=beside /context/wheels /context/wheels" in text
     assert "uv pip install --no-index --find-links /context/wheels --no-deps" in text
     assert "/context/wheels" not in TEXT
     assert 'cp -rL wheels "${SINGULARITY_ROOTFS}/context/wheels"' in render.definition(plan_of(lock))

@@ -1,0 +1,253 @@
+"""Linters find nothing in the texts that are committed for engines, nor in our own shell scripts."""
+
+import re
+from pathlib import Path
+
+import pytest
+from spython.main.parse.parsers import SingularityParser
+
+from tests.lint.linters import (
+    DefinitionError,
+    filled,
+    findings,
+    hadolint,
+    run_instructions,
+    scripts,
+    shellcheck,
+    stages,
+)
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DOCKERFILES = sorted(ROOT.glob("images/*/*/Dockerfile"))
+DEFINITIONS = sorted(ROOT.glob("images/*/*/*.def"))
+SCRIPTS = [ROOT / name for name in ("tools/prepare", "tools/lock-requirements", ".ci/run", ".ci/machine")]
+#: What a rendered text may ask a linter to overlook, with why.
+OVERLOOKED = {
+    "DL3008": "versions of apt's packages are not pinned: Debian's archive keeps one version of each, so that a "
+    "pinned one is gone with the next update. Where the bytes matter, the base is given by the lock.",
+    "SC2016": "a `$` in single quotes: a script for others is written, whose variables are theirs.",
+}
+
+
+def shellcheck_all(texts, folder):
+    """One process for many: starting it takes longer than most texts do."""
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return findings("shellcheck", "--norc", "--color=never", "--shell=sh", *sorted(folder.iterdir()))
+
+
+def label(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_there_is_something_to_look_at():
+    """A folder that moved would leave the tests below without cases, and green."""
+    assert DOCKERFILES
+    assert DEFINITIONS
+    assert {path.parent for path in DOCKERFILES} == {path.parent for path in DEFINITIONS}
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=label)
+def test_hadolint_finds_only_what_is_agreed(path):
+    """Asked to mind no pragma, it finds what they name and nothing else; so a stranger's hadolint finds nothing."""
+    said = hadolint("--disable-ignore-pragma", path).replace(f"{path}:", "")
+    assert {tuple(line.split(" ")[:2]) for line in said.splitlines()} == overlooked(path.read_text())
+
+
+def overlooked(text, form="# hadolint ignore="):
+    """(line, rule) of what the pragmas of a text name. Each stands below its reason and above what it is about."""
+    lines, found = [line.strip() for line in text.split("\n")], set()
+    for number, line in enumerate(lines, 1):
+        if re.match(r"#.*\b(hadolint|shellcheck)\b", line):
+            rule = line.removeprefix(form)
+            assert rule in OVERLOOKED, f"{number}: {line}"
+            assert lines[number - 2].startswith("# "), f"line {number} gives no reason"
+            found.add((str(number + 1), rule))
+    return found
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=label)
+def test_a_dockerfile_needs_no_newer_builder_than_the_classic_one(path):
+    text = path.read_text()
+    for pattern in (r"^# *(syntax|escape) *=", r"^(RUN|COPY|ADD) .*<<", r"^RUN --", r"^(COPY|ADD) --(?!from=|chown=)"):
+        assert not re.search(pattern, text, re.MULTILINE), pattern
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=label)
+def test_shellcheck_finds_nothing_in_what_a_dockerfile_runs(path, tmp_path):
+    runs = run_instructions(path.read_text())
+    assert runs
+    agreed = {line: f"# shellcheck disable={rule}\n" for line, rule in overlooked(path.read_text()) if rule[:2] == "SC"}
+    texts = {f"line {number}": agreed.get(str(number), "") + text for number, text in runs}
+    assert shellcheck_all(texts, tmp_path) == ""
+
+
+@pytest.mark.parametrize("path", DEFINITIONS, ids=label)
+def test_shellcheck_finds_nothing_in_a_definitions_sections(path, tmp_path):
+    parts = {(stage.name, name): text for stage in stages(path.read_text()) for name, text in scripts(stage)}
+    assert {"post", "runscript", "test"} <= {name for _, name in parts}
+    assert shellcheck_all({f"%{name} of {stage}": text for (stage, name), text in parts.items()}, tmp_path) == ""
+    overlooked(path.read_text(), "# shellcheck disable=")
+
+
+@pytest.mark.parametrize("path", DEFINITIONS, ids=label)
+def test_a_definition_is_whole(path):
+    found = stages(path.read_text())
+    assert {"environment", "help", "labels", "post", "runscript", "test"} <= set(found[-1].sections) | {"post"}
+    assert any("post" in stage.sections for stage in found)
+    assert "LD_LIBRARY_PATH" not in path.read_text()
+    for line in found[-1].sections["labels"].split("\n"):
+        assert not line.strip() or re.fullmatch(r"[a-z0-9._-]+ \S.*", line.strip()), line
+    if len(found) > 1:
+        assert all(stage.name for stage in found[:-1])
+        assert {source for stage in found for source, _ in stage.files} >= {stage.name for stage in found[:-1]} - {
+            stage.header["from"] for stage in found
+        }
+
+
+@pytest.mark.parametrize("path", DEFINITIONS, ids=label)
+def test_spython_reads_a_definition_as_we_do(path, tmp_path):
+    """Arguments filled in: it does not know them."""
+    file = tmp_path / "definition"
+    file.write_text(filled(path.read_text(), stages(path.read_text())[0].arguments))
+    ours, theirs = stages(file.read_text()), list(SingularityParser(str(file)).parse().values())
+    assert len(theirs) == len(ours)
+    for stage, recipe in zip(ours, theirs, strict=True):
+        assert recipe.fromHeader.lower().endswith(stage.header["from"].lower()), stage.name
+        assert {source for source, _ in stage.files if source} == set(recipe.layer_files)
+        assert ("post" in stage.sections) == bool(recipe.install)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=label)
+def test_shellcheck_finds_nothing_in_our_scripts(path):
+    assert findings("shellcheck", "--norc", path) == ""
+
+
+# --- a linter that does nothing finds nothing either ----------------------------------------------------------------
+
+GOOD = "FROM debian:bookworm-slim\nRUN printf '%s\\n' > /etc/motd \\\n # why\n    'a' \\\n    'b'\nCMD [\"sh\"]\n"
+
+
+def test_hadolint_is_content_with_a_good_dockerfile_and_minds_its_pragmas():
+    assert hadolint(text=GOOD) == ""
+    apt = "RUN apt-get update && apt-get install -y --no-install-recommends git && rm -rf /var/lib/apt/lists/*\n"
+    assert hadolint(text=f"{GOOD}# hadolint ignore=DL3008\n{apt}") == ""
+    assert hadolint("--disable-ignore-pragma", text=f"{GOOD}# hadolint ignore=DL3008\n{apt}").startswith("-:8 DL3008 ")
+    assert overlooked(f"{GOOD}# why\n# hadolint ignore=DL3008\n{apt}") == {("9", "DL3008")}
+    assert run_instructions(GOOD) == [(2, "printf '%s\\n' > /etc/motd \\\n    'a' \\\n    'b'")]
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("RUN apt-get install -y --no-install-recommends python3", "DL3008"),
+        ("RUN curl https://example.com/x | tar -x", "DL4006"),
+        ("RUN python3 -m pip install torch", "DL3013"),
+        ("CMD python3", "DL3025"),
+        ("COPY --from=nowhere /a /b", "DL3022"),
+        ("LABEL Not_A_Key=1", "DL3048"),
+        ("RUN echo $HOME", "SC2086"),
+        ("RUN if true; then", "SC1"),
+        ("FORM debian", "unexpected"),
+    ],
+)
+def test_hadolint_refuses(line, rule):
+    assert rule in hadolint(text=f"FROM debian:bookworm-slim\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#hadolint ignore=DL3008",
+        "# hadolint ignore=DL3025",
+        "# hadolint global ignore=DL3008",
+        "# shellcheck disable=all",
+    ],
+)
+def test_other_pragmas_are_refused(line):
+    with pytest.raises(AssertionError):
+        overlooked(f"# why\n{line}\n")
+
+
+def test_runs_are_taken_out_of_a_dockerfile():
+    text = (
+        "FROM a AS b\nRUN --mount=type=cache,target=/x --network=none cd $A\nCOPY a b\n# RUN no\n run x\\\n# no\n&& y\n"
+    )
+    assert run_instructions(text) == [(2, "cd $A"), (5, "x\\\n&& y")]
+    assert "SC2086" in shellcheck(run_instructions(text)[0][1])
+
+
+DEFINITION = """\
+# comment
+Bootstrap: docker
+From: {{ BASE }}
+Stage: build
+
+%arguments
+    BASE=debian:bookworm-slim
+
+%post
+    printf '%s\\n' "{{ BASE }}" > /opt/base
+
+Bootstrap: docker
+From: debian:bookworm-slim
+
+%files from build
+    /opt/base /opt/base
+
+%help
+    From: here
+
+%runscript
+    if [ $# -gt 0 ]; then
+        exec "$@"
+    fi
+"""
+
+
+def test_a_definition_is_read(tmp_path):
+    first, second = stages(DEFINITION)
+    assert (first.header, first.arguments) == (
+        {"bootstrap": "docker", "from": "{{ BASE }}", "stage": "build"},
+        {"BASE": "debian:bookworm-slim"},
+    )
+    assert dict(scripts(first))["post"].strip() == "printf '%s\\n' \"debian:bookworm-slim\" > /opt/base"
+    assert second.files == [("build", ["/opt/base /opt/base"])]
+    assert second.sections["help"].strip() == "From: here"
+    assert [shellcheck(text) for stage in (first, second) for _, text in scripts(stage)] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Bootstrap: docker\nFrom: {{", "From: {{"),
+        ("From: debian:bookworm-slim\n", ""),
+        ("Stage: build\n", ""),
+        ("%post", "%pots"),
+        ("%post", "%post -c /bin/bash"),
+        ("%help", "%runscript"),
+        ("files from build", "files from built"),
+        ("    BASE=", "    BASIS="),
+        ("# comment", "comment"),
+        ("Stage: build", "Stage: build\nStage: other"),
+    ],
+)
+def test_a_bad_definition_is_refused(old, new):
+    assert old in DEFINITION
+    with pytest.raises(DefinitionError):
+        stages(DEFINITION.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("cd /opt\nrm -rf $HOME\n", "SC2086"),
+        ("source /etc/profile\n", "SC3046"),
+        ("set -o pipefail\n", "SC3040"),
+        ("if [[ -e /x ]]; then :; fi\n", "SC3010"),
+        ("if true; then\n", "SC1"),
+    ],
+)
+def test_shellcheck_refuses(text, rule, tmp_path):
+    assert rule in shellcheck(text)
+    assert rule in shellcheck_all({"good": "true\n", "text": text}, tmp_path)
