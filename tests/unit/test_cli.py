@@ -98,7 +98,7 @@ def test_list_as_a_table_names_gpus(call):
     assert "2.0.1+cu118" in out
 
 
-@pytest.mark.parametrize("command", ["image", "list", "lock", "inspect", "validate", "run", "schema"])
+@pytest.mark.parametrize("command", ["image", "list", "lock", "inspect", "validate", "diff", "run", "schema"])
 def test_every_command_has_help(call, command):
     code, out, _ = call(command, "--help")
     assert code == 0
