@@ -18,18 +18,22 @@ def read_docker(reference: str, tools: Tools) -> Opened:
     """An image of the Docker daemon, streamed. Raises UsageError for one that it lacks, HostError without a daemon."""
     # Imported late: the SDK takes longer to load than most commands run.
     import docker.errors
+    import requests.exceptions
 
-    from graphcrate.host.docker_engine import connected
+    from graphcrate.host import docker_engine
 
-    with connected(tools.environment) as engine:
+    name = f"docker:{reference}"
+    with docker_engine.connected(tools.environment) as engine:
         try:
             size = int(engine.api.inspect_image(reference)["Size"])
-        except docker.errors.ImageNotFound as error:
+            engine.api.timeout = None  # Docker may write all of it to its disk before the first byte comes
+            with tools.progress.task(f"reading {name}", size) as task:
+                pieces = _counted(engine.api.get_image(reference, _PIECE), task)
+                return _read(name, "docker", Chunks(pieces), tools)
+        except (docker.errors.ImageNotFound, docker.errors.NullResource) as error:
             raise _unknown("Docker", reference, "docker image ls") from error
-        name = f"docker:{reference}"
-        with tools.progress.task(f"reading {name}", size) as task:
-            pieces = _counted(engine.api.get_image(reference, _PIECE), task)
-            return _read(name, "docker", Chunks(pieces), tools)
+        except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+            raise docker_engine.explain(engine.endpoint, error, tools.environment) from error
 
 
 def read_podman(reference: str, tools: Tools) -> Opened:

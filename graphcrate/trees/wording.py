@@ -10,8 +10,8 @@ _ONLY = ("only in the first", "only in the second")
 def lines(comparison: Comparison, *, everything: bool = False) -> Iterator[str]:
     """What differs, then what may, by reason; `everything`: each path of the latter too."""
     first, second = comparison.first, comparison.second
-    yield f"first   {first} ({comparison.entries[0]} paths)"
-    yield f"second  {second} ({comparison.entries[1]} paths)"
+    yield f"first   {first}, {comparison.entries[0]} paths"
+    yield f"second  {second}, {comparison.entries[1]} paths"
     compared = "".join(f", {what}" for what in comparison.compared)
     yield f"compared: paths, kinds, modes, contents, links{compared}"
     yield ""

@@ -233,8 +233,8 @@ def test_the_words():
     other = tree("docker", entries={"/new\x1b[31m": Entry("symlink", 0o777, link="x")})
     allowance = Allowance(reason="because", patterns=("/b-c",), aspects=("only in the first",))
     assert list(wording.lines(judge(one, other, (allowance,), never), everything=True)) == [
-        "first   layout (3 paths)",
-        "second  docker (1 paths)",
+        "first   layout, 3 paths",
+        "second  docker, 1 paths",
         "compared: paths, kinds, modes, contents, links, owners",
         "",
         "only in the first: /b (folder and 1 below it)",

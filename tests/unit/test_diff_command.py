@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import docker.errors
 import pytest
+import requests.exceptions
 
 from graphcrate import cli
 from graphcrate.host import docker_engine
@@ -151,24 +152,33 @@ class Api:
     """What is asked of Docker's SDK."""
 
     def inspect_image(self, reference):
-        if reference != "known:1":
+        if reference == "":
+            raise docker.errors.NullResource("Resource ID was not provided")
+        if reference not in ("known:1", "cut:1"):
             raise docker.errors.ImageNotFound("no such image")
         return {"Size": 1000}
 
     def get_image(self, reference, chunk_size):
         data = docker_archive()
+        if reference == "cut:1":
+            yield data[:5000]
+            raise requests.exceptions.ChunkedEncodingError("the daemon went away")
         yield from (data[start : start + 700] for start in range(0, len(data), 700))
 
 
 def test_an_image_of_docker_is_streamed(call, monkeypatch, tmp_path):
     @contextlib.contextmanager
     def connected(environment):
-        yield SimpleNamespace(api=Api())
+        yield SimpleNamespace(api=Api(), endpoint="tcp://127.0.0.1:5")
 
     monkeypatch.setattr(docker_engine, "connected", connected)
     (tmp_path / "saved.tar").write_bytes(docker_archive())
     code, out, err = call("docker:known:1", "saved.tar", "--strict")
     assert (code, out.splitlines()[-1]) == (0, "identical"), err
-    code, _, err = call("docker:other:1", "saved.tar")
-    assert code == 2
-    assert "docker image ls" in err
+    for name in ("other:1", ""):
+        code, _, err = call(f"docker:{name}", "saved.tar")
+        assert code == 2
+        assert "docker image ls" in err
+    code, _, err = call("docker:cut:1", "saved.tar")
+    assert code == 7
+    assert "the daemon went away" in err

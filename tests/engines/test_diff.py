@@ -1,0 +1,105 @@
+"""One image in every form that real programs make of it is one tree; a changed file is found in each."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.conftest import program
+from tests.engines.workplace import PROJECT, Workplace
+
+pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap", "skopeo")]
+
+CHANGES = "printf more >> /etc/debian_version && chmod 750 /opt && rm /etc/issue && ln -s debian_version /etc/issue"
+CHANGED = [("/etc/debian_version", "content"), ("/etc/issue", "kind"), ("/opt", "mode")]
+
+
+def call(*command, environment=None):
+    """Run a program that has to succeed."""
+    done = subprocess.run(
+        [program(command[0]), *map(str, command[1:])],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def diff(ground):
+    """`build.py diff`, as a person calls it; returns exit code and result."""
+
+    def run(*arguments, environment=None):
+        finished = Workplace(PROJECT, ground / "diff-cache", environment or {}).run("diff", *arguments, "--json")
+        assert finished.code in (0, 13), finished.err
+        return finished.code, json.loads(finished.out)
+
+    return run
+
+
+def unexpected(result):
+    return [(found["path"], found["aspect"]) for found in result["unexpected"]]
+
+
+@pytest.mark.parametrize("form", ["oci", "oci-archive", "docker-archive"])
+def test_skopeos_copies_are_identical(diff, debian_base, scratch, form):
+    call("skopeo", "copy", "--insecure-policy", f"oci:{debian_base.layout}:bookworm-slim", f"{form}:{scratch}/copy:tag")
+    code, result = diff(debian_base.layout, f"{form}:{scratch}/copy", "--strict")
+    assert (code, unexpected(result)) == (0, [])
+    assert result["compared"] == ["owners", "settings"]
+    assert result["entries"][0] > 2000
+
+
+@pytest.mark.engine("docker daemon")
+def test_an_image_in_docker_is_identical_and_a_change_is_found(diff, debian_base, docker, scratch):
+    environment = {"DOCKER_HOST": docker}
+    into = ["docker-daemon:same:1", "--dest-daemon-host", docker]
+    call("skopeo", "copy", "--insecure-policy", f"oci:{debian_base.layout}:bookworm-slim", *into)
+    code, result = diff(debian_base.layout, "docker:same:1", environment=environment)
+    assert (code, unexpected(result), result["allowed"]) == (0, [], [])
+    (scratch / "Dockerfile").write_text(f"FROM same:1\nRUN {CHANGES}\n")
+    call("docker", "--host", docker, "build", "--tag", "changed:1", scratch)
+    code, result = diff(debian_base.layout, "docker:changed:1", environment=environment)
+    assert (code, unexpected(result)) == (13, CHANGED)
+
+
+@pytest.mark.engine("podman", "runc", "root")
+def test_an_image_in_podman_is_equal(diff, debian_base, podman, scratch):
+    archive = f"docker-archive:{scratch}/base.tar:docker.io/library/same:1"
+    call("skopeo", "copy", "--insecure-policy", f"oci:{debian_base.layout}:bookworm-slim", archive)
+    call("podman", "load", "--input", scratch / "base.tar", environment=podman)
+    settings = {name: podman[name] for name in ("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF")}
+    code, result = diff(debian_base.layout, "podman:docker.io/library/same:1", environment=settings)
+    assert (code, unexpected(result), result["allowed"]) == (0, [], [])
+
+
+@pytest.mark.engine("apptainer build")
+def test_a_sif_is_equal_but_for_what_apptainer_adds_and_a_change_is_found(diff, debian_base, apptainer, scratch):
+    call("apptainer", "build", scratch / "same.sif", f"oci:{debian_base.layout}", environment=apptainer)
+    code, result = diff(debian_base.layout, scratch / "same.sif")
+    assert (code, unexpected(result)) == (0, [])
+    assert any("Apptainer's own files" in allowance["reason"] for allowance, _ in result["allowed"])
+    assert diff(debian_base.layout, scratch / "same.sif", "--strict")[0] == 13
+    definition = f"Bootstrap: oci\nFrom: {debian_base.layout}\n\n%post\n    umask 022\n    {CHANGES}\n"
+    (scratch / "changed.def").write_text(definition)
+    call("apptainer", "build", "--fakeroot", scratch / "changed.sif", scratch / "changed.def", environment=apptainer)
+    code, result = diff(scratch / "changed.sif", scratch / "same.sif")
+    assert (code, unexpected(result)) == (13, CHANGED)
+
+
+@pytest.mark.engine("mksquashfs", "unsquashfs", "root")
+def test_folders_and_squashfs_are_identical(diff, debian_base, scratch):
+    (scratch / "root").mkdir()
+    call("tar", "--directory", scratch / "root", "--numeric-owner", "-xpf", debian_base.tar)
+    call("mksquashfs", scratch / "root", scratch / "root.sqsh", "-comp", "zstd", "-no-progress", "-quiet")
+    call("unsquashfs", "-no-progress", "-dest", scratch / "unpacked", scratch / "root.sqsh")
+    for other in ("root", "root.sqsh", "unpacked"):
+        code, result = diff(debian_base.layout, scratch / other, "--strict")
+        assert (code, unexpected(result)) == (0, []), other
+        assert result["compared"] == ["owners"]
+    (scratch / "root" / "etc" / "debian_version").chmod(0o600)
+    code, result = diff(scratch / "root.sqsh", scratch / "root")
+    assert (code, unexpected(result)) == (13, [("/etc/debian_version", "mode")])
