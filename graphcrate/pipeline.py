@@ -240,19 +240,14 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> tuple[Artifact, t
 
         folder = job.folder(plan.name, plan.tag)
         return engines.build(job.engine, plan, resolution.lock, _sources(job.request), folder, job.place), ()
-    layout = _build_here(job, plan, resolution)
-    artifact = Artifact(
-        engine="embedded",
-        kind="layout",
-        reference=str(layout.path),
-        digest=layout.digest,
-        bytes=sum(layer.size for layer in layout.layers),
-    )
-    return artifact, layout.records
+    from graphcrate.oci.layout import read_layout
+
+    artifact = _build_here(job, plan, resolution)
+    return artifact, read_layout(Path(artifact.reference)).records
 
 
-def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> "Layout":
-    from graphcrate.builders import embedded
+def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> Artifact:
+    from graphcrate.builders import Order, embedded
     from graphcrate.resolve.base import prepare_base
     from graphcrate.resolve.fetch import fetch
 
@@ -270,15 +265,18 @@ def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> "Layout":
         except BaseException:
             process.end_all()
             raise
-    return embedded.build(
-        plan,
-        prepared,
-        files,
-        destination=job.folder(plan.name, plan.tag) / "oci",
+    order = Order(
+        plan=plan,
+        folder=job.folder(plan.name, plan.tag),
+        base=prepared,
+        files=files,
+        arguments={},
+        certificates=None,
         cache=place.cache,
         environment=place.environment,
         progress=place.progress,
     )
+    return embedded.build(order)
 
 
 def _report(artifact: Artifact, layers: tuple[LayerRecord, ...], plan: Plan, resolution: "Resolution") -> BuildReport:

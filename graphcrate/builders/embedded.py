@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate import __version__
 from graphcrate.bases import Base
-from graphcrate.builders import work
+from graphcrate.builders import Order, work
 from graphcrate.builders.layers import Advance, WheelsLayer, Workshop
 from graphcrate.errors import BuildError
 from graphcrate.host import settings
@@ -19,14 +20,16 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Inline, Processes, default_jobs
 from graphcrate.model.plan import LAYER_MTIME, FilesStep, Plan, PlannedFile, RequirementsStep, WheelsStep
-from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.model.report import Artifact, LayerRecord, Owner
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layer import LayerWriter
-from graphcrate.oci.layout import Layout, write_layout
+from graphcrate.oci.layout import write_layout
 from graphcrate.wheels.bytecode import InsidePython
 from graphcrate.wheels.claims import Claims
 from graphcrate.wheels.install import Site
 
+#: The layout's name in an order's folder.
+FOLDER = "oci"
 #: Links in every Debian of the last years; a layer that had folders of these names would hide the base's programs.
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 #: Room that layers need beyond their wheels: bytecode and its archives.
@@ -34,33 +37,34 @@ _MORE_ROOM = 1.1
 _MARGIN = 200 << 20
 
 
-def build(
-    plan: Plan,
-    base: Base,
-    files: Mapping[str, Path],
-    *,
-    destination: Path,
-    cache: Cache,
-    environment: Mapping[str, str],
-    progress: Progress,
-    jobs: int | None = None,
-) -> Layout:
-    """Build the plan's image as a layout at `destination`; another one there is replaced when this one is whole.
+def check(environment: Mapping[str, str]) -> str:
+    """graphcrate's own version: this builder is always there. What a base wants shows when it is prepared."""
+    return f"graphcrate {__version__}"
 
-    `files`: sha256 → path of every wheel, sdist and build wheel in the cache. `jobs`: processes, all cores by default.
-    Raises IntegrityError, BuildError, DiskFullError, HostError. Finished layers stay in the cache whatever happens.
+
+def build(order: Order) -> Artifact:
+    """Build the plan's image as a layout `oci` in the order's folder, with as many processes as there are cores.
+
+    Another one there is replaced when this one is whole. `order.files` has every wheel, sdist and build wheel. Raises
+    IntegrityError, BuildError, DiskFullError, HostError. Finished layers stay in the cache whatever happens.
     """
+    plan, base = order.plan, order.base
+    refuse_open(plan)
+    if base is None:
+        raise BuildError(f"the embedded builder got no base for {plan.name}:{plan.tag}")
     layers = build_layers(
         plan,
         base,
-        files,
-        cache=cache,
-        environment=environment,
-        progress=progress,
-        jobs=default_jobs() if jobs is None else jobs,
+        order.files,
+        cache=order.cache,
+        environment=order.environment,
+        progress=order.progress,
+        jobs=default_jobs(),
     )
     image = make_image([*base.layers, *layers], plan.config, plan.created, base.environment)
-    return write_layout(destination, image, cache.blob, plan.tag)
+    layout = write_layout(order.folder / FOLDER, image, order.cache.blob, plan.tag)
+    size = sum(layer.size for layer in layout.layers)
+    return Artifact(engine="embedded", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=size)
 
 
 def build_layers(

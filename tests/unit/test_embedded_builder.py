@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from graphcrate.bases import Base
-from graphcrate.builders import embedded
+from graphcrate.builders import Order, embedded
 from graphcrate.builders.layers import BATCH, batched
 from graphcrate.errors import BuildError, DiskFullError, IntegrityError
 from graphcrate.host.cache import Cache
@@ -119,7 +119,7 @@ def names(cache, record):
         return {member.name: member for member in archive}
 
 
-def test_a_plan_becomes_a_valid_layout(tmp_path, cache):
+def test_a_plan_becomes_a_valid_layout(tmp_path, cache, monkeypatch):
     packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"}, two={"two/lib.so": bytes(200_000)})
     folder = PlannedFile(path="/opt/venv/bin", folder=True, mode=0o755)
     plan = planned(
@@ -127,11 +127,16 @@ def test_a_plan_becomes_a_valid_layout(tmp_path, cache):
         wheels_step("both", packages),
     )
     progress = Shown()
-    layout = embedded.build(
-        plan, BASE, files, destination=tmp_path / "oci", cache=cache, environment={}, progress=progress, jobs=0
-    )
+    monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
+    order = Order(
+        plan=plan, folder=tmp_path, base=BASE, files=files, arguments={}, certificates=None,
+        cache=cache, environment={}, progress=progress,
+    )  # fmt: skip
+    artifact = embedded.build(order)
+    layout = read_layout(tmp_path / "oci")
     validate(layout)
-    assert read_layout(tmp_path / "oci").tag == "1.0"
+    assert layout.tag == "1.0"
+    assert (artifact.kind, artifact.reference, artifact.digest) == ("layout", str(tmp_path / "oci"), layout.digest)
     assert [layer.size for layer in layout.layers] == [
         cache.blob(layer.digest).stat().st_size for layer in layout.layers
     ]

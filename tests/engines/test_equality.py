@@ -1,0 +1,142 @@
+"""One lock, three builders, the same files; and texts that build alone, on a base that lacks everything.
+
+The differences that are allowed, each with its reason, are in `graphcrate.trees.allowances`.
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from graphcrate import planning, recipes, render
+from graphcrate.model.lock import decode_lock
+from tests.conftest import program
+from tests.engines.workplace import small_stack
+
+pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap")]
+
+#: of a real lock, small ones from each group, and one that is there as source only
+FEW = ("nvidia-nvtx-cu11", "numpy", "tqdm", "pip", "torch-geometric")
+IMPORTS = (
+    "import numpy, tqdm, importlib.metadata as m; print('versions', numpy.__version__, m.version('torch_geometric'))"
+)
+
+
+def built(workplace, engine, environment):
+    """The small image by an engine, with its smoke test passed: workplace and what names the image."""
+    place = dataclasses.replace(workplace, environment={**workplace.environment, **environment})
+    finished = place.run("image", *small_stack(), "--engine", engine)
+    assert finished.code == 0, finished.err[-3000:]
+    report = json.loads(next((place.folder / "dist").glob(f"*/*/{engine}/report.json")).read_text())
+    assert report["smoke"]["status"] == "passed"
+    assert finished.out.strip() == report["artifact"]["reference"]
+    again = place.run("image", *small_stack(), "--engine", engine)
+    assert again.code == 0
+    assert "build" not in again.err.replace(f"engine: {engine}", ""), "nothing was to be done"
+    return place, report["artifact"]["reference"]
+
+
+@pytest.fixture(scope="module")
+def by_docker(workplace, built_image, docker):
+    place, name = built(workplace, "docker", {"DOCKER_HOST": docker})
+    return place, f"docker:{name}"
+
+
+@pytest.fixture(scope="module")
+def by_apptainer(workplace, built_image, apptainer):
+    return built(workplace, "apptainer", {name: apptainer[name] for name in apptainer if "APPTAINER" in name})
+
+
+def compare(place, first, second):
+    """What `diff --json` says; nothing unexpected may differ."""
+    finished = place.run("diff", first, second, "--json")
+    told = json.loads(finished.out)
+    assert finished.code == 0, told["unexpected"][:20]
+    assert told["unexpected"] == []
+    return told
+
+
+@pytest.mark.engine("docker daemon")
+def test_docker_builds_the_same_files(built_image, by_docker):
+    place, image = by_docker
+    compare(place, built_image.layout, image)
+
+
+@pytest.mark.engine("apptainer build")
+def test_apptainer_builds_the_same_files(built_image, by_apptainer):
+    place, sif = by_apptainer
+    compare(place, built_image.layout, sif)
+
+
+@pytest.mark.engine("docker daemon", "apptainer build")
+def test_docker_and_apptainer_build_the_same_files(by_docker, by_apptainer):
+    place, image = by_docker
+    compare(place, image, by_apptainer[1])
+
+
+@pytest.fixture(scope="module")
+def few(project):
+    """A plan of a few small packages of the committed lock, without the programs."""
+    recipe = recipes.load(project / "recipes" / "pyg.toml")
+    lock = decode_lock((project / "images/pyg/cu118/compatible.lock.json").read_bytes())
+    packages = tuple(package for package in lock.packages if package.name in FEW)
+    assert len(packages) == len(FEW)
+    lock = msgspec.structs.replace(lock, packages=packages)
+    return planning.make_plan(recipe, lock, recipe.variant("11.8").candidates[1], examples={})
+
+
+@pytest.fixture
+def lone(scratch):
+    """A folder with nothing but the text and the authorities that this machine needs."""
+    certificates = os.environ.get("SSL_CERT_FILE", "")
+    if Path(certificates).is_file():
+        shutil.copyfile(certificates, scratch / "ca.crt")
+    return scratch
+
+
+def call(*command, environment=None, folder=None):
+    done = subprocess.run(
+        [program(command[0]), *map(str, command[1:])],
+        env=environment,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout
+
+
+@pytest.mark.engine("docker daemon")
+def test_a_dockerfile_alone_builds_with_plain_docker_build(few, lone, docker, docker_base):
+    (lone / "Dockerfile").write_text(render.dockerfile(few))
+    environment = {**os.environ, "DOCKER_BUILDKIT": "0", "DOCKER_HOST": docker}
+    call("docker", "build", "--tag", "lone:1", ".", environment=environment, folder=lone)
+    run = ["docker", "run", "--rm", "--network", "none", "lone:1"]
+    assert "versions 1.26.4 2.3.1" in call(*run, "python", "-c", IMPORTS, environment=environment)
+    left = call(*run, "sh", "-c", "ls -A /root /tmp /opt /var/lib/apt/lists; pip --version", environment=environment)
+    assert "ca.crt" not in left
+    assert "requirements.txt" not in left
+    assert "tools" not in left
+
+
+@pytest.mark.engine("apptainer build")
+def test_a_definition_alone_builds(few, lone, apptainer, debian_base):
+    (lone / "lone.def").write_text(
+        render.definition(few, render.DefinitionForm(bootstrap="oci", base=debian_base.layout))
+    )
+    sif = lone / "lone.sif"
+    build = ["apptainer", "build", "--fakeroot", "--notest", sif, "lone.def"]
+    call(*build, environment=apptainer, folder=lone)
+    output = call("singularity", "run", "--cleanenv", sif, "python", "-c", IMPORTS, environment=apptainer, folder=lone)
+    assert "versions 1.26.4 2.3.1" in output
+    assert "Run a program in it" in call("singularity", "run", sif, environment=apptainer)
+    kept = call("apptainer", "inspect", "--json", sif, environment=apptainer)
+    assert json.loads(kept)["data"]["attributes"]["labels"]["graphcrate.recipe"] == "pyg"
