@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate import render
+from graphcrate.bases import Base
 from graphcrate.bases.apt import find_mirror
 from graphcrate.builders import BUILDERS, Order
 from graphcrate.compat.addresses import cuda_tag, pyg_page
@@ -62,7 +63,7 @@ def key(name: str, plan: Plan) -> str:
 def build(name: str, plan: Plan, lock: Lock, sources: Sources, folder: Path, place: Workplace) -> Artifact:
     """Build the plan's image with an engine, on the lock's own base. Raises what `Builder.build` raises."""
     folder.mkdir(parents=True, exist_ok=True)
-    base = prepare_base(place, lock.base) if isinstance(lock.base, DebianBase) else None
+    base, notes = _base(plan, lock, place)
     order = Order(
         plan=plan,
         folder=folder,
@@ -74,7 +75,20 @@ def build(name: str, plan: Plan, lock: Lock, sources: Sources, folder: Path, pla
         environment=place.environment,
         progress=place.progress,
     )
-    return BUILDERS[name]().build(order)
+    return msgspec.structs.replace(BUILDERS[name]().build(order), notes=notes)
+
+
+def _base(plan: Plan, lock: Lock, place: Workplace) -> tuple[Base | None, tuple[str, ...]]:
+    """The lock's own base; None where the engine pulls it by digest, or its like because none can be made here."""
+    if not isinstance(lock.base, DebianBase):
+        return None, ()
+    try:
+        return prepare_base(place, lock.base), ()
+    except HostError as error:
+        image = plan.base.image.reference
+        note = f"the base is {image} with Debian's packages of today, not the lock's own ({error.what})"
+        place.progress.note(note)
+        return None, (note,)
 
 
 def is_there(artifact: Artifact, place: Workplace) -> bool:

@@ -302,7 +302,7 @@ def _report(artifact: Artifact, layers: tuple[LayerRecord, ...], plan: Plan, res
         seconds=0.0,
         outcomes=resolution.outcomes,
         missing=tuple(f"{missing.name}: {missing.reason}" for missing in lock.missing),
-        notes=lock.notes,
+        notes=(*lock.notes, *artifact.notes),
         layers=layers,
         lock_sha256=lock.sha256,
     )

@@ -65,6 +65,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     bytes: int  #: compressed (layout, sif); as the engine counts it (docker, podman)
     log: str = ""  #: path of the whole output of the build; empty: it has none
+    notes: tuple[str, ...] = ()  #: what the image has otherwise than the lock says
 
 
 class BuildReport(msgspec.Struct, frozen=True, kw_only=True):

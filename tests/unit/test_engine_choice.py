@@ -1,0 +1,176 @@
+"""Which engine builds, from what, and what it is told; with engines that only remember."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from graphcrate import engines, pipeline, planning, recipes
+from graphcrate.errors import BuildError, HostError, UsageError
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.lock import decode_lock
+from graphcrate.model.recipe import Channel
+from graphcrate.model.report import Artifact
+from graphcrate.resolve.channels import Request as Sources
+
+ROOT = Path(__file__).parents[2]
+RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")
+LOCK = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
+
+
+def plan_of(lock=LOCK):
+    return planning.make_plan(RECIPE, lock, RECIPE.variant("11.8").candidates[1], examples={})
+
+
+@pytest.fixture
+def place(tmp_path):
+    environment = {"HOME": str(tmp_path), "GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PIP_CONFIG_FILE": "/dev/null"}
+    return Workplace(root=ROOT, environment=environment, _made={"progress": Said()})
+
+
+class Said:
+    """Progress that remembers."""
+
+    def __init__(self):
+        self.lines = []
+
+    def note(self, message):
+        self.lines.append(message)
+
+
+class Engine:
+    """A builder that remembers its orders, or is not there."""
+
+    def __init__(self, name, *, missing=False):
+        self.name, self.missing, self.orders = name, missing, []
+
+    def check(self, environment):
+        if self.missing:
+            raise HostError(f"{self.name} is not installed")
+        return f"{self.name} 1.0"
+
+    def build(self, order):
+        self.orders.append(order)
+        return Artifact(engine=self.name, kind="docker", reference="x:1", digest="sha256:0", bytes=1)
+
+
+@pytest.fixture
+def there(monkeypatch):
+    """Sets which engines are there; gives them by name."""
+
+    def install(*names):
+        found = {name: Engine(name, missing=name not in names) for name in ("docker", "podman", "apptainer")}
+        known = {name: (lambda engine=engine: engine) for name, engine in found.items()}
+        monkeypatch.setattr(engines, "BUILDERS", known)
+        return found
+
+    return install
+
+
+def test_the_first_engine_that_answers_is_taken(place, there):
+    there("podman", "apptainer")
+    assert engines.first_that_answers(place) == "podman"
+    there()
+    assert engines.first_that_answers(place) is None
+
+
+def test_an_engine_that_there_is_not_is_refused(place):
+    with pytest.raises(UsageError, match="embedded, docker, podman, apptainer, singularity"):
+        engines.check("kaniko", place)
+
+
+def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(place, there, monkeypatch):
+    there("podman")
+    tried = []
+
+    def proven(request, place, engine):
+        tried.append(engine)
+        if engine == "embedded":
+            raise HostError("mmdebstrap is not installed")
+        return engine
+
+    monkeypatch.setattr(pipeline, "_proven", proven)
+    assert pipeline.build_image(pipeline.Request(name="pyg", cuda="11.8"), place) == "podman"
+    assert tried == ["embedded", "podman"]
+    assert place.progress.lines == ["mmdebstrap is not installed; building with podman instead"]
+    with pytest.raises(HostError, match="mmdebstrap"):
+        pipeline.build_image(pipeline.Request(name="pyg", cuda="11.8", engine="embedded"), place)
+    there()
+    with pytest.raises(HostError, match="mmdebstrap"):
+        pipeline.build_image(pipeline.Request(name="pyg", cuda="11.8"), place)
+
+
+def test_another_fault_than_the_machines_is_not_left_to_an_engine(place, there, monkeypatch):
+    there("docker")
+
+    def broken(request, place, engine):
+        assert engine == "embedded"
+        raise BuildError("two wheels own one path")
+
+    monkeypatch.setattr(pipeline, "_proven", broken)
+    with pytest.raises(BuildError):
+        pipeline.build_image(pipeline.Request(name="pyg", cuda="11.8"), place)
+
+
+def test_an_engine_gets_the_locks_own_base(place, there, tmp_path, monkeypatch):
+    docker = there("docker")["docker"]
+    own = SimpleNamespace(layers=())
+    monkeypatch.setattr(engines, "prepare_base", lambda place, base: own)
+    monkeypatch.setattr(engines, "find_mirror", no_mirror)
+    artifact = engines.build("docker", plan_of(), LOCK, Sources(), tmp_path / "out", place)
+    assert docker.orders[0].base is own
+    assert artifact.notes == ()
+    assert (tmp_path / "out").is_dir()
+    assert docker.orders[0].certificates is None
+
+
+def test_where_that_cannot_be_made_the_engine_pulls_its_like_and_it_is_said(place, there, tmp_path, monkeypatch):
+    docker = there("docker")["docker"]
+
+    def cannot(place, base):
+        raise HostError("mmdebstrap is not installed")
+
+    monkeypatch.setattr(engines, "prepare_base", cannot)
+    monkeypatch.setattr(engines, "find_mirror", no_mirror)
+    artifact = engines.build("docker", plan_of(), LOCK, Sources(), tmp_path, place)
+    assert docker.orders[0].base is None
+    assert "debian:bookworm-slim" in artifact.notes[0]
+    assert place.progress.lines == list(artifact.notes)
+
+
+def no_mirror(suite, environment):
+    raise HostError("no Debian mirror is known on this machine")
+
+
+def test_mirrors_become_build_arguments_that_the_text_knows(monkeypatch):
+    monkeypatch.setattr(engines, "find_mirror", no_mirror)
+    environment = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "https://me:secret@index.example/simple/"}
+    assert engines.arguments(plan_of(), LOCK, Sources(), environment) == {
+        "PACKAGE_INDEX": "https://me:secret@index.example/simple"
+    }
+    packages = tuple(
+        msgspec.structs.replace(package, channel=Channel.PYTORCH) if package.name == "torch" else package
+        for package in LOCK.packages
+    )
+    lock = msgspec.structs.replace(LOCK, packages=packages)
+    found = engines.arguments(plan_of(lock), lock, Sources(mirror="nju"), {"PIP_CONFIG_FILE": "/dev/null"})
+    assert found["PYTORCH_INDEX"] == "https://mirror.nju.edu.cn/pytorch/whl/cu117"
+    assert set(found) == {"PYTORCH_INDEX", "PACKAGE_INDEX"}
+
+
+def test_only_addresses_on_the_network_reach_a_container(monkeypatch):
+    monkeypatch.setattr(
+        engines, "find_mirror", lambda suite, environment: SimpleNamespace(main="http://deb.example/debian/")
+    )
+    environment = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "file:///srv/simple"}
+    assert engines.arguments(plan_of(), LOCK, Sources(), environment) == {"DEBIAN_MIRROR": "http://deb.example/debian"}
+
+
+def test_an_image_depends_on_plan_engine_and_text(monkeypatch):
+    plan = plan_of()
+    keys = {engines.key("docker", plan), engines.key("podman", plan)}
+    keys.add(engines.key("docker", msgspec.structs.replace(plan, tag="other")))
+    monkeypatch.setattr(engines.render, "dockerfile", lambda plan: "other")
+    keys.add(engines.key("docker", plan))
+    assert len(keys) == 4
