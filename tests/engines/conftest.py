@@ -1,6 +1,7 @@
 """The small real image that tests of engines and of the main job share; it is built once, through the command line."""
 
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -33,12 +34,19 @@ class Built:
 @pytest.fixture(scope="session")
 def ground():
     """A folder that other users can enter too (pytest's own are closed to them); removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="graphcrate-tests-"))
-    folder.chmod(0o755)
+    folder = _fresh(Path(tempfile.gettempdir()), "graphcrate-tests-")
     yield folder
     for mounted in _mounts_below(folder):
         subprocess.run(["umount", "--lazy", mounted], check=False)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fresh(parent, prefix):
+    """A new folder, named so that podman can make an image's name of it: mkdtemp's underscores are not for that."""
+    folder = parent / f"{prefix}{secrets.token_hex(4)}"
+    folder.mkdir()
+    folder.chmod(0o755)
+    return folder
 
 
 def _mounts_below(folder):
@@ -122,8 +130,7 @@ def apptainer(ground):
 @pytest.fixture
 def scratch(ground):
     """An empty folder on the same disk as the caches, open to other users; removed after the test."""
-    folder = Path(tempfile.mkdtemp(dir=ground))
-    folder.chmod(0o755)
+    folder = _fresh(ground, "scratch-")
     yield folder
     for mounted in _mounts_below(folder):
         subprocess.run(["umount", mounted], check=False)
