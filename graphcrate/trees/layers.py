@@ -59,7 +59,9 @@ def read_layer(stream: TarStream, spool: Spool) -> LayerTree:
         elif path not in names.links_below:
             target = layer.found[entry_path(member.linkname.lstrip("/"))]
             layer.found[path] = target
-    layer.implied = names.implied - names.folders
+    # Not `names.implied`: a whiteout makes no folder of those above it.
+    files = (*layer.found, *names.links_below)
+    layer.implied = {parent for path in files for parent in _parents(path)} - names.folders - {""}
     layer.links_below = names.links_below
     return layer
 

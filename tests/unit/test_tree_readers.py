@@ -148,6 +148,12 @@ def test_layers_are_put_over_one_another(tmp_path):
         assert merged(tmp_path, *LAYERS, stack=stack) == TREE
 
 
+def test_a_whiteout_makes_no_folder_of_those_above_it(tmp_path):
+    layers = [file("b/a")], [file(".wh.b", b""), file("b/.wh.a", b"")]
+    with ExitStack() as stack:
+        assert merged(tmp_path, *layers, stack=stack) == {"/": Entry("folder", 0o755)}
+
+
 @settings(max_examples=40)
 @given(st.lists(st.lists(operations, max_size=8), min_size=1, max_size=4))
 def test_the_tree_of_layers_is_that_of_the_unpacked_layers(tmp_path_factory, drawn):
