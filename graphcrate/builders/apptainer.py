@@ -5,6 +5,8 @@ The engine unpacks each stage into a folder in the cache: neither the user's hom
 
 import contextlib
 import hashlib
+import secrets
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,16 +162,18 @@ def room(plan: Plan) -> int:
 def workplace(order: Order) -> Iterator[Path]:
     """An empty folder in the cache. One build at a time: each takes many gigabytes, and a killed one leaves them.
 
-    What it left is removed here: the lock is free as soon as its process is gone.
+    What it left is removed here, for the lock is free as soon as its process is gone. An engine that outlived it loses
+    its folder and ends; so no build uses the names of an earlier one.
     """
-    folder = order.cache.path(FOLDER, "build")
+    parent = order.cache.path(FOLDER, "build")
     with order.cache.exclusively(FOLDER), order.cache.guard():
-        clear(folder)
-        folder.mkdir()
+        clear(parent)
+        parent.mkdir()
+        folder = Path(tempfile.mkdtemp(dir=parent))
         try:
             yield folder
         finally:
-            clear(folder)
+            clear(parent)
 
 
 def clear(folder: Path) -> None:
@@ -191,8 +195,9 @@ def clear(folder: Path) -> None:
 @contextlib.contextmanager
 def unfinished(target: Path) -> Iterator[Path]:
     """A name beside the target for the file while it grows; it takes the target's at the end, or goes."""
-    part = target.with_name(f".{target.name}.part")
-    part.unlink(missing_ok=True)
+    for abandoned in target.parent.glob(f".{target.name}.*.part"):
+        abandoned.unlink(missing_ok=True)
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         yield part
         part.chmod(0o755)

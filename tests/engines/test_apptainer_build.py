@@ -3,6 +3,8 @@
 import contextlib
 import hashlib
 import os
+import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,7 +92,7 @@ def unpacked(sif, folder):
 
 def left_over(cache, folder):
     """What a build that ended must not leave."""
-    return [*(cache.root / "apptainer" / "build").glob("*"), *folder.glob("*.part"), *folder.glob(".*")]
+    return [*(cache.root / "apptainer" / "build").glob("*"), *folder.glob("*.part"), *folder.glob(".*.sif*")]
 
 
 def test_it_builds_what_the_definition_says(image, cache, tmp_path):
@@ -177,10 +179,11 @@ apptainer.build(tiny.order(Path(folder), Cache(Path(root)), settings.environment
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_build_leaves_nothing_that_the_next_does_not_remove(number, project, cache, tmp_path, written):
     marker = f"4000{number:02d}{os.getpid() % 100_000:05d}"
-    text = f"{BUILD}\n%post\n    mkdir /opt\n    echo here > /opt/here\n    sleep {marker}\n"
+    text = f"{BUILD}\n%post\n    mkdir -p /opt\n    echo here > /opt/here\n    sleep {marker}\n"
     command = [sys.executable, "-c", BUILDING, text, tmp_path, cache.root]
-    with subprocess.Popen(command, cwd=project, stderr=subprocess.DEVNULL) as build:
-        await_that(lambda: running(marker))
+    with (tmp_path / "said").open("w") as said, subprocess.Popen(command, cwd=project, stderr=said) as build:
+        await_that(lambda: running(marker) or build.poll() is not None)
+        assert build.poll() is None, (tmp_path / "said").read_text()
         build.send_signal(number)
     if number == signal.SIGKILL:
         end(marker)
@@ -264,35 +267,70 @@ def test_it_ends_as_the_command_ends(image, cache):
         await_that(lambda: not running(marker))
 
 
-RUNNING = """
+BECOME = """
 import os, sys
-from pathlib import Path
-from graphcrate.builders import Order
+import spython.main.execute, spython.utils
+from graphcrate.builders import apptainer as builder
+from graphcrate.host import settings
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
 from graphcrate.model.report import Artifact
 from graphcrate.runners import apptainer
-import spython.main.execute, spython.utils
-sif, root, user, group = sys.argv[1:]
+from pathlib import Path
+from tests.engines import tiny
+user, group, root, given = sys.argv[1:]
 os.setgroups([]); os.setgid(int(group)); os.setuid(int(user))
-artifact = Artifact(engine="apptainer", kind="sif", reference=sif, digest="", bytes=0)
-with apptainer.opened(artifact, cache=Cache(Path(root)), progress=Silent()) as inside:
+cache = Cache(Path(root))
+"""
+RUNNING = """
+artifact = Artifact(engine="apptainer", kind="sif", reference=given, digest="", bytes=0)
+with apptainer.opened(artifact, cache=cache, progress=tiny.Told()) as inside:
     done = inside.run(["sh", "-c", "cat /opt/made/text; cat /proc/self/uid_map; cat /proc/mounts"])
 print("\\n".join(done.lines))
 """
+OWN_BUILD = """
+text, folder = given.split("|")
+builder.definition = lambda plan, form: text
+print(builder.build(tiny.order(Path(folder), cache, settings.environment())).reference)
+"""
+
+
+def as_user(program, uid, gid, given, project, folder):
+    """Run this program as a plain user who owns the folder."""
+    os.chown(folder, uid, gid)
+    command = [sys.executable, "-c", BECOME + program, str(uid), str(gid), folder / "cache", given]
+    environment = {**os.environ, "HOME": str(folder), "USER": "graphcrate-test"}
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, encoding="utf-8", check=False)
 
 
 @pytest.mark.engine("root", "useradd", "squashfuse")
 def test_a_plain_user_runs_it_too(image, project, scratch, plain_user):
     uid, gid = plain_user
-    os.chown(scratch, uid, gid)
     copy = scratch / "image.sif"
     copy.write_bytes(Path(image[0].reference).read_bytes())
-    command = [sys.executable, "-c", RUNNING, copy, scratch / "cache", str(uid), str(gid)]
-    environment = {**os.environ, "HOME": str(scratch)}
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, encoding="utf-8", check=False)
+    done = as_user(RUNNING, uid, gid, str(copy), project, scratch)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "text"
     assert lines[1].split()[:2] == [str(uid), str(uid)]
     assert (scratch / "cache").stat().st_uid == uid
+
+
+@pytest.fixture
+def home(plain_user):
+    """The plain user's home folder: the engine insists on one for a build."""
+    folder = Path(pwd.getpwuid(plain_user[0]).pw_dir)
+    folder.mkdir()
+    os.chown(folder, *plain_user)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.engine("root", "useradd", "newuidmap", "user namespaces")
+def test_a_plain_user_builds_it_too(project, scratch, plain_user, home):
+    text = GOOD.replace("umask 022", "umask 022\n    mkdir -m 700 /opt/others\n    cp /usr/bin/env /opt/others/env", 1)
+    done = as_user(OWN_BUILD, *plain_user, f"{text}|{scratch}", project, scratch)
+    assert done.returncode == 0, done.stderr
+    sif = scratch / "graphcrate-test.sif"
+    assert done.stdout.strip() == str(sif)
+    assert sif.stat().st_uid == plain_user[0]
+    assert left_over(Cache(scratch / "cache"), scratch) == []

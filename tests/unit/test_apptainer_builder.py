@@ -284,6 +284,7 @@ def test_long_commands_are_cut_for_the_eye_alone():
 def test_an_unfinished_image_never_takes_the_name(tmp_path):
     target = tmp_path / "pyg.sif"
     target.write_text("before")
+    (tmp_path / ".pyg.sif.0123.part").write_text("a killed build's")
 
     def interrupted():
         with apptainer.unfinished(target) as part:
