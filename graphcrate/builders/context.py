@@ -5,6 +5,7 @@ to trust during the build alone. Only the first is always there.
 """
 
 import contextlib
+import ipaddress
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -109,7 +110,7 @@ def needs_host_network(values: Mapping[str, str]) -> bool:
 def _is_loopback(value: str) -> bool:
     with contextlib.suppress(ValueError):
         host = urlsplit(value if "//" in value else f"//{value}").hostname or ""
-        return host in ("localhost", "::1") or host.startswith("127.")
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     return False
 
 

@@ -131,7 +131,7 @@ class Work:
         command += [option for name in self.arguments for option in ("--build-arg", name)]
         try:
             done = process.run(
-                [*command, str(self.folder)],
+                [*kept.ends_with_us(), *command, str(self.folder)],
                 environment=client_environment(self.order.environment) | dict(self.arguments),
                 on_line=self.transcript.line,
             )

@@ -8,6 +8,8 @@ they stay, under a name that says what they are. Those of earlier builds of the 
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from graphcrate.host import process
+
 REPOSITORY = "graphcrate/steps"
 
 
@@ -25,6 +27,11 @@ class Store(Protocol):
 
     def remove(self, reference: str) -> None:
         """Remove a name or an image, with what nobody else uses of it. No error if it is in use."""
+
+
+def ends_with_us() -> tuple[str, ...]:
+    """What to write before an engine's command, so that it is asked to end even when we are killed."""
+    return ("setpriv", "--pdeathsig", "TERM", "--") if process.find("setpriv") else ()
 
 
 def keep_steps(store: Store, seen: Collection[str], label: str, *, finished: bool) -> None:

@@ -70,7 +70,9 @@ class Work:
         variables = {**self.store.environment, **self.arguments, "TMPDIR": str(self.folder / "tmp")}
         with self._cleaned():
             done = process.run(
-                [*command, str(self.folder / "context")], environment=variables, on_line=self.transcript.line
+                [*kept.ends_with_us(), *command, str(self.folder / "context")],
+                environment=variables,
+                on_line=self.transcript.line,
             )
             self.transcript.finish()
             if done.returncode:

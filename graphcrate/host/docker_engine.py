@@ -6,6 +6,7 @@ socket, else the user's (rootless Docker).
 
 import contextlib
 import hashlib
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ SOCKET = "/var/run/docker.sock"
 ELSEWHERE = "or use another engine: --engine podman, --engine embedded"
 #: of calls that are answered at once; builds and runs have none
 SECONDS = 120
+#: of the SDK, of the connection under it, of an answer that no Docker gives
+_FAILURES = (docker.errors.DockerException, requests.exceptions.RequestException, OSError, ValueError, KeyError)
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +55,7 @@ def connected(environment: Mapping[str, str]) -> Iterator[Engine]:
     options = docker.utils.kwargs_from_env(environment={**environment, "DOCKER_HOST": where})
     options |= {"timeout": SECONDS, "use_ssh_client": where.startswith("ssh://")}
     try:
+        _try(where)
         # The oldest version first: the SDK hides why it could not ask for the newest.
         with contextlib.closing(docker.APIClient(version="1.24", **options)) as probe:
             told = probe.version(api_version=False)
@@ -60,10 +64,18 @@ def connected(environment: Mapping[str, str]) -> Iterator[Engine]:
             old = Engine(api=None, endpoint=where, version=told["Version"], api_version=number)
             old.require((1, 24), "Docker's SDK", "1.12")
         api = docker.APIClient(version=told["ApiVersion"], **options)
-    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+    except _FAILURES as error:
         raise explain(where, error, environment) from error
     with contextlib.closing(api):
         yield Engine(api=api, endpoint=where, version=told["Version"], api_version=number)
+
+
+def _try(where: str) -> None:
+    """Raises what keeps us from a socket of this machine: the SDK wraps it, and forgets to close."""
+    if where.startswith("unix://"):
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as trial:
+            trial.settimeout(SECONDS)
+            trial.connect(where.removeprefix("unix://"))
 
 
 def endpoint(environment: Mapping[str, str]) -> str:
@@ -91,8 +103,7 @@ def _context(environment: Mapping[str, str]) -> str:
 
 def explain(where: str, error: BaseException, environment: Mapping[str, str]) -> HostError:
     """Why the daemon at this address cannot be used, and what to type."""
-    causes = list(_causes(error))
-    if any(isinstance(cause, PermissionError) for cause in causes):
+    if isinstance(error, PermissionError):
         user = environment.get("USER") or "$USER"
         return HostError(
             f"{where} may not be used by this user",
@@ -101,11 +112,11 @@ def explain(where: str, error: BaseException, environment: Mapping[str, str]) ->
         )
     if not where.startswith("unix://"):
         return HostError(
-            f"no Docker daemon answers at {where}: {causes[-1]}",
+            f"no Docker daemon answers at {where}: {error}",
             cause="DOCKER_HOST or the current context names it.",
             next_step=f"docker --host {where} info    shows the same; `unset DOCKER_HOST` takes the machine's own",
         )
-    if any(isinstance(cause, FileNotFoundError | ConnectionRefusedError) for cause in causes):
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
         if not process.find("dockerd") and not process.find("docker"):
             return HostError(
                 "Docker is not installed",
@@ -117,7 +128,7 @@ def explain(where: str, error: BaseException, environment: Mapping[str, str]) ->
             cause=f"Nothing answers at {where}.",
             next_step=f"{start_command(where)}    ({ELSEWHERE})",
         )
-    return HostError(f"the Docker daemon at {where} gives no proper answer: {causes[-1]}", next_step="docker info")
+    return HostError(f"the Docker daemon at {where} gives no proper answer: {error}", next_step="docker info")
 
 
 def start_command(where: str) -> str:
@@ -127,13 +138,3 @@ def start_command(where: str) -> str:
     if Path("/run/systemd/system").is_dir():
         return "sudo systemctl start docker"
     return "sudo service docker start" if Path("/etc/init.d/docker").exists() else "sudo dockerd &"
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and all that it wraps: requests and urllib3 put the real one into their arguments."""
-    yield error
-    inner = error.__cause__ or next((item for item in error.args if isinstance(item, BaseException)), None)
-    if inner is not None:
-        yield from _causes(inner)
-    elif (reason := getattr(error, "reason", None)) is not None and isinstance(reason, BaseException):
-        yield from _causes(reason)

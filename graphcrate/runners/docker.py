@@ -85,12 +85,11 @@ class Inside:
         timer = threading.Timer(timeout, end) if timeout is not None else None
         kept: deque[str] = deque(maxlen=KEPT_LINES)
         try:
-            output = api.attach(container, stdout=True, stderr=True, stream=True)
             with _explained(self.reference):
                 api.start(container)
             if timer is not None:
                 timer.start()
-            for line in lines(output):
+            for line in lines(api.logs(container, stdout=True, stderr=True, stream=True, follow=True)):
                 kept.append(line)
                 if on_line is not None:
                     on_line(line)
@@ -123,6 +122,7 @@ class Inside:
                 for bind in binds
             ],
             "shm_size": SHARED_MEMORY,
+            "log_config": docker.types.LogConfig(type="json-file"),  # one that can be read while it is written
         }
         if not network:
             options["network_mode"] = "none"

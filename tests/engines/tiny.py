@@ -36,6 +36,7 @@ def base(cache):
             for name in ("bin", "lib", "lib64"):
                 writer.symlink(name, f"usr/{name}")
             writer.folder("etc", 0o755)
+            writer.folder("opt", 0o755)
             writer.data("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", 0o644)
             writer.folder("tmp", 0o777)
             for name in sorted({parent for path in places for parent in _parents(path)}):

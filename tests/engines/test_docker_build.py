@@ -1,0 +1,346 @@
+"""The builders and runners of Docker (both of its builders) and podman with the real engines, on a tiny base."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from graphcrate.builders import docker, kept, podman
+from graphcrate.errors import BuildError, HostError
+from graphcrate.host.cache import Cache
+from graphcrate.host.sandbox import Bind
+from graphcrate.runners import docker as docker_runner
+from graphcrate.runners import podman as podman_runner
+from tests.conftest import program
+from tests.engines import tiny
+from tests.engines.workplace import PROJECT
+
+UUID = "/proc/sys/kernel/random/uuid"
+GOOD = f"""ARG BASE=nothing
+FROM ${{BASE}} AS build
+RUN cat {UUID} > /tmp/word
+FROM ${{BASE}}
+COPY --from=build /tmp/word /opt/word
+ENV WORD="two words"
+LABEL made.by="a test"
+CMD ["cat", "/opt/word"]
+"""
+BAD = f"""ARG BASE=nothing
+FROM ${{BASE}}
+RUN cat {UUID} > /opt/word && cat /opt/word
+RUN seq 100 && echo gone wrong && exit 3
+RUN seq 7
+"""
+SLEEP = "54321"
+SLOW = f"ARG BASE=nothing\nFROM ${{BASE}}\nRUN cat {UUID} > /opt/word\nRUN sleep {SLEEP}\n"
+
+
+@dataclass(frozen=True)
+class Site:
+    """An engine with what the tests ask of it."""
+
+    name: str
+    builder: ModuleType
+    runner: ModuleType
+    environment: dict
+    command: tuple
+    cache: Cache
+
+    def call(self, *arguments):
+        """stdout of the engine's own command."""
+        command = [*self.command, *map(str, arguments)]
+        return subprocess.check_output(command, env=self.environment, stdin=subprocess.DEVNULL)
+
+    def inspect(self, reference):
+        return json.loads(self.call("image", "inspect", reference))[0]
+
+    def has(self, reference):
+        asked = [*self.command, "image", "inspect", reference]
+        return not subprocess.run(asked, env=self.environment, capture_output=True, check=False).returncode
+
+    def leftovers(self):
+        """Images without a name, containers of any kind."""
+        every = ["--external"] if self.name == "podman" else []
+        dangling = self.call("images", "--quiet", "--filter", "dangling=true")
+        return [*dangling.split(), *self.call("ps", "--all", "--quiet", *every).split()]
+
+    def order(self, folder, **changes):
+        return tiny.order(folder, self.cache, changes.pop("environment", self.environment), **changes)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    cache = Cache(tmp_path_factory.mktemp("docker") / "cache")
+    yield cache
+    cache.close()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("classic", marks=pytest.mark.engine("docker daemon")),
+        pytest.param("buildkit", marks=pytest.mark.engine("docker daemon")),
+        pytest.param("podman", marks=pytest.mark.engine("podman", "runc", "root")),
+    ]
+)
+def site(request, cache, monkeypatch):
+    if request.param == "podman":
+        environment = request.getfixturevalue("podman")
+        monkeypatch.setattr(podman_runner.settings, "environment", lambda: environment)
+        return Site("podman", podman, podman_runner, environment, (program("podman"),), cache)
+    address = request.getfixturevalue("docker")
+    environment = {**os.environ, "DOCKER_HOST": address}
+    monkeypatch.setattr(docker_runner.settings, "environment", lambda: environment)
+    if request.param == "classic":
+        monkeypatch.setattr(docker, "buildkit_client", lambda engine, environment: "")
+    command = (program("docker"), "--host", address)
+    return Site(request.param, docker, docker_runner, environment, command, cache)
+
+
+@pytest.fixture
+def write(site, monkeypatch):
+    """Let the builder render this text; afterwards nothing of the test is left in the engine."""
+    if site.name == "buildkit":
+        site.call("builder", "prune", "--all", "--force")
+    yield lambda text: monkeypatch.setattr(site.builder, "dockerfile", lambda *_: text)
+    for repository in ("graphcrate-test", kept.REPOSITORY):
+        names = site.call("images", "--format", "{{.Repository}}:{{.Tag}}", repository).decode().split()
+        for name in names:
+            site.call("rmi", name)
+    assert site.leftovers() == []
+
+
+@pytest.fixture
+def built(site, write, tmp_path):
+    write(GOOD)
+    order = site.order(tmp_path)
+    return site.builder.build(order), order
+
+
+def word(site, reference="graphcrate-test:1.0"):
+    run = ["run", "--rm", "--network", "none"]
+    return site.call(*run, reference, "cat", "/opt/word").decode().strip()
+
+
+def test_an_image_is_built_named_and_nothing_else_is_left(site, built):
+    artifact, order = built
+    assert (artifact.reference, artifact.kind) == ("graphcrate-test:1.0", artifact.engine)
+    told = site.inspect(artifact.reference)
+    assert artifact.digest.removeprefix("sha256:") == told["Id"].removeprefix("sha256:")
+    assert artifact.bytes == told["Size"] > 1_000_000
+    config = told["Config"]
+    assert config["Labels"]["made.by"] == "a test"
+    assert config["Cmd"] == ["cat", "/opt/word"]
+    assert {"WORD=two words", "PATH=/usr/bin:/bin"} <= set(config["Env"])
+    assert len(word(site)) == 36
+    assert site.leftovers() == []
+    assert f"cat {UUID}" in Path(artifact.log).read_text()
+    assert any("RUN cat" in note for note in order.progress.notes)
+    assert site.runner.is_there(artifact, site.environment)
+
+
+def test_a_second_build_takes_the_steps_of_the_first(site, built, tmp_path):
+    first = word(site)
+    artifact = site.builder.build(site.order(tmp_path))
+    assert word(site) == first
+    assert artifact.digest == site.builder.build(site.order(tmp_path)).digest
+
+
+def test_a_changed_image_replaces_the_one_before(site, write, built, tmp_path):
+    write(GOOD.replace("two words", "three words"))
+    artifact = site.builder.build(site.order(tmp_path))
+    assert artifact.digest != built[0].digest
+    assert not site.runner.is_there(built[0], site.environment)
+    assert not site.has(built[0].digest.removeprefix("sha256:"))
+    assert site.leftovers() == []
+
+
+def test_a_step_that_fails_is_shown_with_its_last_lines(site, write, tmp_path):
+    write(BAD)
+    with pytest.raises(BuildError) as caught:
+        site.builder.build(site.order(tmp_path))
+    what, lines = caught.value.what.splitlines()[0], caught.value.what.splitlines()[1:]
+    assert "graphcrate-test:1.0 failed at step" in what
+    assert "RUN seq 100" in what
+    assert "    gone wrong" in lines
+    assert "    99" in lines
+    assert "    7" not in lines
+    assert len(lines) == 20
+    assert caught.value.cause == "The command ended with exit code 3."
+    log = tmp_path / "build.log"
+    assert str(log) in caught.value.next_step
+    assert "gone wrong" in log.read_text()
+    assert not site.has("graphcrate-test:1.0")
+    assert site.leftovers() == []
+
+
+def test_steps_before_the_one_that_failed_are_there_for_the_next_try(site, write, tmp_path):
+    write(BAD)
+    with pytest.raises(BuildError):
+        site.builder.build(site.order(tmp_path))
+    log = (tmp_path / "build.log").read_text()
+    write(BAD.replace("exit 3", "echo mended"))
+    site.builder.build(site.order(tmp_path))
+    assert word(site) in log
+    assert site.leftovers() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupt_ends_the_build(site, write, tmp_path, number):
+    if (site.name, number) == ("podman", signal.SIGKILL):
+        # no connection tells podman: it ends when it next says something, so there is nothing to wait for here
+        number = signal.SIGTERM
+    started = subprocess.Popen(
+        [sys.executable, "-m", "tests.engines.build_tiny", site.name, tmp_path, SLOW],
+        cwd=PROJECT,
+        env=site.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+    )
+    with started:
+        try:
+            until(lambda: started.poll() is not None or sleeping(), "the step began")
+            assert started.poll() is None, started.stdout.read()
+            started.send_signal(number)
+            said, _ = started.communicate(timeout=60)
+        finally:
+            started.kill()
+    until(lambda: not sleeping(), "the step ended")
+    until(lambda: not site.call("ps", "--all", "--quiet"), "the container is gone")
+    assert not site.has("graphcrate-test:1.0")
+    if number != signal.SIGKILL:
+        assert said.endswith("interrupted\n"), said
+        assert site.leftovers() == []
+    # what the daemon kept for itself after `kill -9` is named by the next build
+    write(SLOW.replace(f"sleep {SLEEP}", "sleep 0"))
+    site.builder.build(site.order(tmp_path))
+    assert site.leftovers() == []
+
+
+def sleeping():
+    return not subprocess.run(["pgrep", "-f", f"^sleep {SLEEP}$"], capture_output=True, check=False).returncode
+
+
+def until(happened, what):
+    deadline = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.2)
+
+
+def test_a_base_that_cannot_be_pulled_is_named(site, write, tmp_path):
+    write("FROM 127.0.0.1:9/no/image:1\nRUN seq 3\n")
+    with pytest.raises(BuildError) as caught:
+        site.builder.build(site.order(tmp_path, base=None))
+    assert caught.value.cause.startswith("The base image 127.0.0.1:9/no/image:1 cannot be had: ")
+    assert f"{site.command[0].rpartition('/')[2]} pull 127.0.0.1:9/no/image:1" in caught.value.next_step
+    assert site.leftovers() == []
+
+
+def test_a_malformed_text_is_refused(site, write, tmp_path):
+    write("ARG BASE\nFROM ${BASE}\nRUNN seq 3\n")
+    with pytest.raises(BuildError) as caught:
+        site.builder.build(site.order(tmp_path))
+    assert "RUNN" in str(caught.value)
+    assert site.leftovers() == []
+
+
+def test_proxies_certificates_and_arguments_do_not_stay(site, write, tmp_path):
+    (tmp_path / "authorities.pem").write_text("-----BEGIN hushed-authority-----\n")
+    write("""ARG BASE=nothing
+FROM ${BASE} AS build
+ARG MIRROR
+COPY Dockerfile ca.crt* /context/
+RUN cat /context/ca.crt && echo "$http_proxy $HTTP_PROXY $https_proxy $MIRROR" > /tmp/seen && cat /tmp/seen
+RUN ls /tmp/seen && echo word > /opt/word
+FROM ${BASE}
+COPY --from=build /opt /opt
+""")
+    hidden = {"http_proxy": "http://me:hushed-1@203.0.113.1:8", "HTTPS_PROXY": "http://me:hushed-2@203.0.113.1:8"}
+    order = site.order(
+        tmp_path,
+        environment={**site.environment, **hidden},
+        arguments={"MIRROR": "https://you:hushed-3@203.0.113.2/simple"},
+        certificates=tmp_path / "authorities.pem",
+    )
+    artifact = site.builder.build(order)
+    log = Path(artifact.log).read_text()
+    assert "BEGIN hushed-authority" in log
+    seen = "http://***@203.0.113.1:8 http://***@203.0.113.1:8 http://***@203.0.113.1:8 https://***@203.0.113.2/simple"
+    assert seen in log
+    history = site.call("history", "--no-trunc", artifact.reference)
+    image = site.call("save", artifact.reference)
+    shown = "\n".join([log.replace("hushed-authority", ""), *order.progress.notes]).encode()
+    for told in (history, image, json.dumps(site.inspect(artifact.reference)).encode(), shown):
+        assert b"hushed" not in told
+
+
+def test_cache_mounts_are_for_buildkit(site, tmp_path, monkeypatch, write):
+    asked = []
+
+    def rendered(plan, form=None):
+        asked.append(form is not None and form.cache_mounts)
+        mount = "--mount=type=cache,target=/kept " if asked[-1] else ""
+        run = f"RUN {mount}mkdir -p /kept && echo {len(asked)} >> /kept/n && cp /kept/n /opt/word"
+        return f"ARG BASE\nFROM ${{BASE}}\n{run}\n"
+
+    monkeypatch.setattr(site.builder, "dockerfile", rendered)
+    for _ in range(2):
+        site.builder.build(site.order(tmp_path))
+    assert asked == [site.name == "buildkit"] * 2
+    assert word(site).split() == (["1", "2"] if site.name == "buildkit" else ["2"])
+
+
+def test_commands_run_inside(site, built, tmp_path):
+    artifact, order = built
+    (tmp_path / "bound").mkdir()
+    (tmp_path / "bound" / "given").write_text("given\n")
+    heard = []
+    with site.runner.opened(artifact, cache=order.cache, progress=order.progress) as inside:
+        done = inside.run(
+            [
+                "sh",
+                "-c",
+                'echo "$WORD $EXTRA" && cat given && echo made > made && ls /sys/class/net; exit 7',
+            ],
+            environment={"EXTRA": "more words"},
+            binds=(Bind(tmp_path / "bound", "/bound", read_only=False),),
+            working_folder="/bound",
+            on_line=heard.append,
+        )
+        assert done.returncode == 7
+        assert sorted(done.lines) == sorted(heard) == ["given", "lo", "two words more words"]
+        assert (tmp_path / "bound" / "made").read_text() == "made\n"
+        mounts = inside.run(["cat", "/proc/mounts"]).lines
+        (shared,) = [line for line in mounts if line.split()[1] == "/dev/shm"]
+        assert "size=2097152k" in shared
+        with pytest.raises(BuildError, match="did not finish within 1 s"):
+            inside.run(["sleep", SLEEP], timeout=1)
+    assert not sleeping()
+    assert site.leftovers() == []
+
+
+def test_what_runs_inside_cannot_change_the_image(site, built):
+    artifact, order = built
+    with site.runner.opened(artifact, cache=order.cache, progress=order.progress) as inside:
+        assert inside.run(["sh", "-c", "echo changed > /opt/word"]).returncode == 0
+        assert inside.run(["cat", "/opt/word"]).lines != ("changed",)
+        binds = (Bind(order.folder, "/bound"),)
+        assert inside.run(["sh", "-c", "echo changed > /bound/file"], binds=binds).returncode != 0
+        assert not (order.folder / "file").exists()
+
+
+def test_an_image_that_is_not_there_cannot_be_opened(site, built, write):
+    artifact, order = built
+    site.call("rmi", artifact.reference)
+    assert not site.runner.is_there(artifact, site.environment)
+    with pytest.raises(HostError, match=r"has no image graphcrate-test:1\.0"):
+        with site.runner.opened(artifact, cache=order.cache, progress=order.progress):
+            raise AssertionError("it was opened")
