@@ -83,7 +83,7 @@ def _base_packages(names: Sequence[str]) -> Idea:
                 f"    cp -r /etc/apt {APT}",
                 f" && find {APT} {_MIRRORED}",
                 f" && apt-get {etc} update",
-                f" && apt-get {etc} install --yes --no-install-recommends {listed}",
+                f" && DEBIAN_FRONTEND=noninteractive apt-get {etc} install --yes --no-install-recommends {listed}",
                 f" && rm -rf {APT} /var/lib/apt/lists/*;",
                 "fi",
             ),
@@ -134,7 +134,7 @@ def tools(plan: Plan) -> tuple[Idea, ...]:
                 commands=(
                     one(f"find /etc/apt {_MIRRORED}"),
                     one("apt-get update"),
-                    one("apt-get install --yes --no-install-recommends python3-venv"),
+                    one("DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends python3-venv"),
                     one("rm -rf /var/lib/apt/lists/*"),
                 ),
             )

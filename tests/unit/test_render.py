@@ -146,6 +146,15 @@ def test_no_package_that_starts_with_python_keeps_bytecode_of_its_own(write):
     assert "/opt/venv/bin/python -B -S -m compileall -f " in write(PLAN)
 
 
+@pytest.mark.parametrize("write", ALL, ids=label)
+def test_debians_packages_ask_nothing(write):
+    """tzdata on Ubuntu, which NVIDIA's images are, waits for an answer."""
+    text = write(plan_of(image=chosen_image("nvidia", PYG.variant("11.8"))))
+    installs = re.findall(r"\S+ apt-get (?:-o \S+ )?install", text)
+    assert installs
+    assert all(line.startswith("DEBIAN_FRONTEND=noninteractive ") for line in installs)
+
+
 def test_groups_are_stages_that_do_not_wait_for_each_other():
     stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", TEXT, re.MULTILINE)
     assert stages[:3] == [("${BASE}", "base"), ("base", "beside"), ("base", "build")]
