@@ -1,4 +1,4 @@
-"""Backends that run commands inside an image. `embedded` opens a layout; each of the others is a module of `RUNNERS`."""
+"""Backends that run commands in an image. `embedded` opens a layout; the others are modules of `RUNNERS`."""
 
 import importlib
 from collections.abc import Callable, Mapping
