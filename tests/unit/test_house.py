@@ -23,7 +23,8 @@ NOT_OURS = {
     "build",
 }
 TOP_LEVEL = {
-    *(".ci", ".dockerignore", ".github", ".gitignore", "bench", "docs", "examples", "graphcrate", "images", "recipes", "tests", "tools"),
+    *(".ci", ".dockerignore", ".github", ".gitignore"),
+    *("bench", "docs", "examples", "graphcrate", "images", "recipes", "tests", "tools"),
     *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "build.py", "pyproject.toml"),
     *("requirements-dev.in", "requirements-dev.txt", "requirements.in", "requirements.txt"),
 }
