@@ -323,10 +323,18 @@ def _prove(job: _Job, report: BuildReport) -> BuildReport:
     for failed in (result for result in results if result.status == "failed"):
         raise SmokeError(
             f"smoke test {failed.suite} failed in {report.name}:{report.tag}: {failed.reason}",
-            next_step=f"./build.py run {report.name}:{report.tag} -- pip list    looks inside; "
-            f"{folder / 'report.json'} has the details",
+            next_step=f"{_look_inside(report)}    looks inside; {folder / 'report.json'} has the details",
         )
     return report
+
+
+def _look_inside(report: BuildReport) -> str:
+    artifact = report.artifact
+    if artifact.kind == "layout":
+        return f"./build.py run {report.name}:{report.tag} -- pip list"
+    if artifact.kind == "sif":
+        return f"{artifact.engine} exec {artifact.reference} pip list"
+    return f"{artifact.engine} run --rm {artifact.reference} pip list"
 
 
 def _opened(place: Workplace, folder: Path, report: BuildReport) -> "AbstractContextManager[Inside]":
