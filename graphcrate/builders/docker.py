@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import docker.errors
-import requests.exceptions
 
 from graphcrate.builders import Order, context, foundation, kept
 from graphcrate.builders.transcript import Transcript
-from graphcrate.errors import BuildError, HostError
+from graphcrate.errors import BuildError
 from graphcrate.host import docker_engine, process, settings
 from graphcrate.host.docker_engine import Engine
 from graphcrate.model.report import Artifact
@@ -230,12 +229,8 @@ def explained(log: Path) -> Iterator[None]:
         yield
     except docker.errors.APIError as error:
         raise BuildError(f"docker refuses: {error.explanation or error}", next_step=f"less {log}") from error
-    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-        raise HostError(
-            f"the connection to the Docker daemon broke: {error}",
-            cause="The daemon was stopped or has died.",
-            next_step="docker info    (then run the same command again: finished steps are kept)",
-        ) from error
+    except docker_engine.FAILURES as error:
+        raise docker_engine.broken(error) from error
 
 
 def _await_end(api: Any, containers: list[str]) -> None:  # noqa: ANN401
@@ -245,8 +240,8 @@ def _await_end(api: Any, containers: list[str]) -> None:  # noqa: ANN401
             api.wait(container, timeout=SECONDS_TO_END, condition="removed")
         except _GONE:
             return
-        except (docker.errors.DockerException, requests.exceptions.RequestException):
-            with contextlib.suppress(docker.errors.DockerException, requests.exceptions.RequestException):
+        except docker_engine.FAILURES:
+            with contextlib.suppress(*docker_engine.FAILURES):
                 api.remove_container(container, force=True)
 
 

@@ -16,6 +16,7 @@ import docker.errors
 import docker.utils
 import msgspec
 import requests.exceptions
+import urllib3.exceptions
 
 from graphcrate.errors import HostError
 from graphcrate.host import process
@@ -24,8 +25,8 @@ SOCKET = "/var/run/docker.sock"
 ELSEWHERE = "or use another engine: --engine podman, --engine embedded"
 #: of calls that are answered at once; builds and runs have none
 SECONDS = 120
-#: of the SDK, of the connection under it, of an answer that no Docker gives
-_FAILURES = (docker.errors.DockerException, requests.exceptions.RequestException, OSError, ValueError, KeyError)
+#: what a call raises when the connection breaks or the daemon refuses: the SDK lets the others through
+FAILURES = (docker.errors.DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError)
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +65,7 @@ def connected(environment: Mapping[str, str]) -> Iterator[Engine]:
             old = Engine(api=None, endpoint=where, version=told["Version"], api_version=number)
             old.require((1, 24), "Docker's SDK", "1.12")
         api = docker.APIClient(version=told["ApiVersion"], **options)
-    except _FAILURES as error:
+    except (*FAILURES, OSError, ValueError, KeyError) as error:
         raise explain(where, error, environment) from error
     with contextlib.closing(api):
         yield Engine(api=api, endpoint=where, version=told["Version"], api_version=number)
@@ -129,6 +130,15 @@ def explain(where: str, error: BaseException, environment: Mapping[str, str]) ->
             next_step=f"{start_command(where)}    ({ELSEWHERE})",
         )
     return HostError(f"the Docker daemon at {where} gives no proper answer: {error}", next_step="docker info")
+
+
+def broken(error: BaseException) -> HostError:
+    """The error for a daemon that did not answer to the end."""
+    return HostError(
+        f"the connection to the Docker daemon broke: {error}",
+        cause="The daemon was stopped or has died.",
+        next_step="docker info    (then run the same command again: finished steps are kept)",
+    )
 
 
 def start_command(where: str) -> str:

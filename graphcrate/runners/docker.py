@@ -10,7 +10,6 @@ from typing import Any
 
 import docker.errors
 import docker.types
-import requests.exceptions
 
 from graphcrate.errors import BuildError, HostError
 from graphcrate.host import docker_engine, gpu, settings
@@ -79,7 +78,7 @@ class Inside:
 
         def end() -> None:
             late.set()
-            with contextlib.suppress(docker.errors.DockerException, requests.exceptions.RequestException):
+            with contextlib.suppress(*docker_engine.FAILURES):
                 api.kill(container)
 
         timer = threading.Timer(timeout, end) if timeout is not None else None
@@ -94,10 +93,12 @@ class Inside:
                 if on_line is not None:
                     on_line(line)
             code = int(api.wait(container, timeout=None)["StatusCode"])
+        except docker_engine.FAILURES as error:
+            raise docker_engine.broken(error) from error
         finally:
             if timer is not None:
                 timer.cancel()
-            with contextlib.suppress(docker.errors.DockerException, requests.exceptions.RequestException):
+            with contextlib.suppress(*docker_engine.FAILURES):
                 api.remove_container(container, force=True, v=True)
         if late.is_set():
             raise BuildError(

@@ -23,6 +23,7 @@ class DockerDaemon:
     context: dict = dataclasses.field(default_factory=dict)  # of the build: name → bytes
     loaded: bytes = b""
     refusal: tuple = ()  # (status, message) of the build
+    dies: bool = False  # in the middle of a build
 
     def __enter__(self):
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Answers,), {"daemon": self}))
@@ -133,4 +134,8 @@ class _Answers(BaseHTTPRequestHandler):
         for event in self.daemon.events:
             data = json.dumps(event).encode() + b"\r\n"
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-        self.wfile.write(b"0\r\n\r\n")
+        if self.daemon.dies:
+            self.wfile.write(b"ff\r\n{")
+            self.close_connection = True
+        else:
+            self.wfile.write(b"0\r\n\r\n")

@@ -151,6 +151,14 @@ def test_a_refused_text_is_a_build_error(order, daemon):
         docker.build(order)
 
 
+def test_a_daemon_that_dies_is_an_error_of_the_machine(order, daemon):
+    daemon.dies = True
+    with pytest.raises(HostError, match="the connection to the Docker daemon broke") as caught:
+        docker.build(order)
+    assert "finished steps are kept" in caught.value.next_step
+    assert "pkg:1.0" not in daemon.images
+
+
 def test_no_password_reaches_log_or_eyes(order, daemon):
     daemon.events = [{"stream": "Step 1/1 : RUN curl https://me:hush@index.example.com/simple\n"}, *GOOD[-2:]]
     docker.build(order)
