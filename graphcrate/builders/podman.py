@@ -13,7 +13,7 @@ from graphcrate.builders import Order, context, foundation, kept
 from graphcrate.builders.transcript import Transcript
 from graphcrate.errors import BuildError
 from graphcrate.host import podman_engine, process, settings
-from graphcrate.host.podman_engine import Store
+from graphcrate.host.podman_engine import Store, whole
 from graphcrate.model.report import Artifact
 from graphcrate.render import dockerfile
 
@@ -30,7 +30,7 @@ def build(order: Order) -> Artifact:
     podman_engine.check(order.environment)
     plan, log = order.plan, order.folder / LOG
     store = Store(environment=podman_engine.variables(order.environment))
-    # One build of a user at a time: what an interrupted one left is told from others' by being new.
+    # One build of a cache at a time: what an interrupted one left is new, and began from this build's images.
     with order.cache.exclusively("podman-build"), order.cache.folder() as folder:
         (folder / "context").mkdir()
         (folder / "tmp").mkdir()
@@ -79,7 +79,7 @@ class Work:
                 message = next((line for line in reversed(done.lines) if line.startswith("Error: ")), "")
                 what = f"podman build of {plan.name}:{plan.tag}"
                 raise self.transcript.failure(what, message.removeprefix("Error: "), self.log)
-        return podman_engine.whole(ids.read_text().strip())
+        return whole(ids.read_text().strip())
 
     @contextlib.contextmanager
     def _cleaned(self) -> Iterator[None]:
@@ -88,11 +88,18 @@ class Work:
         try:
             yield
         except BaseException:
-            for container in self.store.build_containers().keys() - before.keys():
-                self.store.call("rm", "--force", container)
+            ours = self._began_from()
+            for container, image in self.store.build_containers().items():
+                if container not in before and whole(image).startswith(ours):
+                    self.store.call("rm", "--force", container)
             label = f"{self.order.plan.name}-{self.order.plan.tag}"
             kept.keep_steps(self.store, self.transcript.images, label, finished=False)
             raise
+
+    def _began_from(self) -> tuple[str, ...]:
+        """Beginnings of the ids of all images that this build's steps started from: somebody else may build as well."""
+        base = self.store.inspect(self.arguments.get("BASE", "")) or {}
+        return tuple(whole(image) for image in [*self.transcript.images, base.get("Id", "")] if image)
 
 
 def load_base(order: Order, store: Store, folder: Path) -> str:

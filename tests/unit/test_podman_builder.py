@@ -42,7 +42,12 @@ class Podman:
         for line in lines:
             on_line(line)
         if code == "interrupt":
-            self.containers = [{"Id": "left", "ImageID": STEP, "Command": ["buildah"]}]
+            self.containers = [
+                *self.containers,
+                {"Id": "left", "ImageID": STEP, "Command": ["buildah"]},
+                {"Id": "first", "ImageID": MADE, "Command": ["buildah"]},
+                {"Id": "somebody's", "ImageID": "12" * 32, "Command": ["buildah"]},
+            ]
             raise KeyboardInterrupt
         with open(argv[argv.index("--iidfile") + 1], "w") as stream:  # noqa: PTH123
             stream.write(f"sha256:{MADE}")
@@ -123,7 +128,7 @@ def test_an_interrupted_build_leaves_no_container(order, program):
     program.build = (("STEP 1/1: RUN thing", f"--> {STEP[:11]}"), "interrupt")
     with pytest.raises(KeyboardInterrupt):
         podman.build(order)
-    assert program.commands("rm") == [["podman", "rm", "--force", "left"]]
+    assert [argv[-1] for argv in program.commands("rm")] == ["left", "first"]
     assert ["podman", "tag", STEP, f"graphcrate/steps:pkg-1.0-{STEP[:12]}"] in program.commands("tag")
 
 
