@@ -16,7 +16,7 @@ from graphcrate.host.replace import write_file
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan, content_id
-from graphcrate.model.recipe import Candidate, Recipe, Variant
+from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine, SmokeReport
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     key = _build_key(job, plan)
     if report := _unchanged(job, folder, key):
         return report
-    _show_plan(place, plan, resolution)
+    for line in _plan_lines(place, f"{plan.name}:{plan.tag}", resolution, job.engine):
+        place.progress.note(line)
     try:
         artifact, layers = _build(job, plan, resolution)
     except BaseDriftError as drift:
@@ -127,7 +128,7 @@ def write_lock(request: Request, place: Workplace) -> Path:
     resolution = _resolve(request, place, recipe, variant, fresh=True)
     path = lock_path(place, recipe, variant, resolution.candidate)
     write_value(path, resolution.lock)
-    for line in _plan_lines(place, f"{recipe.name} CUDA {variant.cuda}", resolution):
+    for line in _plan_lines(place, f"{recipe.name} CUDA {variant.cuda}", resolution, "embedded"):
         place.progress.note(line)
     return path.relative_to(place.root)
 
@@ -220,17 +221,16 @@ def _is_whole(job: _Job, folder: Path, report: BuildReport) -> bool:
     return is_whole(folder / "oci", report.digest)
 
 
-def _plan_lines(place: Workplace, title: str, resolution: "Resolution") -> list[str]:
+def _plan_lines(place: Workplace, title: str, resolution: "Resolution", engine: str) -> list[str]:
     from graphcrate import views
     from graphcrate.resolve.fetch import bytes_to_fetch
 
-    missing = bytes_to_fetch(resolution.lock, place.cache)
-    return views.plan_lines(title, resolution.lock, resolution.outcomes, resolution.candidate.meaning, missing)
-
-
-def _show_plan(place: Workplace, plan: Plan, resolution: "Resolution") -> None:
-    for line in _plan_lines(place, f"{plan.name}:{plan.tag}", resolution):
-        place.progress.note(line)
+    lock = resolution.lock
+    if engine == "embedded":
+        missing = bytes_to_fetch(lock, place.cache)
+    else:  # it fetches by itself, into a cache of its own or none
+        missing = sum(package.file.size for package in lock.packages if package.channel is not Channel.LOCAL)
+    return views.plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing)
 
 
 def _build(job: _Job, plan: Plan, resolution: "Resolution") -> tuple[Artifact, tuple[LayerRecord, ...]]:
