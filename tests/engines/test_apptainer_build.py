@@ -182,9 +182,13 @@ def test_an_interrupted_build_leaves_nothing_that_the_next_does_not_remove(numbe
     text = f"{BUILD}\n%post\n    mkdir -p /opt\n    echo here > /opt/here\n    sleep {marker}\n"
     command = [sys.executable, "-c", BUILDING, text, tmp_path, cache.root]
     with (tmp_path / "said").open("w") as said, subprocess.Popen(command, cwd=project, stderr=said) as build:
-        await_that(lambda: running(marker) or build.poll() is not None)
-        assert build.poll() is None, (tmp_path / "said").read_text()
-        build.send_signal(number)
+        try:
+            await_that(lambda: running(marker) or build.poll() is not None)
+            assert build.poll() is None, (tmp_path / "said").read_text()
+            build.send_signal(number)
+            build.wait(120)
+        finally:
+            build.kill()
     if number == signal.SIGKILL:
         end(marker)
     else:
