@@ -28,11 +28,13 @@ TOGETHER = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
-    """Tests of real programs share fixtures that take minutes to make: one worker of xdist gets them all."""
+    """Tests of real programs share fixtures that take minutes to make: one worker of xdist gets all who share them."""
     for item in items:
         if "engines" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group("engines"))
+            shared = {"built_image", "workplace"} & set(getattr(item, "fixturenames", ()))
+            item.add_marker(pytest.mark.xdist_group("small image" if shared else "engines"))
 
 
 def pytest_runtest_setup(item):
