@@ -31,7 +31,7 @@ list: .venv/ready-run ## show recipes and their variants
 
 test: .venv/ready-dev .venv/ready-system ## lint, unit tests, a small real image, real engines where there are any
 	@tools/prepare engines
-	@$(python) -m pytest -n 2 --dist loadgroup
+	@$(python) -m pytest -n 2
 
 lint: .venv/ready-dev ## ruff, mypy; hadolint, shellcheck and zizmor over what is rendered, scripts and workflows
 	@$(python) -m ruff check . && $(python) -m ruff format --check . && $(python) -m mypy

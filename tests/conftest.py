@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # How long an example takes says something about the machine's other work, not about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -19,6 +20,7 @@ settings.load_profile("house")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+ROOT = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI") == "true"
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
 #: names for `engine(...)` that stand for several: what the fixtures of tests/engines need
@@ -28,13 +30,25 @@ TOGETHER = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items):
-    """Tests of real programs share fixtures that take minutes to make: one worker of xdist gets all who share them."""
-    for item in items:
-        if "engines" in item.path.parts:
-            shared = {"built_image", "workplace"} & set(getattr(item, "fixturenames", ()))
-            item.add_marker(pytest.mark.xdist_group("small image" if shared else "engines"))
+class BySharedFixtures(LoadScopeScheduling):
+    """Tests of real programs share fixtures that take minutes to make: one worker gets all tests that share them.
+
+    xdist's own `loadgroup` does not work with pytest 9.2: the group no longer reaches the test's name.
+    """
+
+    def _split_scope(self, nodeid):
+        path = nodeid.partition("::")[0]
+        return shared_by(ROOT / path) if path.startswith("tests/engines/") else nodeid
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return BySharedFixtures(config, log)
+
+
+@functools.cache
+def shared_by(path):
+    """Which group a module of engine tests belongs to."""
+    return "small image" if "built_image" in path.read_text(encoding="utf-8") else "engines"
 
 
 def pytest_runtest_setup(item):
