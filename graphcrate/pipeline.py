@@ -240,13 +240,13 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> tuple[Artifact, t
 
         folder = job.folder(plan.name, plan.tag)
         return engines.build(job.engine, plan, resolution.lock, _sources(job.request), folder, job.place), ()
-    from graphcrate.oci.layout import read_layout
+    from graphcrate.builders import embedded
 
-    artifact = _build_here(job, plan, resolution)
-    return artifact, read_layout(Path(artifact.reference)).records
+    layout = _build_here(job, plan, resolution)
+    return embedded.artifact(layout), layout.records
 
 
-def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> Artifact:
+def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> "Layout":
     from graphcrate.builders import Order, embedded
     from graphcrate.resolve.base import prepare_base
     from graphcrate.resolve.fetch import fetch
@@ -276,7 +276,7 @@ def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> Artifact:
         environment=place.environment,
         progress=place.progress,
     )
-    return embedded.build(order)
+    return embedded.build_layout(order)
 
 
 def _report(artifact: Artifact, layers: tuple[LayerRecord, ...], plan: Plan, resolution: "Resolution") -> BuildReport:

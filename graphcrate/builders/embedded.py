@@ -23,7 +23,7 @@ from graphcrate.model.plan import LAYER_MTIME, FilesStep, Plan, PlannedFile, Req
 from graphcrate.model.report import Artifact, LayerRecord, Owner
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layer import LayerWriter
-from graphcrate.oci.layout import write_layout
+from graphcrate.oci.layout import Layout, write_layout
 from graphcrate.wheels.bytecode import InsidePython
 from graphcrate.wheels.claims import Claims
 from graphcrate.wheels.install import Site
@@ -43,7 +43,18 @@ def check(environment: Mapping[str, str]) -> str:
 
 
 def build(order: Order) -> Artifact:
-    """Build the plan's image as a layout `oci` in the order's folder, with as many processes as there are cores.
+    """Build the plan's image as a layout `oci` in the order's folder. Raises what `build_layout` raises."""
+    return artifact(build_layout(order))
+
+
+def artifact(layout: Layout) -> Artifact:
+    """What a layout is called and weighs."""
+    size = sum(layer.size for layer in layout.layers)
+    return Artifact(engine="embedded", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=size)
+
+
+def build_layout(order: Order) -> Layout:
+    """As `build`, with as many processes as there are cores. The layout's records tell who owns how much of a layer.
 
     Another one there is replaced when this one is whole. `order.files` has every wheel, sdist and build wheel. Raises
     IntegrityError, BuildError, DiskFullError, HostError. Finished layers stay in the cache whatever happens.
@@ -62,9 +73,7 @@ def build(order: Order) -> Artifact:
         jobs=default_jobs(),
     )
     image = make_image([*base.layers, *layers], plan.config, plan.created, base.environment)
-    layout = write_layout(order.folder / FOLDER, image, order.cache.blob, plan.tag)
-    size = sum(layer.size for layer in layout.layers)
-    return Artifact(engine="embedded", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=size)
+    return write_layout(order.folder / FOLDER, image, order.cache.blob, plan.tag)
 
 
 def build_layers(

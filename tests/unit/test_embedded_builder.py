@@ -133,6 +133,8 @@ def test_a_plan_becomes_a_valid_layout(tmp_path, cache, monkeypatch):
         cache=cache, environment={}, progress=progress,
     )  # fmt: skip
     artifact = embedded.build(order)
+    made = embedded.build_layout(order)
+    assert [owner.name for owner in made.records[-1].owners] == ["one", "two", "bytecode"]
     layout = read_layout(tmp_path / "oci")
     validate(layout)
     assert layout.tag == "1.0"
