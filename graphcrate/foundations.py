@@ -14,7 +14,7 @@ from graphcrate.model.recipe import Variant
 DEBIAN_PACKAGES = ("apt", "ca-certificates", "libgomp1", "libstdc++6", "passwd", "procps", "python3", "tzdata")
 #: What any Debian image has.
 _ALWAYS_THERE = ("apt", "passwd")
-#: NVIDIA's tags (hub.docker.com/r/nvidia/cuda): the newest patch release, on the oldest Ubuntu that it is made for.
+#: NVIDIA's tags (hub.docker.com/r/nvidia/cuda), each found in wide use: for every CUDA version a late patch release.
 NVIDIA_TAGS = {
     "11.6": "11.6.2-base-ubuntu20.04",
     "11.7": "11.7.1-base-ubuntu22.04",
@@ -76,6 +76,8 @@ def chosen_image(choice: str, variant: Variant) -> BaseImage:
         interpreter=_UV_PYTHON.format(python=variant.python),
         python_from=PythonFrom.UV,
         packages=more,
+        # They point it to folders of the driver, which containers get in other ways by now.
+        unwanted=("LD_LIBRARY_PATH",),
     )
 
 

@@ -23,12 +23,16 @@ class PythonFrom(StrEnum):
 
 
 class BaseImage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine starts from where it pulls its base itself. `packages`: Debian's, that must be in it."""
+    """What an engine starts from where it pulls its base itself. `packages`: Debian's, that must be in it.
+
+    `unwanted`: variables that it sets and that must not reach what runs in the image.
+    """
 
     reference: str  #: as in FROM, with its digest where one is known
     interpreter: str  #: absolute path of the wanted Python
     python_from: PythonFrom = PythonFrom.DEBIAN
     packages: tuple[str, ...] = ()
+    unwanted: tuple[str, ...] = ()
 
 
 class BaseStep(msgspec.Struct, frozen=True, kw_only=True, tag="base"):

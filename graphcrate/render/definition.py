@@ -44,6 +44,7 @@ def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
         "base": "{{ BASE }}" if form.arguments else origin["BASE"],
         "settings": settings,
         "config": plan.config,
+        "unwanted": plan.base.image.unwanted,
         "base_ideas": ideas.base(plan),
         "tool_ideas": ideas.tools(plan),
         "parts": parts,

@@ -42,7 +42,8 @@ def dockerfile(plan: Plan, form: DockerForm | None = None) -> str:
         "with_wheels": Channel.LOCAL in ideas.channels(plan),
         "uv_cache": UV_CACHE if form.cache_mounts else "",
         "instruction": _mounted if form.cache_mounts else _plain,
-        "environment": pairs(config.environment, "    "),
+        # An engine cannot unset a variable; to the loader an empty one is as good (ld.so(8)).
+        "environment": pairs({**config.environment, **dict.fromkeys(plan.base.image.unwanted, "")}, "    "),
         "labels": pairs(config.labels, "      "),
         "command": json.dumps(config.command),
         "entrypoint": json.dumps(config.entrypoint) if config.entrypoint else "",

@@ -230,6 +230,9 @@ def test_other_bases():
     assert "COPY --from=build /opt/python /opt/python" in nvidia
     definition = render.definition(plan_of(image=chosen_image("nvidia", variant)))
     assert "%files from build\n    /opt/venv\n    /opt/python\n" in definition
+    # NVIDIA's images set it, and an image that sets it mixes libraries
+    assert 'LD_LIBRARY_PATH=""' in nvidia
+    assert "%environment\n    unset LD_LIBRARY_PATH\n" in definition
     with pytest.raises(UsageError, match="debian, python, nvidia"):
         chosen_image("alpine", variant)
     with pytest.raises(UsageError, match="no base image for CUDA 'cpu'"):
