@@ -18,14 +18,20 @@ class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class LockedPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """A Python distribution: a wheel, or a pure-Python sdist that becomes a wheel before installation."""
+class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Python distribution: a wheel, or an sdist that becomes a wheel before installation.
+
+    A pure-Python sdist is built on the host by its locked back-end `build`; a `compiled` one in the image's own base, by
+    the lock's `Compilation`.
+    """
 
     name: str  #: normalised (PEP 503)
     version: str  #: PEP 440, with local label
     channel: Channel
     file: LockedFile
-    build: tuple["LockedPackage", ...] = ()  #: of an sdist: the build back-end's own wheels
+    build: tuple["LockedPackage", ...] = ()  #: of a pure sdist: the build back-end's own wheels
+    compiled: bool = False  #: an sdist with C++ or CUDA sources
+    unreachable: tuple[Channel, ...] = ()  #: channels that did not answer when it was locked and may have a wheel
 
     @property
     def is_sdist(self) -> bool:
@@ -66,6 +72,49 @@ class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, tag="registry", ta
     interpreter: str  #: absolute path of the wanted Python inside the image
 
 
+class DebianToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="debian", tag_field="provider"):
+    """Debian's nvcc, unpacked and not installed, with headers and libraries from wheels. `version` is nvcc's."""
+
+    version: str  #: "11.8.89"
+    suite: str
+    packages: tuple[DebianPackage, ...]
+    wheels: tuple[LockedPackage, ...]
+
+
+class WheelToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="pypi", tag_field="provider"):
+    """A toolkit that consists of wheels (CUDA 13 and newer)."""
+
+    version: str
+    wheels: tuple[LockedPackage, ...]
+
+
+class ImageToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="image", tag_field="provider"):
+    """The toolkit in /usr/local/cuda of an image, such as nvidia/cuda:…-devel, pulled by digest."""
+
+    version: str
+    reference: str  #: registry and repository, without tag or digest
+    digest: str  #: of the platform's manifest
+
+
+class HostToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="host", tag_field="provider"):
+    """The toolkit that this machine has installed, found through CUDA_HOME or nvcc's place."""
+
+    version: str
+
+
+Toolkit = DebianToolkit | WheelToolkit | ImageToolkit | HostToolkit
+
+
+class Compilation(msgspec.Struct, frozen=True, kw_only=True):
+    """With what the lock's compiled sdists become wheels, and for which GPUs. Nothing of it gets into the image."""
+
+    architectures: tuple[str, ...]  #: TORCH_CUDA_ARCH_LIST: "7.0", "8.0+PTX"; empty: for the CPU alone
+    compiler: str  #: Debian's package: "g++-11"
+    base: DebianBase  #: the image's base with the compiler
+    tools: tuple[LockedPackage, ...]  #: pip, setuptools, wheel, ninja, for the image's Python
+    toolkit: Toolkit | None = None  #: None: for the CPU alone
+
+
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that goes into one image of `recipe` at `cuda`, by one candidate."""
 
@@ -79,6 +128,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     request_sha256: str  #: of what was asked for (`request_digest`); tells a stale lock
     base: DebianBase | RegistryBase
     packages: tuple[LockedPackage, ...]  #: sorted by name
+    compilation: Compilation | None = None  #: there when a package is compiled
     missing: tuple[MissingPackage, ...] = ()
     notes: tuple[str, ...] = ()  #: e.g. metadata that disagrees with what is installed
 

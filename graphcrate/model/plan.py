@@ -5,10 +5,11 @@ from enum import StrEnum
 
 import msgspec
 
-from graphcrate.model.lock import DebianBase, LockedPackage, MissingPackage, RegistryBase
+from graphcrate.model.lock import Compilation, DebianBase, LockedPackage, MissingPackage, RegistryBase, Toolkit
 from graphcrate.model.recipe import Channel
 
 VENV = "/opt/venv"
+CUDA_HOME = "/usr/local/cuda"  #: where a toolkit is, while something is compiled and in a devel image
 #: Modification time of everything in a layer: 1980-01-01, the earliest that zip knows. Not the lock's `created`,
 #: so that images share layers; not 0, which GNU tar calls implausible.
 LAYER_MTIME = 315_532_800
@@ -67,6 +68,23 @@ class WheelsStep(msgspec.Struct, frozen=True, kw_only=True, tag="wheels"):
     packages: tuple[LockedPackage, ...]
 
 
+class CompileStep(msgspec.Struct, frozen=True, kw_only=True, tag="compile"):
+    """Make wheels of these sdists in the image's base with a compiler, and install them as one layer."""
+
+    title: str
+    python: str  #: "3.11"
+    packages: tuple[LockedPackage, ...]  #: compiled sdists
+    against: tuple[LockedPackage, ...]  #: torch and what it needs to be imported: wheels
+    compilation: Compilation
+
+
+class ToolkitStep(msgspec.Struct, frozen=True, kw_only=True, tag="toolkit"):
+    """Put a CUDA toolkit to CUDA_HOME as one layer, for users who compile in the image."""
+
+    title: str
+    toolkit: Toolkit
+
+
 class RequirementsStep(msgspec.Struct, frozen=True, kw_only=True, tag="requirements"):
     """Install what these requirements resolve to on the day of the build: nobody has locked their files yet.
 
@@ -89,7 +107,7 @@ class ConfigStep(msgspec.Struct, frozen=True, kw_only=True, tag="config"):
     working_folder: str = "/"
 
 
-Step = BaseStep | FilesStep | WheelsStep | RequirementsStep | ConfigStep
+Step = BaseStep | FilesStep | WheelsStep | CompileStep | ToolkitStep | RequirementsStep | ConfigStep
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
