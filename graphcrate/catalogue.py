@@ -2,7 +2,7 @@
 
 import contextlib
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 
 from graphcrate import planning, recipes
 from graphcrate.compat import facts
-from graphcrate.errors import UsageError
+from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
@@ -31,7 +31,7 @@ def find_recipe(place: Workplace, name: str) -> Recipe:
 
 
 def find_variant(place: Workplace, name: str, cuda: str) -> tuple[Recipe, Variant]:
-    """The recipe and its variant. Raises UsageError with the nearest that exist."""
+    """The recipe and its variant. Raises UsageError with the nearest that exist, ResolutionError for a refused one."""
     recipe = find_recipe(place, name)
     variant = recipe.variant(cuda)
     if variant is None:
@@ -40,6 +40,12 @@ def find_variant(place: Workplace, name: str, cuda: str) -> tuple[Recipe, Varian
             f"recipe {name} has no variant for CUDA {cuda!r}; the nearest {'are' if len(near) > 1 else 'is'} "
             f"{' and '.join(near)}",
             next_step=f"make image STACK={name} CUDA={near[0]}    (./build.py list shows all)",
+        )
+    if variant.unavailable is not None:
+        raise ResolutionError(
+            f"recipe {name} cannot be had for CUDA {cuda!r}",
+            cause=f"{variant.unavailable.why[0].upper()}{variant.unavailable.why[1:]}.",
+            next_step=variant.unavailable.instead,
         )
     return recipe, variant
 
@@ -59,7 +65,7 @@ def committed(place: Workplace) -> set[tuple[str, str, str]]:
 
 
 def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    """`list --json`: one object per variant and candidate."""
+    """`list --json`: one object per variant and candidate; so none for a variant that cannot be had."""
     return [
         {
             "recipe": recipe.name,
@@ -128,30 +134,53 @@ def lock_path(place: Workplace, recipe: Recipe, variant: Variant, candidate: Can
 
 
 def for_gpu(recipe: Recipe, variant: Variant, gpu: str | None) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
-    """The candidates whose torch has code for this GPU, and what became of the others. Raises UsageError if none."""
+    """The candidates whose torch has code for each of these GPUs ("v100,a100"), and what became of the others.
+
+    Raises UsageError if there is none.
+    """
     if gpu is None:
         return variant.candidates, ()
-    capability = facts.compute_capability(gpu)
-    sm = "sm_" + capability.replace(".", "")
-    usable = tuple(candidate for candidate in variant.candidates if facts.runs_on(candidate, capability) is not False)
-    out = tuple(
-        Outcome(candidate=candidate.name, chosen=False, constraint=f"torch {candidate.torch} has no code for {sm}")
-        for candidate in variant.candidates
-        if candidate not in usable
-    )
+    models = {model: facts.compute_capability(model) for model in facts.gpu_models(gpu)}
+    usable: list[Candidate] = []
+    out: list[Outcome] = []
+    for candidate in variant.candidates:
+        without = _without_code(candidate, models)
+        if without:
+            told = " and ".join(f"{model} (sm_{models[model].replace('.', '')})" for model in without)
+            constraint = f"torch {candidate.torch} has no code for {told}"
+            out.append(Outcome(candidate=candidate.name, chosen=False, constraint=constraint))
+        else:
+            usable.append(candidate)
     if not usable:
-        others = [
-            other.cuda
-            for other in recipe.variants
-            if any(facts.runs_on(candidate, capability) for candidate in other.candidates)
-        ]
+        raise _none_for(recipe, variant, models, out)
+    return tuple(usable), tuple(out)
+
+
+def _without_code(candidate: Candidate, models: Mapping[str, str]) -> list[str]:
+    """Which of the models (model → compute capability) the candidate's torch is known to have no code for."""
+    return [model for model, capability in models.items() if facts.runs_on(candidate, capability) is False]
+
+
+def _none_for(recipe: Recipe, variant: Variant, models: Mapping[str, str], out: Sequence[Outcome]) -> UsageError:
+    others = [
+        other.cuda
+        for other in recipe.variants
+        if any(all(facts.runs_on(each, capability) for capability in models.values()) for each in other.candidates)
+    ]
+    asked = ",".join(models)
+    told = " and ".join(f"a {model} (sm_{capability.replace('.', '')})" for model, capability in models.items())
+    if others:
         near = nearest_cuda(variant.cuda, others)
-        raise UsageError(
-            f"no torch of the CUDA {variant.cuda} variant runs on a {gpu} ({sm})",
-            cause="; ".join(outcome.constraint for outcome in out),
-            next_step=f"make image CUDA={near[0]} GPU={gpu}    (variants for it: {', '.join(others)})",
+        step = f"make image CUDA={near[0]} GPU={asked}    (variants for it: {', '.join(others)})"
+    else:
+        step = (
+            f"make image GPU={next(iter(models))}    (one image for each GPU: no torch of this recipe has code for all)"
         )
-    return usable, out
+    return UsageError(
+        f"no torch of the CUDA {variant.cuda} variant runs on {told}",
+        cause="; ".join(outcome.constraint for outcome in out),
+        next_step=step,
+    )
 
 
 def _foreign_report(layout: Layout) -> BuildReport:

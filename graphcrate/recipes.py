@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
+from graphcrate.compat.facts import runs_on
 from graphcrate.errors import RecipeError
 from graphcrate.model.recipe import BaseSpec, Recipe, Variant
 
 DEBIAN_PYTHON = {"bullseye": "3.9", "bookworm": "3.11", "trixie": "3.13"}
-SUITES = ("torch", "dna")
+SUITES = ("torch", "dna", "ops", "glt")
 
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([A-Za-z0-9_.\- ]+?)\s*\]\]?\s*(#.*)?$")
 _KEY = re.compile(r"^\s*([A-Za-z0-9_\-]+)\s*=")
@@ -20,6 +21,7 @@ _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 _AT_PATH = re.compile(r" - at `\$?([^`]*)`$")
 _FIELD = re.compile(r"field `([^`]+)`")
 _CUDA = re.compile(r"cpu|\d+\.\d+")
+_ARCHITECTURE = re.compile(r"[1-9]\d?\.\d(\+PTX)?")
 _VERSION = re.compile(r"\d+(\.\d+)+(\.post\d+)?(\+[a-z0-9.]+)?|\*")
 
 
@@ -127,9 +129,37 @@ def _bad_variant(variant: Variant) -> Iterator[tuple[str, str]]:
         yield "torch_geometric", f'{variant.torch_geometric!r} is no exact version such as "2.3.1"'
     yield from _bad_base(variant.base, variant.python)
     yield from _bad_requirements("requirements", variant.requirements)
+    yield from _bad_requirements("extensions", variant.extensions)
     yield from _bad_suites("smoke", variant.smoke)
-    if not variant.candidates:
-        yield "candidate", "a variant needs at least one [[variant.candidate]]"
+    if variant.unavailable is None:
+        yield from _bad_architectures(variant)
+    if not variant.candidates and variant.unavailable is None:
+        yield "candidate", "a variant needs at least one [[variant.candidate]], or `unavailable` with the reason"
+    if variant.candidates and variant.unavailable is not None:
+        yield "unavailable", "an unavailable variant has no candidates"
+    yield from _bad_candidates(variant)
+
+
+def _bad_architectures(variant: Variant) -> Iterator[tuple[str, str]]:
+    field, given = "architectures", variant.architectures
+    for architecture in given:
+        if not _ARCHITECTURE.fullmatch(architecture):
+            yield field, f'{architecture!r} is no compute capability: write "8.0", or "9.0+PTX" for newer GPUs too'
+    if len(set(given)) < len(given):
+        yield field, "an architecture stands twice"
+    if given and variant.cuda == "cpu":
+        yield field, "nothing is compiled for a GPU in the variant for the CPU"
+    if variant.extensions and not given and variant.cuda != "cpu":
+        yield field, 'extensions may have to be compiled, so say for which GPUs: architectures = ["7.0", "8.0"]'
+    known = [candidate for candidate in variant.candidates if runs_on(candidate, "8.0") is not None]
+    for architecture in given if len(known) == len(variant.candidates) else ():
+        capability = architecture.removesuffix("+PTX")
+        if not any(runs_on(candidate, capability) for candidate in known):
+            torches = " and ".join(dict.fromkeys(candidate.torch for candidate in known))
+            yield field, f"torch {torches} has no code for {capability}, so no extension needs any"
+
+
+def _bad_candidates(variant: Variant) -> Iterator[tuple[str, str]]:
     for index, candidate in enumerate(variant.candidates):
         path = f"candidate[{index}]"
         if candidate.name in [other.name for other in variant.candidates[:index]]:

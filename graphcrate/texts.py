@@ -46,7 +46,12 @@ def _variants(place: Workplace, name: str | None, cuda: str | None) -> Iterator[
         yield find_variant(place, name, cuda)
         return
     recipes = [find_recipe(place, name)] if name is not None else all_recipes(place)
-    found = [(recipe, variant) for recipe in recipes for variant in recipe.variants if cuda in (None, variant.cuda)]
+    found = [
+        (recipe, variant)
+        for recipe in recipes
+        for variant in recipe.variants
+        if cuda in (None, variant.cuda) and variant.unavailable is None
+    ]
     if not found:
         raise UsageError(f"no recipe has a variant for CUDA {cuda!r}", next_step="./build.py list")
     yield from found

@@ -55,6 +55,23 @@ def compute_capability(gpu: str) -> str:
     return found
 
 
+def gpu_models(gpus: str) -> tuple[str, ...]:
+    """The models of a list as people write it: `v100,a100`. Raises UsageError when it names none."""
+    models = tuple(dict.fromkeys(filter(None, (model.strip() for model in gpus.split(",")))))
+    if not models:
+        raise UsageError(f"GPU={gpus!r} names no GPU", next_step="GPU=v100    (or several: GPU=v100,a100)")
+    return models
+
+
+def architectures_for(gpus: str) -> tuple[str, ...]:
+    """The compute capabilities to compile for so that it runs natively on each of these GPUs, lowest first.
+
+    `v100,a100` → ("7.0", "8.0"). Raises UsageError with the nearest models for one that is unknown.
+    """
+    found = {compute_capability(model) for model in gpu_models(gpus)}
+    return tuple(sorted(found, key=lambda capability: tuple(map(int, capability.split(".")))))
+
+
 def runs_on(candidate: Candidate, capability: str) -> bool | None:
     """Whether the candidate's torch has machine code for this compute capability; None where nobody knows.
 

@@ -40,16 +40,25 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     meaning: str = ""  #: what choosing it means for the user, one or two sentences
 
 
+class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a variant that people ask for cannot be had from anybody, and what to do instead."""
+
+    why: str
+    instead: str
+
+
 class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One recipe at one CUDA version (`cuda` is "11.8" or "cpu")."""
+    """One recipe at one CUDA version (`cuda` is "11.8" or "cpu"); without candidates when it is `unavailable`."""
 
     cuda: str
     python: str  #: "3.11"
     base: BaseSpec
-    candidates: tuple[Candidate, ...] = msgspec.field(name="candidate")
+    candidates: tuple[Candidate, ...] = msgspec.field(name="candidate", default=())
     torch_geometric: str = ""  #: exact version; empty: the stack has none
     requirements: tuple[str, ...] = ()  #: PEP 508, added to the recipe's
-    extensions: tuple[str, ...] = ()  #: compiled PyG extensions, each may be absent with a reason
+    extensions: tuple[str, ...] = ()  #: compiled ones of PyG, PEP 508; each may be absent with a reason
+    architectures: tuple[str, ...] = ()  #: TORCH_CUDA_ARCH_LIST for what is compiled: "7.0", "9.0+PTX"
+    unavailable: Refusal | None = None
     smoke: tuple[str, ...] = ()  #: suites; empty: the recipe's
 
 

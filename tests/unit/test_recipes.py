@@ -34,6 +34,17 @@ def test_shipped_recipes_have_every_variant(name):
     ]
 
 
+def test_the_recipe_for_graphlearn_pairs_it_with_the_torch_it_was_built_for():
+    recipe = recipes.load(ROOT / "recipes" / "glt.toml")
+    assert [(variant.cuda, variant.requirements) for variant in recipe.variants] == [
+        ("11.6", ("graphlearn-torch==0.2.2",)),
+        ("11.7", ("graphlearn-torch==0.2.2",)),
+        ("12.1", ("graphlearn-torch==0.2.4",)),
+        ("cpu", ()),
+    ]
+    assert recipe.variant("cpu").unavailable
+
+
 def test_compatible_candidate_is_told_apart_and_keeps_cupti():
     compatible = recipes.parse(PYG, "pyg.toml").variant("11.8").candidates[1]
     assert compatible.suffix == "-compat"
@@ -53,7 +64,11 @@ def test_compatible_candidate_is_told_apart_and_keeps_cupti():
         ('cuda = "11.8"', 'cuda = "eleven"', "variant[2].cuda", "no CUDA version"),
         ('torch = "2.0.1"', 'torch = ">=2.0"', "variant[1].candidate[0].torch", "exact version"),
         ('suffix = "-compat"', 'suffix = "compat"', "variant[2].candidate[1].suffix", "-compat"),
-        ('smoke = ["dna"]', 'smoke = ["rna"]', "smoke", "rna"),
+        ('smoke = ["dna", "ops"]', 'smoke = ["rna"]', "smoke", "rna"),
+        ('["7.0", "8.0"]', '["7.0", "Ampere"]', "variant[0].architectures", 'write "8.0"'),
+        ('["7.0", "8.0"]', '["7.0", "7.0"]', "variant[0].architectures", "twice"),
+        ('["7.0", "8.0"]', '["7.0", "9.0"]', "variant[0].architectures", "torch 1.13.1+cu116 has no code for 9.0"),
+        ('"torch_scatter"', '"torch_scatter=2"', "variant[0].extensions", "PEP 508"),
         ('name = "pyg"', 'name = "PyG"', "name", "image name"),
     ],
 )
@@ -68,8 +83,50 @@ def test_a_mistake_is_told_with_line_and_field(old, new, field, words):
     assert words in caught.value.what
 
 
+def test_an_architecture_that_one_of_the_candidates_has_is_enough():
+    text = PYG.replace('["7.0", "8.0+PTX"]', '["9.0"]')
+    assert recipes.parse(text, "r.toml").variant("11.8").architectures == ("9.0",)
+
+
+def test_extensions_want_to_know_for_which_gpus():
+    text = PYG.replace('architectures = ["7.0", "8.0"]\n', "", 1)
+    with pytest.raises(RecipeError, match=r"variant\[0\]\.architectures: extensions may have to be compiled"):
+        recipes.parse(text, "r.toml")
+    text = PYG.replace(
+        '[[variant.candidate]]\nname = "local"', 'architectures = ["8.0"]\n\n[[variant.candidate]]\nname = "local"'
+    )
+    with pytest.raises(RecipeError, match=r"variant\[7\]\.architectures: nothing is compiled for a GPU"):
+        recipes.parse(text, "r.toml")
+
+
+UNAVAILABLE = """
+name = "r"
+description = ""
+smoke = ["dna"]
+
+[[variant]]
+cuda = "cpu"
+python = "3.11"
+base = { suite = "bookworm" }
+unavailable = { why = "nobody has it", instead = "make image CUDA=12.1" }
+"""
+
+
+def test_a_variant_may_say_why_it_cannot_be_had():
+    (variant,) = recipes.parse(UNAVAILABLE, "r.toml").variants
+    assert (variant.unavailable.why, variant.candidates) == ("nobody has it", ())
+
+
+def test_an_unavailable_variant_has_no_candidates_and_another_one_has():
+    candidate = '[[variant.candidate]]\nname = "pypi"\nchannels = ["pypi"]\ntorch = "2.0.1"\ntorch_cuda = "11.7"\n'
+    with pytest.raises(RecipeError, match=r"^r\.toml:10: variant\[0\]\.unavailable: "):
+        recipes.parse(UNAVAILABLE + candidate, "r.toml")
+    with pytest.raises(RecipeError, match=r"or `unavailable` with the reason"):
+        recipes.parse(UNAVAILABLE.replace("unavailable", "# unavailable"), "r.toml")
+
+
 def test_broken_toml_has_its_line():
-    text = PYG.replace('smoke = ["dna"]', 'smoke = ["dna"')
+    text = PYG.replace('smoke = ["dna", "ops"]', 'smoke = ["dna", "ops"')
     with pytest.raises(RecipeError, match=r"^r\.toml:\d+: "):
         recipes.parse(text, "r.toml")
 

@@ -1,0 +1,95 @@
+"""What there is for which GPUs, and variants that are refused."""
+
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from graphcrate import catalogue, recipes, views
+from graphcrate.compat import facts
+from graphcrate.errors import ResolutionError, UsageError
+from graphcrate.host.workplace import Workplace
+
+ROOT = Path(__file__).parents[2]
+PYG = recipes.load(ROOT / "recipes" / "pyg.toml")
+
+
+def for_gpu(cuda, gpu):
+    usable, out = catalogue.for_gpu(PYG, PYG.variant(cuda), gpu)
+    return [candidate.name for candidate in usable], {outcome.candidate: outcome.constraint for outcome in out}
+
+
+def test_without_gpus_every_candidate_will_do():
+    assert for_gpu("11.8", None) == (["pytorch", "compatible"], {})
+
+
+def test_all_gpus_of_a_list_must_run():
+    assert for_gpu("11.8", "v100,a100") == (["pytorch", "compatible"], {})
+    assert for_gpu("11.8", "v100, h100") == (
+        ["pytorch"],
+        {"compatible": "torch 2.0.1 has no code for h100 (sm_90)"},
+    )
+
+
+def test_the_gpu_that_does_not_run_is_named_with_the_variants_for_all():
+    with pytest.raises(UsageError) as caught:
+        for_gpu("13.0", "a100,v100")
+    assert caught.value.cause == "torch 2.12.1 has no code for v100 (sm_70)"
+    assert caught.value.next_step.startswith("make image CUDA=12.8 GPU=a100,v100 ")
+
+
+def test_gpus_that_no_torch_has_code_for_together():
+    with pytest.raises(UsageError) as caught:
+        for_gpu("11.7", "p4,v100,b300")
+    assert "b300 (sm_103)" in caught.value.what
+    assert "one image for each GPU" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("gpus", "architectures"),
+    [("v100", ("7.0",)), ("a100,V100", ("7.0", "8.0")), ("b200,h100,h200,rtx-5090", ("9.0", "10.0", "12.0"))],
+)
+def test_architectures_of_gpus(gpus, architectures):
+    assert facts.architectures_for(gpus) == architectures
+
+
+@pytest.mark.parametrize(("gpus", "words"), [("v100,a1000", "unknown GPU 'a1000'"), (" , ", "names no GPU")])
+def test_lists_that_name_no_gpu(gpus, words):
+    with pytest.raises(UsageError, match=words):
+        facts.architectures_for(gpus)
+
+
+def test_a_refused_variant_says_why_and_what_to_do_instead():
+    with pytest.raises(ResolutionError) as caught:
+        catalogue.find_variant(Workplace(root=ROOT, environment={}), "glt", "cpu")
+    assert "CUDA" in caught.value.cause
+    assert caught.value.next_step.startswith("make image STACK=glt CUDA=")
+
+
+def test_a_refused_variant_stands_in_the_list_but_not_among_what_can_be_built():
+    glt = recipes.load(ROOT / "recipes" / "glt.toml")
+    assert [entry["cuda"] for entry in catalogue.describe([glt], set())] == ["11.6", "11.7", "12.1"]
+    shown = io.StringIO()
+    Console(width=400, file=shown).print(views.variants_table([glt], set()))
+    assert "cannot be had: " in shown.getvalue()
+
+
+def test_every_gpu_that_torch_runs_on_runs_what_is_compiled_by_default():
+    """A GPU that torch has code for must not meet extensions without any."""
+    for path in sorted((ROOT / "recipes").glob("*.toml")):
+        for variant in recipes.load(path).variants:
+            for gpu, capability in facts.gpus().items():
+                served = [facts.runs_on(candidate, capability) for candidate in variant.candidates]
+                if variant.architectures and tuple(map(int, capability.split("."))) >= (7, 0) and any(served):
+                    assert any(covers(entry, capability) for entry in variant.architectures), (variant.cuda, gpu)
+
+
+def covers(architecture, capability):
+    number, plus, _ = architecture.partition("+")
+    fake = msgspec.structs.replace(PYG.variants[0].candidates[0], torch="0", torch_cuda="0")
+    assert facts.runs_on(fake, capability) is None
+    major, minor = map(int, number.split("."))
+    wanted = tuple(map(int, capability.split(".")))
+    return (wanted[0] == major and wanted[1] >= minor) or (bool(plus) and wanted >= (major, minor))
