@@ -1,0 +1,1 @@
+"""The wheelhouse: compiled sdists become checked wheels, once, in the image's own base."""
