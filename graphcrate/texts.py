@@ -94,7 +94,8 @@ def texts(
     plan = plan_of(place, recipe, variant, candidate, base)
     path = lock_path(place, recipe, variant, candidate)
     old = render.DefinitionForm(arguments=False)
-    return {
+    compiled = {"sources.txt": text} if (text := render.sources(plan)) else {}
+    return compiled | {
         "Dockerfile": render.dockerfile(plan),
         f"{plan.name}.def": render.definition(plan),
         f"{plan.name}-singularity-3.5.def": render.definition(plan, old),

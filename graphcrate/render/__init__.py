@@ -6,6 +6,6 @@ Each text has its own template and says all that the plan says: `complete` refus
 from graphcrate.render.definition import DefinitionForm, definition
 from graphcrate.render.dockerfile import DockerForm, dockerfile
 from graphcrate.render.page import readme
-from graphcrate.render.requirements import requirements
+from graphcrate.render.requirements import requirements, sources
 
-__all__ = ["DefinitionForm", "DockerForm", "definition", "dockerfile", "readme", "requirements"]
+__all__ = ["DefinitionForm", "DockerForm", "definition", "dockerfile", "readme", "requirements", "sources"]

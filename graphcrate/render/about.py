@@ -1,6 +1,7 @@
 """What the texts say of an image in words."""
 
-from graphcrate.model.plan import Plan
+from graphcrate.compat import facts
+from graphcrate.model.plan import CUDA_HOME, CompileStep, Plan, ToolkitStep
 
 
 def about(plan: Plan) -> tuple[str, ...]:
@@ -14,6 +15,8 @@ def about(plan: Plan) -> tuple[str, ...]:
     paragraphs = [f"{stack.description}: {', '.join(parts)}."]
     if stack.meaning:
         paragraphs.append(f"{stack.meaning}.")
+    paragraphs += [_compiled(step) for step in plan.steps if isinstance(step, CompileStep)]
+    paragraphs += [_devel(step) for step in plan.steps if isinstance(step, ToolkitStep)]
     if stack.missing:
         costs = "; ".join(
             f"{missing.name} ({missing.cost})" if missing.cost else missing.name for missing in stack.missing
@@ -26,6 +29,31 @@ def about(plan: Plan) -> tuple[str, ...]:
             "channels, pin and check every file."
         )
     return tuple(paragraphs)
+
+
+def _compiled(step: CompileStep) -> str:
+    """What was compiled, with what, for which GPUs."""
+    names = ", ".join(f"{package.name} {package.version}" for package in step.packages)
+    used = step.compilation
+    if used.toolkit is None:
+        return f"Compiled from source by {used.compiler}, for CPUs alone: {names}."
+    codes = ", ".join(_named(architecture) for architecture in used.architectures)
+    return f"Compiled from source by {used.compiler} and CUDA {used.toolkit.version}: {names}; for GPUs {codes}."
+
+
+def _named(architecture: str) -> str:
+    """`7.0 (V100, TITAN V)`, `8.0+PTX (A100, A30; newer ones compile it when they first run it)`."""
+    capability, ahead, _ = architecture.partition("+PTX")
+    known = ", ".join(name.replace("_", " ") for name, value in facts.gpus().items() if value == capability)
+    later = "newer ones compile it when they first run it" if ahead else ""
+    said = "; ".join(text for text in (known, later) if text)
+    return f"{architecture} ({said})" if said else architecture
+
+
+def _devel(step: ToolkitStep) -> str:
+    return (
+        f"A devel image: its compiler and CUDA {step.toolkit.version} in {CUDA_HOME} stay, for extensions of your own."
+    )
 
 
 def folder(plan: Plan) -> str:

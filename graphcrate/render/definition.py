@@ -2,8 +2,9 @@
 
 import msgspec
 
+import graphcrate.render.compilation as compilation
 import graphcrate.render.ideas as ideas
-from graphcrate.model.plan import VENV, Plan, PythonFrom
+from graphcrate.model.plan import CUDA_HOME, VENV, Plan, PythonFrom
 from graphcrate.model.recipe import Channel
 from graphcrate.planning import EXAMPLES, SYSTEM_PATH
 from graphcrate.render.about import about, folder
@@ -27,7 +28,7 @@ def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
     """The text. Raises BuildError for a step that it cannot express."""
     form = form or DefinitionForm()
     ideas.refuse_unknown(plan, "definition file")
-    parts = [msgspec.structs.replace(part, ideas=part.ideas[:-1]) for part in ideas.parts(plan)]
+    parts = [*ideas.parts(plan), *compilation.parts(plan)]
     settings: dict[str, str] = {}
     for part in parts:
         settings |= ideas.arguments(plan, part)
@@ -47,7 +48,10 @@ def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
         "unwanted": plan.base.image.unwanted,
         "base_ideas": ideas.base(plan),
         "tool_ideas": ideas.tools(plan),
-        "parts": parts,
+        # What an image brings is a stage; all else is done in one.
+        "parts": [part for part in parts if part.ideas],
+        "pulled": next((part for part in parts if not part.ideas), None),
+        "toolkit_stays": compilation.in_image(plan),
         "bytecode": ideas.bytecode(plan),
         "final_ideas": ideas.base(plan, environment=False),
         "python_from_uv": plan.base.image.python_from is PythonFrom.UV,
@@ -56,10 +60,12 @@ def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
         "description": _description(plan),
         "help": _help(plan),
         "CONTEXT": ideas.CONTEXT,
+        "CUDA_HOME": CUDA_HOME,
         "WORK": ideas.WORK,
         "CERTIFICATES": ideas.CERTIFICATES,
         "EXAMPLES": EXAMPLES,
         "SYSTEM_PATH": SYSTEM_PATH,
+        "TOOLKIT": compilation.TOOLKIT,
         "TOOLS": ideas.TOOLS,
         "VENV": VENV,
     }

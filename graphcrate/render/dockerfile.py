@@ -1,17 +1,17 @@
 """The Dockerfile of a plan. It builds with classic `docker build` from 17.05 on, with BuildKit and with podman."""
 
 import json
-from collections.abc import Mapping
 
 import msgspec
 
+import graphcrate.render.compilation as compilation
 import graphcrate.render.ideas as ideas
 from graphcrate.model.plan import VENV, Plan, PythonFrom
 from graphcrate.model.recipe import Channel
 from graphcrate.planning import EXAMPLES, SYSTEM_PATH
 from graphcrate.render.about import about, folder
 from graphcrate.render.commands import Idea, run
-from graphcrate.render.layout import complete, double, rendered
+from graphcrate.render.layout import complete, pairs, rendered
 
 #: where uv keeps what it has downloaded, in stages that are left behind
 UV_CACHE = "/root/.cache/uv"
@@ -27,7 +27,7 @@ def dockerfile(plan: Plan, form: DockerForm | None = None) -> str:
     """The text. Raises BuildError for a step that it cannot express."""
     form = form or DockerForm()
     ideas.refuse_unknown(plan, "Dockerfile")
-    config, parts = plan.config, ideas.parts(plan)
+    config, parts = plan.config, [*ideas.parts(plan), *compilation.parts(plan)]
     values = {
         "plan": plan,
         "about": about(plan),
@@ -55,11 +55,6 @@ def dockerfile(plan: Plan, form: DockerForm | None = None) -> str:
         "VENV": VENV,
     }
     return complete(plan, rendered("Dockerfile", values), "Dockerfile")
-
-
-def pairs(values: Mapping[str, str], indent: str) -> str:
-    """`A="1" \\` and so on, one on each line."""
-    return f" \\\n{indent}".join(f"{name}={double(value)}" for name, value in values.items())
 
 
 def _plain(idea: Idea) -> str:

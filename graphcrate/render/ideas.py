@@ -9,16 +9,18 @@ import msgspec
 
 from graphcrate.compat import addresses
 from graphcrate.errors import BuildError
-from graphcrate.model.lock import LockedPackage
+from graphcrate.model.lock import DebianToolkit, LockedPackage, Toolkit, WheelToolkit
 from graphcrate.model.plan import (
     VENV,
     BaseStep,
+    CompileStep,
     ConfigStep,
     FilesStep,
     Plan,
     PlannedFile,
     PythonFrom,
     RequirementsStep,
+    ToolkitStep,
     WheelsStep,
 )
 from graphcrate.model.recipe import Channel
@@ -40,21 +42,31 @@ _PINS = (
     "DL3008",
 )
 #: apt's sources with another mirror; `&`, what was found, where none is given
-_MIRRORED = "-path '*sources.list*' -type f -exec sed -i \"s|http[^ ]*/debian|${DEBIAN_MIRROR:-&}|\" {} +"
+MIRRORED = "-path '*sources.list*' -type f -exec sed -i \"s|http[^ ]*/debian|${DEBIAN_MIRROR:-&}|\" {} +"
+
+
+_KNOWN = BaseStep | FilesStep | WheelsStep | CompileStep | ToolkitStep | RequirementsStep | ConfigStep
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What one stage installs. `name` is the stage's, `title` is for people."""
+    """What one stage of a Dockerfile does, and one paragraph of a definition. `title` is for people."""
 
-    name: str
+    name: str  #: of the stage
     title: str
     ideas: tuple[Idea, ...]
+    origin: str = "build"  #: what the stage starts from
+    preparations: tuple[Idea, ...] = ()  #: what comes before the copies: it changes less
+    copies: tuple[tuple[str, str], ...] = ()  #: (earlier stage, path) that the ideas need
+    environment: dict[str, str] = {}  #: what the ideas need to be set, for this `reason`
+    reason: str = ""
+    bytecode: tuple[Idea, ...] = ()  #: once for all parts where they share a stage
+    result: str = VENV  #: what the image takes from it; empty: nothing
 
 
 def refuse_unknown(plan: Plan, what: str) -> None:
     """Raises BuildError for a step that the text cannot express."""
     for step in plan.steps:
-        if not isinstance(step, BaseStep | FilesStep | WheelsStep | RequirementsStep | ConfigStep):
+        if not isinstance(step, _KNOWN):
             raise BuildError(f"a {what} cannot express the step {type(step).__name__} of {plan.name}:{plan.tag}")
 
 
@@ -81,7 +93,7 @@ def _base_packages(names: Sequence[str]) -> Idea:
             (
                 f"if ! dpkg --status {listed} > /dev/null 2>&1; then",
                 f"    cp -r /etc/apt {APT}",
-                f" && find {APT} {_MIRRORED}",
+                f" && find {APT} {MIRRORED}",
                 f" && apt-get {etc} update",
                 f" && DEBIAN_FRONTEND=noninteractive apt-get {etc} install --yes --no-install-recommends {listed}",
                 f" && rm -rf {APT} /var/lib/apt/lists/*;",
@@ -123,16 +135,21 @@ def _written(planned: Sequence[PlannedFile]) -> Iterable[Command]:
                 yield one("chmod", f"{file.mode:o}", file.path)
 
 
+def tools_mirrored(plan: Plan) -> bool:
+    """Whether `tools` has put the user's mirror into apt's settings."""
+    return plan.base.image.python_from is not PythonFrom.IMAGE
+
+
 def tools(plan: Plan) -> tuple[Idea, ...]:
     """pip and uv, in stages that are left behind. Their index is the user's where one is given."""
     ideas = []
-    if plan.base.image.python_from is not PythonFrom.IMAGE:
+    if tools_mirrored(plan):
         ideas.append(
             Idea(
                 why="pip, to fetch uv with.",
                 allowed=_PINS[1],
                 commands=(
-                    one(f"find /etc/apt {_MIRRORED}"),
+                    one(f"find /etc/apt {MIRRORED}"),
                     one("apt-get update"),
                     one("DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends python3-venv"),
                     one("rm -rf /var/lib/apt/lists/*"),
@@ -183,21 +200,15 @@ def parts(plan: Plan) -> tuple[Part, ...]:
             for package in step.packages:
                 grouped[group(package.name)].append(package)
     found = [
-        Part(name=STAGES[title], title=title, ideas=(*_locked(members), bytecode(plan)))
+        Part(name=STAGES[title], title=title, ideas=tuple(_locked(members)), bytecode=(bytecode(plan),))
         for title, members in grouped.items()
         if members
     ]
-    found[1:] = [_without_repetition(part) for part in found[1:]]
+    found[1:] = [msgspec.structs.replace(part, bytecode=(bytecode(plan, again=True),)) for part in found[1:]]
     if opened := [step for step in plan.steps if isinstance(step, RequirementsStep)]:
-        ideas = [_open(step) for step in opened]
-        found.append(Part(name="packages", title="torch, PyG and tools", ideas=(*ideas, bytecode(plan))))
+        ideas = tuple(_open(step) for step in opened)
+        found.append(Part(name="packages", title="torch, PyG and tools", ideas=ideas, bytecode=(bytecode(plan),)))
     return tuple(found)
-
-
-def _without_repetition(part: Part) -> Part:
-    """The part with its last idea's reason left out: the first part has given it."""
-    *ideas, last = part.ideas
-    return msgspec.structs.replace(part, ideas=(*ideas, msgspec.structs.replace(last, why="")))
 
 
 def pin(package: LockedPackage) -> str:
@@ -263,6 +274,19 @@ def _open(step: RequirementsStep) -> Idea:
     )
 
 
+def pip_where(channel: Channel) -> str:
+    """Options of pip that tell it where this channel is."""
+    match channel:
+        case Channel.PYPI:
+            return ""
+        case Channel.PYTORCH:
+            return '--index-url "${PYTORCH_INDEX}" '
+        case Channel.PYG:
+            return '--no-index --find-links "${PYG_LINKS}" '
+        case Channel.LOCAL:
+            return f"--no-index --find-links {CONTEXT}/wheels "
+
+
 def _install(channel: Channel, options: str) -> Command:
     """uv, told where this channel is."""
     match channel:
@@ -286,11 +310,14 @@ def _origin(channel: Channel) -> str:
     return places[channel]
 
 
-def bytecode(plan: Plan) -> Idea:
-    """As the embedded builder has it (`wheels.bytecode`)."""
+def bytecode(plan: Plan, *, again: bool = False) -> Idea:
+    """As the embedded builder has it (`wheels.bytecode`). `again`: the reason has been given."""
+    why = (
+        "A SIF and a squashfs are read-only and would compile at each start. Some packages hold templates that are "
+        "no Python: those stay as they are. Test suites are left out."
+    )
     return Idea(
-        why="A SIF and a squashfs are read-only and would compile at each start. Some packages hold templates that are "
-        "no Python: those stay as they are. Test suites are left out.",
+        why="" if again else why,
         commands=(
             (
                 f"PYTHONHASHSEED=0 {VENV}/bin/python -B -S -m compileall -f -q -j 0 --invalidation-mode unchecked-hash",
@@ -300,9 +327,26 @@ def bytecode(plan: Plan) -> Idea:
     )
 
 
+def fetched(plan: Plan) -> tuple[LockedPackage, ...]:
+    """Every Python package that the plan fetches, those of its compiler and toolkit among them."""
+    found: list[LockedPackage] = []
+    for step in plan.steps:
+        toolkit: Toolkit | None = None
+        if isinstance(step, WheelsStep | CompileStep):
+            found += step.packages
+        if isinstance(step, CompileStep):
+            found += step.compilation.tools
+            toolkit = step.compilation.toolkit
+        if isinstance(step, ToolkitStep):
+            toolkit = step.toolkit
+        if isinstance(toolkit, DebianToolkit | WheelToolkit):
+            found += toolkit.wheels
+    return tuple(dict.fromkeys(found))
+
+
 def channels(plan: Plan) -> set[Channel]:
     """Where the plan's packages come from."""
-    locked = {package.channel for step in plan.steps if isinstance(step, WheelsStep) for package in step.packages}
+    locked = {package.channel for package in fetched(plan)}
     return locked | {step.channel for step in plan.steps if isinstance(step, RequirementsStep)}
 
 

@@ -9,7 +9,18 @@ import jinja2
 
 import graphcrate.render.commands as commands
 from graphcrate.errors import BuildError
-from graphcrate.model.plan import BaseStep, ConfigStep, FilesStep, Plan, RequirementsStep, WheelsStep
+from graphcrate.model.lock import DebianToolkit, ImageToolkit, LockedPackage, Toolkit, WheelToolkit
+from graphcrate.model.plan import (
+    CUDA_HOME,
+    BaseStep,
+    CompileStep,
+    ConfigStep,
+    FilesStep,
+    Plan,
+    RequirementsStep,
+    ToolkitStep,
+    WheelsStep,
+)
 from graphcrate.model.recipe import Channel
 from graphcrate.planning import EXAMPLES, EXAMPLES_TITLE
 
@@ -41,6 +52,7 @@ def _environment() -> jinja2.Environment:
         "script": commands.script,
         "comment": comment,
         "double": double,
+        "pairs": pairs,
         "quoted": commands.quoted,
     }
     return environment
@@ -69,6 +81,11 @@ def double(text: str) -> str:
     return f'"{escaped}"'
 
 
+def pairs(values: Mapping[str, str], indent: str) -> str:
+    """`A="1" \\` and so on, one on each line."""
+    return f" \\\n{indent}".join(f"{name}={double(value)}" for name, value in values.items())
+
+
 def complete(plan: Plan, text: str, what: str, only: tuple[type, ...] = (object,), elsewise: Sequence[str] = ()) -> str:
     """The text itself. Raises BuildError when it lacks anything that the plan says: nothing is dropped in silence.
 
@@ -95,16 +112,39 @@ def _traces(step: object) -> list[str]:
         case FilesStep():
             return [file.path for file in step.files]
         case WheelsStep():
-            found = [f"{package.name}=={package.version}" for package in step.packages]
-            if any(package.channel is Channel.PYTORCH for package in step.packages):
-                found.append("PYTORCH_INDEX")
-            return found + [package.file.sha256 for package in step.packages]
+            from_pytorch = any(package.channel is Channel.PYTORCH for package in step.packages)
+            return [*_pinned(step.packages), *(["PYTORCH_INDEX"] if from_pytorch else [])]
+        case CompileStep():
+            used = step.compilation
+            lists = ["FORCE_CUDA", f'"{";".join(used.architectures)}"'] if used.toolkit else ["FORCE_ONLY_CPU"]
+            return [*_pinned((*step.packages, *used.tools)), used.compiler, *lists, *_of_toolkit(used.toolkit)]
+        case ToolkitStep():
+            return [CUDA_HOME, *_of_toolkit(step.toolkit)]
         case RequirementsStep():
             return list(step.requirements)
         case ConfigStep():
             pairs = {**step.environment, **step.labels}
             return [*pairs, *map(_escaped, pairs.values()), *step.command, *step.entrypoint]
     raise BuildError(f"a text cannot express the step {type(step).__name__}")
+
+
+def _pinned(packages: Sequence[LockedPackage]) -> list[str]:
+    found = [f"{package.name}=={package.version}" for package in packages]
+    return found + [package.file.sha256 for package in packages]
+
+
+def _of_toolkit(toolkit: Toolkit | None) -> list[str]:
+    match toolkit:
+        case None:
+            return []
+        case ImageToolkit():
+            return [f"{toolkit.reference}@{toolkit.digest}"]
+        case WheelToolkit():
+            return _pinned(toolkit.wheels)
+        case DebianToolkit():
+            found = [f"{package.name}={package.version}" for package in toolkit.packages]
+            return [*found, *(package.file.sha256 for package in toolkit.packages), *_pinned(toolkit.wheels)]
+    raise BuildError(f"a text cannot express the toolkit {type(toolkit).__name__}")
 
 
 def _escaped(value: str) -> str:

@@ -1,6 +1,6 @@
 """The page for people beside an image's texts: what it is and the commands that build and run it."""
 
-from graphcrate.model.plan import Plan
+from graphcrate.model.plan import CompileStep, Plan
 from graphcrate.planning import EXAMPLES
 from graphcrate.render.about import about, folder
 from graphcrate.render.layout import rendered
@@ -19,6 +19,8 @@ def readme(plan: Plan, lock: str = "") -> str:
         "lock": lock,
         "make": " ".join([*make, f"CUDA={stack.cuda}"]),
         "program": f"{EXAMPLES}/{'dna.py' if stack.torch_geometric else 'torch_check.py'}",
+        "compiled": next((step for step in plan.steps if isinstance(step, CompileStep)), None),
+        "cpu": stack.cuda == "cpu",
         "gpus": "" if stack.cuda == "cpu" else " --gpus all",
         "nv": "" if stack.cuda == "cpu" else " --nv",
         "gres": "" if stack.cuda == "cpu" else " --gres=gpu:1",

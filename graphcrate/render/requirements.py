@@ -1,10 +1,14 @@
 """The plan's packages as a requirements file with hashes, for pip and uv."""
 
+from collections.abc import Sequence
+
 import graphcrate.render.ideas as ideas
-from graphcrate.model.plan import Plan, RequirementsStep, WheelsStep
+from graphcrate.model.lock import LockedPackage
+from graphcrate.model.plan import CUDA_HOME, CompileStep, Plan, RequirementsStep, WheelsStep
 from graphcrate.model.recipe import Channel
 from graphcrate.render.about import about
-from graphcrate.render.layout import comment, complete
+from graphcrate.render.compilation import environment
+from graphcrate.render.layout import comment, complete, double
 
 _OPTIONS = {Channel.PYTORCH: "--extra-index-url", Channel.PYG: "--find-links"}
 
@@ -21,7 +25,30 @@ def requirements(plan: Plan) -> str:
         for channel, option in _OPTIONS.items()
         if channel in ideas.channels(plan)
     ]
-    for package in sorted(locked, key=lambda package: package.name):
-        lines += [f"{package.name}=={package.version} \\", f"    --hash=sha256:{package.file.sha256}"]
+    lines += _pins(locked)
     text = "\n".join([*lines, *opened]) + "\n"
     return complete(plan, text, "requirements file", only=(WheelsStep, RequirementsStep))
+
+
+def sources(plan: Plan) -> str:
+    """What `requirements` leaves out, since it is compiled against what that installs; empty where nothing is."""
+    steps = [step for step in plan.steps if isinstance(step, CompileStep)]
+    if not steps:
+        return ""
+    compilation = steps[0].compilation
+    tools = ", ".join(f"{tool.name} {tool.version}" for tool in compilation.tools)
+    cuda = f", CUDA {compilation.toolkit.version} in {CUDA_HOME}" if compilation.toolkit else ""
+    lines = [
+        comment(f"{plan.name}:{plan.tag}: sources, to be compiled where requirements.txt has been installed."),
+        comment(f"Wanted: {compilation.compiler}, Python's headers{cuda}; {tools}."),
+        *(f"#     export {name}={double(value)}" for name, value in environment(steps[0]).items()),
+        "#     uv pip install --no-deps --no-build-isolation --require-hashes --requirement sources.txt",
+    ]
+    return "\n".join([*lines, *_pins([package for step in steps for package in step.packages])]) + "\n"
+
+
+def _pins(packages: Sequence[LockedPackage]) -> list[str]:
+    found: list[str] = []
+    for package in sorted(packages, key=lambda package: package.name):
+        found += [f"{package.name}=={package.version} \\", f"    --hash=sha256:{package.file.sha256}"]
+    return found

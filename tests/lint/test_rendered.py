@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from spython.main.parse.parsers import SingularityParser
 
+from graphcrate import render
 from tests.lint.linters import (
     DefinitionError,
     filled,
@@ -16,10 +17,27 @@ from tests.lint.linters import (
     shellcheck,
     stages,
 )
+from tests.unit.compiled_plans import PLANS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DOCKERFILES = sorted(ROOT.glob("images/*/*/Dockerfile"))
-DEFINITIONS = sorted(ROOT.glob("images/*/*/*.def"))
+OLD = render.DefinitionForm(arguments=False)
+
+
+def committed(pattern):
+    return {path.relative_to(ROOT).as_posix(): path.read_text() for path in sorted(ROOT.glob(pattern))}
+
+
+def rendered(name, write, *forms):
+    """Texts of what no committed variant may have: each kind of toolkit, devel images."""
+    return {f"{name} of {kind}": write(plan, *forms) for kind, plan in PLANS.items()}
+
+
+DOCKERFILES = committed("images/*/*/Dockerfile") | rendered("Dockerfile", render.dockerfile)
+DEFINITIONS = (
+    committed("images/*/*/*.def")
+    | rendered("definition", render.definition)
+    | rendered("old definition", render.definition, OLD)
+)
 SCRIPTS = [ROOT / name for name in ("tools/prepare", "tools/lock-requirements", ".ci/run", ".ci/machine")]
 #: What a rendered text may ask a linter to overlook, with why.
 OVERLOOKED = {
@@ -42,16 +60,16 @@ def label(path):
 
 def test_there_is_something_to_look_at():
     """A folder that moved would leave the tests below without cases, and green."""
-    assert DOCKERFILES
-    assert DEFINITIONS
-    assert {path.parent for path in DOCKERFILES} == {path.parent for path in DEFINITIONS}
+    texts = [*committed("images/*/*/Dockerfile")], [*committed("images/*/*/*.def")]
+    assert all(texts)
+    assert {name.rpartition("/")[0] for name in texts[0]} == {name.rpartition("/")[0] for name in texts[1]}
 
 
-@pytest.mark.parametrize("path", DOCKERFILES, ids=label)
-def test_hadolint_finds_only_what_is_agreed(path):
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_hadolint_finds_only_what_is_agreed(name):
     """Asked to mind no pragma, it finds what they name and nothing else; so a stranger's hadolint finds nothing."""
-    said = hadolint("--disable-ignore-pragma", path).replace(f"{path}:", "")
-    assert {tuple(line.split(" ")[:2]) for line in said.splitlines()} == overlooked(path.read_text())
+    said = hadolint("--disable-ignore-pragma", text=DOCKERFILES[name]).replace("-:", "")
+    assert {tuple(line.split(" ")[:2]) for line in said.splitlines()} == overlooked(DOCKERFILES[name])
 
 
 def overlooked(text, form="# hadolint ignore="):
@@ -66,36 +84,38 @@ def overlooked(text, form="# hadolint ignore="):
     return found
 
 
-@pytest.mark.parametrize("path", DOCKERFILES, ids=label)
-def test_a_dockerfile_needs_no_newer_builder_than_the_classic_one(path):
-    text = path.read_text()
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_a_dockerfile_needs_no_newer_builder_than_the_classic_one(name):
+    text = DOCKERFILES[name]
     for pattern in (r"^# *(syntax|escape) *=", r"^(RUN|COPY|ADD) .*<<", r"^RUN --", r"^(COPY|ADD) --(?!from=|chown=)"):
         assert not re.search(pattern, text, re.MULTILINE), pattern
 
 
-@pytest.mark.parametrize("path", DOCKERFILES, ids=label)
-def test_shellcheck_finds_nothing_in_what_a_dockerfile_runs(path, tmp_path):
-    runs = run_instructions(path.read_text())
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_shellcheck_finds_nothing_in_what_a_dockerfile_runs(name, tmp_path):
+    runs = run_instructions(DOCKERFILES[name])
     assert runs
-    agreed = {line: f"# shellcheck disable={rule}\n" for line, rule in overlooked(path.read_text()) if rule[:2] == "SC"}
-    texts = {f"line {number}": agreed.get(str(number), "") + text for number, text in runs}
+    agreed = {
+        line: f"# shellcheck disable={rule}\n" for line, rule in overlooked(DOCKERFILES[name]) if rule[:2] == "SC"
+    }
+    texts = {f"line {number}": agreed.get(str(number), "") + script for number, script in runs}
     assert shellcheck_all(texts, tmp_path) == ""
 
 
-@pytest.mark.parametrize("path", DEFINITIONS, ids=label)
-def test_shellcheck_finds_nothing_in_a_definitions_sections(path, tmp_path):
-    parts = {(stage.name, name): text for stage in stages(path.read_text()) for name, text in scripts(stage)}
-    assert {"post", "runscript", "test"} <= {name for _, name in parts}
-    assert shellcheck_all({f"%{name} of {stage}": text for (stage, name), text in parts.items()}, tmp_path) == ""
-    overlooked(path.read_text(), "# shellcheck disable=")
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_shellcheck_finds_nothing_in_a_definitions_sections(name, tmp_path):
+    parts = {(stage.name, part): text for stage in stages(DEFINITIONS[name]) for part, text in scripts(stage)}
+    assert {"post", "runscript", "test"} <= {part for _, part in parts}
+    assert shellcheck_all({f"%{part} of {stage}": text for (stage, part), text in parts.items()}, tmp_path) == ""
+    overlooked(DEFINITIONS[name], "# shellcheck disable=")
 
 
-@pytest.mark.parametrize("path", DEFINITIONS, ids=label)
-def test_a_definition_is_whole(path):
-    found = stages(path.read_text())
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_definition_is_whole(name):
+    found = stages(DEFINITIONS[name])
     assert {"environment", "help", "labels", "post", "runscript", "test"} <= set(found[-1].sections) | {"post"}
     assert any("post" in stage.sections for stage in found)
-    assert "LD_LIBRARY_PATH" not in path.read_text()
+    assert "LD_LIBRARY_PATH" not in DEFINITIONS[name]
     for line in found[-1].sections["labels"].split("\n"):
         assert not line.strip() or re.fullmatch(r"[a-z0-9._-]+ \S.*", line.strip()), line
     if len(found) > 1:
@@ -105,11 +125,11 @@ def test_a_definition_is_whole(path):
         }
 
 
-@pytest.mark.parametrize("path", DEFINITIONS, ids=label)
-def test_spython_reads_a_definition_as_we_do(path, tmp_path):
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_spython_reads_a_definition_as_we_do(name, tmp_path):
     """Arguments filled in: it does not know them."""
     file = tmp_path / "definition"
-    file.write_text(filled(path.read_text(), stages(path.read_text())[0].arguments))
+    file.write_text(filled(DEFINITIONS[name], stages(DEFINITIONS[name])[-1].arguments))
     ours, theirs = stages(file.read_text()), list(SingularityParser(str(file)).parse().values())
     assert len(theirs) == len(ours)
     for stage, recipe in zip(ours, theirs, strict=True):

@@ -26,6 +26,7 @@ VARIANTS = [
     (recipes.load(path), variant)
     for path in sorted((ROOT / "recipes").glob("*.toml"))
     for variant in recipes.load(path).variants
+    if variant.unavailable is None
 ]
 PYG = recipes.load(ROOT / "recipes" / "pyg.toml")
 LOCK = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())

@@ -1,0 +1,289 @@
+"""What a text runs to compile a plan's sources, in the shell's words: CUDA's toolkit, the compiler, the wheels.
+
+The same toolkit, paths and variables as the embedded build has (`toolkits`, `wheelhouse`): the same compiler gives the
+same binaries. All of it happens in stages that are left behind; a devel image takes the toolkit from its stage.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import graphcrate.render.ideas as ideas
+from graphcrate.compat import compilers
+from graphcrate.errors import BuildError
+from graphcrate.model.lock import (
+    DebianBase,
+    DebianPackage,
+    DebianToolkit,
+    HostToolkit,
+    ImageToolkit,
+    LockedPackage,
+    Toolkit,
+    WheelToolkit,
+)
+from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, PythonFrom, ToolkitStep
+from graphcrate.planning import group
+from graphcrate.render.commands import Command, Idea, one, quoted, write_lines
+
+TOOLKIT = "/opt/toolkit"  #: where a toolkit's packages wait to be assembled
+TOOLKIT_STAGE, COMPILE_STAGE, EXTENSIONS_STAGE = "toolkit", "compile", "extensions"
+COMPILED = f"{ideas.WORK}/compiled"  #: wheels that were made
+#: pip, setuptools and what else compiling wants, apart from the image's own packages
+BUILD_TOOLS = "/opt/build-tools"
+SOURCES = f"{ideas.WORK}/sources"
+BUILD = "/build"
+PIP = f"PYTHONPATH={BUILD_TOOLS} {VENV}/bin/python -m pip"
+MAX_JOBS = 4
+
+
+def toolkit_of(plan: Plan) -> Toolkit | None:
+    """The toolkit that compiles the plan's sources or stays in the image.
+
+    Raises BuildError for the host's own, which no text has, and for two that differ.
+    """
+    wanted = [step.compilation.toolkit for step in plan.steps if isinstance(step, CompileStep)]
+    wanted += [step.toolkit for step in plan.steps if isinstance(step, ToolkitStep)]
+    found = list(dict.fromkeys(toolkit for toolkit in wanted if toolkit is not None))
+    if len(found) > 1:
+        raise BuildError(f"a text of {plan.name}:{plan.tag} cannot have two CUDA toolkits")
+    if found and isinstance(found[0], HostToolkit):
+        raise BuildError(
+            f"a text of {plan.name}:{plan.tag} cannot have this machine's CUDA toolkit {found[0].version}",
+            cause="The lock compiles with the toolkit that is installed here, which an engine's build does not see.",
+            next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda} --toolkit debian",
+        )
+    return found[0] if found else None
+
+
+def _refuse_foreign(plan: Plan, toolkit: DebianToolkit) -> None:
+    """Debian's packages are not in other distributions' archives."""
+    if plan.base.image.python_from is PythonFrom.UV:
+        raise BuildError(
+            f"a text of {plan.name}:{plan.tag} cannot have Debian's nvcc {toolkit.version}: "
+            f"{plan.base.image.reference} is no Debian",
+            next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda} --toolkit image    (or --base debian)",
+        )
+
+
+def in_image(plan: Plan) -> bool:
+    """Whether the toolkit stays in the image."""
+    return any(isinstance(step, ToolkitStep) for step in plan.steps)
+
+
+def parts(plan: Plan) -> tuple[ideas.Part, ...]:
+    """Toolkit, compilation, installation; none of them where nothing is compiled and no toolkit stays."""
+    toolkit = toolkit_of(plan)
+    found = [_toolkit(plan, toolkit)] if toolkit is not None else []
+    for step in plan.steps:
+        if isinstance(step, CompileStep):
+            found += [_compile(plan, step), _install(plan, step)]
+    return tuple(found)
+
+
+def _toolkit(plan: Plan, toolkit: Toolkit) -> ideas.Part:
+    title = f"CUDA {toolkit.version}: nvcc, headers and libraries to link with"
+    result = CUDA_HOME if in_image(plan) else ""
+    if isinstance(toolkit, ImageToolkit):
+        origin = f"{toolkit.reference}@{toolkit.digest}"
+        return ideas.Part(name=TOOLKIT_STAGE, title=title, ideas=(), origin=origin, result=result)
+    found: list[Idea] = []
+    if isinstance(toolkit, DebianToolkit):
+        _refuse_foreign(plan, toolkit)
+        found.append(_packages(plan, toolkit))
+    if isinstance(toolkit, DebianToolkit | WheelToolkit):
+        found += _wheels(toolkit)
+        found.append(_assembly(toolkit))
+    return ideas.Part(name=TOOLKIT_STAGE, title=title, ideas=tuple(found), result=result)
+
+
+def _packages(plan: Plan, toolkit: DebianToolkit) -> Idea:
+    etc = f"-o Dir::Etc={ideas.APT}"
+    folder = f"{TOOLKIT}/debs"
+    edits = "s/\\bmain\\b/main contrib non-free/"
+    base = plan.base.base
+    if isinstance(base, DebianBase) and base.suite != toolkit.suite:
+        edits = f"s/\\b{base.suite}\\b/{toolkit.suite}/; {edits}"
+    mirrored = [one(f"find {ideas.APT} {ideas.MIRRORED}")] if not ideas.tools_mirrored(plan) else []
+    return Idea(
+        why=f"Debian's nvcc of {toolkit.suite} (non-free), unpacked and not installed: that would bring 3 GB more.",
+        commands=(
+            one(f"mkdir -p {folder}"),
+            one(f"cp -r /etc/apt {ideas.APT}"),
+            *mirrored,
+            one(f"find {ideas.APT} -path '*sources.list*' -type f -exec sed -i '{edits}' {{}} +"),
+            one(f"apt-get {etc} update"),
+            (
+                f"env --chdir={folder} apt-get {etc} download",
+                *(f"    {quoted(f'{package.name}={package.version}')}" for package in toolkit.packages),
+            ),
+            one("rm -rf /var/lib/apt/lists/*"),
+            write_lines(f"{TOOLKIT}/debs.sha256", (f"{p.file.sha256}  {folder}/{_saved(p)}" for p in toolkit.packages)),
+            one(f"sha256sum --check --quiet {TOOLKIT}/debs.sha256"),
+        ),
+    )
+
+
+def _saved(package: DebianPackage) -> str:
+    """Name that `apt-get download` gives a file: with the epoch, which the archive's own name lacks."""
+    return f"{package.name}_{package.version.replace(':', '%3a')}_{package.architecture}.deb"
+
+
+def _wheels(toolkit: DebianToolkit | WheelToolkit) -> Iterable[Idea]:
+    """NVIDIA's wheels, as files."""
+    if not toolkit.wheels:
+        return
+    why = "What that lacks" if isinstance(toolkit, DebianToolkit) else "All of it"
+    commands: list[Command] = []
+    for channel in dict.fromkeys(package.channel for package in toolkit.wheels):
+        members = sorted((one for one in toolkit.wheels if one.channel is channel), key=lambda one: one.name)
+        commands += [
+            write_lines(f"{TOOLKIT}/wheels.txt", map(ideas.pin, members)),
+            _downloaded(ideas.pip_where(channel), f"{TOOLKIT}/wheels", f"{TOOLKIT}/wheels.txt"),
+        ]
+    first = [] if isinstance(toolkit, DebianToolkit) else [one(f"mkdir -p {TOOLKIT}")]
+    yield Idea(why=f"{why}, from NVIDIA's wheels.", commands=(*first, *commands))
+
+
+def _downloaded(where: str, folder: str, listed: str) -> Command:
+    return (
+        f"{ideas.TOOLS}/bin/pip download {where}--no-cache-dir --no-deps --only-binary :all: --require-hashes",
+        f"    --dest {folder} --requirement {listed}",
+    )
+
+
+def _assembly(toolkit: DebianToolkit | WheelToolkit) -> Idea:
+    return Idea(
+        why=f"One folder of them, as an installed toolkit would be: {CUDA_HOME}.",
+        commands=tuple(one(line) for line in assembly(toolkit)),
+    )
+
+
+def assembly(toolkit: DebianToolkit | WheelToolkit) -> tuple[str, ...]:
+    return (f"mkdir -p {CUDA_HOME}",)
+
+
+def _compile(plan: Plan, step: CompileStep) -> ideas.Part:
+    compilation = step.compilation
+    copies = [(TOOLKIT_STAGE, CUDA_HOME)] if compilation.toolkit is not None else []
+    stages = {ideas.STAGES[group(package.name)] for package in step.against}
+    copies += [(stage, VENV) for stage in ideas.STAGES.values() if stage in stages]
+    missing = _compiler(plan, step)
+    compiler = [_compiler_installed(plan, step, missing)] if missing else []
+    packages = sorted(step.packages, key=lambda package: package.name)
+    made = [_made(package, again=package is not packages[0]) for package in packages]
+    return ideas.Part(
+        name=COMPILE_STAGE,
+        title=f"Extensions, compiled from source against this torch{_for(step)}",
+        preparations=(*compiler, _tools_installed(step)),
+        copies=tuple(copies),
+        environment=environment(step),
+        reason="There is no GPU to look at while an image is built: CUDA code is asked for, and for which GPUs.",
+        ideas=(_sources(step), *made),
+        result="",
+    )
+
+
+def _for(step: CompileStep) -> str:
+    architectures = step.compilation.architectures
+    return f", for GPUs of compute capability {', '.join(architectures)}" if architectures else ", for CPUs"
+
+
+def _compiler(plan: Plan, step: CompileStep) -> tuple[str, ...]:
+    """Debian's packages that compiling wants and the base lacks. Other Pythons than Debian's have their headers."""
+    image = plan.base.image
+    wanted = compilers.packages(step.compilation.compiler)
+    if image.python_from is not PythonFrom.DEBIAN:
+        wanted = tuple(name for name in wanted if name != compilers.PYTHON_HEADERS)
+    return tuple(name for name in wanted if name not in image.packages)
+
+
+def _compiler_installed(plan: Plan, step: CompileStep, names: Sequence[str]) -> Idea:
+    toolkit = step.compilation.toolkit
+    fits = f"The newest compiler here that CUDA {toolkit.version} takes" if toolkit else "A compiler"
+    headers = ", and Python's headers" if compilers.PYTHON_HEADERS in names else ""
+    mirrored = [one(f"find /etc/apt {ideas.MIRRORED}")] if not ideas.tools_mirrored(plan) else []
+    return Idea(
+        why=f"{fits}{headers}. Unpinned, as above.",
+        allowed="DL3008",
+        commands=(
+            *mirrored,
+            one("apt-get update"),
+            one("DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends", *names),
+            one("rm -rf /var/lib/apt/lists/*"),
+        ),
+    )
+
+
+def environment(step: CompileStep) -> dict[str, str]:
+    """What compiling goes by."""
+    compilation = step.compilation
+    c, cxx = compilers.programs(compilation.compiler)
+    found = {"CC": c, "CXX": cxx}
+    if compilation.toolkit is None:
+        return found | {"FORCE_ONLY_CPU": "1"}
+    return found | {
+        "CUDA_HOME": CUDA_HOME,
+        "FORCE_CUDA": "1",
+        "TORCH_CUDA_ARCH_LIST": ";".join(compilation.architectures),
+        "NVCC_PREPEND_FLAGS": f"-ccbin {cxx}",
+    }
+
+
+def _tools_installed(step: CompileStep) -> Idea:
+    tools = sorted(step.compilation.tools, key=lambda package: package.name)
+    return Idea(
+        why="What builds wheels, apart from the image's own packages.",
+        cached=True,
+        commands=(
+            write_lines(f"{ideas.WORK}/build-tools.txt", map(ideas.pin, tools)),
+            (
+                f"uv pip install --no-deps --no-build --require-hashes --target {BUILD_TOOLS}",
+                f"    --requirement {ideas.WORK}/build-tools.txt",
+            ),
+        ),
+    )
+
+
+def _sources(step: CompileStep) -> Idea:
+    commands: list[Command] = []
+    for channel in dict.fromkeys(package.channel for package in step.packages):
+        members = sorted((one for one in step.packages if one.channel is channel), key=lambda one: one.name)
+        commands += [
+            write_lines(f"{ideas.WORK}/sources.txt", map(ideas.pin, members)),
+            (
+                f"{PIP} download {ideas.pip_where(channel)}--no-cache-dir --no-deps --no-build-isolation",
+                f"    --require-hashes --dest {SOURCES} --requirement {ideas.WORK}/sources.txt",
+            ),
+        ]
+    return Idea(why="The sources. pip asks each what it is, and needs torch to be told.", commands=tuple(commands))
+
+
+def _made(package: LockedPackage, *, again: bool) -> Idea:
+    folder = f"{BUILD}/{package.name}-{package.version}"
+    return Idea(
+        why="" if again else "Always in the same folder, whose name gets into the binaries.",
+        commands=(
+            one(f"mkdir -p {folder}"),
+            one(f"tar -xf {SOURCES}/{package.file.name} --strip-components=1 --directory={folder}"),
+            (
+                f"{PIP} wheel --no-cache-dir --no-deps --no-build-isolation",
+                f"    --wheel-dir {COMPILED} {folder}",
+            ),
+        ),
+    )
+
+
+def _install(plan: Plan, step: CompileStep) -> ideas.Part:
+    wanted = [f"{package.name}=={package.version}" for package in sorted(step.packages, key=lambda one: one.name)]
+    installed = Idea(
+        why="",
+        commands=(
+            (f"uv pip install --no-deps --no-index --find-links {COMPILED}", *(f"    {name}" for name in wanted)),
+            one(f"rm {VENV}/.lock"),
+        ),
+    )
+    return ideas.Part(
+        name=EXTENSIONS_STAGE,
+        title=step.title,
+        ideas=(installed,),
+        copies=((COMPILE_STAGE, COMPILED),),
+        bytecode=(ideas.bytecode(plan, again=True),),
+    )

@@ -1,0 +1,120 @@
+"""Small plans that compile something, one for each kind of CUDA toolkit, and their devel images."""
+
+import hashlib
+
+from graphcrate import planning, recipes
+from graphcrate.model.lock import (
+    Compilation,
+    DebianBase,
+    DebianPackage,
+    DebianToolkit,
+    ImageToolkit,
+    Lock,
+    LockedFile,
+    LockedPackage,
+    WheelToolkit,
+)
+from graphcrate.model.recipe import Channel
+
+RECIPE = recipes.parse(
+    """
+name = "small"
+description = "A small stack"
+smoke = ["torch"]
+
+[[variant]]
+cuda = "11.8"
+python = "3.11"
+architectures = ["7.0", "8.0"]
+base = { suite = "bookworm" }
+
+[[variant.candidate]]
+name = "only"
+channels = ["pypi"]
+torch = "2.0.1"
+torch_cuda = "11.7"
+
+[[variant]]
+cuda = "cpu"
+python = "3.11"
+base = { suite = "bookworm" }
+
+[[variant.candidate]]
+name = "only"
+channels = ["pypi"]
+torch = "2.0.1+cpu"
+torch_cuda = "cpu"
+""",
+    "small",
+)
+
+
+def file(name):
+    return LockedFile(name=name, size=1000, sha256=hashlib.sha256(name.encode()).hexdigest())
+
+
+def wheel(name, version, channel=Channel.PYPI):
+    named = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    return LockedPackage(name=name, version=version, channel=channel, file=file(named))
+
+
+def sdist(name, version, channel=Channel.PYPI):
+    named = f"{name.replace('-', '_')}-{version}.tar.gz"
+    return LockedPackage(name=name, version=version, channel=channel, file=file(named), compiled=True)
+
+
+def deb(name, version):
+    named = f"{name}_{version.partition(':')[2] or version}_amd64.deb"
+    return DebianPackage(name=name, version=version, architecture="amd64", file=file(named))
+
+
+HEADERS = (wheel("nvidia-cuda-runtime-cu11", "11.8.89"), wheel("nvidia-cublas-cu11", "11.11.3.6"))
+DEBS = (deb("nvidia-cuda-toolkit", "11.8.89~11.8.0-5~deb12u1"), deb("libthrust-dev", "1:2.0.1-1"))
+TOOLKITS = {
+    "debian": DebianToolkit(version="11.8.89", suite="bookworm", packages=DEBS, wheels=HEADERS),
+    "pypi": WheelToolkit(version="13.0.88", wheels=(wheel("nvidia-cuda-nvcc", "13.0.88"), *HEADERS)),
+    "image": ImageToolkit(version="11.8.89", reference="nvidia/cuda", digest="sha256:" + "d" * 64),
+    "cpu": None,
+}
+TOOLS = (wheel("pip", "26.3"), wheel("setuptools", "69.5.1"), wheel("wheel", "0.48.0"), wheel("ninja", "1.13.2"))
+PACKAGES = (
+    wheel("numpy", "1.26.4"),
+    wheel("nvidia-cublas-cu11", "11.11.3.6"),
+    wheel("pip", "26.3"),
+    wheel("torch", "2.0.1"),
+    wheel("torch-geometric", "2.3.1"),
+    sdist("torch-scatter", "2.1.2"),
+    sdist("torch-sparse", "0.6.18"),
+)
+
+
+def lock(toolkit, packages=PACKAGES):
+    return Lock(
+        recipe="small",
+        cuda="11.8" if toolkit else "cpu",
+        candidate="only",
+        torch_cuda="11.7" if toolkit else "cpu",
+        python="3.11",
+        created=1_700_000_000,
+        request_sha256="",
+        base=DebianBase(suite="bookworm", packages=()),
+        packages=packages,
+        compilation=Compilation(
+            architectures=("7.0", "8.0+PTX") if toolkit else (),
+            compiler="g++-11",
+            base=DebianBase(suite="bookworm", packages=()),
+            tools=TOOLS,
+            toolkit=toolkit,
+        ),
+    )
+
+
+def plan(toolkit, *, devel=False, packages=PACKAGES, image=None):
+    locked = lock(toolkit, packages)
+    candidate = RECIPE.variant(locked.cuda).candidates[0]
+    examples = {"hello.py": "print(1)\n"}
+    return planning.make_plan(RECIPE, locked, candidate, examples=examples, devel=devel, image=image)
+
+
+PLANS = {name: plan(toolkit) for name, toolkit in TOOLKITS.items()}
+PLANS |= {f"{name}-devel": plan(toolkit, devel=True) for name, toolkit in TOOLKITS.items()}

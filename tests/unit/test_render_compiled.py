@@ -1,0 +1,227 @@
+"""Texts of what is compiled: every kind of toolkit in every form; nothing is dropped, and no compiler left behind."""
+
+import re
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate import render
+from graphcrate.errors import BuildError
+from graphcrate.foundations import chosen_image
+from graphcrate.model.lock import DebianToolkit, HostToolkit
+from graphcrate.model.plan import CompileStep, ToolkitStep
+from graphcrate.model.recipe import Channel
+from graphcrate.render.layout import complete
+from tests.unit.compiled_plans import DEBS, PACKAGES, PLANS, RECIPE, TOOLKITS, TOOLS, plan, sdist
+
+OLD = render.DefinitionForm(arguments=False)
+ALL = {
+    "Dockerfile": render.dockerfile,
+    "definition": render.definition,
+    "old definition": lambda known: render.definition(known, OLD),
+}
+every_form = pytest.mark.parametrize("write", ALL.values(), ids=ALL)
+every_plan = pytest.mark.parametrize("known", PLANS.values(), ids=PLANS)
+TEXTS = {name: render.dockerfile(known) for name, known in PLANS.items()}
+
+
+def stage(text, name):
+    """What stands between a stage's FROM and the next one."""
+    return re.search(rf"^FROM \S+ AS {name}\n(.*?)(?=\n^FROM )", text, re.MULTILINE | re.DOTALL)[1]
+
+
+def compile_step(known):
+    return next(step for step in known.steps if isinstance(step, CompileStep))
+
+
+@every_form
+@every_plan
+def test_every_source_and_every_tool_is_pinned_to_one_file(write, known):
+    text, step = write(known), compile_step(known)
+    for package in (*step.packages, *step.compilation.tools):
+        assert f"'{package.name}=={package.version} --hash=sha256:{package.file.sha256}'" in text
+    for line in re.findall(r"(pip (?:download|install) .*(?:\n .*)?)", text):
+        assert "--require-hashes" in line or "--no-index" in line
+
+
+@every_form
+def test_a_toolkit_of_debians_is_checked_against_the_lock(write):
+    text = write(PLANS["debian"])
+    assert "'nvidia-cuda-toolkit=11.8.89~11.8.0-5~deb12u1'" in text
+    # apt writes an epoch into the name of the file
+    assert f"{DEBS[1].file.sha256}  /opt/toolkit/debs/libthrust-dev_1%3a2.0.1-1_amd64.deb" in text
+    assert "sha256sum --check --quiet /opt/toolkit/debs.sha256" in text
+    assert "sed -i 's/\\bmain\\b/main contrib non-free/' {} +" in text
+
+
+@every_form
+def test_a_toolkit_may_come_from_another_suite_than_the_base(write):
+    toolkit = msgspec.structs.replace(TOOLKITS["debian"], suite="trixie")
+    assert "'s/\\bbookworm\\b/trixie/; s/\\bmain\\b/main contrib non-free/'" in write(plan(toolkit))
+
+
+@every_form
+def test_a_toolkit_of_wheels_needs_no_debian_package(write):
+    text = write(PLANS["pypi"])
+    assert "'nvidia-cuda-nvcc==13.0.88 --hash=sha256:" in text
+    assert "apt-get download" not in text
+    assert "non-free" not in text
+
+
+def test_a_toolkit_of_an_images_is_a_stage():
+    wanted = "nvidia/cuda@sha256:" + "d" * 64
+    assert f"\nFROM {wanted} AS toolkit\n" in TEXTS["image"]
+    assert "COPY --from=toolkit /usr/local/cuda /usr/local/cuda\n" in stage(TEXTS["image"], "compile")
+    for write in (render.definition, ALL["old definition"]):
+        text = write(PLANS["image"])
+        assert f"Bootstrap: docker\nFrom: {wanted}\nStage: toolkit\n" in text
+        assert "%files from toolkit\n    /opt/toolkit /usr/local/cuda\n" in text
+
+
+@every_form
+def test_the_hosts_toolkit_is_refused_by_name(write):
+    with pytest.raises(BuildError, match=r"this machine's CUDA toolkit 11\.8\.89"):
+        write(plan(HostToolkit(version="11.8.89")))
+
+
+@every_form
+def test_two_toolkits_are_refused(write):
+    known = PLANS["debian-devel"]
+    other = ToolkitStep(title="another", toolkit=TOOLKITS["pypi"])
+    with pytest.raises(BuildError, match="two CUDA toolkits"):
+        write(msgspec.structs.replace(known, steps=(*known.steps, other)))
+
+
+@every_form
+def test_debians_toolkit_is_not_for_other_distributions(write):
+    image = chosen_image("nvidia", RECIPE.variant("11.8"))
+    with pytest.raises(BuildError, match=r"nvidia/cuda:11\.8\.0-base-ubuntu22\.04 is no Debian"):
+        write(plan(TOOLKITS["debian"], image=image))
+    write(plan(TOOLKITS["image"], image=image))
+
+
+@every_form
+def test_gpus_are_asked_for_in_the_text_since_none_is_there(write):
+    text = write(PLANS["debian"])
+    assert 'FORCE_CUDA="1"' in text
+    assert 'TORCH_CUDA_ARCH_LIST="7.0;8.0+PTX"' in text
+    text = write(PLANS["cpu"])
+    assert 'FORCE_ONLY_CPU="1"' in text
+    assert "FORCE_CUDA" not in text
+    assert "/usr/local/cuda" not in text
+
+
+@every_plan
+def test_compilers_stay_in_stages_that_are_left_behind(known):
+    text = render.dockerfile(known)
+    final = text.rpartition("\nFROM base\n")[2]
+    copied = re.findall(r"^COPY --from=(\S+) (\S+) ", final, re.MULTILINE)
+    devel = known.tag.endswith("-devel")
+    venv = [name for name, path in copied if path == "/opt/venv"]
+    assert venv == [*(["cuda"] if "cuda" in venv else []), "torch", "tools", "pyg", "extensions"]
+    stays = devel and "toolkit" in text
+    assert [name for name, path in copied if path == "/usr/local/cuda"] == (["toolkit"] if stays else [])
+    assert ("g++-11" in stage(text, "base")) == devel
+    assert ("apt-get" in stage(text, "compile")) != devel
+
+
+def test_a_definition_takes_the_toolkit_along_for_a_devel_image_alone():
+    devel, usual = render.definition(PLANS["debian-devel"]), render.definition(PLANS["debian"])
+    assert "%files from build\n    /opt/venv\n    /usr/local/cuda\n" in devel
+    assert "%files from build\n    /opt/venv\n\n" in usual
+    assert devel.rpartition("Stage: final")[2].count("g++-11") > 0
+    assert "g++-11" not in re.sub(r"%help.*", "", usual.rpartition("Stage: final")[2], flags=re.DOTALL)
+
+
+def test_nothing_else_waits_for_a_compiler():
+    text = TEXTS["debian"]
+    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE)
+    expected = ["cuda", "torch", "tools", "pyg", "toolkit", "compile", "extensions"]
+    assert stages[3:-1] == [("build", name) for name in expected]
+    needs = {name: set(re.findall(r"COPY --from=(\S+)", stage(text, name))) for name in expected}
+    assert needs == {name: set() for name in expected} | {
+        "compile": {"toolkit", "cuda", "torch"},
+        "extensions": {"compile"},
+    }
+    compiling = stage(text, "compile")
+    # what changes least comes first
+    assert compiling.index("apt-get") < compiling.index("build-tools.txt") < compiling.index("COPY --from=torch")
+
+
+def test_sources_are_built_one_by_one_in_folders_of_fixed_names():
+    compiling = stage(TEXTS["debian"], "compile")
+    for name in ("torch-scatter-2.1.2", "torch-sparse-0.6.18"):
+        assert f"--directory=/build/{name} " in compiling
+    assert compiling.count("pip wheel ") == 2
+    assert "--no-build-isolation" in compiling
+
+
+@every_form
+def test_sources_of_a_folder_come_from_beside_the_text(write):
+    packages = tuple(
+        sdist(package.name, package.version, Channel.LOCAL) if package.compiled else package for package in PACKAGES
+    )
+    text = write(plan(TOOLKITS["debian"], packages=packages))
+    assert "pip download --no-index --find-links /context/wheels --no-cache-dir" in text
+    assert "/context/wheels" in text.partition("%post")[0] or "COPY --from=beside /context/wheels" in text
+
+
+def test_caches_are_mounted_for_the_tools_too():
+    mounted = render.dockerfile(PLANS["debian"], render.DockerForm(cache_mounts=True))
+    assert re.search(r"RUN --mount=type=cache\S+ printf '%s\\n' > /root/build-tools.txt", mounted)
+
+
+@given(st.data())
+def test_a_text_that_lacks_anything_of_compiler_or_toolkit_is_an_error(data):
+    name = data.draw(st.sampled_from(sorted(PLANS)))
+    known, text = PLANS[name], TEXTS[name]
+    with pytest.raises(BuildError, match="lacks"):
+        complete(known, text.replace(data.draw(st.sampled_from(words(known))), ""), "Dockerfile")
+
+
+def words(known):
+    step = compile_step(known)
+    pinned, found = [*step.packages, *TOOLS], ["g++-11"]
+    match step.compilation.toolkit:
+        case None:
+            found.append("FORCE_ONLY_CPU")
+        case DebianToolkit() as toolkit:
+            pinned += toolkit.wheels
+            found += [f"{package.name}={package.version}" for package in toolkit.packages]
+            found += [package.file.sha256 for package in toolkit.packages]
+        case toolkit if hasattr(toolkit, "wheels"):
+            pinned += toolkit.wheels
+        case toolkit:
+            found += [toolkit.reference, toolkit.digest]
+    if step.compilation.toolkit is not None:
+        found += ["FORCE_CUDA", '"7.0;8.0+PTX"']
+    found += [f"{package.name}=={package.version}" for package in pinned]
+    return found + [package.file.sha256 for package in pinned]
+
+
+def test_people_are_told_what_was_compiled_and_for_which_gpus():
+    page = render.readme(PLANS["debian"])
+    assert (
+        "Compiled from source by g++-11 and CUDA 11.8.89: torch-scatter 2.1.2, torch-sparse 0.6.18; for GPUs 7.0 (V100,"
+        " TITAN V), 8.0+PTX (A100, A30; newer ones compile it when they first run it).\n"
+    ) in page
+    assert "make image STACK=small CUDA=11.8 FLAVOUR=devel " in page
+    assert "CUDA=11.8 GPU=v100,a100 " in page
+    assert "| `sources.txt` |" in page
+    page = render.readme(PLANS["cpu"])
+    assert "Compiled from source by g++-11, for CPUs alone: torch-scatter 2.1.2, torch-sparse 0.6.18.\n" in page
+    assert "GPU=" not in page
+    assert "its compiler and CUDA 11.8.89 in /usr/local/cuda stay" in render.readme(PLANS["debian-devel"])
+
+
+def test_requirements_and_sources_are_all_of_it():
+    known = PLANS["debian"]
+    wheels, sources = render.requirements(known), render.sources(known)
+    listed = re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:(\w+)$", wheels + sources, re.MULTILINE)
+    assert sorted(listed) == sorted((one.name, one.version, one.file.sha256) for one in PACKAGES)
+    assert "torch-scatter==" not in wheels
+    assert '\n#     export TORCH_CUDA_ARCH_LIST="7.0;8.0+PTX"\n' in sources
+    assert "Wanted: g++-11, Python's headers, CUDA 11.8.89 in /usr/local/cuda" in sources
+    assert render.sources(plan(None, packages=PACKAGES[:5])) == ""
