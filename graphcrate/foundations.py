@@ -4,6 +4,9 @@ Debian by default; Docker's Python images; NVIDIA's CUDA images, for sites whose
 hold the CUDA runtime alone; the other CUDA libraries come from wheels in any case.
 """
 
+import msgspec
+
+from graphcrate.compat.compilers import packages
 from graphcrate.errors import UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import BaseImage, PythonFrom
@@ -79,6 +82,11 @@ def chosen_image(choice: str, variant: Variant) -> BaseImage:
         # They point it to folders of the driver, which containers get in other ways by now.
         unwanted=("LD_LIBRARY_PATH",),
     )
+
+
+def compiler_image(image: BaseImage, compiler: str) -> BaseImage:
+    """The base of a devel image: `image` with a compiler's packages added to what must be in it."""
+    return msgspec.structs.replace(image, packages=tuple(sorted({*image.packages, *packages(compiler)})))
 
 
 def _debian(suite: str, python: str, more: tuple[str, ...]) -> BaseImage:

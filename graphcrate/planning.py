@@ -6,12 +6,15 @@ A variant that nobody could lock yet gets an open plan, for engines on networks 
 from collections.abc import Iterable, Mapping, Sequence
 
 from graphcrate import __version__
-from graphcrate.foundations import locked_image, wanted_image
-from graphcrate.model.lock import Lock, LockedPackage
+from graphcrate.errors import ResolutionError
+from graphcrate.foundations import compiler_image, locked_image, wanted_image
+from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import (
+    CUDA_HOME,
     VENV,
     BaseImage,
     BaseStep,
+    CompileStep,
     ConfigStep,
     FilesStep,
     Plan,
@@ -19,6 +22,7 @@ from graphcrate.model.plan import (
     RequirementsStep,
     Stack,
     Step,
+    ToolkitStep,
     WheelsStep,
 )
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
@@ -31,6 +35,7 @@ MOST_LAYERS = 60
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 EXAMPLES = "/opt/graphcrate/examples"
 VENV_TITLE, EXAMPLES_TITLE = "virtual environment", "examples"  #: of the two steps that write files
+COMPILED_TITLE = "compiled extensions"
 
 _PYG = {
     "torch-geometric", "pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv",
@@ -38,6 +43,13 @@ _PYG = {
 }  # fmt: skip
 _CUDA = ("nvidia-", "cuda-", "triton", "pytorch-triton")
 _TOOLS = {"pip", "setuptools", "wheel", "cmake", "lit", "tqdm"}
+#: what `import torch`, its build tools and the extensions' own imports want besides CUDA libraries
+_TORCH_NEEDS = {
+    "torch", "typing-extensions", "filelock", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "numpy",
+    "scipy",
+}  # fmt: skip
+#: Debian's suites by their numbers, as published tags have them
+_DEBIAN = {"bullseye": "11", "bookworm": "12", "trixie": "13"}
 GROUPS = ("CUDA libraries", "torch and libraries", "tools", "PyG family")
 
 
@@ -53,6 +65,15 @@ def cuda_label(cuda: str) -> str:
     return cuda if cuda == "cpu" else "cu" + cuda.replace(".", "")
 
 
+def aliases(lock: Lock, suffix: str) -> tuple[str, ...]:
+    """Further tags, in the scheme that GLT's images are published under: `0.1.0-debian11-py3.9-torch1.13-cuda11.7`."""
+    if not isinstance(lock.base, DebianBase) or lock.base.suite not in _DEBIAN:
+        return ()
+    torch = ".".join(_version(lock, "torch").split(".")[:2])
+    cuda = "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
+    return (f"{__version__}-debian{_DEBIAN[lock.base.suite]}-py{lock.python}-torch{torch}-{cuda}{suffix}",)
+
+
 def make_plan(
     recipe: Recipe,
     lock: Lock,
@@ -61,11 +82,13 @@ def make_plan(
     examples: Mapping[str, str],
     created: int | None = None,
     image: BaseImage | None = None,
+    devel: bool = False,
 ) -> Plan:
     """Order the lock's contents into layers, those that change least first.
 
     `examples`: name → text of the programs that ship in the image. `created` in Unix seconds, the lock's by default.
-    `image`: another base for engines than the lock's own (see `foundations`).
+    `image`: another base for engines than the lock's own (see `foundations`). `devel`: keep compiler and toolkit, for
+    users who compile in the image. Raises ResolutionError for a devel image of a lock that names no compiler.
     """
     stack = Stack(
         description=recipe.description,
@@ -78,21 +101,86 @@ def make_plan(
         meaning=candidate.meaning,
         missing=lock.missing,
     )
-    wheels = [
-        WheelsStep(title=title, python=lock.python, packages=packages) for title, packages in _layers(lock.packages)
-    ]
     variant = recipe.variant(lock.cuda)
     packages = variant.base.packages if variant else ()
+    base = BaseStep(base=lock.base, image=image or locked_image(lock, packages))
+    installs = _installs(lock)
+    suffix = candidate.suffix + _for_gpus(lock, variant)
+    if devel:
+        base, more = _devel(lock, base)
+        installs += more
+        suffix += "-devel"
     return _plan(
         recipe.name,
         stack,
-        BaseStep(base=lock.base, image=image or locked_image(lock, packages)),
-        wheels,
+        base,
+        installs,
         examples,
-        suffix=candidate.suffix,
+        suffix=suffix,
         lock_sha256=lock.sha256,
         created=lock.created if created is None else created,
+        aliases=aliases(lock, suffix),
+        compiler=lock.compilation if devel else None,
     )
+
+
+def _installs(lock: Lock) -> list[Step]:
+    """Wheels, then what is compiled against them: nothing else waits for a compiler."""
+    compiled = tuple(package for package in lock.packages if package.compiled)
+    others = [package for package in lock.packages if not package.compiled]
+    steps: list[Step] = [
+        WheelsStep(title=title, python=lock.python, packages=packages) for title, packages in _layers(others)
+    ]
+    if compiled:
+        step = CompileStep(
+            title=COMPILED_TITLE,
+            python=lock.python,
+            packages=compiled,
+            against=tuple(package for package in others if _is_needed_by_torch(package)),
+            compilation=compilation_of(lock),
+        )
+        steps.append(step)
+    return steps
+
+
+def compilation_of(lock: Lock) -> Compilation:
+    """How the lock's sdists are compiled. Raises ResolutionError when it does not say."""
+    if lock.compilation is None:
+        raise ResolutionError(
+            f"the lock of {lock.recipe} CUDA {lock.cuda} names no compiler",
+            cause="It was made for an image in which nothing is compiled.",
+            next_step=f"./build.py lock {lock.recipe} --cuda {lock.cuda}",
+        )
+    return lock.compilation
+
+
+def _is_needed_by_torch(package: LockedPackage) -> bool:
+    return package.name in _TORCH_NEEDS or package.name.startswith(("nvidia-", "cuda-"))
+
+
+def _for_gpus(lock: Lock, variant: Variant | None) -> str:
+    """`-sm70` where extensions are compiled for other GPUs than the recipe says."""
+    compilation = lock.compilation
+    if compilation is None or variant is None or not any(package.compiled for package in lock.packages):
+        return ""
+    if compilation.architectures == variant.architectures:
+        return ""
+    names = (architecture.replace("+PTX", "ptx") for architecture in compilation.architectures)
+    return "".join(f"-sm{name.replace('.', '')}" for name in names)
+
+
+def _devel(lock: Lock, base: BaseStep) -> tuple[BaseStep, list[Step]]:
+    """The base with a compiler, and what else a user needs to compile in the image."""
+    compilation = compilation_of(lock)
+    known = {package.name for package in lock.packages}
+    tools = tuple(package for package in compilation.tools if package.name not in known)
+    steps: list[Step] = []
+    if tools:
+        steps.append(WheelsStep(title="build tools", python=lock.python, packages=tools))
+    if compilation.toolkit is not None:
+        steps.append(ToolkitStep(title=f"CUDA toolkit {compilation.toolkit.version}", toolkit=compilation.toolkit))
+    image = compiler_image(base.image, compilation.compiler)
+    return BaseStep(base=compilation.base, image=image), steps
 
 
 def make_open_plan(
@@ -143,14 +231,19 @@ def _plan(
     suffix: str,
     lock_sha256: str,
     created: int,
+    aliases: tuple[str, ...] = (),
+    compiler: Compilation | None = None,
 ) -> Plan:
     tag = _tag(stack, suffix)
     venv = FilesStep(title=VENV_TITLE, files=_venv(stack.python, base.image.interpreter))
     programs = FilesStep(title=EXAMPLES_TITLE, files=_examples(examples))
     config = ConfigStep(
-        environment=_environment(stack), labels=_labels(name, stack, tag, lock_sha256), command=("/bin/bash",)
+        environment=_environment(stack) | (_compiler_environment(compiler) if compiler else {}),
+        labels=_labels(name, stack, tag, lock_sha256) | _compiled_labels(installs),
+        command=("/bin/bash",),
     )
-    return Plan(name=name, tag=tag, created=created, stack=stack, steps=(base, venv, *installs, programs, config))
+    steps = (base, venv, *installs, programs, config)
+    return Plan(name=name, tag=tag, created=created, stack=stack, steps=steps, aliases=aliases)
 
 
 def _version(lock: Lock, name: str) -> str:
@@ -225,6 +318,33 @@ def _environment(stack: Stack) -> dict[str, str]:
         # Minor-version compatibility: any driver of the same major CUDA version will do.
         environment["NVIDIA_REQUIRE_CUDA"] = f"cuda>={stack.cuda.split('.')[0]}.0"
     return environment
+
+
+def _compiler_environment(compilation: Compilation) -> dict[str, str]:
+    """What torch's build tools go by in a devel image: no GPU may be there while something is compiled."""
+    compiler = compilation.compiler
+    environment = {"CC": compiler.replace("g++", "gcc"), "CXX": compiler}
+    if compilation.toolkit is None:
+        return environment
+    return environment | {
+        "PATH": f"{VENV}/bin:{CUDA_HOME}/bin:{SYSTEM_PATH}",
+        "CUDA_HOME": CUDA_HOME,
+        # nvcc takes the system's own g++, which may be newer than it can read.
+        "NVCC_PREPEND_FLAGS": f"-ccbin {compiler}",
+        "FORCE_CUDA": "1",
+        "TORCH_CUDA_ARCH_LIST": ";".join(compilation.architectures),
+    }
+
+
+def _compiled_labels(installs: Sequence[Step]) -> dict[str, str]:
+    """What was compiled for this image, and for which GPUs."""
+    for step in installs:
+        if isinstance(step, CompileStep):
+            return {
+                "graphcrate.compiled": ",".join(package.name for package in step.packages),
+                "graphcrate.architectures": ",".join(step.compilation.architectures),
+            }
+    return {}
 
 
 def _labels(name: str, stack: Stack, tag: str, lock_sha256: str) -> dict[str, str]:

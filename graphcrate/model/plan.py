@@ -133,6 +133,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     stack: Stack
     steps: tuple[Step, ...]
+    aliases: tuple[str, ...] = ()  #: further tags
 
     @property
     def base(self) -> BaseStep:
