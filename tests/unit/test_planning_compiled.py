@@ -60,8 +60,8 @@ def test_a_lock_that_names_no_compiler_cannot_compile():
 
 def test_other_gpus_than_the_recipes_are_in_the_tag():
     assert plan_of(compiled_lock()).tag == "2.3.1-torch2.0.1-cu118-py311-compat"
-    plan = plan_of(compiled_lock(architectures=("7.0", "8.0+PTX")))
-    assert plan.tag == "2.3.1-torch2.0.1-cu118-py311-compat-sm70-sm80ptx"
+    plan = plan_of(compiled_lock(architectures=("6.0", "8.0+PTX")))
+    assert plan.tag == "2.3.1-torch2.0.1-cu118-py311-compat-sm60-sm80ptx"
 
 
 def test_gpus_are_not_in_the_tag_of_an_image_that_has_nothing_compiled():
