@@ -33,21 +33,37 @@ class Mirror(msgspec.Struct, frozen=True):
 
 
 class Apt:
-    """apt-get for one suite. `folder` is its own, kept between calls; one process at a time may use it."""
+    """apt-get for one suite. `folder` is its own, kept between calls; one process at a time may use it.
 
-    def __init__(self, folder: Path, suite: str, mirror: Mirror, environment: Mapping[str, str]) -> None:
+    `components`: parts of the archive besides `main`, such as contrib and non-free.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        suite: str,
+        mirror: Mirror,
+        environment: Mapping[str, str],
+        components: Sequence[str] = (),
+    ) -> None:
         self._folder, self._suite = folder, suite
         self._environment = settings.select_for_child(environment)
         for name in ("lists/partial", "archives/partial", "empty"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "status").write_text("")
-        (folder / "sources.list").write_text(source_lines(suite, mirror, keyring()))
+        (folder / "sources.list").write_text(source_lines(suite, mirror, keyring(), components))
         # A file, because apt reads the host's own configuration before it looks at the command line.
         (folder / "apt.conf").write_text(configuration(folder))
 
     def update(self) -> None:
         """Fetch the lists that have changed. Raises NetworkError."""
         done = self._run(["apt-get", "-qq", "update"], timeout=900)
+        if done.returncode and any("NO_PUBKEY" in line for line in done.lines):
+            raise HostError(
+                f"Debian's archive keys on this machine do not know {self._suite}" + _tail(done.lines),
+                cause="They are older than this suite, and packages are only taken from archives that Debian signed.",
+                next_step=f"apt-get install --only-upgrade debian-archive-keyring    ({REGISTRY_INSTEAD})",
+            )
         if done.returncode:
             raise NetworkError(
                 f"Debian {self._suite}'s package lists cannot be had" + _tail(done.lines),
@@ -149,12 +165,13 @@ def configuration(folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def source_lines(suite: str, mirror: Mirror, signed_by: Path) -> str:
-    """sources.list for main, updates and security of a suite."""
+def source_lines(suite: str, mirror: Mirror, signed_by: Path, components: Sequence[str] = ()) -> str:
+    """sources.list for a suite, its updates and its security archive: main and these components."""
     line = f"deb [signed-by={signed_by} arch={ARCHITECTURE}]"
-    lines = [f"{line} {mirror.main} {suite} main", f"{line} {mirror.main} {suite}-updates main"]
+    parts = " ".join(("main", *components))
+    lines = [f"{line} {mirror.main} {suite} {parts}", f"{line} {mirror.main} {suite}-updates {parts}"]
     if mirror.security:
-        lines.append(f"{line} {mirror.security} {suite}-security main")
+        lines.append(f"{line} {mirror.security} {suite}-security {parts}")
     return "\n".join(lines) + "\n"
 
 
@@ -252,9 +269,10 @@ def _choose(archives: Iterator[tuple[str, str]]) -> Mirror | None:
     return Mirror(main, security) if main else None
 
 
-def folder_name(suite: str, mirror: Mirror) -> str:
-    """Name of the private folder, one for each suite and mirror."""
-    return f"{suite}-{hashlib.sha256(msgspec.json.encode(mirror)).hexdigest()[:16]}"
+def folder_name(suite: str, mirror: Mirror, components: Sequence[str] = ()) -> str:
+    """Name of the private folder, one for each suite, mirror and set of components."""
+    more = "".join(f"-{component}" for component in components)
+    return f"{suite}{more}-{hashlib.sha256(msgspec.json.encode(mirror)).hexdigest()[:16]}"
 
 
 def _tail(lines: Sequence[str]) -> str:

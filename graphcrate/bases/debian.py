@@ -7,7 +7,7 @@ mmdebstrap install them from a folder: nothing else can get in. The same lock gi
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -107,7 +107,7 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
 def _build(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> LayerRecord:
     cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
     mmdebstrap.check_host()
-    debs = _fetch(lock, cache, environment, progress)
+    debs = fetch(lock.packages, lock.suite, cache, environment, progress)
     progress.note(f"base: installing {len(debs)} packages of Debian {lock.suite}, about 20 s")
     with cache.folder() as folder:
         tar = folder / "base.tar"
@@ -115,19 +115,31 @@ def _build(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progr
         return _write_layer(lock, tar, folder / "layer", cache)
 
 
-def _fetch(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> list[Path]:
-    """The locked .debs in the cache, their hashes checked."""
-    places = {package: cache.file(package.file.sha256, package.file.name) for package in lock.packages}
+def fetch(
+    packages: Sequence[DebianPackage],
+    suite: str,
+    cache: Cache,
+    environment: Mapping[str, str],
+    progress: Progress,
+    *,
+    components: Sequence[str] = (),
+    what: str = "base",
+) -> list[Path]:
+    """The locked .debs in the cache, in this order, their hashes checked. `what` they are for is said in messages.
+
+    Raises BaseDriftError when the archives have replaced one, NetworkError, IntegrityError, HostError.
+    """
+    places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
     absent = [package for package, place in places.items() if not place.is_file()]
     if absent:
-        mirror = find_mirror(lock.suite, environment)
-        name = folder_name(lock.suite, mirror)
+        mirror = find_mirror(suite, environment)
+        name = folder_name(suite, mirror, components)
         with cache.exclusively(f"apt-{name}"), cache.folder() as folder:
-            apt = Apt(cache.path("bases", "apt", name), lock.suite, mirror, environment)
+            apt = Apt(cache.path("bases", "apt", name), suite, mirror, environment, components)
             apt.update()
-            check_drift(lock.suite, absent, apt.available([package.name for package in absent]))
+            check_drift(suite, absent, apt.available([package.name for package in absent]), what)
             total = sum(package.file.size for package in absent)
-            with progress.task(f"Debian {lock.suite}: {len(absent)} packages", total) as task:
+            with progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
                 apt.download(absent, folder, task.advance)
             for package in absent:
                 _check_hash(folder / package.file.name, package)
@@ -135,7 +147,9 @@ def _fetch(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progr
     return list(places.values())
 
 
-def check_drift(suite: str, wanted: Iterable[DebianPackage], available: Iterable[DebianPackage]) -> None:
+def check_drift(
+    suite: str, wanted: Iterable[DebianPackage], available: Iterable[DebianPackage], what: str = "base"
+) -> None:
     """Raises BaseDriftError unless the archives have each of these very files."""
     there = set(available)
     newest = {package.name: package.version for package in there}
@@ -147,7 +161,7 @@ def check_drift(suite: str, wanted: Iterable[DebianPackage], available: Iterable
     )
     more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
     raise BaseDriftError(
-        f"the lock's Debian {suite} base is out of date: {shown}{more}",
+        f"the lock's Debian {suite} {what} is out of date: {shown}{more}",
         cause="Debian's archives keep only the newest version of a package; these have newer ones by now.",
         next_step="lock anew: ./build.py lock …",
     )
