@@ -65,6 +65,14 @@ SUITES: Mapping[str, Suite] = {
         cuda_limit=600,
         draws=True,
     ),
+    "glt": Suite(
+        program="glt_check.py",
+        proves="GLT partitions a graph, samples it as it is from both parts at once, and GraphSAGE learns from that",
+        cpu=(),
+        cuda=(),
+        cpu_limit=900,
+        cuda_limit=600,
+    ),
 }
 
 #: A CPU run shares its machine, so waiting threads sleep. MKL takes the one code path that all x86 CPUs have: it gives

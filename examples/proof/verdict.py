@@ -33,6 +33,8 @@ class Layer(str, Enum):  # StrEnum came with Python 3.11
     TORCH = "torch"
     EXTENSION = "extension"
     PYG = "PyG"
+    GLT = "GLT"
+    NETWORK = "network"
     DATA = "data"
     MACHINE = "machine"
     TRAINING = "training"
@@ -69,7 +71,20 @@ SIGNS = (
         r"(torch_scatter|torch_sparse|torch_cluster|torch_spline_conv|pyg_lib|libpyg)\b.*"
         r"(undefined symbol|cannot open shared object|Could not find|not compiled with CUDA)",
     ),
+    (
+        Layer.NETWORK,
+        r"Address already in use|Connection (refused|reset|closed)|TCPStore|[Tt]ensorpipe|RPC .*(timed out|timeout)"
+        r"|[Gg]loo.*([Cc]onnect|[Tt]imed out)|failed to (connect|listen)|Unable to find address",
+    ),
 )
+
+
+KNOWN_MODULES = {
+    "torch": Layer.TORCH,
+    "torch_geometric": Layer.PYG,
+    "torch_sparse": Layer.EXTENSION,
+    "graphlearn_torch": Layer.GLT,
+}
 
 
 def blame(error: BaseException, suspect: Layer) -> Layer:
@@ -79,7 +94,7 @@ def blame(error: BaseException, suspect: Layer) -> Layer:
     if isinstance(error, MemoryError):
         return Layer.MACHINE
     if isinstance(error, ModuleNotFoundError):
-        return {"torch": Layer.TORCH, "torch_geometric": Layer.PYG}.get((error.name or "").split(".")[0], suspect)
+        return KNOWN_MODULES.get((error.name or "").split(".")[0], suspect)
     return next((layer for layer, sign in SIGNS if re.search(sign, str(error), re.DOTALL)), suspect)
 
 
@@ -134,9 +149,9 @@ class Proof:
             self.say(json.dumps(verdict, allow_nan=False, default=str))
 
 
-def prove(suite: str, body: Callable[[Proof], None], limit: float | None) -> int:
+def prove(suite: str, body: Callable[[Proof], None], limit: float | None, kind: type[Proof] = Proof) -> int:
     """Run `body` for at most `limit` seconds, print the verdict, return the exit code: 0 passed, 1 failed."""
-    proof = Proof(suite)
+    proof = kind(suite)
     with contextlib.suppress(Exception):  # stderr may be no real file
         faulthandler.enable()  # a crash inside a library then shows where
     timer = _watch(proof, limit) if limit else None

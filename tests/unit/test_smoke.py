@@ -136,7 +136,7 @@ def test_no_way_to_run_is_not_a_verdict_on_the_image(tmp_path):
 
 def test_an_unknown_suite_is_named_with_those_there_are(tmp_path):
     with pytest.raises(UsageError, match="torch, dna"):
-        smoke.run_suite("glt", Inside(), tmp_path, say=print)
+        smoke.run_suite("rna", Inside(), tmp_path, say=print)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,382 @@
+"""The parts of the GLT check that need neither torch nor other processes; the rest runs in every image with GLT."""
+
+import functools
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "examples"))
+
+import glt_check  # noqa: E402  examples/ is no package
+from proof import glt, graphs, machine, neighbours, parts, sage  # noqa: E402
+from proof.neighbours import Sample  # noqa: E402
+from proof.verdict import Fault, Layer, Proof  # noqa: E402
+
+#: a star with a tail: 0 - 1, 0 - 2, 0 - 3, 3 - 4; numbers 0 … 3, turned around 4 … 7
+STAR = neighbours.link([(0, 1), (0, 2), (0, 3), (3, 4)], 5)
+FROM_1 = Sample([1], [1, 0, 2, 3], [(1, 0, 4), (0, 1, 0), (0, 2, 1), (0, 3, 2)])
+
+
+def changed(sample=FROM_1, **fields):
+    return Sample(**{**vars(sample), **fields})
+
+
+# What a sampler must bring
+
+
+def test_both_directions_of_an_edge_have_a_number():
+    assert (STAR.sources, STAR.targets) == ((0, 0, 0, 3, 1, 2, 3, 4), (1, 2, 3, 4, 0, 0, 0, 3))
+    assert STAR.leaving == ((0, 1, 2), (4,), (5,), (3, 6), (7,))
+    assert STAR.highest_degree == 3
+
+
+def test_all_neighbours_of_two_hops():
+    assert neighbours.objections(FROM_1, STAR, (3, 3)) == []
+
+
+def test_with_a_smaller_fan_out_one_may_come_twice():
+    sample = Sample([0], [0, 1], [(0, 1, 0), (0, 1, 0)])
+    assert neighbours.objections(sample, STAR, (2,)) == []
+
+
+@pytest.mark.parametrize(
+    ("sample", "fan_outs", "objection"),
+    [
+        (
+            changed(edges=FROM_1.edges[:-1], nodes=[1, 0, 2]),
+            (3, 3),
+            "hop 2: node 0 has 3 neighbours and fan-out 3 brou",
+        ),
+        (changed(edges=[*FROM_1.edges[:-1], (0, 2, 1)], nodes=[1, 0, 2]), (3, 3), "neighbours came twice"),
+        (changed(edges=[*FROM_1.edges[:-1], (0, 4, 2)]), (3, 3), "edge 2 came as 0 → 4, which the graph does not have"),
+        (changed(edges=[*FROM_1.edges, (3, 4, 8)]), (3, 3), "edge 8 came as 3 → 4"),
+        (changed(edges=[*FROM_1.edges, (3, 4, -1)]), (3, 3), "edge -1 came as 3 → 4"),
+        (FROM_1, (3,), "1 nodes were expanded that are 1 or more hops from a seed"),
+        (changed(nodes=[0, 1, 2, 3]), (3, 3), "the batch does not begin with its seeds"),
+        (changed(nodes=[1, 0, 2, 3, 3]), (3, 3), "nodes are listed twice"),
+        (changed(nodes=[1, 0, 2, 3, 4]), (3, 3), "1 nodes are listed without an edge"),
+        (Sample([0], [0, 1, 2, 3], [(0, 1, 0), (0, 2, 1), (0, 3, 2)]), (2,), "fan-out 2 brought 3 of them, not 2"),
+    ],
+)
+def test_what_is_wrong_with_a_batch_is_told(sample, fan_outs, objection):
+    found = neighbours.objections(sample, STAR, fan_outs)
+    assert any(objection in each for each in found), found
+    assert len(found) <= neighbours.MOST
+
+
+@functools.cache
+def generated():
+    graph = graphs.generate()
+    return neighbours.link(graph.edges, len(graph.labels))
+
+
+@given(st.lists(st.integers(0, 2707), min_size=1, max_size=5, unique=True), st.integers(0, 2))
+def test_the_graph_itself_is_a_sound_sample(seeds, hops):
+    links = generated()
+    nodes, frontier, edges = list(seeds), list(seeds), []
+    for _ in range(hops):
+        fresh = []
+        for node in frontier:
+            for number in links.leaving[node]:
+                edges.append((node, links.targets[number], number))
+                if links.targets[number] not in nodes:
+                    nodes.append(links.targets[number])
+                    fresh.append(links.targets[number])
+        frontier = fresh
+    sample = Sample(seeds, nodes, edges)
+    assert neighbours.objections(sample, links, (links.highest_degree,) * hops) == []
+    if edges:
+        assert neighbours.objections(changed(sample, edges=edges[1:]), links, (links.highest_degree,) * hops)
+
+
+def test_edges_of_the_other_part_are_counted():
+    assert neighbours.abroad(FROM_1, {1, 2}) == 3
+
+
+# The machine
+
+
+def test_enough_shared_memory(tmp_path):
+    assert machine.check_shared_memory(1, tmp_path) > 0
+
+
+def test_too_little_shared_memory_names_need_and_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=16, f_blocks=64, f_frsize=1 << 20))
+    with pytest.raises(Fault) as caught:
+        machine.check_shared_memory(48 << 20, tmp_path)
+    assert caught.value.layer is Layer.MACHINE
+    assert "16 of 64 MiB free, and this needs 48" in str(caught.value)
+    assert "docker run --shm-size=1g" in str(caught.value)
+
+
+def test_no_shared_memory_at_all(tmp_path):
+    with pytest.raises(Fault, match=r"there is no shared memory at .* --shm-size=1g"):
+        machine.check_shared_memory(1, tmp_path / "shm")
+
+
+def test_ports_are_kept_from_others_and_free_for_torch():
+    with machine.free_ports(2) as ports:
+        assert len(set(ports)) == 2
+        for port in ports:
+            with socket.socket() as other, pytest.raises(OSError):
+                other.bind((machine.LOOPBACK, port))
+            with socket.socket() as server:
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                server.bind(("0.0.0.0", port))
+                server.listen()
+    with socket.socket() as other:
+        other.bind((machine.LOOPBACK, ports[0]))
+
+
+def test_a_machine_without_loopback(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(Fault, match=r"cannot reach one another over 127\.0\.0\.1: .*Network is unreachable") as caught:
+        with machine.free_ports(1):
+            pass
+    assert caught.value.layer is Layer.NETWORK
+
+
+def test_segments_are_told_by_who_made_them():
+    table = (
+        "       key      shmid perms                  size  cpid  lpid nattch   uid\n"
+        "         0          0  1600              16781312   311   340      0     0\n"
+        "         0      32769  1600              16781312   999   340      2     0\n"
+    )
+    assert machine.segments(table, {311, 312}) == [0]
+    assert machine.segments(table, {1}) == []
+    assert machine.segments("", {311}) == []
+
+
+def test_without_segments_none_is_removed():
+    assert machine.remove_segments({-1}) == 0
+
+
+# The parts
+
+
+def part(name="process 1", verdict=None, **fields):
+    fields = {"phase": "starting", "suspect": Layer.GLT, "verdict": verdict, "pid": 7, "rounds_dead": 0, **fields}
+    return SimpleNamespace(name=name, **fields)
+
+
+def test_a_phase_of_the_leader_is_the_proofs(capsys):
+    proof, leader = Proof("glt"), part("process 0")
+    parts.hear(leader, '{"phase": "training on cpu", "layer": "torch"}', proof, True)
+    parts.hear(part(), '{"phase": "testing", "layer": "GLT"}', proof, False)
+    parts.hear(leader, "Epoch: 01", proof, True)
+    parts.hear(part(), "Epoch: 02", proof, False)
+    parts.hear(part(), "{no JSON", proof, False)
+    assert (proof.phase, proof.suspect, leader.phase) == ("training on cpu", Layer.TORCH, "training on cpu")
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["Phase: training on cpu", "Epoch: 01", "process 1: Epoch: 02", "process 1: {no JSON"]
+
+
+def test_a_parts_verdict_is_not_printed(capsys):
+    running = part()
+    parts.hear(running, '{"suite": "glt", "status": "passed"}', Proof("glt"), True)
+    assert running.verdict["status"] == "passed"
+    assert capsys.readouterr().out == ""
+
+
+def test_a_part_tells_its_phases_to_its_starter(capsys):
+    parts.Part("glt").enter("testing", Layer.GLT)
+    assert capsys.readouterr().out == '{"phase": "testing", "layer": "GLT"}\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "layer", "text"),
+    [
+        (-signal.SIGBUS, Layer.MACHINE, "was ended by SIGBUS; /dev/shm or memory may be too small"),
+        (-signal.SIGKILL, Layer.MACHINE, "was ended by SIGKILL; the machine may have run out of memory"),
+        (-signal.SIGSEGV, Layer.EXTENSION, "was ended by SIGSEGV"),
+        (3, Layer.EXTENSION, "ended with exit code 3 and without a verdict"),
+    ],
+)
+def test_an_end_without_a_verdict_is_blamed(code, layer, text):
+    assert parts.ending(code, Layer.EXTENSION) == (layer, text)
+
+
+def failure(code, verdict=None):
+    running = part(verdict=verdict, process=SimpleNamespace(wait=lambda: code), phase="testing")
+    return parts.Running.failure(running)
+
+
+def test_a_failed_part_is_told_once_with_its_layer():
+    verdict = {"status": "failed", "layer": "network", "reason": "network: refused (while testing)"}
+    assert (failure(1, verdict).layer, str(failure(1, verdict))) == (Layer.NETWORK, "process 1: refused")
+    assert failure(0, {"status": "passed"}) is None
+    assert failure(-11, {"status": "passed"}).layer is Layer.GLT
+    assert str(failure(-11)) == "process 1 was ended by SIGSEGV while testing"
+
+
+def test_a_crash_explains_what_the_others_complain_of():
+    crash, lost, wrong = Fault(Layer.MACHINE, "killed"), Fault(Layer.NETWORK, "reset"), Fault(Layer.GLT, "wrong")
+    assert parts.first_to_blame([(lost, False), (crash, True)]) is crash
+    assert parts.first_to_blame([(lost, False), (wrong, False)]) is wrong
+
+
+def test_the_state_of_a_process_with_an_odd_name():
+    assert parts.parse_stat("12 (a (b) c) Z 1 77 77 0") == ("Z", 77)
+
+
+def test_our_own_group_has_us():
+    group = os.getpgrp()
+    assert os.getpid() in dict(parts.members(group))
+    assert parts.living(group)
+    assert parts.members(-5) == []
+
+
+def test_a_part_that_waits_for_a_dead_process_of_its_own(monkeypatch):
+    monkeypatch.setattr(parts, "members", lambda _: [(7, "S"), (8, "Z")])
+    running = part(has_ended=lambda: False, phase="training")
+    for _ in range(parts.ROUNDS_DEAD - 1):
+        parts._look_for_dead_helpers(running)
+    with pytest.raises(Fault, match="that process 1 had started has died while training"):
+        parts._look_for_dead_helpers(running)
+
+
+RUNNING = parts.Running
+
+
+class Stage:
+    """Parts that say their lines and end, in place of processes."""
+
+    def __init__(self, monkeypatch, **scripts):
+        self.ended, self.scripts = [], scripts
+        monkeypatch.setattr(parts, "Running", self.start)
+        monkeypatch.setattr(parts, "members", lambda _: [])
+
+    def start(self, name, argv, lines):
+        code, said = self.scripts[argv[0]]
+        running = part(name, process=SimpleNamespace(wait=lambda: code), has_ended=lambda: code is not None)
+        running.failure = lambda: RUNNING.failure(running)
+        running.end = lambda: self.ended.append(name)
+        for line in said:
+            lines.put((running, line))
+        return running
+
+
+FINE = (0, ['{"phase": "testing", "layer": "GLT"}', '{"suite": "glt", "status": "passed", "metrics": {"right": 1}}'])
+
+
+def test_parts_that_pass(monkeypatch):
+    stage = Stage(monkeypatch, a=FINE)
+    told = parts.run({"process 0": ["a"], "process 1": ["a"]}, Proof("glt"), None)
+    assert [each["metrics"] for each in told.values()] == [{"right": 1}] * 2
+    assert stage.ended == ["process 0", "process 1"]
+
+
+def test_when_one_dies_all_are_ended(monkeypatch):
+    monkeypatch.setattr(parts, "SECONDS_TO_HEAR", 0.0)
+    monkeypatch.setattr(parts, "SECONDS_TO_AGREE", 0.0)
+    stage = Stage(monkeypatch, waits=(None, []), dies=(-9, ['{"phase": "training", "layer": "torch"}']))
+    with pytest.raises(Fault, match=r"process 1 was ended by SIGKILL.* while training") as caught:
+        parts.run({"process 0": ["waits"], "process 1": ["dies"]}, Proof("glt"), None)
+    assert caught.value.layer is Layer.MACHINE
+    assert stage.ended == ["process 0", "process 1"]
+
+
+def test_at_the_limit_all_are_ended(monkeypatch):
+    stage = Stage(monkeypatch, waits=(None, ['{"phase": "training", "layer": "torch"}']))
+    with pytest.raises(Fault, match="not finished within the limit: process 0 was training"):
+        parts.run({"process 0": ["waits"]}, Proof("glt"), time.monotonic() - 1)
+    assert stage.ended == ["process 0"]
+
+
+# The verdict
+
+
+def figures(**changes):
+    sound = {"first_loss": 1.9, "last_loss": 0.3, "right": 80, "tested": 100, "weights": 10.0}
+    return {**sound, "edges_compared": 5, "remote_edges": 2, **changes}
+
+
+def test_a_sound_training_passes():
+    proof = Proof("glt")
+    glt_check.judge([figures(), figures(right=90)], proof)
+    assert (proof.metrics["test_accuracy"], proof.metrics["remote_edges"]) == (0.85, 4)
+    low, high = proof.metrics["accuracy_band"]
+    assert low <= proof.metrics["test_accuracy"] <= high
+
+
+@pytest.mark.parametrize(
+    ("changes", "objection"),
+    [
+        ({"last_loss": 1.8}, "the loss of process 1 went from 1.9000 to 1.8000"),
+        ({"last_loss": float("nan")}, "the loss of process 1 went"),
+        ({"right": 10}, "test accuracy 0.4500 is outside"),
+        ({"weights": 11.0}, "did not train one model"),
+        ({"weights": float("nan")}, "did not train one model"),
+    ],
+)
+def test_what_speaks_against_a_training(changes, objection):
+    found = sage.objections([figures(), figures(**changes)], glt_check.ACCURACY_BAND, glt_check.LOSS_RATIO)
+    assert len(found) == 1
+    assert objection in found[0]
+
+
+def test_a_band_lies_above_what_words_alone_give():
+    low, high = glt_check.ACCURACY_BAND
+    assert 0.7 < low < 1 - graphs.STRAYS < high < 1.0
+
+
+def test_the_page_on_smoke_tests_has_the_band():
+    low, high = glt_check.ACCURACY_BAND
+    page = (ROOT / "docs" / "smoke.md").read_text(encoding="utf-8")
+    assert f"{low:.2f} … {high:.2f}" in page
+    assert f"{glt_check.SHARED_MEMORY >> 20} MiB" in page
+
+
+# The command line
+
+
+def test_a_part_gets_all_it_needs(tmp_path):
+    options = glt_check.arguments(["--seed", "3"])
+    argv = glt_check.command(options, "1", tmp_path, "cpu", [4001, 4002])
+    told = glt_check.arguments(argv[3:])
+    assert argv[:3] == [sys.executable, "-u", str(ROOT / "examples" / "glt_check.py")]
+    assert (told.part, told.folder, told.device, told.seed) == ("1", tmp_path, "cpu", 3)
+    assert told.ports == [4001, 4002]
+
+
+@pytest.mark.parametrize("argv", [["--device", "tpu"], ["--seed", "x"], ["--limit", "soon"], ["--ports", "1"]])
+def test_wrong_usage_is_told_before_anything_runs(argv, capsys):
+    with pytest.raises(SystemExit) as caught:
+        glt_check.arguments(argv)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err
+
+
+def test_the_parts_options_are_nobody_elses_business(capsys):
+    with pytest.raises(SystemExit):
+        glt_check.arguments(["--help"])
+    assert "--part" not in capsys.readouterr().out
+
+
+def test_a_missing_glt_is_told(monkeypatch):
+    monkeypatch.setattr(glt.stack, "installed", lambda _: None)
+    with pytest.raises(Fault, match="graphlearn-torch is not installed"):
+        glt.load_glt(Proof("glt"))
+
+
+def test_a_glt_for_another_torch_is_told_with_the_version_that_fits(monkeypatch):
+    def refuse(_):
+        raise ImportError("/venv/py_graphlearn_torch.so: undefined symbol: _ZN3c10")
+
+    monkeypatch.setattr(glt.stack, "installed", lambda _: "0.2.4")
+    monkeypatch.setattr(glt.importlib, "import_module", refuse)
+    with pytest.raises(Fault, match=r"built for another torch.*0\.2\.2 fit torch 1\.13") as caught:
+        glt.load_glt(Proof("glt"))
+    assert caught.value.layer is Layer.GLT
