@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 import msgspec
 from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
 from graphcrate.errors import IntegrityError
@@ -21,8 +20,20 @@ if TYPE_CHECKING:
     from elftools.elf.sections import Section
 
 #: What pyelftools raises on mangled headers beside its own error: it trusts offsets, indexes and names.
-_FAULTS = (ELFError, struct.error, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+_FAULTS = (
+    ELFError,
+    struct.error,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    AssertionError,
+    RecursionError,
+)
 _TABLE_LIMIT = 1 << 28  #: bytes; the largest seen are 10 MB
+_TAG = struct.Struct("<qQ")
+_END, _NEEDED, _SONAME, _RPATH, _RUNPATH = 0, 1, 14, 15, 29  #: tags of the dynamic section
 _SYMBOL = struct.Struct("<IBBHQQ")
 _VERNEED = struct.Struct("<HHIII")
 _VERNAUX = struct.Struct("<IHHII")
@@ -119,9 +130,9 @@ class _Reader:
         return Elf(
             machine=str(elf["e_machine"]),
             type=str(elf["e_type"]),
-            soname="".join(tags["DT_SONAME"][:1]),
-            needed=tuple(tags["DT_NEEDED"]),
-            runpath=tuple(filter(None, ":".join(tags["DT_RUNPATH"] or tags["DT_RPATH"]).split(":"))),
+            soname="".join(tags[_SONAME][:1]),
+            needed=tuple(tags[_NEEDED]),
+            runpath=tuple(filter(None, ":".join(tags[_RUNPATH] or tags[_RPATH]).split(":"))),
             defined=defined,
             undefined=undefined,
             needs=tuple(need for _, need in needs),
@@ -164,18 +175,15 @@ class _Reader:
             self.fail("has a name outside of its string table")
         return self._strings[offset:end].decode("utf-8", "backslashreplace")
 
-    def _tags(self) -> dict[str, list[str]]:
-        wanted: dict[str, list[str]] = {tag: [] for tag in ("DT_SONAME", "DT_NEEDED", "DT_RUNPATH", "DT_RPATH")}
-        section = self._sections.get("SHT_DYNAMIC")
-        if section is None:
-            return wanted
-        if not isinstance(section, DynamicSection):
-            self.fail("has no readable dynamic section")
-        if section["sh_offset"] + section["sh_size"] > self._size:
-            self.fail("ends before its dynamic section does")
-        for tag in section.iter_tags():
-            if tag.entry.d_tag in wanted:
-                wanted[tag.entry.d_tag].append(self._string(tag.entry.d_val))
+    def _tags(self) -> dict[int, list[str]]:
+        """Those tags of the dynamic section that are names."""
+        wanted: dict[int, list[str]] = {tag: [] for tag in (_NEEDED, _SONAME, _RPATH, _RUNPATH)}
+        table = self._table("SHT_DYNAMIC")
+        for tag, value in _TAG.iter_unpack(table[: len(table) // _TAG.size * _TAG.size]):
+            if tag == _END:
+                break
+            if tag in wanted:
+                wanted[tag].append(self._string(value))
         return wanted
 
     def _chain(

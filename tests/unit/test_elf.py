@@ -1,0 +1,139 @@
+"""formats.elf: what the loader goes by, of libraries made here and of real ones; damaged ones are refused."""
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.errors import IntegrityError
+from graphcrate.formats import elf
+from graphcrate.formats.elf import Symbol, VersionNeed
+from tests.unit.elfmaker import make_elf
+
+WHOLE = make_elf(
+    needed=("libc10.so", "libc.so.6"),
+    soname="libmine.so",
+    runpath="$ORIGIN/../torch/lib:$ORIGIN",
+    defined=("mine@MINE_1", "?other", "third@MINE_2"),
+    undefined=("memcpy@GLIBC_2.14", "?__gmon_start__", "_ZN3c104cuda9SetDeviceEa"),
+    needs={"libc.so.6": ("GLIBC_2.14", "GLIBC_2.34?"), "libm.so.6": ("GLIBC_2.29",)},
+    versions=("MINE_1", "MINE_2"),
+    fatbin=b"x" * 40,
+    relocatable=b"y" * 8,
+)
+
+
+def read(data):
+    return elf.read_stream(io.BytesIO(data), "libmine.so")
+
+
+def test_everything_that_the_loader_goes_by():
+    found = read(WHOLE)
+    assert (found.machine, found.type, found.soname) == ("EM_X86_64", "ET_DYN", "libmine.so")
+    assert found.needed == ("libc10.so", "libc.so.6")
+    assert found.runpath == ("$ORIGIN/../torch/lib", "$ORIGIN")
+    assert found.defined == (Symbol("mine", "MINE_1"), Symbol("other", weak=True), Symbol("third", "MINE_2"))
+    assert found.undefined == (
+        Symbol("memcpy", "GLIBC_2.14"),
+        Symbol("__gmon_start__", weak=True),
+        Symbol("_ZN3c104cuda9SetDeviceEa"),
+    )
+    assert found.needs == (
+        VersionNeed("libc.so.6", "GLIBC_2.14"),
+        VersionNeed("libc.so.6", "GLIBC_2.34", weak=True),
+        VersionNeed("libm.so.6", "GLIBC_2.29"),
+    )
+    assert found.versions == {"MINE_1", "MINE_2"}
+    assert WHOLE[found.fat_binaries.offset :][: found.fat_binaries.size] == b"x" * 40
+    assert WHOLE[found.relocatable.offset :][: found.relocatable.size] == b"y" * 8
+
+
+def test_a_library_of_nothing():
+    found = read(make_elf())
+    assert (found.needed, found.soname, found.runpath, found.needs) == ((), "", (), ())
+    assert (found.defined, found.undefined, found.versions) == ((), (), frozenset())
+    assert found.fat_binaries is None
+    assert found.relocatable is None
+
+
+def test_the_old_run_path_counts_where_no_new_one_is():
+    assert read(make_elf(rpath="/old")).runpath == ("/old",)
+    assert read(make_elf(rpath="/old", runpath="/new")).runpath == ("/new",)
+
+
+def test_another_machine_is_told():
+    assert read(make_elf(machine=183)).machine == "EM_AARCH64"
+    assert read(make_elf(kind=1)).type == "ET_REL"
+
+
+def test_libraries_that_compilers_made():
+    """The extension of a dependency, and the interpreter."""
+    extension = elf.read(Path(msgspec._core.__file__))
+    assert extension.machine == "EM_X86_64"
+    assert "libc.so.6" in extension.needed
+    assert any(symbol.name == "PyInit__core" for symbol in extension.defined)
+    assert any(symbol.name == "PyErr_SetString" for symbol in extension.undefined)
+    assert any(need.version.startswith("GLIBC_2.") for need in extension.needs)
+    assert elf.read(Path(sys.executable).resolve()).type in ("ET_DYN", "ET_EXEC")
+
+
+def test_only_the_tables_of_a_large_file_are_read(tmp_path):
+    """A gigabyte of GPU code, as a hole in the file."""
+    path = tmp_path / "large.so"
+    whole = bytearray(make_elf(needed=("libc.so.6",), fatbin=b""))
+    path.write_bytes(whole)
+    with path.open("r+b") as stream:
+        stream.truncate(1 << 40)
+    assert elf.read(path).needed == ("libc.so.6",)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is not an ELF file"),
+        (b"PK\x03\x04", "is not an ELF file"),
+        (b"\x7fELF", "is not a whole ELF file"),
+        (WHOLE[:100], "is not a whole ELF file"),
+        (b"\x7fELF\x01\x01\x01" + WHOLE[7:], "32 bits"),
+        (WHOLE[:5] + b"\x02" + WHOLE[6:], "only 64 bits, little-endian"),
+        (WHOLE[:-300], "ELF file"),
+    ],
+)
+def test_what_is_no_whole_file_of_64_bits_is_refused(data, said):
+    with pytest.raises(IntegrityError, match=said) as caught:
+        read(data)
+    assert caught.value.what.startswith("libmine.so ")
+
+
+def test_names_and_versions_outside_of_their_tables_are_refused():
+    good = make_elf(undefined=("memcpy@GLIBC_2.14",), needs={"libc.so.6": ("GLIBC_2.14",)})
+    at = good.index(b"\x01\x00\x01\x00", 64)  # the version table: its first entry's distance to the next
+    torn = good[: at + 12] + b"\xff\xff\x00\x00" + good[at + 16 :]
+    with pytest.raises(IntegrityError, match="leads outside of itself"):
+        read(torn)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=6))
+def test_damage_gives_a_value_or_an_integrity_error(changes):
+    data = bytearray(WHOLE)
+    for at, value in changes:
+        data[at] = value
+    with contextlib.suppress(IntegrityError):
+        assert isinstance(read(bytes(data)), elf.Elf)
+
+
+@given(st.integers(0, len(WHOLE) - 1))
+def test_a_file_that_is_cut_short_gives_an_integrity_error(size):
+    with pytest.raises(IntegrityError):
+        read(WHOLE[:size])
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_after_the_magic_give_a_value_or_an_integrity_error(data):
+    with contextlib.suppress(IntegrityError):
+        assert isinstance(read(b"\x7fELF\x02\x01\x01" + data), elf.Elf)

@@ -1,0 +1,117 @@
+"""formats.fatbin: which GPUs a library has code for, by the headers of its fat binaries; damage is refused."""
+
+import contextlib
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.errors import IntegrityError
+from graphcrate.formats import fatbin
+from graphcrate.formats.elf import Extent
+from graphcrate.formats.fatbin import Code
+from tests.unit.elfmaker import PTX, SASS, entry, fat_binary
+
+VOLTA_AMPERE = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(PTX, 80, flags=0x2011, header=72))
+HOPPER = fat_binary(entry(SASS, 90, flags=0x100011), entry(SASS, 100, flags=0x1200011, header=112))
+WHOLE = VOLTA_AMPERE + bytes(24) + HOPPER + bytes(8)
+
+
+def read(data, before=0, after=0):
+    stream = io.BytesIO(b"\xff" * before + data + b"\xff" * after)
+    return fatbin.read(stream, Extent(before, len(data)), "libmine.so")
+
+
+def test_each_fat_binary_tells_its_architectures():
+    first = Code(sass=frozenset({"7.0", "8.0"}), ptx=frozenset({"8.0"}))
+    second = Code(sass=frozenset({"9.0a", "10.0f"}))
+    assert read(WHOLE, before=100, after=7) == (first, second)
+    assert fatbin.union((first, second)) == Code(sass=frozenset({"7.0", "8.0", "9.0a", "10.0f"}), ptx=first.ptx)
+
+
+def test_sections_without_code():
+    assert read(b"") == ()
+    assert read(bytes(1 << 17)) == ()
+    assert read(fat_binary()) == (Code(),)
+    assert fatbin.union(()) == Code()
+
+
+def test_what_no_driver_loads_is_left_out():
+    """Link-time code (nvcc -dlto), and kinds that are yet to come."""
+    assert read(fat_binary(entry(8, 90), entry(64, 100), entry(SASS, 75))) == (Code(sass=frozenset({"7.5"})),)
+
+
+def test_code_is_skipped_not_read():
+    class Watched(io.BytesIO):
+        seen = 0
+
+        def read(self, size=-1):
+            data = super().read(size)
+            self.seen += len(data)
+            return data
+
+    data = fat_binary(entry(SASS, 70, code=bytes(1 << 22)), entry(SASS, 80, code=bytes(1 << 22)))
+    stream = Watched(data)
+    assert fatbin.read(stream, Extent(0, len(data)), "large.so") == (Code(sass=frozenset({"7.0", "8.0"})),)
+    assert stream.seen < 1 << 17
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\x01" + VOLTA_AMPERE, "byte 0: no fat binary begins here"),
+        (VOLTA_AMPERE[:10], "byte 0: ends in the middle of a header"),
+        (VOLTA_AMPERE[:-8], "byte 0: a fat binary reaches out of its section"),
+        (VOLTA_AMPERE[:4] + b"\x02" + VOLTA_AMPERE[5:], "a fat binary of version 2"),
+        (VOLTA_AMPERE[:6] + b"\x08" + VOLTA_AMPERE[7:], "a header of 8 bytes"),
+        (VOLTA_AMPERE[:26] + b"\x01" + VOLTA_AMPERE[27:], "byte 16: an entry reaches out of its fat binary"),
+        (VOLTA_AMPERE[:20] + b"\x10" + VOLTA_AMPERE[21:], "byte 16: an entry reaches out of its fat binary"),
+        (fat_binary(b"\x02\x00"), "byte 16: ends in the middle of a header"),
+        (HOPPER + b"a stranger here!", "no fat binary begins here"),
+    ],
+)
+def test_damage_is_told_with_its_place(data, said):
+    with pytest.raises(IntegrityError, match=said) as caught:
+        read(data, before=50)
+    assert caught.value.what.startswith("libmine.so: GPU code, byte ")
+
+
+def test_a_section_that_the_file_does_not_have():
+    with pytest.raises(IntegrityError, match="the file ends before its GPU code does"):
+        fatbin.read(io.BytesIO(WHOLE), Extent(0, len(WHOLE) + 1), "libmine.so")
+
+
+@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=8))
+def test_damaged_bytes_give_a_value_or_an_integrity_error(changes):
+    data = bytearray(WHOLE)
+    for at, value in changes:
+        data[at] = value
+    with contextlib.suppress(IntegrityError):
+        assert all(isinstance(code, Code) for code in read(bytes(data)))
+
+
+@given(st.integers(1, len(WHOLE) - 9))
+def test_a_section_that_is_cut_short_gives_no_more_than_its_whole_fat_binaries(size):
+    try:
+        found = read(WHOLE[:size])
+    except IntegrityError:
+        return
+    assert found == read(VOLTA_AMPERE)
+
+
+architectures = st.tuples(st.sampled_from([PTX, SASS]), st.integers(20, 199), st.sampled_from([0x11, 0x8011, 0x100011]))
+
+
+@given(st.lists(st.lists(architectures, max_size=5), max_size=5), st.integers(0, 3))
+def test_what_is_written_is_read(binaries, zeros):
+    data = b"".join(fat_binary(*(entry(*one) for one in binary)) + bytes(8 * zeros) for binary in binaries)
+    codes = read(data, before=8)
+    assert len(codes) == len(binaries)
+    for code, binary in zip(codes, binaries, strict=True):
+        assert code.sass == {name(*one) for one in binary if one[0] == SASS}
+        assert code.ptx == {name(*one) for one in binary if one[0] == PTX}
+
+
+def name(_, architecture, flags):
+    return f"{architecture // 10}.{architecture % 10}{'a' if flags & 0x100000 else ''}"
