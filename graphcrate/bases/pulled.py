@@ -127,7 +127,7 @@ def _bring(
     size = sum(layer.size for layer in manifest.layers)
     cache.require(size * GROWTH, f"the base {name}")
     with progress.task(f"pulling {name}", size) as task:
-        _download(source, manifest.layers, cache, task.advance)
+        download(source, manifest.layers, cache, task.advance)
     with progress.task(f"checking {name}", size) as task, ThreadPoolExecutor(THREADS) as pool:
         checked = [
             pool.submit(_checked, layer, diff_id, cache, task.advance)
@@ -148,10 +148,10 @@ def _bring(
     return titled
 
 
-def _download(
+def download(
     source: Repository, layers: Iterable[spec.Descriptor], cache: Cache, advance: Callable[[int], None]
 ) -> None:
-    """All blobs, several at once. What has arrived when one fails stays for the next run."""
+    """Bring blobs into the cache, several at once. What has arrived when one fails stays for the next run."""
     stop = threading.Event()
 
     def advancing(count: int) -> None:
