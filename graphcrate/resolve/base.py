@@ -5,10 +5,11 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.bases import PROVIDERS, Base
+from graphcrate.compat import compilers
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import DebianBase, Lock, RegistryBase, encode
 from graphcrate.model.plan import content_id
-from graphcrate.model.recipe import Variant
+from graphcrate.model.recipe import BaseSpec, Variant
 from graphcrate.resolve.candidates import Resolution
 
 
@@ -32,19 +33,44 @@ def _replacement(place: Workplace, base: DebianBase | RegistryBase) -> Path:
 
 
 def with_living_base(place: Workplace, resolution: Resolution) -> Resolution:
-    """The resolution with the base that stood in when the lock's own could not be had any more (see `replace_base`)."""
-    base = resolution.lock.base
+    """The resolution with the bases that stood in when the lock's own could not be had any more, by `replace_base`."""
+    lock, notes = resolution.lock, list(resolution.lock.notes)
+    gone = "has newer packages than the committed lock, whose own are gone from the mirror (make lock renews it)"
+    if (base := _living(place, lock.base)) != lock.base:
+        lock = msgspec.structs.replace(lock, base=base)
+        notes.append(f"the base {gone}")
+    compilation = lock.compilation
+    if compilation is not None and (base := _living(place, compilation.base)) != compilation.base:
+        assert isinstance(base, DebianBase)
+        lock = msgspec.structs.replace(lock, compilation=msgspec.structs.replace(compilation, base=base))
+        notes.append(f"the base with the compiler {gone}")
+    if lock is resolution.lock:
+        return resolution
+    return msgspec.structs.replace(resolution, lock=msgspec.structs.replace(lock, notes=tuple(notes)))
+
+
+def _living(place: Workplace, base: DebianBase | RegistryBase) -> DebianBase | RegistryBase:
     while (path := _replacement(place, base)).is_file():
         base = msgspec.json.decode(path.read_bytes(), type=DebianBase | RegistryBase)
-    if base == resolution.lock.base:
-        return resolution
-    note = (
-        "the base has newer packages than the committed lock, whose own are gone from the mirror (make lock renews it)"
-    )
-    lock = msgspec.structs.replace(resolution.lock, base=base, notes=(*resolution.lock.notes, note))
-    return msgspec.structs.replace(resolution, lock=lock)
+    return base
 
 
 def replace_base(place: Workplace, variant: Variant, lock: Lock) -> None:
     """Remember today's base as the one that stands in for the lock's."""
     place.cache.write(_replacement(place, lock.base), encode(lock_base(place, variant)))
+
+
+def replace_compiler(place: Workplace, variant: Variant, lock: Lock) -> None:
+    """Remember today's base with the compiler as the one that stands in for the lock's."""
+    assert lock.compilation is not None
+    today = lock_compiler(place, variant, lock.compilation.base.suite, lock.compilation.compiler)
+    place.cache.write(_replacement(place, lock.compilation.base), encode(today))
+
+
+def lock_compiler(place: Workplace, variant: Variant, suite: str, compiler: str) -> DebianBase:
+    """The variant's base with a compiler, as its suite has it today. Raises as `lock_base`."""
+    wanted = (*variant.base.packages, *compilers.packages(compiler))
+    spec = BaseSpec(provider="debian", suite=suite, packages=wanted)
+    base = lock_base(place, msgspec.structs.replace(variant, base=spec))
+    assert isinstance(base, DebianBase)
+    return base

@@ -6,7 +6,7 @@ fall-back is left again once the preferred channel can be reached.
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,18 @@ import msgspec
 from graphcrate.errors import NetworkError, ResolutionError, UsageError
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
-from graphcrate.model.lock import DebianBase, Lock, RegistryBase, decode_lock, encode
+from graphcrate.model.lock import Compilation, DebianBase, Lock, RegistryBase, decode_lock, encode
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import Outcome
-from graphcrate.resolve.channels import PYTORCH_MIRRORS, Request, local_folders, mirror_of
+from graphcrate.resolve.channels import (
+    PYTORCH_MIRRORS,
+    Extensions,
+    Request,
+    extensions_of,
+    local_folders,
+    mirror_of,
+)
+from graphcrate.resolve.compilation import LockCompiler, lock_compilation, means_for, refuse_unknown_toolkit
 from graphcrate.resolve.fetch import missing_packages
 from graphcrate.resolve.offers import Market, Offers, UnavailableError, torch_in
 from graphcrate.resolve.user_index import wheel_folders
@@ -28,7 +36,7 @@ if TYPE_CHECKING:
     from graphcrate.model.lock import LockedPackage
 
 #: of what locks mean; a higher number makes all cached and committed ones stale
-RULES = 1
+RULES = 2
 #: a channel that was out of reach is asked again after this many seconds, if there is a complete fall-back
 REMEMBERED = 900.0
 #: and then gets this long to take a connection
@@ -54,8 +62,11 @@ class _Memory(msgspec.Struct, frozen=True):
     at: float
 
 
-def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate) -> str:
-    """Hash of all that a lock answers; whatever only concerns the plan or the smoke test is left out."""
+def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate, request: Request | None = None) -> str:
+    """Hash of all that a lock answers; whatever only concerns the plan or the smoke test is left out.
+
+    Of `request` counts what was said about compiled extensions, where the variant has any.
+    """
     asked: dict[str, Any] = {
         "rules": RULES,
         "recipe": [recipe.name, recipe.requirements],
@@ -63,6 +74,12 @@ def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate) -> st
         "base": variant.base,
         "candidate": [candidate.name, candidate.channels, candidate.torch, candidate.torch_cuda, candidate.overrides],
     }
+    if variant.extensions:
+        asked["architectures"] = variant.architectures
+    if request is not None and variant.extensions and extensions_of(request) is not Extensions.AUTO:
+        asked["extensions"] = request.extensions
+    if request is not None and request.toolkit is not None and (variant.extensions or request.devel):
+        asked["toolkit"] = request.toolkit
     return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
 
 
@@ -71,8 +88,10 @@ def choose(
     variant: Variant,
     *,
     lock_base: Callable[[], DebianBase | RegistryBase],
+    lock_compiler: LockCompiler,
     request: Request,
     committed: Callable[[Candidate], Lock | None],
+    built: Callable[[Lock], Collection[str]] = lambda _: (),
     fresh: bool = False,
     cache: Cache,
     environment: Mapping[str, str],
@@ -80,16 +99,19 @@ def choose(
 ) -> Resolution:
     """The first candidate of the variant whose files can be had, with its lock.
 
-    A lock with all files in the cache is taken without any network. `fresh` ignores locks. Raises UsageError for an
-    unknown mirror, channel or folder, ResolutionError when CHANNEL forbids the fall-back or requirements contradict
-    each other, NetworkError when nothing can be reached.
+    A lock with all files in the cache is taken without any network; `built` gives the sha256s of a lock's compiled
+    sdists whose wheels are there, so that nothing else is needed for them. `fresh` ignores locks. Raises UsageError for
+    an unknown mirror, channel, folder, toolkit or way to come by extensions, ResolutionError when CHANNEL forbids the
+    fall-back or requirements contradict each other, NetworkError when nothing can be reached.
     """
     mirror_of(request)
+    extensions_of(request)
+    refuse_unknown_toolkit(request)
     if request.wheels is not None and not request.wheels.is_dir():
         raise UsageError(
             f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
         )
-    choice = _Choice(recipe, variant, Market(request, cache, environment), lock_base, progress)
+    choice = _Choice(recipe, variant, Market(request, cache, environment), lock_base, lock_compiler, built, progress)
     entries = [
         _Entry(choice, candidate, None if fresh else committed(candidate), fresh)
         for candidate in _allowed(variant, request)
@@ -134,6 +156,8 @@ class _Choice(msgspec.Struct, frozen=True):
     variant: Variant
     market: Market
     lock_base: Callable[[], DebianBase | RegistryBase]
+    lock_compiler: LockCompiler
+    built: Callable[[Lock], Collection[str]]
     progress: "Progress"
 
 
@@ -144,13 +168,15 @@ class _Entry:
         self.candidate = candidate
         self._choice = choice
         self._cache = choice.market.cache
-        self.digest = request_digest(choice.recipe, choice.variant, candidate)
+        self.digest = request_digest(choice.recipe, choice.variant, candidate, choice.market.request)
         if committed is not None and committed.request_sha256 != self.digest:
-            choice.progress.note(f"the committed lock of {candidate.name} answers an older recipe and is left aside")
+            if committed.request_sha256 != request_digest(choice.recipe, choice.variant, candidate):
+                told = f"the committed lock of {candidate.name} answers an older recipe and is left aside"
+                choice.progress.note(told)
             committed = None
         known = [] if fresh else [committed, self._cached()]
         self._locks = [lock for lock in known if lock is not None and self._suits(lock)]
-        self._complete = next((lock for lock in self._locks if not missing_packages(lock, self._cache)), None)
+        self._complete = next((lock for lock in self._locks if not self._missing(lock)), None)
 
     @property
     def complete(self) -> bool:
@@ -159,6 +185,36 @@ class _Entry:
 
     def lock(self) -> Lock:
         """A lock whose files can be had: complete in the cache, else an earlier one, else a new one."""
+        return self._with_compiler(self._living())
+
+    def _with_compiler(self, lock: Lock) -> Lock:
+        """The lock with what it takes to compile, where the request wants that in the image; its packages stay."""
+        market = self._choice.market
+        if not market.request.devel or lock.compilation is not None:
+            return lock
+        kept = self._cache.path("resolutions", f"{lock.sha256}.{market.request.toolkit}.compilation.json")
+        try:
+            compilation = msgspec.json.decode(kept.read_bytes(), type=Compilation)
+        except (OSError, msgspec.MsgspecError):
+            compilation = self._lock_compilation(lock)
+            self._cache.write(kept, msgspec.json.encode(compilation))
+        return msgspec.structs.replace(lock, compilation=compilation)
+
+    def _lock_compilation(self, lock: Lock) -> Compilation:
+        from graphcrate.resolve.target import target_of
+
+        variant, torch = self._choice.variant, lock.package("torch")
+        version = torch.version if torch else ""
+        return lock_compilation(
+            means_for(variant, self.candidate, self._choice.market.request),
+            variant,
+            lock.packages,
+            target_of(variant.base, variant.python),
+            self._offers(version),
+            self._choice.lock_compiler,
+        )
+
+    def _living(self) -> Lock:
         if self._complete is not None:
             return self._complete
         for lock in self._locks:
@@ -204,6 +260,9 @@ class _Entry:
         memory = _Memory(constraint, fix, sources[0].location if sources else "", settings.now())
         self._cache.write(self._memory_path, msgspec.json.encode(memory))
 
+    def _missing(self, lock: Lock) -> list["LockedPackage"]:
+        return missing_packages(lock, self._cache, self._choice.built(lock))
+
     def _suits(self, lock: Lock) -> bool:
         """Whether the lock takes the torch that lies in the user's folders, where there is one."""
         torch = lock.package("torch")
@@ -216,7 +275,7 @@ class _Entry:
         torch = lock.package("torch")
         offers = self._offers(torch.version if torch else "")
         largest: dict[Channel, LockedPackage] = {}
-        for package in sorted(missing_packages(lock, self._cache), key=lambda package: package.file.size):
+        for package in sorted(self._missing(lock), key=lambda package: package.file.size):
             largest[package.channel] = package
         return all(
             offers.links(channel, package.name, package.file.name, package.file.sha256)[0]
@@ -224,8 +283,12 @@ class _Entry:
         )
 
     def _lacks_what_can_be_had(self, lock: Lock) -> bool:
-        """Whether a channel that was silent when the lock was made, and may have what is missing, answers today."""
+        """Whether a channel that was silent when the lock was made, and may have what is missing, answers today.
+
+        Or what is compiled: a ready wheel is had in less time.
+        """
         silent = dict.fromkeys(channel for missing in lock.missing for channel in missing.unreachable)
+        silent |= dict.fromkeys(channel for package in lock.packages for channel in package.unreachable)
         torch = lock.package("torch")
         offers = self._offers(torch.version if torch else "")
         return any(
@@ -244,7 +307,7 @@ class _Entry:
             f"resolving {choice.recipe.name} CUDA {choice.variant.cuda}, candidate {self.candidate.name}"
         )
         wanted = Wanted(choice.recipe, choice.variant, self.candidate, self.digest)
-        lock = resolve(wanted, choice.market, choice.lock_base)
+        lock = resolve(wanted, choice.market, choice.lock_base, choice.lock_compiler)
         self._cache.write(self._lock_path, encode(lock))
         return lock
 

@@ -4,6 +4,7 @@ A mirror comes first and the official place after it, since mirrors go stale for
 against its hash anyway. The addresses of PyTorch's and PyG's channels and of the mirrors are those of their manuals.
 """
 
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -41,12 +42,39 @@ MIRRORS = {
 PYTORCH_MIRRORS = tuple(name for name, mirror in MIRRORS.items() if mirror.pytorch)
 
 
+class Extensions(StrEnum):
+    """Where compiled extensions come from."""
+
+    AUTO = "auto"  #: wheels, and what has none is compiled here
+    WHEELS = "wheels"  #: what has no wheel is left out
+    SOURCE = "source"  #: compiled here even where there is a wheel
+    NONE = "none"  #: left out
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says about sources: the one channel to use, a mirror's name or address, a folder of wheels."""
+    """What a person says about sources: the one channel to use, a mirror's name or address, a folder of wheels.
+
+    `extensions`: a value of `Extensions`; `toolkit`: the provider of the CUDA toolkit to compile with, None for the
+    first that can; `devel`: compiler and toolkit are wanted even where nothing is compiled.
+    """
 
     channel: str | None = None
     mirror: str | None = None
     wheels: Path | None = None
+    extensions: str = Extensions.AUTO
+    toolkit: str | None = None
+    devel: bool = False
+
+
+def extensions_of(request: Request) -> Extensions:
+    """The mode asked for. Raises UsageError for an unknown one."""
+    try:
+        return Extensions(request.extensions)
+    except ValueError as error:
+        raise UsageError(
+            f"there is no way {request.extensions!r} to come by extensions; there are {', '.join(Extensions)}",
+            next_step="make image CUDA=11.8 EXTENSIONS=auto    (wheels, and what has none is compiled)",
+        ) from error
 
 
 def mirror_of(request: Request) -> Mirror:

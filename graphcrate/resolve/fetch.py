@@ -1,4 +1,4 @@
-"""From a lock to files in the cache: every wheel and sdist, side by side, each checked, from whichever source has it.
+"""From a lock to files in the cache: wheels and sdists, side by side, each checked, from whichever source has it.
 
 A lock names files, not addresses. Each channel's sources are looked through in order for the file's name; one that
 states another hash is skipped, one that fails or serves other bytes is followed by the next.
@@ -6,14 +6,14 @@ states another hash is skipped, one that fails or serves other bytes is followed
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphcrate.errors import IntegrityError, NetworkError
 from graphcrate.host.cache import Cache
-from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage
+from graphcrate.model.lock import DebianBase, DebianToolkit, Lock, LockedFile, LockedPackage, WheelToolkit
 from graphcrate.resolve.offers import Market, Offers
 from graphcrate.resolve.store import is_stored, store
 
@@ -30,39 +30,85 @@ class _StoppedError(Exception):
     """Another file failed, or the user interrupted: this download ends where it is."""
 
 
-def missing_packages(lock: Lock, cache: Cache) -> list[LockedPackage]:
-    """The lock's packages, with build wheels of sdists, whose files the cache lacks; each file once."""
-    every = [item for package in lock.packages for item in (package, *package.build)]
-    unique = {package.file.sha256: package for package in every}
-    return [package for package in unique.values() if not is_stored(package.file, cache)]
+def missing_packages(lock: Lock, cache: Cache, built: Collection[str] = ()) -> list[LockedPackage]:
+    """The lock's packages whose files the cache lacks, each file once; with build wheels of sdists.
+
+    `built`: sha256s of compiled sdists whose wheels are there. What only a compile needs counts where there is one.
+    """
+    every = [*_installed(lock), *(_for_compilation(lock) if _to_compile(lock, built) else ())]
+    return _absent(every, cache)
 
 
-def bytes_to_fetch(lock: Lock, cache: Cache) -> int:
-    """How many of the lock's bytes are not in the cache yet, Debian's packages included."""
-    total = sum(package.file.size for package in missing_packages(lock, cache))
-    if isinstance(lock.base, DebianBase):
-        total += sum(package.file.size for package in lock.base.packages if not is_stored(package.file, cache))
-    return total
+def bytes_to_fetch(lock: Lock, cache: Cache, built: Collection[str] = ()) -> int:
+    """How many of the lock's bytes are not in the cache yet, Debian's packages included. `built` as above."""
+    total = sum(package.file.size for package in missing_packages(lock, cache, built))
+    debian = [lock.base.packages] if isinstance(lock.base, DebianBase) else []
+    if lock.compilation is not None and _to_compile(lock, built):
+        debian.append(lock.compilation.base.packages)
+        if isinstance(lock.compilation.toolkit, DebianToolkit):
+            debian.append(lock.compilation.toolkit.packages)
+    files = {package.file.sha256: package.file for packages in debian for package in packages}
+    return total + sum(file.size for file in files.values() if not is_stored(file, cache))
 
 
 def fetch(
     lock: Lock, request: "Request", cache: Cache, environment: Mapping[str, str], progress: "Progress"
 ) -> Mapping[str, Path]:
-    """Bring all wheels, sdists and build wheels into the cache; sha256 → path.
+    """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
 
     Files of the right size in the cache are trusted: their path is their hash. Raises IntegrityError when every source
     has other bytes, NetworkError, DiskFullError. What has arrived stays for the next run.
     """
-    wanted = missing_packages(lock, cache)
+    return _fetch(_installed(lock), lock, Market(request, cache, environment), progress, "fetching {} files")
+
+
+def fetch_for_compilation(
+    lock: Lock, request: "Request", cache: Cache, environment: Mapping[str, str], progress: "Progress"
+) -> Mapping[str, Path]:
+    """Bring what only a compile needs into the cache: compiled sdists, tools, the toolkit's wheels; sha256 → path.
+
+    The wheels that are compiled against are `fetch`'s; Debian's packages come with the base and the toolkit. Raises as
+    `fetch`.
+    """
+    market = Market(request, cache, environment)
+    return _fetch(_for_compilation(lock), lock, market, progress, "fetching {} files to compile with")
+
+
+def _installed(lock: Lock) -> list[LockedPackage]:
+    return [item for package in lock.packages if not package.compiled for item in (package, *package.build)]
+
+
+def _for_compilation(lock: Lock) -> list[LockedPackage]:
+    compilation = lock.compilation
+    if compilation is None:
+        return []
+    toolkit = compilation.toolkit
+    wheels = toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ()
+    return [*(package for package in lock.packages if package.compiled), *compilation.tools, *wheels]
+
+
+def _to_compile(lock: Lock, built: Collection[str]) -> bool:
+    return any(package.compiled and package.file.sha256 not in built for package in lock.packages)
+
+
+def _absent(packages: Iterable[LockedPackage], cache: Cache) -> list[LockedPackage]:
+    unique = {package.file.sha256: package for package in packages}
+    return [package for package in unique.values() if not is_stored(package.file, cache)]
+
+
+def _fetch(
+    packages: Sequence[LockedPackage], lock: Lock, market: Market, progress: "Progress", title: str
+) -> Mapping[str, Path]:
+    cache = market.cache
+    wanted = _absent(packages, cache)
     if wanted:
         total = sum(package.file.size for package in wanted)
         cache.require(total + MARGIN, "the download")
         torch = lock.package("torch")
-        offers = Offers(Market(request, cache, environment), torch.version if torch else "", lock.torch_cuda)
-        with progress.task(f"fetching {len(wanted)} files", total) as task:
+        offers = Offers(market, torch.version if torch else "", lock.torch_cuda)
+        with progress.task(title.format(len(wanted)), total) as task:
             _fetch_all(sorted(wanted, key=lambda package: -package.file.size), offers, task.advance)
-    every = [item.file for package in lock.packages for item in (package, *package.build)]
-    return {file.sha256: cache.file(file.sha256, file.name) for file in every}
+    return {package.file.sha256: cache.file(package.file.sha256, package.file.name) for package in packages}
 
 
 def _fetch_all(packages: Sequence[LockedPackage], offers: Offers, advance: Callable[[int], None]) -> None:

@@ -28,7 +28,7 @@ VOUCHED = {
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A wheel that can be had."""
+    """A wheel or an sdist that can be had."""
 
     channel: Channel
     link: "Link"
@@ -136,6 +136,17 @@ class Offers:
             reasons.append(_why_not(links, place, target, what))
         raise UnavailableError.of(channel, reasons or ["no folder of wheels is named"], unreachable=unreachable)
 
+    def newest_sdist(self, project: str, accept: Callable[["Version"], bool]) -> Offer | None:
+        """The newest accepted version's sdist, of the first package index that has one; else None."""
+        for place in self.sources(Channel.PYPI):
+            try:
+                links = self.market.listings.project(place, project)
+            except NetworkError:
+                continue
+            if found := _newest_sdist(links, accept):
+                return Offer(Channel.PYPI, found[1], found[0])
+        return None
+
     def links(self, channel: Channel, project: str, name: str, sha256: str) -> tuple[list["Link"], list[str]]:
         """Where a locked file may be had: (links, in order; reasons of the sources that do not have it)."""
         links, reasons = [], []
@@ -191,6 +202,21 @@ def _newest(
     newest = max(stable)
     name = target.best([link.name for link in versions[newest]])
     return str(newest), next(link for link in versions[newest] if link.name == name)
+
+
+def _newest_sdist(links: tuple["Link", ...], accept: Callable[["Version"], bool]) -> tuple[str, "Link"] | None:
+    from graphcrate.resolve.target import project_and_version
+
+    versions = {
+        found[1]: link
+        for link in links
+        if not link.name.endswith(".whl")
+        and not link.yanked
+        and (found := project_and_version(link.name))
+        and accept(found[1])
+    }
+    stable = [version for version in versions if not version.is_prerelease] or list(versions)
+    return (str(max(stable)), versions[max(stable)]) if stable else None
 
 
 def _why_not(links: tuple["Link", ...], place: "Source", target: "Target", what: str) -> str:

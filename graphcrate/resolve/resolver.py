@@ -5,10 +5,10 @@ torch can come from PyTorch's index, and `torch==2.0.1` is never satisfied by so
 image's Python and platform, whatever the host's. Sdists are never built for their metadata.
 """
 
+import functools
 import re
 import urllib.parse
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 from packaging.requirements import Requirement
@@ -17,12 +17,12 @@ from packaging.version import Version
 
 from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.host import settings
-from graphcrate.host.connections import HttpError, Reason
-from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, RegistryBase
+from graphcrate.model.lock import DebianBase, Lock, LockedPackage, RegistryBase
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
-from graphcrate.resolve import uv
-from graphcrate.resolve.extensions import find_extensions
+from graphcrate.resolve.compilation import LockCompiler, lock_compilation, means_for
+from graphcrate.resolve.extensions import Source, find_extensions
 from graphcrate.resolve.offers import Market, Offer, Offers
+from graphcrate.resolve.pinning import constraints_of, lock_links, run_uv, sized
 from graphcrate.resolve.pylock import parse_pylock
 from graphcrate.resolve.sdists import read_sdist
 from graphcrate.resolve.source import Link
@@ -32,13 +32,7 @@ from graphcrate.resolve.target import Target, project_and_version, target_of
 PYG = "torch-geometric"
 #: build back-ends run on the host, which has at least this Python
 BUILD_TARGET = Target("3.11", "2.28")
-#: (first torch that does not need it, constraint, why): what torch's own metadata forgets to say
-CONSTRAINTS = (
-    ("2.3", "numpy<2"),  # compiled against numpy 1: "A module that was compiled using NumPy 1.x …"
-    ("2.2", "setuptools<70"),  # torch.utils.cpp_extension imports pkg_resources.packaging
-)
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda)-.*|triton")
-THREADS = 8
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -50,7 +44,12 @@ class Wanted(msgspec.Struct, frozen=True):
     request_sha256: str
 
 
-def resolve(wanted: Wanted, market: Market, lock_base: Callable[[], DebianBase | RegistryBase]) -> Lock:
+def resolve(
+    wanted: Wanted,
+    market: Market,
+    lock_base: Callable[[], DebianBase | RegistryBase],
+    lock_compiler: LockCompiler,
+) -> Lock:
     """Lock a candidate.
 
     Raises UnavailableError when its main channel does not answer or lacks torch, ResolutionError when the requirements
@@ -60,10 +59,11 @@ def resolve(wanted: Wanted, market: Market, lock_base: Callable[[], DebianBase |
     target = target_of(variant.base, variant.python)
     torch = find_torch(candidate, target, market)
     offers = Offers(market, torch.version, candidate.torch_cuda)
-    found, missing = find_extensions(variant, candidate, torch.version, target, offers)
-    direct = [*([torch] if torch.channel is not Channel.PYPI else []), *found]
+    means = functools.cache(lambda: means_for(variant, candidate, market.request))
+    found = find_extensions(variant, candidate, torch.version, target, offers, lambda: means().obstacle)
+    direct = [*([torch] if torch.channel is not Channel.PYPI else []), *found.wheels]
     locked, notes = _lock_offers(direct, market)
-    sdists = _find_sdist(variant, target, offers)
+    sdists = [*_find_sdist(variant, target, offers), *(_lock_source(source, market) for source in found.sources)]
     requirements = _requirements(wanted, torch, locked, direct, sdists, market)
     text = _compile(requirements, target, candidate, torch.version, offers)
     pinned = {package.name: package for package in parse_pylock(text, target)}
@@ -72,8 +72,11 @@ def resolve(wanted: Wanted, market: Market, lock_base: Callable[[], DebianBase |
         for package in pinned.values()
         if package.link is not None and package.name not in locked
     ]
-    packages = [*locked.values(), *_lock_links(links, market), *sdists]
+    packages = [*locked.values(), *lock_links(links, market), *sdists]
     _check(packages, torch, candidate)
+    compilation = None
+    if found.sources:
+        compilation = lock_compilation(means(), variant, packages, target, offers, lock_compiler)
     return Lock(
         recipe=wanted.recipe.name,
         cuda=variant.cuda,
@@ -84,8 +87,9 @@ def resolve(wanted: Wanted, market: Market, lock_base: Callable[[], DebianBase |
         request_sha256=wanted.request_sha256,
         base=lock_base(),
         packages=tuple(sorted(packages, key=lambda package: package.name)),
-        missing=tuple(missing),
-        notes=(*notes, *_override_notes(candidate)),
+        compilation=compilation,
+        missing=found.missing,
+        notes=(*notes, *_override_notes(candidate), *found.notes),
     )
 
 
@@ -110,7 +114,7 @@ def _lock_offers(offers: Sequence[Offer], market: Market) -> tuple[dict[str, Loc
         found = project_and_version(offer.link.name)
         assert found is not None
         if offer.link.sha256:
-            file = _sized(offer.link, market)
+            file = sized(offer.link, market)
         else:
             file = store_unvouched(offer.link, market.client, market.cache, lambda _: None)
             if offer.channel is not Channel.LOCAL:
@@ -143,9 +147,9 @@ def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[Locked
 
 def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
     market = offers.market
-    file = _sized(link, market)
+    file = sized(link, market)
     path = store(file, link.url, market.client, market.cache, lambda _: None)
-    text = _run_uv(read_sdist(path, file.name).build_requires, BUILD_TARGET, offers)
+    text = run_uv(read_sdist(path, file.name).build_requires, BUILD_TARGET, offers)
     build = [(package.name, package.version, package.link) for package in parse_pylock(text, BUILD_TARGET)]
     for name, _, chosen in build:
         if chosen is None or not chosen.name.endswith("-none-any.whl"):
@@ -158,7 +162,27 @@ def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
         version=version,
         channel=Channel.PYPI,
         file=file,
-        build=tuple(_lock_links([(n, v, chosen) for n, v, chosen in build if chosen is not None], market)),
+        build=tuple(lock_links([(n, v, chosen) for n, v, chosen in build if chosen is not None], market)),
+    )
+
+
+def _lock_source(source: Source, market: Market) -> LockedPackage:
+    """An sdist that is to be compiled, in the cache: what it requires is read from it."""
+    link = source.offer.link
+    if link.sha256:
+        file = sized(link, market)
+        store(file, link.url, market.client, market.cache, lambda _: None)
+    else:
+        file = store_unvouched(link, market.client, market.cache, lambda _: None)
+    found = project_and_version(link.name)
+    assert found is not None
+    return LockedPackage(
+        name=str(found[0]),
+        version=source.offer.version,
+        channel=source.offer.channel,
+        file=file,
+        compiled=True,
+        unreachable=source.unreachable,
     )
 
 
@@ -182,89 +206,13 @@ def _requirements(
     for sdist in sdists:
         path = market.cache.file(sdist.file.sha256, sdist.file.name)
         lines += read_sdist(path, sdist.file.name).requires
-    if wanted.variant.torch_geometric and not sdists:
+    if wanted.variant.torch_geometric and PYG not in [sdist.name for sdist in sdists]:
         lines.append(f"{PYG}=={wanted.variant.torch_geometric}")
     return lines
 
 
 def _compile(requirements: Sequence[str], target: Target, candidate: Candidate, torch: str, offers: Offers) -> str:
-    release = Version(torch)
-    constraints = [constraint for first, constraint in CONSTRAINTS if release < Version(first)]
-    return _run_uv(requirements, target, offers, overrides=candidate.overrides, constraints=constraints)
-
-
-def _run_uv(
-    requirements: Sequence[str],
-    target: Target,
-    offers: Offers,
-    *,
-    overrides: Sequence[str] = (),
-    constraints: Sequence[str] = (),
-) -> str:
-    user = offers.market.user
-    return uv.compile_requirements(
-        requirements,
-        target=target,
-        default_index=_first_that_answers(offers),
-        extra_indexes=user.extra,
-        merged=user.merged,
-        overrides=overrides,
-        constraints=constraints,
-        cache=offers.market.cache,
-        environment=offers.market.environment,
-    )
-
-
-def _first_that_answers(offers: Offers) -> str:
-    """The mirror's package index if there is one and it answers, else the user's own."""
-    user = offers.market.user
-    for place in offers.sources(Channel.PYPI):
-        if place.location in (*user.extra, user.default):
-            continue
-        try:
-            offers.market.listings.project(place, PYG)
-        except NetworkError:
-            continue
-        return place.location
-    return user.default
-
-
-def _lock_links(links: Sequence[tuple[str, str, Link]], market: Market) -> list[LockedPackage]:
-    """Lock files of the package index; sizes that it does not state are asked for side by side."""
-
-    def lock(item: tuple[str, str, Link]) -> LockedPackage:
-        name, version, link = item
-        if link.sha256:
-            file = _sized(link, market)
-        else:
-            file = store_unvouched(link, market.client, market.cache, lambda _: None)
-        return LockedPackage(name=name, version=version, channel=Channel.PYPI, file=file)
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        return sorted(pool.map(lock, links), key=lambda package: package.name)
-
-
-def _sized(link: Link, market: Market) -> LockedFile:
-    """The file with its size: stated, that of the cached copy, or what a HEAD says. Raises NetworkError."""
-    size = link.size
-    if size is None and link.url.startswith("file:"):
-        return store_unvouched(link, market.client, market.cache, lambda _: None)
-    if size is None:
-        cached = market.cache.file(link.sha256, link.name)
-        size = cached.stat().st_size if cached.is_file() else _asked_size(link, market)
-    return LockedFile(name=link.name, size=size, sha256=link.sha256)
-
-
-def _asked_size(link: Link, market: Market) -> int:
-    headers = {"Accept-Encoding": "identity"}
-    response = market.client.request("HEAD", link.url, headers=headers, accept=(200, 403, 405, 501))
-    length = response.headers.get("Content-Length", "")
-    if response.status != 200 or not length.isdigit():
-        first = market.client.request("GET", link.url, headers=headers | {"Range": "bytes=0-0"}, accept=(206,))
-        length = first.headers.get("Content-Range", "").rpartition("/")[2]
-    if not length.isdigit():
-        raise HttpError.of(Reason.ADDRESS, link.url, "the server does not say how large the file is")
-    return int(length)
+    return run_uv(requirements, target, offers, overrides=candidate.overrides, constraints=constraints_of(torch))
 
 
 def _check(packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate) -> None:

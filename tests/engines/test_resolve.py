@@ -19,9 +19,9 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import offers, uv
+from graphcrate.resolve import offers, toolkit, uv
 from graphcrate.resolve.candidates import Request, choose
-from graphcrate.resolve.fetch import fetch
+from graphcrate.resolve.fetch import fetch, fetch_for_compilation
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
 from tests.unit.wheel_server import Fault, WheelServer, small_wheel
@@ -36,6 +36,7 @@ def server(monkeypatch):
         monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
         monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
         monkeypatch.setattr(offers, "VOUCHED", {})
+        monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
         small_index.fill(running)
         yield running
 
@@ -58,13 +59,15 @@ def resolved(server, cache, *candidates, request=None, **options):
         recipe,
         recipe.variants[0],
         lock_base=lambda: DebianBase(suite="bookworm", packages=()),
+        lock_compiler=small_index.lock_compiler,
         request=request or Request(),
         committed=lambda _: None,
         cache=cache,
         environment=environment(server),
         progress=Silent(),
     )
-    fetch(resolution.lock, request or Request(), cache, environment(server), Silent())
+    for part in (fetch, fetch_for_compilation):
+        part(resolution.lock, request or Request(), cache, environment(server), Silent())
     return resolution.lock
 
 
@@ -81,6 +84,7 @@ def test_the_compatible_candidate(server, cache):
         "setuptools": "69.5.1",
         "torch": "2.0.1",
         "torch-geometric": "2.3.1",
+        "torch-scatter": "2.1.2",
         "tqdm": "4.66",
     }
     assert [package.name for package in lock.package("torch-geometric").build] == ["flit-core"]
@@ -107,6 +111,7 @@ def test_a_python_that_this_machine_does_not_have(server, cache):
         recipe,
         variant,
         lock_base=lambda: DebianBase(suite="bullseye", packages=()),
+        lock_compiler=small_index.lock_compiler,
         request=Request(),
         committed=lambda _: None,
         cache=cache,
@@ -155,6 +160,7 @@ def test_the_recipe_for_cuda_11_7_on_the_real_index(cache):
         recipe,
         recipe.variant("11.7"),
         lock_base=lambda: DebianBase(suite="bookworm", packages=()),
+        lock_compiler=small_index.lock_compiler,
         request=Request(),
         committed=lambda _: None,
         cache=cache,
@@ -169,6 +175,12 @@ def test_the_recipe_for_cuda_11_7_on_the_real_index(cache):
     assert geometric.file.name == "torch_geometric-2.3.1.tar.gz"
     assert [package.name for package in geometric.build] == ["packaging", "setuptools", "wheel"]
     assert lock.package("torch").file.size > 600_000_000
+    compiled = {package.name: package.version for package in lock.packages if package.compiled}
+    assert set(compiled) == {"torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv"}
+    toolkit = lock.compilation.toolkit
+    assert (toolkit.version, [package.name for package in toolkit.packages]) == ("11.8.89", ["nvidia-cuda-toolkit"])
+    # what the image has of the toolkit in any case is not fetched twice
+    assert lock.package("nvidia-cublas-cu11").file in [wheel.file for wheel in toolkit.wheels]
     assert "://" not in encode(lock).decode()
 
 

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from graphcrate.model.lock import DebianBase, DebianPackage, DebianToolkit, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from graphcrate.resolve.source import Kind, Source
 from graphcrate.resolve.target import project_and_version
@@ -49,6 +50,11 @@ def fill(server):
         "flit-core": [small_wheel("flit_core", "3.9")],
         "torch-scatter": [small_sdist("torch_scatter", "2.1.2", pyproject="")],
         "setuptools": [small_wheel("setuptools", version) for version in ("69.5.1", "84.0")],
+        "pip": [small_wheel("pip", "25.0")],
+        "wheel": [small_wheel("wheel", "0.45")],
+        "ninja": [
+            small_wheel("ninja", version, tag="py3-none-manylinux_2_17_x86_64") for version in ("1.11", "1.13.2")
+        ],
     }
     for project, files in many.items():
         server.simple(project, dict(files))
@@ -63,6 +69,7 @@ def recipe(*candidates, requirements=("numpy", "setuptools"), overrides=(), exte
         candidates=candidates,
         torch_geometric="2.3.1",
         extensions=extensions,
+        architectures=("7.0", "8.0"),
     )
     return Recipe(name="pyg", description="", smoke=("dna",), variants=(variant,), requirements=requirements)
 
@@ -82,6 +89,17 @@ COMPATIBLE = Candidate(
     overrides=("nvidia-cublas-cu11==11.11.3.6",),
 )
 LOCAL = Candidate(name="local", channels=(Channel.LOCAL, Channel.PYG, Channel.PYPI), torch="*", torch_cuda="cpu")
+
+
+#: what stands for the locked toolkit: no index here has the real one's wheels
+TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
+
+
+def lock_compiler(suite, compiler):
+    """The base with a compiler: one package that tells what was asked for."""
+    file = LockedFile(name=f"{compiler}.deb", size=1, sha256="c" * 64)
+    package = DebianPackage(name=compiler, version="11", architecture="amd64", file=file)
+    return DebianBase(suite=suite, packages=(package,))
 
 
 class Uv:

@@ -10,9 +10,10 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase
 from graphcrate.model.recipe import BaseSpec, Channel
-from graphcrate.resolve import channels, offers, uv
+from graphcrate.resolve import channels, offers, toolkit, uv
 from graphcrate.resolve.candidates import Request, choose, request_digest
-from graphcrate.resolve.fetch import fetch
+from graphcrate.resolve.channels import Extensions
+from graphcrate.resolve.fetch import fetch, fetch_for_compilation
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
 from tests.unit.wheel_server import Fault, WheelServer, small_wheel
@@ -38,6 +39,7 @@ class World:
         self.now = 1_000_000.0
         self.notes = Notes()
         self.bases = 0
+        self.built = set()
         monkeypatch.setattr(settings, "now", lambda: self.now)
 
     def choose(self, *candidates, committed=None, fresh=False, recipe=None, **request):
@@ -46,8 +48,10 @@ class World:
             recipe,
             recipe.variants[0],
             lock_base=self.lock_base,
+            lock_compiler=small_index.lock_compiler,
             request=Request(**request),
             committed=lambda candidate: committed if committed and committed.candidate == candidate.name else None,
+            built=lambda lock: self.built & {package.file.sha256 for package in lock.packages},
             fresh=fresh,
             cache=self.cache,
             environment=self.environment,
@@ -59,7 +63,9 @@ class World:
         return BASE
 
     def fetch(self, lock, **request):
-        return fetch(lock, Request(**request), self.cache, self.environment, self.notes)
+        """Everything: what is installed, and what it takes to compile."""
+        for part in (fetch, fetch_for_compilation):
+            part(lock, Request(**request), self.cache, self.environment, self.notes)
 
     def pytorch_channel(self):
         name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])
@@ -81,6 +87,7 @@ def world(monkeypatch, tmp_path):
     monkeypatch.setattr(http, "PAUSES", (0.0,))
     monkeypatch.setattr(offers, "VOUCHED", {})
     monkeypatch.setattr(uv, "compile_requirements", small_index.Uv())
+    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
     with WheelServer() as server:
         monkeypatch.setattr(addresses, "PYTORCH", server.url("/whl"))
         monkeypatch.setattr(addresses, "PYG", server.url("/whl"))
@@ -232,15 +239,87 @@ def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, m
     page = addresses.PYG
     monkeypatch.setattr(addresses, "PYG", NOWHERE)
     committed = world.choose(COMPATIBLE).lock
-    assert {missing.unreachable for missing in committed.missing} == {(Channel.PYG,)}
+    assert [(missing.name, missing.unreachable) for missing in committed.missing] == [("pyg-lib", (Channel.PYG,))]
+    assert committed.package("torch-scatter").unreachable == (Channel.PYG,)
     assert world.choose(COMPATIBLE, committed=committed).lock == committed
     monkeypatch.setattr(addresses, "PYG", page)
     name, content = small_wheel("torch_scatter", "2.1.2+pt20cu117", tag=CP311)
     world.server.pyg("2.0.0+cu117", {name: content})
     lock = world.choose(COMPATIBLE, committed=committed).lock
-    assert lock.package("torch-scatter").version == "2.1.2+pt20cu117"
+    scatter = lock.package("torch-scatter")
+    assert (scatter.version, scatter.compiled) == ("2.1.2+pt20cu117", False)
+    assert lock.compilation is None
     assert [missing.name for missing in lock.missing] == ["pyg-lib"]
     assert [missing.unreachable for missing in lock.missing] == [()]
+
+
+def test_a_lock_that_compiles_for_a_silent_channel_is_left_once_it_answers(world, monkeypatch):
+    """Although nothing is missing in it."""
+    page = addresses.PYG
+    monkeypatch.setattr(addresses, "PYG", NOWHERE)
+    recipe = small_index.recipe(COMPATIBLE, extensions=("torch_scatter",))
+    committed = world.choose(recipe=recipe).lock
+    assert committed.missing == ()
+    assert world.choose(recipe=recipe, committed=committed).lock == committed
+    monkeypatch.setattr(addresses, "PYG", page)
+    assert world.choose(recipe=recipe, committed=committed).lock.package("torch-scatter").unreachable == ()
+
+
+def test_what_is_built_needs_neither_source_nor_compiler(world):
+    lock = world.choose(COMPATIBLE).lock
+    fetch(lock, Request(), world.cache, world.environment, world.notes)
+    world.built = {package.file.sha256 for package in lock.packages if package.compiled}
+    for package in lock.packages:
+        if package.compiled:
+            world.cache.file(package.file.sha256, package.file.name).unlink()
+    world.silence()
+    assert world.choose(COMPATIBLE).lock == lock
+
+
+def test_each_way_to_come_by_extensions_is_a_request_of_its_own(world):
+    found = {mode: world.choose(COMPATIBLE, extensions=mode).lock for mode in Extensions}
+    assert len({lock.request_sha256 for lock in found.values()}) == len(Extensions)
+    assert found["auto"].package("torch-scatter").compiled
+    assert found["source"].package("torch-scatter").compiled
+    assert {missing.name for missing in found["none"].missing} == {"pyg-lib", "torch-scatter"}
+    assert world.choose(COMPATIBLE, committed=found["auto"], extensions="none").lock == found["none"]
+    assert not any("older recipe" in line for line in world.notes.lines)
+
+
+def test_a_recipe_without_extensions_has_one_lock_for_all_ways():
+    recipe = small_index.recipe(COMPATIBLE, extensions=())
+    of_mode = [request_digest(recipe, recipe.variants[0], COMPATIBLE, Request(extensions=mode)) for mode in Extensions]
+    assert len(set(of_mode)) == 1
+
+
+def test_a_compiler_that_is_wanted_in_the_image_is_locked_where_nothing_is_compiled(world):
+    recipe = small_index.recipe(COMPATIBLE, extensions=())
+    committed = world.choose(recipe=recipe).lock
+    assert committed.compilation is None
+    world.fetch(committed)
+    devel = world.choose(recipe=recipe, devel=True).lock
+    assert devel.compilation.compiler.startswith("g++-")
+    assert devel.packages == committed.packages
+    assert world.choose(recipe=recipe).lock == committed
+    world.silence()
+    assert world.choose(recipe=recipe, devel=True).lock == devel
+
+
+def test_a_compiler_that_nobody_knows_for_this_base(world):
+    recipe = small_index.recipe(COMPATIBLE, extensions=())
+    registry = BaseSpec(provider="registry", reference="docker.io/library/python:3.11-slim")
+    variant = msgspec.structs.replace(recipe.variants[0], base=registry)
+    with pytest.raises(ResolutionError, match="only Debian's compilers are known"):
+        world.choose(recipe=msgspec.structs.replace(recipe, variants=(variant,)), devel=True)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [({"extensions": "sources"}, "auto, wheels, source, none"), ({"toolkit": "conda"}, "debian, pypi, image, host")],
+)
+def test_ways_and_toolkits_that_do_not_exist(world, request_, words):
+    with pytest.raises(UsageError, match=words):
+        world.choose(COMPATIBLE, **request_)
 
 
 def test_fresh_resolves_again(world):
@@ -299,7 +378,9 @@ def digest(**changes):
     recipe = small_index.recipe(COMPATIBLE)
     of_recipe = {key: value for key, value in changes.items() if key in ("requirements", "smoke", "description")}
     of_candidate = {key: value for key, value in changes.items() if key in ("overrides", "meaning", "suffix", "torch")}
-    of_variant = {key: value for key, value in changes.items() if key in ("python", "base", "extensions")}
+    of_variant = {
+        key: value for key, value in changes.items() if key in ("python", "base", "extensions", "architectures")
+    }
     return request_digest(
         msgspec.structs.replace(recipe, **of_recipe),
         msgspec.structs.replace(recipe.variants[0], **of_variant),
@@ -317,6 +398,8 @@ def digest(**changes):
         {"base": BaseSpec(suite="trixie")},
         {"base": BaseSpec(suite="bookworm", packages=("git",))},
         {"extensions": ()},
+        {"extensions": ("pyg_lib", "torch_scatter==2.1.1")},
+        {"architectures": ("7.0",)},
     ],
 )
 def test_a_lock_answers_one_request(changes):

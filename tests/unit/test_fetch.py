@@ -5,6 +5,7 @@ import errno
 import hashlib
 import threading
 
+import msgspec
 import pytest
 
 from graphcrate.compat import addresses
@@ -13,11 +14,19 @@ from graphcrate.host import http
 from graphcrate.host.cache import Cache
 from graphcrate.host.partial import Part
 from graphcrate.host.progress import Silent
-from graphcrate.model.lock import DebianBase, DebianPackage, Lock, LockedFile, LockedPackage
+from graphcrate.model.lock import (
+    Compilation,
+    DebianBase,
+    DebianPackage,
+    DebianToolkit,
+    Lock,
+    LockedFile,
+    LockedPackage,
+)
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import Request
-from graphcrate.resolve.fetch import bytes_to_fetch, fetch
-from tests.unit.wheel_server import Fault, WheelServer, small_wheel
+from graphcrate.resolve.fetch import bytes_to_fetch, fetch, fetch_for_compilation, missing_packages
+from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
 
 @pytest.fixture
@@ -140,6 +149,57 @@ def test_bytes_to_fetch_counts_the_base(server, cache, progress):
     assert bytes_to_fetch(lock, cache) == lock.download_bytes
     fetch(lock, Request(), cache, environment(server), progress)
     assert bytes_to_fetch(lock, cache) == 1000
+
+
+def deb(name, size):
+    file = LockedFile(name=f"{name}.deb", size=size, sha256=hashlib.sha256(name.encode()).hexdigest())
+    return DebianPackage(name=name, version="1", architecture="amd64", file=file)
+
+
+def compiling_lock(server):
+    """numpy is installed, scatter compiled with ninja and a toolkit of one wheel and one .deb."""
+    numpy, ninja, cudart = served(server, "numpy", "ninja", "cudart")
+    name, content = small_sdist("scatter", "1.0", pyproject="")
+    server.simple("scatter", {name: content})
+    scatter = LockedPackage(
+        name="scatter", version="1.0", channel=Channel.PYPI, file=locked_file(name, content), compiled=True
+    )
+    compilation = Compilation(
+        architectures=("7.0",),
+        compiler="g++-11",
+        base=DebianBase(suite="bookworm", packages=(deb("libc6", 1000), deb("g++-11", 5000))),
+        tools=(ninja,),
+        toolkit=DebianToolkit(version="11.8.89", suite="bookworm", packages=(deb("nvcc", 70_000),), wheels=(cudart,)),
+    )
+    lock = lock_of(numpy, scatter, base=DebianBase(suite="bookworm", packages=(deb("libc6", 1000),)))
+    return msgspec.structs.replace(lock, compilation=compilation), numpy, scatter, ninja, cudart
+
+
+def test_what_only_a_compile_needs_is_fetched_by_itself(server, cache, progress):
+    lock, numpy, scatter, ninja, cudart = compiling_lock(server)
+    assert set(fetch(lock, Request(), cache, environment(server), progress)) == {numpy.file.sha256}
+    assert [package.name for package in missing_packages(lock, cache)] == ["scatter", "ninja", "cudart"]
+    files = fetch_for_compilation(lock, Request(), cache, environment(server), progress)
+    assert set(files) == {package.file.sha256 for package in (scatter, ninja, cudart)}
+    assert all(hashlib.sha256(path.read_bytes()).hexdigest() == sha256 for sha256, path in files.items())
+    assert missing_packages(lock, cache) == []
+
+
+def test_a_wheel_that_is_built_wants_nothing_of_what_it_was_built_with(server, cache, progress):
+    lock, numpy, scatter, ninja, cudart = compiling_lock(server)
+    built = {scatter.file.sha256}
+    assert missing_packages(lock, cache, built) == [numpy]
+    assert bytes_to_fetch(lock, cache, built) == numpy.file.size + 1000
+    wheels = sum(package.file.size for package in (numpy, scatter, ninja, cudart))
+    assert bytes_to_fetch(lock, cache) == wheels + 1000 + 5000 + 70_000
+
+
+def test_a_lock_that_compiles_nothing_does_not_want_its_compiler(server, cache, progress):
+    lock, numpy, *_ = compiling_lock(server)
+    devel = msgspec.structs.replace(lock, packages=(numpy,))
+    assert missing_packages(devel, cache) == [numpy]
+    assert len(fetch_for_compilation(devel, Request(), cache, environment(server), progress)) == 2
+    assert fetch_for_compilation(lock_of(numpy), Request(), cache, environment(server), progress) == {}
 
 
 def test_a_truncated_file_in_the_cache_is_fetched_again(server, cache, progress):

@@ -84,7 +84,8 @@ def test_a_mistake_is_told_with_line_and_field(old, new, field, words):
 
 
 def test_an_architecture_that_one_of_the_candidates_has_is_enough():
-    text = PYG.replace('["7.0", "8.0+PTX"]', '["9.0"]')
+    head, cuda, rest = PYG.partition('cuda = "11.8"')
+    text = head + cuda + rest.replace('["7.0", "8.0+PTX"]', '["9.0"]')
     assert recipes.parse(text, "r.toml").variant("11.8").architectures == ("9.0",)
 
 

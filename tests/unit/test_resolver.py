@@ -11,7 +11,7 @@ from graphcrate.host import http
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import DebianBase, encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import channels, offers, resolver, uv
+from graphcrate.resolve import channels, offers, resolver, toolkit, uv
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.offers import Market, UnavailableError
 from graphcrate.resolve.resolver import Wanted, resolve
@@ -37,6 +37,7 @@ def server(monkeypatch):
 def program(monkeypatch):
     stand_in = small_index.Uv()
     monkeypatch.setattr(uv, "compile_requirements", stand_in)
+    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
     return stand_in
 
 
@@ -54,7 +55,8 @@ def lock(server, cache, candidate, request=None, **options):
         cache,
         {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"},
     )
-    return resolve(Wanted(recipe, recipe.variants[0], candidate, "f" * 64), market, lambda: BASE)
+    wanted = Wanted(recipe, recipe.variants[0], candidate, "f" * 64)
+    return resolve(wanted, market, lambda: BASE, small_index.lock_compiler)
 
 
 def versions(locked):
@@ -76,6 +78,7 @@ def test_the_compatible_candidate(server, cache, program):
         "setuptools": "69.5.1",
         "torch": "2.0.1",
         "torch-geometric": "2.3.1",
+        "torch-scatter": "2.1.2",
         "tqdm": "4.66",
     }
     torch = locked.package("torch")
@@ -165,15 +168,19 @@ def test_hashes_that_pyg_s_page_states_are_taken(server, cache, program):
     assert locked.notes == ()
 
 
-def test_missing_extensions_are_named_with_their_reason(server, cache, program, monkeypatch):
+WHEELS = Request(extensions="wheels")
+
+
+def test_missing_extensions_are_named_with_their_reason(server, cache, program):
     pytorch_channel(server)
-    locked = lock(server, cache, PYTORCH)
+    locked = lock(server, cache, PYTORCH, WHEELS)
     reasons = {missing.name: missing.reason for missing in locked.missing}
     assert reasons == {
         "pyg-lib": "pyg channel: HTTP 404 (127.0.0.1); the package index does not have it",
         "torch-scatter": "pyg channel: HTTP 404 (127.0.0.1); the package index has source only",
     }
     assert {missing.name: missing.cost for missing in locked.missing}["torch-scatter"] == "segment()"
+    assert locked.compilation is None
 
 
 def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, cache, program):

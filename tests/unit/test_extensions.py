@@ -1,0 +1,195 @@
+"""Compiled extensions: wheels where a channel has them, else sources with all it takes to compile them."""
+
+import functools
+import hashlib
+
+import msgspec
+import pytest
+
+from graphcrate.compat import addresses
+from graphcrate.errors import UsageError
+from graphcrate.host import http
+from graphcrate.host.cache import Cache
+from graphcrate.model.lock import DebianBase, encode
+from graphcrate.model.recipe import BaseSpec, Channel
+from graphcrate.resolve import offers, toolkit, uv
+from graphcrate.resolve.channels import Request
+from graphcrate.resolve.offers import Market
+from graphcrate.resolve.resolver import Wanted, resolve
+from tests.unit import small_index
+from tests.unit.small_index import COMPATIBLE, CP311, LOCAL
+from tests.unit.wheel_server import WheelServer, small_sdist, small_wheel
+
+NOWHERE = "http://127.0.0.1:1/whl"
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(http, "PAUSES", (0.0,))
+    monkeypatch.setattr(uv, "compile_requirements", small_index.Uv())
+    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
+    with WheelServer() as running:
+        monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
+        monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
+        monkeypatch.setattr(offers, "VOUCHED", {})
+        small_index.fill(running)
+        yield running
+
+
+@pytest.fixture
+def cache(tmp_path):
+    opened = Cache(tmp_path / "cache")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def lock(server, cache):
+    return functools.partial(locked, server, cache)
+
+
+def locked(server, cache, candidate=COMPATIBLE, *, variant=None, request=None, **options):
+    recipe = small_index.recipe(candidate, **options)
+    changed = msgspec.structs.replace(recipe.variants[0], **(variant or {}))
+    environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
+    wanted = Wanted(recipe, changed, candidate, "f" * 64)
+    market = Market(request or Request(), cache, environment)
+    return resolve(wanted, market, lambda: DebianBase(suite="bookworm", packages=()), small_index.lock_compiler)
+
+
+def reason(found, name):
+    return next(missing.reason for missing in found.missing if missing.name == name)
+
+
+def cost(found, name):
+    return next(missing.cost for missing in found.missing if missing.name == name)
+
+
+def test_what_has_no_wheel_is_compiled_from_the_newest_source(server, lock):
+    sdists = [small_sdist("torch_scatter", version, pyproject="") for version in ("2.1.1", "2.1.2", "2.2.0rc1")]
+    server.simple("torch-scatter", dict(sdists))
+    scatter = lock().package("torch-scatter")
+    assert (scatter.version, scatter.channel, scatter.compiled, scatter.build) == ("2.1.2", Channel.PYPI, True, ())
+    assert scatter.file.sha256 == hashlib.sha256(dict(sdists)["torch_scatter-2.1.2.tar.gz"]).hexdigest()
+    assert scatter.unreachable == ()
+
+
+def test_a_pin_chooses_the_version_of_wheel_and_source(server, lock):
+    server.simple("torch-scatter", dict([small_sdist("torch_scatter", v, pyproject="") for v in ("2.1.1", "2.1.2")]))
+    assert lock(extensions=("torch_scatter==2.1.1",)).package("torch-scatter").version == "2.1.1"
+    wheels = [small_wheel("torch_scatter", f"{v}+pt20cu117", tag=CP311) for v in ("2.1.0", "2.1.2")]
+    server.pyg("2.0.0+cu117", dict(wheels))
+    found = lock(extensions=("torch_scatter==2.1.0",)).package("torch-scatter")
+    assert (found.version, found.compiled) == ("2.1.0+pt20cu117", False)
+
+
+def test_with_what_it_is_compiled_is_locked(lock):
+    found = lock().compilation
+    assert found.architectures == ("7.0", "8.0")
+    assert found.compiler == "g++-11"
+    assert [package.name for package in found.base.packages] == ["g++-11"]
+    assert {package.name: package.version for package in found.tools} == {
+        "ninja": "1.13.2",
+        "pip": "25.0",
+        "setuptools": "69.5.1",  # torch 2.0 builds with nothing newer
+        "wheel": "0.45",
+    }
+    assert found.toolkit == small_index.TOOLKIT
+
+
+def test_a_lock_that_compiles_names_no_host(server, lock):
+    text = encode(lock()).decode()
+    assert "://" not in text
+    assert str(server.port) not in text
+
+
+def test_what_a_source_requires_is_resolved_too(server, lock):
+    name, content = small_sdist("torch_sparse", "0.6.18", pyproject="", metadata_requires=["tqdm", "x ; extra == 'y'"])
+    server.simple("torch-sparse", {name: content})
+    found = lock(extensions=("torch_sparse",), requirements=())
+    assert found.package("tqdm").version == "4.66"
+    assert "compiled without METIS" in found.notes[-1]
+
+
+def test_wheels_alone(lock):
+    found = lock(request=Request(extensions="wheels"))
+    assert reason(found, "torch-scatter").endswith("the package index has source only")
+    assert found.compilation is None
+
+
+def test_source_even_where_there_is_a_wheel(server, lock):
+    server.pyg("2.0.0+cu117", dict([small_wheel("torch_scatter", "2.1.2+pt20cu117", tag=CP311)]))
+    assert not lock().package("torch-scatter").compiled
+    found = lock(request=Request(extensions="source"))
+    assert found.package("torch-scatter").compiled
+    assert reason(found, "pyg-lib") == (
+        "wheels are not asked for (EXTENSIONS=source); the package index does not have it"
+    )
+
+
+def test_none_at_all(lock):
+    found = lock(request=Request(extensions="none"))
+    assert {missing.name: missing.reason for missing in found.missing} == {
+        "pyg-lib": "left out on request (EXTENSIONS=none)",
+        "torch-scatter": "left out on request (EXTENSIONS=none)",
+    }
+    assert cost(found, "torch-scatter") == "segment()"
+
+
+def test_what_is_missing_costs_less_where_another_stands_in(server, lock):
+    assert cost(lock(), "pyg-lib").startswith("neighbour sampling unless torch_sparse is there")
+    server.simple("torch-sparse", dict([small_sdist("torch_sparse", "0.6.18", pyproject="")]))
+    assert cost(lock(extensions=("pyg_lib", "torch_sparse")), "pyg-lib") == (
+        "weighted and temporal sampling, distributed training (NeighborLoader falls back to torch_sparse)"
+    )
+
+
+def test_a_channel_that_is_silent_is_remembered_with_the_source(lock, monkeypatch):
+    monkeypatch.setattr(addresses, "PYG", NOWHERE)
+    assert lock().package("torch-scatter").unreachable == (Channel.PYG,)
+    assert lock(request=Request(extensions="source")).package("torch-scatter").unreachable == ()
+
+
+def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
+    name, content = small_wheel("torch", "2.13.0+cpu", tag=CP311, requires=["filelock"])
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / name).write_bytes(content)
+    variant = {"cuda": "cpu", "architectures": ()}
+    found = lock(LOCAL, variant=variant, request=Request(wheels=tmp_path / "w"))
+    assert found.package("torch-scatter").compiled
+    assert (found.compilation.toolkit, found.compilation.architectures) == (None, ())
+    assert found.compilation.compiler == "g++-12"  # no nvcc has a say
+    assert {package.name: package.version for package in found.compilation.tools}["setuptools"] == "84.0"
+
+
+def test_where_nothing_can_be_compiled_the_reason_is_told(lock):
+    registry = BaseSpec(provider="registry", reference="docker.io/library/python:3.11-slim")
+    found = lock(variant={"base": registry})
+    assert reason(found, "torch-scatter").endswith(
+        "the package index has source only; it cannot be compiled: its base is an image of a registry, "
+        "and only Debian's compilers are known"
+    )
+
+
+def test_a_cuda_version_without_a_toolkit(lock):
+    candidate = msgspec.structs.replace(COMPATIBLE, torch_cuda="10.2")
+    assert "no CUDA toolkit for torch's CUDA 10.2" in reason(lock(candidate), "torch-scatter")
+
+
+def test_a_toolkit_that_does_not_fit_is_refused(lock):
+    with pytest.raises(UsageError, match=r"no CUDA toolkit 'pypi' fits torch 2\.0\.1, built with CUDA 11\.7"):
+        lock(request=Request(toolkit="pypi"))
+
+
+def test_an_architecture_that_the_toolkit_cannot_make_is_refused_where_it_is_needed(server, lock):
+    variant = {"architectures": ("7.0", "12.0")}
+    with pytest.raises(UsageError, match=r"12\.0"):
+        lock(variant=variant)
+    wheels = [small_wheel(name, "1.0+pt20cu117", tag=CP311) for name in ("pyg_lib", "torch_scatter")]
+    server.pyg("2.0.0+cu117", dict(wheels))
+    assert lock(variant=variant).missing == ()
+
+
+def test_a_suite_whose_compilers_are_too_new(lock, monkeypatch):
+    trixie = BaseSpec(suite="trixie")
+    assert "too new for this CUDA" in reason(lock(variant={"base": trixie}), "torch-scatter")
