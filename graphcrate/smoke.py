@@ -65,6 +65,14 @@ SUITES: Mapping[str, Suite] = {
         cuda_limit=600,
         draws=True,
     ),
+    "ops": Suite(
+        program="ops.py",
+        proves="every operator of the installed extensions gives what dense PyTorch does, gradients too; PyG uses them",
+        cpu=(),
+        cuda=(),
+        cpu_limit=600,
+        cuda_limit=600,
+    ),
     "glt": Suite(
         program="glt_check.py",
         proves="GLT partitions a graph, samples it as it is from both parts at once, and GraphSAGE learns from that",

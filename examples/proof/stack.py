@@ -48,10 +48,23 @@ def load_torch(proof: Proof) -> ModuleType:
 def load_pyg(proof: Proof) -> list[str]:
     """Import each extension that is installed, then PyG. Returns a list that PyG's later complaints are added to.
 
-    PyG swallows an extension's import error, some with a warning and some without, so each is imported by itself.
     Raises Fault for one that cannot be.
     """
     complaints = listen()
+    load_extensions(proof)
+    proof.enter("importing torch_geometric", Layer.PYG)
+    torch_geometric = importlib.import_module("torch_geometric")
+    importlib.import_module("torch_geometric.nn")
+    proof.versions["pyg"] = torch_geometric.__version__
+    raise_complaints(complaints)
+    return complaints
+
+
+def load_extensions(proof: Proof) -> None:
+    """Import each extension that is installed. Raises Fault for one that cannot be.
+
+    PyG swallows an extension's import error, some with a warning and some without, so each is imported by itself.
+    """
     for name in EXTENSIONS:
         version = installed(name)
         if version is None:
@@ -64,12 +77,6 @@ def load_pyg(proof: Proof) -> list[str]:
                 Layer.EXTENSION, f"{name} {version} cannot be imported: {type(error).__name__}: {error}"
             ) from error
         proof.versions[name] = version
-    proof.enter("importing torch_geometric", Layer.PYG)
-    torch_geometric = importlib.import_module("torch_geometric")
-    importlib.import_module("torch_geometric.nn")
-    proof.versions["pyg"] = torch_geometric.__version__
-    raise_complaints(complaints)
-    return complaints
 
 
 def installed(name: str) -> str | None:

@@ -17,6 +17,7 @@ sys.path.insert(0, str(EXAMPLES))
 
 import dna  # noqa: E402  examples/ is no package
 import glt_check  # noqa: E402
+import ops  # noqa: E402
 import torch_check  # noqa: E402
 from proof import curve, data, graphs  # noqa: E402
 from proof.curve import Point  # noqa: E402
@@ -40,7 +41,7 @@ def test_the_oldest_python_of_an_image_reads_them(path):
 
 
 def test_the_smoke_suites_fit_the_programs():
-    parsers = {program.__name__ + ".py": program.arguments for program in (dna, torch_check, glt_check)}
+    parsers = {program.__name__ + ".py": program.arguments for program in (dna, torch_check, ops, glt_check)}
     for name, suite in smoke.SUITES.items():
         for on_gpu in (False, True):
             argv = smoke.command(suite, name, on_gpu=on_gpu, limit=300)
