@@ -340,10 +340,11 @@ def _compiled_labels(installs: Sequence[Step]) -> dict[str, str]:
     """What was compiled for this image, and for which GPUs."""
     for step in installs:
         if isinstance(step, CompileStep):
-            return {
+            labels = {
                 "graphcrate.compiled": ",".join(package.name for package in step.packages),
                 "graphcrate.architectures": ",".join(step.compilation.architectures),
             }
+            return {key: value for key, value in labels.items() if value}
     return {}
 
 
