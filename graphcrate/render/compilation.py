@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import graphcrate.render.ideas as ideas
 from graphcrate.compat import compilers
+from graphcrate.compat.toolkit_assembly import PACKAGES, assembly
+from graphcrate.compat.toolkits import COMPONENTS
 from graphcrate.errors import BuildError
 from graphcrate.model.lock import (
     DebianBase,
@@ -15,15 +17,14 @@ from graphcrate.model.lock import (
     DebianToolkit,
     HostToolkit,
     ImageToolkit,
-    LockedPackage,
     Toolkit,
     WheelToolkit,
 )
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, PythonFrom, ToolkitStep
 from graphcrate.planning import group
 from graphcrate.render.commands import Command, Idea, one, quoted, write_lines
+from graphcrate.render.layout import WIDTH, wrapped
 
-TOOLKIT = "/opt/toolkit"  #: where a toolkit's packages wait to be assembled
 TOOLKIT_STAGE, COMPILE_STAGE, EXTENSIONS_STAGE = "toolkit", "compile", "extensions"
 COMPILED = f"{ideas.WORK}/compiled"  #: wheels that were made
 #: pip, setuptools and what else compiling wants, apart from the image's own packages
@@ -74,7 +75,7 @@ def parts(plan: Plan) -> tuple[ideas.Part, ...]:
     found = [_toolkit(plan, toolkit)] if toolkit is not None else []
     for step in plan.steps:
         if isinstance(step, CompileStep):
-            found += [_compile(plan, step), _install(plan, step)]
+            found += [_compile(plan, step), *_made(step), _install(plan, step)]
     return tuple(found)
 
 
@@ -83,7 +84,7 @@ def _toolkit(plan: Plan, toolkit: Toolkit) -> ideas.Part:
     result = CUDA_HOME if in_image(plan) else ""
     if isinstance(toolkit, ImageToolkit):
         origin = f"{toolkit.reference}@{toolkit.digest}"
-        return ideas.Part(name=TOOLKIT_STAGE, title=title, ideas=(), origin=origin, result=result)
+        return ideas.Part(name=TOOLKIT_STAGE, title=title, ideas=(_slimmed(),), origin=origin, result=result)
     found: list[Idea] = []
     if isinstance(toolkit, DebianToolkit):
         _refuse_foreign(plan, toolkit)
@@ -94,10 +95,19 @@ def _toolkit(plan: Plan, toolkit: Toolkit) -> ideas.Part:
     return ideas.Part(name=TOOLKIT_STAGE, title=title, ideas=tuple(found), result=result)
 
 
+def _slimmed() -> Idea:
+    """As the embedded builder has it (`toolkits.image`)."""
+    return Idea(
+        why="Static libraries are more than half of it. Extensions are linked to shared ones, but for the runtime.",
+        commands=((f"find {CUDA_HOME}/ -name 'lib*.a' ! -name 'libcudart*' ! -name 'libcudadevrt*' -delete",),),
+    )
+
+
 def _packages(plan: Plan, toolkit: DebianToolkit) -> Idea:
     etc = f"-o Dir::Etc={ideas.APT}"
-    folder = f"{TOOLKIT}/debs"
-    edits = "s/\\bmain\\b/main contrib non-free/"
+    folder = f"{PACKAGES}/debs"
+    hashes = [f"{package.file.sha256}  {folder}/{_saved(package)}" for package in toolkit.packages]
+    edits = f"s/\\bmain\\b/main {' '.join(COMPONENTS)}/"
     base = plan.base.base
     if isinstance(base, DebianBase) and base.suite != toolkit.suite:
         edits = f"s/\\b{base.suite}\\b/{toolkit.suite}/; {edits}"
@@ -115,8 +125,8 @@ def _packages(plan: Plan, toolkit: DebianToolkit) -> Idea:
                 *(f"    {quoted(f'{package.name}={package.version}')}" for package in toolkit.packages),
             ),
             one("rm -rf /var/lib/apt/lists/*"),
-            write_lines(f"{TOOLKIT}/debs.sha256", (f"{p.file.sha256}  {folder}/{_saved(p)}" for p in toolkit.packages)),
-            one(f"sha256sum --check --quiet {TOOLKIT}/debs.sha256"),
+            write_lines(f"{PACKAGES}/debs.sha256", hashes),
+            one(f"sha256sum --check --quiet {PACKAGES}/debs.sha256"),
         ),
     )
 
@@ -135,10 +145,10 @@ def _wheels(toolkit: DebianToolkit | WheelToolkit) -> Iterable[Idea]:
     for channel in dict.fromkeys(package.channel for package in toolkit.wheels):
         members = sorted((one for one in toolkit.wheels if one.channel is channel), key=lambda one: one.name)
         commands += [
-            write_lines(f"{TOOLKIT}/wheels.txt", map(ideas.pin, members)),
-            _downloaded(ideas.pip_where(channel), f"{TOOLKIT}/wheels", f"{TOOLKIT}/wheels.txt"),
+            write_lines(f"{PACKAGES}/wheels.txt", map(ideas.pin, members)),
+            _downloaded(ideas.pip_where(channel), f"{PACKAGES}/wheels", f"{PACKAGES}/wheels.txt"),
         ]
-    first = [] if isinstance(toolkit, DebianToolkit) else [one(f"mkdir -p {TOOLKIT}")]
+    first = [] if isinstance(toolkit, DebianToolkit) else [one(f"mkdir -p {PACKAGES}")]
     yield Idea(why=f"{why}, from NVIDIA's wheels.", commands=(*first, *commands))
 
 
@@ -152,12 +162,16 @@ def _downloaded(where: str, folder: str, listed: str) -> Command:
 def _assembly(toolkit: DebianToolkit | WheelToolkit) -> Idea:
     return Idea(
         why=f"One folder of them, as an installed toolkit would be: {CUDA_HOME}.",
-        commands=tuple(one(line) for line in assembly(toolkit)),
+        commands=tuple(_laid_out(line) for line in assembly(toolkit)),
     )
 
 
-def assembly(toolkit: DebianToolkit | WheelToolkit) -> tuple[str, ...]:
-    return (f"mkdir -p {CUDA_HOME}",)
+def _laid_out(line: str) -> Command:
+    """A command on several lines where it is long and has no quotes to cut through."""
+    if "'" in line or '"' in line:
+        return one(line)
+    first, *others = wrapped(line, WIDTH - 4)
+    return (first, *(f"    {other}" for other in others))
 
 
 def _compile(plan: Plan, step: CompileStep) -> ideas.Part:
@@ -167,16 +181,14 @@ def _compile(plan: Plan, step: CompileStep) -> ideas.Part:
     copies += [(stage, VENV) for stage in ideas.STAGES.values() if stage in stages]
     missing = _compiler(plan, step)
     compiler = [_compiler_installed(plan, step, missing)] if missing else []
-    packages = sorted(step.packages, key=lambda package: package.name)
-    made = [_made(package, again=package is not packages[0]) for package in packages]
     return ideas.Part(
         name=COMPILE_STAGE,
         title=f"Extensions, compiled from source against this torch{_for(step)}",
-        preparations=(*compiler, _tools_installed(step)),
+        preparations=(*compiler, _tools_installed(step), _files_in_order()),
         copies=tuple(copies),
-        environment=environment(step),
+        environment=compilers.variables(compilation),
         reason="There is no GPU to look at while an image is built: CUDA code is asked for, and for which GPUs.",
-        ideas=(_sources(step), *made),
+        ideas=(_sources(step),),
         result="",
     )
 
@@ -212,21 +224,6 @@ def _compiler_installed(plan: Plan, step: CompileStep, names: Sequence[str]) -> 
     )
 
 
-def environment(step: CompileStep) -> dict[str, str]:
-    """What compiling goes by."""
-    compilation = step.compilation
-    c, cxx = compilers.programs(compilation.compiler)
-    found = {"CC": c, "CXX": cxx}
-    if compilation.toolkit is None:
-        return found | {"FORCE_ONLY_CPU": "1"}
-    return found | {
-        "CUDA_HOME": CUDA_HOME,
-        "FORCE_CUDA": "1",
-        "TORCH_CUDA_ARCH_LIST": ";".join(compilation.architectures),
-        "NVCC_PREPEND_FLAGS": f"-ccbin {cxx}",
-    }
-
-
 def _tools_installed(step: CompileStep) -> Idea:
     tools = sorted(step.compilation.tools, key=lambda package: package.name)
     return Idea(
@@ -237,6 +234,23 @@ def _tools_installed(step: CompileStep) -> Idea:
             (
                 f"uv pip install --no-deps --no-build --require-hashes --target {BUILD_TOOLS}",
                 f"    --requirement {ideas.WORK}/build-tools.txt",
+            ),
+        ),
+    )
+
+
+def _files_in_order() -> Idea:
+    """As the embedded build has it (`wheelhouse.inside`). Python imports a module of this name when it starts."""
+    return Idea(
+        why="setup.py finds its files as the disk has them, and they are linked in that order: always the same here.",
+        commands=(
+            write_lines(
+                f"{BUILD_TOOLS}/sitecustomize.py",
+                (
+                    "import glob",
+                    "as_found = glob.glob",
+                    "glob.glob = lambda *arguments, **options: sorted(as_found(*arguments, **options))",
+                ),
             ),
         ),
     )
@@ -256,19 +270,23 @@ def _sources(step: CompileStep) -> Idea:
     return Idea(why="The sources. pip asks each what it is, and needs torch to be told.", commands=tuple(commands))
 
 
-def _made(package: LockedPackage, *, again: bool) -> Idea:
-    folder = f"{BUILD}/{package.name}-{package.version}"
-    return Idea(
-        why="" if again else "Always in the same folder, whose name gets into the binaries.",
-        commands=(
-            one(f"mkdir -p {folder}"),
-            one(f"tar -xf {SOURCES}/{package.file.name} --strip-components=1 --directory={folder}"),
-            (
-                f"{PIP} wheel --no-cache-dir --no-deps --no-build-isolation",
-                f"    --wheel-dir {COMPILED} {folder}",
+def _made(step: CompileStep) -> Iterable[ideas.Part]:
+    """A part for each package, so that an engine which can makes them side by side."""
+    for number, package in enumerate(sorted(step.packages, key=lambda one: one.name)):
+        folder = f"{BUILD}/{package.name}-{package.version}"
+        idea = Idea(
+            why="Always in the same folder, whose name gets into the binaries." if not number else "",
+            commands=(
+                one(f"mkdir -p {folder}"),
+                one(f"tar -xf {SOURCES}/{package.file.name} --strip-components=1 --directory={folder}"),
+                (
+                    f"{PIP} wheel --no-cache-dir --no-deps --no-build-isolation",
+                    f"    --wheel-dir {COMPILED} {folder}",
+                ),
             ),
-        ),
-    )
+        )
+        title = f"{package.name} {package.version}"
+        yield ideas.Part(name=package.name, title=title, ideas=(idea,), origin=COMPILE_STAGE, result="")
 
 
 def _install(plan: Plan, step: CompileStep) -> ideas.Part:
@@ -284,6 +302,6 @@ def _install(plan: Plan, step: CompileStep) -> ideas.Part:
         name=EXTENSIONS_STAGE,
         title=step.title,
         ideas=(installed,),
-        copies=((COMPILE_STAGE, COMPILED),),
+        copies=tuple((package.name, COMPILED) for package in sorted(step.packages, key=lambda one: one.name)),
         bytecode=(ideas.bytecode(plan, again=True),),
     )

@@ -4,6 +4,7 @@ import msgspec
 
 import graphcrate.render.compilation as compilation
 import graphcrate.render.ideas as ideas
+from graphcrate.compat.toolkit_assembly import PACKAGES
 from graphcrate.model.plan import CUDA_HOME, VENV, Plan, PythonFrom
 from graphcrate.model.recipe import Channel
 from graphcrate.planning import EXAMPLES, SYSTEM_PATH
@@ -49,8 +50,8 @@ def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
         "base_ideas": ideas.base(plan),
         "tool_ideas": ideas.tools(plan),
         # What an image brings is a stage; all else is done in one.
-        "parts": [part for part in parts if part.ideas],
-        "pulled": next((part for part in parts if not part.ideas), None),
+        "parts": [part for part in parts if "@" not in part.origin],
+        "pulled": next((part for part in parts if "@" in part.origin), None),
         "toolkit_stays": compilation.in_image(plan),
         "bytecode": ideas.bytecode(plan),
         "final_ideas": ideas.base(plan, environment=False),
@@ -65,7 +66,7 @@ def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
         "CERTIFICATES": ideas.CERTIFICATES,
         "EXAMPLES": EXAMPLES,
         "SYSTEM_PATH": SYSTEM_PATH,
-        "TOOLKIT": compilation.TOOLKIT,
+        "TOOLKIT": PACKAGES,
         "TOOLS": ideas.TOOLS,
         "VENV": VENV,
     }

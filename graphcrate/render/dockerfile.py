@@ -37,6 +37,7 @@ def dockerfile(plan: Plan, form: DockerForm | None = None) -> str:
         "base_ideas": ideas.base(plan),
         "tool_ideas": ideas.tools(plan),
         "parts": parts,
+        "beside": {part.name for part in parts if ideas.uses(part, f"{ideas.CONTEXT}/wheels")},
         "arguments": {part.name: ideas.arguments(plan, part) for part in parts},
         "python_from_uv": plan.base.image.python_from is PythonFrom.UV,
         "with_wheels": Channel.LOCAL in ideas.channels(plan),

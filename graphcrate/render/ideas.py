@@ -358,6 +358,11 @@ def address(plan: Plan, channel: Channel) -> str:
 
 def arguments(plan: Plan, part: Part) -> dict[str, str]:
     """Build arguments that a part's commands use, with their defaults."""
-    used = " ".join(line for idea in part.ideas for command in idea.commands for line in command)
     places = {"PYTORCH_INDEX": Channel.PYTORCH, "PYG_LINKS": Channel.PYG}
-    return {name: address(plan, channel) for name, channel in places.items() if f"${{{name}}}" in used}
+    return {name: address(plan, channel) for name, channel in places.items() if uses(part, f"${{{name}}}")}
+
+
+def uses(part: Part, text: str) -> bool:
+    """Whether a part's commands have this in them."""
+    known = (*part.preparations, *part.ideas)
+    return any(text in line for idea in known for command in idea.commands for line in command)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 import graphcrate.render.ideas as ideas
+from graphcrate.compat import compilers
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, CompileStep, Plan, RequirementsStep, WheelsStep
 from graphcrate.model.recipe import Channel
 from graphcrate.render.about import about
-from graphcrate.render.compilation import environment
 from graphcrate.render.layout import comment, complete, double
 
 _OPTIONS = {Channel.PYTORCH: "--extra-index-url", Channel.PYG: "--find-links"}
@@ -41,7 +41,7 @@ def sources(plan: Plan) -> str:
     lines = [
         comment(f"{plan.name}:{plan.tag}: sources, to be compiled where requirements.txt has been installed."),
         comment(f"Wanted: {compilation.compiler}, Python's headers{cuda}; {tools}."),
-        *(f"#     export {name}={double(value)}" for name, value in environment(steps[0]).items()),
+        *(f"#     export {name}={double(value)}" for name, value in compilers.variables(compilation).items()),
         "#     uv pip install --no-deps --no-build-isolation --require-hashes --requirement sources.txt",
     ]
     return "\n".join([*lines, *_pins([package for step in steps for package in step.packages])]) + "\n"

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate import render
+from graphcrate.compat.toolkit_assembly import assembly
 from graphcrate.errors import BuildError
 from graphcrate.foundations import chosen_image
 from graphcrate.model.lock import DebianToolkit, HostToolkit
@@ -138,12 +139,13 @@ def test_a_definition_takes_the_toolkit_along_for_a_devel_image_alone():
 def test_nothing_else_waits_for_a_compiler():
     text = TEXTS["debian"]
     stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE)
-    expected = ["cuda", "torch", "tools", "pyg", "toolkit", "compile", "extensions"]
-    assert stages[3:-1] == [("build", name) for name in expected]
+    packages = ["torch-scatter", "torch-sparse"]
+    expected = ["cuda", "torch", "tools", "pyg", "toolkit", "compile", *packages, "extensions"]
+    assert stages[3:-1] == [("compile" if name in packages else "build", name) for name in expected]
     needs = {name: set(re.findall(r"COPY --from=(\S+)", stage(text, name))) for name in expected}
     assert needs == {name: set() for name in expected} | {
         "compile": {"toolkit", "cuda", "torch"},
-        "extensions": {"compile"},
+        "extensions": {"torch-scatter", "torch-sparse"},
     }
     compiling = stage(text, "compile")
     # what changes least comes first
@@ -151,11 +153,18 @@ def test_nothing_else_waits_for_a_compiler():
 
 
 def test_sources_are_built_one_by_one_in_folders_of_fixed_names():
-    compiling = stage(TEXTS["debian"], "compile")
-    for name in ("torch-scatter-2.1.2", "torch-sparse-0.6.18"):
-        assert f"--directory=/build/{name} " in compiling
-    assert compiling.count("pip wheel ") == 2
-    assert "--no-build-isolation" in compiling
+    for name, version in (("torch-scatter", "2.1.2"), ("torch-sparse", "0.6.18")):
+        compiling = stage(TEXTS["debian"], name)
+        assert f"--directory=/build/{name}-{version} " in compiling
+        assert "-m pip wheel --no-cache-dir --no-deps --no-build-isolation" in compiling
+
+
+@every_form
+def test_a_toolkit_is_put_together_by_the_lines_of_the_embedded_build(write):
+    for kind in ("debian", "pypi"):
+        flat = re.sub(r" \\\n +(&& )?", " ", write(PLANS[kind]))
+        for line in assembly(TOOLKITS[kind]):
+            assert line in flat
 
 
 @every_form
