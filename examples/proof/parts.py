@@ -62,6 +62,7 @@ class Running:
         self.phase, self.suspect = "starting Python", Layer.MACHINE
         self.verdict: dict[str, Any] | None = None
         self.rounds_dead = 0
+        self.heard = False
         self.process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -78,6 +79,10 @@ class Running:
         for line in self.process.stdout:
             lines.put((self, line.decode(errors="replace").rstrip()))
 
+    def is_talking(self) -> bool:
+        """Whether lines may still come; a process that it started may keep its output open."""
+        return self._reader.is_alive()
+
     def has_ended(self) -> bool:
         """Whether its process has. It stays a zombie, so that the number of its group is nobody else's."""
         if self.process.returncode is not None:
@@ -85,17 +90,31 @@ class Running:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def end(self) -> None:
-        """End the whole group: politely, so that Python removes its semaphores, then not."""
-        deadline = time.monotonic() + SECONDS_TO_END
+        """End the whole group: politely, then not. Python's own resource tracker is left to the last.
+
+        It removes the semaphores of those that could not.
+        """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGTERM)
-            while living(self.pid) and time.monotonic() < deadline:
+            if not self._is_alone_within(SECONDS_TO_END):
+                for pid, _ in workers(self.pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                self._is_alone_within(SECONDS_TO_END)
+            until = time.monotonic() + SECONDS_TO_END
+            while living(self.pid) and time.monotonic() < until:
                 time.sleep(0.02)
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
 
-    def failure(self) -> Fault | None:
-        """Why it failed, once it has ended; None when it passed."""
+    def _is_alone_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while workers(self.pid) and time.monotonic() < until:
+            time.sleep(0.02)
+        return not workers(self.pid)
+
+    def failure(self, known: str) -> Fault | None:
+        """Why it failed, once it has ended; None when it passed. `known`: the phase that is told anyway."""
         code = self.process.wait()
         if self.verdict is not None:
             if self.verdict.get("status") == "passed" and code == 0:
@@ -103,9 +122,11 @@ class Running:
             layer = next((each for each in Layer if each.value == self.verdict.get("layer")), self.suspect)
             reason = str(self.verdict.get("reason") or f"it ended with exit code {code}")
             reason = reason.removeprefix(f"{layer.value}: ").removesuffix(f" (while {self.phase})")
-            return Fault(layer, f"{self.name}: {reason}")
-        layer, how = ending(code, self.suspect)
-        return Fault(layer, f"{self.name} {how} while {self.phase}")
+            what = f"{self.name}: {reason}"
+        else:
+            layer, how = ending(code, self.suspect)
+            what = f"{self.name} {how}"
+        return Fault(layer, what if self.phase == known else f"{what} (while {self.phase})")
 
 
 def ending(code: int, suspect: Layer) -> tuple[Layer, str]:
@@ -149,7 +170,7 @@ def _listen(
         if deadline is not None and time.monotonic() > deadline:
             doing = "; ".join(f"{each.name} was {each.phase}" for each in running if not each.has_ended())
             raise Fault(Layer.MACHINE, f"not finished within the limit: {doing}")
-        if any(each.has_ended() and _failed(each, lines, proof, running[0]) for each in running):
+        if any(each.has_ended() and _failure(each, lines, proof, running[0]) for each in running):
             break
         if time.monotonic() > next_look:
             next_look += SECONDS_BETWEEN
@@ -158,12 +179,15 @@ def _listen(
     _settle(running, lines, proof)
 
 
-def _failed(part: Running, lines: queue.Queue[tuple[Running, str]], proof: Proof, leader: Running) -> bool:
-    """Whether a part that has ended failed; hears what it still had to say."""
-    until = time.monotonic() + SECONDS_TO_HEAR
-    while part.verdict is None and time.monotonic() < until:
-        _hear(lines, proof, leader, 0.05)
-    return part.failure() is not None
+def _failure(part: Running, lines: queue.Queue[tuple[Running, str]], proof: Proof, leader: Running) -> Fault | None:
+    """Why a part that has ended failed; hears what it still had to say."""
+    if not part.heard:
+        until = time.monotonic() + SECONDS_TO_HEAR
+        while part.verdict is None and part.is_talking() and time.monotonic() < until:
+            _hear(lines, proof, leader, 0.05)
+        _hear(lines, proof, leader, 0.0)
+        part.heard = True
+    return part.failure(proof.phase)
 
 
 def _settle(running: Sequence[Running], lines: queue.Queue[tuple[Running, str]], proof: Proof) -> None:
@@ -171,12 +195,10 @@ def _settle(running: Sequence[Running], lines: queue.Queue[tuple[Running, str]],
     until = time.monotonic() + SECONDS_TO_AGREE
     while not all(each.has_ended() for each in running) and time.monotonic() < until:
         _hear(lines, proof, running[0], 0.1)
-    ended = [each for each in running if each.has_ended()]
     faults = []
-    for each in ended:
-        if _failed(each, lines, proof, running[0]):
-            fault = each.failure()
-            assert fault is not None
+    for each in running:
+        fault = _failure(each, lines, proof, running[0]) if each.has_ended() else None
+        if fault is not None:
             faults.append((fault, each.verdict is None))
     if faults:
         raise first_to_blame(faults)
@@ -241,6 +263,17 @@ def parse_stat(text: str) -> tuple[str, int]:
 def living(group: int) -> bool:
     """Whether any process of the group still runs."""
     return any(state not in "ZX" for _, state in members(group))
+
+
+def workers(group: int) -> list[tuple[int, str]]:
+    """The group's processes that still run, without the one that Python keeps to tidy up after them."""
+    found = []
+    for pid, state in members(group):
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if state not in "ZX" and b"resource_tracker" not in command:
+                found.append((pid, state))
+    return found
 
 
 def program(path: str, *arguments: str) -> list[str]:

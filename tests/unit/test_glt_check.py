@@ -165,9 +165,19 @@ def test_without_segments_none_is_removed():
 
 # The parts
 
+RUNNING = parts.Running  # also where a test puts something in its place
+
 
 def part(name="process 1", verdict=None, **fields):
-    fields = {"phase": "starting", "suspect": Layer.GLT, "verdict": verdict, "pid": 7, "rounds_dead": 0, **fields}
+    fields = {
+        "phase": "starting",
+        "suspect": Layer.GLT,
+        "verdict": verdict,
+        "pid": 7,
+        "rounds_dead": 0,
+        "heard": False,
+        **fields,
+    }
     return SimpleNamespace(name=name, **fields)
 
 
@@ -208,9 +218,9 @@ def test_an_end_without_a_verdict_is_blamed(code, layer, text):
     assert parts.ending(code, Layer.EXTENSION) == (layer, text)
 
 
-def failure(code, verdict=None):
+def failure(code, verdict=None, known="testing"):
     running = part(verdict=verdict, process=SimpleNamespace(wait=lambda: code), phase="testing")
-    return parts.Running.failure(running)
+    return RUNNING.failure(running, known)
 
 
 def test_a_failed_part_is_told_once_with_its_layer():
@@ -218,7 +228,8 @@ def test_a_failed_part_is_told_once_with_its_layer():
     assert (failure(1, verdict).layer, str(failure(1, verdict))) == (Layer.NETWORK, "process 1: refused")
     assert failure(0, {"status": "passed"}) is None
     assert failure(-11, {"status": "passed"}).layer is Layer.GLT
-    assert str(failure(-11)) == "process 1 was ended by SIGSEGV while testing"
+    assert str(failure(-11)) == "process 1 was ended by SIGSEGV"
+    assert str(failure(-11, known="training")) == "process 1 was ended by SIGSEGV (while testing)"
 
 
 def test_a_crash_explains_what_the_others_complain_of():
@@ -247,9 +258,6 @@ def test_a_part_that_waits_for_a_dead_process_of_its_own(monkeypatch):
         parts._look_for_dead_helpers(running)
 
 
-RUNNING = parts.Running
-
-
 class Stage:
     """Parts that say their lines and end, in place of processes."""
 
@@ -261,7 +269,8 @@ class Stage:
     def start(self, name, argv, lines):
         code, said = self.scripts[argv[0]]
         running = part(name, process=SimpleNamespace(wait=lambda: code), has_ended=lambda: code is not None)
-        running.failure = lambda: RUNNING.failure(running)
+        running.failure = lambda known: RUNNING.failure(running, known)
+        running.is_talking = lambda: False
         running.end = lambda: self.ended.append(name)
         for line in said:
             lines.put((running, line))
@@ -279,10 +288,9 @@ def test_parts_that_pass(monkeypatch):
 
 
 def test_when_one_dies_all_are_ended(monkeypatch):
-    monkeypatch.setattr(parts, "SECONDS_TO_HEAR", 0.0)
     monkeypatch.setattr(parts, "SECONDS_TO_AGREE", 0.0)
     stage = Stage(monkeypatch, waits=(None, []), dies=(-9, ['{"phase": "training", "layer": "torch"}']))
-    with pytest.raises(Fault, match=r"process 1 was ended by SIGKILL.* while training") as caught:
+    with pytest.raises(Fault, match=r"process 1 was ended by SIGKILL.*\(while training\)") as caught:
         parts.run({"process 0": ["waits"], "process 1": ["dies"]}, Proof("glt"), None)
     assert caught.value.layer is Layer.MACHINE
     assert stage.ended == ["process 0", "process 1"]
