@@ -29,6 +29,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
     """A library in its place. `exports`: name of a symbol → its versions ("" for none)."""
 
     folder: Path
+    soname: str
     needed: tuple[str, ...]
     runpath: tuple[str, ...]
     exports: Mapping[str, tuple[str, ...]]
@@ -48,7 +49,14 @@ def library(found: Elf, folder: Path) -> Library:
     exports: dict[str, tuple[str, ...]] = {}
     for symbol in found.defined:
         exports[symbol.name] = (*exports.get(symbol.name, ()), symbol.version)
-    return Library(folder=folder, needed=found.needed, runpath=found.runpath, exports=exports, versions=found.versions)
+    return Library(
+        folder=folder,
+        soname=found.soname,
+        needed=found.needed,
+        runpath=found.runpath,
+        exports=exports,
+        versions=found.versions,
+    )
 
 
 class Process:
@@ -62,14 +70,16 @@ class Process:
         """The library of this name that `seeker` gets: of its own wheel, of torch, by its run path, of the base."""
         if name in bundled:
             return bundled[name]
-        own = (Path(str(entry).replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", str(seeker.folder)))
-               for entry in seeker.runpath if "ORIGIN" in entry)  # fmt: skip
-        for folder in (*self._loaded, *own):
-            if (folder / name).is_file():
-                return _read(folder / name)
-        return self.system(name)
+        loaded = _first(self._loaded, name) or self._renamed.get(name)
+        return loaded or _first(_run_path(seeker), name) or self._system(name)
 
-    def system(self, name: str) -> Library | None:
+    @functools.cached_property
+    def _renamed(self) -> Mapping[str, Library]:
+        """torch's wheels bring libgomp-a34b3233.so.1; loaded, it still serves who needs libgomp.so.1, its soname."""
+        found = (_read(path) for path in sorted(self._loaded[0].glob("*.so*")))
+        return {one.soname: one for one in found if one.soname}
+
+    def _system(self, name: str) -> Library | None:
         """A library of the base."""
         places = (inside(self._rootfs, f"{folder}/{name}") for folder in _SYSTEM_FOLDERS)
         return next((_read(place) for place in places if place is not None and place.is_file()), None)
@@ -120,6 +130,18 @@ def inside(root: Path, path: str) -> Path | None:
             return None
         parts.extendleft(reversed(PurePosixPath(on_host.readlink()).parts))
     return root / place
+
+
+def _first(folders: Iterable[Path], name: str) -> Library | None:
+    return next((_read(folder / name) for folder in folders if (folder / name).is_file()), None)
+
+
+def _run_path(seeker: Library) -> Iterator[Path]:
+    """Folders that are told by the library's own place; others are of the machine that it was made on."""
+    for entry in seeker.runpath:
+        plain = entry.replace("${ORIGIN}", "$ORIGIN")
+        if plain.startswith("$ORIGIN"):
+            yield Path(plain.replace("$ORIGIN", str(seeker.folder)))
 
 
 def _read(path: Path) -> Library:

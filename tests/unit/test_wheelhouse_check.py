@@ -44,7 +44,12 @@ def make_site(folder, check_fail=FAIL):
     put(lib / "libtorch_cuda.so", needed=("libc10_cuda.so", "libfar.so.1"), runpath="$ORIGIN/../../far/lib")
     put(lib / "libtorch_python.so", defined=("THPVariableClass",))
     put(lib / "libtorch_global_deps.so", needed=("libgomp-a34b3233.so.1",))
-    put(lib / "libgomp-a34b3233.so.1", defined=("GOMP_parallel@GOMP_4.0",), versions=("GOMP_4.0",))
+    put(
+        lib / "libgomp-a34b3233.so.1",
+        soname="libgomp.so.1",
+        defined=("GOMP_parallel@GOMP_4.0",),
+        versions=("GOMP_4.0",),
+    )
     put(packages / "far/lib/libfar.so.1", defined=("far_away",))
     put(
         packages / "nvidia/cuda_runtime/lib/libcudart.so.11.0",
@@ -112,7 +117,7 @@ def test_nothing_was_compiled(judge):
         (scatter(machine=183), "is no x86-64 library: EM_AARCH64, ET_DYN."),
         (scatter(kind=1), "is no x86-64 library: EM_X86_64, ET_REL."),
         ({"a/_a.cpython-39-x86_64-linux-gnu.so": GOOD}, "is for Python 3.9; the image has 3.11."),
-        (scatter(needed=(*NEEDED, "libgomp.so.1")), "needs libgomp.so.1, which neither torch nor the base has."),
+        (scatter(needed=(*NEEDED, "libmetis.so.5")), "needs libmetis.so.5, which neither torch nor the base has."),
         (scatter(needed=(*NEEDED, "libcuda.so.1")), "libcuda.so.1, which only a machine with NVIDIA's driver has."),
         (
             scatter(needs={**GOOD["needs"], "libc.so.6": ("GLIBC_2.14", "GLIBC_2.34", "GLIBC_2.9")}),
@@ -159,6 +164,12 @@ def test_libraries_without_torch_need_no_gpu_code(judge):
 def test_symbols_come_through_libraries_that_its_libraries_need(judge):
     undefined = ("_ZN3c104cuda9SetDeviceEa", "far_away", "GOMP_parallel@GOMP_4.0")
     assert judge(scatter(undefined=undefined, needs={"libgomp-a34b3233.so.1": ("GOMP_4.0",)})) == ()
+
+
+def test_libraries_that_torch_brings_under_another_name_are_found_by_their_soname(judge):
+    files = scatter(needed=(*NEEDED, "libgomp.so.1"), undefined=("GOMP_parallel@GOMP_4.0",))
+    files["torch_scatter/_scatter_cuda.so"]["needs"] = {"libgomp.so.1": ("GOMP_4.0",)}
+    assert judge(files) == ()
 
 
 def test_torch_s_libraries_are_seen_by_those_alone_that_need_them(judge):
