@@ -8,13 +8,14 @@ image's Python and platform, whatever the host's. Sdists are never built for the
 import functools
 import re
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from graphcrate.compat import glt
 from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.host import settings
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage, RegistryBase
@@ -58,6 +59,7 @@ def resolve(
     variant, candidate = wanted.variant, wanted.candidate
     target = target_of(variant.base, variant.python)
     torch = find_torch(candidate, target, market)
+    _refuse_breaking_pin(wanted, torch)
     offers = Offers(market, torch.version, candidate.torch_cuda)
     means = functools.cache(lambda: means_for(variant, candidate, market.request))
     found = find_extensions(variant, candidate, torch.version, target, offers, lambda: means().obstacle)
@@ -74,6 +76,7 @@ def resolve(
     ]
     packages = [*locked.values(), *lock_links(links, market), *sdists]
     _check(packages, torch, candidate)
+    notes += _check_glt(packages, torch, candidate, variant)
     compilation = None
     if found.sources:
         compilation = lock_compilation(means(), variant, packages, target, offers, lock_compiler)
@@ -231,6 +234,40 @@ def _check(packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate
             cause=f"{got.file.name} or another package asks for them.",
             next_step="use a +cpu build of torch",
         )
+
+
+def _refuse_breaking_pin(wanted: Wanted, torch: Offer) -> None:
+    """Raises ResolutionError, before anything is fetched, for a graphlearn-torch that breaks with this torch."""
+    given = [*map(Requirement, (*wanted.recipe.requirements, *wanted.variant.requirements))]
+    names = [requirement.name for requirement in given]
+    for requirement in given:
+        pins = [part.version for part in requirement.specifier if part.operator in ("==", "===")]
+        if canonicalize_name(requirement.name) == glt.NAME and pins:
+            verdict = glt.judge(pins[0], torch.version, wanted.candidate.torch_cuda, wanted.variant.python, names)
+            if len(verdict.reasons) > len(verdict.absent):  # what is absent now may still come with something else
+                raise _breaking(verdict)
+
+
+def _check_glt(
+    packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate, variant: Variant
+) -> tuple[str, ...]:
+    """What to know of the graphlearn-torch among the packages. Raises ResolutionError for one that cannot work."""
+    found = next((package for package in packages if package.name == glt.NAME), None)
+    if found is None:
+        return ()
+    names = [package.name for package in packages]
+    verdict = glt.judge(found.version, torch.version, candidate.torch_cuda, variant.python, names)
+    if not verdict.ok:
+        raise _breaking(verdict, {canonicalize_name(Requirement(text).name) for text in variant.extensions})
+    return verdict.notes
+
+
+def _breaking(verdict: glt.Verdict, extensions: Collection[str] = ()) -> ResolutionError:
+    """`extensions`: what the recipe asks for and the request or the channels left out."""
+    step = verdict.next_step or "take another variant: ./build.py list"
+    if verdict.absent and set(verdict.absent) <= set(extensions):
+        step = "make image … EXTENSIONS=auto    (compiles what no channel has as a wheel)"
+    return ResolutionError(" ".join(verdict.reasons).removesuffix("."), next_step=step)
 
 
 def _override_notes(candidate: Candidate) -> list[str]:

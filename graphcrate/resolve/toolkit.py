@@ -13,6 +13,7 @@ from graphcrate.errors import ResolutionError
 from graphcrate.model.lock import DebianToolkit, HostToolkit, ImageToolkit, WheelToolkit
 from graphcrate.oci import reference
 from graphcrate.resolve.pinning import pin_wheels
+from graphcrate.toolkits import host
 
 if TYPE_CHECKING:
     from graphcrate.model.lock import DebianPackage, LockedPackage, Toolkit
@@ -39,7 +40,7 @@ def lock_toolkit(
             return WheelToolkit(version=option.version, wheels=_wheels(option, installed, target, offers))
         case "image":
             return _image(option, offers.market)
-    return HostToolkit(version=option.version)
+    return HostToolkit(version=host.find(offers.market.environment).version)
 
 
 def _wheels(

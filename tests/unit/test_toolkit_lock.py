@@ -1,0 +1,151 @@
+"""Which files of a CUDA toolkit are locked, for each provider."""
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from graphcrate.bases import apt
+from graphcrate.compat.toolkits import Option
+from graphcrate.errors import ResolutionError, UsageError
+from graphcrate.host import http
+from graphcrate.host.cache import Cache
+from graphcrate.model.lock import DebianPackage, HostToolkit, ImageToolkit, LockedFile, LockedPackage, WheelToolkit
+from graphcrate.model.recipe import BaseSpec, Channel
+from graphcrate.resolve import toolkit, uv
+from graphcrate.resolve.channels import Request
+from graphcrate.resolve.compilation import lock_compilation, means_for
+from graphcrate.resolve.offers import Market, Offers
+from graphcrate.resolve.target import Target
+from tests.unit import small_index
+from tests.unit.small_index import COMPATIBLE
+from tests.unit.wheel_server import WheelServer, small_wheel
+
+TARGET = Target("3.11", "2.36")
+WHEELS = ("nvidia-cuda-nvcc-cu11==11.8.89", "nvidia-cuda-runtime-cu11==11.8.89")
+DEBIAN = Option(
+    provider="debian",
+    version="11.8.89",
+    suite="bookworm",
+    packages=("nvidia-cuda-toolkit",),
+    wheels=WHEELS,
+    libraries=("nvidia-cublas-cu11==11.10.3.66",),
+)
+
+
+@pytest.fixture
+def offers(monkeypatch, tmp_path):
+    monkeypatch.setattr(http, "PAUSES", (0.0,))
+    monkeypatch.setattr(uv, "compile_requirements", small_index.Uv())
+    cache = Cache(tmp_path / "cache")
+    with WheelServer() as server:
+        small_index.fill(server)
+        for pin in WHEELS:
+            name, _, version = pin.partition("==")
+            server.simple(name, dict([small_wheel(name.replace("-", "_"), version, requires=["tqdm"])]))
+        environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
+        yield Offers(Market(Request(), cache, environment), "2.0.1", "11.7")
+    cache.close()
+
+
+@pytest.fixture
+def archive(monkeypatch):
+    """Versions of nvidia-cuda-toolkit that Debian's archive has; and what apt was told."""
+    known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], components=(), updated=False)
+
+    class StandIn:
+        def __init__(self, folder, suite, mirror, environment, components):
+            known.components, known.suite = components, suite
+
+        def update(self):
+            known.updated = True
+
+        def available(self, names):
+            return [debian(name, version) for name in names for version in known.versions]
+
+    monkeypatch.setattr(toolkit, "Apt", StandIn)
+    monkeypatch.setattr(toolkit, "find_mirror", lambda *_: apt.Mirror("http://debian.example/debian"))
+    return known
+
+
+def debian(name, version):
+    file = LockedFile(name=f"{name}_{version}_amd64.deb", size=84, sha256="d" * 64)
+    return DebianPackage(name=name, version=version, architecture="amd64", file=file)
+
+
+def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
+    found = toolkit.lock_toolkit(DEBIAN, {}, TARGET, offers)
+    assert (archive.suite, archive.components, archive.updated) == ("bookworm", ("contrib", "non-free"), True)
+    assert [package.version for package in found.packages] == ["11.8.89~11.8.0-5~deb12u1"]
+    assert {wheel.name: wheel.version for wheel in found.wheels} == {
+        "nvidia-cublas-cu11": "11.10.3.66",
+        "nvidia-cuda-nvcc-cu11": "11.8.89",
+        "nvidia-cuda-runtime-cu11": "11.8.89",
+    }  # tqdm, which they require, is nothing to compile with
+
+
+def test_a_library_that_the_image_has_serves_in_its_version(offers, archive):
+    found = toolkit.lock_toolkit(DEBIAN, {"nvidia-cublas-cu11": "11.11.3.6"}, TARGET, offers)
+    assert {wheel.name: wheel.version for wheel in found.wheels}["nvidia-cublas-cu11"] == "11.11.3.6"
+
+
+@pytest.mark.parametrize(("versions", "words"), [(["12.4.131~12.4.1-2"], "12.4.131"), ([], "has none")])
+def test_an_archive_with_another_nvcc(offers, archive, versions, words):
+    archive.versions = versions
+    with pytest.raises(ResolutionError, match=r"no nvidia-cuda-toolkit 11\.8\.89") as caught:
+        toolkit.lock_toolkit(DEBIAN, {}, TARGET, offers)
+    assert words in caught.value.cause
+
+
+def test_a_toolkit_of_wheels(offers):
+    option = Option(provider="pypi", version="11.8.89", wheels=WHEELS)
+    found = toolkit.lock_toolkit(option, {}, TARGET, offers)
+    assert isinstance(found, WheelToolkit)
+    assert [wheel.name for wheel in found.wheels] == ["nvidia-cuda-nvcc-cu11", "nvidia-cuda-runtime-cu11"]
+
+
+def test_an_image_is_locked_by_its_digest(offers, monkeypatch):
+    document = SimpleNamespace(digest=f"sha256:{'a' * 64}", data=b"{}")
+    stand_in = SimpleNamespace(
+        repository=lambda wanted, environment: SimpleNamespace(manifest=lambda tag: tag),
+        for_platform=lambda source, manifest, name: document if manifest == "11.8.0-devel-ubuntu22.04" else None,
+        keep=lambda cache, documents: None,
+    )
+    monkeypatch.setattr(toolkit, "pulled", stand_in)
+    reference = "docker.io/nvidia/cuda:11.8.0-devel-ubuntu22.04"
+    found = toolkit.lock_toolkit(Option(provider="image", version="11.8", reference=reference), {}, TARGET, offers)
+    assert found == ImageToolkit(version="11.8", reference="docker.io/nvidia/cuda", digest=document.digest)
+
+
+TORCH = LockedPackage(
+    name="torch", version="2.0.1", channel=Channel.PYPI, file=LockedFile(name="t.whl", size=1, sha256="e" * 64)
+)
+
+
+def compilation(offers, monkeypatch, installed, **changes):
+    """With this machine's toolkit of the version `installed`."""
+    monkeypatch.setattr(toolkit.host, "find", lambda _: SimpleNamespace(version=installed))
+    variant = msgspec.structs.replace(small_index.recipe(COMPATIBLE).variants[0], **changes)
+    means = means_for(variant, COMPATIBLE, Request(toolkit="host"))
+    return lock_compilation(means, variant, [TORCH], TARGET, offers, small_index.lock_compiler)
+
+
+def test_this_machine_s_toolkit_decides_over_compiler_and_architectures(offers, monkeypatch):
+    found = compilation(offers, monkeypatch, "11.8.89")
+    assert found.toolkit == HostToolkit(version="11.8.89")
+    assert found.compiler == "g++-11"
+    with pytest.raises(UsageError, match=r"9\.0 needs CUDA 11\.8"):
+        compilation(offers, monkeypatch, "11.7.99", architectures=("9.0",))
+
+
+def test_this_machine_s_toolkit_of_another_major_version_is_refused(offers, monkeypatch):
+    with pytest.raises(UsageError, match=r"toolkit is 12\.4\.131, and torch was built with CUDA 11\.7"):
+        compilation(offers, monkeypatch, "12.4.131")
+
+
+def test_means_name_the_suite_s_compiler():
+    variant = small_index.recipe(COMPATIBLE).variants[0]
+    means = means_for(variant, COMPATIBLE, Request())
+    assert (means.option.provider, means.compiler, means.suite) == ("debian", "g++-11", "bookworm")
+    old = msgspec.structs.replace(variant, base=BaseSpec(suite="bullseye"))
+    assert means_for(old, COMPATIBLE, Request()).compiler == "g++-10"
