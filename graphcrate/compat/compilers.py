@@ -52,7 +52,9 @@ def variables(compilation: Compilation) -> dict[str, str]:
     `FORCE_ONLY_CUDA` leaves the other out. Others (graphlearn-torch) know neither, and go by `WITH_CUDA`.
     """
     c, cxx = programs(compilation.compiler)
-    found = {"CC": c, "CXX": cxx}
+    # What Debian's Python was compiled with has -g: a third of the work, for tables that are stripped off at the end.
+    # Names of nvcc's temporary files and of sources would differ from one compile to the next, were they not.
+    found = {"CC": c, "CXX": cxx, "CFLAGS": "-g0", "LDFLAGS": "-s -Wl,--build-id=none"}
     if compilation.toolkit is None:
         return found | {"FORCE_ONLY_CPU": "1", "WITH_CUDA": "OFF"}
     return found | {

@@ -1,0 +1,33 @@
+"""What a compiled wheel depends on, as one hash: the same key, the same bytes. Pure."""
+
+import hashlib
+import json
+import re
+
+from graphcrate.compat.compilers import variables
+from graphcrate.model.lock import LockedPackage
+from graphcrate.model.plan import CompileStep, content_id
+
+#: Raise it whenever the same inputs would give another wheel.
+WHEELHOUSE_FORMAT = 1
+#: Debian's packages that what a compiler makes depends on: itself, assembler and linker, headers. Others may have had a
+#: security update since, and the wheel is the same.
+_COMPILING = re.compile(r"(gcc|g\+\+|cpp)-\d+|binutils|libc6(-dev)?|libstdc\+\+-\d+-dev|lib(gcc-\d+|python3\.\d+)-dev")
+
+
+def origin(package: LockedPackage, step: CompileStep) -> str:
+    """The cache key of the wheel that this step makes of a compiled sdist."""
+    compilation = step.compilation
+    inputs = {
+        "format": WHEELHOUSE_FORMAT,
+        "sdist": package.file.sha256,
+        "torch": [other.file.sha256 for other in step.against if other.name == "torch"],
+        "python": step.python,
+        "variables": variables(compilation),
+        "toolkit": content_id(compilation.toolkit) if compilation.toolkit else "",
+        "debian": sorted(
+            f"{one.name} {one.version}" for one in compilation.base.packages if _COMPILING.fullmatch(one.name)
+        ),
+        "tools": sorted(tool.file.sha256 for tool in compilation.tools),
+    }
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

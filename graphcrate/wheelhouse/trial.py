@@ -1,0 +1,51 @@
+"""Loads a wheel in the image's base: the program that the wheelhouse has the image's Python run on what it compiled.
+
+Knows the standard library and torch; Python 3.9 and newer. Every library is loaded with all its symbols bound at once,
+then every module that the wheel has at the top is imported. What a module wants of other packages (torch_sparse wants
+scipy) is not here, and no fault of the wheel.
+"""
+
+import ctypes
+import importlib
+import os
+import sys
+from pathlib import Path
+
+
+def main(site: str) -> int:
+    """0 when everything loads; else the reasons are on stdout."""
+    sys.path.insert(0, site)
+    importlib.import_module("torch")  # its libraries have to be there first, as in the image
+    complaints = []
+    for path in libraries(site):
+        try:
+            ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            complaints.append(str(error))
+    for name in [] if complaints else modules(site):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == name:
+                complaints.append(f"import {name}: {error}")
+        except Exception as error:
+            complaints.append(f"import {name}: {type(error).__name__}: {error}")
+    for complaint in complaints:
+        print(complaint, flush=True)
+    return 1 if complaints else 0
+
+
+def libraries(site: str) -> list[str]:
+    """Paths of the shared libraries below a folder."""
+    return sorted(str(path) for path in Path(site).rglob("*.so"))
+
+
+def modules(site: str) -> list[str]:
+    """Names of the packages and modules at the top of a folder."""
+    entries = list(Path(site).iterdir())
+    names = {entry.stem for entry in entries if entry.suffix == ".py" or (entry / "__init__.py").is_file()}
+    return sorted(names - {"test", "tests", "setup"})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
