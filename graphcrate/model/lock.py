@@ -21,8 +21,8 @@ class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
 class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A Python distribution: a wheel, or an sdist that becomes a wheel before installation.
 
-    A pure-Python sdist is built on the host by its locked back-end `build`; a `compiled` one in the image's own base, by
-    the lock's `Compilation`.
+    A pure-Python sdist is built on the host by its locked back-end `build`; a `compiled` one in the image's own base by the
+    lock's `Compilation`.
     """
 
     name: str  #: normalised (PEP 503)
@@ -114,6 +114,14 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[LockedPackage, ...]  #: pip, setuptools, wheel, ninja, for the image's Python
     toolkit: Toolkit | None = None  #: None: for the CPU alone
 
+    @property
+    def files(self) -> tuple[LockedFile, ...]:
+        """All that is fetched for it; an image's layers and a machine's own toolkit are not files of a lock."""
+        toolkit = self.toolkit
+        debian = [*self.base.packages, *(toolkit.packages if isinstance(toolkit, DebianToolkit) else ())]
+        wheels = [*self.tools, *(toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ())]
+        return (*(package.file for package in debian), *(package.file for package in wheels))
+
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that goes into one image of `recipe` at `cuda`, by one candidate."""
@@ -148,11 +156,13 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def download_bytes(self) -> int:
-        """Sum of all files to fetch: wheels, sdists with their build wheels, Debian packages."""
+        """Sum of all files to fetch: wheels, sdists with what builds them, Debian packages."""
         files = [package.file for package in self.packages]
         files += [build.file for package in self.packages for build in package.build]
         if isinstance(self.base, DebianBase):
             files += [package.file for package in self.base.packages]
+        if self.compilation is not None and any(package.compiled for package in self.packages):
+            files += self.compilation.files
         return sum({file.sha256: file.size for file in files}.values())
 
 

@@ -41,14 +41,13 @@ def missing_packages(lock: Lock, cache: Cache, built: Collection[str] = ()) -> l
 
 def bytes_to_fetch(lock: Lock, cache: Cache, built: Collection[str] = ()) -> int:
     """How many of the lock's bytes are not in the cache yet, Debian's packages included. `built` as above."""
-    total = sum(package.file.size for package in missing_packages(lock, cache, built))
-    debian = [lock.base.packages] if isinstance(lock.base, DebianBase) else []
+    files = [package.file for package in missing_packages(lock, cache, built)]
+    if isinstance(lock.base, DebianBase):
+        files += [package.file for package in lock.base.packages]
     if lock.compilation is not None and _to_compile(lock, built):
-        debian.append(lock.compilation.base.packages)
-        if isinstance(lock.compilation.toolkit, DebianToolkit):
-            debian.append(lock.compilation.toolkit.packages)
-    files = {package.file.sha256: package.file for packages in debian for package in packages}
-    return total + sum(file.size for file in files.values() if not is_stored(file, cache))
+        files += lock.compilation.files
+    unique = {file.sha256: file for file in files}
+    return sum(file.size for file in unique.values() if not is_stored(file, cache))
 
 
 def fetch(

@@ -1,10 +1,12 @@
 """Which files of a CUDA toolkit are locked, for each provider."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from graphcrate import recipes
 from graphcrate.bases import apt
 from graphcrate.compat.toolkits import Option
 from graphcrate.errors import ResolutionError, UsageError
@@ -141,6 +143,23 @@ def test_this_machine_s_toolkit_decides_over_compiler_and_architectures(offers, 
 def test_this_machine_s_toolkit_of_another_major_version_is_refused(offers, monkeypatch):
     with pytest.raises(UsageError, match=r"toolkit is 12\.4\.131, and torch was built with CUDA 11\.7"):
         compilation(offers, monkeypatch, "12.4.131")
+
+
+ROOT = Path(__file__).parents[2]
+COMPILED = [
+    pytest.param(variant, candidate, id=f"{recipe.name}-{variant.cuda}-{candidate.name}")
+    for recipe in (recipes.load(ROOT / "recipes" / f"{name}.toml") for name in ("pyg", "glt"))
+    for variant in recipe.variants
+    for candidate in variant.candidates
+]
+
+
+@pytest.mark.parametrize(("variant", "candidate"), COMPILED)
+def test_every_shipped_variant_can_be_compiled_for_its_architectures(variant, candidate):
+    means = means_for(variant, candidate, Request())
+    assert means.obstacle == ""
+    assert means.compiler
+    assert (means.option is None) == (candidate.torch_cuda == "cpu")
 
 
 def test_means_name_the_suite_s_compiler():
