@@ -21,8 +21,8 @@ class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
 class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A Python distribution: a wheel, or an sdist that becomes a wheel before installation.
 
-    A pure-Python sdist is built on the host by its locked back-end `build`; a `compiled` one in the image's own base by the
-    lock's `Compilation`.
+    A pure-Python sdist is built on the host by its locked back-end `build`; a `compiled` one in the image's own base by
+    the lock's `Compilation`.
     """
 
     name: str  #: normalised (PEP 503)
