@@ -20,24 +20,17 @@ from tests.lint.linters import (
 from tests.unit.compiled_plans import PLANS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-OLD = render.DefinitionForm(arguments=False)
 
 
 def committed(pattern):
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in sorted(ROOT.glob(pattern))}
 
 
-def rendered(name, write, *forms):
-    """Texts of what no committed variant may have: each kind of toolkit, devel images."""
-    return {f"{name} of {kind}": write(plan, *forms) for kind, plan in PLANS.items()}
-
-
-DOCKERFILES = committed("images/*/*/Dockerfile") | rendered("Dockerfile", render.dockerfile)
-DEFINITIONS = (
-    committed("images/*/*/*.def")
-    | rendered("definition", render.definition)
-    | rendered("old definition", render.definition, OLD)
-)
+#: What no committed variant may have: each kind of toolkit, devel images.
+KINDS = ("debian", "pypi", "image", "cpu", "debian-devel", "image-devel")
+DOCKERFILES = committed("images/*/*/Dockerfile") | {f"of {kind}": render.dockerfile(PLANS[kind]) for kind in KINDS}
+DEFINITIONS = committed("images/*/*/*.def") | {f"of {kind}": render.definition(PLANS[kind]) for kind in KINDS}
+DEFINITIONS["of image, old form"] = render.definition(PLANS["image"], render.DefinitionForm(arguments=False))
 SCRIPTS = [ROOT / name for name in ("tools/prepare", "tools/lock-requirements", ".ci/run", ".ci/machine")]
 #: What a rendered text may ask a linter to overlook, with why.
 OVERLOOKED = {
