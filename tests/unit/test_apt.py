@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from graphcrate.bases import apt, mmdebstrap
 from graphcrate.bases.apt import Mirror
+from graphcrate.errors import HostError
+from graphcrate.host.process import Completed
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile
 
 STANZAS = """\
@@ -123,6 +125,25 @@ def test_sources_of_a_suite_are_signed_by_debian():
         "deb [signed-by=/k.gpg arch=amd64] http://m.example/debian trixie-updates main",
         "deb [signed-by=/k.gpg arch=amd64] http://s.example/d trixie-security main",
     ]
+
+
+def test_other_parts_of_the_archive_have_lists_of_their_own():
+    mirror = Mirror("http://m.example/debian", "http://s.example/d")
+    lines = apt.source_lines("trixie", mirror, Path("/k.gpg"), ("contrib", "non-free")).splitlines()
+    assert len(lines) == 3
+    assert all(line.endswith(" main contrib non-free") for line in lines)
+    assert apt.folder_name("trixie", mirror, ("contrib",)) != apt.folder_name("trixie", mirror)
+
+
+def test_keys_that_are_older_than_a_suite(tmp_path, monkeypatch):
+    monkeypatch.setattr(apt, "keyring", lambda: Path("/k.gpg"))
+    monkeypatch.setattr(apt.process, "find", lambda name: name)
+    lines = ("W: GPG error: http://u:secret@m.example/debian trixie InRelease: NO_PUBKEY 6ED0E7B82643E131",)
+    monkeypatch.setattr(apt.process, "run", lambda *_, **__: Completed(100, lines))
+    with pytest.raises(HostError, match="archive keys on this machine do not know trixie") as caught:
+        apt.Apt(tmp_path, "trixie", Mirror("http://m.example/debian"), {}).update()
+    assert "debian-archive-keyring" in caught.value.next_step
+    assert "secret" not in str(caught.value)
 
 
 def test_lists_of_two_mirrors_do_not_meet():
