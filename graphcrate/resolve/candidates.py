@@ -25,6 +25,7 @@ from graphcrate.resolve.channels import (
     extensions_of,
     local_folders,
     mirror_of,
+    names_of,
 )
 from graphcrate.resolve.compilation import LockCompiler, lock_compilation, means_for, refuse_unknown_toolkit
 from graphcrate.resolve.fetch import missing_packages
@@ -169,7 +170,7 @@ class _Entry:
         self._choice = choice
         self._cache = choice.market.cache
         self.digest = request_digest(choice.recipe, choice.variant, candidate, choice.market.request)
-        if committed is not None and committed.request_sha256 != self.digest:
+        if committed is not None and not self._answers(committed):
             if committed.request_sha256 != request_digest(choice.recipe, choice.variant, candidate):
                 told = f"the committed lock of {candidate.name} answers an older recipe and is left aside"
                 choice.progress.note(told)
@@ -263,6 +264,19 @@ class _Entry:
     def _missing(self, lock: Lock) -> list["LockedPackage"]:
         return missing_packages(lock, self._cache, self._choice.built(lock))
 
+    def _answers(self, lock: Lock) -> bool:
+        """Whether the lock was made for this request, or for wheels where there were any, and there were none."""
+        if lock.request_sha256 == self.digest:
+            return True
+        choice = self._choice
+        if extensions_of(choice.market.request) is not Extensions.SOURCE:
+            return False
+        request = msgspec.structs.replace(choice.market.request, extensions=Extensions.AUTO)
+        if lock.request_sha256 != request_digest(choice.recipe, choice.variant, self.candidate, request):
+            return False
+        found = (lock.package(name) for name in names_of(choice.variant.extensions))
+        return all(package is None or package.compiled for package in found)
+
     def _suits(self, lock: Lock) -> bool:
         """Whether the lock takes the torch that lies in the user's folders, where there is one."""
         torch = lock.package("torch")
@@ -285,8 +299,10 @@ class _Entry:
     def _lacks_what_can_be_had(self, lock: Lock) -> bool:
         """Whether a channel that was silent when the lock was made, and may have what is missing, answers today.
 
-        Or what is compiled: a ready wheel is had in less time.
+        Or what is compiled: a ready wheel is had in less time, unless wheels are not wanted.
         """
+        if extensions_of(self._choice.market.request) is Extensions.SOURCE:
+            return False
         silent = dict.fromkeys(channel for missing in lock.missing for channel in missing.unreachable)
         silent |= dict.fromkeys(channel for package in lock.packages for channel in package.unreachable)
         torch = lock.package("torch")

@@ -4,6 +4,7 @@ A mirror comes first and the official place after it, since mirrors go stale for
 against its hash anyway. The addresses of PyTorch's and PyG's channels and of the mirrors are those of their manuals.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 
@@ -64,6 +65,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     extensions: str = Extensions.AUTO
     toolkit: str | None = None
     devel: bool = False
+
+
+def names_of(extensions: Iterable[str]) -> tuple[str, ...]:
+    """Normalised names of a recipe's extensions, which may have pins."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    return tuple(dict.fromkeys(str(canonicalize_name(Requirement(text).name)) for text in extensions))
 
 
 def extensions_of(request: Request) -> Extensions:

@@ -15,7 +15,7 @@ from graphcrate.compat.addresses import cuda_tag
 from graphcrate.errors import NetworkError
 from graphcrate.model.lock import MissingPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
-from graphcrate.resolve.channels import Extensions, extensions_of
+from graphcrate.resolve.channels import Extensions, extensions_of, names_of
 from graphcrate.resolve.offers import Offer, Offers, UnavailableError
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ def find_extensions(
             sources.append(got)
         else:
             missing.append(got)
-    names: set[str] = {canonicalize_name(Requirement(text).name) for text in variant.extensions}
-    there = names - {package.name for package in missing}
+    there = set(names_of(variant.extensions)) - {package.name for package in missing}
     costs = _costs(variant, there)
     priced = tuple(msgspec.structs.replace(package, cost=costs.get(package.name, "")) for package in missing)
     compiled = {canonicalize_name(_project(source.offer)) for source in sources}

@@ -20,6 +20,7 @@ from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.host import settings
 from graphcrate.model.lock import DebianBase, Lock, LockedPackage, RegistryBase
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
+from graphcrate.resolve.channels import names_of
 from graphcrate.resolve.compilation import LockCompiler, lock_compilation, means_for
 from graphcrate.resolve.extensions import Source, find_extensions
 from graphcrate.resolve.offers import Market, Offer, Offers
@@ -258,7 +259,7 @@ def _check_glt(
     names = [package.name for package in packages]
     verdict = glt.judge(found.version, torch.version, candidate.torch_cuda, variant.python, names)
     if not verdict.ok:
-        raise _breaking(verdict, {canonicalize_name(Requirement(text).name) for text in variant.extensions})
+        raise _breaking(verdict, names_of(variant.extensions))
     return verdict.notes
 
 

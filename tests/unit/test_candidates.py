@@ -281,9 +281,23 @@ def test_each_way_to_come_by_extensions_is_a_request_of_its_own(world):
     assert len({lock.request_sha256 for lock in found.values()}) == len(Extensions)
     assert found["auto"].package("torch-scatter").compiled
     assert found["source"].package("torch-scatter").compiled
+    assert found["source"].missing[0].reason.startswith("wheels are not asked for")
     assert {missing.name for missing in found["none"].missing} == {"pyg-lib", "torch-scatter"}
     assert world.choose(COMPATIBLE, committed=found["auto"], extensions="none").lock == found["none"]
     assert not any("older recipe" in line for line in world.notes.lines)
+
+
+def test_a_committed_lock_in_which_all_is_compiled_serves_where_source_is_wanted(world, monkeypatch):
+    """Also once the channel answers that was silent when it was made: its wheels are not wanted."""
+    with monkeypatch.context() as cut:
+        cut.setattr(addresses, "PYG", NOWHERE)
+        committed = world.choose(COMPATIBLE).lock
+    assert world.choose(COMPATIBLE, committed=committed, extensions="source").lock == committed
+    name, content = small_wheel("torch_scatter", "2.1.2+pt20cu117", tag=CP311)
+    world.server.pyg("2.0.0+cu117", {name: content})
+    ready = world.choose(COMPATIBLE, fresh=True).lock
+    assert not ready.package("torch-scatter").compiled
+    assert world.choose(COMPATIBLE, committed=ready, extensions="source").lock.package("torch-scatter").compiled
 
 
 def test_a_recipe_without_extensions_has_one_lock_for_all_ways():
