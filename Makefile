@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 STACK=pyg|torch ENGINE=auto|embedded|docker|podman|apptainer GPU=v100 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder
+# Settings: CUDA=11.8 STACK=pyg|glt|torch ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image|host FLAVOUR=devel
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -11,14 +11,15 @@ python := .venv/bin/python
 # -E -s: what environment modules leave in PYTHONPATH is not for us
 graphcrate := $(python) -E -s build.py
 request = '$(STACK)' $(call option,cuda,$(CUDA)) $(call option,channel,$(CHANNEL)) \
-          $(call option,mirror,$(MIRROR)) $(call option,wheels,$(WHEELS))
+          $(call option,mirror,$(MIRROR)) $(call option,wheels,$(WHEELS)) \
+          $(call option,extensions,$(EXTENSIONS)) $(call option,toolkit,$(TOOLKIT))
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 	@sed -n 's/^# Settings: /  settings:     /p' Makefile
 
 image: .venv/ready-run .venv/ready-system ## build an image and prove it by a training run: make image CUDA=11.8
-	@$(graphcrate) image $(request) $(call option,gpu,$(GPU)) $(call option,engine,$(ENGINE))
+	@$(graphcrate) image $(request) $(call option,gpu,$(GPU)) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR))
 
 render: .venv/ready-run ## write the Dockerfiles and Singularity definitions under images/
 	@$(graphcrate) render

@@ -24,13 +24,23 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(help="Recipe: pyg or torch (see `list`).", metavar="NAME")]
+Name = Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch (see `list`).", metavar="NAME")]
 Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
 Cuda = Annotated[str, typer.Option(help='CUDA version, "11.8" say, or "cpu".')]
-Gpu = Annotated[str | None, typer.Option(help="GPU model that the image must run on, such as v100.")]
+Gpu = Annotated[str | None, typer.Option(help="GPU models that the image must run on, such as v100 or v100,a100.")]
 Channel = Annotated[str | None, typer.Option(help="Use only candidates of this channel (pytorch, pypi, local).")]
 Mirror = Annotated[str | None, typer.Option(help="sjtu, aliyun, nju, tuna, or the URL of a mirror.")]
 Wheels = Annotated[Path | None, typer.Option(help="Folder of wheels for the local channel.")]
+Extensions = Annotated[
+    str, typer.Option(help="Compiled extensions of PyG: auto, wheels, source or none; auto: wheels, else from source.")
+]
+Toolkit = Annotated[
+    str | None,
+    typer.Option(help="CUDA toolkit to compile them with: debian, pypi, image or host; else the first."),
+]
+Flavour = Annotated[
+    Literal["runtime", "devel"], typer.Option(help="devel: keep compiler and CUDA toolkit in the image.")
+]
 Engine = Annotated[
     str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
 ]
@@ -59,6 +69,9 @@ def image(
         typer.Option(help="What the smoke test runs on; auto: a GPU where there is one."),
     ] = "auto",
     engine: Engine = "auto",
+    extensions: Extensions = "auto",
+    toolkit: Toolkit = None,
+    flavour: Flavour = "runtime",
     as_json: Json = False,
 ) -> None:
     """Build an image and prove it by a training run inside it."""
@@ -76,6 +89,9 @@ def image(
         smoke=smoke,
         device=device,
         engine=engine,
+        extensions=extensions,
+        toolkit=toolkit,
+        devel=flavour == "devel",
     )
     report = pipeline.build_image(request, _workplace())
     sys.stdout.write(
@@ -113,11 +129,21 @@ def lock(
     channel: Channel = None,
     mirror: Mirror = None,
     wheels: Wheels = None,
+    extensions: Extensions = "auto",
+    toolkit: Toolkit = None,
 ) -> None:
     """Resolve anew and write images/NAME/VARIANT/CANDIDATE.lock.json; prints its path."""
     from graphcrate import pipeline
 
-    request = pipeline.Request(name=name, cuda=cuda, channel=channel, mirror=mirror, wheels=wheels)
+    request = pipeline.Request(
+        name=name,
+        cuda=cuda,
+        channel=channel,
+        mirror=mirror,
+        wheels=wheels,
+        extensions=extensions,
+        toolkit=toolkit,
+    )
     sys.stdout.write(f"{pipeline.write_lock(request, _workplace())}\n")
 
 

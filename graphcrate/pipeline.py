@@ -1,6 +1,6 @@
 """The story of an image, one call per stage: recipe → lock → plan → layers → layout → smoke test → report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,24 +8,21 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from graphcrate import planning
+from graphcrate import compiling, planning
 from graphcrate.catalogue import examples, find_variant, for_gpu, lock_path
-from graphcrate.errors import HostError, SmokeError
+from graphcrate.errors import HostError
 from graphcrate.host import process, settings
-from graphcrate.host.replace import write_file
+from graphcrate.host.replace import link, write_file
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
-from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine, SmokeReport
+from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from graphcrate.oci.layout import Layout
     from graphcrate.resolve.candidates import Resolution
     from graphcrate.resolve.channels import Request as Sources
-    from graphcrate.smoke import Inside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +31,13 @@ class Request:
 
     name: str
     cuda: str
-    gpu: str | None = None
+    gpu: str | None = None  #: one model or several: "v100,a100"
     channel: str | None = None
     mirror: str | None = None
     wheels: Path | None = None
+    extensions: str = "auto"  #: where PyG's compiled extensions come from (`resolve.channels.Extensions`)
+    toolkit: str | None = None  #: which provider's CUDA toolkit compiles them; None: the first that can
+    devel: bool = False  #: keep compiler and toolkit in the image
     output: Path = Path("dist")
     smoke: bool = True
     device: Literal["auto", "cpu", "cuda"] = "auto"  #: of the smoke test
@@ -92,34 +92,53 @@ def _proven(request: Request, place: Workplace, engine: str) -> BuildReport:
         place.progress.note(f"engine: {engines.check(engine, place)}")
     job = _Job(request=request, place=place, recipe=recipe, variant=variant, engine=engine, start=start)
     report = _made(job, _resolve(request, place, recipe, variant))
-    return _prove(job, report) if request.smoke and report.smoke is None else report
+    if not request.smoke or report.smoke is not None:
+        return report
+    from graphcrate import proving
+
+    folder = job.folder(report.name, report.tag)
+    report = proving.prove(report, job.variant.smoke or job.recipe.smoke, folder, place, request.device)
+    report = msgspec.structs.replace(report, seconds=job.seconds())
+    write_value(folder / "report.json", report)
+    proving.raise_if_failed(report, folder)
+    return report
 
 
 def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     """The image's report: of the one that is there, if nothing changed, else of the one built now."""
     from graphcrate.bases import BaseDriftError
-    from graphcrate.resolve.base import replace_base, with_living_base
+    from graphcrate.resolve.base import replace_base, replace_compiler, with_living_base
 
     place = job.place
     resolution = with_living_base(place, resolution)
-    plan = _plan(place, job.recipe, resolution)
+    plan = _plan(job, resolution)
     folder = job.folder(plan.name, plan.tag)
     key = _build_key(job, plan)
     if report := _unchanged(job, folder, key):
         return report
-    for line in _plan_lines(place, f"{plan.name}:{plan.tag}", resolution, job.engine):
+    for line in _plan_lines(
+        place, f"{plan.name}:{plan.tag}", resolution, job.engine, compiling.built(resolution.lock, place)
+    ):
         place.progress.note(line)
     try:
         artifact, layers = _build(job, plan, resolution)
     except BaseDriftError as drift:
         place.progress.note(f"{drift.what}; taking the packages of today instead")
-        replace_base(place, job.variant, resolution.lock)
+        replace = replace_compiler if isinstance(drift, compiling.CompilerDriftError) else replace_base
+        replace(place, job.variant, resolution.lock)
         return _made(job, resolution)
     report = _report(artifact, layers, plan, resolution)
     report = msgspec.structs.replace(report, build_key=key, seconds=job.seconds())
     write_value(folder / "lock.json", resolution.lock)
     write_value(folder / "report.json", report)
+    _name(job, plan)
     return report
+
+
+def _name(job: _Job, plan: Plan) -> None:
+    """The image's further tags, as links beside its folder."""
+    for alias in plan.aliases:
+        link(job.request.output / plan.name / alias, Path(plan.tag))
 
 
 def write_lock(request: Request, place: Workplace) -> Path:
@@ -155,7 +174,7 @@ def _resolve(
     request: Request, place: Workplace, recipe: Recipe, variant: Variant, *, fresh: bool = False
 ) -> "Resolution":
     from graphcrate.resolve import candidates
-    from graphcrate.resolve.base import lock_base
+    from graphcrate.resolve.base import lock_base, lock_compiler
 
     def read(candidate: Candidate) -> Lock | None:
         path = lock_path(place, recipe, variant, candidate)
@@ -166,26 +185,42 @@ def _resolve(
         recipe,
         msgspec.structs.replace(variant, candidates=usable),
         lock_base=lambda: lock_base(place, variant),
+        lock_compiler=lambda suite, compiler: lock_compiler(place, variant, suite, compiler),
         request=_sources(request),
         committed=read,
+        built=lambda lock: compiling.built(compiling.for_gpus(lock, request.gpu), place),
         fresh=fresh,
         cache=place.cache,
         environment=place.environment,
         progress=place.progress,
     )
-    return msgspec.structs.replace(resolution, outcomes=(*out, *resolution.outcomes))
+    lock = compiling.for_gpus(resolution.lock, request.gpu)
+    return msgspec.structs.replace(resolution, lock=lock, outcomes=(*out, *resolution.outcomes))
 
 
 def _sources(request: Request) -> "Sources":
     from graphcrate.resolve.channels import Request as Sources
 
-    return Sources(channel=request.channel, mirror=request.mirror, wheels=request.wheels)
+    return Sources(
+        channel=request.channel,
+        mirror=request.mirror,
+        wheels=request.wheels,
+        extensions=request.extensions,
+        toolkit=request.toolkit,
+        devel=request.devel,
+    )
 
 
-def _plan(place: Workplace, recipe: Recipe, resolution: "Resolution") -> Plan:
-    epoch = place.environment.get("SOURCE_DATE_EPOCH")
-    created = int(epoch) if epoch else None
-    return planning.make_plan(recipe, resolution.lock, resolution.candidate, examples=examples(place), created=created)
+def _plan(job: _Job, resolution: "Resolution") -> Plan:
+    epoch = job.place.environment.get("SOURCE_DATE_EPOCH")
+    return planning.make_plan(
+        job.recipe,
+        resolution.lock,
+        resolution.candidate,
+        examples=examples(job.place),
+        created=int(epoch) if epoch else None,
+        devel=job.request.devel,
+    )
 
 
 def _build_key(job: _Job, plan: Plan) -> str:
@@ -221,13 +256,15 @@ def _is_whole(job: _Job, folder: Path, report: BuildReport) -> bool:
     return is_whole(folder / "oci", report.digest)
 
 
-def _plan_lines(place: Workplace, title: str, resolution: "Resolution", engine: str) -> list[str]:
+def _plan_lines(
+    place: Workplace, title: str, resolution: "Resolution", engine: str, built: Collection[str] = ()
+) -> list[str]:
     from graphcrate import views
     from graphcrate.resolve.fetch import bytes_to_fetch
 
     lock = resolution.lock
     if engine == "embedded":
-        missing = bytes_to_fetch(lock, place.cache)
+        missing = bytes_to_fetch(lock, place.cache, built)
     else:  # it fetches by itself, into a cache of its own or none
         missing = sum(package.file.size for package in lock.packages if package.channel is not Channel.LOCAL)
     return views.plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing)
@@ -265,11 +302,14 @@ def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> "Layout":
         except BaseException:
             process.end_all()
             raise
+    folder, sources = job.folder(plan.name, plan.tag), _sources(job.request)
     order = Order(
         plan=plan,
-        folder=job.folder(plan.name, plan.tag),
+        folder=folder,
         base=prepared,
         files=files,
+        compiled=compiling.wheels(plan, resolution.lock, prepared, sources, folder, place),
+        toolkit=compiling.toolkit(plan, resolution.lock, prepared, sources, place),
         arguments={},
         certificates=None,
         cache=place.cache,
@@ -306,47 +346,6 @@ def _report(artifact: Artifact, layers: tuple[LayerRecord, ...], plan: Plan, res
         layers=layers,
         lock_sha256=lock.sha256,
     )
-
-
-def _prove(job: _Job, report: BuildReport) -> BuildReport:
-    """Run the recipe's suites inside the image and write them into the report. Raises SmokeError when one fails."""
-    from graphcrate import smoke
-
-    folder = job.folder(report.name, report.tag)
-    results: list[SmokeReport] = []
-    with _opened(job.place, folder, report) as inside:
-        for name in job.variant.smoke or job.recipe.smoke:
-            say = job.place.progress.note
-            results.append(smoke.run_suite(name, inside, folder, say=say, device=job.request.device))
-    report = msgspec.structs.replace(report, smoke=results[0], suites=tuple(results), seconds=job.seconds())
-    write_value(folder / "report.json", report)
-    for failed in (result for result in results if result.status == "failed"):
-        raise SmokeError(
-            f"smoke test {failed.suite} failed in {report.name}:{report.tag}: {failed.reason}",
-            next_step=f"{_look_inside(report)}    looks inside; {folder / 'report.json'} has the details",
-        )
-    return report
-
-
-def _look_inside(report: BuildReport) -> str:
-    artifact = report.artifact
-    if artifact.kind == "layout":
-        return f"./build.py run {report.name}:{report.tag} -- pip list"
-    if artifact.kind == "sif":
-        return f"{artifact.engine} exec {artifact.reference} pip list"
-    return f"{artifact.engine} run --rm {artifact.reference} pip list"
-
-
-def _opened(place: Workplace, folder: Path, report: BuildReport) -> "AbstractContextManager[Inside]":
-    """The image, to run commands in."""
-    if report.artifact.kind != "layout":
-        from graphcrate import engines
-
-        return engines.opened(report.artifact, place)
-    from graphcrate.oci.layout import read_layout
-    from graphcrate.runners import embedded
-
-    return embedded.opened(read_layout(folder / "oci"), cache=place.cache, progress=place.progress)
 
 
 def write_value(path: Path, value: msgspec.Struct) -> None:

@@ -126,21 +126,27 @@ def make_plan(
 
 def _installs(lock: Lock) -> list[Step]:
     """Wheels, then what is compiled against them: nothing else waits for a compiler."""
-    compiled = tuple(package for package in lock.packages if package.compiled)
-    others = [package for package in lock.packages if not package.compiled]
+    wheels = [package for package in lock.packages if not package.compiled]
     steps: list[Step] = [
-        WheelsStep(title=title, python=lock.python, packages=packages) for title, packages in _layers(others)
+        WheelsStep(title=title, python=lock.python, packages=packages) for title, packages in _layers(wheels)
     ]
-    if compiled:
-        step = CompileStep(
-            title=COMPILED_TITLE,
-            python=lock.python,
-            packages=compiled,
-            against=tuple(package for package in others if _is_needed_by_torch(package)),
-            compilation=compilation_of(lock),
-        )
+    if step := compile_step(lock):
         steps.append(step)
     return steps
+
+
+def compile_step(lock: Lock) -> CompileStep | None:
+    """What of the lock is compiled, and against what; None where nothing is. Raises as `compilation_of`."""
+    compiled = tuple(package for package in lock.packages if package.compiled)
+    if not compiled:
+        return None
+    return CompileStep(
+        title=COMPILED_TITLE,
+        python=lock.python,
+        packages=compiled,
+        against=tuple(package for package in lock.packages if not package.compiled and _is_needed_by_torch(package)),
+        compilation=compilation_of(lock),
+    )
 
 
 def compilation_of(lock: Lock) -> Compilation:

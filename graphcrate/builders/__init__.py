@@ -25,6 +25,8 @@ class Order:
     folder: Path  #: exists; where the artifact (if it is a file or folder) and `build.log` go
     base: Base | None  #: the plan's base in the cache; None: the engine pulls the image that the text names
     files: Mapping[str, Path]  #: sha256 → path of locked files; engines get those of the local channel alone
+    compiled: Callable[[], Mapping[str, Path]] | None = None  #: makes the wheels of compiled sdists: sha256 → wheel
+    toolkit: Callable[[], Path] | None = None  #: makes the folder of the plan's CUDA toolkit
     arguments: Mapping[str, str]  #: build arguments: mirrors, package index. Nothing of them may stay in the image
     certificates: Path | None  #: PEM file of the authorities to trust during the build alone
     cache: Cache

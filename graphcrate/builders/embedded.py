@@ -5,7 +5,8 @@ changed package costs one layer.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -15,11 +16,21 @@ from graphcrate.bases import Base
 from graphcrate.builders import Order, work
 from graphcrate.builders.layers import Advance, WheelsLayer, Workshop
 from graphcrate.errors import BuildError
-from graphcrate.host import settings
+from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Inline, Processes, default_jobs
-from graphcrate.model.plan import LAYER_MTIME, FilesStep, Plan, PlannedFile, RequirementsStep, WheelsStep
+from graphcrate.model.plan import (
+    CUDA_HOME,
+    LAYER_MTIME,
+    CompileStep,
+    FilesStep,
+    Plan,
+    PlannedFile,
+    RequirementsStep,
+    ToolkitStep,
+    WheelsStep,
+)
 from graphcrate.model.report import Artifact, LayerRecord, Owner
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layer import LayerWriter
@@ -35,6 +46,7 @@ MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 #: Room that layers need beyond their wheels: bytecode and its archives.
 _MORE_ROOM = 1.1
 _MARGIN = 200 << 20
+_CHUNK = 1 << 20
 
 
 def check(environment: Mapping[str, str]) -> str:
@@ -56,7 +68,8 @@ def artifact(layout: Layout) -> Artifact:
 def build_layout(order: Order) -> Layout:
     """As `build`, with as many processes as there are cores. The layout's records tell who owns how much of a layer.
 
-    Another one there is replaced when this one is whole. `order.files` has every wheel, sdist and build wheel. Raises
+    Another one there is replaced when this one is whole. `order.files` has every wheel, pure sdist and build wheel;
+    `order.compiled` and `order.toolkit` are called only where the cache lacks the layer that wants them. Raises
     IntegrityError, BuildError, DiskFullError, HostError. Finished layers stay in the cache whatever happens.
     """
     plan, base = order.plan, order.base
@@ -71,6 +84,8 @@ def build_layout(order: Order) -> Layout:
         environment=order.environment,
         progress=order.progress,
         jobs=default_jobs(),
+        compiled=order.compiled,
+        toolkit=order.toolkit,
     )
     image = make_image([*base.layers, *layers], plan.config, plan.created, base.environment)
     return write_layout(order.folder / FOLDER, image, order.cache.blob, plan.tag)
@@ -85,6 +100,8 @@ def build_layers(
     environment: Mapping[str, str],
     progress: Progress,
     jobs: int,
+    compiled: Callable[[], Mapping[str, Path]] | None = None,
+    toolkit: Callable[[], Path] | None = None,
 ) -> tuple[LayerRecord, ...]:
     """The layers above the base, lowest first; their blobs are in the cache. `jobs` 0: all work in this process."""
     refuse_open(plan)
@@ -101,12 +118,33 @@ def build_layers(
         cache=cache,
         environment=settings.select_for_child(environment),
     )
-    steps = [step for step in plan.steps if isinstance(step, WheelsStep | FilesStep)]
-    wheels = {shop.key(step): WheelsLayer(step, shop) for step in steps if isinstance(step, WheelsStep)}
-    _make_wheels_layers(list(wheels.values()), cache, progress, jobs)
-    made = {key: layer.record for key, layer in wheels.items()}
-    made |= {shop.key(step): write_files_layer(step, shop) for step in steps if isinstance(step, FilesStep)}
+    ready = [WheelsLayer(step, shop) for step in plan.steps if isinstance(step, WheelsStep)]
+    later = [WheelsLayer(step, shop) for step in plan.steps if isinstance(step, CompileStep)]
+    claims = Claims()
+    with _beside(compiled if any(layer.record is None for layer in later) else None) as wheels:
+        _make_wheels_layers(ready, claims, cache, progress, jobs)
+        shop.compiled.update(wheels.result())
+    _make_wheels_layers(later, claims, cache, progress, jobs)
+    claims.check_folders()
+    made = {layer.key: layer.record for layer in (*ready, *later)}
+    for step in plan.steps:
+        if isinstance(step, FilesStep):
+            made[shop.key(step)] = write_files_layer(step, shop)
+        elif isinstance(step, ToolkitStep):
+            made[shop.key(step)] = write_toolkit_layer(step, shop, toolkit)
+    steps = [step for step in plan.steps if isinstance(step, WheelsStep | CompileStep | FilesStep | ToolkitStep)]
     return tuple(record for step in steps if (record := made[shop.key(step)]) is not None)
+
+
+@contextlib.contextmanager
+def _beside(compiled: Callable[[], Mapping[str, Path]] | None) -> Iterator[Future[Mapping[str, Path]]]:
+    """The wheelhouse at work while layers are made that need nothing of it; ended when one of those fails."""
+    with ThreadPoolExecutor(1, thread_name_prefix="wheelhouse") as side:
+        try:
+            yield side.submit(compiled or dict)
+        except BaseException:
+            process.end_all()
+            raise
 
 
 def refuse_open(plan: Plan) -> None:
@@ -120,10 +158,11 @@ def refuse_open(plan: Plan) -> None:
             )
 
 
-def _make_wheels_layers(layers: Sequence[WheelsLayer], cache: Cache, progress: Progress, jobs: int) -> None:
+def _make_wheels_layers(
+    layers: Sequence[WheelsLayer], claims: Claims, cache: Cache, progress: Progress, jobs: int
+) -> None:
     missing = [layer for layer in layers if layer.record is None]
     total = sum(layer.size for layer in missing)
-    claims = Claims()
     with contextlib.ExitStack() as stack:
         advance: Advance = lambda _: None  # noqa: E731
         if missing:
@@ -134,7 +173,6 @@ def _make_wheels_layers(layers: Sequence[WheelsLayer], cache: Cache, progress: P
         for layer in layers:
             layer.begin(crew, claims, advance)
         crew.finish()
-    claims.check_folders()
 
 
 def write_files_layer(step: FilesStep, shop: Workshop) -> LayerRecord:
@@ -154,6 +192,44 @@ def write_files_layer(step: FilesStep, shop: Workshop) -> LayerRecord:
         cache.adopt(blob, cache.blob(record.digest))
     cache.write(work.record_path(cache, key), msgspec.json.encode(record))
     return record
+
+
+def write_toolkit_layer(step: ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None) -> LayerRecord:
+    """The layer of a CUDA toolkit, from the cache or written now; `toolkit` makes the folder."""
+    cache, key = shop.cache, shop.key(step)
+    if (record := work.read_record(cache, key)) is not None:
+        return record
+    if toolkit is None:
+        raise BuildError(f"the embedded builder got no {step.title}")
+    made = toolkit()
+    with cache.folder() as folder:
+        blob = folder / "layer"
+        with blob.open("wb") as stream:
+            writer = LayerWriter(stream, shop.site.mtime)
+            size = _write_tree(writer, made, CUDA_HOME)
+            record = writer.finish(step.title, [Owner(name="toolkit", version=step.toolkit.version, bytes=size)])
+        cache.adopt(blob, cache.blob(record.digest))
+    cache.write(work.record_path(cache, key), msgspec.json.encode(record))
+    return record
+
+
+def _write_tree(writer: LayerWriter, folder: Path, target: str) -> int:
+    """A folder with all that is in it; the bytes of its files."""
+    writer.folder(target, 0o755)
+    total = 0
+    for path in sorted(folder.iterdir()):
+        inside = f"{target}/{path.name}"
+        if path.is_symlink():
+            writer.symlink(inside, str(path.readlink()))
+        elif path.is_dir():
+            total += _write_tree(writer, path, inside)
+        else:
+            status = path.stat()
+            with path.open("rb") as stream:
+                chunks = iter(lambda: stream.read(_CHUNK), b"")
+                writer.stream(inside, status.st_size, chunks, 0o755 if status.st_mode & 0o100 else 0o644)
+            total += status.st_size
+    return total
 
 
 def _write_planned(writer: LayerWriter, file: PlannedFile) -> None:

@@ -16,9 +16,10 @@ from graphcrate.builders.form import LAYER_FORMAT
 from graphcrate.host.cache import Cache
 from graphcrate.host.workers import Crew
 from graphcrate.model.lock import LockedPackage
-from graphcrate.model.plan import FilesStep, WheelsStep, content_id
+from graphcrate.model.plan import CompileStep, FilesStep, ToolkitStep, WheelsStep, content_id
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import layer as stream
+from graphcrate.wheelhouse import keys
 from graphcrate.wheels import bytecode, sdist
 from graphcrate.wheels.claims import Claims
 from graphcrate.wheels.install import Installation, Site
@@ -36,15 +37,19 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Workshop:
-    """What all layers of one build share. `files`: sha256 → path; `environment` is that of child processes."""
+    """What all layers of one build share. `files`: sha256 → path; `environment` is that of child processes.
+
+    `compiled`: sha256 of a compiled sdist → its wheel; only layers of compiled packages look into it.
+    """
 
     site: Site
     interpreter: bytecode.Interpreter
     files: Mapping[str, Path]
     cache: Cache
     environment: Mapping[str, str]
+    compiled: dict[str, Path] = field(default_factory=dict)
 
-    def key(self, step: WheelsStep | FilesStep) -> str:
+    def key(self, step: WheelsStep | CompileStep | ToolkitStep | FilesStep) -> str:
         """What a layer's bytes depend on, as one hash."""
         parts = [LAYER_FORMAT, stream.LAYER_FORMAT, self.site, self.interpreter.version, content_id(step)]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -54,7 +59,7 @@ class Workshop:
 class WheelsLayer:
     """A layer of wheels on its way from step to record. `begin` it, let the crew finish, read `record`."""
 
-    step: WheelsStep
+    step: WheelsStep | CompileStep
     shop: Workshop
     record: LayerRecord | None = None
     _crew: Crew = field(init=False)
@@ -67,7 +72,7 @@ class WheelsLayer:
     def __post_init__(self) -> None:
         self.key = self.shop.key(self.step)
         self.record = work.read_record(self.shop.cache, self.key)
-        self._origins = [sdist.origin(package) for package in self.step.packages]
+        self._origins = [self._origin(package) for package in self.step.packages]
 
     @property
     def size(self) -> int:
@@ -84,15 +89,22 @@ class WheelsLayer:
         if self.record is not None and None not in known:
             self._claim([installation for installation in known if installation is not None])
             return
-        sdists = [package for package in self.step.packages if package.is_sdist]
+        sdists = [package for package in self.step.packages if package.is_sdist and not package.compiled]
         for package in self.step.packages:
-            if not package.is_sdist:
+            if package.compiled:
+                self._add(package, self.shop.compiled[package.file.sha256], "")
+            elif not package.is_sdist:
                 self._add(package, self.shop.files[package.file.sha256], package.file.sha256)
         self._waiting = len(sdists)
         for package in sdists:
             self._make(package)
         if not sdists:
             self._inspect()
+
+    def _origin(self, package: LockedPackage) -> str:
+        if isinstance(self.step, CompileStep):
+            return keys.origin(package, self.step)
+        return sdist.origin(package)
 
     def _make(self, package: LockedPackage) -> None:
         def made(path: Path) -> None:
@@ -107,7 +119,7 @@ class WheelsLayer:
 
     def _add(self, package: LockedPackage, path: Path, sha256: str) -> None:
         check_tags(path.name, self.shop.site.python, self.shop.site.glibc)
-        origin = sdist.origin(package)
+        origin = self._origin(package)
         self._wheels[origin] = work.Ingredient(
             name=package.name, version=package.version, path=path, origin=origin, sha256=sha256
         )

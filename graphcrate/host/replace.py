@@ -24,6 +24,18 @@ def write_file(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
+def link(path: Path, target: Path) -> None:
+    """Make `path` a symbolic link to `target`; another link there is replaced. Raises HostError for anything else."""
+    with _explained(path):
+        if path.exists() and not path.is_symlink():
+            raise HostError(f"{path} is in the way: it is to be a link to {target}", next_step=f"rm -r {path}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _beside(path, "tmp")
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target)
+        temporary.replace(path)
+
+
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """A new, empty folder beside `target` that takes its place at the end, or is removed on any error.

@@ -67,7 +67,7 @@ def test_a_malformed_recipe_has_its_own_exit_code_and_line(call, project):
     path.write_text(path.read_text().replace('python = "3.11"', "python = 3.11", 1))
     code, _, err = call("image", "pyg")
     assert code == 3
-    assert "pyg.toml:25: variant[1].python" in err
+    assert "pyg.toml:26: variant[1].python" in err
 
 
 def test_a_reference_to_nothing(call):

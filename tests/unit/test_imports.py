@@ -67,7 +67,7 @@ DOORS = {
 #: what a pure module may not import either
 TOUCHING = DOORS | {"os", "io", "tempfile", "shutil", "glob", "fcntl", "mmap", "multiprocessing", "threading"}
 #: runs inside an image, by the image's Python: no part of graphcrate while it works
-GUESTS = {"graphcrate.wheels.compile_program"}
+GUESTS = {"graphcrate.wheels.compile_program", "graphcrate.wheelhouse.inside", "graphcrate.wheelhouse.trial"}
 
 
 def name_of(path):

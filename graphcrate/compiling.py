@@ -1,0 +1,118 @@
+"""What an image has compiled: for which GPUs, by the wheelhouse beside all other work, from the cache where it can."""
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from graphcrate import planning
+from graphcrate.bases import Base, BaseDriftError
+from graphcrate.compat import facts
+from graphcrate.compat.toolkits import refuse_impossible
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.lock import Lock, Toolkit
+from graphcrate.model.plan import CompileStep, Plan, ToolkitStep
+
+if TYPE_CHECKING:
+    from graphcrate.resolve.channels import Request as Sources
+
+
+class CompilerDriftError(BaseDriftError):
+    """The base with the compiler that a lock names cannot be had any more."""
+
+
+def for_gpus(lock: Lock, gpus: str | None) -> Lock:
+    """The lock with its sdists compiled for these GPU models ("v100,a100") instead of the recipe's architectures.
+
+    Raises UsageError for an unknown model, and for one that the lock's toolkit makes no code for.
+    """
+    compilation = lock.compilation
+    if gpus is None or compilation is None or compilation.toolkit is None:
+        return lock
+    architectures = facts.architectures_for(gpus)
+    refuse_impossible(architectures, compilation.toolkit.version)
+    return msgspec.structs.replace(lock, compilation=msgspec.structs.replace(compilation, architectures=architectures))
+
+
+def built(lock: Lock, place: Workplace) -> Collection[str]:
+    """sha256s of the lock's compiled sdists whose wheels the cache has."""
+    from graphcrate import wheelhouse
+
+    step = planning.compile_step(lock)
+    return wheelhouse.cached(step, place.cache).keys() if step else ()
+
+
+def wheels(
+    plan: Plan, lock: Lock, base: Base, sources: "Sources", folder: Path, place: Workplace
+) -> Callable[[], Mapping[str, Path]]:
+    """What makes the wheels of the plan's compiled sdists (sha256 → wheel). `folder`: where a failure's log goes."""
+
+    def make() -> Mapping[str, Path]:
+        from graphcrate import wheelhouse
+        from graphcrate.host.workers import default_jobs
+
+        made: dict[str, Path] = {}
+        for step in _steps(plan):
+            job = wheelhouse.Job(
+                step=step,
+                base=base,
+                build_base=lambda step=step: _build_base(step, place),  # type: ignore[misc]
+                toolkit=lambda at, step=step: _toolkit(  # type: ignore[misc]
+                    step.compilation.toolkit, at, lock, sources, place
+                ),
+                files=lambda: _files(lock, sources, place),
+                cache=place.cache,
+                environment=place.environment,
+                progress=place.progress,
+                jobs=default_jobs(),
+                log_folder=folder,
+            )
+            made |= wheelhouse.provide(job)
+        return made
+
+    return make
+
+
+def toolkit(plan: Plan, lock: Lock, base: Base, sources: "Sources", place: Workplace) -> Callable[[], Path]:
+    """What makes the folder of the plan's CUDA toolkit; the plan is that of a devel image."""
+
+    def make() -> Path:
+        step = next(step for step in plan.steps if isinstance(step, ToolkitStep))
+        made = _toolkit(step.toolkit, base, lock, sources, place)
+        assert made is not None
+        return made
+
+    return make
+
+
+def _steps(plan: Plan) -> list[CompileStep]:
+    return [step for step in plan.steps if isinstance(step, CompileStep)]
+
+
+def _build_base(step: CompileStep, place: Workplace) -> Base:
+    from graphcrate.resolve.base import prepare_base
+
+    try:
+        return prepare_base(place, step.compilation.base)
+    except BaseDriftError as drift:
+        raise CompilerDriftError(drift.what, cause=drift.cause, next_step=drift.next_step) from drift
+
+
+def _toolkit(toolkit: Toolkit | None, base: Base, lock: Lock, sources: "Sources", place: Workplace) -> Path | None:
+    from graphcrate import toolkits
+
+    if toolkit is None:
+        return None
+    if (there := toolkits.cached(toolkit, place.cache)) is not None:
+        return there
+    files = _files(lock, sources, place)
+    return toolkits.prepare(toolkit, files, base.rootfs, place.cache, place.environment, place.progress)
+
+
+def _files(lock: Lock, sources: "Sources", place: Workplace) -> Mapping[str, Path]:
+    """What is compiled, with what, and what it is compiled against: the image's own wheels, which are there by now."""
+    from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+
+    arguments = (lock, sources, place.cache, place.environment, place.progress)
+    return {**fetch(*arguments), **fetch_for_compilation(*arguments)}
