@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proof import machine
 from proof.verdict import Fault, Layer, Proof
@@ -97,7 +97,7 @@ class Running:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGTERM)
             if not self._is_alone_within(SECONDS_TO_END):
-                for pid, _ in workers(self.pid):
+                for pid in workers(self.pid):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 self._is_alone_within(SECONDS_TO_END)
@@ -232,47 +232,53 @@ def hear(part: Running, line: str, proof: Proof, leads: bool) -> None:
 
 def _look_for_dead_helpers(part: Running) -> None:
     """Raise Fault for a part that waits for a process of its own that is dead: it would wait for ever."""
-    dead = [pid for pid, state in members(part.pid) if state in "ZX" and pid != part.pid]
+    dead = [each for each in members(part.pid) if each.state in "ZX" and each.pid != part.pid]
     part.rounds_dead = part.rounds_dead + 1 if dead and not part.has_ended() else 0
     if part.rounds_dead >= ROUNDS_DEAD:
-        raise Fault(
-            part.suspect,
-            f"a process that {part.name} had started has died while {part.phase}; its lines above say why, or memory "
-            "or /dev/shm was too small",
-        )
+        layer, how = ending(dead[0].code, part.suspect)
+        raise Fault(layer, f"a process that {part.name} had started {how}; its last lines are above, if there are any")
 
 
-def members(group: int) -> list[tuple[int, str]]:
-    """The processes of a process group, each with its state as /proc tells it ("Z": dead, not yet fetched)."""
+class Member(NamedTuple):
+    """A process of a group as /proc tells it. State "Z": dead, not yet fetched; then `code` is as Popen's."""
+
+    pid: int
+    state: str
+    group: int
+    code: int
+
+
+def members(group: int) -> list[Member]:
+    """The processes of a process group."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                state, number = parse_stat((entry / "stat").read_text(encoding="utf-8", errors="replace"))
-                if number == group:
-                    found.append((int(entry.name), state))
-    return found
+            with contextlib.suppress(OSError, ValueError):
+                found.append(parse_stat((entry / "stat").read_text(encoding="utf-8", errors="replace")))
+    return [each for each in found if each.group == group]
 
 
-def parse_stat(text: str) -> tuple[str, int]:
-    """State and process group from /proc/N/stat; the program's name before them may hold spaces and brackets."""
-    fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[2])
+def parse_stat(text: str) -> Member:
+    """From /proc/N/stat (man proc_pid_stat); the program's name in it may hold spaces and brackets."""
+    pid, _, rest = text.partition(" ")
+    fields = rest.rpartition(")")[2].split()
+    status = int(fields[49]) if len(fields) > 49 else 0
+    return Member(int(pid), fields[0], int(fields[2]), -(status & 0x7F) or status >> 8)
 
 
 def living(group: int) -> bool:
     """Whether any process of the group still runs."""
-    return any(state not in "ZX" for _, state in members(group))
+    return any(each.state not in "ZX" for each in members(group))
 
 
-def workers(group: int) -> list[tuple[int, str]]:
+def workers(group: int) -> list[int]:
     """The group's processes that still run, without the one that Python keeps to tidy up after them."""
     found = []
-    for pid, state in members(group):
+    for each in members(group):
         with contextlib.suppress(OSError):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if state not in "ZX" and b"resource_tracker" not in command:
-                found.append((pid, state))
+            command = Path(f"/proc/{each.pid}/cmdline").read_bytes()
+            if each.state not in "ZX" and b"resource_tracker" not in command:
+                found.append(each.pid)
     return found
 
 

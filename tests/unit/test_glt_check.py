@@ -239,22 +239,25 @@ def test_a_crash_explains_what_the_others_complain_of():
 
 
 def test_the_state_of_a_process_with_an_odd_name():
-    assert parts.parse_stat("12 (a (b) c) Z 1 77 77 0") == ("Z", 77)
+    told = "12 (a (b) c) Z 1 77 77" + " 0" * 45
+    assert parts.parse_stat(f"{told} 9") == parts.Member(12, "Z", 77, -9)
+    assert parts.parse_stat(f"{told} 256").code == 1
 
 
 def test_our_own_group_has_us():
     group = os.getpgrp()
-    assert os.getpid() in dict(parts.members(group))
+    assert os.getpid() in [each.pid for each in parts.members(group)]
+    assert os.getpid() in parts.workers(group)
     assert parts.living(group)
     assert parts.members(-5) == []
 
 
 def test_a_part_that_waits_for_a_dead_process_of_its_own(monkeypatch):
-    monkeypatch.setattr(parts, "members", lambda _: [(7, "S"), (8, "Z")])
+    monkeypatch.setattr(parts, "members", lambda _: [parts.Member(7, "S", 7, 0), parts.Member(8, "Z", 7, -9)])
     running = part(has_ended=lambda: False, phase="training")
     for _ in range(parts.ROUNDS_DEAD - 1):
         parts._look_for_dead_helpers(running)
-    with pytest.raises(Fault, match="that process 1 had started has died while training"):
+    with pytest.raises(Fault, match="that process 1 had started was ended by SIGKILL"):
         parts._look_for_dead_helpers(running)
 
 
