@@ -148,15 +148,22 @@ def asked_code(architectures: Sequence[str]) -> Code:
 
 
 def _architectures(binaries: Sequence[_Binary], architectures: Sequence[str]) -> Iterator[str]:
-    """Each fat binary must have what was asked for, no less (it could not run) and no more (it grows for nothing)."""
+    """A library must have what was asked for, no less (it could not run) and no more (it grows for nothing).
+
+    Its fat binaries, one per source file, must each have all machine code; what nvcc's linker adds never has PTX.
+    """
     asked, any_code = asked_code(architectures), False
     for binary in binaries:
         codes = [code for code in binary.codes if code != Code()]
         any_code = any_code or bool(codes)
-        wrong = [code for code in codes if code != asked]
-        if wrong:
-            which = "" if len(wrong) == len(codes) else f" in {len(wrong)} of its {len(codes)} parts"
-            yield f"{binary.name} has GPU code for {_told(wrong[0])}{which}; asked for was {_told(asked)}."
+        whole, partial = fatbin.union(codes), [code for code in codes if code.sass != asked.sass]
+        if codes and whole != asked:
+            yield f"{binary.name} has GPU code for {_told(whole)}; asked for was {_told(asked)}."
+        elif partial:
+            yield (
+                f"{binary.name} has GPU code for {_told(partial[0])} only in {len(partial)} of its {len(codes)} parts; "
+                f"asked for was {_told(asked)}."
+            )
     to_torch = [binary for binary in binaries if any(map(_TORCH.match, binary.elf.needed))]
     if architectures and to_torch and not any_code:
         yield f"no library has GPU code; asked for was {_told(asked)}. It was compiled for the CPU alone."

@@ -141,7 +141,11 @@ def test_nothing_was_compiled(judge):
         ),
         (
             scatter(fatbin=CODE + fat_binary(entry(SASS, 90, flags=0x100011)) + fat_binary()),
-            "has GPU code for 9.0a in 1 of its 2 parts; asked for was 7.0, 8.0 and 8.0 (PTX).",
+            "has GPU code for 7.0, 8.0, 9.0a and 8.0 (PTX); asked for was 7.0, 8.0 and 8.0 (PTX).",
+        ),
+        (
+            scatter(fatbin=CODE + fat_binary(entry(SASS, 80)) + fat_binary()),
+            "has GPU code for 8.0 only in 1 of its 2 parts; asked for was 7.0, 8.0 and 8.0 (PTX).",
         ),
         (scatter(fatbin=None), "no library has GPU code; asked for was 7.0, 8.0 and 8.0 (PTX). It was compiled for"),
     ],
@@ -149,6 +153,10 @@ def test_nothing_was_compiled(judge):
 def test_each_way_to_fail_is_found_alone(judge, files, said):
     (finding,) = judge(files)
     assert said in finding
+
+
+def test_what_the_linker_of_nvcc_adds_has_no_ptx(judge):
+    assert judge(scatter(fatbin=fat_binary(entry(SASS, 70), entry(SASS, 80)) + CODE)) == ()
 
 
 def test_a_build_for_the_cpu_has_no_gpu_code(judge):
