@@ -5,96 +5,19 @@ import pytest
 
 from graphcrate.compat import addresses
 from graphcrate.errors import NetworkError, ResolutionError, UsageError
-from graphcrate.host import http, settings
-from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
-from graphcrate.model.lock import DebianBase
 from graphcrate.model.recipe import BaseSpec, Channel
-from graphcrate.resolve import channels, offers, toolkit, uv
-from graphcrate.resolve.candidates import Request, choose, request_digest
-from graphcrate.resolve.channels import Extensions
-from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+from graphcrate.resolve import channels
+from graphcrate.resolve.candidates import request_digest
 from tests.unit import small_index
+from tests.unit.resolve_world import NOWHERE, opened
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
-from tests.unit.wheel_server import Fault, WheelServer, small_wheel
-
-BASE = DebianBase(suite="bookworm", packages=())
-NOWHERE = "http://127.0.0.1:1/whl"
-
-
-class Notes(Silent):
-    def __init__(self):
-        self.lines = []
-
-    def note(self, message):
-        self.lines.append(message)
-
-
-class World:
-    """A server, a cache and a clock; `choose` as the pipeline calls it."""
-
-    def __init__(self, server, cache, monkeypatch):
-        self.server, self.cache, self.monkeypatch = server, cache, monkeypatch
-        self.environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-        self.now = 1_000_000.0
-        self.notes = Notes()
-        self.bases = 0
-        self.built = set()
-        monkeypatch.setattr(settings, "now", lambda: self.now)
-
-    def choose(self, *candidates, committed=None, fresh=False, recipe=None, **request):
-        recipe = recipe or small_index.recipe(*candidates)
-        return choose(
-            recipe,
-            recipe.variants[0],
-            lock_base=self.lock_base,
-            lock_compiler=small_index.lock_compiler,
-            request=Request(**request),
-            committed=lambda candidate: committed if committed and committed.candidate == candidate.name else None,
-            built=lambda lock: self.built & {package.file.sha256 for package in lock.packages},
-            fresh=fresh,
-            cache=self.cache,
-            environment=self.environment,
-            progress=self.notes,
-        )
-
-    def lock_base(self):
-        self.bases += 1
-        return BASE
-
-    def fetch(self, lock, **request):
-        """Everything: what is installed, and what it takes to compile."""
-        for part in (fetch, fetch_for_compilation):
-            part(lock, Request(**request), self.cache, self.environment, self.notes)
-
-    def pytorch_channel(self):
-        name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])
-        self.server.pytorch("cu118", {name: content})
-
-    def silence(self):
-        """From now on every step towards the network fails the test."""
-
-        def fail(*_, **__):
-            raise AssertionError("the network was used")
-
-        for name in ("request", "download", "reaches"):
-            self.monkeypatch.setattr(http.Client, name, fail)
-        self.monkeypatch.setattr(uv, "emitted_indexes", fail)
+from tests.unit.wheel_server import Fault, small_wheel
 
 
 @pytest.fixture
 def world(monkeypatch, tmp_path):
-    monkeypatch.setattr(http, "PAUSES", (0.0,))
-    monkeypatch.setattr(offers, "VOUCHED", {})
-    monkeypatch.setattr(uv, "compile_requirements", small_index.Uv())
-    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
-    with WheelServer() as server:
-        monkeypatch.setattr(addresses, "PYTORCH", server.url("/whl"))
-        monkeypatch.setattr(addresses, "PYG", server.url("/whl"))
-        small_index.fill(server)
-        cache = Cache(tmp_path / "cache")
-        yield World(server, cache, monkeypatch)
-        cache.close()
+    with opened(monkeypatch, tmp_path) as found:
+        yield found
 
 
 def test_the_preferred_candidate_wins(world):
@@ -251,89 +174,6 @@ def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, m
     assert lock.compilation is None
     assert [missing.name for missing in lock.missing] == ["pyg-lib"]
     assert [missing.unreachable for missing in lock.missing] == [()]
-
-
-def test_a_lock_that_compiles_for_a_silent_channel_is_left_once_it_answers(world, monkeypatch):
-    """Although nothing is missing in it."""
-    page = addresses.PYG
-    monkeypatch.setattr(addresses, "PYG", NOWHERE)
-    recipe = small_index.recipe(COMPATIBLE, extensions=("torch_scatter",))
-    committed = world.choose(recipe=recipe).lock
-    assert committed.missing == ()
-    assert world.choose(recipe=recipe, committed=committed).lock == committed
-    monkeypatch.setattr(addresses, "PYG", page)
-    assert world.choose(recipe=recipe, committed=committed).lock.package("torch-scatter").unreachable == ()
-
-
-def test_what_is_built_needs_neither_source_nor_compiler(world):
-    lock = world.choose(COMPATIBLE).lock
-    fetch(lock, Request(), world.cache, world.environment, world.notes)
-    world.built = {package.file.sha256 for package in lock.packages if package.compiled}
-    for package in lock.packages:
-        if package.compiled:
-            world.cache.file(package.file.sha256, package.file.name).unlink()
-    world.silence()
-    assert world.choose(COMPATIBLE).lock == lock
-
-
-def test_each_way_to_come_by_extensions_is_a_request_of_its_own(world):
-    found = {mode: world.choose(COMPATIBLE, extensions=mode).lock for mode in Extensions}
-    assert len({lock.request_sha256 for lock in found.values()}) == len(Extensions)
-    assert found["auto"].package("torch-scatter").compiled
-    assert found["source"].package("torch-scatter").compiled
-    assert found["source"].missing[0].reason.startswith("wheels are not asked for")
-    assert {missing.name for missing in found["none"].missing} == {"pyg-lib", "torch-scatter"}
-    assert world.choose(COMPATIBLE, committed=found["auto"], extensions="none").lock == found["none"]
-    assert not any("older recipe" in line for line in world.notes.lines)
-
-
-def test_a_committed_lock_in_which_all_is_compiled_serves_where_source_is_wanted(world, monkeypatch):
-    """Also once the channel answers that was silent when it was made: its wheels are not wanted."""
-    with monkeypatch.context() as cut:
-        cut.setattr(addresses, "PYG", NOWHERE)
-        committed = world.choose(COMPATIBLE).lock
-    assert world.choose(COMPATIBLE, committed=committed, extensions="source").lock == committed
-    name, content = small_wheel("torch_scatter", "2.1.2+pt20cu117", tag=CP311)
-    world.server.pyg("2.0.0+cu117", {name: content})
-    ready = world.choose(COMPATIBLE, fresh=True).lock
-    assert not ready.package("torch-scatter").compiled
-    assert world.choose(COMPATIBLE, committed=ready, extensions="source").lock.package("torch-scatter").compiled
-
-
-def test_a_recipe_without_extensions_has_one_lock_for_all_ways():
-    recipe = small_index.recipe(COMPATIBLE, extensions=())
-    of_mode = [request_digest(recipe, recipe.variants[0], COMPATIBLE, Request(extensions=mode)) for mode in Extensions]
-    assert len(set(of_mode)) == 1
-
-
-def test_a_compiler_that_is_wanted_in_the_image_is_locked_where_nothing_is_compiled(world):
-    recipe = small_index.recipe(COMPATIBLE, extensions=())
-    committed = world.choose(recipe=recipe).lock
-    assert committed.compilation is None
-    world.fetch(committed)
-    devel = world.choose(recipe=recipe, devel=True).lock
-    assert devel.compilation.compiler.startswith("g++-")
-    assert devel.packages == committed.packages
-    assert world.choose(recipe=recipe).lock == committed
-    world.silence()
-    assert world.choose(recipe=recipe, devel=True).lock == devel
-
-
-def test_a_compiler_that_nobody_knows_for_this_base(world):
-    recipe = small_index.recipe(COMPATIBLE, extensions=())
-    registry = BaseSpec(provider="registry", reference="docker.io/library/python:3.11-slim")
-    variant = msgspec.structs.replace(recipe.variants[0], base=registry)
-    with pytest.raises(ResolutionError, match="only Debian's compilers are known"):
-        world.choose(recipe=msgspec.structs.replace(recipe, variants=(variant,)), devel=True)
-
-
-@pytest.mark.parametrize(
-    ("request_", "words"),
-    [({"extensions": "sources"}, "auto, wheels, source, none"), ({"toolkit": "conda"}, "debian, pypi, image, host")],
-)
-def test_ways_and_toolkits_that_do_not_exist(world, request_, words):
-    with pytest.raises(UsageError, match=words):
-        world.choose(COMPATIBLE, **request_)
 
 
 def test_fresh_resolves_again(world):

@@ -1,0 +1,93 @@
+"""Where candidates are chosen: a server with all channels, a cache, a clock that tests set."""
+
+import contextlib
+
+from graphcrate.compat import addresses
+from graphcrate.host import http, settings
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Silent
+from graphcrate.model.lock import DebianBase
+from graphcrate.resolve import offers, toolkit, uv
+from graphcrate.resolve.candidates import Request, choose
+from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+from tests.unit import small_index
+from tests.unit.small_index import CP311
+from tests.unit.wheel_server import WheelServer, small_wheel
+
+BASE = DebianBase(suite="bookworm", packages=())
+NOWHERE = "http://127.0.0.1:1/whl"
+
+
+class Notes(Silent):
+    def __init__(self):
+        self.lines = []
+
+    def note(self, message):
+        self.lines.append(message)
+
+
+class World:
+    """A server, a cache and a clock; `choose` as the pipeline calls it."""
+
+    def __init__(self, server, cache, monkeypatch):
+        self.server, self.cache, self.monkeypatch = server, cache, monkeypatch
+        self.environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
+        self.now = 1_000_000.0
+        self.notes = Notes()
+        self.bases = 0
+        self.built = set()
+        monkeypatch.setattr(settings, "now", lambda: self.now)
+
+    def choose(self, *candidates, committed=None, fresh=False, recipe=None, **request):
+        recipe = recipe or small_index.recipe(*candidates)
+        return choose(
+            recipe,
+            recipe.variants[0],
+            lock_base=self.lock_base,
+            lock_compiler=small_index.lock_compiler,
+            request=Request(**request),
+            committed=lambda candidate: committed if committed and committed.candidate == candidate.name else None,
+            built=lambda lock: self.built & {package.file.sha256 for package in lock.packages},
+            fresh=fresh,
+            cache=self.cache,
+            environment=self.environment,
+            progress=self.notes,
+        )
+
+    def lock_base(self):
+        self.bases += 1
+        return BASE
+
+    def fetch(self, lock, **request):
+        """Everything: what is installed, and what it takes to compile."""
+        for part in (fetch, fetch_for_compilation):
+            part(lock, Request(**request), self.cache, self.environment, self.notes)
+
+    def pytorch_channel(self):
+        name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])
+        self.server.pytorch("cu118", {name: content})
+
+    def silence(self):
+        """From now on every step towards the network fails the test."""
+
+        def fail(*_, **__):
+            raise AssertionError("the network was used")
+
+        for name in ("request", "download", "reaches"):
+            self.monkeypatch.setattr(http.Client, name, fail)
+        self.monkeypatch.setattr(uv, "emitted_indexes", fail)
+
+
+@contextlib.contextmanager
+def opened(monkeypatch, tmp_path):
+    monkeypatch.setattr(http, "PAUSES", (0.0,))
+    monkeypatch.setattr(offers, "VOUCHED", {})
+    monkeypatch.setattr(uv, "compile_requirements", small_index.Uv())
+    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
+    with WheelServer() as server:
+        monkeypatch.setattr(addresses, "PYTORCH", server.url("/whl"))
+        monkeypatch.setattr(addresses, "PYG", server.url("/whl"))
+        small_index.fill(server)
+        cache = Cache(tmp_path / "cache")
+        yield World(server, cache, monkeypatch)
+        cache.close()
