@@ -168,7 +168,7 @@ def _none_for(recipe: Recipe, variant: Variant, models: Mapping[str, str], out: 
         if any(all(facts.runs_on(each, capability) for capability in models.values()) for each in other.candidates)
     ]
     asked = ",".join(models)
-    told = " and ".join(f"a {model} (sm_{capability.replace('.', '')})" for model, capability in models.items())
+    told = " and ".join(f"{model} (sm_{capability.replace('.', '')})" for model, capability in models.items())
     if others:
         near = nearest_cuda(variant.cuda, others)
         step = f"make image CUDA={near[0]} GPU={asked}    (variants for it: {', '.join(others)})"
