@@ -66,6 +66,8 @@ def run(options: argparse.Namespace, proof: Proof) -> None:
         raise Fault(Layer.EXTENSION, f"{', '.join(missing)} must be here and is not installed")
     if not there and not with_pyg:
         raise Fault(Layer.EXTENSION, "neither an extension nor PyG is installed: there is nothing to check")
+    if not there:
+        proof.say("no extension is installed: that PyG imports is all that can be said")
     devices = choose_devices(torch, options.device, proof)
     ledger, called = Ledger(), set[str]()
     try:
