@@ -46,12 +46,24 @@ def plan_lines(title: str, lock: Lock, outcomes: Sequence[Outcome], meaning: str
         names = ", ".join(f"{package.name} {package.version}" for package in largest)
         more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
         lines.append(f"  {channel.value:9} {len(members)} packages, {size(total)}: {names}{more}")
+    lines += _compiled_lines(lock)
     for missing in lock.missing:
         cost = f"; without it: {missing.cost}" if missing.cost else ""
         lines.append(f"  missing   {missing.name}: {missing.reason}{cost}")
     lines += [f"  note      {note}" for note in lock.notes]
     lines.append(f"  to fetch  {size(to_fetch)} of {size(lock.download_bytes)}")
     return lines
+
+
+def _compiled_lines(lock: Lock) -> list[str]:
+    """What of the packages comes as source and is compiled, with what and for which GPUs."""
+    compiled = [f"{package.name} {package.version}" for package in lock.packages if package.compiled]
+    if not compiled or lock.compilation is None:
+        return []
+    compilation = lock.compilation
+    nvcc = f" and nvcc {compilation.toolkit.version}" if compilation.toolkit else ""
+    gpus = f" for {', '.join(compilation.architectures)}" if compilation.architectures else " for the CPU"
+    return [f"  compile   {', '.join(compiled)}{gpus}, with {compilation.compiler}{nvcc}"]
 
 
 def variants_table(recipes: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> Table:
