@@ -1,0 +1,140 @@
+"""A real nvcc: Debian's 11.8 with NVIDIA's wheels, in a base with the compiler that it takes."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from graphcrate import toolkits
+from graphcrate.bases import debian
+from graphcrate.bases.apt import Apt, find_mirror, folder_name
+from graphcrate.compat import compilers
+from graphcrate.compat import toolkits as facts
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Silent
+from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.model.lock import DebianToolkit, LockedFile, LockedPackage
+from graphcrate.model.plan import CUDA_HOME
+from graphcrate.model.recipe import BaseSpec, Channel
+
+SUITE = "bookworm"
+OPTION = facts.options("11.8")[0]
+COMPILER = compilers.compiler_for(SUITE, facts.newest_gcc(OPTION.version))
+PROGRAM = """\
+#include <cstdio>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <thrust/complex.h>
+__global__ void twice(float *x) { x[threadIdx.x] *= 2; }
+int main() {
+    twice<<<1, 1>>>(nullptr);
+    std::puts(cudaGetErrorName(cudaGetLastError()));
+}
+"""
+pytestmark = [
+    pytest.mark.build,
+    pytest.mark.network,
+    pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces"),
+]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    cache = Cache(tmp_path_factory.mktemp("cache"))
+    yield cache
+    cache.close()
+
+
+@pytest.fixture(scope="module")
+def rootfs(cache):
+    spec = BaseSpec(suite=SUITE, packages=compilers.packages(COMPILER))
+    return debian.prepare(debian.lock(spec, "3.11", cache, os.environ, Silent()), cache, os.environ, Silent()).rootfs
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """Those that belong to nvcc, by sha256; the others are hundreds of megabytes of libraries."""
+    folder = tmp_path_factory.mktemp("wheels")
+    platforms = ("--platform", "manylinux2014_x86_64", "--platform", "manylinux1_x86_64", "--only-binary", ":all:")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *platforms, "--dest", folder]
+    subprocess.run([*command, *OPTION.wheels], check=True)
+    return {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def toolkit(cache, wheels):
+    mirror = find_mirror(OPTION.suite, os.environ)
+    name = folder_name(OPTION.suite, mirror, facts.COMPONENTS)
+    apt = Apt(cache.path("bases", "apt", name), OPTION.suite, mirror, os.environ, facts.COMPONENTS)
+    apt.update()
+    return DebianToolkit(
+        version=OPTION.version,
+        suite=OPTION.suite,
+        packages=tuple(apt.available(OPTION.packages)),
+        wheels=tuple(
+            LockedPackage(
+                name=path.name.partition("-")[0].replace("_", "-"),
+                version=path.name.split("-")[1],
+                channel=Channel.PYPI,
+                file=LockedFile(name=path.name, size=path.stat().st_size, sha256=sha256),
+            )
+            for sha256, path in wheels.items()
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def cuda(toolkit, wheels, rootfs, cache):
+    return toolkits.prepare(toolkit, wheels, rootfs, cache, os.environ, Silent())
+
+
+def test_it_compiles_links_and_runs(cuda, rootfs, tmp_path):
+    (tmp_path / "a.cu").write_text(PROGRAM)
+    lines = (
+        f"{CUDA_HOME}/bin/nvcc -gencode arch=compute_70,code=sm_70 -gencode arch=compute_80,code=sm_80 -o a a.cu",
+        f"LD_LIBRARY_PATH={CUDA_HOME}/lib64 ./a",
+        f"{CUDA_HOME}/bin/cuobjdump -lelf a",
+    )
+    done = run_in(
+        rootfs,
+        ["sh", "-ec", "\n".join(lines)],
+        environment={"PATH": "/usr/bin:/bin", "NVCC_PREPEND_FLAGS": f"-ccbin {COMPILER}"},
+        binds=[Bind(cuda, CUDA_HOME), Bind(tmp_path, "/build", read_only=False)],
+        working_folder="/build",
+        timeout=600,
+    )
+    said = "\n".join(done.lines)
+    assert done.returncode == 0, said
+    assert "cudaError" in said, "no GPU here, and its own library says so"
+    assert {"sm_70", "sm_80"} == {part for part in ("sm_70", "sm_75", "sm_80", "sm_90") if f".{part}.cubin" in said}
+
+
+def test_the_same_packages_give_the_same_folder(cuda, toolkit, wheels, rootfs, cache, tmp_path):
+    other = Cache(tmp_path / "other")
+    try:
+        for package in toolkit.packages:
+            place = other.file(package.file.sha256, package.file.name)
+            place.parent.mkdir(parents=True)
+            os.link(cache.file(package.file.sha256, package.file.name), place)
+        before = os.umask(0o077)
+        try:
+            again = toolkits.prepare(toolkit, wheels, rootfs, other, os.environ, Silent())
+        finally:
+            os.umask(before)
+        assert _contents(again) == _contents(cuda)
+    finally:
+        other.close()
+
+
+def _contents(folder):
+    """Mode, time and content of everything, by path."""
+    found = {}
+    for path in (folder, *folder.rglob("*")):
+        status = path.lstat()
+        content = (
+            path.readlink() if path.is_symlink() else path.is_file() and hashlib.sha256(path.read_bytes()).digest()
+        )
+        found[path.relative_to(folder)] = (oct(status.st_mode), status.st_mtime, content)
+    return found
