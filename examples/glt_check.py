@@ -8,6 +8,7 @@ is compared with the graph itself. Says what it found as one JSON line at the en
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -102,6 +103,7 @@ def judge(figures: list[dict[str, float]], proof: Proof) -> None:
 def take_part(options: argparse.Namespace) -> int:
     """One part's share; its verdict is for the process that started it."""
     parts.die_with_parent()
+    os.environ["TMPDIR"] = str(options.folder)  # PyG and multiprocessing leave files in it
     glt.prepare()
 
     def alone(proof: Proof) -> None:

@@ -106,6 +106,9 @@ class Running:
                 time.sleep(0.02)
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
+        self._reader.join(SECONDS_TO_HEAR)
+        if self.process.stdout is not None and not self._reader.is_alive():
+            self.process.stdout.close()
 
     def _is_alone_within(self, seconds: float) -> bool:
         until = time.monotonic() + seconds

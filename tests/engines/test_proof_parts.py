@@ -1,0 +1,113 @@
+"""The processes of a proof in parts, as real processes: whatever happens, none is left, nor what they had taken."""
+
+import ctypes
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples"))
+
+from proof import machine, parts
+from proof.verdict import Fault, Layer, Proof
+
+pytestmark = pytest.mark.engine("python3")
+
+PASSES = 'print(\'{"phase": "testing", "layer": "GLT"}\\n{"suite": "glt", "status": "passed", "metrics": {}}\')'
+WAITS = 'import time; print(\'{"phase": "waiting", "layer": "torch"}\', flush=True); time.sleep(600)'
+DIES = "import os, time; time.sleep(0.5); os.kill(os.getpid(), 9)"
+#: a process with one of its own, deaf to polite words, that holds a segment of shared memory
+STUBBORN = """
+import ctypes, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+ctypes.CDLL(None).shmget(0, 4096, 0o1600)
+subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"])
+print("ready", flush=True)
+time.sleep(600)
+"""
+FORSAKEN = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 7)"])
+time.sleep(600)
+"""
+
+
+def run(*programs, deadline=None):
+    """Run them as parts; the group of each is `started[name]`."""
+    commands = {f"process {n}": [sys.executable, "-c", text] for n, text in enumerate(programs)}
+    return parts.run(commands, Proof("glt"), deadline)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The numbers of the parts that were started."""
+    numbers = []
+    start = parts.Running.__init__
+
+    def note(self, *arguments):
+        start(self, *arguments)
+        numbers.append(self.pid)
+
+    monkeypatch.setattr(parts.Running, "__init__", note)
+    yield numbers
+    assert numbers
+    assert not any(parts.living(number) for number in numbers)  # init fetches its new children when it likes
+    assert machine.segments(machine.SEGMENTS.read_text(), numbers) == []
+
+
+def test_parts_pass(started, capsys):
+    assert set(run(PASSES, PASSES)) == {"process 0", "process 1"}
+    assert capsys.readouterr().out == "Phase: testing\n"
+
+
+def test_a_part_that_dies_takes_the_others_with_it(started):
+    with pytest.raises(Fault, match="process 1 was ended by SIGKILL") as caught:
+        run(WAITS, DIES)
+    assert caught.value.layer is Layer.MACHINE
+
+
+def test_at_the_limit_even_the_stubborn_are_ended(started, monkeypatch):
+    monkeypatch.setattr(parts, "SECONDS_TO_END", 0.5)
+    with pytest.raises(Fault, match="not finished within the limit"):
+        run(STUBBORN, deadline=time.monotonic() + 3)
+
+
+def test_a_part_that_would_wait_for_a_dead_process_of_its_own(started, monkeypatch):
+    monkeypatch.setattr(parts, "SECONDS_BETWEEN", 0.2)
+    with pytest.raises(Fault, match="that process 0 had started was ended by SIGBUS; /dev/shm") as caught:
+        run(FORSAKEN)
+    assert caught.value.layer is Layer.MACHINE
+
+
+def test_a_part_dies_with_its_starter():
+    inner = "import sys; sys.path.insert(0, sys.argv[1]); from proof import parts; parts.die_with_parent(); "
+    inner += "print('ready', flush=True); import time; time.sleep(600)"
+    outer = "import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', *sys.argv[1:]], stdout=-1); "
+    outer += "p.stdout.readline(); print(p.pid, flush=True); os.kill(os.getpid(), 9)"
+    read, write = os.pipe()
+    examples = str(Path(parts.__file__).parent.parent)
+    pid = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", outer, inner, examples],
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, write, 1)],
+    )
+    os.close(write)
+    os.waitpid(pid, 0)
+    with os.fdopen(read) as stream:
+        child = int(stream.readline())
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+        if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+            return
+        time.sleep(0.05)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_segments_of_a_process_are_found_and_removed():
+    number = ctypes.CDLL(None).shmget(0, 4096, 0o1600)
+    assert number in machine.segments(machine.SEGMENTS.read_text(), {os.getpid()})
+    assert machine.remove_segments({os.getpid()}) == 1
+    assert machine.segments(machine.SEGMENTS.read_text(), {os.getpid()}) == []
