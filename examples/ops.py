@@ -132,7 +132,7 @@ def check_device(
 
 def tell(proof: Proof, ledger: Ledger, name: str, wrong: int, seconds: float) -> None:
     """One line on what was checked."""
-    outcome = f"{wrong} complaints" if wrong else "all right"
+    outcome = f"complaints: {wrong}" if wrong else "all right"
     proof.say(f"{name}: {len(ledger.checked.get(name, ()))} operators, {outcome}, {seconds:.1f} s")
     for finding in ledger.findings[len(ledger.findings) - wrong :]:
         proof.say(f"  {finding}")
