@@ -12,6 +12,7 @@ from graphcrate.compat.toolkit_assembly import PACKAGES, assembly
 from graphcrate.compat.toolkits import COMPONENTS
 from graphcrate.errors import BuildError
 from graphcrate.model.lock import (
+    Compilation,
     DebianBase,
     DebianPackage,
     DebianToolkit,
@@ -20,8 +21,8 @@ from graphcrate.model.lock import (
     Toolkit,
     WheelToolkit,
 )
-from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep, Plan, PythonFrom, ToolkitStep
-from graphcrate.planning import group
+from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV, CompileStep, Plan, PythonFrom, ToolkitStep
+from graphcrate.planning import SYSTEM_PATH, group
 from graphcrate.render.commands import Command, Idea, one, quoted, write_lines
 from graphcrate.render.layout import WIDTH, wrapped
 
@@ -32,7 +33,8 @@ BUILD_TOOLS = "/opt/build-tools"
 SOURCES = f"{ideas.WORK}/sources"
 BUILD = "/build"
 PIP = f"PYTHONPATH={BUILD_TOOLS} {VENV}/bin/python -m pip"
-MAX_JOBS = 4
+#: the same in the embedded build (`wheelhouse.house.environment`)
+FIXED = {"SOURCE_DATE_EPOCH": str(LAYER_MTIME), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
 def toolkit_of(plan: Plan) -> Toolkit | None:
@@ -186,11 +188,22 @@ def _compile(plan: Plan, step: CompileStep) -> ideas.Part:
         title=f"Extensions, compiled from source against this torch{_for(step)}",
         preparations=(*compiler, _tools_installed(step), _files_in_order()),
         copies=tuple(copies),
-        environment=compilers.variables(compilation),
-        reason="There is no GPU to look at while an image is built: CUDA code is asked for, and for which GPUs.",
+        environment={"PATH": _path(compilation), **compilers.variables(compilation), **FIXED},
+        reason=f"{_asked(compilation)}, and what would differ with time and place is fixed.",
         ideas=(_sources(step),),
         result="",
     )
+
+
+def _path(compilation: Compilation) -> str:
+    cuda = f"{CUDA_HOME}/bin:" if compilation.toolkit is not None else ""
+    return f"{BUILD_TOOLS}/bin:{cuda}{ideas.TOOLS}/bin:{SYSTEM_PATH}"
+
+
+def _asked(compilation: Compilation) -> str:
+    if compilation.toolkit is None:
+        return "Code for the CPU alone is asked for"
+    return "No GPU is there to look at while an image is built: CUDA code is asked for, and for which GPUs"
 
 
 def _for(step: CompileStep) -> str:

@@ -1,6 +1,7 @@
 """Texts of what is compiled: every kind of toolkit in every form; nothing is dropped, and no compiler left behind."""
 
 import re
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from graphcrate.model.lock import DebianToolkit, HostToolkit
 from graphcrate.model.plan import CompileStep, ToolkitStep
 from graphcrate.model.recipe import Channel
 from graphcrate.render.layout import complete
+from graphcrate.wheelhouse import house
 from tests.unit.compiled_plans import DEBS, PACKAGES, PLANS, RECIPE, TOOLKITS, TOOLS, plan, sdist
 
 OLD = render.DefinitionForm(arguments=False)
@@ -157,6 +159,18 @@ def test_sources_are_built_one_by_one_in_folders_of_fixed_names():
         compiling = stage(TEXTS["debian"], name)
         assert f"--directory=/build/{name}-{version} " in compiling
         assert "-m pip wheel --no-cache-dir --no-deps --no-build-isolation" in compiling
+
+
+@every_plan
+def test_sources_are_built_in_the_environment_and_place_of_the_embedded_build(known):
+    step = compile_step(known)
+    embedded = house.environment(SimpleNamespace(step=step), 1)
+    # of the machine, or of no weight for what is compiled
+    ours = set(embedded) - {"PATH", "TMPDIR", "MAX_JOBS", "PYTHONDONTWRITEBYTECODE"}
+    text = render.dockerfile(known)
+    for name in ours:
+        assert f'{name}="{embedded[name]}"' in stage(text, "compile")
+    assert f"mkdir -p {house.BUILD}/torch-scatter-2.1.2 " in stage(text, "torch-scatter")
 
 
 @every_form
