@@ -70,8 +70,6 @@ def run(options: argparse.Namespace, proof: Proof) -> None:
         alone = parts.run(
             {"one process": command(options, "alone", Path(folder), options.device, ports)}, proof, deadline
         )["one process"]
-        proof.device = alone["device"]
-        proof.versions.update(alone["versions"])
         proof.metrics.update(alone["metrics"])
         if "sm" in alone:
             proof.extra["sm"] = alone["sm"]

@@ -224,6 +224,9 @@ def hear(part: Running, line: str, proof: Proof, leads: bool) -> None:
             told = json.loads(line)
     if isinstance(told, dict) and "suite" in told:
         part.verdict = told
+        if leads:
+            proof.versions.update(told.get("versions", {}))
+            proof.device = told.get("device", proof.device)
     elif isinstance(told, dict) and "phase" in told:
         part.phase = told["phase"]
         part.suspect = next((each for each in Layer if each.value == told.get("layer")), Layer.MACHINE)

@@ -194,9 +194,12 @@ def test_a_phase_of_the_leader_is_the_proofs(capsys):
 
 
 def test_a_parts_verdict_is_not_printed(capsys):
-    running = part()
-    parts.hear(running, '{"suite": "glt", "status": "passed"}', Proof("glt"), True)
-    assert running.verdict["status"] == "passed"
+    running, proof = part(), Proof("glt")
+    parts.hear(
+        running, '{"suite": "glt", "status": "failed", "device": "cpu", "versions": {"pyg": "2.3.1"}}', proof, True
+    )
+    assert running.verdict["status"] == "failed"
+    assert (proof.device, proof.versions) == ("cpu", {"pyg": "2.3.1"})
     assert capsys.readouterr().out == ""
 
 
