@@ -184,18 +184,33 @@ class Line:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self._stream = connection.makefile("r", encoding="utf-8")
+        self._begun = b""
+        self._whole: list[bytes] = []
 
     def send(self, message: Any) -> None:  # noqa: ANN401
         self.connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> Any:  # noqa: ANN401
-        line = self._stream.readline()
-        return json.loads(line) if line else None
+        """The next message; None when the other side has gone."""
+        while not self._whole:
+            if not self.gather():
+                return None
+        return json.loads(self._whole.pop(0))
 
-    def close(self) -> None:
-        self._stream.close()
-        self.connection.close()
+    def gather(self) -> bool:
+        """Read what has come, at least something. False when the other side has gone."""
+        try:
+            data = self.connection.recv(1 << 16)
+        except ConnectionError:
+            data = b""
+        *whole, self._begun = (self._begun + data).split(b"\n")
+        self._whole += whole
+        return bool(data)
+
+    def come(self) -> list[Any]:
+        """The messages that have come whole."""
+        whole, self._whole = self._whole, []
+        return [json.loads(line) for line in whole]
 
 
 @contextlib.contextmanager
@@ -208,7 +223,7 @@ def connected() -> "Iterator[Line]":
     try:
         yield line
     finally:
-        line.close()
+        connection.close()
 
 
 class Worker:
@@ -216,7 +231,7 @@ class Worker:
 
     def __init__(self, line: Line) -> None:
         self.line = line
-        self.package = str(line.receive()["package"])
+        self.package = ""
         self.about: dict[str, Any] = {}
 
 
@@ -252,18 +267,25 @@ class Dealer:
         return 0
 
     def hear(self, worker: Worker) -> bool:
-        """Take a worker's message. False when its file cannot be compiled."""
-        message = worker.line.receive()
-        if message is None:
+        """Take a worker's messages. False when its file cannot be compiled."""
+        there = worker.line.gather()
+        # More than one can have come: what a selector does not tell again.
+        good = [self.take(worker, message) for message in worker.line.come()]
+        if not there:
             self.selector.unregister(worker.line.connection)
-            worker.line.close()
-        elif "event" in message:
+            worker.line.connection.close()
+        return all(good)
+
+    def take(self, worker: Worker, message: dict[str, Any]) -> bool:
+        if "event" in message:
             report(**message, package=worker.package)
-        elif "failed" not in message:
+        elif "package" in message:
+            worker.package = message["package"]
+        elif "failed" in message:
+            return self.finish(worker, message)
+        else:
             worker.about = message
             self.queue(worker)
-        else:
-            return self.finish(worker, message)
         return True
 
     def queue(self, worker: Worker) -> None:
