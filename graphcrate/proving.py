@@ -17,8 +17,10 @@ def prove(
     report: BuildReport, suites: Sequence[str], folder: Path, place: Workplace, device: Literal["auto", "cpu", "cuda"]
 ) -> BuildReport:
     """The report with the results of these suites, run in the image one after the other. `folder`: the image's."""
+    packages = [package.name for package in report.packages]
+    say = place.progress.note
     with _opened(place, folder, report) as inside:
-        results = [smoke.run_suite(name, inside, folder, say=place.progress.note, device=device) for name in suites]
+        results = [smoke.run_suite(name, inside, folder, say=say, device=device, packages=packages) for name in suites]
     return msgspec.structs.replace(report, smoke=_summary(results), suites=tuple(results))
 
 

@@ -6,7 +6,7 @@ word: where the run contradicts it, the suite has failed.
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -25,6 +25,8 @@ OUT = "/out"  #: inside: the folder that a suite may write to
 MOST_THREADS = 16  #: the programs' tensors are too small for more
 SECONDS_TO_SAY_SO = 30.0  #: beyond a suite's limit, for the program's own account of the phase it hangs in
 LAST_LINES = 8
+#: packages whose operators are examined
+EXTENSIONS = ("pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv")
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 HINTS = {
     4: "; the CPU lacks an instruction that the wheel was built with",
@@ -44,6 +46,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     cpu_limit: int
     cuda_limit: int
     draws: bool = False  #: understands `--curve FILE`
+    requires: bool = False  #: understands `--require NAME,…`: extensions that must be there
 
 
 SUITES: Mapping[str, Suite] = {
@@ -72,6 +75,7 @@ SUITES: Mapping[str, Suite] = {
         cuda=(),
         cpu_limit=600,
         cuda_limit=600,
+        requires=True,
     ),
     "glt": Suite(
         program="glt_check.py",
@@ -122,9 +126,11 @@ def run_suite(
     *,
     say: Callable[[str], None],
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    packages: Collection[str] = (),
 ) -> SmokeReport:
     """Run a suite in an image, telling its lines to `say`; a failure is a report, not an exception.
 
+    `packages`: what the image is said to have; a suite that examines some of them fails where one is missing.
     `auto` is the GPU where this machine has one. Writes `smoke-<suite>.log` into `folder`, and `smoke-<suite>.svg`
     where the suite draws. Raises UsageError for an unknown suite, HostError when nothing can be run at all.
     """
@@ -147,7 +153,7 @@ def run_suite(
     with tempfile.TemporaryDirectory(prefix="graphcrate-smoke-") as scratch:
         try:
             completed: Completed | None = inside.run(
-                command(suite, name, on_gpu=on_gpu, limit=limit),
+                command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages),
                 environment=_environment(on_gpu),
                 binds=(Bind(Path(scratch), OUT, read_only=False),),
                 on_line=hear,
@@ -167,10 +173,12 @@ def run_suite(
     return judge(name, lines, completed.returncode, seconds, on_gpu=on_gpu)
 
 
-def command(suite: Suite, name: str, *, on_gpu: bool, limit: int) -> list[str]:
+def command(suite: Suite, name: str, *, on_gpu: bool, limit: int, packages: Collection[str] = ()) -> list[str]:
     """What is run inside the image."""
     argv = [f"{VENV}/bin/python", f"{EXAMPLES}/{suite.program}", "--limit", str(limit)]
     argv += ["--device", "cuda" if on_gpu else "cpu", *(suite.cuda if on_gpu else suite.cpu)]
+    if suite.requires and (required := [extension for extension in EXTENSIONS if extension in packages]):
+        argv += ["--require", ",".join(extension.replace("-", "_") for extension in required)]
     return [*argv, "--curve", f"{OUT}/{name}.svg"] if suite.draws else argv
 
 

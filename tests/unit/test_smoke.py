@@ -205,3 +205,12 @@ def test_no_garbage_passes_or_breaks_it(lines, returncode):
 
 def test_recipes_may_name_just_these_suites():
     assert set(recipes.SUITES) == set(smoke.SUITES)
+
+
+def test_extensions_of_the_image_must_be_there_when_their_operators_are_examined():
+    suite = smoke.SUITES["ops"]
+    packages = ("torch", "torch-sparse", "torch-scatter")
+    argv = smoke.command(suite, "ops", on_gpu=False, limit=60, packages=packages)
+    assert argv[-2:] == ["--require", "torch_scatter,torch_sparse"]
+    assert "--require" not in smoke.command(suite, "ops", on_gpu=False, limit=60, packages=("torch",))
+    assert "--require" not in smoke.command(smoke.SUITES["dna"], "dna", on_gpu=False, limit=60, packages=packages)
