@@ -177,6 +177,8 @@ def _failure(
         if log is not None and log.is_file():
             output += "\n" + log.read_text(encoding="utf-8", errors="replace")
             break
+    if returncode < 0 and not watcher.failed:
+        return BuildError(f"compiling was interrupted (signal {-returncode})", next_step="run the same command again")
     if returncode > 128 and not watcher.failed:
         output += "\nKilled\n"
     diagnosis = failures.diagnose(output, job.step.compilation)

@@ -1,0 +1,283 @@
+"""The wheelhouse at work: a real compiler in a real base, small packages, a torch that has only its build tools."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+
+import pytest
+
+from graphcrate import wheelhouse
+from graphcrate.bases import debian
+from graphcrate.compat.compilers import packages
+from graphcrate.errors import BuildError, HostError
+from graphcrate.host import process
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Silent
+from graphcrate.model.lock import Compilation, LockedFile, LockedPackage
+from graphcrate.model.plan import CompileStep
+from graphcrate.model.recipe import BaseSpec
+from tests.engines.tiny import Told
+from tests.unit.wheelmaker import make_wheel
+
+SUITE, PYTHON, COMPILER = "bookworm", "3.11", "g++-11"
+TOOLS = ("setuptools==69.5.1", "wheel==0.43.0")
+pytestmark = [
+    pytest.mark.build,
+    pytest.mark.network,
+    pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces"),
+]
+
+#: what the program in the sandbox uses of torch, as torch has it
+CPP_EXTENSION = b"""
+from setuptools import Extension
+from setuptools.command.build_ext import build_ext
+
+class BuildExtension(build_ext):
+    @classmethod
+    def with_options(cls, **options):
+        class Chosen(cls):
+            def __init__(self, *arguments, **more):
+                super().__init__(*arguments, **{**more, **options})
+        return Chosen
+
+    def __init__(self, *arguments, use_ninja=True, no_python_abi_suffix=False, **options):
+        super().__init__(*arguments, **options)
+        self.use_ninja = use_ninja
+
+    def build_extensions(self):
+        assert not self.use_ninja
+        build_ext.build_extensions(self)
+
+def CppExtension(name, sources, **options):
+    return Extension(name, sources, language="c++", **options)
+"""
+SETUP = """
+import glob
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+extensions = [CppExtension("{name}._" + path[5:-4], [path, "csrc/cpu/common.cpp"]) for path in glob.glob("csrc/*.cpp")]
+setup(name="{name}", version="1.0", packages=["{name}"], ext_modules=extensions,
+      cmdclass={{"build_ext": BuildExtension.with_options(use_ninja=False)}})
+"""
+MODULE = """
+#include <Python.h>
+namespace {{ int hidden() {{ return {number}; }} }}
+int common();
+static PyObject *answer(PyObject *, PyObject *) {{ return PyLong_FromLong(hidden() + common()); }}
+static PyMethodDef methods[] = {{{{"answer", answer, METH_NOARGS, __FILE__}}, {{nullptr, nullptr, 0, nullptr}}}};
+static PyModuleDef module = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
+PyMODINIT_FUNC PyInit_{name}() {{ return PyModule_Create(&module); }}
+"""
+
+
+def locked(path, name, version="1.0", *, compiled=False):
+    content = path.read_bytes()
+    file = LockedFile(name=path.name, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    return LockedPackage(name=name, version=version, channel="pypi", file=file, compiled=compiled)
+
+
+def make_sdist(folder, name, *, modules=("one", "two", "three"), broken="", init="from . import _one\n"):
+    """A package with an extension module of each of these names. `broken`: code that one of them has besides."""
+    root = folder / f"{name}-1.0"
+    (root / "csrc/cpu").mkdir(parents=True)
+    (root / name).mkdir()
+    (root / "setup.py").write_text(SETUP.format(name=name))
+    (root / name / "__init__.py").write_text(init)
+    (root / "csrc/cpu/common.cpp").write_text("int common() { return 40; }\n")
+    for number, module in enumerate(modules):
+        (root / f"csrc/{module}.cpp").write_text(MODULE.format(name=f"_{module}", number=number))
+    if broken:
+        with (root / f"csrc/{modules[-1]}.cpp").open("a") as stream:
+            stream.write(broken)
+    sdist = folder / f"{name}-1.0.tar.gz"
+    with tarfile.open(sdist, "w:gz") as archive:
+        archive.add(root, root.name)
+    return sdist
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    cache = Cache(tmp_path_factory.mktemp("cache"))
+    yield cache
+    cache.close()
+
+
+@pytest.fixture(scope="module")
+def base(cache):
+    """A Debian with the compiler; the wheels have to work in it too."""
+    lock = debian.lock(BaseSpec(suite=SUITE, packages=packages(COMPILER)), PYTHON, cache, os.environ, Silent())
+    return lock, debian.prepare(lock, cache, os.environ, Silent())
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """The tools, and a torch that can build extensions."""
+    folder = tmp_path_factory.mktemp("wheels")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "-d",
+        folder,
+        *TOOLS,
+    ]
+    subprocess.run(command, check=True)
+    tools = [(path, *path.name.split("-")[:2]) for path in sorted(folder.glob("*.whl"))]
+    torch = {"torch/__init__.py": b"", "torch/utils/__init__.py": b"", "torch/utils/cpp_extension.py": CPP_EXTENSION}
+    return make_wheel(folder, "torch", "2.0.1", torch), tools
+
+
+@pytest.fixture
+def job(cache, base, wheels, tmp_path):
+    """Makes the job for these sdists; what it says is in `progress.notes`."""
+
+    def make(*sdists, jobs=2, store=cache, build_base=None):
+        torch, tools = wheels
+        files = {}
+        packages = [locked(path, path.name.partition("-")[0], compiled=True) for path in sdists]
+        against = [locked(torch, "torch", "2.0.1")]
+        tooling = [locked(path, name, version) for path, name, version in tools]
+        for package, path in zip(
+            [*packages, *against, *tooling], [*sdists, torch, *(p for p, *_ in tools)], strict=True
+        ):
+            files[package.file.sha256] = path
+        compilation = Compilation(architectures=(), compiler=COMPILER, base=base[0], tools=tuple(tooling))
+        step = CompileStep(
+            title="extensions",
+            python=PYTHON,
+            packages=tuple(packages),
+            against=tuple(against),
+            compilation=compilation,
+        )
+        return wheelhouse.Job(
+            step=step,
+            base=base[1],
+            build_base=lambda: build_base or base[1],
+            toolkit=lambda _: None,
+            files=lambda: files,
+            cache=store,
+            environment=os.environ,
+            progress=Told(),
+            jobs=jobs,
+            log_folder=tmp_path / "logs",
+        )
+
+    return make
+
+
+def leftovers(cache):
+    return list((cache.root / "tmp").glob("run-*/*"))
+
+
+def test_packages_become_wheels_and_are_compiled_once(job, tmp_path):
+    work = job(make_sdist(tmp_path, "first"), make_sdist(tmp_path, "second"))
+    made = wheelhouse.provide(work)
+    assert {path.name for path in made.values()} == {
+        f"{n}-1.0-cp311-cp311-linux_x86_64.whl" for n in ("first", "second")
+    }
+    assert work.progress.notes[-1] == "compiling first, second: 12/12 files"
+    assert leftovers(work.cache) == []
+    begin = time.monotonic()
+    assert wheelhouse.cached(work.step, work.cache) == made
+    assert time.monotonic() - begin < 0.2
+    before = len(work.progress.notes)
+    assert wheelhouse.provide(work) == made
+    assert len(work.progress.notes) == before
+
+
+def test_the_same_sdist_gives_the_same_bytes_whatever_runs_beside_it(job, tmp_path):
+    sdists = [make_sdist(tmp_path, name) for name in ("alpha", "beta")]
+    first = wheelhouse.provide(job(*sdists, jobs=3))
+    other = Cache(tmp_path / "elsewhere" / "cache")
+    try:
+        second = wheelhouse.provide(job(sdists[0], jobs=1, store=other))
+        (sha256,) = second
+        assert first[sha256].read_bytes() == second[sha256].read_bytes()
+    finally:
+        other.close()
+
+
+def test_a_package_that_does_not_compile_is_named_with_its_first_error_and_its_log(job, tmp_path):
+    good = make_sdist(tmp_path, "good", modules=("one",))
+    bad = make_sdist(tmp_path, "bad", broken="int wrong = nonsense;\n" + "int more = also_wrong;\n" * 50)
+    work = job(good, bad, jobs=1)
+    with pytest.raises(
+        BuildError, match=r"bad 1\.0 does not compile at csrc/three\.cpp: .*error: .nonsense. was not"
+    ) as caught:
+        wheelhouse.provide(work)
+    log = tmp_path / "logs" / "compile-bad.log"
+    assert str(log) in caught.value.what
+    assert "also_wrong" in log.read_text()
+    assert caught.value.next_step
+    assert leftovers(work.cache) == []
+    assert locked(bad, "bad").file.sha256 not in wheelhouse.cached(work.step, work.cache)
+
+
+def test_a_wheel_that_cannot_be_imported_is_not_kept(job, tmp_path):
+    work = job(make_sdist(tmp_path, "sorry", modules=("one",), init="raise RuntimeError('no such luck')\n"))
+    with pytest.raises(BuildError, match=r"would not work in the image: .*no such luck"):
+        wheelhouse.provide(work)
+    assert wheelhouse.cached(work.step, work.cache) == {}
+
+
+def test_a_symbol_that_nobody_has_is_found(job, tmp_path):
+    lost = "int nowhere(); int use() { return nowhere(); }\n"
+    work = job(make_sdist(tmp_path, "lost", modules=("one",), broken=lost))
+    with pytest.raises(BuildError, match="nowhere"):
+        wheelhouse.provide(work)
+    assert wheelhouse.cached(work.step, work.cache) == {}
+
+
+def test_what_others_have_is_no_fault_of_the_wheel(job, tmp_path):
+    work = job(make_sdist(tmp_path, "needy", modules=("one",), init="import scipy_which_is_not_here\n"))
+    assert len(wheelhouse.provide(work)) == 1
+
+
+def test_a_base_without_a_compiler_is_refused_before_anything_is_unpacked(job, base, tmp_path):
+    import msgspec
+
+    (tmp_path / "empty").mkdir()
+    without = msgspec.structs.replace(base[1], rootfs=tmp_path / "empty")
+    work = job(make_sdist(tmp_path, "early"), build_base=without)
+    with pytest.raises(HostError, match=r"no g\+\+-11"):
+        wheelhouse.provide(work)
+
+
+def test_an_interrupt_leaves_nothing(job, tmp_path):
+    include = "#include <regex>\n"
+    slow = include + "\n".join(f'int f{i}() {{ return std::regex("{i}").mark_count(); }}' for i in range(400))
+    work = job(make_sdist(tmp_path, "slow", modules=("oneslow",), broken=slow, init=""))
+    ended = []
+
+    def provide():
+        try:
+            wheelhouse.provide(work)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=provide)
+    thread.start()
+    while thread.is_alive() and not _compilers():
+        time.sleep(0.05)
+    process.end_all()
+    thread.join(60)
+    assert [type(error) for error in ended] == [BuildError], work.progress.notes
+    assert "interrupted" in ended[0].what
+    assert not _compilers()
+    assert leftovers(work.cache) == []
+    assert wheelhouse.cached(work.step, work.cache) == {}
+
+
+def _compilers():
+    """Compilers of the package that is being interrupted."""
+    listed = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, encoding="utf-8", check=True).stdout
+    return [line for line in listed.splitlines() if "cc1plus" in line and "oneslow.cpp" in line]
