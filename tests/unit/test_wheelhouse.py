@@ -1,0 +1,219 @@
+"""The wheelhouse without a process: keys, what is in the cache, sources, jobs, what goes on."""
+
+import io
+import tarfile
+
+import msgspec
+import pytest
+
+from graphcrate import wheelhouse
+from graphcrate.errors import BuildError
+from graphcrate.host import settings
+from graphcrate.host.cache import Cache
+from graphcrate.model.lock import Compilation, DebianBase, DebianPackage, DebianToolkit, LockedFile, LockedPackage
+from graphcrate.model.plan import CompileStep
+from graphcrate.wheelhouse import jobs, shelf, trial
+from graphcrate.wheelhouse.house import unpack_source
+from graphcrate.wheelhouse.watching import Watcher
+
+TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
+
+
+def package(name, sha256="", version="1.0", *, compiled=False):
+    kind = ".tar.gz" if compiled else "-py3-none-any.whl"
+    file = LockedFile(name=f"{name}-{version}{kind}", size=1, sha256=sha256 or name)
+    return LockedPackage(name=name, version=version, channel="pypi", file=file, compiled=compiled)
+
+
+def deb(name, version="1"):
+    file = LockedFile(name=f"{name}.deb", size=1, sha256=name + version)
+    return DebianPackage(name=name, version=version, architecture="amd64", file=file)
+
+
+def step(**changes):
+    values = {
+        "architectures": ("7.0",),
+        "compiler": "g++-11",
+        "base": DebianBase(suite="bookworm", packages=(deb("g++-11"), deb("libc6"), deb("openssl"))),
+        "tools": (package("setuptools"), package("wheel")),
+        "toolkit": TOOLKIT,
+    }
+    compilation = Compilation(**{key: changes.pop(key, value) for key, value in values.items()})
+    plain = {
+        "title": "extensions",
+        "python": "3.11",
+        "packages": (package("torch-scatter", compiled=True),),
+        "against": (package("numpy"), package("torch")),
+    }
+    return CompileStep(**{**plain, **changes}, compilation=compilation)
+
+
+def key(**changes):
+    made = step(**changes)
+    return wheelhouse.origin(made.packages[0], made)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": ("7.0", "8.0")},
+        {"compiler": "g++-12"},
+        {"base": DebianBase(suite="bookworm", packages=(deb("g++-11", "2"), deb("libc6"), deb("openssl")))},
+        {"base": DebianBase(suite="bookworm", packages=(deb("g++-11"), deb("libc6", "2"), deb("openssl")))},
+        {"tools": (package("setuptools", "other"), package("wheel"))},
+        {"toolkit": msgspec.structs.replace(TOOLKIT, version="11.8.90")},
+        {"toolkit": None},
+        {"python": "3.9"},
+        {"against": (package("numpy"), package("torch", "other"))},
+        {"packages": (package("torch-scatter", "other", compiled=True),)},
+    ],
+)
+def test_what_changes_a_wheel_changes_its_key(changes):
+    assert key(**changes) != key()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"base": DebianBase(suite="bookworm", packages=(deb("openssl", "2"), deb("libc6"), deb("g++-11")))},
+        {"against": (package("numpy", "other"), package("torch"))},
+        {"tools": (package("wheel"), package("setuptools"))},
+        {"title": "other"},
+    ],
+)
+def test_what_does_not_change_a_wheel_leaves_its_key(changes):
+    assert key(**changes) == key()
+
+
+@pytest.fixture
+def cache(tmp_path):
+    cache = Cache(tmp_path / "cache")
+    yield cache
+    cache.close()
+
+
+def test_cached_finds_what_is_there(cache):
+    made = step(packages=(package("one", compiled=True), package("two", compiled=True)))
+    assert wheelhouse.cached(made, cache) == {}
+    place = shelf.folder(made.packages[1], made, cache)
+    place.mkdir(parents=True)
+    (place / "two-1.0-cp311-cp311-linux_x86_64.whl").touch()
+    assert wheelhouse.cached(made, cache) == {"two": place / "two-1.0-cp311-cp311-linux_x86_64.whl"}
+
+
+def pack(path, members):
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path):
+    sdist = pack(tmp_path / "a.tar.gz", {"some_name-1/setup.py": b"x", "some_name-1/csrc/a.cpp": b"y"})
+    unpack_source(package("torch-x", compiled=True), sdist, tmp_path / "build" / "torch-x-1.0")
+    assert (tmp_path / "build/torch-x-1.0/csrc/a.cpp").read_bytes() == b"y"
+    assert [path.name for path in (tmp_path / "build").iterdir()] == ["torch-x-1.0"]
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"x-1/pyproject.toml": b""}, "has no setup.py"),
+        ({"setup.py": b"", "other": b""}, "has no setup.py"),
+        ({"../setup.py": b""}, "cannot be unpacked"),
+    ],
+)
+def test_strange_sources_are_refused(tmp_path, members, message):
+    sdist = pack(tmp_path / "a.tar.gz", members)
+    with pytest.raises(BuildError, match=message):
+        unpack_source(package("torch-x", compiled=True), sdist, tmp_path / "build" / "x")
+
+
+def test_damaged_sources_are_refused(tmp_path):
+    (tmp_path / "a.tar.gz").write_bytes(b"nothing of the kind")
+    with pytest.raises(BuildError, match="cannot be unpacked"):
+        unpack_source(package("torch-x", compiled=True), tmp_path / "a.tar.gz", tmp_path / "build" / "x")
+
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "expected"), [(2, 24 * GB, 2), (64, 24 * GB, 9), (8, 3 * GB, 1), (4, 0, 1)]
+)
+def test_jobs_fit_into_memory(cores, memory, expected):
+    assert jobs.affordable(cores, memory) == expected
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, 8 * 2**30),
+        ({"memory.max": "max\n", "memory.current": "5"}, 8 * 2**30),
+        ({"memory.max": "4000\n", "memory.current": "1000\n"}, 3000),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712", "memory/memory.usage_in_bytes": "1"}, 8 * 2**30),
+        ({"memory/memory.limit_in_bytes": "500", "memory/memory.usage_in_bytes": "800"}, 0),
+    ],
+)
+def test_free_memory_is_that_of_the_container(limits, expected):
+    assert jobs.free_memory("MemTotal: 9 kB\nMemAvailable:    8388608 kB\n", limits) == expected
+
+
+class Notes:
+    def __init__(self):
+        self.said = []
+
+    def note(self, message):
+        self.said.append(message)
+
+
+def compiled(name, peak=900):
+    line = {"event": "compiled", "package": name, "source": "a.cpp", "cpu": 2.5, "peak_mb": peak, "failed": False}
+    return msgspec.json.encode(line).decode()
+
+
+def test_progress_is_one_line_now_and_then(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(settings, "now", lambda: clock[0])
+    notes = Notes()
+    watcher = Watcher(["one", "two"], notes)
+    for line in ('{"event": "files", "package": "one", "count": 2}', compiled("one"), compiled("one", 1700)):
+        watcher.hear(line)
+    assert notes.said == []  # what the other has is not known
+    watcher.hear('{"event": "files", "package": "two", "count": 3}')
+    clock[0] += 21
+    watcher.hear(compiled("two"))
+    watcher.hear(compiled("two"))
+    watcher.hear(compiled("two"))
+    watcher.hear('{"event": "built", "package": "two"}')
+    assert notes.said == ["compiling one, two: 3/5 files", "compiling one, two: 5/5 files"]
+    assert (watcher.peak, watcher.cpu, watcher.built) == (1700, {"one": 5.0, "two": 7.5}, {"two"})
+
+
+def test_fewer_jobs_and_failures_are_heard():
+    notes = Notes()
+    watcher = Watcher(["one"], notes)
+    watcher.hear('{"event": "fewer", "package": "one", "source": "b.cu", "jobs": 1}')
+    watcher.hear('{"event": "failed", "package": "one", "source": "b.cu", "killed": false, "log": "/build/x.log"}')
+    watcher.hear('{"event": "failed", "package": "two"}')
+    watcher.hear("Traceback (most recent call last):")
+    watcher.hear("7")
+    assert "from here 1 at a time, and b.cu again" in notes.said[0]
+    assert (watcher.failed, watcher.source, watcher.log) == ("one", "b.cu", "/build/x.log")
+    assert list(watcher.strays) == ["Traceback (most recent call last):", "7"]
+
+
+def test_a_trial_knows_what_to_load(tmp_path):
+    for name in (
+        "pkg/__init__.py",
+        "pkg/_one.cpython-311-x86_64-linux-gnu.so",
+        "single.py",
+        "pkg-1.dist-info/METADATA",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert trial.modules(str(tmp_path)) == ["pkg", "single"]
+    assert trial.libraries(str(tmp_path)) == [str(tmp_path / "pkg/_one.cpython-311-x86_64-linux-gnu.so")]

@@ -1,0 +1,73 @@
+"""Compilers' last pages, and the one line of them that matters."""
+
+import pytest
+
+from graphcrate.model.lock import Compilation, DebianBase, DebianToolkit
+from graphcrate.wheelhouse.failures import diagnose, first_error
+
+COMPILATION = Compilation(
+    architectures=("3.5", "7.0"),
+    compiler="g++-12",
+    base=DebianBase(suite="bookworm", packages=()),
+    tools=(),
+    toolkit=DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=()),
+)
+GCC = """g++-11 -c csrc/scatter.cpp -o build/scatter.o
+csrc/scatter.cpp: In function 'int f()':
+csrc/scatter.cpp:12:9: warning: unused variable 'error' [-Wunused-variable]
+csrc/scatter.cpp:14:9: error: 'nonsense' was not declared in this scope
+   14 | int x = nonsense;
+csrc/scatter.cpp:15:9: error: 'more' was not declared in this scope
+Traceback (most recent call last):
+  File "compile.py", line 1, in <module>
+distutils.errors.CompileError: command '/usr/bin/g++-11' failed with exit code 1
+"""
+TOO_NEW = """In file included from /usr/local/cuda/include/cuda_runtime.h:83,
+                 from <command-line>:
+/usr/local/cuda/include/crt/host_config.h:132:2: error: #error -- unsupported GNU version! gcc versions later than 11 \
+are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to override this version check;
+  132 | #error -- unsupported GNU version!
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "line", "cause"),
+    [
+        (GCC, "csrc/scatter.cpp:14:9: error: 'nonsense' was not declared in this scope", "do not go with this torch"),
+        (TOO_NEW, "unsupported GNU version! gcc versions later than 11", "too new a compiler for CUDA 11.8.89"),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_35'\n", "nvcc fatal", "asked for: 3.5, 7.0"),
+        ('csrc/a.cu(12): error: identifier "x" is undefined\n1 error detected\n', "csrc/a.cu(12): error", "torch"),
+        ("g++-11: fatal error: Killed signal terminated program cc1plus\n", "Killed", "ran out of memory"),
+        ("cc1plus: out of memory allocating 65536 bytes after a total of 1\n", "out of memory", "ran out of memory"),
+        ("nvcc error   : 'cicc' died due to signal 9 (Kill signal)\n", "died due to signal 9", "ran out of memory"),
+        ("a.cpp:1:10: fatal error: Python.h: No such file or directory\n", "Python.h", "headers of its Python"),
+        ("a.cpp:1:10: fatal error: cusparse.h: No such file or directory\n", "cusparse.h", "lacks a header or library"),
+        ("a.cpp:1:10: fatal error: thrust/sort.h: No such file or directory\n", "thrust", "lacks a header or library"),
+        ("/usr/bin/ld: cannot find -lcudart: No such file\n", "cannot find -lcudart", "lacks a header or library"),
+        ("cc1plus: fatal error: x.s: No space left on device\n", "No space left", "disk"),
+        (
+            "RuntimeError: The detected CUDA version (12.4) mismatches the version that was used to compile",
+            "RuntimeError",
+            "built for another CUDA",
+        ),
+        ("Traceback\nModuleNotFoundError: No module named 'numpy'\n", "ModuleNotFoundError", "Python package"),
+        ("Traceback\nValueError: Unknown CUDA arch (13.0) or GPU not supported\n", "ValueError", "no code for one"),
+        ("error: command 'g++-11' failed: No such file or directory\n", "g++-11", "no such compiler"),
+        ("x.o: in function `f()':\nx.cpp:(.text+0x1): undefined reference to `g()'\n", "undefined reference", "torch"),
+        ("one\nlast words\n", "last words", "do not go with"),
+        ("", "it said nothing", "do not go with"),
+    ],
+)
+def test_the_first_error_and_its_cause(output, line, cause):
+    found = diagnose(output, COMPILATION)
+    assert line in found.line
+    assert cause in found.cause
+    assert found.next_step
+
+
+def test_a_warning_about_errors_is_none():
+    assert first_error("a.cpp:1: warning: no error here\nb.cpp:2:1: error: this one\n") == "b.cpp:2:1: error: this one"
+
+
+def test_a_long_line_is_cut():
+    assert len(first_error("a.cpp:1:1: error: " + "x" * 5000)) == 400
