@@ -59,7 +59,7 @@ def chosen_image(choice: str, variant: Variant) -> BaseImage:
         return wanted_image(variant)
     if choice == "python":
         return BaseImage(
-            reference=f"python:{variant.python}-slim",
+            reference=f"python:{variant.python}-slim-{_suite(variant)}",
             interpreter=f"/usr/local/bin/python{variant.python}",
             python_from=PythonFrom.IMAGE,
             packages=more,
@@ -82,6 +82,11 @@ def chosen_image(choice: str, variant: Variant) -> BaseImage:
         # They point it to folders of the driver, which containers get in other ways by now.
         unwanted=("LD_LIBRARY_PATH",),
     )
+
+
+def _suite(variant: Variant) -> str:
+    """The Debian that Docker's Python image is to be built on: one whose compilers the lock knows."""
+    return variant.base.suite or "bookworm"
 
 
 def compiler_image(image: BaseImage, compiler: str) -> BaseImage:

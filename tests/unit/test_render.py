@@ -226,7 +226,7 @@ def test_an_open_plan_says_so_and_keeps_its_channels():
 def test_other_bases():
     variant = PYG.variant("11.8")
     python = render.dockerfile(plan_of(image=chosen_image("python", variant)))
-    assert "ARG BASE=python:3.11-slim\n" in python
+    assert "ARG BASE=python:3.11-slim-bookworm\n" in python
     assert "ln -s /usr/local/bin/python3.11 /opt/venv/bin/python" in python
     assert "python3-venv" not in python
     nvidia = render.dockerfile(plan_of(image=chosen_image("nvidia", variant)))
