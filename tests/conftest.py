@@ -48,6 +48,8 @@ def pytest_xdist_make_scheduler(config, log):
 @functools.cache
 def shared_by(path):
     """Which group a module of engine tests belongs to."""
+    if path.name == "test_stacks.py":
+        return "stacks"
     return "small image" if "built_image" in path.read_text(encoding="utf-8") else "engines"
 
 

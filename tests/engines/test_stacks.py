@@ -1,0 +1,70 @@
+"""The stacks that people come for, on CUDA builds of torch: extensions compiled from source, every suite inside.
+
+For one GPU model, which halves what there is to compile. Without a GPU the suites run on the CPU.
+"""
+
+import json
+
+import pytest
+
+from tests.engines.workplace import Workplace, copy_project
+
+pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap")]
+
+COMPILED = {
+    "pyg": {"torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv"},
+    "glt": {"torch-scatter", "torch-sparse"},
+}
+REQUESTS = {
+    "pyg": ("pyg", "--cuda", "11.8", "--channel", "pypi", "--extensions", "source", "--gpu", "v100"),
+    "glt": ("glt", "--cuda", "11.7", "--extensions", "source", "--gpu", "v100"),
+}
+
+
+@pytest.fixture(scope="module")
+def place(ground):
+    """A copy of the project with a cache of its own, so that what is compiled is compiled here."""
+    return Workplace(copy_project(ground / "stacks"), ground / "stacks-cache")
+
+
+@pytest.fixture(scope="module", params=REQUESTS)
+def stack(request, place):
+    """(recipe, report) of an image that was built and proven."""
+    finished = place.run("image", *REQUESTS[request.param], "--json", timeout=3600)
+    assert finished.code == 0, finished.err
+    return request.param, json.loads(finished.out)
+
+
+def test_extensions_are_compiled_and_every_suite_passes(stack):
+    name, report = stack
+    packages = {package["name"] for package in report["packages"]}
+    assert COMPILED[name] <= packages
+    assert {suite["suite"]: suite["status"] for suite in report["suites"]} == dict.fromkeys(
+        {"pyg": ("dna", "ops"), "glt": ("dna", "ops", "glt")}[name], "passed"
+    )
+    assert report["tag"].endswith("-sm70")
+
+
+def test_no_compiler_and_no_toolkit_is_in_the_image(stack, place):
+    _, report = stack
+    reference = place.layout(report)
+    looked = place.run("run", reference, "--", "sh", "-c", "! ls -d /usr/bin/*g++* /usr/bin/cc /usr/local/cuda 2>&1")
+    assert looked.code == 0, looked.out
+    names = {package["name"] for package in report["packages"]}
+    assert "ninja" not in names
+
+
+def test_the_second_image_takes_its_extensions_from_the_cache(stack, place):
+    name, report = stack
+    again = place.run("image", *REQUESTS[name], "--output", "again", "--no-smoke", "--json")
+    assert again.code == 0, again.err
+    assert again.json["digest"] == report["digest"]
+    assert "compiling" not in again.err
+
+
+def test_the_published_tag_names_the_same_image(stack, place):
+    name, report = stack
+    links = [path for path in (place.folder / "dist" / name).iterdir() if path.is_symlink()]
+    assert [path.resolve().name for path in links] == [report["tag"]]
+    shown = place.run("inspect", f"{name}:{links[0].name}", "--json").json
+    assert shown["digest"] == report["digest"]
