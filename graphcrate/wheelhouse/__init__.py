@@ -3,34 +3,13 @@
 `origin` and `cached` ask; `provide` makes what is not there. Whatever compiles is imported when something is compiled.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.bases import Base
-from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Progress
-from graphcrate.model.plan import CompileStep
+from graphcrate.wheelhouse.job import Job
 from graphcrate.wheelhouse.keys import origin
 from graphcrate.wheelhouse.shelf import cached
 
 __all__ = ["Job", "cached", "origin", "provide"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """Everything that a compile goes by. The calls are made when the cache lacks a wheel, and not before."""
-
-    step: CompileStep
-    base: Base  #: the image's base, where the wheels have to work
-    build_base: Callable[[], Base]  #: `step.compilation.base`: the same with a compiler
-    toolkit: Callable[[Base], Path | None]  #: the folder of the step's CUDA toolkit; gets the base with the compiler
-    files: Callable[[], Mapping[str, Path]]  #: sha256 → the sdists, tools and wheels that the step names
-    cache: Cache
-    environment: Mapping[str, str]
-    progress: Progress
-    jobs: int  #: cores to use
-    log_folder: Path  #: where the output of a compile that fails goes
 
 
 def provide(job: Job) -> dict[str, Path]:
@@ -41,10 +20,10 @@ def provide(job: Job) -> dict[str, Path]:
     """
     found = cached(job.step, job.cache)
     if len(found) < len(job.step.packages):
-        from graphcrate.wheelhouse import house
+        from graphcrate.wheelhouse.house import make
 
         with job.cache.exclusively("wheelhouse"):
             found = cached(job.step, job.cache)  # another process may have made them meanwhile
             if len(found) < len(job.step.packages):
-                found = house.make(job, found)
+                found = make(job, found)
     return found

@@ -9,7 +9,6 @@ import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from graphcrate.bases import Base
 from graphcrate.compat.compilers import programs, variables
@@ -17,12 +16,14 @@ from graphcrate.errors import BuildError, HostError
 from graphcrate.host import sandbox
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV
-from graphcrate.wheelhouse import failures, inside, keeping, site
+from graphcrate.wheelhouse.failures import diagnose
+from graphcrate.wheelhouse.inside import __file__ as inside_file
+from graphcrate.wheelhouse.job import Job
 from graphcrate.wheelhouse.jobs import affordable, read_free_memory
+from graphcrate.wheelhouse.keeping import keep
+from graphcrate.wheelhouse.site import make as make_site
+from graphcrate.wheelhouse.site import room
 from graphcrate.wheelhouse.watching import Watcher
-
-if TYPE_CHECKING:
-    from graphcrate.wheelhouse import Job
 
 BUILD = "/build"  #: sources are here while they are compiled, whoever compiles them: paths get into binaries
 #: what sources, objects and wheels of one package take at most
@@ -31,7 +32,7 @@ _EPOCH = "315532800"  #: 1980-01-01, the first time that a zip can hold
 _PROGRAM, _ORDERS = "compile.py", "orders.json"
 
 
-def make(job: "Job", found: Mapping[str, Path]) -> dict[str, Path]:
+def make(job: Job, found: Mapping[str, Path]) -> dict[str, Path]:
     """Compile the packages that `found` lacks; all wheels of the step. Raises as `provide`."""
     wanted = [package for package in job.step.packages if package.file.sha256 not in found]
     files = job.files()
@@ -40,17 +41,17 @@ def make(job: "Job", found: Mapping[str, Path]) -> dict[str, Path]:
     toolkit = job.toolkit(build_base)
     # The tools are of the versions that compiling wants, whatever the image has.
     beside = {package.name: package for package in (*job.step.against, *job.step.compilation.tools)}
-    job.cache.require(site.room([*beside.values()]) + _ROOM_PER_PACKAGE * len(wanted), "compiling extensions")
+    job.cache.require(room([*beside.values()]) + _ROOM_PER_PACKAGE * len(wanted), "compiling extensions")
     with job.cache.folder() as work:
         work.chmod(0o755)  # a sandbox of last resort runs as another user
         venv = work / "venv"
-        site.make(venv, [*beside.values()], files, build_base.python, jobs=job.jobs, progress=job.progress)
+        make_site(venv, [*beside.values()], files, build_base.python, jobs=job.jobs, progress=job.progress)
         build = work / "build"
         for package in wanted:
             unpack_source(package, files[package.file.sha256], build / _folder(package))
         wheels = _compile(job, wanted, build_base, toolkit, build, venv)
         kept = {
-            package.file.sha256: keeping.keep(job, package, made, venv, work / f"{package.name}-checked")
+            package.file.sha256: keep(job, package, made, venv, work / f"{package.name}-checked")
             for package, made in wheels.items()
         }
     return {**found, **kept}
@@ -82,7 +83,7 @@ def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
     temporary.rmdir()
 
 
-def environment(job: "Job", jobs: int) -> dict[str, str]:
+def environment(job: Job, jobs: int) -> dict[str, str]:
     """What compiling sees: nothing of this machine's environment."""
     return {
         **variables(job.step.compilation),
@@ -98,7 +99,7 @@ def environment(job: "Job", jobs: int) -> dict[str, str]:
 
 
 def _compile(
-    job: "Job", wanted: Sequence[LockedPackage], base: Base, toolkit: Path | None, build: Path, venv: Path
+    job: Job, wanted: Sequence[LockedPackage], base: Base, toolkit: Path | None, build: Path, venv: Path
 ) -> dict[LockedPackage, Path]:
     """Package → wheel as setuptools made it. Raises BuildError after having kept those that were finished."""
     jobs = _say_how_many(job)
@@ -106,7 +107,7 @@ def _compile(
         (build / name).mkdir()
     orders = {"jobs": jobs, "packages": [_order(package) for package in wanted]}
     (build / _ORDERS).write_text(json.dumps(orders))
-    shutil.copyfile(inside.__file__, build / _PROGRAM)
+    shutil.copyfile(inside_file, build / _PROGRAM)
     binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
     if toolkit is not None:
         binds.append(sandbox.Bind(toolkit, CUDA_HOME))
@@ -123,12 +124,12 @@ def _compile(
         for package, made in wheels.items():
             # What made them worthless would hide why the other one failed.
             with contextlib.suppress(BuildError):
-                keeping.keep(job, package, made, venv, build / f"{package.name}-checked")
+                keep(job, package, made, venv, build / f"{package.name}-checked")
         raise _failure(job, wanted, build, watcher, done.returncode, wheels)
     return wheels
 
 
-def _say_how_many(job: "Job") -> int:
+def _say_how_many(job: Job) -> int:
     memory = read_free_memory()
     jobs = affordable(job.jobs, memory)
     compilation = job.step.compilation
@@ -162,7 +163,7 @@ def _wheel(build: Path, package: LockedPackage, watcher: Watcher) -> Path | None
 
 
 def _failure(
-    job: "Job",
+    job: Job,
     wanted: Sequence[LockedPackage],
     build: Path,
     watcher: Watcher,
@@ -181,7 +182,7 @@ def _failure(
         return BuildError(f"compiling was interrupted (signal {-returncode})", next_step="run the same command again")
     if returncode > 128 and not watcher.failed:
         output += "\nKilled\n"
-    diagnosis = failures.diagnose(output, job.step.compilation)
+    diagnosis = diagnose(output, job.step.compilation)
     kept = _keep_log(job, package, build, watcher)
     where = f" at {watcher.source}" if watcher.source else ""
     return BuildError(
@@ -196,7 +197,7 @@ def _at(build: Path, path: str) -> Path | None:
     return build / path.removeprefix(f"{BUILD}/") if path else None
 
 
-def _keep_log(job: "Job", package: LockedPackage, build: Path, watcher: Watcher) -> Path:
+def _keep_log(job: Job, package: LockedPackage, build: Path, watcher: Watcher) -> Path:
     """Everything that was said while a package was compiled, in one file: what failed first."""
     job.log_folder.mkdir(parents=True, exist_ok=True)
     kept = job.log_folder / f"compile-{package.name}.log"

@@ -141,7 +141,7 @@ GB = 10**9
 
 
 @pytest.mark.parametrize(
-    ("cores", "memory", "expected"), [(2, 24 * GB, 2), (64, 24 * GB, 9), (8, 3 * GB, 1), (4, 0, 1)]
+    ("cores", "memory", "expected"), [(2, 24 * GB, 2), (64, 24 * GB, 8), (8, 5 * GB, 1), (4, 0, 1)]
 )
 def test_jobs_fit_into_memory(cores, memory, expected):
     assert jobs.affordable(cores, memory) == expected
