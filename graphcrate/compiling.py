@@ -9,7 +9,7 @@ import msgspec
 from graphcrate import planning
 from graphcrate.bases import Base, BaseDriftError
 from graphcrate.compat import facts
-from graphcrate.compat.toolkits import refuse_impossible
+from graphcrate.compat.toolkits import architectures, compute_capability, impossible, refuse_impossible
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import Lock, Toolkit
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep
@@ -25,14 +25,32 @@ class CompilerDriftError(BaseDriftError):
 def for_gpus(lock: Lock, gpus: str | None) -> Lock:
     """The lock with its sdists compiled for these GPU models ("v100,a100") instead of the recipe's architectures.
 
-    Raises UsageError for an unknown model, and for one that the lock's toolkit makes no code for.
+    A GPU newer than the toolkit gets PTX of the newest that it makes, with a note of what that costs. Raises UsageError
+    for an unknown model, and for one that the toolkit no longer makes code for.
     """
     compilation = lock.compilation
     if gpus is None or compilation is None or compilation.toolkit is None:
         return lock
-    architectures = facts.architectures_for(gpus)
-    refuse_impossible(architectures, compilation.toolkit.version)
-    return msgspec.structs.replace(lock, compilation=msgspec.structs.replace(compilation, architectures=architectures))
+    version = compilation.toolkit.version
+    highest = architectures(version)[1]
+    wanted = facts.architectures_for(gpus)
+    newer = [one for one in impossible(wanted, version) if _number(one) > _number(highest)]
+    chosen = tuple(dict.fromkeys(f"{highest}+PTX" if one in newer else one for one in wanted))
+    if f"{highest}+PTX" in chosen:
+        chosen = tuple(one for one in chosen if one != highest)
+    refuse_impossible(chosen, version)
+    notes = lock.notes
+    if newer and any(package.compiled for package in lock.packages):
+        notes += (
+            f"nvcc {version} makes no code for {', '.join(newer)}: extensions bring PTX of {highest}, which the driver "
+            "translates when it first loads them (TOOLKIT=image or TOOLKIT=host may be newer)",
+        )
+    compilation = msgspec.structs.replace(compilation, architectures=chosen)
+    return msgspec.structs.replace(lock, compilation=compilation, notes=notes)
+
+
+def _number(architecture: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in compute_capability(architecture).split("."))
 
 
 def built(lock: Lock, place: Workplace) -> Collection[str]:

@@ -1,0 +1,49 @@
+"""For which GPUs a lock's sources are compiled."""
+
+import msgspec
+import pytest
+
+from graphcrate import compiling
+from graphcrate.errors import UsageError
+from tests.unit.test_planning_compiled import compiled_lock, lock
+
+
+def chosen(gpus, toolkit="11.8.89"):
+    made = compiling.for_gpus(compiled_lock(toolkit=toolkit), gpus)
+    return made.compilation.architectures, made.notes
+
+
+def test_without_a_model_the_recipe_decides():
+    value = compiled_lock()
+    assert compiling.for_gpus(value, None) is value
+
+
+def test_models_give_their_architectures_and_nothing_else():
+    assert chosen("v100") == (("7.0",), ())
+    assert chosen("v100,a100")[0] == ("7.0", "8.0")
+
+
+def test_a_gpu_newer_than_the_toolkit_gets_ptx_and_a_note():
+    architectures, notes = chosen("v100,b200", toolkit="12.4.131")
+    assert architectures == ("7.0", "9.0+PTX")
+    assert "nvcc 12.4.131 makes no code for 10.0" in notes[-1]
+
+
+def test_machine_code_beside_ptx_of_the_same_architecture_is_named_once():
+    assert chosen("h100,b200", toolkit="12.4.131")[0] == ("9.0+PTX",)
+
+
+def test_a_gpu_that_the_toolkit_has_dropped_is_refused():
+    with pytest.raises(UsageError, match=r"7\.0 was dropped after CUDA 12"):
+        chosen("v100", toolkit="13.0.88")
+
+
+def test_a_lock_that_compiles_nothing_stays_as_it_is():
+    assert compiling.for_gpus(lock(), "v100") == lock()
+    cpu = compiled_lock(toolkit="")
+    assert compiling.for_gpus(cpu, "v100") is cpu
+
+
+def test_an_unknown_model_is_refused_with_the_nearest():
+    with pytest.raises(UsageError, match="v1000"):
+        compiling.for_gpus(msgspec.structs.replace(compiled_lock()), "v1000")
