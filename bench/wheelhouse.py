@@ -1,0 +1,178 @@
+"""The wheelhouse against plain `pip wheel`, one package after the other: same base, compiler, toolkit, torch, machine.
+
+    .venv/bin/python -m bench.wheelhouse [--stack pyg] [--cuda 11.8] [--packages torch-scatter torch-sparse]
+        [--architectures 7.0 8.0] [--jobs N] [--only wheelhouse|plain]
+
+What the wheelhouse does besides compiling counts: unpacking torch, and the checks. For pip, compiling alone does. The
+packages are taken from the committed lock. Takes about half an hour of two cores.
+"""
+
+import argparse
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from graphcrate import planning, toolkits, wheelhouse
+from graphcrate.bases import Base
+from graphcrate.compat.compilers import variables
+from graphcrate.host import sandbox
+from graphcrate.host.cache import Cache
+from graphcrate.host.workers import default_jobs
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.lock import Lock, decode_lock
+from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep
+from graphcrate.resolve.base import prepare_base
+from graphcrate.resolve.channels import Request
+from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+from graphcrate.wheelhouse import house, site
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, and print what came out."""
+    given = parse(arguments)
+    place = Workplace.here()
+    lock, step = chosen(given)
+    with place.cache.folder() as folder:
+        store = Cache(folder / "cache")
+        try:
+            job = make_job(lock, step, place, store, given.jobs, folder / "logs")
+            base = job.build_base()
+            toolkit, files = job.toolkit(base), job.files()  # there before anything is measured
+            print(about(step, given.jobs), flush=True)
+            if given.only != "plain":
+                total = timed("wheelhouse", lambda: wheelhouse.provide(job))
+                timed("wheelhouse, from the cache", lambda: wheelhouse.provide(job))
+            if given.only != "wheelhouse":
+                plain = plainly(job, base, toolkit, files, folder / "plain")
+            if not given.only:
+                print(f"the wheelhouse takes {total / plain:.2f} of the time of pip wheel")
+        finally:
+            store.close()
+    return 0
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stack", default="pyg")
+    parser.add_argument("--cuda", default="11.8")
+    parser.add_argument("--packages", nargs="+", default=["torch-scatter", "torch-sparse"])
+    parser.add_argument("--architectures", nargs="+", default=["7.0", "8.0"])
+    parser.add_argument("--jobs", type=int, default=default_jobs())
+    parser.add_argument("--only", choices=("wheelhouse", "plain"))
+    return parser.parse_args(arguments)
+
+
+def chosen(given: argparse.Namespace) -> tuple[Lock, CompileStep]:
+    """The committed lock, and of what it compiles these packages for these architectures."""
+    folder = ROOT / "images" / given.stack / f"cu{given.cuda.replace('.', '')}"
+    for path in sorted(folder.glob("*.lock.json")):
+        lock = decode_lock(path.read_bytes())
+        step = planning.compile_step(lock)
+        if step is not None:
+            packages = tuple(package for package in step.packages if package.name in given.packages)
+            compilation = msgspec.structs.replace(step.compilation, architectures=tuple(given.architectures))
+            return lock, msgspec.structs.replace(step, packages=packages, compilation=compilation)
+    raise SystemExit(f"no lock in {folder} compiles anything")
+
+
+def make_job(lock: Lock, step: CompileStep, place: Workplace, store: Cache, jobs: int, logs: Path) -> wheelhouse.Job:
+    """A job whose wheels go to a cache of their own, so that nothing is there before."""
+    wanted = {package.file.sha256 for package in (*step.packages, *step.against)}
+    needed = tuple(package for package in lock.packages if package.file.sha256 in wanted)
+    smaller = msgspec.structs.replace(lock, packages=needed)
+    sources = (smaller, Request(), place.cache, place.environment, place.progress)
+    files = {**fetch(*sources), **fetch_for_compilation(*sources)}
+    wanted_toolkit = step.compilation.toolkit
+
+    def toolkit(base: Base) -> Path | None:
+        if wanted_toolkit is None:
+            return None
+        return toolkits.prepare(wanted_toolkit, files, base.rootfs, place.cache, place.environment, place.progress)
+
+    return wheelhouse.Job(
+        step=step,
+        base=prepare_base(place, lock.base),
+        build_base=lambda: prepare_base(place, step.compilation.base),
+        toolkit=toolkit,
+        files=lambda: files,
+        cache=store,
+        environment=place.environment,
+        progress=place.progress,
+        jobs=jobs,
+        log_folder=logs,
+    )
+
+
+def plainly(job: wheelhouse.Job, base: Base, toolkit: Path | None, files: Mapping[str, Path], folder: Path) -> float:
+    """Seconds that `pip wheel` takes for the packages, one after the other, as a manual would have it."""
+    step = job.step
+    environment = variables(step.compilation)
+    for ours in ("FORCE_ONLY_CUDA", "CFLAGS", "LDFLAGS", "WITH_CUDA"):
+        environment.pop(ours, None)
+    environment["PATH"] = f"{VENV}/bin:{CUDA_HOME}/bin:/usr/bin:/bin"
+    folder.mkdir()
+    beside = {package.name: package for package in (*step.against, *step.compilation.tools)}
+    venv = folder / "venv"
+    site.make(venv, [*beside.values()], files, base.python, jobs=job.jobs, progress=job.progress)
+    total = 0.0
+    for package in step.packages:
+        build = folder / package.name
+        build.mkdir()
+        shutil.copyfile(files[package.file.sha256], build / package.file.name)
+        (build / "tmp").mkdir()
+        binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, house.BUILD, read_only=False)]
+        binds += [sandbox.Bind(toolkit, CUDA_HOME)] if toolkit is not None else []
+        command = [f"{VENV}/bin/python", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-cache-dir"]
+        command += ["--no-index", "--wheel-dir", house.BUILD, f"{house.BUILD}/{package.file.name}"]
+        inside = {**environment, "TMPDIR": f"{house.BUILD}/tmp"}
+
+        def compile_it(
+            command: list[str] = command, inside: "dict[str, str]" = inside, binds: list[sandbox.Bind] = binds
+        ) -> None:
+            done = sandbox.run_in(base.rootfs, command, environment=inside, binds=binds)
+            if done.returncode != 0:
+                raise SystemExit("\n".join(done.lines[-20:]))
+
+        total += timed(f"pip wheel {package.name}", compile_it)
+    return total
+
+
+def timed(what: str, work: Callable[[], object]) -> float:
+    """Do the work and print how long it took."""
+    start = time.monotonic()
+    work()
+    seconds = time.monotonic() - start
+    print(f"{what}: {seconds:.2f} s", flush=True)
+    return seconds
+
+
+def about(step: CompileStep, jobs: int) -> str:
+    """What is measured, where and when."""
+    compilation = step.compilation
+    cuda = f"CUDA {compilation.toolkit.version}" if compilation.toolkit else "no CUDA"
+    names = ", ".join(f"{package.name} {package.version}" for package in step.packages)
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.machine(),
+    )
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}, {cpu}, {jobs} cores: {names} for {', '.join(compilation.architectures)}, "
+        f"{cuda}, {compilation.compiler}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
