@@ -1,0 +1,116 @@
+"""Who compiles next: the dealer of turns in the program that runs in the sandbox."""
+
+import json
+import socket
+
+import pytest
+
+from graphcrate.wheelhouse.inside import Dealer, Line, Worker
+
+
+@pytest.fixture
+def dealer():
+    made = Dealer(socket.socket(socket.AF_UNIX), 2)
+    yield made
+    for key in list(made.selector.get_map().values()):
+        key.fileobj.close()
+    made.selector.close()
+
+
+@pytest.fixture
+def asking(dealer):
+    """Makes a process's end of a line, whose first messages the dealer has heard."""
+    ends = []
+
+    def make(source, weight, package="pkg"):
+        theirs, ours = socket.socketpair()
+        worker = Worker(Line(ours))
+        dealer.selector.register(ours, 1, worker)
+        line = Line(theirs)
+        line.send({"package": package})
+        line.send({"source": source, "weight": weight})
+        assert dealer.hear(worker)
+        ends.append(theirs)
+        theirs.setblocking(False)
+        return line, worker
+
+    yield make
+    for end in ends:
+        end.close()
+
+
+def has_turn(line):
+    try:
+        return line.receive() == "go"
+    except BlockingIOError:
+        return False
+
+
+def result(line, log, *, failed=False):
+    line.send({"seconds": 1.0, "cpu": 1.0, "peak_mb": 900, "failed": failed, "log": str(log)})
+
+
+def said(capsys):
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_messages_that_come_together_are_all_heard_and_long_work_is_first(dealer, asking):
+    lines = [asking(f"{weight}.cpp", weight)[0] for weight in (5, 9, 1, 7)]
+    dealer.deal()
+    assert [has_turn(line) for line in lines] == [False, True, False, True]
+
+
+def test_a_turn_that_ends_is_the_next_ones(dealer, asking, capsys, tmp_path):
+    (first, worker), (second, _), (third, _) = (asking("a.cu", 9), asking("b.cpp", 5), asking("c.cpp", 1))
+    dealer.deal()
+    assert [has_turn(line) for line in (first, second, third)] == [True, True, False]
+    result(first, tmp_path / "log")
+    assert dealer.hear(worker)
+    dealer.deal()
+    assert has_turn(third)
+    (event,) = said(capsys)
+    assert (event["event"], event["package"], event["source"]) == ("compiled", "pkg", "a.cu")
+
+
+def test_a_compiler_that_the_kernel_ended_runs_again_with_fewer_beside_it(dealer, asking, capsys, tmp_path):
+    log = tmp_path / "log"
+    log.write_text("g++-11: fatal error: Killed signal terminated program cc1plus\n")
+    (first, worker), (second, other) = asking("a.cu", 9), asking("b.cpp", 5)
+    dealer.deal()
+    assert has_turn(first)
+    assert has_turn(second)
+    result(first, log, failed=True)
+    assert dealer.hear(worker)
+    dealer.deal()
+    assert not has_turn(first)  # one at a time now, and the other still runs
+    result(second, log)
+    assert dealer.hear(other)
+    dealer.deal()
+    assert has_turn(first)
+    result(first, log, failed=True)
+    assert not dealer.hear(worker)  # alone, it was too much for the machine
+    assert [event["event"] for event in said(capsys)] == ["fewer", "compiled", "failed"]
+
+
+def test_a_file_that_does_not_compile_ends_it(dealer, asking, capsys, tmp_path):
+    log = tmp_path / "log"
+    log.write_text("a.cu(3): error: no\n")
+    line, worker = asking("a.cu", 9)
+    dealer.deal()
+    result(line, log, failed=True)
+    assert not dealer.hear(worker)
+    (event,) = said(capsys)
+    assert (event["event"], event["killed"], event["log"]) == ("failed", False, str(log))
+
+
+def test_how_many_files_there_are_is_passed_on(dealer, capsys):
+    theirs, ours = socket.socketpair()
+    worker = Worker(Line(ours))
+    dealer.selector.register(ours, 1, worker)
+    line = Line(theirs)
+    line.send({"package": "pkg"})
+    line.send({"event": "files", "count": 7})
+    theirs.close()
+    assert dealer.hear(worker)
+    assert dealer.hear(worker)
+    assert said(capsys) == [{"event": "files", "count": 7, "package": "pkg"}]
