@@ -35,6 +35,8 @@ TURNS = "/tmp/graphcrate-turns"
 #: what compilers and drivers say when a part of them was ended by a signal, which is the kernel's want of memory
 KILLED = re.compile(r"[Kk]illed|signal 9|SIGKILL|out of memory|[Cc]annot allocate memory|bad_alloc")
 POLL = 0.2
+#: Seconds without a new file after which the first turns are dealt: else those that ask first would have them.
+SETTLED = 1.0
 CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
 
 Orders = dict[str, Any]
@@ -244,6 +246,7 @@ class Dealer:
         self.waiting: list[tuple[int, int, Worker]] = []
         self.running = 0
         self.counter = 0
+        self.asked = time.monotonic()
         self.selector = selectors.DefaultSelector()
         self.selector.register(server, selectors.EVENT_READ, None)
 
@@ -256,7 +259,8 @@ class Dealer:
                     self.selector.register(worker.line.connection, selectors.EVENT_READ, worker)
                 elif not self.hear(key.data):
                     return 1
-            self.deal()
+            if self.running or time.monotonic() - self.asked > SETTLED:
+                self.deal()
             ended, status = os.waitpid(-1, os.WNOHANG)
             if ended in self.packages:
                 name = self.packages.pop(ended)
@@ -290,6 +294,7 @@ class Dealer:
 
     def queue(self, worker: Worker) -> None:
         self.counter += 1
+        self.asked = time.monotonic()
         heapq.heappush(self.waiting, (-worker.about["weight"], self.counter, worker))
 
     def finish(self, worker: Worker, result: dict[str, Any]) -> bool:
