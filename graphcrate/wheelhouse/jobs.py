@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Most that compiling one file with torch's headers takes: 2.4 GB was measured for nvcc's cicc, 1.7 for cc1plus.
+#: Most that compiling one file with torch's headers takes: 2.6 GB was measured for nvcc's cicc, 1.5 for cc1plus.
 MEMORY_PER_JOB = 3_000_000_000
 #: limit and use of a container's memory, of either version of cgroups
 _LIMITS = (
