@@ -137,6 +137,7 @@ def in_turn(source: str, target: str, work: "Callable[[], None]") -> None:
     log = f"{os.environ['GRAPHCRATE_LOG']}.{target.replace(os.sep, '_')}.log"
     # nvcc's work is the longest, and what others have to wait for at the end.
     weight = (source.endswith(".cu") << 30) + Path(source).stat().st_size
+    own_temporary_folder(target)
     with connected() as dealer:
         dealer.send({"source": source, "weight": weight})
         while dealer.receive() == "go":
@@ -156,6 +157,13 @@ def in_turn(source: str, target: str, work: "Callable[[], None]") -> None:
             if not failed:
                 return
     sys.exit(1)
+
+
+def own_temporary_folder(target: str) -> None:
+    """Temporary files of each object apart: processes are numbered alike, and files of two packages are named alike."""
+    folder = Path(os.environ["TMPDIR"], os.environ["GRAPHCRATE_PACKAGE"], target.replace(os.sep, "_"))
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = str(folder)
 
 
 def numbered_anew(work: "Callable[[], None]") -> None:

@@ -1,11 +1,13 @@
 """Who compiles next: the dealer of turns in the program that runs in the sandbox."""
 
 import json
+import os
 import socket
+from pathlib import Path
 
 import pytest
 
-from graphcrate.wheelhouse.inside import Dealer, Line, Worker
+from graphcrate.wheelhouse.inside import Dealer, Line, Worker, own_temporary_folder
 
 
 @pytest.fixture
@@ -114,3 +116,14 @@ def test_how_many_files_there_are_is_passed_on(dealer, capsys):
     assert dealer.hear(worker)
     assert dealer.hear(worker)
     assert said(capsys) == [{"event": "files", "count": 7, "package": "pkg"}]
+
+
+def test_objects_of_one_name_get_temporary_folders_of_their_own(tmp_path, monkeypatch):
+    found = set()
+    for package in ("torch-sparse", "torch-cluster"):
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        monkeypatch.setenv("GRAPHCRATE_PACKAGE", package)
+        own_temporary_folder("build/temp/csrc/cuda/rw_cuda.o")
+        found.add(os.environ["TMPDIR"])
+    assert len(found) == 2
+    assert all(Path(folder).is_dir() for folder in found)
