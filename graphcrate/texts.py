@@ -7,10 +7,11 @@ import msgspec
 
 from graphcrate import foundations, planning, render
 from graphcrate.catalogue import all_recipes, examples, find_recipe, find_variant, lock_path
+from graphcrate.compat.toolkits import options
 from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host.replace import write_file
 from graphcrate.host.workplace import Workplace
-from graphcrate.model.lock import decode_lock
+from graphcrate.model.lock import DebianToolkit, ImageToolkit, Lock, decode_lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 
@@ -83,8 +84,22 @@ def plan_of(place: Workplace, recipe: Recipe, variant: Variant, candidate: Candi
     path = lock_path(place, recipe, variant, candidate)
     if path.is_file():
         lock = decode_lock(path.read_bytes())
+        if base == "nvidia":
+            lock = _with_nvidias_toolkit(lock)
         return planning.make_plan(recipe, lock, candidate, examples=examples(place), image=image)
     return planning.make_open_plan(recipe, variant, candidate, examples=examples(place), image=image)
+
+
+def _with_nvidias_toolkit(lock: Lock) -> Lock:
+    """The lock with NVIDIA's own devel image in place of Debian's packages, which Ubuntu's archive does not have."""
+    compilation = lock.compilation
+    if compilation is None or not isinstance(compilation.toolkit, DebianToolkit):
+        return lock
+    image = next((option for option in options(lock.torch_cuda) if option.provider == "image"), None)
+    if image is None:
+        return lock
+    toolkit = ImageToolkit(version=image.version, reference=image.reference, digest="")
+    return msgspec.structs.replace(lock, compilation=msgspec.structs.replace(compilation, toolkit=toolkit))
 
 
 def texts(

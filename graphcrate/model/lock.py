@@ -93,7 +93,7 @@ class ImageToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="image", tag_f
 
     version: str
     reference: str  #: registry and repository, without tag or digest
-    digest: str  #: of the platform's manifest
+    digest: str  #: of the platform's manifest; empty in texts that go by a tag
 
 
 class HostToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="host", tag_field="provider"):

@@ -85,8 +85,7 @@ def _toolkit(plan: Plan, toolkit: Toolkit) -> ideas.Part:
     title = f"CUDA {toolkit.version}: nvcc, headers and libraries to link with"
     result = CUDA_HOME if in_image(plan) else ""
     if isinstance(toolkit, ImageToolkit):
-        origin = f"{toolkit.reference}@{toolkit.digest}"
-        return ideas.Part(name=TOOLKIT_STAGE, title=title, ideas=(_slimmed(),), origin=origin, result=result)
+        return ideas.Part(name=TOOLKIT_STAGE, title=title, ideas=(_slimmed(),), origin=image_of(toolkit), result=result)
     found: list[Idea] = []
     if isinstance(toolkit, DebianToolkit):
         _refuse_foreign(plan, toolkit)
@@ -95,6 +94,11 @@ def _toolkit(plan: Plan, toolkit: Toolkit) -> ideas.Part:
         found += _wheels(toolkit)
         found.append(_assembly(toolkit))
     return ideas.Part(name=TOOLKIT_STAGE, title=title, ideas=tuple(found), result=result)
+
+
+def image_of(toolkit: ImageToolkit) -> str:
+    """What the toolkit is copied from: by digest where one is known."""
+    return f"{toolkit.reference}@{toolkit.digest}" if toolkit.digest else toolkit.reference
 
 
 def _slimmed() -> Idea:

@@ -50,8 +50,8 @@ def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
         "base_ideas": ideas.base(plan),
         "tool_ideas": ideas.tools(plan),
         # What an image brings is a stage; all else is done in one.
-        "parts": [part for part in parts if "@" not in part.origin],
-        "pulled": next((part for part in parts if "@" in part.origin), None),
+        "parts": [part for part in parts if not _is_image(part.origin)],
+        "pulled": next((part for part in parts if _is_image(part.origin)), None),
         "toolkit_stays": compilation.in_image(plan),
         "bytecode": ideas.bytecode(plan),
         "final_ideas": ideas.base(plan, environment=False),
@@ -95,3 +95,8 @@ def _description(plan: Plan) -> list[str]:
 
 def _help(plan: Plan) -> list[str]:
     return [line for paragraph in about(plan) for line in wrapped(paragraph, WIDTH - 4)]
+
+
+def _is_image(origin: str) -> bool:
+    """Whether a part comes from an image and not from another stage, whose name has neither tag nor digest."""
+    return "@" in origin or ":" in origin

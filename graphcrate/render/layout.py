@@ -138,7 +138,7 @@ def _of_toolkit(toolkit: Toolkit | None) -> list[str]:
         case None:
             return []
         case ImageToolkit():
-            return [f"{toolkit.reference}@{toolkit.digest}"]
+            return [toolkit.reference, toolkit.digest]
         case WheelToolkit():
             return _pinned(toolkit.wheels)
         case DebianToolkit():

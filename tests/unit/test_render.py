@@ -244,6 +244,15 @@ def test_other_bases():
         chosen_image("nvidia", PYG.variant("cpu"))
 
 
+@pytest.mark.parametrize("cuda", ["11.8", "12.1", "13.0"])
+def test_what_is_compiled_on_nvidias_base_is_compiled_by_nvidias_toolkit(cuda):
+    variant = PYG.variant(cuda)
+    written = texts.texts(PLACE, PYG, variant, texts.shown(PLACE, PYG, variant), "nvidia")
+    for text in (written["Dockerfile"], written["pyg.def"]):
+        assert ("docker.io/nvidia/cuda:" in text) == (cuda != "13.0"), "wheels serve every distribution"
+        assert "non-free" not in text
+
+
 def test_a_registry_base_is_named_by_its_digest():
     pulled = RegistryBase(
         reference="docker.io/library/python", digest="sha256:" + "a" * 64, interpreter="/usr/local/bin/python3.11"
