@@ -1,6 +1,7 @@
-"""The stacks that people come for, on CUDA builds of torch: extensions compiled from source, every suite inside.
+"""The stacks that people come for, on CUDA builds of torch: an extension compiled from source, every suite inside.
 
-For one GPU model, which halves what there is to compile. Without a GPU the suites run on the CPU.
+For one GPU model and with one extension each, since CUDA compiles for minutes: which are left out stands below. The
+recipes' own are built by the workflow `images`. Without a GPU the suites run on the CPU.
 """
 
 import json
@@ -11,9 +12,10 @@ from tests.engines.workplace import Workplace, copy_project
 
 pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap")]
 
-COMPILED = {
-    "pyg": {"torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv"},
-    "glt": {"torch-scatter", "torch-sparse"},
+COMPILED = {"pyg": "torch_scatter", "glt": "torch_sparse"}
+LEFT_OUT = {
+    "pyg": '"pyg_lib", "torch_scatter", "torch_sparse", "torch_cluster", "torch_spline_conv"',
+    "glt": '"torch_scatter", "torch_sparse"',
 }
 REQUESTS = {
     "pyg": ("pyg", "--cuda", "11.8", "--channel", "pypi", "--extensions", "source", "--gpu", "v100"),
@@ -24,7 +26,13 @@ REQUESTS = {
 @pytest.fixture(scope="module")
 def place(ground):
     """A copy of the project with a cache of its own, so that what is compiled is compiled here."""
-    return Workplace(copy_project(ground / "stacks"), ground / "stacks-cache")
+    copy = copy_project(ground / "stacks")
+    for name, extension in COMPILED.items():
+        path = copy / "recipes" / f"{name}.toml"
+        text = path.read_text()
+        assert LEFT_OUT[name] in text
+        path.write_text(text.replace(LEFT_OUT[name], f'"{extension}"'))
+    return Workplace(copy, ground / "stacks-cache")
 
 
 @pytest.fixture(scope="module", params=REQUESTS)
@@ -38,7 +46,7 @@ def stack(request, place):
 def test_extensions_are_compiled_and_every_suite_passes(stack):
     name, report = stack
     packages = {package["name"] for package in report["packages"]}
-    assert COMPILED[name] <= packages
+    assert COMPILED[name].replace("_", "-") in packages
     assert {suite["suite"]: suite["status"] for suite in report["suites"]} == dict.fromkeys(
         {"pyg": ("dna", "ops"), "glt": ("dna", "ops", "glt")}[name], "passed"
     )
