@@ -10,6 +10,8 @@ from graphcrate import planning
 from graphcrate.bases import Base, BaseDriftError
 from graphcrate.compat import facts
 from graphcrate.compat.toolkits import architectures, compute_capability, impossible, refuse_impossible
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Progress
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import Lock, Toolkit
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep
@@ -79,7 +81,7 @@ def wheels(
                 toolkit=lambda at, step=step: _toolkit(  # type: ignore[misc]
                     step.compilation.toolkit, at, lock, sources, place
                 ),
-                files=lambda: _files(lock, sources, place),
+                files=lambda: files(lock, sources, place.cache, place.environment, place.progress),
                 cache=place.cache,
                 environment=place.environment,
                 progress=place.progress,
@@ -122,15 +124,17 @@ def _toolkit(toolkit: Toolkit | None, base: Base, lock: Lock, sources: "Sources"
 
     if toolkit is None:
         return None
-    if (there := toolkits.cached(toolkit, place.cache)) is not None:
-        return there
-    files = _files(lock, sources, place)
-    return toolkits.prepare(toolkit, files, base.rootfs, place.cache, place.environment, place.progress)
+    if (folder := toolkits.cached(toolkit, place.cache)) is not None:
+        return folder
+    there = files(lock, sources, place.cache, place.environment, place.progress)
+    return toolkits.prepare(toolkit, there, base.rootfs, place.cache, place.environment, place.progress)
 
 
-def _files(lock: Lock, sources: "Sources", place: Workplace) -> Mapping[str, Path]:
-    """What is compiled, with what, and what it is compiled against: the image's own wheels, which are there by now."""
+def files(
+    lock: Lock, sources: "Sources", cache: Cache, environment: Mapping[str, str], progress: Progress
+) -> Mapping[str, Path]:
+    """What is compiled, with what, and what it is compiled against; sha256 → path. Raises what `fetch` raises."""
     from graphcrate.resolve.fetch import fetch, fetch_for_compilation
 
-    arguments = (lock, sources, place.cache, place.environment, place.progress)
+    arguments = (lock, sources, cache, environment, progress)
     return {**fetch(*arguments), **fetch_for_compilation(*arguments)}

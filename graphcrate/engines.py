@@ -19,7 +19,7 @@ from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.recipe import Channel
 from graphcrate.model.report import Artifact
-from graphcrate.resolve.base import prepare_base
+from graphcrate.resolve.base import planned_base, prepare_base
 from graphcrate.resolve.channels import Request as Sources
 from graphcrate.resolve.channels import mirror_of
 from graphcrate.resolve.fetch import fetch
@@ -83,7 +83,7 @@ def _base(plan: Plan, lock: Lock, place: Workplace) -> tuple[Base | None, tuple[
     if not isinstance(lock.base, DebianBase):
         return None, ()
     try:
-        return prepare_base(place, lock.base), ()
+        return prepare_base(place, planned_base(plan)), ()
     except HostError as error:
         image = plan.base.image.reference
         note = f"the base is {image} with Debian's packages of today, not the lock's own ({error.what})"

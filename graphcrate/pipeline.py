@@ -124,7 +124,8 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
         artifact, layers = _build(job, plan, resolution)
     except BaseDriftError as drift:
         place.progress.note(f"{drift.what}; taking the packages of today instead")
-        replace = replace_compiler if isinstance(drift, compiling.CompilerDriftError) else replace_base
+        is_compiler = job.request.devel or isinstance(drift, compiling.CompilerDriftError)
+        replace = replace_compiler if is_compiler else replace_base
         replace(place, job.variant, resolution.lock)
         return _made(job, resolution)
     report = _report(artifact, layers, plan, resolution)
@@ -285,24 +286,25 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> tuple[Artifact, t
 
 def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> "Layout":
     from graphcrate.builders import Order, embedded
-    from graphcrate.resolve.base import prepare_base
+    from graphcrate.resolve.base import planned_base, prepare_base
     from graphcrate.resolve.fetch import fetch
 
-    place = job.place
+    place, sources = job.place, _sources(job.request)
     with ThreadPoolExecutor(1) as side:
         # The base is made by Debian's tools while wheels arrive.
-        base = side.submit(prepare_base, place, resolution.lock.base)
+        base = side.submit(prepare_base, place, planned_base(plan))
         try:
             # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
             wait([base], timeout=1.0)
             if base.done():
                 base.result()
-            files = fetch(resolution.lock, _sources(job.request), place.cache, place.environment, place.progress)
+            bring = compiling.files if job.request.devel else fetch
+            files = bring(resolution.lock, sources, place.cache, place.environment, place.progress)
             prepared = base.result()
         except BaseException:
             process.end_all()
             raise
-    folder, sources = job.folder(plan.name, plan.tag), _sources(job.request)
+    folder = job.folder(plan.name, plan.tag)
     order = Order(
         plan=plan,
         folder=folder,

@@ -8,7 +8,7 @@ from graphcrate.bases import PROVIDERS, Base
 from graphcrate.compat import compilers
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import DebianBase, Lock, RegistryBase, encode
-from graphcrate.model.plan import content_id
+from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.recipe import BaseSpec, Variant
 from graphcrate.resolve.candidates import Resolution
 
@@ -26,6 +26,13 @@ def prepare_base(place: Workplace, base: DebianBase | RegistryBase) -> Base:
     """The base in the cache. Raises BaseDriftError when its files are gone, and what its provider raises."""
     provider = PROVIDERS["debian" if isinstance(base, DebianBase) else "registry"]()
     return provider.prepare(base, place.cache, place.environment, place.progress)
+
+
+def planned_base(plan: Plan) -> DebianBase | RegistryBase:
+    """The locked base that a plan starts from: of a devel image that with the compiler."""
+    base = plan.base.base
+    assert base is not None, "an open plan is for engines"
+    return base
 
 
 def _replacement(place: Workplace, base: DebianBase | RegistryBase) -> Path:

@@ -76,3 +76,16 @@ def test_the_published_tag_names_the_same_image(stack, place):
     assert [path.resolve().name for path in links] == [report["tag"]]
     shown = place.run("inspect", f"{name}:{links[0].name}", "--json").json
     assert shown["digest"] == report["digest"]
+
+
+def test_a_devel_image_compiles_what_a_user_brings(stack, place):
+    name, _ = stack
+    if name != "pyg":
+        pytest.skip("one stack is enough")
+    made = place.run("image", *REQUESTS[name], "--flavour", "devel", "--no-smoke", "--json")
+    assert made.code == 0, made.err
+    assert made.json["tag"].endswith("-sm70-devel")
+    line = "echo '__global__ void nothing() {}' > /tmp/a.cu && cd /tmp && nvcc -arch=sm_70 -c a.cu && $CXX --version"
+    shown = place.run("run", place.layout(made.json), "--", "sh", "-c", line)
+    assert shown.code == 0, shown.out + shown.err
+    assert shown.out.startswith("g++-11")
