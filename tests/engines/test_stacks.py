@@ -1,22 +1,27 @@
 """The stacks that people come for, on CUDA builds of torch: an extension compiled from source, every suite inside.
 
-For one GPU model and with one extension each, since CUDA compiles for minutes: which are left out stands below. The
-recipes' own are built by the workflow `images`. Without a GPU the suites run on the CPU.
+For one GPU model, and pyg with one extension alone, since CUDA compiles for minutes: half an hour on two cores, so
+they run where STACKS is set (`STACKS=build make test`). The recipes' own are built by the workflow `images`. Without a
+GPU the suites run on the CPU.
 """
 
 import json
+import os
 
 import pytest
 
 from tests.engines.workplace import Workplace, copy_project
 
-pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap")]
+pytestmark = [
+    pytest.mark.build,
+    pytest.mark.network,
+    pytest.mark.engine("mmdebstrap"),
+    pytest.mark.skipif(not os.environ.get("STACKS"), reason="takes half an hour: STACKS=build make test"),
+]
 
-COMPILED = {"pyg": "torch_scatter", "glt": "torch_sparse"}
-LEFT_OUT = {
-    "pyg": '"pyg_lib", "torch_scatter", "torch_sparse", "torch_cluster", "torch_spline_conv"',
-    "glt": '"torch_scatter", "torch_sparse"',
-}
+#: torch_sparse imports torch_scatter, which its metadata does not say
+COMPILED = {"pyg": {"torch-scatter"}, "glt": {"torch-scatter", "torch-sparse"}}
+EXTENSIONS = '"pyg_lib", "torch_scatter", "torch_sparse", "torch_cluster", "torch_spline_conv"'
 REQUESTS = {
     "pyg": ("pyg", "--cuda", "11.8", "--channel", "pypi", "--extensions", "source", "--gpu", "v100"),
     "glt": ("glt", "--cuda", "11.7", "--extensions", "source", "--gpu", "v100"),
@@ -27,11 +32,10 @@ REQUESTS = {
 def place(ground):
     """A copy of the project with a cache of its own, so that what is compiled is compiled here."""
     copy = copy_project(ground / "stacks")
-    for name, extension in COMPILED.items():
-        path = copy / "recipes" / f"{name}.toml"
-        text = path.read_text()
-        assert LEFT_OUT[name] in text
-        path.write_text(text.replace(LEFT_OUT[name], f'"{extension}"'))
+    path = copy / "recipes" / "pyg.toml"
+    text = path.read_text()
+    assert EXTENSIONS in text
+    path.write_text(text.replace(EXTENSIONS, '"torch_scatter"'))
     return Workplace(copy, ground / "stacks-cache")
 
 
@@ -46,7 +50,7 @@ def stack(request, place):
 def test_extensions_are_compiled_and_every_suite_passes(stack):
     name, report = stack
     packages = {package["name"] for package in report["packages"]}
-    assert COMPILED[name].replace("_", "-") in packages
+    assert COMPILED[name] <= packages
     assert {suite["suite"]: suite["status"] for suite in report["suites"]} == dict.fromkeys(
         {"pyg": ("dna", "ops"), "glt": ("dna", "ops", "glt")}[name], "passed"
     )
