@@ -72,24 +72,21 @@ def wheels(
         from graphcrate import wheelhouse
         from graphcrate.host.workers import default_jobs
 
-        made: dict[str, Path] = {}
-        for step in _steps(plan):
-            job = wheelhouse.Job(
-                step=step,
-                base=base,
-                build_base=lambda step=step: _build_base(step, place),  # type: ignore[misc]
-                toolkit=lambda at, step=step: _toolkit(  # type: ignore[misc]
-                    step.compilation.toolkit, at, lock, sources, place
-                ),
-                files=lambda: files(lock, sources, place.cache, place.environment, place.progress),
-                cache=place.cache,
-                environment=place.environment,
-                progress=place.progress,
-                jobs=default_jobs(),
-                log_folder=folder,
-            )
-            made |= wheelhouse.provide(job)
-        return made
+        step = next(step for step in plan.steps if isinstance(step, CompileStep))
+        wanted = step.compilation.toolkit
+        job = wheelhouse.Job(
+            step=step,
+            base=base,
+            build_base=lambda: _build_base(step, place),
+            toolkit=lambda at: None if wanted is None else _toolkit(wanted, at, lock, sources, place),
+            files=lambda: files(lock, sources, place.cache, place.environment, place.progress),
+            cache=place.cache,
+            environment=place.environment,
+            progress=place.progress,
+            jobs=default_jobs(),
+            log_folder=folder,
+        )
+        return wheelhouse.provide(job)
 
     return make
 
@@ -99,15 +96,9 @@ def toolkit(plan: Plan, lock: Lock, base: Base, sources: "Sources", place: Workp
 
     def make() -> Path:
         step = next(step for step in plan.steps if isinstance(step, ToolkitStep))
-        made = _toolkit(step.toolkit, base, lock, sources, place)
-        assert made is not None
-        return made
+        return _toolkit(step.toolkit, base, lock, sources, place)
 
     return make
-
-
-def _steps(plan: Plan) -> list[CompileStep]:
-    return [step for step in plan.steps if isinstance(step, CompileStep)]
 
 
 def _build_base(step: CompileStep, place: Workplace) -> Base:
@@ -119,11 +110,9 @@ def _build_base(step: CompileStep, place: Workplace) -> Base:
         raise CompilerDriftError(drift.what, cause=drift.cause, next_step=drift.next_step) from drift
 
 
-def _toolkit(toolkit: Toolkit | None, base: Base, lock: Lock, sources: "Sources", place: Workplace) -> Path | None:
+def _toolkit(toolkit: Toolkit, base: Base, lock: Lock, sources: "Sources", place: Workplace) -> Path:
     from graphcrate import toolkits
 
-    if toolkit is None:
-        return None
     if (folder := toolkits.cached(toolkit, place.cache)) is not None:
         return folder
     there = files(lock, sources, place.cache, place.environment, place.progress)

@@ -177,37 +177,39 @@ def _make_wheels_layers(
 
 def write_files_layer(step: FilesStep, shop: Workshop) -> LayerRecord:
     """The layer of a step's files, from the cache or written now. Raises BuildError for a path that cannot be."""
-    cache, key = shop.cache, shop.key(step)
-    if (record := work.read_record(cache, key)) is not None:
-        return record
-    with cache.folder() as folder:
-        blob = folder / "layer"
-        with blob.open("wb") as stream:
-            writer = LayerWriter(stream, shop.site.mtime)
-            # By parts of the path: a folder comes before what it holds.
-            for file in sorted(step.files, key=lambda file: file.path.split("/")):
-                _write_planned(writer, file)
-            size = sum(len(file.content.encode()) for file in step.files)
-            record = writer.finish(step.title, [Owner(name="files", version="", bytes=size)])
-        cache.adopt(blob, cache.blob(record.digest))
-    cache.write(work.record_path(cache, key), msgspec.json.encode(record))
-    return record
+
+    def write(writer: LayerWriter) -> Owner:
+        # By parts of the path: a folder comes before what it holds.
+        for file in sorted(step.files, key=lambda file: file.path.split("/")):
+            _write_planned(writer, file)
+        return Owner(name="files", version="", bytes=sum(len(file.content.encode()) for file in step.files))
+
+    return _kept_layer(step, shop, write)
 
 
 def write_toolkit_layer(step: ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None) -> LayerRecord:
     """The layer of a CUDA toolkit, from the cache or written now; `toolkit` makes the folder."""
+
+    def write(writer: LayerWriter) -> Owner:
+        if toolkit is None:
+            raise BuildError(f"the embedded builder got no {step.title}")
+        size = _write_tree(writer, toolkit(), CUDA_HOME)
+        return Owner(name="toolkit", version=step.toolkit.version, bytes=size)
+
+    return _kept_layer(step, shop, write)
+
+
+def _kept_layer(step: FilesStep | ToolkitStep, shop: Workshop, write: Callable[[LayerWriter], Owner]) -> LayerRecord:
+    """The step's layer from the cache; else `write` fills it and says whose it is."""
     cache, key = shop.cache, shop.key(step)
     if (record := work.read_record(cache, key)) is not None:
         return record
-    if toolkit is None:
-        raise BuildError(f"the embedded builder got no {step.title}")
-    made = toolkit()
     with cache.folder() as folder:
         blob = folder / "layer"
         with blob.open("wb") as stream:
             writer = LayerWriter(stream, shop.site.mtime)
-            size = _write_tree(writer, made, CUDA_HOME)
-            record = writer.finish(step.title, [Owner(name="toolkit", version=step.toolkit.version, bytes=size)])
+            owner = write(writer)
+            record = writer.finish(step.title, [owner])
         cache.adopt(blob, cache.blob(record.digest))
     cache.write(work.record_path(cache, key), msgspec.json.encode(record))
     return record

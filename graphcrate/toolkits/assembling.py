@@ -10,8 +10,8 @@ from graphcrate.errors import BuildError
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.model.lock import DebianToolkit, LockedPackage, WheelToolkit
 from graphcrate.model.plan import CUDA_HOME
+from graphcrate.planning import SYSTEM_PATH
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LIKELY_SECONDS = 600.0
 
 
@@ -27,7 +27,7 @@ def assemble(toolkit: DebianToolkit | WheelToolkit, packages: Mapping[str, Path]
     done = run_in(
         rootfs,
         ["sh", "-ec", "\n".join(assembly(toolkit))],
-        environment={"PATH": PATH, "LC_ALL": "C.UTF-8"},
+        environment={"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8"},
         binds=[Bind(room, PACKAGES, read_only=False), Bind(made, CUDA_HOME, read_only=False)],
         timeout=_LIKELY_SECONDS,
     )

@@ -15,7 +15,7 @@ from graphcrate.compat.compilers import programs, variables
 from graphcrate.errors import BuildError, HostError
 from graphcrate.host import sandbox
 from graphcrate.model.lock import LockedPackage
-from graphcrate.model.plan import CUDA_HOME, VENV
+from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
 from graphcrate.wheelhouse.failures import diagnose
 from graphcrate.wheelhouse.inside import __file__ as inside_file
 from graphcrate.wheelhouse.job import Job
@@ -28,7 +28,6 @@ from graphcrate.wheelhouse.watching import Watcher
 BUILD = "/build"  #: sources are here while they are compiled, whoever compiles them: paths get into binaries
 #: what sources, objects and wheels of one package take at most
 _ROOM_PER_PACKAGE = 500_000_000
-_EPOCH = "315532800"  #: 1980-01-01, the first time that a zip can hold
 _PROGRAM, _ORDERS = "compile.py", "orders.json"
 
 
@@ -90,7 +89,7 @@ def environment(job: Job, jobs: int) -> dict[str, str]:
         "PATH": f"{VENV}/bin:{CUDA_HOME}/bin:/usr/local/bin:/usr/bin:/bin",
         "MAX_JOBS": str(jobs),  # for a package that starts ninja itself
         "TMPDIR": f"{BUILD}/tmp",  # not /tmp, which is in memory
-        "SOURCE_DATE_EPOCH": _EPOCH,
+        "SOURCE_DATE_EPOCH": str(LAYER_MTIME),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "LC_ALL": "C.UTF-8",
