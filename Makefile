@@ -1,9 +1,9 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 STACK=pyg|glt|torch ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image|host FLAVOUR=devel
+# Settings: CUDA=11.8 STACK=pyg|glt|torch ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image|host FLAVOUR=devel KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help image render lock list test lint bench clean
+.PHONY: help image sif publish render lock list test lint bench clean
 
 STACK ?= pyg
 option = $(if $(2),--$(1) '$(2)')
@@ -13,13 +13,22 @@ graphcrate := $(python) -E -s build.py
 request = '$(STACK)' $(call option,cuda,$(CUDA)) $(call option,channel,$(CHANNEL)) \
           $(call option,mirror,$(MIRROR)) $(call option,wheels,$(WHEELS)) \
           $(call option,extensions,$(EXTENSIONS)) $(call option,toolkit,$(TOOLKIT))
+machine = $(call option,gpu,$(GPU)) $(call option,driver,$(DRIVER)) $(call option,target,$(TARGET))
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 	@sed -n 's/^# Settings: /  settings:     /p' Makefile
 
 image: .venv/ready-run .venv/ready-system ## build an image and prove it by a training run: make image CUDA=11.8
-	@$(graphcrate) image $(request) $(call option,gpu,$(GPU)) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR))
+	@$(graphcrate) image $(request) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR))
+
+sif: .venv/ready-run .venv/ready-system ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=5.14
+	@image=$$($(graphcrate) image $(request) $(machine) $(call option,flavour,$(FLAVOUR)) --engine embedded) && \
+	$(graphcrate) convert "$$image" --to sif --force --link '$(STACK).sif' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION))
+
+publish: .venv/ready-run .venv/ready-system ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key
+	@image=$$($(graphcrate) image $(request) $(machine) $(call option,flavour,$(FLAVOUR)) --engine embedded) && \
+	$(graphcrate) publish "$$image" $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only)
 
 render: .venv/ready-run ## write the Dockerfiles and Singularity definitions under images/
 	@$(graphcrate) render

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
 STACK, CUDA = "pyg", "11.7"  #: the torch 2.0.1 variant whose every file PyPI has
 NEWER = ("2.4.0", "2.5.3", "2.6.1")  #: torch_geometric: each replaces that of the variant in turn
 KEPT_FOR_LAYERS = ("files", "bases", "built")  #: of a cache: downloads, the base, wheels made from sdists
@@ -56,8 +57,14 @@ def main() -> None:
     with working_folder(given.folder) as folder:
         figures = measure(folder, given.runs)
         text = page(figures, machine(folder))
-    (ROOT / "docs" / "performance.md").write_text(text, encoding="utf-8")
+    PAGE.write_text(text + others_sections(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     sys.stdout.write(text)
+
+
+def others_sections(page: str) -> str:
+    """What other benches have written into the page: all from its first heading below the title on."""
+    _, heading, rest = page.partition("\n## ")
+    return f"{heading}{rest}"
 
 
 def measure(folder: Path, runs: int) -> list[Figure]:

@@ -4,10 +4,11 @@
         [--architectures 7.0 8.0] [--jobs N] [--only wheelhouse|plain]
 
 What the wheelhouse does besides compiling counts: unpacking torch, and the checks. For pip, compiling alone does. The
-packages are taken from the committed lock. Takes about half an hour of two cores.
+packages are taken from the committed lock. Takes about an hour and a half of two cores.
 """
 
 import argparse
+import os
 import platform
 import shutil
 import sys
@@ -116,7 +117,7 @@ def plainly(job: wheelhouse.Job, base: Base, toolkit: Path | None, files: Mappin
     """Seconds that `pip wheel` takes for the packages, one after the other, as a manual would have it."""
     step = job.step
     environment = variables(step.compilation)
-    for ours in ("FORCE_ONLY_CUDA", "CFLAGS", "LDFLAGS", "WITH_CUDA"):
+    for ours in ("FORCE_ONLY_CUDA", "CFLAGS", "CXXFLAGS", "LDFLAGS", "WITH_CUDA"):
         environment.pop(ours, None)
     environment["PATH"] = f"{VENV}/bin:{CUDA_HOME}/bin:/usr/bin:/bin"
     folder.mkdir()
@@ -147,12 +148,17 @@ def plainly(job: wheelhouse.Job, base: Base, toolkit: Path | None, files: Mappin
 
 
 def timed(what: str, work: Callable[[], object]) -> float:
-    """Do the work and print how long it took."""
-    start = time.monotonic()
+    """Do the work and print how long it took, and the processors' time of it: other work does not count there."""
+    start, used = time.monotonic(), processor_seconds()
     work()
     seconds = time.monotonic() - start
-    print(f"{what}: {seconds:.2f} s", flush=True)
+    print(f"{what}: {seconds:.2f} s ({processor_seconds() - used:.0f} s of processor)", flush=True)
     return seconds
+
+
+def processor_seconds() -> float:
+    """What this program and the programs that it started and that ended have used, in seconds."""
+    return sum(os.times()[:4])
 
 
 def about(step: CompileStep, jobs: int) -> str:

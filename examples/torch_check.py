@@ -127,12 +127,12 @@ def reduce_everywhere(torch: ModuleType, devices: Sequence[torch_types.device], 
         proof.metrics["all_reduce"] = "torch.distributed is not built in"
         return
     if devices[0].type == "cuda":
-        proof.enter(f"summing over {len(devices)} GPUs with NCCL", Layer.CUDA)
+        proof.enter(f"summing over {len(devices)} GPUs with NCCL", Layer.NETWORK)
         parts = [torch.full((1024,), number + 1.0, device=device) for number, device in enumerate(devices)]
         torch.cuda.nccl.all_reduce(parts)
         check_sums([float(part[0]) for part in parts], proof, "nccl")
     else:
-        proof.enter(f"summing over {RANKS} processes with gloo", Layer.TORCH)
+        proof.enter(f"summing over {RANKS} processes with gloo", Layer.NETWORK)
         check_sums(gloo(torch), proof, "gloo")
 
 
@@ -141,9 +141,7 @@ def check_sums(sums: Sequence[float], proof: Proof, library: str) -> None:
     wanted = len(sums) * (len(sums) + 1) / 2
     proof.metrics["all_reduce"] = f"{library} over {len(sums)}"
     if any(value != wanted for value in sums):
-        raise Fault(
-            Layer.CUDA if library == "nccl" else Layer.TORCH, f"{library} summed to {list(sums)}, not to {wanted:g}"
-        )
+        raise Fault(Layer.NETWORK, f"{library} summed to {list(sums)}, not to {wanted:g}")
 
 
 def gloo(torch: ModuleType) -> list[float]:

@@ -2,20 +2,22 @@
 
 import contextlib
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphcrate import planning, recipes
+from graphcrate import recipes
 from graphcrate.compat import facts
 from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
-from graphcrate.model.report import Artifact, BuildReport, Outcome
-from graphcrate.oci.layout import Layout, read_layout
+from graphcrate.model.report import Artifact, BuildReport
+
+if TYPE_CHECKING:
+    from graphcrate.oci.layout import Layout
 
 
 def find_recipe(place: Workplace, name: str) -> Recipe:
@@ -33,14 +35,7 @@ def find_recipe(place: Workplace, name: str) -> Recipe:
 def find_variant(place: Workplace, name: str, cuda: str) -> tuple[Recipe, Variant]:
     """The recipe and its variant. Raises UsageError with the nearest that exist, ResolutionError for a refused one."""
     recipe = find_recipe(place, name)
-    variant = recipe.variant(cuda)
-    if variant is None:
-        near = nearest_cuda(cuda, [variant.cuda for variant in recipe.variants])
-        raise UsageError(
-            f"recipe {name} has no variant for CUDA {cuda!r}; the nearest {'are' if len(near) > 1 else 'is'} "
-            f"{' and '.join(near)}",
-            next_step=f"make image STACK={name} CUDA={near[0]}    (./build.py list shows all)",
-        )
+    variant = refuse_unknown_cuda(recipe, cuda)
     if variant.unavailable is not None:
         raise ResolutionError(
             f"recipe {name} cannot be had for CUDA {cuda!r}",
@@ -48,6 +43,19 @@ def find_variant(place: Workplace, name: str, cuda: str) -> tuple[Recipe, Varian
             next_step=variant.unavailable.instead,
         )
     return recipe, variant
+
+
+def refuse_unknown_cuda(recipe: Recipe, cuda: str) -> Variant:
+    """The recipe's variant, be it one that can be had or not. Raises UsageError with the nearest that exist."""
+    variant = recipe.variant(cuda)
+    if variant is None:
+        near = nearest_cuda(cuda, [variant.cuda for variant in recipe.variants])
+        raise UsageError(
+            f"recipe {recipe.name} has no variant for CUDA {cuda!r}; the nearest {'are' if len(near) > 1 else 'is'} "
+            f"{' and '.join(near)}",
+            next_step=f"make image STACK={recipe.name} CUDA={near[0]}    (./build.py list shows all)",
+        )
+    return variant
 
 
 def all_recipes(place: Workplace) -> list[Recipe]:
@@ -92,12 +100,14 @@ def examples(place: Workplace) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
         for path in sorted(folder.rglob("*"))
-        if path.suffix in (".py", ".md")
+        if path.suffix in (".py", ".md", ".sbatch", ".json", ".yml")
     }
 
 
-def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
+def find_image(ref: str, output: Path) -> tuple["Layout", BuildReport]:
     """A layout by NAME:TAG (below `output`) or path, with its report. Raises UsageError, LayoutError."""
+    from graphcrate.oci.layout import read_layout
+
     path = Path(ref)
     if not (path / "index.json").is_file():
         path = output / ref.partition("@")[0].replace(":", "/") / "oci"
@@ -129,61 +139,13 @@ def nearest_cuda(cuda: str, known: list[str]) -> list[str]:
 
 def lock_path(place: Workplace, recipe: Recipe, variant: Variant, candidate: Candidate) -> Path:
     """Where the candidate's lock is committed."""
+    from graphcrate import planning
+
     label = planning.cuda_label(variant.cuda)
     return place.root / "images" / recipe.name / label / f"{candidate.name}.lock.json"
 
 
-def for_gpu(recipe: Recipe, variant: Variant, gpu: str | None) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
-    """The candidates whose torch has code for each of these GPUs ("v100,a100"), and what became of the others.
-
-    Raises UsageError if there is none.
-    """
-    if gpu is None:
-        return variant.candidates, ()
-    models = {model: facts.compute_capability(model) for model in facts.gpu_models(gpu)}
-    usable: list[Candidate] = []
-    out: list[Outcome] = []
-    for candidate in variant.candidates:
-        without = _without_code(candidate, models)
-        if without:
-            told = " and ".join(f"{model} (sm_{models[model].replace('.', '')})" for model in without)
-            constraint = f"torch {candidate.torch} has no code for {told}"
-            out.append(Outcome(candidate=candidate.name, chosen=False, constraint=constraint))
-        else:
-            usable.append(candidate)
-    if not usable:
-        raise _none_for(recipe, variant, models, out)
-    return tuple(usable), tuple(out)
-
-
-def _without_code(candidate: Candidate, models: Mapping[str, str]) -> list[str]:
-    """Which of the models (model → compute capability) the candidate's torch is known to have no code for."""
-    return [model for model, capability in models.items() if facts.runs_on(candidate, capability) is False]
-
-
-def _none_for(recipe: Recipe, variant: Variant, models: Mapping[str, str], out: Sequence[Outcome]) -> UsageError:
-    others = [
-        other.cuda
-        for other in recipe.variants
-        if any(all(facts.runs_on(each, capability) for capability in models.values()) for each in other.candidates)
-    ]
-    asked = ",".join(models)
-    told = " and ".join(f"{model} (sm_{capability.replace('.', '')})" for model, capability in models.items())
-    if others:
-        near = nearest_cuda(variant.cuda, others)
-        step = f"make image CUDA={near[0]} GPU={asked}    (variants for it: {', '.join(others)})"
-    else:
-        step = (
-            f"make image GPU={next(iter(models))}    (one image for each GPU: no torch of this recipe has code for all)"
-        )
-    return UsageError(
-        f"no torch of the CUDA {variant.cuda} variant runs on {told}",
-        cause="; ".join(outcome.constraint for outcome in out),
-        next_step=step,
-    )
-
-
-def _foreign_report(layout: Layout) -> BuildReport:
+def _foreign_report(layout: "Layout") -> BuildReport:
     """What a layout without our report says of itself."""
     labels = layout.labels
     name = labels.get("org.opencontainers.image.title", layout.path.name)

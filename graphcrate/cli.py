@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from graphcrate import cli_audit, cli_bundle, cli_cache, cli_explain, cli_publish, cli_trials
 from graphcrate.errors import GraphcrateError
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ app = typer.Typer(
 Name = Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch (see `list`).", metavar="NAME")]
 Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
 Cuda = Annotated[str, typer.Option(help='CUDA version, "11.8" say, or "cpu".')]
+CudaOrNone = Annotated[
+    str | None, typer.Option(help='CUDA version or "cpu"; else the newest that the named machine runs, or 11.8.')
+]
 Gpu = Annotated[str | None, typer.Option(help="GPU models that the image must run on, such as v100 or v100,a100.")]
+Driver = Annotated[str, typer.Option(help="NVIDIA driver that it must run with, 450.80.02 say.")]
+Target = Annotated[str, typer.Option(help="Machine that it must run on, by its name in targets/: dgx2 say.")]
 Channel = Annotated[str | None, typer.Option(help="Use only candidates of this channel (pytorch, pypi, local).")]
 Mirror = Annotated[str | None, typer.Option(help="sjtu, aliyun, nju, tuna, or the URL of a mirror.")]
 Wheels = Annotated[Path | None, typer.Option(help="Folder of wheels for the local channel.")]
@@ -57,8 +63,10 @@ def _workplace() -> "Workplace":
 @app.command()
 def image(
     name: Name,
-    cuda: Cuda = "11.8",
+    cuda: CudaOrNone = None,
     gpu: Gpu = None,
+    driver: Driver = "",
+    target: Target = "",
     channel: Channel = None,
     mirror: Mirror = None,
     wheels: Wheels = None,
@@ -68,6 +76,7 @@ def image(
         Literal["auto", "cpu", "cuda"],
         typer.Option(help="What the smoke test runs on; auto: a GPU where there is one."),
     ] = "auto",
+    rerun: Annotated[bool, typer.Option("--rerun", help="Run what it passed on such a machine before, too.")] = False,
     engine: Engine = "auto",
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
@@ -75,18 +84,21 @@ def image(
     as_json: Json = False,
 ) -> None:
     """Build an image and prove it by a training run inside it."""
-    from graphcrate import pipeline
+    from graphcrate import asking, pipeline
     from graphcrate.model.lock import encode
 
-    request = pipeline.Request(
+    request = asking.Request(
         name=name,
         cuda=cuda,
         gpu=gpu,
+        driver=driver,
+        target=target,
         channel=channel,
         mirror=mirror,
         wheels=wheels,
         output=output,
         smoke=smoke,
+        rerun=rerun,
         device=device,
         engine=engine,
         extensions=extensions,
@@ -133,9 +145,9 @@ def lock(
     toolkit: Toolkit = None,
 ) -> None:
     """Resolve anew and write images/NAME/VARIANT/CANDIDATE.lock.json; prints its path."""
-    from graphcrate import pipeline
+    from graphcrate import asking, pipeline
 
-    request = pipeline.Request(
+    request = asking.Request(
         name=name,
         cuda=cuda,
         channel=channel,
@@ -192,6 +204,46 @@ def validate(ref: Ref, output: Output = Path("dist")) -> None:
 
 
 @app.command()
+def convert(
+    ref: Ref,
+    to: Annotated[
+        Literal["sif", "sqsh", "docker", "rootfs", "oci-archive"],
+        typer.Option(help="sif: Singularity, Apptainer; sqsh: enroot, pyxis; docker: for `docker load`."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="File to write (rootfs: folder); else beside the layout, named after the image.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    compression: Annotated[
+        Literal["gzip", "zstd"] | None, typer.Option(help="Of sif and sqsh, whatever the kernel can mount.")
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(help="Kernel of the machine that runs it: zstd from 4.14 on; gzip for older or unknown ones."),
+    ] = None,
+    link: Annotated[Path | None, typer.Option(help="Make this a symbolic link to the result.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make of an image what a runtime takes; prints its path."""
+    from graphcrate import converting
+    from graphcrate.formats.mksquashfs import Compression
+    from graphcrate.model.lock import encode
+
+    request = converting.Request(
+        ref=ref,
+        to=to,
+        output=output,
+        force=force,
+        compression=Compression(compression) if compression else None,
+        kernel=kernel,
+        link=link,
+        hashed=as_json,
+    )
+    result = converting.convert(request, _workplace())
+    sys.stdout.write(encode(result).decode() if as_json else f"{result.path}\n")
+
+
+@app.command()
 def diff(
     first: Annotated[str, typer.Argument(help="NAME:TAG, a path, docker:NAME or podman:NAME.", metavar="A")],
     second: Annotated[str, typer.Argument(help="The same.", metavar="B")],
@@ -214,6 +266,44 @@ def diff(
 
 
 @app.command()
+def check(
+    ref: Annotated[str, typer.Argument(help="Whatever `diff` takes, or docker://REGISTRY/NAME:TAG.", metavar="REF")],
+    runtime: Annotated[
+        list[str] | None, typer.Option(help="docker, apptainer, pyxis or pai; again for more; all if left out.")
+    ] = None,
+    runtime_version: Annotated[str, typer.Option(help="Version of the one runtime; of pyxis that of enroot.")] = "",
+    gpu: Gpu = None,
+    driver: Annotated[str, typer.Option(help="NVIDIA driver of the host, 450.80.02 say.")] = "",
+    kernel: Annotated[str, typer.Option(help="Kernel of the host, 3.10 say.")] = "",
+    glibc: Annotated[str, typer.Option(help="glibc of the host, 2.35 say.")] = "",
+    shm: Annotated[str, typer.Option(help="Size of /dev/shm in containers, 64m say.")] = "",
+    fetch: Annotated[
+        Literal["small", "all", "none"],
+        typer.Option(help="Layers to bring from a registry: small: 1 GB in all."),
+    ] = "small",
+    output: Output = Path("dist"),
+    as_json: Json = False,
+) -> None:
+    """Check an image, anybody's, against what runtimes and a host need of it; exit code 14 where something fails."""
+    from graphcrate import checking, hosts, views
+    from graphcrate.contracts import count, wording
+    from graphcrate.errors import ContractError
+    from graphcrate.model.lock import encode
+
+    runtimes = hosts.runtimes_of(runtime or ())
+    host = hosts.host_of(runtimes, runtime_version, gpu, driver, kernel, glibc, shm)
+    found = checking.check(ref, host, _workplace(), runtimes=runtimes, output=output, fetch=fetch)
+    if as_json:
+        sys.stdout.write(encode(found).decode())
+    elif sys.stdout.isatty():
+        views.findings(found)
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in wording.lines(found)))
+    if failures := count(found.findings).get("fail"):
+        raise ContractError(f"{ref} breaks {failures} of {len(found.findings)} contracts")
+
+
+@app.command()
 def run(
     ref: Ref,
     command: Annotated[list[str], typer.Argument(help="Command and its arguments, after `--`.")],
@@ -225,6 +315,25 @@ def run(
 
     layout, _ = find_image(ref, output)
     sys.exit(pipeline.run_inside(layout, command, _workplace(), say=print))
+
+
+app.command()(cli_audit.audit)
+app.command()(cli_cache.cache)
+app.command("import")(cli_bundle.take_in)
+app.command()(cli_explain.explain)
+app.command()(cli_publish.publish)
+app.command()(cli_publish.verify)
+app.command()(cli_publish.keys)
+app.command("test")(cli_trials.try_image)
+app.command()(cli_trials.job)
+
+
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def doctor(context: typer.Context) -> None:
+    """Look at this machine or container: what cannot work, why, and what to do. --explain TEXT: of an error."""
+    from graphcrate.doctor.__main__ import main as look_around
+
+    sys.exit(look_around(context.args))
 
 
 @app.command()

@@ -9,7 +9,7 @@ import msgspec
 from graphcrate import planning
 from graphcrate.bases import Base, BaseDriftError
 from graphcrate.compat import facts
-from graphcrate.compat.toolkits import architectures, compute_capability, impossible, refuse_impossible
+from graphcrate.compat.toolkits import architectures, to_compile
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.workplace import Workplace
@@ -35,12 +35,7 @@ def for_gpus(lock: Lock, gpus: str | None) -> Lock:
         return lock
     version = compilation.toolkit.version
     highest = architectures(version)[1]
-    wanted = facts.architectures_for(gpus)
-    newer = [one for one in impossible(wanted, version) if _number(one) > _number(highest)]
-    chosen = tuple(dict.fromkeys(f"{highest}+PTX" if one in newer else one for one in wanted))
-    if f"{highest}+PTX" in chosen:
-        chosen = tuple(one for one in chosen if one != highest)
-    refuse_impossible(chosen, version)
+    chosen, newer = to_compile(facts.architectures_for(gpus), version)
     notes = lock.notes
     if newer and any(package.compiled for package in lock.packages):
         notes += (
@@ -49,10 +44,6 @@ def for_gpus(lock: Lock, gpus: str | None) -> Lock:
         )
     compilation = msgspec.structs.replace(compilation, architectures=chosen)
     return msgspec.structs.replace(lock, compilation=compilation, notes=notes)
-
-
-def _number(architecture: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in compute_capability(architecture).split("."))
 
 
 def built(lock: Lock, place: Workplace) -> Collection[str]:

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -26,7 +25,6 @@ from graphcrate.resolve.fetch import fetch
 from graphcrate.resolve.source import Kind
 from graphcrate.resolve.user_index import user_indexes
 from graphcrate.runners import RUNNERS
-from graphcrate.smoke import Inside
 
 NAMES = tuple(name for name in BUILDERS if name != "embedded")
 #: tried in this order where the embedded builder cannot work
@@ -94,11 +92,6 @@ def _base(plan: Plan, lock: Lock, place: Workplace) -> tuple[Base | None, tuple[
 def is_there(artifact: Artifact, place: Workplace) -> bool:
     """Whether the image is still what the builder made."""
     return RUNNERS[artifact.kind]().is_there(artifact, place.environment)
-
-
-def opened(artifact: Artifact, place: Workplace) -> AbstractContextManager[Inside]:
-    """The image, to run commands in."""
-    return RUNNERS[artifact.kind]().opened(artifact, cache=place.cache, progress=place.progress)
 
 
 def arguments(plan: Plan, lock: Lock, sources: Sources, environment: Mapping[str, str]) -> dict[str, str]:

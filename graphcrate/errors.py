@@ -90,7 +90,7 @@ class SmokeError(GraphcrateError):
 
 
 class CacheError(GraphcrateError):
-    """The cache folder cannot be created, read or written."""
+    """The cache folder cannot be created, read or written, or is not to be cleared while another run uses it."""
 
     exit_code = 11
 
@@ -105,3 +105,27 @@ class DifferenceError(GraphcrateError):
     """Two artifacts that were compared differ in what they should share."""
 
     exit_code = 13
+
+
+class ContractError(GraphcrateError):
+    """An image that was checked breaks a contract of a runtime that it was checked for."""
+
+    exit_code = 14
+
+
+class AuditError(GraphcrateError):
+    """A program or library in what was audited cannot be loaded, or cannot run on the GPUs that it is for."""
+
+    exit_code = 15
+
+
+class GateError(GraphcrateError):
+    """An image may not be published: its audit, contracts or suites stand against it, or are missing."""
+
+    exit_code = 16
+
+
+class ProofError(GraphcrateError):
+    """What is said about a published image is not there, not signed by this key, or not about this image."""
+
+    exit_code = 17

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from graphcrate import compiling, planning
-from graphcrate.catalogue import examples, find_variant, for_gpu, lock_path
+from graphcrate.asking import Request
+from graphcrate.catalogue import examples, find_variant, lock_path
 from graphcrate.errors import HostError
 from graphcrate.host import process, settings
 from graphcrate.host.replace import link, write_file
@@ -22,26 +23,6 @@ from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageL
 if TYPE_CHECKING:
     from graphcrate.oci.layout import Layout
     from graphcrate.resolve.candidates import Resolution
-    from graphcrate.resolve.channels import Request as Sources
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What a person asked for. `wheels` is a folder for the local channel."""
-
-    name: str
-    cuda: str
-    gpu: str | None = None  #: one model or several: "v100,a100"
-    channel: str | None = None
-    mirror: str | None = None
-    wheels: Path | None = None
-    extensions: str = "auto"  #: where PyG's compiled extensions come from (`resolve.channels.Extensions`)
-    toolkit: str | None = None  #: which provider's CUDA toolkit compiles them; None: the first that can
-    devel: bool = False  #: keep compiler and toolkit in the image
-    output: Path = Path("dist")
-    smoke: bool = True
-    device: Literal["auto", "cpu", "cuda"] = "auto"  #: of the smoke test
-    engine: str = "auto"  #: `auto`: the embedded builder, and where it cannot work the first engine that answers
 
 
 def build_image(request: Request, place: Workplace) -> BuildReport:
@@ -49,6 +30,7 @@ def build_image(request: Request, place: Workplace) -> BuildReport:
 
     Raises any GraphcrateError; SmokeError after the image was written with a report that says `failed`.
     """
+    request = _settled(request, place)
     if request.engine not in ("auto", "embedded"):
         return _proven(request, place, request.engine)
     try:
@@ -60,6 +42,14 @@ def build_image(request: Request, place: Workplace) -> BuildReport:
             raise
         place.progress.note(f"{error.what}; building with {name} instead")
         return _proven(request, place, name)
+
+
+def _settled(request: Request, place: Workplace) -> Request:
+    """The request with the CUDA version and the GPUs that it amounts to."""
+    from graphcrate import explaining
+
+    cuda, gpu = explaining.settle(place, request.name, request.cuda, request.said)
+    return replace(request, cuda=cuda, gpu=gpu)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +75,7 @@ class _Job:
 
 def _proven(request: Request, place: Workplace, engine: str) -> BuildReport:
     start = settings.now()
+    assert request.cuda is not None
     recipe, variant = find_variant(place, request.name, request.cuda)
     if engine != "embedded":
         from graphcrate import engines
@@ -92,15 +83,26 @@ def _proven(request: Request, place: Workplace, engine: str) -> BuildReport:
         place.progress.note(f"engine: {engines.check(engine, place)}")
     job = _Job(request=request, place=place, recipe=recipe, variant=variant, engine=engine, start=start)
     report = _made(job, _resolve(request, place, recipe, variant))
-    if not request.smoke or report.smoke is not None:
-        return report
-    from graphcrate import proving
+    if not request.smoke:
+        return _sound(report)
+    from graphcrate import memory, proving
 
     folder = job.folder(report.name, report.tag)
-    report = proving.prove(report, job.variant.smoke or job.recipe.smoke, folder, place, request.device)
-    report = msgspec.structs.replace(report, seconds=job.seconds())
-    write_value(folder / "report.json", report)
-    proving.raise_if_failed(report, folder)
+    passes = memory.Memory(request.output / report.name / report.tag / memory.FOLDER, request.rerun)
+    proven = proving.prove(report, job.variant.smoke or job.recipe.smoke, folder, place, request.device, passes)
+    if proven is report:
+        return _sound(report)
+    proven = msgspec.structs.replace(proven, seconds=job.seconds())
+    write_value(folder / "report.json", proven)
+    proving.raise_if_failed(proven, folder)
+    return _sound(proven)
+
+
+def _sound(report: BuildReport) -> BuildReport:
+    """The report, if its audit found nothing that breaks. Raises AuditError."""
+    from graphcrate import vetting
+
+    vetting.raise_if_broken(report)
     return report
 
 
@@ -115,7 +117,7 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     folder = job.folder(plan.name, plan.tag)
     key = _build_key(job, plan)
     if report := _unchanged(job, folder, key):
-        return report
+        return _vetted(job, plan, report) if report.audit is None else report
     for line in _plan_lines(
         place, f"{plan.name}:{plan.tag}", resolution, job.engine, compiling.built(resolution.lock, place)
     ):
@@ -129,10 +131,20 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
         replace(place, job.variant, resolution.lock)
         return _made(job, resolution)
     report = _report(artifact, layers, plan, resolution)
-    report = msgspec.structs.replace(report, build_key=key, seconds=job.seconds())
+    report = msgspec.structs.replace(report, build_key=key, seconds=job.seconds(), asked=job.request.asked(report))
     write_value(folder / "lock.json", resolution.lock)
-    write_value(folder / "report.json", report)
+    report = _vetted(job, plan, report)
     _name(job, plan)
+    return report
+
+
+def _vetted(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
+    """The report with what contracts and audit find, written."""
+    from graphcrate import vetting
+
+    folder = job.folder(plan.name, plan.tag)
+    report = vetting.vet(report, plan, folder, job.place, job.request.gpu)
+    write_value(folder / "report.json", report)
     return report
 
 
@@ -144,6 +156,8 @@ def _name(job: _Job, plan: Plan) -> None:
 
 def write_lock(request: Request, place: Workplace) -> Path:
     """Resolve anew, ignoring locks; write the chosen candidate's lock where it is committed."""
+    request = _settled(request, place)
+    assert request.cuda is not None
     recipe, variant = find_variant(place, request.name, request.cuda)
     resolution = _resolve(request, place, recipe, variant, fresh=True)
     path = lock_path(place, recipe, variant, resolution.candidate)
@@ -174,6 +188,7 @@ def run_inside(layout: "Layout", command: Sequence[str], place: Workplace, say: 
 def _resolve(
     request: Request, place: Workplace, recipe: Recipe, variant: Variant, *, fresh: bool = False
 ) -> "Resolution":
+    from graphcrate import explaining
     from graphcrate.resolve import candidates
     from graphcrate.resolve.base import lock_base, lock_compiler
 
@@ -181,13 +196,13 @@ def _resolve(
         path = lock_path(place, recipe, variant, candidate)
         return decode_lock(path.read_bytes()) if path.is_file() and not fresh else None
 
-    usable, out = for_gpu(recipe, variant, request.gpu)
+    usable, out = explaining.usable(place, recipe, variant, request.said)
     resolution = candidates.choose(
         recipe,
         msgspec.structs.replace(variant, candidates=usable),
         lock_base=lambda: lock_base(place, variant),
         lock_compiler=lambda suite, compiler: lock_compiler(place, variant, suite, compiler),
-        request=_sources(request),
+        request=request.sources,
         committed=read,
         built=lambda lock: compiling.built(compiling.for_gpus(lock, request.gpu), place),
         fresh=fresh,
@@ -197,19 +212,6 @@ def _resolve(
     )
     lock = compiling.for_gpus(resolution.lock, request.gpu)
     return msgspec.structs.replace(resolution, lock=lock, outcomes=(*out, *resolution.outcomes))
-
-
-def _sources(request: Request) -> "Sources":
-    from graphcrate.resolve.channels import Request as Sources
-
-    return Sources(
-        channel=request.channel,
-        mirror=request.mirror,
-        wheels=request.wheels,
-        extensions=request.extensions,
-        toolkit=request.toolkit,
-        devel=request.devel,
-    )
 
 
 def _plan(job: _Job, resolution: "Resolution") -> Plan:
@@ -235,16 +237,12 @@ def _build_key(job: _Job, plan: Plan) -> str:
 
 
 def _unchanged(job: _Job, folder: Path, key: str) -> BuildReport | None:
-    """The report of an image that was built from the same plan, is whole, and did not fail its smoke test."""
+    """The report of an image that was built from the same plan and is whole."""
     try:
         report = msgspec.json.decode((folder / "report.json").read_bytes(), type=BuildReport)
     except (OSError, msgspec.DecodeError):
         return None
-    if report.build_key != key or not _is_whole(job, folder, report):
-        return None
-    if report.smoke is not None and report.smoke.status == "failed" and job.request.smoke:
-        return msgspec.structs.replace(report, smoke=None, suites=())
-    return report
+    return report if report.build_key == key and _is_whole(job, folder, report) else None
 
 
 def _is_whole(job: _Job, folder: Path, report: BuildReport) -> bool:
@@ -277,7 +275,7 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> tuple[Artifact, t
         from graphcrate import engines
 
         folder = job.folder(plan.name, plan.tag)
-        return engines.build(job.engine, plan, resolution.lock, _sources(job.request), folder, job.place), ()
+        return engines.build(job.engine, plan, resolution.lock, job.request.sources, folder, job.place), ()
     from graphcrate.builders import embedded
 
     layout = _build_here(job, plan, resolution)
@@ -289,7 +287,7 @@ def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> "Layout":
     from graphcrate.resolve.base import planned_base, prepare_base
     from graphcrate.resolve.fetch import fetch
 
-    place, sources = job.place, _sources(job.request)
+    place, sources = job.place, job.request.sources
     with ThreadPoolExecutor(1) as side:
         # The base is made by Debian's tools while wheels arrive.
         base = side.submit(prepare_base, place, planned_base(plan))

@@ -24,6 +24,7 @@ from graphcrate.model.plan import (
     Step,
     ToolkitStep,
     WheelsStep,
+    site_packages,
 )
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 
@@ -49,7 +50,7 @@ _TORCH_NEEDS = {
     "scipy",
 }  # fmt: skip
 #: Debian's suites by their numbers, as published tags have them
-_DEBIAN = {"bullseye": "11", "bookworm": "12", "trixie": "13"}
+DEBIAN_RELEASES = {"bullseye": "11", "bookworm": "12", "trixie": "13"}
 GROUPS = ("CUDA libraries", "torch and libraries", "tools", "PyG family")
 
 
@@ -67,11 +68,11 @@ def cuda_label(cuda: str) -> str:
 
 def aliases(lock: Lock, suffix: str) -> tuple[str, ...]:
     """Further tags, in the scheme that GLT's images are published under: `0.1.0-debian11-py3.9-torch1.13-cuda11.7`."""
-    if not isinstance(lock.base, DebianBase) or lock.base.suite not in _DEBIAN:
+    if not isinstance(lock.base, DebianBase) or lock.base.suite not in DEBIAN_RELEASES:
         return ()
     torch = ".".join(_version(lock, "torch").split(".")[:2])
     cuda = "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
-    return (f"{__version__}-debian{_DEBIAN[lock.base.suite]}-py{lock.python}-torch{torch}-{cuda}{suffix}",)
+    return (f"{__version__}-debian{DEBIAN_RELEASES[lock.base.suite]}-py{lock.python}-torch{torch}-{cuda}{suffix}",)
 
 
 def make_plan(
@@ -294,7 +295,7 @@ def _venv(python: str, executable: str) -> tuple[PlannedFile, ...]:
         PlannedFile(path=f"{VENV}/bin/python", link=executable),
         PlannedFile(path=f"{VENV}/bin/python3", link="python"),
         PlannedFile(path=f"{VENV}/bin/python{python}", link="python"),
-        PlannedFile(path=f"{VENV}/lib/python{python}/site-packages", folder=True, mode=0o755),
+        PlannedFile(path=site_packages(python), folder=True, mode=0o755),
         PlannedFile(path=f"{VENV}/lib64", link="lib"),
         PlannedFile(path=f"{VENV}/pyvenv.cfg", content=config),
         PlannedFile(path="/etc/profile.d/graphcrate.sh", content=profile),
@@ -346,9 +347,11 @@ def _compiled_labels(installs: Sequence[Step]) -> dict[str, str]:
     """What was compiled for this image, and for which GPUs."""
     for step in installs:
         if isinstance(step, CompileStep):
+            toolkit = step.compilation.toolkit
             labels = {
                 "graphcrate.compiled": ",".join(package.name for package in step.packages),
                 "graphcrate.architectures": ",".join(step.compilation.architectures),
+                "graphcrate.nvcc": toolkit.version if toolkit else "",
             }
             return {key: value for key, value in labels.items() if value}
     return {}

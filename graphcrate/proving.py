@@ -1,27 +1,123 @@
-"""An image is proven: its suites run inside it, whatever built it, and their results become part of its report."""
+"""An image is proven: its suites run inside it, whatever built it, unless it passed them on such a node before.
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+Their results become part of its report.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 import msgspec
 
-from graphcrate import smoke
+from graphcrate import passes, smoke
 from graphcrate.errors import SmokeError
+from graphcrate.host import gpu, hardware, slurm_engine
 from graphcrate.host.workplace import Workplace
-from graphcrate.model.report import BuildReport, SmokeReport
+from graphcrate.memory import Memory
+from graphcrate.model.passes import Claim, Ground
+from graphcrate.model.report import Artifact, BuildReport, SmokeReport
+from graphcrate.model.trial import Device
+from graphcrate.runners import RUNNERS
 
 
 def prove(
-    report: BuildReport, suites: Sequence[str], folder: Path, place: Workplace, device: Literal["auto", "cpu", "cuda"]
+    report: BuildReport, suites: Sequence[str], folder: Path, place: Workplace, device: Device, memory: Memory
 ) -> BuildReport:
-    """The report with the results of these suites, run in the image one after the other. `folder`: the image's."""
+    """The report with the results of these suites: those that the image passed on this kind of node before are
+    remembered, the others run in it one after the other. The same report, where that says what it says already.
+
+    `folder`: the image's.
+    """
     packages = [package.name for package in report.packages]
-    say = place.progress.note
-    with _opened(place, folder, report) as inside:
-        results = [smoke.run_suite(name, inside, folder, say=say, device=device, packages=packages) for name in suites]
+    trial = _trial(report.artifact, folder, place, device, packages, place.progress.note)
+    claims = _claims(trial, suites)
+    known = [found.report for claim in claims.values() if (found := memory.recall(claim))]
+    if len(known) == len(claims) and known == [passes.forgotten(result) for result in report.suites]:
+        return report
+    results = _results(trial, claims, memory)
     return msgspec.structs.replace(report, smoke=_summary(results), suites=tuple(results))
+
+
+def run_suites(
+    artifact: Artifact,
+    suites: Sequence[str],
+    folder: Path,
+    place: Workplace,
+    device: Device,
+    packages: Collection[str] = (),
+    say: Callable[[str], None] | None = None,
+    *,
+    memory: Memory,
+) -> list[SmokeReport]:
+    """Run suites in an artifact with the runner of its kind, one after the other; each report says on what it ran.
+
+    What is remembered is not run, and that is said. Logs go into `folder`, lines to `say` (default: the person's
+    eyes). Raises as `smoke.run_suite`.
+    """
+    trial = _trial(artifact, folder, place, device, packages, say or place.progress.note)
+    return _results(trial, _claims(trial, suites), memory)
+
+
+class _Trial(NamedTuple):
+    artifact: Artifact
+    folder: Path
+    place: Workplace
+    device: Device
+    packages: Collection[str]
+    say: Callable[[str], None]
+    ground: Ground
+
+
+def _trial(
+    artifact: Artifact,
+    folder: Path,
+    place: Workplace,
+    device: Device,
+    packages: Collection[str],
+    say: Callable[[str], None],
+) -> _Trial:
+    """Raises HostError where the artifact's runner does not answer."""
+    on_gpu = smoke.runs_on_gpu(device)
+    name, version = RUNNERS[artifact.kind]().runtime(place.environment)
+    ground = Ground(
+        device=hardware.device(place.environment, on_gpu=on_gpu),
+        driver=gpu.driver_version() if on_gpu else "",
+        runtime=name,
+        runtime_version=version,
+    )
+    return _Trial(artifact, folder, place, device, packages, say, ground)
+
+
+def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim | None]:
+    """What each suite would show here."""
+    image, packages = trial.artifact.digest, trial.packages
+    return {suite: passes.claim(image, suite, smoke.hash_of(suite, packages), trial.ground) for suite in suites}
+
+
+def _results(trial: _Trial, claims: Mapping[str, Claim | None], memory: Memory) -> list[SmokeReport]:
+    """Of each suite, remembered or run now."""
+    found = {name: memory.recall(claim) for name, claim in claims.items()}
+    results = {name: passes.recalled(known) for name, known in found.items() if known}
+    for known in filter(None, found.values()):
+        trial.say(passes.told(known))
+    if missing := [name for name in claims if name not in results]:
+        observed = _observed(trial.ground)
+        runner = RUNNERS[trial.artifact.kind]()
+        with runner.opened(trial.artifact, cache=trial.place.cache, progress=trial.place.progress) as inside:
+            for name in missing:
+                ran = smoke.run_suite(
+                    name, inside, trial.folder, say=trial.say, device=trial.device, packages=trial.packages
+                )
+                results[name] = msgspec.structs.replace(ran, **observed)
+                if trouble := memory.settle(claims[name], results[name]):
+                    trial.say(trouble)
+    return [results[name] for name in claims]
+
+
+def _observed(ground: Ground) -> Mapping[str, str]:
+    """Driver, runtime and, in a job of Slurm, where that is."""
+    told = {"runtime": ground.runtime, "runtime_version": ground.runtime_version}
+    return {"driver": gpu.driver_version(), **told, **slurm_engine.here()}
 
 
 def _summary(results: Sequence[SmokeReport]) -> SmokeReport:
@@ -45,15 +141,3 @@ def _look_inside(report: BuildReport) -> str:
     if artifact.kind == "sif":
         return f"{artifact.engine} exec {artifact.reference} pip list"
     return f"{artifact.engine} run --rm {artifact.reference} pip list"
-
-
-def _opened(place: Workplace, folder: Path, report: BuildReport) -> AbstractContextManager[smoke.Inside]:
-    """The image, to run commands in."""
-    if report.artifact.kind != "layout":
-        from graphcrate import engines
-
-        return engines.opened(report.artifact, place)
-    from graphcrate.oci.layout import read_layout
-    from graphcrate.runners import embedded
-
-    return embedded.opened(read_layout(folder / "oci"), cache=place.cache, progress=place.progress)

@@ -1,25 +1,19 @@
 """Reading recipes strictly: a TOML text becomes a `Recipe`, or a RecipeError that names file, line and field."""
 
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from graphcrate import located
 from graphcrate.compat.facts import runs_on
-from graphcrate.errors import RecipeError
 from graphcrate.model.recipe import BaseSpec, Recipe, Variant
 
 DEBIAN_PYTHON = {"bullseye": "3.9", "bookworm": "3.11", "trixie": "3.13"}
-SUITES = ("torch", "dna", "ops", "glt")
+SUITES = ("torch", "dna", "ops", "ddp", "glt", "glt-distributed")
 
-_HEADER = re.compile(r"^\s*(\[\[?)\s*([A-Za-z0-9_.\- ]+?)\s*\]\]?\s*(#.*)?$")
-_KEY = re.compile(r"^\s*([A-Za-z0-9_\-]+)\s*=")
-_AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
-_AT_PATH = re.compile(r" - at `\$?([^`]*)`$")
-_FIELD = re.compile(r"field `([^`]+)`")
 _CUDA = re.compile(r"cpu|\d+\.\d+")
 _ARCHITECTURE = re.compile(r"[1-9]\d?\.\d(\+PTX)?")
 _VERSION = re.compile(r"\d+(\.\d+)+(\.post\d+)?(\+[a-z0-9.]+)?|\*")
@@ -27,83 +21,18 @@ _VERSION = re.compile(r"\d+(\.\d+)+(\.post\d+)?(\+[a-z0-9.]+)?|\*")
 
 def load(path: Path) -> Recipe:
     """Read and validate a recipe file. Raises RecipeError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}:1: the recipe cannot be read: {error}") from error
-    return parse(text, str(path))
+    return parse(located.read(path, "recipe"), str(path))
 
 
 def parse(text: str, name: str) -> Recipe:
     """Validate a recipe's text; `name` stands before the line in errors. Raises RecipeError."""
-    try:
-        value = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = _AT_LINE.search(str(error))
-        last = text.count("\n") + 1
-        line = int(found[1]) if found and found[1] else last
-        raise _failure(name, line, "", _AT_LINE.sub("", str(error))) from error
-    lines = _lines_of_fields(text)
-    try:
-        recipe = msgspec.convert(value, Recipe)
-    except msgspec.ValidationError as error:
-        path, what = _explain(error)
-        raise _failure(name, _line(lines, path), path, what) from error
-    for path, what in _contradictions(recipe):
-        raise _failure(name, _line(lines, path), path, what)
-    return recipe
+    fields = "recipes/recipe.schema.json lists every field (editors can check against it)"
+    return located.parse(text, name, Recipe, _contradictions, fields)
 
 
 def schema() -> dict[str, Any]:
     """JSON schema of a recipe file, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Recipe)}
-
-
-def _failure(name: str, line: int, path: str, what: str) -> RecipeError:
-    field = f"{path}: " if path else ""
-    return RecipeError(
-        f"{name}:{line}: {field}{what}",
-        next_step=f"mend line {line}; recipes/recipe.schema.json lists every field (editors can check against it)",
-    )
-
-
-def _explain(error: msgspec.ValidationError) -> tuple[str, str]:
-    what = str(error)
-    at = _AT_PATH.search(what)
-    path = at[1].lstrip(".") if at else ""
-    what = _AT_PATH.sub("", what)
-    if field := _FIELD.search(what):
-        path = f"{path}.{field[1]}" if path else field[1]
-    if what.startswith(("Expected `str`, got `float`", "Expected `str`, got `int`")):
-        what += ": versions are written in quotes, since the number 3.10 is 3.1"
-    return path, what
-
-
-def _lines_of_fields(text: str) -> dict[str, int]:
-    """Line of each table and key, by paths as msgspec writes them (`variant[0].python`)."""
-    lines: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    table = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
-            parts = [part.strip() for part in header[2].split(".")]
-            table = ""
-            for depth, part in enumerate(parts):
-                path = f"{table}.{part}" if table else part
-                if header[1] == "[[" and depth == len(parts) - 1:
-                    counts[path] = counts.get(path, -1) + 1
-                table = f"{path}[{counts[path]}]" if path in counts else path
-            lines[table] = number
-        elif key := _KEY.match(line):
-            lines.setdefault(f"{table}.{key[1]}" if table else key[1], number)
-    return lines
-
-
-def _line(lines: dict[str, int], path: str) -> int:
-    """The line of the field or of the nearest table around it."""
-    while path and path not in lines:
-        path = re.sub(r"(\.[^.\[]+|\[\d+\]|^[^.\[]+)$", "", path)
-    return lines.get(path, 1)
 
 
 def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str]]:

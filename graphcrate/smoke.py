@@ -1,39 +1,31 @@
-"""Runs small trainings inside an image and judges what they say. `docs/smoke.md` tells what each proves.
+"""Runs small trainings inside an image and has judged what they say. `docs/smoke.md` tells what each proves.
 
-A suite is a program of `examples/` that streams its curve and ends with one JSON line. The line is not taken at its
-word: where the run contradicts it, the suite has failed.
+A suite is a program of `examples/` that streams its curve and ends with one JSON line.
 """
 
-import re
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from graphcrate import judging, passes
 from graphcrate.errors import BuildError, UsageError
 from graphcrate.host import gpu, settings
 from graphcrate.host.process import Completed
-from graphcrate.host.sandbox import Bind
-from graphcrate.host.workers import default_jobs
+from graphcrate.judging import failed, judge, phase
 from graphcrate.model.plan import VENV
 from graphcrate.model.report import SmokeReport
+
+if TYPE_CHECKING:
+    from graphcrate.host.sandbox import Bind
 
 EXAMPLES = "/opt/graphcrate/examples"
 OUT = "/out"  #: inside: the folder that a suite may write to
 MOST_THREADS = 16  #: the programs' tensors are too small for more
 SECONDS_TO_SAY_SO = 30.0  #: beyond a suite's limit, for the program's own account of the phase it hangs in
-LAST_LINES = 8
 #: packages whose operators are examined
 EXTENSIONS = ("pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv")
-SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-HINTS = {
-    4: "; the CPU lacks an instruction that the wheel was built with",
-    7: "; /dev/shm or memory may be too small",
-    9: "; the machine may have run out of memory",
-    11: "; an extension built for another torch crashes like this",
-}
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,12 +69,28 @@ SUITES: Mapping[str, Suite] = {
         cuda_limit=600,
         requires=True,
     ),
+    "ddp": Suite(
+        program="multi_node.py",
+        proves="two processes train one model on sampled batches, with gradients averaged over both, and it learns",
+        cpu=("--ranks", "2"),
+        cuda=("--ranks", "2", "--share"),  # one GPU for both where there are no two
+        cpu_limit=600,
+        cuda_limit=300,
+    ),
     "glt": Suite(
         program="glt_check.py",
         proves="GLT partitions a graph, samples it as it is from both parts at once, and GraphSAGE learns from that",
         cpu=(),
         cuda=(),
         cpu_limit=900,
+        cuda_limit=600,
+    ),
+    "glt-distributed": Suite(
+        program="glt/check.py",
+        proves="partition.py and two train_distributed.py train GraphSAGE on a graph in two parts, each edge as it is",
+        cpu=(),
+        cuda=(),
+        cpu_limit=600,
         cuda_limit=600,
     ),
 }
@@ -100,23 +108,12 @@ class Inside(Protocol):
         argv: Sequence[str],
         *,
         environment: Mapping[str, str] | None = None,
-        binds: Sequence[Bind] = (),
+        binds: Sequence["Bind"] = (),
         on_line: Callable[[str], None] | None = None,
         timeout: float | None = None,
         gpu: bool = False,
     ) -> Completed:
         """Run a command; stdout and stderr come merged, by line. BuildError after `timeout` seconds."""
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """The programs' last line. Other fields in it are figures too."""
-
-    suite: str
-    status: Literal["passed", "failed"]
-    device: str
-    metrics: dict[str, Any]
-    versions: dict[str, Any]
-    reason: str = ""
 
 
 def run_suite(
@@ -134,10 +131,15 @@ def run_suite(
     `auto` is the GPU where this machine has one. Writes `smoke-<suite>.log` into `folder`, and `smoke-<suite>.svg`
     where the suite draws. Raises UsageError for an unknown suite, HostError when nothing can be run at all.
     """
+    # what an unchanged image, which runs nothing, need not load
+    import tempfile
+
+    from graphcrate.host.sandbox import Bind
+
     if name not in SUITES:
         raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(SUITES)}.")
     suite = SUITES[name]
-    on_gpu = device == "cuda" or (device == "auto" and bool(gpu.detect().devices))
+    on_gpu = runs_on_gpu(device)
     limit = suite.cuda_limit if on_gpu else suite.cpu_limit
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / f"smoke-{name}.svg"
@@ -154,7 +156,7 @@ def run_suite(
         try:
             completed: Completed | None = inside.run(
                 command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages),
-                environment=_environment(on_gpu),
+                environment=variables(on_gpu),
                 binds=(Bind(Path(scratch), OUT, read_only=False),),
                 on_line=hear,
                 timeout=limit + SECONDS_TO_SAY_SO,
@@ -169,8 +171,22 @@ def run_suite(
             _keep(kept, drawing.read_bytes())
     seconds = round(settings.now() - start, 2)
     if completed is None:
-        return failed(name, seconds, f"machine: {late} (while {phase(lines)})", on_gpu=on_gpu)
+        reason = f"{late} (while {phase(lines)[0]})"
+        return failed(name, seconds, reason, layer="machine", on_gpu=on_gpu)
     return judge(name, lines, completed.returncode, seconds, on_gpu=on_gpu)
+
+
+def runs_on_gpu(device: Literal["auto", "cpu", "cuda"]) -> bool:
+    """Whether a suite runs on a GPU here; `auto` takes one where there is one."""
+    return device == "cuda" or (device == "auto" and bool(gpu.detect().devices))
+
+
+def hash_of(name: str, packages: Collection[str] = ()) -> str:
+    """`passes.suite_hash` of a suite, for an image that is said to have these packages."""
+    suite = SUITES[name]
+    limits = ((False, suite.cpu_limit), (True, suite.cuda_limit))
+    commands = [command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages) for on_gpu, limit in limits]
+    return passes.suite_hash(commands, CPU_ENVIRONMENT, Path(judging.__file__).read_bytes())
 
 
 def command(suite: Suite, name: str, *, on_gpu: bool, limit: int, packages: Collection[str] = ()) -> list[str]:
@@ -182,82 +198,10 @@ def command(suite: Suite, name: str, *, on_gpu: bool, limit: int, packages: Coll
     return [*argv, "--curve", f"{OUT}/{name}.svg"] if suite.draws else argv
 
 
-def judge(name: str, lines: Sequence[str], returncode: int, seconds: float, *, on_gpu: bool) -> SmokeReport:
-    """The report of a run that ended, from its output and exit code (-N or 128 + N after signal N)."""
-    found = read_verdict(name, lines)
-    if isinstance(found, str):
-        tail = " | ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip()) or "no output"
-        reason = f"{_ending(returncode)} while {phase(lines)}: {found}; last lines: {tail}"
-        return failed(name, seconds, reason, on_gpu=on_gpu)
-    verdict, figures = found
-    reason = verdict.reason
-    if verdict.status == "passed":
-        reason = "; ".join(contradictions(verdict, returncode, on_gpu=on_gpu))
-    return SmokeReport(
-        suite=name,
-        status="failed" if reason or verdict.status == "failed" else "passed",
-        device=verdict.device,
-        seconds=seconds,
-        metrics={**verdict.metrics, **figures, "versions": verdict.versions},
-        reason=reason or ("" if verdict.status == "passed" else "the program gives no reason"),
-    )
+def variables(on_gpu: bool) -> dict[str, str]:
+    """What a suite's program gets besides the image's own variables."""
+    from graphcrate.host.workers import default_jobs
 
-
-def failed(name: str, seconds: float, reason: str, *, on_gpu: bool) -> SmokeReport:
-    """The report of a run that gave no verdict."""
-    return SmokeReport(suite=name, status="failed", device="gpu" if on_gpu else "cpu", seconds=seconds, reason=reason)
-
-
-def read_verdict(name: str, lines: Sequence[str]) -> tuple[Verdict, dict[str, Any]] | str:
-    """The last JSON line and its further figures, or why there is none to go by."""
-    last = next((line for line in reversed(lines) if line.startswith('{"suite"')), None)
-    if last is None:
-        return "it gave no verdict"
-    try:
-        verdict = msgspec.json.decode(last, type=Verdict)
-        fields = msgspec.json.decode(last, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        return f"its verdict cannot be read ({error})"
-    if verdict.suite != name:
-        return f"its verdict is on {verdict.suite!r}, not on {name!r}"
-    known = {*Verdict.__struct_fields__, "seconds", "layer", "phase"}
-    return verdict, {key: value for key, value in fields.items() if key not in known}
-
-
-def contradictions(verdict: Verdict, returncode: int, *, on_gpu: bool) -> list[str]:
-    """What a run that says `passed` shows to the contrary."""
-    found = []
-    if returncode:
-        found.append(f"it said passed, then {_ending(returncode)}")
-    if on_gpu and verdict.device == "cpu":
-        found.append("it ran on the CPU although there is a GPU")
-    band = verdict.metrics.get("accuracy_band")
-    if band is not None:
-        accuracy = verdict.metrics.get("test_accuracy")
-        try:
-            low, high = band
-            inside = low <= accuracy <= high
-        except (TypeError, ValueError):
-            inside = False
-        if not inside:
-            found.append(f"its test accuracy {accuracy} is outside {band}")
-    return found
-
-
-def phase(lines: Sequence[str]) -> str:
-    """What the program was doing, by its last `Phase:` line."""
-    last = next((line for line in reversed(lines) if line.startswith("Phase: ")), "Phase: starting Python")
-    return re.sub(r"\s+", " ", last.removeprefix("Phase: ")).strip()
-
-
-def _ending(returncode: int) -> str:
-    number = -returncode if returncode < 0 else returncode - 128
-    if number in SIGNALS:
-        return f"it was ended by {SIGNALS[number]}{HINTS.get(number, '')}"
-    return f"it ended with exit code {returncode}"
-
-
-def _environment(on_gpu: bool) -> dict[str, str]:
     threads = {"OMP_NUM_THREADS": str(min(default_jobs(), MOST_THREADS))}
     return threads if on_gpu else {**threads, **CPU_ENVIRONMENT}
 

@@ -5,11 +5,26 @@ from collections.abc import Sequence
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from graphcrate import explaining
+from graphcrate.audit import wording as audit_wording
 from graphcrate.compat import facts
+from graphcrate.contracts import wording
+from graphcrate.model.audit import SEVERITIES, Audit
+from graphcrate.model.contract import Inspection, Status
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.recipe import BaseSpec, Recipe
 from graphcrate.model.report import BuildReport, LayerRecord, Outcome
+from graphcrate.model.room import Room
+from graphcrate.model.target import Explanation
+from graphcrate.model.target import Status as Verdict
+
+_ORDER: tuple[Status, ...] = ("fail", "warn", "unknown", "pass")
+_STYLES: dict[Status, str] = {"fail": "bold red", "warn": "yellow", "unknown": "dim", "pass": "green"}
+
+_SEVERITIES = dict(zip(SEVERITIES, ("bold red", "yellow", "dim"), strict=True))
+_VERDICTS: dict[Verdict, str] = {"rejected": "red", "unknown": "dim", "jit": "yellow", "native": "green"}
 
 
 def size(count: int) -> str:
@@ -18,6 +33,17 @@ def size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.2f} {unit}" if unit == "GB" else f"{count / scale:.1f} {unit}"
     return f"{count} B"
+
+
+def room_lines(room: Room) -> list[str]:
+    """What the cache takes, kind by kind, and what stays when it is freed."""
+    total = sum(use.bytes for use in room.uses)
+    freed = f"; {size(room.freed)} were freed" if room.freed else ""
+    lines = [f"{room.root}: {size(total)}; {size(room.free)} are free on its disk{freed}"]
+    for use in room.uses:
+        images = f" ({size(use.shared)} of it are files of images in dist/ too)" if use.shared else ""
+        lines.append(f"  {use.kind:10} {size(use.bytes):>9}  {use.what}; {use.again}{images}")
+    return lines
 
 
 def base_line(base: BaseSpec) -> str:
@@ -107,6 +133,57 @@ def layers_table(layers: Sequence[LayerRecord]) -> Table:
         more = f" and {len(largest) - 5} more" if len(largest) > 5 else ""
         table.add_row(size(layer.size), size(layer.unpacked_size), layer.title, owners + more)
     return table
+
+
+def findings(inspection: Inspection, console: Console | None = None) -> None:
+    """A table of what contracts found, the worst first, and what was not known of the host."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head, ratio in (("status", None), ("check", 3), ("seen", 4), ("why", 5), ("fix", 4)):
+        table.add_column(head, ratio=ratio, overflow="fold")
+    for finding in sorted(inspection.findings, key=lambda finding: _ORDER.index(finding.status)):
+        style = _STYLES[finding.status]
+        title = f"{finding.title} ({', '.join(finding.runtimes)})"
+        cells = (Text(text) for text in (title, finding.seen, finding.why, finding.fix))
+        table.add_row(Text(finding.status, style=style), *cells)
+    told = console or Console()
+    told.print(table)
+    told.print(Text(wording.summary(inspection.findings)))
+
+
+def audit(found: Audit, console: Console | None = None) -> None:
+    """A table of what an audit found, the worst first, and for which GPUs each package has code."""
+    told = console or Console()
+    if found.findings:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for head, ratio in (("", None), ("package", 2), ("file", 3), ("what", 5), ("breaks", 3), ("fix", 3)):
+            table.add_column(head, ratio=ratio, overflow="fold")
+        for finding in found.findings:
+            cells = (finding.package, finding.file, finding.what, finding.breaks, finding.fix)
+            table.add_row(Text(finding.severity, style=_SEVERITIES[finding.severity]), *map(Text, cells))
+        told.print(table)
+    if found.code:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for head in ("package", "version", "GPU code"):
+            table.add_column(head, overflow="fold")
+        for package in found.code:
+            table.add_row(Text(package.package), Text(package.version), Text(audit_wording.code(package)))
+        told.print(table)
+    told.print(Text(audit_wording.summary(found)))
+
+
+def explanation(found: Explanation, console: Console | None = None) -> None:
+    """A table of every candidate on a machine, the newest first."""
+    told = console or Console()
+    for line in explaining.opening(found):
+        told.print(Text(line))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head, ratio in (("candidate", 3), ("there it", 4), ("fix, source, conditions", 6)):
+        table.add_column(head, ratio=ratio, overflow="fold")
+    for row in found.rows:
+        style = "bold green" if row.chosen else _VERDICTS[row.verdict.status]
+        cells = (Text(explaining.label(row)), Text(explaining.headline(row, found.target), style=style))
+        table.add_row(*cells, Text("\n".join(explaining.details(row))))
+    told.print(table)
 
 
 def inspect(console: Console, report: BuildReport, environment: Sequence[str]) -> None:

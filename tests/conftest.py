@@ -20,12 +20,18 @@ settings.load_profile("house")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# `make test` hands its own flags and variables down, and no person's shell has them.
+for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
+    os.environ.pop(name, None)
+
 ROOT = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI") == "true"
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
 #: names for `engine(...)` that stand for several: what the fixtures of tests/engines need
 TOGETHER = {
     "docker daemon": ("root", "dockerd", "docker", "runc", "iptables", "slirp4netns", "unshare"),
+    "slurm": ("root", "slurmctld", "slurmd", "sbatch", "munged"),
+    "two hosts": ("root", "ip", "sshd", "ssh-keygen", "ssh-keyscan", "tmux", "setpriv"),
     "apptainer build": ("root", "apptainer", "singularity", "mksquashfs", "newuidmap"),
 }
 
@@ -50,7 +56,10 @@ def shared_by(path):
     """Which group a module of engine tests belongs to."""
     if path.name == "test_stacks.py":
         return "stacks"
-    return "small image" if "built_image" in path.read_text(encoding="utf-8") else "engines"
+    text = path.read_text(encoding="utf-8")
+    if "pyg_image" in text:
+        return "pyg image"
+    return "small image" if "built_image" in text else "engines"
 
 
 def pytest_runtest_setup(item):
@@ -72,9 +81,13 @@ def pytest_runtest_setup(item):
 
 @functools.cache
 def lacking(name):
-    """Why this machine cannot give a test `name`, a program, `root` or `user namespaces`; None when it can."""
+    """Why this machine cannot give a test a program, `root`, `loop mount` or `user namespaces`; None when it can."""
     if name == "root":
         return None if os.geteuid() == 0 else "needs root"
+    if name == "loop mount":
+        kernel = Path("/proc/filesystems").read_text(encoding="ascii").split()
+        works = os.geteuid() == 0 and "squashfs" in kernel and Path("/dev/loop-control").exists()
+        return None if works else "needs root and a kernel that mounts squashfs files"
     if name == "user namespaces":
         unshare = shutil.which("unshare")
         works = unshare and not subprocess.run([unshare, "-Urm", "true"], capture_output=True, check=False).returncode

@@ -1,4 +1,4 @@
-"""Apptainer, where the machine's own apt has none: from Debian's sid, with sid's C library, in a folder of its own.
+"""Programs that the machine's own apt has not: from Debian's sid, with sid's C library, each in a folder of its own.
 
 The machine's packages and package lists stay as they are. Sid's programs want a newer C library than Debian 12 has,
 so they are told to load their libraries from their own folder. The links are made last: a run that was broken off
@@ -9,14 +9,14 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from machine import HOST, KEYRING, StopError, apt_failed, apt_install, find, quiet, say
 
-PREFIX = Path("/opt/graphcrate-engines/apptainer")
+ROOT = Path("/opt/graphcrate-engines")
 LINKS = Path("/usr/local/bin")
-SUITE = "sid"  #: the suite of Debian that has Apptainer
+SUITE = "sid"  #: the suite of Debian that has them all
 SUITES = "bullseye|bookworm|trixie|forky|sid|stable|oldstable|testing|unstable"
 MULTIARCH = "lib/x86_64-linux-gnu"
 FIRST_ID, IDS = 200_000, 65_536  #: subordinate ids for root: where they may begin, how many a container needs
@@ -25,11 +25,11 @@ FIRST_ID, IDS = 200_000, 65_536  #: subordinate ids for root: where they may beg
 def prepare_apptainer() -> None:
     """Apptainer that works for root here, also under the name singularity. Raises StopError."""
     if not find("apptainer"):
-        if offered_by_apt():
+        if offered_by_apt("apptainer"):
             apt_install(["apptainer"])
             adapt(Path("/etc/apptainer/apptainer.conf"))
         else:
-            install_apart()
+            install_apart("apptainer", arrange_apptainer, "buildcfg")
     if not find("singularity"):  # the name that spython and many scripts call
         link(LINKS / "singularity", str(find("apptainer")))
     for kind in ("uid", "gid"):
@@ -38,34 +38,47 @@ def prepare_apptainer() -> None:
         Path("/dev/fuse").chmod(0o666)  # as udev sets it: plain users mount images too
 
 
-def offered_by_apt() -> bool:
-    """Whether the machine's own sources have the package."""
-    found = re.search(r"Candidate: (\S+)", quiet(["apt-cache", "policy", "apptainer"]).stdout)
+def prepare_cosign() -> None:
+    """cosign, which checks the signatures that the tests make. Raises StopError."""
+    if find("cosign"):
+        return
+    if offered_by_apt("cosign"):
+        apt_install(["cosign"])
+    else:
+        install_apart("cosign", arrange_cosign, "version")
+
+
+def offered_by_apt(package: str) -> bool:
+    """Whether the machine's own sources have it."""
+    found = re.search(r"Candidate: (\S+)", quiet(["apt-cache", "policy", package]).stdout)
     return found is not None and found[1] != "(none)"
 
 
-def install_apart() -> None:
-    """Fetch, unpack, arrange, try, link. Raises StopError."""
+def install_apart(name: str, arrange: Callable[[Path, Path, Path], None], trial: str) -> None:
+    """Fetch, unpack, arrange, try, link the program of this package; `trial` is its argument. Raises StopError.
+
+    `arrange` gets the folder with the packages' files, the one to make, and the one that it will be.
+    """
     mirror = find_mirror()
     if not KEYRING.exists():
         apt_install(["debian-archive-keyring"])
-    say(f"as root, installing Apptainer of Debian {SUITE} in {PREFIX}; this machine's own packages stay as they are")
-    work = PREFIX.with_name("unfinished")
+    prefix, work = ROOT / name, ROOT / "unfinished"
+    say(f"as root, installing {name} of Debian {SUITE} in {prefix}; this machine's own packages stay as they are")
     shutil.rmtree(work, ignore_errors=True)
-    shutil.rmtree(PREFIX, ignore_errors=True)  # it has no link: an earlier run did not come to its end
+    shutil.rmtree(prefix, ignore_errors=True)  # it has no link: an earlier run did not come to its end
     try:
         work.mkdir(parents=True)
-        debs = fetch(work, mirror)
-        arrange(debs, work / "files", work / "done")
-        adapt(work / "done/etc/apptainer/apptainer.conf")
-        (work / "done").rename(PREFIX)
-        must([f"{PREFIX}/bin/apptainer", "buildcfg"], f"Apptainer of Debian {SUITE} does not start here")
+        for deb in fetch(work, mirror, name):
+            must(["dpkg-deb", "--extract", str(deb), str(work / "files")], f"{deb.name} cannot be unpacked")
+        arrange(work / "files", work / "done", prefix)
+        (work / "done").rename(prefix)
+        must([f"{prefix}/bin/{name}", trial], f"{name} of Debian {SUITE} does not start here")
     except BaseException:
-        shutil.rmtree(PREFIX, ignore_errors=True)
+        shutil.rmtree(prefix, ignore_errors=True)
         raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    link(LINKS / "apptainer", f"{PREFIX}/bin/apptainer")
+    link(LINKS / name, f"{prefix}/bin/{name}")
 
 
 def find_mirror() -> str:
@@ -95,8 +108,8 @@ def mirror_among(text: str) -> str:
     return ""
 
 
-def fetch(work: Path, mirror: str) -> list[Path]:
-    """Apptainer's package of SUITE and the libraries that it depends on, signed by Debian. Raises StopError."""
+def fetch(work: Path, mirror: str, package: str) -> list[Path]:
+    """The package of SUITE and the libraries that it depends on, signed by Debian. Raises StopError."""
     for name in ("lists/partial", "archives/partial", "empty", "debs"):
         (work / name).mkdir(parents=True)
     (work / "status").touch()
@@ -112,8 +125,8 @@ def fetch(work: Path, mirror: str) -> list[Path]:
         return result.stdout
 
     apt("apt-get", "-q", "update")
-    libraries = libraries_of(apt("apt-cache", "show", "--no-all-versions", "apptainer"))
-    apt("apt-get", "-q", "download", "apptainer", *libraries)
+    libraries = libraries_of(apt("apt-cache", "show", "--no-all-versions", package))
+    apt("apt-get", "-q", "download", package, *libraries)
     return sorted((work / "debs").iterdir())
 
 
@@ -144,31 +157,45 @@ def libraries_of(stanza: str) -> list[str]:
     return sorted(set(re.findall(r"(?:^|[,|] *)(lib[a-z0-9.+-]+)", depends[1] if depends else "")))
 
 
-def arrange(debs: Sequence[Path], files: Path, target: Path) -> None:
+def arrange_apptainer(files: Path, target: Path, prefix: Path) -> None:
     """Put the packages' files where Apptainer finds them when it does not lie in /usr, with libraries of their own.
 
     It takes the folder over `bin` for the place of all else, and the starter takes the one four steps up for it;
     Debian has the starter a step deeper, so it moves, and a link leads there from where the program looks.
     """
-    for deb in debs:
-        must(["dpkg-deb", "--extract", str(deb), str(files)], f"{deb.name} cannot be unpacked")
-    private = target / "libraries"
-    private.mkdir(parents=True)
-    for path in sorted((files / "usr" / MULTIARCH).glob("*.so*")):
-        shutil.move(path, private)
+    keep_libraries(files, target)
     for source, name in (("usr/bin", "bin"), ("etc", "etc"), ("var", "var")):
         shutil.move(files / source, target / name)
     (target / "libexec").mkdir()
     shutil.move(files / "usr" / MULTIARCH / "apptainer", target / "libexec")
     (target / MULTIARCH).parent.mkdir()
     (target / MULTIARCH).symlink_to("../libexec")
-    # rpath, not runpath: it counts before LD_LIBRARY_PATH, and for what the libraries themselves need
-    flags = ["--force-rpath", "--set-rpath", f"{PREFIX}/libraries"]
-    flags += ["--set-interpreter", f"{PREFIX}/libraries/ld-linux-x86-64.so.2"]
     for program in (target / "bin/apptainer", target / "libexec/apptainer/bin/starter"):
-        must(
-            ["patchelf", *flags, str(program)], f"{program.name} of Debian {SUITE} is not the program that was expected"
-        )
+        use_libraries(program, prefix)
+    adapt(target / "etc/apptainer/apptainer.conf")
+
+
+def arrange_cosign(files: Path, target: Path, prefix: Path) -> None:
+    """One program, with its own C library."""
+    keep_libraries(files, target)
+    shutil.move(files / "usr/bin", target / "bin")
+    use_libraries(target / "bin/cosign", prefix)
+
+
+def keep_libraries(files: Path, target: Path) -> None:
+    """Move the packages' libraries to where `use_libraries` has them looked for."""
+    private = target / "libraries"
+    private.mkdir(parents=True)
+    for path in sorted((files / "usr" / MULTIARCH).glob("*.so*")):
+        shutil.move(path, private)
+
+
+def use_libraries(program: Path, prefix: Path) -> None:
+    """Have a program load the libraries that it was built with. Raises StopError."""
+    # rpath, not runpath: it counts before LD_LIBRARY_PATH, and for what the libraries themselves need
+    flags = ["--force-rpath", "--set-rpath", f"{prefix}/libraries"]
+    flags += ["--set-interpreter", f"{prefix}/libraries/ld-linux-x86-64.so.2"]
+    must(["patchelf", *flags, str(program)], f"{program.name} of Debian {SUITE} is not the program that was expected")
 
 
 def adapt(configuration: Path) -> None:
@@ -215,4 +242,4 @@ def must(command: Sequence[str], what: str) -> None:
     if result.returncode:
         lines = (result.stdout + result.stderr).strip().splitlines()[-8:]
         tail = "".join(f"\n    {line}" for line in lines)
-        raise StopError(HOST, f"{what}{tail}", "report these lines; tests of Apptainer cannot run here until then")
+        raise StopError(HOST, f"{what}{tail}", "report these lines; tests that need it cannot run here until then")

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from engines import prepare_apptainer
+from engines import prepare_apptainer, prepare_cosign
 from machine import (
     BUILD,
     DISK,
@@ -49,7 +49,17 @@ ENGINES = {
     "dockerd": "docker.io",
     "iptables": "iptables",
     "slirp4netns": "slirp4netns",  # the network of the tests' own Docker
-    # what Apptainer calls; the last one makes its programs start where it does not fit this system
+    "docker-registry": "docker-registry",
+    # the two hosts that a program connects to
+    "sshd": "openssh-server",
+    "ssh-keyscan": "openssh-client",
+    "tmux": "tmux",
+    "ip": "iproute2",
+    "sbatch": "slurm-client",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "munged": "munge",
+    # what Apptainer calls; the last one makes programs start that do not fit this system
     "mksquashfs": "squashfs-tools",
     "squashfuse": "squashfuse",
     "fuse-overlayfs": "fuse-overlayfs",
@@ -254,6 +264,7 @@ def prepare_engines() -> None:
         apt_install(packages_of(ENGINES))
         apt_install(packages_of({"docker": "docker-cli"}))  # a package of its own from Debian 13 on
         prepare_apptainer()
+        prepare_cosign()
 
 
 if __name__ == "__main__":

@@ -80,6 +80,20 @@ def _cora(root: Path) -> Tensors:
 def _file(path: Path) -> Tensors:
     arrays = _arrays(path)
     x, edge_index, y = arrays["x"], arrays["edge_index"], arrays["y"]
+    check_arrays(path, x, edge_index, y)
+    import torch
+
+    # Through lists: NumPy 2 and an older torch cannot share memory.
+    return Tensors(
+        torch.tensor(x.astype("float32").tolist()),
+        torch.tensor(edge_index.astype("int64").tolist()),
+        torch.tensor(y.astype("int64").tolist()),
+        int(y.max()) + 1,
+    )
+
+
+def check_arrays(path: Path, x: Any, edge_index: Any, y: Any) -> None:  # noqa: ANN401  NumPy's are not imported here
+    """Whether these are a graph's. Raises Fault that names `path`."""
     if x.ndim != 2 or y.shape != x.shape[:1] or edge_index.ndim != 2 or edge_index.shape[0] != 2:
         raise Fault(
             Layer.DATA,
@@ -90,15 +104,6 @@ def _file(path: Path) -> Tensors:
         raise Fault(Layer.DATA, f"{path}: edge_index names nodes outside 0 … {len(x) - 1}")
     if len(y) < 10 or y.min() < 0:
         raise Fault(Layer.DATA, f"{path}: y must name a class, counted from 0, for each of at least 10 nodes")
-    import torch
-
-    # Through lists: NumPy 2 and an older torch cannot share memory.
-    return Tensors(
-        torch.tensor(x.astype("float32").tolist()),
-        torch.tensor(edge_index.astype("int64").tolist()),
-        torch.tensor(y.astype("int64").tolist()),
-        int(y.max()) + 1,
-    )
 
 
 def _arrays(path: Path) -> dict[str, Any]:

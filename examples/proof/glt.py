@@ -291,10 +291,14 @@ class Rank:
                 self.proof.metrics.update(edges_compared=figures["edges"], remote_edges=figures["remote_edges"])
 
 
-def prepare() -> None:
-    """What has to be so before torch is imported."""
+def prepare(interface: str = "lo") -> None:
+    """What has to be so before torch is imported. `interface`: of the network between the processes, "" if unknown."""
     # Else torch's transports would ask DNS for this machine's name, or take the network of a cluster's settings.
-    os.environ.update(GLOO_SOCKET_IFNAME="lo", TP_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
+    for transport in ("GLOO", "TP", "NCCL"):
+        if interface == "lo":
+            os.environ[f"{transport}_SOCKET_IFNAME"] = interface
+        elif interface:
+            os.environ.setdefault(f"{transport}_SOCKET_IFNAME", interface)
     # GLT makes a lock by the default way and hands it to a spawned process, which Python refuses since 3.11.5.
     multiprocessing.set_start_method("spawn")
     # Torch says it of its own code; for this process, and for those that GLT starts.

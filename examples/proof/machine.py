@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import fcntl
 import os
+import re
 import socket
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proof.verdict import Fault, Layer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
 SHARED_MEMORY = Path("/dev/shm")
 SEGMENTS = Path("/proc/sysvipc/shm")
 LOOPBACK = "127.0.0.1"
 MEBIBYTE = 1 << 20
 IPC_RMID = 0  #: <sys/ipc.h>
+SIOCGIFADDR = 0x8915  #: <linux/sockios.h>
 
 
 def check_shared_memory(needed: int, place: Path = SHARED_MEMORY) -> int:
@@ -76,6 +81,53 @@ def _check_loopback() -> None:
         listener.listen(1)
         with socket.create_connection(listener.getsockname(), timeout=5):
             pass
+
+
+def gpus() -> int:
+    """How many NVIDIA GPUs this process may use, as far as the machine's files and CUDA_VISIBLE_DEVICES tell."""
+    devices = sum(bool(re.fullmatch(r"nvidia\d+", path.name)) for path in Path("/dev").iterdir())
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return devices if chosen is None else min(devices, len([each for each in chosen.split(",") if each.strip()]))
+
+
+def check_ports(ports: Mapping[str, int]) -> None:
+    """Whether this machine can listen on each; keyed by the option that names another. Raises Fault."""
+    for option, port in ports.items():
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("", port))
+            except OSError as error:
+                why = "is in use by another program" if error.errno == errno.EADDRINUSE else f"({error.strerror})"
+                raise Fault(
+                    Layer.NETWORK,
+                    f"port {port} of {socket.gethostname()} {why}: perhaps an earlier training still runs; "
+                    f"{option} names another port, the same on all nodes",
+                ) from error
+
+
+def interface_to(address: str) -> str:
+    """The name of the interface by which this machine reaches an address; empty where that cannot be told.
+
+    Raises Fault for an address that is none.
+    """
+    try:
+        target = socket.getaddrinfo(address, 9, socket.AF_INET, socket.SOCK_DGRAM)[0][4]
+    except OSError as error:
+        raise Fault(
+            Layer.NETWORK,
+            f"the name {address!r} of node 0 cannot be resolved on {socket.gethostname()} ({error}); "
+            "--master_addr takes an IP address too",
+        ) from error
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(target)  # sends nothing
+        own = socket.inet_aton(probe.getsockname()[0])
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if answer[20:24] == own:
+                    return name
+    return ""
 
 
 def segments(table: str, creators: Collection[int]) -> list[int]:

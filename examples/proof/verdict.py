@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+MOST_CAUSES = 3  #: of an error that are told
 GRACE_SECONDS = 5.0  #: after the limit, for a hang that keeps Python's own threads from running
 
 
@@ -64,7 +65,7 @@ SIGNS = (
     (
         Layer.CUDA,
         r"lib(cudart|cublas|cublasLt|cudnn\w*|nccl|cusparse\w*|nvrtc\S*|cufft|cusolver|curand|cupti|nvJitLink|nvToolsExt)\.so"
-        r"|CUBLAS_STATUS|CUDNN_STATUS|cuDNN error|NCCL [Ee]rror|ncclInternalError|ncclSystemError",
+        r"|CUBLAS_STATUS|CUDNN_STATUS|cuDNN error",
     ),
     (
         Layer.EXTENSION,
@@ -74,7 +75,8 @@ SIGNS = (
     (
         Layer.NETWORK,
         r"Address already in use|Connection (refused|reset|closed)|TCPStore|[Tt]ensorpipe|RPC .*(timed out|timeout)"
-        r"|[Gg]loo.*([Cc]onnect|[Tt]imed out)|failed to (connect|listen)|Unable to find address",
+        r"|[Gg]loo.*([Cc]onnect|[Tt]imed out)|failed to (connect|listen)|Unable to find address"
+        r"|NCCL [Ee]rror|nccl(Internal|System|Remote)Error|Watchdog caught collective",
     ),
 )
 
@@ -95,7 +97,21 @@ def blame(error: BaseException, suspect: Layer) -> Layer:
         return Layer.MACHINE
     if isinstance(error, ModuleNotFoundError):
         return KNOWN_MODULES.get((error.name or "").split(".")[0], suspect)
-    return next((layer for layer, sign in SIGNS if re.search(sign, str(error), re.DOTALL)), suspect)
+    text = explained(error)
+    return next((layer for layer, sign in SIGNS if re.search(sign, text, re.DOTALL)), suspect)
+
+
+def explained(error: BaseException) -> str:
+    """The error in a line, with what it came from; of another process's traceback its beginning and its end."""
+    told: list[str] = []
+    found: BaseException | None = error
+    while found is not None and len(told) < MOST_CAUSES:
+        lines = [line.strip() for line in str(found).splitlines() if line.strip()]
+        if any(line.startswith("Traceback (most recent call last)") for line in lines):
+            lines = [lines[0], lines[-1]]
+        told.append(f"{type(found).__name__}: {_short(' '.join(lines))}")
+        found = found.__cause__
+    return _short("; from ".join(told))
 
 
 class Proof:
@@ -114,9 +130,9 @@ class Proof:
         self._told = False
 
     def enter(self, phase: str, suspect: Layer) -> None:
-        """Say what begins, and which layer is to blame should it fail in an unknown way."""
+        """Say what begins, and which layer is to blame should it fail in an unknown way, or crash without a word."""
         self.phase, self.suspect = phase, suspect
-        self.say(f"Phase: {phase}")
+        self.say(f"Phase: {phase} ({suspect.value})")
 
     def say(self, line: str) -> None:
         """A line for people; a closed pipe is no reason to fail."""
@@ -149,7 +165,7 @@ class Proof:
             self.say(json.dumps(verdict, allow_nan=False, default=str))
 
 
-def prove(suite: str, body: Callable[[Proof], None], limit: float | None, kind: type[Proof] = Proof) -> int:
+def prove(suite: str, body: Callable[[Proof], None], limit: float | None, kind: Callable[[str], Proof] = Proof) -> int:
     """Run `body` for at most `limit` seconds, print the verdict, return the exit code: 0 passed, 1 failed."""
     proof = kind(suite)
     with contextlib.suppress(Exception):  # stderr may be no real file
@@ -165,7 +181,7 @@ def prove(suite: str, body: Callable[[Proof], None], limit: float | None, kind: 
         fault = Fault(Layer.MACHINE, "interrupted")
     except BaseException as error:  # the verdict must come whatever happened
         traceback.print_exc()
-        fault = Fault(blame(error, proof.suspect), f"{type(error).__name__}: {_short(str(error))}")
+        fault = Fault(blame(error, proof.suspect), explained(error))
     signal.signal(signal.SIGTERM, before)
     if timer:
         timer.cancel()
@@ -180,11 +196,7 @@ def _ended(number: int, frame: object) -> None:
 
 def _watch(proof: Proof, limit: float) -> threading.Timer:
     def expire() -> None:
-        proof.tell(Fault(Layer.MACHINE, f"not finished within the limit of {limit:g} s"))
-        if "multiprocessing" in sys.modules:
-            for child in sys.modules["multiprocessing"].active_children():
-                child.kill()
-        os._exit(1)  # the main thread may hang inside a library
+        end_at_once(proof, Fault(Layer.MACHINE, f"not finished within the limit of {limit:g} s"))
 
     timer = threading.Timer(limit, expire)
     timer.daemon = True
@@ -197,6 +209,15 @@ def _watch(proof: Proof, limit: float) -> threading.Timer:
 def _short(text: str) -> str:
     first = " ".join(text.split())
     return first if len(first) <= 500 else first[:499] + "…"
+
+
+def end_at_once(proof: Proof, fault: Fault) -> None:
+    """Give the verdict and end, from any thread: the main thread may hang inside a library."""
+    proof.tell(fault)
+    if "multiprocessing" in sys.modules:
+        for child in sys.modules["multiprocessing"].active_children():
+            child.kill()
+    exit_with(1)
 
 
 def exit_with(code: int) -> None:

@@ -1,7 +1,6 @@
 """mmdebstrap: from a folder of .debs to the tar of a root file system, as root or in a user namespace."""
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import platform
@@ -14,6 +13,7 @@ from pathlib import Path
 from graphcrate.bases.apt import ARCHITECTURE, REGISTRY_INSTEAD
 from graphcrate.errors import HostError
 from graphcrate.host import process, settings
+from graphcrate.host.replace import locked
 from graphcrate.model.lock import DebianBase
 from graphcrate.model.plan import LAYER_MTIME
 
@@ -163,11 +163,11 @@ def _scratch(room: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     plain = os.geteuid() != 0
     parent = _parent(Path(environment.get("TMPDIR", tempfile.gettempdir())) if plain else room)
     for old in parent.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError), _held(old):
+        with contextlib.suppress(OSError), locked(old):
             _remove(old, environment)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     try:
-        with _held(folder):
+        with locked(folder):
             yield folder
     finally:
         _remove(folder, environment)
@@ -183,17 +183,6 @@ def _parent(otherwise: Path) -> Path:
     usable = os.access(MEMORY_FOLDER, os.W_OK) and not status.f_flag & os.ST_NOEXEC
     plenty = int(free.split()[1]) * 1024 >= MEMORY_NEEDED and status.f_bavail * status.f_frsize >= ROOM_NEEDED
     return MEMORY_FOLDER if usable and plenty else otherwise
-
-
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which tells that its process lives. Raises BlockingIOError where another one does."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _remove(folder: Path, environment: Mapping[str, str]) -> None:

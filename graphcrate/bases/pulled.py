@@ -1,5 +1,6 @@
 """An image of a registry in the cache: its layers as records that our own images can hold, and its files."""
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +37,9 @@ _Document = TypeVar("_Document")
 
 def repository(reference: Reference, environment: Mapping[str, str]) -> Repository:
     """The reference's repository, with this user's login."""
-    return Repository(Client(environment), reference, lambda: credentials.find(reference, environment))
+    trusted = credentials.trusted_realms(environment)
+    find = functools.partial(credentials.find, reference, environment)
+    return Repository(Client(environment), reference, find, trusted_realms=trusted)
 
 
 def for_platform(source: Repository, document: Document, name: str) -> Document:
@@ -51,7 +54,7 @@ def for_platform(source: Repository, document: Document, name: str) -> Document:
             )
         listed = {
             entry.digest: (entry.platform.os, entry.platform.architecture)
-            for entry in _decode(document.data, spec.Index, name).manifests
+            for entry in decode(document.data, spec.Index, name).manifests
             if entry.platform is not None
         }
         fitting = [digest for digest, platform in listed.items() if platform == PLATFORM]
@@ -61,17 +64,22 @@ def for_platform(source: Repository, document: Document, name: str) -> Document:
     raise ResolutionError(f"{name} is an index of indexes of indexes, and no image that can be used")
 
 
-def documents(source: Repository, digest: str, cache: Cache) -> tuple[spec.Manifest, spec.ImageConfig]:
-    """Manifest and configuration of an image, from the cache or the registry. Raises ResolutionError, NetworkError."""
+def documents(
+    source: Repository, digest: str, cache: Cache, *, any_platform: bool = False
+) -> tuple[spec.Manifest, spec.ImageConfig]:
+    """Manifest and configuration of an image, from the cache or the registry. Raises ResolutionError, NetworkError.
+
+    Unless `any_platform`, of an image for linux/amd64.
+    """
     place = cache.blob(digest)
     document = place.read_bytes() if place.is_file() else source.manifest(digest).data
-    manifest = _decode(document, spec.Manifest, digest)
+    manifest = decode(document, spec.Manifest, digest)
     if manifest.config.media_type not in spec.CONFIG_TYPES:
         raise ResolutionError(f"{digest} holds {manifest.config.media_type}, and no container image")
     place = cache.blob(manifest.config.digest)
     content = place.read_bytes() if place.is_file() else source.config(manifest.config)
-    config = _decode(content, spec.ImageConfig, manifest.config.digest)
-    if (config.os, config.architecture) != PLATFORM:
+    config = decode(content, spec.ImageConfig, manifest.config.digest)
+    if not any_platform and (config.os, config.architecture) != PLATFORM:
         raise _no_platform(digest, [(config.os, config.architecture)])
     if len(config.rootfs.diff_ids) != len(manifest.layers):
         raise IntegrityError(f"{digest} has {len(manifest.layers)} layers, its configuration tells of others")
@@ -236,7 +244,8 @@ def _no_platform(name: str, known: Iterable[tuple[str, str]]) -> ResolutionError
     )
 
 
-def _decode(data: bytes, kind: type[_Document], name: str) -> _Document:
+def decode(data: bytes, kind: type[_Document], name: str) -> _Document:
+    """A document that the registry served. Raises IntegrityError."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:

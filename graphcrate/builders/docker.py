@@ -156,7 +156,7 @@ def load_base(order: Order, engine: Engine) -> str:
     # by layers: an engine that keeps images in containerd has other ids
     if there != list(layout.config.rootfs.diff_ids):
         with order.progress.task(f"loading {name}", sum(layer.size for layer in layout.layers)) as task:
-            for event in engine.api.load_image(_counted(foundation.archive(layout), task.advance)):
+            for event in engine.load(_counted(foundation.archive(layout), task.advance)):
                 if "error" in event:
                     raise BuildError(f"docker cannot load {name}: {event['error']}")
     return name

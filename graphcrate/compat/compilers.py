@@ -13,6 +13,10 @@ SUITES = {"bullseye": (9, 10), "bookworm": (11, 12), "trixie": (12, 13, 14)}
 #: Headers of the suite's own Python. `python3-dev` brings the same with distutils and lib2to3 besides.
 PYTHON_HEADERS = "libpython3-dev"
 
+#: What Debian's Python was compiled with has -g besides: a third of the work, for tables that are stripped off at the
+#: end. setuptools up to 69 adds CFLAGS to that, for C++ too; 84 takes CFLAGS and CXXFLAGS in its place.
+_FLAGS = "-DNDEBUG -fwrapv -O2 -g0"
+
 
 def compiler_for(suite: str, newest_gcc: int | None = None) -> str:
     """Debian's package of the newest C++ compiler of a suite that is not above `newest_gcc` (None: the newest).
@@ -52,9 +56,8 @@ def variables(compilation: Compilation) -> dict[str, str]:
     `FORCE_ONLY_CUDA` leaves the other out. Others (graphlearn-torch) know neither, and go by `WITH_CUDA`.
     """
     c, cxx = programs(compilation.compiler)
-    # What Debian's Python was compiled with has -g: a third of the work, for tables that are stripped off at the end.
-    # Names of nvcc's temporary files and of sources would differ from one compile to the next, were they not.
-    found = {"CC": c, "CXX": cxx, "CFLAGS": "-g0", "LDFLAGS": "-s -Wl,--build-id=none"}
+    # Names of nvcc's temporary files and of sources would differ from one compile to the next, were they not stripped.
+    found = {"CC": c, "CXX": cxx, "CFLAGS": _FLAGS, "CXXFLAGS": _FLAGS, "LDFLAGS": "-s -Wl,--build-id=none"}
     if compilation.toolkit is None:
         return found | {"FORCE_ONLY_CPU": "1", "WITH_CUDA": "OFF"}
     return found | {

@@ -2,43 +2,51 @@
 
 import difflib
 import functools
-import importlib.resources
-import tomllib
+from collections.abc import Iterable
 
 import msgspec
 
+from graphcrate.compat import tables
 from graphcrate.errors import UsageError
 from graphcrate.model.recipe import Candidate
 
 
 class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """A torch wheel: `cuda` is what it was built with, `sm` the compute capabilities with machine code inside."""
+    """A torch wheel: `cuda` is what it was built with, `sm` the compute capabilities with machine code inside.
+
+    What is None or empty is not known. `known`: measured or documented; `source`: the wheel, or who says so.
+    """
 
     torch: str
     cuda: str
     sm: tuple[str, ...]
+    ptx: tuple[str, ...] | None = None  #: PTX that the driver can compile for newer GPUs
+    some: tuple[str, ...] = ()  #: machine code that few of its kernels have
+    cxx11_abi: bool | None = None  #: std::string in its new form
+    glibc: str = ""  #: oldest that its libraries load with
+    glibcxx: str = ""
+    python: str = ""
+    pins: tuple[str, ...] = ()  #: of cuDNN and NCCL
+    size: int = 0
     known: str
+    by: str = ""  #: how the architectures were found
+    source: str = ""
 
 
 class _Builds(msgspec.Struct, frozen=True):
     build: tuple[TorchBuild, ...]
 
 
-def _data(name: str) -> bytes:
-    # Part of the package, as constant as code: reading it is no I/O of the kind that the pure floor forbids.
-    return (importlib.resources.files("graphcrate.compat") / "data" / name).read_bytes()
-
-
 @functools.cache
 def gpus() -> dict[str, str]:
     """GPU model → compute capability ("7.0")."""
-    return {str(name): str(value) for name, value in tomllib.loads(_data("gpus.toml").decode()).items()}
+    return tables.read("gpus", dict[str, str])
 
 
 @functools.cache
 def torch_builds() -> tuple[TorchBuild, ...]:
     """Every known torch build."""
-    return msgspec.toml.decode(_data("torch.toml"), type=_Builds).build
+    return tables.read("torch", _Builds).build
 
 
 def compute_capability(gpu: str) -> str:
@@ -73,15 +81,34 @@ def architectures_for(gpus: str) -> tuple[str, ...]:
 
 
 def runs_on(candidate: Candidate, capability: str) -> bool | None:
-    """Whether the candidate's torch has machine code for this compute capability; None where nobody knows.
+    """Whether the candidate's torch has machine code for this compute capability; None where nobody knows."""
+    return torch_runs_on(candidate.torch, candidate.torch_cuda, capability)
+
+
+def torch_runs_on(torch: str, cuda: str, capability: str) -> bool | None:
+    """As `runs_on`, of a torch by its version ("2.0.1+cu118") and what it was built with ("11.8", "cpu")."""
+    build = torch_build(torch, cuda)
+    if build is None:
+        return False if cuda == "cpu" else None
+    return has_code(build.sm, capability)
+
+
+def torch_build(torch: str, cuda: str) -> TorchBuild | None:
+    """What is known of a torch by its version ("2.0.1+cu118") and what it was built with ("11.8")."""
+    return _by_version().get((torch.partition("+")[0], cuda))
+
+
+@functools.cache
+def _by_version() -> dict[tuple[str, str], TorchBuild]:
+    return {(build.torch, build.cuda): build for build in torch_builds()}
+
+
+def has_code(sm: Iterable[str], capability: str) -> bool:
+    """Whether machine code for any of these compute capabilities runs on this one.
 
     SASS for X.Y runs on X.Z with Z ≥ Y (CUDA programming guide, binary compatibility).
     """
-    version = candidate.torch.partition("+")[0]
-    for build in torch_builds():
-        if (build.torch, build.cuda) == (version, candidate.torch_cuda):
-            return any(_runs(code, capability) for code in build.sm)
-    return False if candidate.torch_cuda == "cpu" else None
+    return any(_runs(code, capability) for code in sm)
 
 
 def gpu_names(candidate: Candidate) -> tuple[str, ...]:

@@ -4,12 +4,14 @@ Its wheels declare next to nothing: no version of torch, no CUDA, not even torch
 """
 
 import functools
-import importlib.resources
 from collections.abc import Collection, Iterator
 
 import msgspec
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from graphcrate.compat import tables
+from graphcrate.model.words import listed
 
 NAME = "graphlearn-torch"
 _CPU = "cpu"
@@ -26,6 +28,9 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     driver: str  #: oldest NVIDIA driver that compiles its PTX
     sass: tuple[str, ...]  #: compute capabilities with machine code
     ptx: tuple[str, ...]
+    cxx11_abi: bool  #: std::string in its new form, which torch has from 2.7 on
+    glibc: str  #: oldest that its library loads with
+    glibcxx: str
     known: str
 
 
@@ -80,9 +85,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 @functools.cache
 def _facts() -> _Facts:
-    # Part of the package, as constant as code: reading it is no I/O of the kind that the pure floor forbids.
-    data = (importlib.resources.files("graphcrate.compat") / "data" / "glt.toml").read_bytes()
-    return msgspec.toml.decode(data, type=_Facts)
+    return tables.read("glt", _Facts)
 
 
 def releases() -> tuple[Release, ...]:
@@ -102,16 +105,21 @@ def judge(glt_version: str, torch: str, torch_cuda: str, python: str, packages: 
     elif release is not None:
         reasons += _torch_reasons(release, torch, torch_cuda)
     if release is not None and python not in release.python:
-        reasons.append(f"{NAME} {glt_version} has no wheel for Python {python}; it has for {_joined(release.python)}.")
-    names = {canonicalize_name(name) for name in packages}
-    absent = [wanted for wanted in _facts().requirement if wanted.name not in names]
-    reasons += [f"{NAME} {wanted.why}; its metadata does not say so." for wanted in absent]
+        reasons.append(f"{NAME} {glt_version} has no wheel for Python {python}; it has for {listed(release.python)}.")
+    missing = absent(packages)
+    reasons += [f"{NAME} {wanted.why}; its metadata does not say so." for wanted in missing]
     return Verdict(
         reasons=tuple(reasons),
         fitting=fitting(torch, torch_cuda, python),
-        absent=tuple(wanted.name for wanted in absent),
+        absent=tuple(wanted.name for wanted in missing),
         notes=(_about_gpus(release),) if release is not None else (f"nobody has checked {NAME} {glt_version}",),
     )
+
+
+def absent(packages: Collection[str]) -> tuple[Requirement, ...]:
+    """What it needs and says nowhere, of what is not among these distributions."""
+    names = {canonicalize_name(name) for name in packages}
+    return tuple(wanted for wanted in _facts().requirement if wanted.name not in names)
 
 
 def fitting(torch: str, torch_cuda: str, python: str) -> str | None:
@@ -139,7 +147,7 @@ def _torch_reasons(release: Release, torch: str, torch_cuda: str) -> Iterator[st
     name = f"{NAME} {release.version}"
     if _series(version) not in release.torch:
         yield (
-            f"{name} was compiled for torch {_joined(release.torch)} and cannot be imported with torch {version}"
+            f"{name} was compiled for torch {listed(release.torch)} and cannot be imported with torch {version}"
             + _evidence(release, version)
             + "."
         )
@@ -172,7 +180,7 @@ def _why_no_cpu(version: str) -> str:
 
 def _about_gpus(release: Release) -> str:
     return (
-        f"{NAME} {release.version} has machine code for compute capabilities {_joined(release.sass)}; on newer GPUs "
+        f"{NAME} {release.version} has machine code for compute capabilities {listed(release.sass)}; on newer GPUs "
         f"(A100, H100) the driver compiles it from PTX {release.ptx[-1]} at the first use, for which it must be at "
         f"least {release.driver}"
     )
@@ -185,8 +193,3 @@ def _series(version: str) -> str:
 def _numbers(capability: str) -> tuple[int, int]:
     major, minor = capability.split(".")
     return int(major), int(minor)
-
-
-def _joined(names: Collection[str]) -> str:
-    listed = list(names)
-    return ", ".join(listed[:-1]) + f" and {listed[-1]}" if len(listed) > 1 else "".join(listed)

@@ -5,12 +5,12 @@ only warns of another minor one (CUDA promises minor version compatibility).
 """
 
 import functools
-import importlib.resources
 import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from graphcrate.compat import tables
 from graphcrate.errors import UsageError
 
 #: Providers in order of preference; what each does is in `graphcrate.toolkits`.
@@ -62,9 +62,7 @@ class _Data(msgspec.Struct, frozen=True):
 
 @functools.cache
 def _data() -> _Data:
-    # Part of the package, as constant as code.
-    data = (importlib.resources.files("graphcrate.compat") / "data" / "toolkits.toml").read_bytes()
-    return msgspec.toml.decode(data, type=_Data)
+    return tables.read("toolkits", _Data)
 
 
 def options(torch_cuda: str) -> tuple[Option, ...]:
@@ -129,6 +127,20 @@ def impossible(wanted: Sequence[str], version: str) -> tuple[str, ...]:
     """Those of these architectures that the nvcc of this version makes no code for. Raises UsageError."""
     sm = _known(version).sm
     return tuple(architecture for architecture in wanted if compute_capability(architecture) not in sm)
+
+
+def to_compile(wanted: Sequence[str], version: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Entries of TORCH_CUDA_ARCH_LIST for GPUs of these compute capabilities, and those that get PTX alone.
+
+    A GPU newer than the nvcc gets PTX of the newest that it makes. Raises UsageError for one that it has dropped.
+    """
+    highest = architectures(version)[1]
+    newer = tuple(one for one in impossible(wanted, version) if _numbers(one) > _numbers(highest))
+    chosen = tuple(dict.fromkeys(f"{highest}+PTX" if one in newer else one for one in wanted))
+    if newer:
+        chosen = tuple(one for one in chosen if one != highest)
+    refuse_impossible(chosen, version)
+    return chosen, newer
 
 
 def refuse_impossible(wanted: Sequence[str], version: str) -> None:

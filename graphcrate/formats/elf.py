@@ -5,8 +5,9 @@ Of a large file only these tables are read.
 """
 
 import os
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
@@ -32,6 +33,7 @@ _FAULTS = (
     RecursionError,
 )
 _TABLE_LIMIT = 1 << 28  #: bytes; the largest seen are 10 MB
+_PATH_LIMIT = 4096  #: PATH_MAX of Linux
 _TAG = struct.Struct("<qQ")
 _END, _NEEDED, _SONAME, _RPATH, _RUNPATH = 0, 1, 14, 15, 29  #: tags of the dynamic section
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -41,6 +43,7 @@ _VERDEF = struct.Struct("<HHHHIII")
 _LOCAL, _WEAK = 0, 2
 _HIDDEN = (1, 2)  #: visibilities internal and hidden
 _UNVERSIONED = 2  #: version indexes below are "local" and "global, no version"
+_NEW_STRING, _OLD_STRING = re.compile(r"NSt7__cxx1112basic_string"), re.compile(r"^_ZNK?Ss", re.MULTILINE)
 _FLAG_BASE, _FLAG_WEAK = 1, 2  #: of a version: the file's own name; nobody minds its absence
 
 
@@ -67,6 +70,19 @@ class Extent(msgspec.Struct, frozen=True):
     size: int
 
 
+class StringForms(msgspec.Struct, frozen=True):
+    """Forms of std::string that symbols refer to: of before C++11, and since (libstdc++, dual ABI)."""
+
+    old: bool
+    new: bool
+
+
+def string_forms(names: Iterable[str]) -> StringForms:
+    """Whoever uses strings refers to them, in the one form or the other."""
+    text = "\n".join(names)
+    return StringForms(_OLD_STRING.search(text) is not None, _NEW_STRING.search(text) is not None)
+
+
 class Elf(msgspec.Struct, frozen=True, kw_only=True):
     """What the loader goes by. `machine` and `type` by their names in elf.h: EM_X86_64, ET_DYN."""
 
@@ -75,6 +91,8 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
     soname: str
     needed: tuple[str, ...]
     runpath: tuple[str, ...]  #: DT_RUNPATH, else DT_RPATH
+    inherited: bool  #: the latter, which holds for what is loaded on its behalf too
+    interpreter: str  #: of a program: the loader that it names
     defined: tuple[Symbol, ...]
     undefined: tuple[Symbol, ...]
     needs: tuple[VersionNeed, ...]
@@ -119,6 +137,8 @@ class _Reader:
             self.fail(
                 f"is an ELF file of {elf.elfclass} bits for {elf['e_machine']}; only 64 bits, little-endian are read"
             )
+        if not elf.num_sections() and any(segment["p_type"] == "PT_DYNAMIC" for segment in elf.iter_segments()):
+            self.fail("has no section headers, so that nothing tells what it needs")
         for section in elf.iter_sections():
             key = section.name if section.name in (".nv_fatbin", "__nv_relfatbin") else section["sh_type"]
             self._sections.setdefault(str(key), section)
@@ -133,6 +153,8 @@ class _Reader:
             soname="".join(tags[_SONAME][:1]),
             needed=tuple(tags[_NEEDED]),
             runpath=tuple(filter(None, ":".join(tags[_RUNPATH] or tags[_RPATH]).split(":"))),
+            inherited=bool(tags[_RPATH]) and not tags[_RUNPATH],
+            interpreter=self._interpreter(elf),
             defined=defined,
             undefined=undefined,
             needs=tuple(need for _, need in needs),
@@ -140,6 +162,14 @@ class _Reader:
             fat_binaries=self._extent(".nv_fatbin"),
             relocatable=self._extent("__nv_relfatbin"),
         )
+
+    def _interpreter(self, elf: ELFFile) -> str:
+        for segment in elf.iter_segments("PT_INTERP"):
+            if segment["p_filesz"] > _PATH_LIMIT:
+                self.fail("names a loader longer than any path")
+            self._stream.seek(segment["p_offset"])
+            return self._stream.read(segment["p_filesz"]).rstrip(b"\0").decode("utf-8", "backslashreplace")
+        return ""
 
     def _extent(self, key: str) -> Extent | None:
         """Where a section's bytes are, when they are in the file."""

@@ -11,13 +11,16 @@ zeros between them:
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NoReturn
 
 import msgspec
 
+from graphcrate.audit.names import ordered
 from graphcrate.errors import IntegrityError
 from graphcrate.formats.elf import Extent
+from graphcrate.model.audit import GpuCode
 
 _MAGIC = 0xBA55ED50
 _HEADER = struct.Struct("<IHHQ")
@@ -44,6 +47,22 @@ def union(codes: Iterable[Code]) -> Code:
     codes = tuple(codes)
     sass = frozenset[str]().union(*(code.sass for code in codes))
     return Code(sass=sass, ptx=frozenset[str]().union(*(code.ptx for code in codes)))
+
+
+def usual(codes: Sequence[Code]) -> GpuCode:
+    """What most of these parts have, and what fewer have; parts without code do not count.
+
+    Kernels for one generation of GPUs alone (attention, FP8) are in few parts, and nvcc's linker adds parts of its own.
+    """
+    real = [code for code in codes if code != Code()]
+    sass = Counter(name for code in real for name in code.sass)
+    ptx = Counter(name for code in real for name in code.ptx)
+    most = [name for name, count in sass.items() if 2 * count >= len(real)]
+    return GpuCode(
+        sass=ordered(most),
+        some=ordered(name for name in sass if name not in most),
+        ptx=ordered(name for name, count in ptx.items() if 2 * count >= len(real)),
+    )
 
 
 class _Reader:

@@ -22,6 +22,7 @@ from graphcrate.model.tree import Entry, Kind
 MAGIC = b"hsqs"
 _SUPERBLOCK = struct.Struct("<IIIIIHHHHHHQQQQQQQQ")
 _COMMON = struct.Struct("<HHHHII")
+_TO_TIME = 12  #: bytes of `_COMMON` with the time
 _METADATA = 8192  #: most bytes in a block of metadata
 _STORED = 1 << 15  #: in the header of a block of metadata: it is not compressed
 _STORED_DATA = 1 << 24  #: the same in the size of a block of data
@@ -93,6 +94,27 @@ class Squashfs:
                 self.fail("the end of a file is missing")
             yield tail
 
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Owners and groups, by the numbers that inodes have for them."""
+        return self._ids
+
+    def root_header(self) -> list[int]:
+        """Where in the file the bytes of the root's inode are that all kinds have: kind, mode, owner, group, time.
+
+        Raises LayoutError where inodes are compressed.
+        """
+        block, offset = self._inodes + (self._root >> 16), self._root & 0xFFFF
+        places = []
+        for place in range(offset, offset + _TO_TIME):
+            ahead, within = divmod(place, _METADATA)
+            # Blocks that are not compressed have one size.
+            start = block + ahead * (2 + _METADATA)
+            if not int.from_bytes(self._read(start, 2), "little") & _STORED:
+                self.fail("its inodes are compressed")
+            places.append(self._offset + start + 2 + within)
+        return places
+
     def _open(self) -> None:
         head = self._read(0, _SUPERBLOCK.size)
         if head[:4] != MAGIC:
@@ -106,7 +128,7 @@ class Squashfs:
         # Bound to this object, so that it goes with it; blocks of metadata are asked for again and again.
         self.metadata = functools.lru_cache(4096)(self._read_metadata)
         self._fragment = functools.lru_cache(32)(self._read_fragment)
-        self._ids = struct.unpack(f"<{ids}I", self._table(id_table, 4 * ids))
+        self._ids: tuple[int, ...] = struct.unpack(f"<{ids}I", self._table(id_table, 4 * ids))
         self._fragments = tuple(struct.iter_unpack("<QII", self._table(fragment_table, 16 * fragments)))
 
     def _decompressor(self, number: int) -> Callable[[bytes, int], bytes]:

@@ -20,6 +20,10 @@ import filelock
 from graphcrate.errors import CacheError, DiskFullError
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: of runs that are at work; all other folders keep what may be made again
+WORKING_FOLDERS = frozenset({"tmp", "locks"})
+#: what a person does who needs room
+MORE_ROOM = "see what the cache holds, and free some of it: ./build.py cache"
 
 
 def default_root(environment: Mapping[str, str]) -> Path:
@@ -40,8 +44,7 @@ class Cache:
         try:
             self._tmp = root / "tmp"
             self._locks = root / "locks"
-            for folder in (self._tmp, self._locks, root / "files", root / "blobs" / "sha256"):
-                folder.mkdir(parents=True, exist_ok=True)
+            self.make_folders()
             # One at a time: else another run could take a folder for abandoned before its lock is held.
             with self.exclusively("runs"):
                 self._remove_abandoned()
@@ -51,6 +54,11 @@ class Cache:
                 self._alive.acquire()
         except OSError as error:
             raise self._failure(error) from error
+
+    def make_folders(self) -> None:
+        """Make the folders that every run expects."""
+        for folder in (self._tmp, self._locks, self.root / "files", self.root / "blobs" / "sha256"):
+            folder.mkdir(parents=True, exist_ok=True)
 
     def file(self, sha256: str, name: str) -> Path:
         """Where the download with this hash lies (or will lie)."""
@@ -119,6 +127,19 @@ class Cache:
         with filelock.FileLock(self._locks / f"{name}.lock"):
             yield
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other runs from starting. Raises CacheError while one is at work."""
+        with self.exclusively("runs"), self.guard():
+            self._remove_abandoned()
+            if others := [lock for lock in self._tmp.glob("run-*.lock") if lock != Path(self._alive.lock_file)]:
+                raise CacheError(
+                    f"{len(others)} other run{'s' * (len(others) > 1)} of graphcrate use{'s' * (len(others) == 1)} "
+                    f"the cache {self.root}",
+                    next_step="run the same command again when that has ended",
+                )
+            yield
+
     def free_bytes(self) -> int:
         """Room left on the cache's disk for this user."""
         return shutil.disk_usage(self.root).free
@@ -129,7 +150,7 @@ class Cache:
         if free < needed:
             raise DiskFullError(
                 f"{purpose} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free under {self.root}",
-                next_step="free some room, or put the cache on another disk: GRAPHCRATE_CACHE=/path make image …",
+                next_step=f"{MORE_ROOM}; or put it on another disk: GRAPHCRATE_CACHE=/path make image …",
             )
 
     @contextlib.contextmanager
@@ -160,8 +181,8 @@ class Cache:
         if error.errno in DISK_FULL:
             return DiskFullError(
                 f"the disk that holds {self.root} is full",
-                next_step="free some room and run the same command again (it goes on where it stopped), "
-                "or put the cache elsewhere: GRAPHCRATE_CACHE=/path make image …",
+                next_step=f"{MORE_ROOM}; then the same command goes on where it stopped. "
+                "Or put the cache elsewhere: GRAPHCRATE_CACHE=/path make image …",
             )
         return CacheError(
             f"the cache folder {self.root} cannot be written: {error.strerror}",

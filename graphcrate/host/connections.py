@@ -203,16 +203,21 @@ def make_pool(proxy: str, secure: bool, environment: Mapping[str, str]) -> "urll
     """Connections through this proxy, or straight when it is empty. `secure`: with TLS on the way."""
     import urllib3
 
+    from graphcrate.host.attentive import AttentivePool, AttentiveTlsPool
+
     # Reading the system's certificates takes 30 ms.
     context = _certificates(environment) if secure else None
     timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
     if not proxy:
-        return urllib3.PoolManager(maxsize=CONNECTIONS, timeout=timeout, ssl_context=context)
-    address, credentials = without_credentials(proxy)
-    headers = urllib3.make_headers(proxy_basic_auth=credentials) if credentials else None
-    return urllib3.ProxyManager(
-        address, maxsize=CONNECTIONS, timeout=timeout, ssl_context=context, proxy_headers=headers
-    )
+        made = urllib3.PoolManager(maxsize=CONNECTIONS, timeout=timeout, ssl_context=context)
+    else:
+        address, credentials = without_credentials(proxy)
+        headers = urllib3.make_headers(proxy_basic_auth=credentials) if credentials else None
+        made = urllib3.ProxyManager(
+            address, maxsize=CONNECTIONS, timeout=timeout, ssl_context=context, proxy_headers=headers
+        )
+    made.pool_classes_by_scheme = {"http": AttentivePool, "https": AttentiveTlsPool}
+    return made
 
 
 def _certificates(environment: Mapping[str, str]) -> ssl.SSLContext:

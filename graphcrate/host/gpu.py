@@ -30,6 +30,7 @@ SONAMES = (
     "libnvidia-allocator.so.1",
 )
 PROGRAMS = ("nvidia-smi",)
+DRIVER = Path("/proc/driver/nvidia/version")
 #: where drivers lie that ldconfig does not know: Kubernetes nodes, WSL, old Red Hat packages
 FOLDERS = (
     "/usr/local/nvidia/lib64",
@@ -53,9 +54,9 @@ class HostGpu(msgspec.Struct, frozen=True):
 
 def detect() -> HostGpu:
     """Look at this machine."""
-    names = _names(Path("/dev"))
-    if not any(re.fullmatch(r"nvidia\d+|nvidiactl|dxg", name) for name in names):
+    if not is_here():
         return HostGpu()
+    names = _names(Path("/dev"))
     listing = ""
     if process.find("ldconfig"):
         try:
@@ -65,6 +66,11 @@ def detect() -> HostGpu:
     folders = {folder: _names(Path(folder)) for folder in FOLDERS}
     programs = {name: path for name in PROGRAMS if (path := process.find(name))}
     return choose(names, listing, folders, programs)
+
+
+def is_here() -> bool:
+    """Whether this machine has a GPU of NVIDIA's, whatever else it has of it."""
+    return any(re.fullmatch(r"nvidia\d+|nvidiactl|dxg", name) for name in _names(Path("/dev")))
 
 
 def choose(
@@ -108,6 +114,30 @@ def gpu_names() -> tuple[str, ...]:
     except GraphcrateError:
         return ()
     return tuple(line.strip() for line in listing.splitlines() if line.strip())
+
+
+def driver_version() -> str:
+    """Version of the running NVIDIA driver ("535.54.03"); empty where there is none."""
+    try:
+        told = DRIVER.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        told = ""
+    if version := read_driver_version(told):
+        return version
+    # WSL has no such file
+    if not detect().devices or not process.find("nvidia-smi"):
+        return ""
+    try:
+        listing = process.output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], timeout=60)
+    except GraphcrateError:
+        return ""
+    return next((line.strip() for line in listing.splitlines() if line.strip()), "")
+
+
+def read_driver_version(text: str) -> str:
+    """Of the first line of /proc/driver/nvidia/version: "NVRM version: NVIDIA UNIX … Module  535.54.03  …"."""
+    found = re.search(r"^NVRM version:.*?\bModule(?: for \S+)?\s+(\d+(?:\.\d+)+)", text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _names(folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ that says which kind of failure it was; neither passwords nor queries (signed ad
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +19,7 @@ from graphcrate.errors import IntegrityError
 from graphcrate.host import connections
 from graphcrate.host.connections import HttpError, Reason, failure, host_of, redacted
 from graphcrate.host.partial import Part
+from graphcrate.host.patience import Patience
 
 if TYPE_CHECKING:
     import urllib3
@@ -31,6 +32,8 @@ FOLLOWED = (301, 302, 303, 307, 308)
 BODY_LIMIT = 256 << 20  #: bytes of a page; larger ones are files and belong in `download`
 
 Result = TypeVar("Result")
+#: what is sent: bytes, or a function that begins to yield them anew for each time that they are sent
+Body = bytes | Callable[[], Generator[bytes, None, None]] | None
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -61,20 +64,32 @@ class Client:
         body: bytes | None = None,
         accept: Container[int] = (200,),
     ) -> Response:
-        """Ask once, follow redirects, try again where that can help. Raises HttpError for a status not in `accept`."""
+        """Ask, follow redirects, try again where that can help. Raises HttpError for a status not in `accept`."""
+        return self._insist(lambda: self.send(method, url, headers=headers, body=body, accept=accept))
 
-        def attempt() -> Response:
-            response, final = self._open(method, url, headers, body, accept)
-            try:
-                status = response.status
-                if status not in accept:
-                    raise failure(final, response=response)
-                content = self._body(response, final)
-                return Response(status, response.headers, content, final)
-            finally:
-                response.release_conn()
+    def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] = {},
+        body: Body = None,
+        accept: Container[int] = (200,),
+    ) -> Response:
+        """As `request`, but one try. Of a body that is a function, `headers` give the Content-Length."""
+        response, final = self._open(method, url, headers, body, accept)
+        try:
+            status = response.status
+            if status not in accept:
+                raise failure(final, response=response)
+            content = self._body(response, final)
+            return Response(status, response.headers, content, final)
+        finally:
+            response.release_conn()
 
-        return self._insist(attempt)
+    def patience(self) -> Patience:
+        """A budget of tries and pauses for a piece of work of many requests with `send`."""
+        return Patience(self._sleep)
 
     def download(
         self,
@@ -177,7 +192,7 @@ class Client:
         return bytes(content)
 
     def _open(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, accept: Container[int]
+        self, method: str, url: str, headers: Mapping[str, str], body: Body, accept: Container[int]
     ) -> tuple["urllib3.BaseHTTPResponse", str]:
         """Send one request and follow redirects; whatever the final status, return it with the final address."""
         sent = dict(headers)
@@ -188,7 +203,7 @@ class Client:
                 return response, url
             response.drain_conn()
             target = urllib.parse.urljoin(url, location)
-            if urllib.parse.urlsplit(target).netloc != urllib.parse.urlsplit(url).netloc:
+            if urllib.parse.urlsplit(target)[:2] != urllib.parse.urlsplit(url)[:2]:
                 # A token for one host is nobody else's business, and storage services refuse to see one.
                 sent = {name: value for name, value in sent.items() if name.lower() not in ("authorization", "cookie")}
             if response.status == 303 and method != "HEAD":
@@ -196,21 +211,29 @@ class Client:
             url = target
         raise HttpError.of(Reason.REDIRECTS, url)
 
-    def _send(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> "urllib3.BaseHTTPResponse":
+    def _send(self, method: str, url: str, headers: Mapping[str, str], body: Body) -> "urllib3.BaseHTTPResponse":
         connections.check(url)
         address, credentials = connections.without_credentials(url)
         sent = {"User-Agent": "graphcrate"} | dict(headers)
         if not any(name.lower() == "authorization" for name in sent):
             sent |= connections.authorization(address, credentials, self._environment)
+        pieces = body() if callable(body) else None
         try:
             pool = self._pool(address)
             return pool.request(
-                method, address, headers=sent, body=body, redirect=False, retries=False, preload_content=False
+                method,
+                address,
+                headers=sent,
+                body=body if pieces is None else pieces,  # type: ignore[arg-type]
+                redirect=False,
+                retries=False,
+                preload_content=False,
             )
         except connections.transport_errors() as error:
             raise failure(url, error=error) from error
+        finally:
+            if pieces is not None:
+                pieces.close()
 
     def _pool(self, url: str) -> "urllib3.PoolManager":
         proxy = connections.proxy_for(url, self._environment)

@@ -5,6 +5,7 @@ Each child leads a process group of its own, so that an interrupt or an error he
 
 import codecs
 import contextlib
+import fcntl
 import io
 import os
 import selectors
@@ -15,7 +16,8 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +28,7 @@ from graphcrate.host import settings
 
 KEPT_LINES = 200
 LINE_LIMIT = 1 << 16  #: characters; a longer line is cut in pieces, so that a program without newlines fits in memory
+PIPE_BYTES = 1 << 20  #: of the pipe that a program is fed through; the most that a plain user may have
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 5.0  #: between the request to end (SIGTERM: mmdebstrap removes its folder) and SIGKILL
 #: Debian's package of a program, where the names differ
@@ -112,6 +115,30 @@ def output(
     return collected.decode("utf-8", "replace")
 
 
+def feed(argv: Sequence[str], pieces: Iterable[bytes], *, environment: Mapping[str, str] | None = None) -> Completed:
+    """Run a program with `pieces`, one after another, as its stdin; otherwise as `run`.
+
+    A program that ends before it has read them all is no error here: its exit code tells. What `pieces` raises ends
+    the program and is raised again.
+    """
+    kept: deque[str] = deque(maxlen=KEPT_LINES)
+    with (
+        ThreadPoolExecutor(1) as side,
+        _started(argv, environment, None, subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdin is not None
+        listening = side.submit(_supervise, process, {process.stdout: _Lines(kept.append).feed}, argv, None)
+        with contextlib.suppress(OSError):  # a kernel or a limit that allows no larger pipe
+            fcntl.fcntl(process.stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        with contextlib.suppress(BrokenPipeError):
+            for piece in pieces:
+                process.stdin.write(piece)
+            process.stdin.close()
+        listening.result()
+    return Completed(process.returncode, tuple(kept))
+
+
 def end_all() -> None:
     """Ask every process that other threads have started to end: for an interrupt, which the main thread alone gets."""
     for process in list(_running):
@@ -174,19 +201,19 @@ def _started(
     argv: Sequence[str],
     environment: Mapping[str, str] | None,
     cwd: Path | None,
-    stdin: bytes | None,
+    stdin: bytes | int | None,
     *,
     stdout: int,
     stderr: int,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a group of its own. Leaving by an exception ends the group."""
+    """A process in a group of its own. Leaving by an exception ends the group. `stdin`: bytes, or `subprocess.PIPE`."""
     variables = settings.child_environment() if environment is None else dict(environment)
     program = argv[0] if "/" in argv[0] else find(argv[0])
     if program is None or not Path(program).exists():
         raise missing(argv[0])
     with contextlib.ExitStack() as stack:
-        given: IO[bytes] | int = subprocess.DEVNULL
-        if stdin is not None:
+        given: IO[bytes] | int = stdin if isinstance(stdin, int) else subprocess.DEVNULL
+        if isinstance(stdin, bytes):
             given = stack.enter_context(tempfile.TemporaryFile())
             given.write(stdin)
             given.seek(0)
@@ -207,9 +234,10 @@ def _started(
             raise
         finally:
             _running.discard(process)
-            for pipe in (process.stdout, process.stderr):
+            for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
 
 
 def _supervise(

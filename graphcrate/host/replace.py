@@ -3,7 +3,10 @@
 import contextlib
 import ctypes
 import errno
+import fcntl
+import glob
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +72,78 @@ def appearing(target: Path, part: str) -> Iterator[Path | None]:
             _make(partial)
             yield partial
             (partial / part).rename(target)
+
+
+@contextlib.contextmanager
+def growing(target: Path, mode: int = 0o644) -> Iterator[Path]:
+    """A name for a new file that takes `target`'s place at the end, or is removed on any error.
+
+    It lies in a folder beside `target` that this process has locked; what killed runs left there is removed first.
+    Nothing else stays. Raises DiskFullError and HostError.
+    """
+    with _explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for abandoned in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+            with contextlib.suppress(OSError), locked(abandoned):
+                remove_tree(abandoned)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        try:
+            with locked(folder):
+                grown = folder / target.name
+                yield grown
+                grown.chmod(mode)
+                grown.replace(target)
+        finally:
+            remove_tree(folder)
+
+
+def create(target: Path, content: bytes, mode: int) -> bool:
+    """Write a new file, whole and on the disk when this returns; False, and nothing done, where its name is taken.
+
+    Raises DiskFullError and HostError.
+    """
+    with _explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        try:
+            temporary = folder / target.name
+            with temporary.open("xb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.chmod(mode)
+            return claim(temporary, target)
+        finally:
+            remove_tree(folder)
+
+
+def claim(source: Path, target: Path) -> bool:
+    """Give a file a name that nothing has; False, and nothing done, where it is taken. `source` may keep its own."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):  # no hard links here: vfat, some FUSE
+            raise
+        if os.path.lexists(target):
+            return False
+        source.rename(target)
+    return True
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, which tells that its process lives: the kernel frees it even after kill -9.
+
+    Raises BlockingIOError where another process has it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -63,3 +63,13 @@ def select_for_child(environment: Mapping[str, str], extra: tuple[str, ...] = ()
 def now() -> float:
     """Unix time in seconds."""
     return time.time()
+
+
+def wait(seconds: float) -> None:
+    """Let this much time pass."""
+    time.sleep(seconds)
+
+
+def now_utc() -> str:
+    """The date and time in UTC, to the second, as ISO 8601 has it ("2026-11-22T04:53:06Z")."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -4,11 +4,13 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphcrate.host import settings
-from graphcrate.host.cache import Cache, default_root
 from graphcrate.host.progress import Progress, Task
+
+if TYPE_CHECKING:
+    from graphcrate.host.cache import Cache
 
 
 class OnDemand:
@@ -45,9 +47,11 @@ class Workplace:
         return cls(root=Path(__file__).resolve().parents[2], environment=settings.environment())
 
     @property
-    def cache(self) -> Cache:
+    def cache(self) -> "Cache":
         """The cache, opened at first use. Raises CacheError."""
         if "cache" not in self._made:
+            from graphcrate.host.cache import Cache, default_root
+
             self._made["cache"] = Cache(default_root(self.environment))
         cache: Cache = self._made["cache"]
         return cache

@@ -15,6 +15,11 @@ CUDA_HOME = "/usr/local/cuda"  #: where a toolkit is, while something is compile
 LAYER_MTIME = 315_532_800
 
 
+def site_packages(python: str) -> str:
+    """Where the packages of an image with Python "3.11" lie."""
+    return f"{VENV}/lib/python{python}/site-packages"
+
+
 class PythonFrom(StrEnum):
     """Where the base image's Python comes from."""
 

@@ -4,6 +4,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphcrate.model.contract import Finding
+from graphcrate.model.proof import Asked
+
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one candidate. `constraint` says what put it out; empty for the chosen one."""
@@ -35,7 +38,10 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one suite inside an image. `device` names the GPU or says `cpu`; `seconds` of wall time."""
+    """Result of one suite inside an image. `device` names the GPU or says `cpu`; `seconds` of wall time.
+
+    What follows `reason` is empty where it was not observed, as in reports of older versions.
+    """
 
     suite: str
     status: Literal["passed", "failed", "skipped"]
@@ -43,6 +49,14 @@ class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     metrics: dict[str, Any] = {}
     reason: str = ""  #: of a failure: which layer of the stack, and what was seen
+    layer: str = ""  #: of a failure: the layer at fault, of `judging.LAYERS`; empty where nothing tells
+    driver: str = ""  #: version of the NVIDIA driver of the machine that it ran on
+    runtime: str = ""  #: what ran the image: graphcrate (no engine), docker, podman, apptainer, singularity-ce, pyxis…
+    runtime_version: str = ""
+    node: str = ""  #: in Slurm: where it ran
+    partition: str = ""  #: in Slurm
+    job: str = ""  #: in Slurm: its id
+    remembered: str = ""  #: when it ran, if it was not run anew (ISO 8601, UTC): docs/decisions/remembered-passes.md
 
 
 class PackageLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +73,23 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     `digest`: of the manifest (layout), the image's id (docker, podman), of the file (sif), each with `sha256:`.
     """
 
-    engine: str  #: embedded, docker, podman, apptainer
-    kind: Literal["layout", "docker", "podman", "sif"]
+    engine: str  #: embedded, docker, podman, apptainer; pyxis for what it alone opens
+    kind: Literal["layout", "docker", "podman", "sif", "sqsh", "registry"]
     reference: str
     digest: str
     bytes: int  #: compressed (layout, sif); as the engine counts it (docker, podman)
     log: str = ""  #: path of the whole output of the build; empty: it has none
     notes: tuple[str, ...] = ()  #: what the image has otherwise than the lock says
+
+
+class Audited(msgspec.Struct, frozen=True, kw_only=True):
+    """What an audit found, in numbers and in what breaks; all of it is in audit.json beside the report."""
+
+    binaries: int
+    fail: int
+    warn: int
+    note: int
+    failures: tuple[str, ...] = ()  #: "package file: what"
 
 
 class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,4 +115,7 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     layers: tuple[LayerRecord, ...] = ()
     lock_sha256: str = ""
+    contracts: tuple[Finding, ...] = ()  #: what the runtimes' contracts found; none: nobody asked
+    audit: Audited | None = None  #: None: nobody asked
+    asked: Asked | None = None  #: what a person asked for; None: of a version that did not note it
     build_key: str = ""  #: content id of the plan and of the builder's format; equal: nothing to do

@@ -1,4 +1,4 @@
-"""Logins that `docker login` and `podman login` left on this machine, for pulling private bases.
+"""Logins that `docker login` and `podman login` left on this machine, and the one that CI puts into the environment.
 
 Files, first that knows the registry: `$REGISTRY_AUTH_FILE`, `$XDG_RUNTIME_DIR/containers/auth.json`,
 `$XDG_CONFIG_HOME/containers/auth.json`, `$DOCKER_CONFIG/config.json` (containers-auth.json(5), Docker's config.json).
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.errors import GraphcrateError
+from graphcrate.errors import GraphcrateError, UsageError
 from graphcrate.host import process
 from graphcrate.oci.reference import DOCKER_HUB, Reference
 
@@ -31,6 +31,14 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     def basic(self) -> str:
         """Value of an `Authorization` header."""
         return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+    @property
+    def secrets(self) -> set[str]:
+        """What must appear in no text."""
+        return {self.password, self.identity_token, self.basic.removeprefix("Basic ")} - {""}
+
+    def __repr__(self) -> str:
+        return f"Credential(user={self.user!r}, …)"
 
 
 class _Entry(msgspec.Struct, rename={"identity_token": "identitytoken"}):
@@ -57,6 +65,28 @@ def find(reference: Reference, environment: Mapping[str, str]) -> Credential | N
         if found is not None:
             return found
     return None
+
+
+def for_destination(reference: Reference, environment: Mapping[str, str]) -> Credential | None:
+    """The login for the registry that the user sends to: `$REGISTRY_USER` with `$REGISTRY_TOKEN`, else `find`.
+
+    The variables name no host, so they are for the registry that the command names, never for those that bases are
+    pulled from. Raises UsageError where only one of them is set.
+    """
+    user, token = environment.get("REGISTRY_USER", ""), environment.get("REGISTRY_TOKEN", "")
+    if bool(user) != bool(token):
+        there, missing = ("REGISTRY_USER", "REGISTRY_TOKEN") if user else ("REGISTRY_TOKEN", "REGISTRY_USER")
+        raise UsageError(
+            f"{there} is set, and {missing} is not",
+            cause="A login has two parts. With an access token, any user name will do for many registries.",
+            next_step=f"set {missing} too, or unset {there} and log in: podman login {reference.host}",
+        )
+    return Credential(user=user, password=token) if user else find(reference, environment)
+
+
+def trusted_realms(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Hosts of token servers that may see a login though they are of another site: `$REGISTRY_REALMS`, by commas."""
+    return tuple(host for part in environment.get("REGISTRY_REALMS", "").split(",") if (host := part.strip().lower()))
 
 
 def _files(environment: Mapping[str, str]) -> Iterator[Path]:

@@ -23,6 +23,7 @@ _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file (btrfs, xf
 #: A hard link shares its inode with the cache, so nobody may write through it.
 _BLOB_MODE = 0o444
 REBUILD = "build the image again; unchanged parts come from the cache"
+_DEEPEST_INDEX = 3
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
 _Document = TypeVar("_Document")
 
@@ -36,6 +37,7 @@ class Layout:
     manifest: spec.Manifest
     config: spec.ImageConfig
     records: tuple[LayerRecord, ...]  #: of the layers; without owners and unpacked sizes (0) unless just written
+    index: tuple[spec.Descriptor, ...] = ()  #: entries of an image index in the layout, of which the manifest is one
 
     @property
     def digest(self) -> str:
@@ -111,7 +113,10 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
 
 
 def read_layout(path: Path, tag: str = "") -> Layout:
-    """Read the layout at `path`: the image tagged `tag`, or its only one. Raises LayoutError."""
+    """Read the layout at `path`: the image tagged `tag`, or its only one. Raises LayoutError.
+
+    Of an image for several platforms that for linux/amd64 is taken.
+    """
     version = _json(path / "oci-layout", dict[str, str]).get("imageLayoutVersion")
     if version != spec.LAYOUT_VERSION:
         raise LayoutError(f"{path / 'oci-layout'}: layout version {version!r}, and {spec.LAYOUT_VERSION} is known")
@@ -127,6 +132,7 @@ def read_layout(path: Path, tag: str = "") -> Layout:
     descriptor = images[0]
     if index.schema_version != 2 or index.media_type not in ("", *spec.INDEX_TYPES):
         raise LayoutError(f"{path / 'index.json'}: not an image index of schema version 2")
+    descriptor, entries = _manifest_of(path, descriptor)
     if descriptor.media_type not in spec.MANIFEST_TYPES:
         raise LayoutError(f"{path / 'index.json'}: {descriptor.media_type} is not an image manifest")
     manifest = _document(path, descriptor, spec.Manifest)
@@ -134,7 +140,29 @@ def read_layout(path: Path, tag: str = "") -> Layout:
         raise LayoutError(f"{descriptor.digest}: {manifest.config.media_type} is not an image configuration")
     config = _document(path, manifest.config, spec.ImageConfig)
     records = tuple(_records(manifest, config))
-    return Layout(path=path, descriptor=descriptor, manifest=manifest, config=config, records=records)
+    return Layout(path=path, descriptor=descriptor, manifest=manifest, config=config, records=records, index=entries)
+
+
+def _manifest_of(path: Path, descriptor: spec.Descriptor) -> tuple[spec.Descriptor, tuple[spec.Descriptor, ...]]:
+    """The manifest for our platform that a descriptor stands for, and the entries of the index that lists it.
+
+    buildx writes an index for each image, with attestations beside the manifest.
+    """
+    entries: tuple[spec.Descriptor, ...] = ()
+    for _ in range(_DEEPEST_INDEX):
+        if descriptor.media_type not in spec.INDEX_TYPES:
+            break
+        entries = _document(path, descriptor, spec.Index).manifests
+        fitting = [entry for entry in entries if entry.platform == spec.Platform(architecture="amd64", os="linux")]
+        fitting = fitting or [entry for entry in entries if entry.platform is None]
+        if len(fitting) != 1:
+            raise LayoutError(
+                f"{descriptor.digest}: {len(fitting)} of {len(entries)} images in the index are for linux/amd64"
+            )
+        descriptor = msgspec.structs.replace(
+            fitting[0], annotations={**fitting[0].annotations, **descriptor.annotations}
+        )
+    return descriptor, entries
 
 
 def is_whole(path: Path, digest: str, tag: str = "") -> bool:

@@ -31,6 +31,12 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
         """Registry and repository, without tag or digest."""
         return f"{self.host}/{self.repository}"
 
+    @property
+    def enroot(self) -> str:
+        """As enroot and pyxis write it: `host#repository:tag`; Docker Hub's host is left out."""
+        rest = str(self).removeprefix(f"{self.host}/")
+        return rest if self.host == DOCKER_HUB else f"{self.host}#{rest}"
+
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""
         digest = f"@{self.digest}" if self.digest else ""

@@ -7,7 +7,7 @@ same binaries. All of it happens in stages that are left behind; a devel image t
 from collections.abc import Iterable, Sequence
 
 import graphcrate.render.ideas as ideas
-from graphcrate.compat import compilers
+from graphcrate.compat import compilers, headers
 from graphcrate.compat.toolkit_assembly import PACKAGES, assembly
 from graphcrate.compat.toolkits import COMPONENTS
 from graphcrate.errors import BuildError
@@ -32,6 +32,7 @@ COMPILED = f"{ideas.WORK}/compiled"  #: wheels that were made
 BUILD_TOOLS = "/opt/build-tools"
 SOURCES = f"{ideas.WORK}/sources"
 BUILD = "/build"
+HEADERS = f"{ideas.WORK}/headers"
 PIP = f"PYTHONPATH={BUILD_TOOLS} {VENV}/bin/python -m pip"
 #: the same in the embedded build (`wheelhouse.house.environment`)
 FIXED = {"SOURCE_DATE_EPOCH": str(LAYER_MTIME), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
@@ -190,7 +191,7 @@ def _compile(plan: Plan, step: CompileStep) -> ideas.Part:
     return ideas.Part(
         name=COMPILE_STAGE,
         title=f"Extensions, compiled from source against this torch{_for(step)}",
-        preparations=(*compiler, _tools_installed(step), _files_in_order()),
+        preparations=(*compiler, _tools_installed(step), _files_in_order(), *_headers(step)),
         copies=tuple(copies),
         environment={"PATH": _path(compilation), **compilers.variables(compilation), **FIXED},
         reason=f"{_asked(compilation)}, and what would differ with time and place is fixed.",
@@ -273,6 +274,25 @@ def _files_in_order() -> Idea:
     )
 
 
+def _headers(step: CompileStep) -> Iterable[Idea]:
+    """As the embedded build has them (`wheelhouse.house.add_headers`)."""
+    if any(headers.folder_for(package.name) for package in step.packages):
+        parents = sorted({f"{HEADERS}/{path.rpartition('/')[0]}" for path in headers.STAND_INS})
+        yield Idea(
+            why="In place of torch's whole headers, which take most of the time for what is not used.",
+            commands=(
+                one("mkdir -p", *parents),
+                *(write_lines(f"{HEADERS}/{path}", lines) for path, lines in headers.STAND_INS.items()),
+            ),
+        )
+
+
+def _given_headers(package: str, source: str) -> Iterable[Command]:
+    folder = headers.folder_for(package)
+    if folder is not None:
+        yield one(f"cp -R {HEADERS}/. {source}/{folder}")
+
+
 def _sources(step: CompileStep) -> Idea:
     commands: list[Command] = []
     for channel in dict.fromkeys(package.channel for package in step.packages):
@@ -296,6 +316,7 @@ def _made(step: CompileStep) -> Iterable[ideas.Part]:
             commands=(
                 one(f"mkdir -p {folder}"),
                 one(f"tar -xf {SOURCES}/{package.file.name} --strip-components=1 --directory={folder}"),
+                *_given_headers(package.name, folder),
                 (
                     f"{PIP} wheel --no-cache-dir --no-deps --no-build-isolation",
                     f"    --wheel-dir {COMPILED} {folder}",

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.resources
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -30,7 +31,7 @@ WIDTH = 118
 @functools.cache
 def _environment() -> jinja2.Environment:
     folder = importlib.resources.files("graphcrate.render") / "templates"
-    names = ("Dockerfile", "definition", "page.md")
+    names = ("Dockerfile", "definition", "page.md", "job-options", "job-singularity", "job-pyxis", "job-docker")
     environment = jinja2.Environment(
         # Part of the package, as constant as code.
         loader=jinja2.DictLoader({name: (folder / name).read_text(encoding="utf-8") for name in names}),
@@ -54,6 +55,7 @@ def _environment() -> jinja2.Environment:
         "double": double,
         "pairs": pairs,
         "quoted": commands.quoted,
+        "word": shlex.quote,
     }
     return environment
 

@@ -11,8 +11,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from graphcrate.compat import pyg
 from graphcrate.compat.addresses import cuda_tag
-from graphcrate.errors import NetworkError
+from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import MissingPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
 from graphcrate.resolve.channels import Extensions, extensions_of, names_of
@@ -21,25 +22,15 @@ from graphcrate.resolve.offers import Offer, Offers, UnavailableError
 if TYPE_CHECKING:
     from graphcrate.resolve.target import Target
 
-#: what PyG cannot do without an extension (PyG's installation page and import guards)
-COSTS = {
-    "pyg-lib": "neighbour sampling unless torch_sparse is there, weighted and temporal sampling, distributed training",
-    "torch-scatter": "segment()",
-    "torch-sparse": "SparseTensor, HGTLoader, ShaDowKHopSampler; neighbour sampling unless pyg_lib is there",
-    "torch-cluster": "fps, knn, radius, nearest, graclus, voxel_grid, random walks",
-    "torch-spline-conv": "SplineConv",
-}
-#: from PyG 2.8 on pyg_lib does what torch_cluster and torch_spline_conv did
-COSTS_FROM_2_8 = COSTS | {"pyg-lib": f"{COSTS['pyg-lib']}, fps, knn, radius, nearest, graclus, voxel_grid, SplineConv"}
 #: what is said of one in a lock that has the other
 STANDS_IN = {
-    "pyg-lib": (
-        "torch-sparse",
-        "neighbour sampling unless torch_sparse is there",
-        "NeighborLoader falls back to torch_sparse",
-    ),
-    "torch-sparse": ("pyg-lib", "neighbour sampling unless pyg_lib is there", "NeighborLoader takes pyg_lib"),
+    "pyg-lib": ("torch-sparse", "NeighborLoader falls back to torch_sparse"),
+    "torch-sparse": ("pyg-lib", "NeighborLoader takes pyg_lib"),
 }
+#: where a recipe names no release of PyG
+_SOME_PYG = "2.3.1"
+#: What an extension imports first and does not say in its metadata (`torch_sparse/reduce.py` and others, 0.6.18).
+NEEDS = {"torch-sparse": "torch-scatter"}
 #: only these say in their names for which torch a wheel was built; a package index does not
 BUILT_FOR_TORCH = (Channel.PYG, Channel.LOCAL)
 #: torch_sparse's setup.py takes METIS in only where it is asked to and finds the library
@@ -104,27 +95,44 @@ def find_extensions(
 ) -> Found:
     """A wheel or an sdist for each of the variant's extensions, as the request wants, or the reason why there is none.
 
-    `obstacle` tells why nothing can be compiled for this candidate (empty: it can); asked only where it matters.
+    `obstacle` tells why nothing can be compiled for this candidate (empty: it can); asked only where it matters. Raises
+    ResolutionError for a recipe that lacks what one of them cannot be imported without.
     """
+    _refuse_incomplete(variant)
     mode = extensions_of(offers.market.request)
     search = _Search(candidate=candidate, torch=torch, target=target, offers=offers, mode=mode, obstacle=obstacle)
-    wheels: list[Offer] = []
-    sources: list[Source] = []
-    missing: list[MissingPackage] = []
-    for text in dict.fromkeys(variant.extensions):
-        got = _find(Requirement(text), search)
-        if isinstance(got, Offer):
-            wheels.append(got)
-        elif isinstance(got, Source):
-            sources.append(got)
-        else:
-            missing.append(got)
+    found = {
+        str(canonicalize_name(Requirement(text).name)): _find(Requirement(text), search) for text in variant.extensions
+    }
+    _leave_out_what_lacks_another(found)
+    wheels = [got for got in found.values() if isinstance(got, Offer)]
+    sources = [got for got in found.values() if isinstance(got, Source)]
+    missing = [got for got in found.values() if isinstance(got, MissingPackage)]
     there = set(names_of(variant.extensions)) - {package.name for package in missing}
-    costs = _costs(variant, there)
-    priced = tuple(msgspec.structs.replace(package, cost=costs.get(package.name, "")) for package in missing)
+    priced = tuple(msgspec.structs.replace(package, cost=_cost(package.name, variant, there)) for package in missing)
     compiled = {canonicalize_name(_project(source.offer)) for source in sources}
     notes = (NO_METIS,) if "torch-sparse" in compiled else ()
     return Found(wheels=tuple(wheels), sources=tuple(sources), missing=priced, notes=notes)
+
+
+def _refuse_incomplete(variant: Variant) -> None:
+    listed = set(names_of(variant.extensions))
+    for name, needed in NEEDS.items():
+        if name in listed and needed not in listed:
+            raise ResolutionError(
+                f"{name} cannot be imported without {needed}, which this recipe does not list",
+                cause=f"{name} imports it first thing; its metadata does not say so.",
+                next_step=f'add "{needed.replace("-", "_")}" to the variant\'s extensions',
+            )
+
+
+def _leave_out_what_lacks_another(found: dict[str, Offer | Source | MissingPackage]) -> None:
+    """Have what cannot be imported without a missing extension be missing too."""
+    for name, needed in NEEDS.items():
+        lacked = found.get(needed)
+        if name in found and isinstance(lacked, MissingPackage) and not isinstance(found[name], MissingPackage):
+            reason = f"it cannot be imported without {needed}, which is missing"
+            found[name] = MissingPackage(name=name, reason=reason, unreachable=lacked.unreachable)
 
 
 def _find(wanted: Requirement, search: _Search) -> Offer | Source | MissingPackage:
@@ -160,17 +168,11 @@ def _built_for(version: Version, torch: str, torch_cuda: str) -> bool:
     return version.local == f"pt{major}{minor}{cuda_tag(torch, torch_cuda)}"
 
 
-def _costs(variant: Variant, there: set[str]) -> dict[str, str]:
-    costs = COSTS_FROM_2_8 if _at_least(variant.torch_geometric, (2, 8)) else COSTS
-    for name, (other, condition, comfort) in STANDS_IN.items():
-        if other in there:
-            rest = costs[name].replace(condition, "").strip(",; ")
-            costs = costs | {name: f"{rest} ({comfort})"}
-    return costs
-
-
-def _at_least(version: str, release: tuple[int, int]) -> bool:
-    return bool(version) and Version(version).release[:2] >= release
+def _cost(name: str, variant: Variant, there: set[str]) -> str:
+    """What the user loses."""
+    told = pyg.lost(name, variant.torch_geometric or _SOME_PYG, there)
+    other, comfort = STANDS_IN.get(name, ("", ""))
+    return f"{told} ({comfort})" if other in there else told
 
 
 def _at_the_index(name: str, offers: Offers) -> str:

@@ -17,6 +17,7 @@ from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind
 from graphcrate.model.report import Artifact
+from graphcrate.runners import Runtime
 
 #: A PID namespace: all that a command starts ends with it.
 ISOLATED = ["--cleanenv", "--contain", "--pid"]
@@ -82,6 +83,12 @@ class Inside:
             str(self.image), list(argv), options=list(options), singularity_options=["--silent", "--nocolor"]
         )
         return completed
+
+
+def runtime(environment: Mapping[str, str]) -> Runtime:
+    """The engine that is found here. Raises HostError when there is none."""
+    engine = apptainer_engine.find(environment)
+    return Runtime(engine.name, engine.text)
 
 
 def is_there(artifact: Artifact, environment: Mapping[str, str]) -> bool:

@@ -19,10 +19,17 @@ from graphcrate.host.process import KEPT_LINES, Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind
 from graphcrate.model.report import Artifact
+from graphcrate.runners import Runtime
 
 #: of /dev/shm: Docker's 64 MB are too little for the worker processes of a DataLoader
 SHARED_MEMORY = 2 << 30
 GPU_REQUESTS = (1, 40), "containers with GPUs", "19.03"
+
+
+def runtime(environment: Mapping[str, str]) -> Runtime:
+    """The daemon. Raises HostError when none answers."""
+    with docker_engine.connected(environment) as engine:
+        return Runtime("docker", engine.version)
 
 
 def is_there(artifact: Artifact, environment: Mapping[str, str]) -> bool:

@@ -13,12 +13,18 @@ from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind
 from graphcrate.model.report import Artifact
+from graphcrate.runners import Runtime
 
 SHARED_MEMORY = "2g"  #: of /dev/shm: podman's 64 MB are too little for the worker processes of a DataLoader
 #: A machine without CAP_SYS_RESOURCE cannot raise limits to those that podman wants.
 _LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
 _LACKS_RIGHT = "setting rlimit"
 _NOTHING = ("/bin/sh", "-c", "exit 0")
+
+
+def runtime(environment: Mapping[str, str]) -> Runtime:
+    """podman. Raises HostError when it is missing or does not work for this user."""
+    return Runtime("podman", podman_engine.check(environment))
 
 
 def is_there(artifact: Artifact, environment: Mapping[str, str]) -> bool:

@@ -15,13 +15,13 @@ from typing import IO, Any, TypeVar, cast
 import msgspec
 
 from graphcrate.errors import LayoutError
+from graphcrate.formats.kinds import GZIP_MAGIC, ZSTD_MAGIC
 from graphcrate.model.tree import Form
 from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, MAX_READ, TarStream, inflated, members
-from graphcrate.trees.layers import LayerTree, opened, read_layer
+from graphcrate.trees.layers import Documents, LayerTree, opened, read_layer
 from graphcrate.trees.opened import Opened, Spool
 
-GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _Document = TypeVar("_Document")
 
 
@@ -83,8 +83,11 @@ def read_archive(name: str, form: Form, source: io.RawIOBase, spool: Spool) -> O
             archive.links[path] = posixpath.normpath(member.linkname)
         elif member.isfile() and member.size:
             _read_member(archive, path, member, stream, spool)
-    config, layers = _docker_image(archive) if "manifest.json" in archive.documents else _oci_image(archive)
-    return opened(name, form, layers, config, spool)
+    if "manifest.json" in archive.documents:
+        config, layers = _docker_image(archive)
+        return opened(name, form, layers, Documents(config), spool)
+    documents, layers = _oci_image(archive)
+    return opened(name, form, layers, documents, spool)
 
 
 def _stream(source: io.RawIOBase) -> TarStream:
@@ -121,7 +124,7 @@ def _docker_image(archive: _Archive) -> tuple[spec.ImageConfig, list[LayerTree]]
     return config, [_layer(archive, name) for name in saved[0].layers]
 
 
-def _oci_image(archive: _Archive) -> tuple[spec.ImageConfig, list[LayerTree]]:
+def _oci_image(archive: _Archive) -> tuple[Documents, list[LayerTree]]:
     if "index.json" not in archive.documents:
         raise LayoutError(
             "the tar has neither manifest.json nor index.json",
@@ -129,6 +132,7 @@ def _oci_image(archive: _Archive) -> tuple[spec.ImageConfig, list[LayerTree]]:
             next_step="mkdir root && tar -C root -xf FILE    and give the folder",
         )
     index = _decoded(archive, "index.json", spec.Index)
+    entries: tuple[spec.Descriptor, ...] = ()
     while True:
         images = [entry for entry in index.manifests if entry.platform is None or _is_ours(entry.platform)]
         if len(images) != 1:
@@ -136,9 +140,11 @@ def _oci_image(archive: _Archive) -> tuple[spec.ImageConfig, list[LayerTree]]:
         if images[0].media_type not in spec.INDEX_TYPES:
             break
         index = _decoded(archive, _blob(images[0]), spec.Index)
+        entries = index.manifests
     manifest = _decoded(archive, _blob(images[0]), spec.Manifest)
     config = _decoded(archive, _blob(manifest.config), spec.ImageConfig)
-    return config, [_layer(archive, _blob(layer)) for layer in manifest.layers]
+    documents = Documents(config, manifest, entries)
+    return documents, [_layer(archive, _blob(layer)) for layer in manifest.layers]
 
 
 def _is_ours(platform: spec.Platform) -> bool:

@@ -37,7 +37,8 @@ def read(name: str, root: Path, tools: Tools) -> Opened:
             next_step="run the same command with sudo, or compare the image that the folder was made of",
         ) from error
     tree = Tree(name=name, form="folder", entries=entries, owners=owners_known(entries))
-    return Opened(tree=tree, read=lambda path: Path(f"{root}{path}").read_bytes())
+    distiller = tools.wanted.distiller
+    return Opened(tree=tree, read=lambda path: distiller.of_file(path, Path(f"{root}{path}")))
 
 
 def _walk(root: str, folder: str) -> Iterator[tuple[str, Entry]]:
@@ -64,6 +65,8 @@ def _entry(place: str) -> Entry:
 
 def _hashed(name: str, root: str, found: dict[str, Entry], tools: Tools) -> dict[str, Entry]:
     files = [path for path, entry in found.items() if entry.kind == "file"]
+    if not tools.wanted.hashes:
+        return found
     with (
         tools.progress.task(f"reading {name}", sum(found[path].size for path in files)) as task,
         ThreadPoolExecutor(tools.jobs) as pool,

@@ -1,22 +1,70 @@
 """An artifact that was read, and the contents that were kept of it."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import IO, NamedTuple, cast
+from pathlib import Path
+from typing import IO, NamedTuple, Protocol, cast
 
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.model.tree import Entry, Tree
+from graphcrate.oci import spec
+from graphcrate.trees.contents import is_kept
+
+
+class Distiller(Protocol):
+    """Makes of a file what is kept in the place of its content. Called from several threads."""
+
+    def of_pieces(self, path: str, pieces: Iterable[bytes]) -> bytes:
+        """Of a file that comes in pieces."""
+        ...
+
+    def of_file(self, path: str, file: Path) -> bytes:
+        """Of a file on the disk."""
+        ...
+
+
+class _Plain:
+    def of_pieces(self, path: str, pieces: Iterable[bytes]) -> bytes:
+        return b"".join(pieces)
+
+    def of_file(self, path: str, file: Path) -> bytes:
+        return file.read_bytes()
+
+
+PLAIN = _Plain()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a reader is after: whose content it keeps (absolute path, size), in which form, and whether it hashes files.
+
+    `name`: of the distiller and its version, where layers of a layout may be remembered (`trees.remembered`).
+    `patient`: layers that are broken or contradict each other are told of in `Opened.broken`, and raise nothing.
+    """
+
+    keep: Callable[[str, int], bool] = is_kept
+    distiller: Distiller = PLAIN
+    name: str = ""
+    hashes: bool = True
+    patient: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """A tree, and the content of its files of which `contents.is_kept` holds."""
+    """A tree, the content of those of its files that were wanted, and what the artifact's documents say.
+
+    `read` raises KeyError for a content that was not kept.
+    """
 
     tree: Tree
     read: Callable[[str], bytes]
+    config: spec.ImageConfig | None = None
+    manifest: spec.Manifest | None = None
+    index: tuple[spec.Descriptor, ...] = ()  #: entries of the index that the image was chosen from
+    broken: str = ""  #: why the tree is empty; see `Wanted.patient`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +76,7 @@ class Tools:
     environment: Mapping[str, str]
     stack: ExitStack
     jobs: int
+    wanted: Wanted = Wanted()
 
 
 class Place(NamedTuple):
@@ -40,7 +89,8 @@ class Place(NamedTuple):
 class Spool:
     """Contents of small files, gathered in a temporary file while archives stream by. Safe with several threads."""
 
-    def __init__(self, cache: Cache, stack: ExitStack) -> None:
+    def __init__(self, cache: Cache, stack: ExitStack, wanted: Wanted = Wanted()) -> None:
+        self.wanted = wanted
         path = stack.enter_context(cache.folder()) / "contents"
         self._file = cast("IO[bytes]", stack.enter_context(path.open("w+b")))
         self._lock = threading.Lock()

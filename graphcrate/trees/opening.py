@@ -1,19 +1,18 @@
 """What a person names on the command line, to a tree; and two of them to a comparison."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from graphcrate.catalogue import find_image
 from graphcrate.errors import UsageError
-from graphcrate.formats import sif, squashfs
+from graphcrate.formats.kinds import Kind, kind_of
 from graphcrate.host.workers import default_jobs
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.tree import Allowance, Comparison, Sameness
 from graphcrate.oci.layout import read_layout
 from graphcrate.trees import contents, folders, layouts, saved, squashed
-from graphcrate.trees.archives import GZIP_MAGIC, ZSTD_MAGIC
 from graphcrate.trees.compare import judge
 from graphcrate.trees.opened import Opened, Tools
 
@@ -24,18 +23,17 @@ FORMS = (
 #: as skopeo writes them; the path says what it is
 _PATH_PREFIXES = ("oci:", "oci-archive:", "docker-archive:")
 _REMOTE = ("docker://", "oras://", "library://", "http://", "https://")
-_HEAD = 512
 
 
 #: Reads the artifact that was found.
-_Reader = Callable[[Tools], Opened]
+Reader = Callable[[Tools], Opened]
 
 
 def compare(
     first: str, second: str, place: Workplace, allowances: Sequence[Allowance], output: Path = Path("dist")
 ) -> Comparison:
     """Read both and compare them. Raises UsageError for what does not exist, LayoutError for what cannot be read."""
-    readers = [_find(argument, output) for argument in (first, second)]  # both, before the long work begins
+    readers = [find(argument, output) for argument in (first, second)]  # both, before the long work begins
     with ExitStack() as stack:
         tools = Tools(
             cache=place.cache,
@@ -54,7 +52,8 @@ def compare(
         return judge(one.tree, other.tree, allowances, same)
 
 
-def _find(argument: str, output: Path) -> _Reader:
+def find(argument: str, output: Path) -> Reader:
+    """How the artifact that a person names is read. Raises UsageError where there is none, LayoutError."""
     if argument.startswith(_REMOTE):
         raise UsageError(
             f"{argument} is on a registry, which cannot be compared directly yet",
@@ -78,24 +77,28 @@ def _find(argument: str, output: Path) -> _Reader:
     return _find_named(argument, output)
 
 
-def _by_magic(path: Path) -> Callable[[str, Path, Tools], Opened]:
+_FileReader = Callable[[str, Path, Tools], Opened]
+_READERS: Mapping[Kind, _FileReader] = {
+    "sif": squashed.read_sif,
+    "squashfs": squashed.read_squashfs,
+    "tar": saved.read_file,
+    "gzip": saved.read_file,
+    "zstd": saved.read_file,
+}
+
+
+def _by_magic(path: Path) -> _FileReader:
     """By what the file begins with, whatever its name."""
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
-    if sif.is_sif(head):
-        return squashed.read_sif
-    if head.startswith(squashfs.MAGIC):
-        return squashed.read_squashfs
-    if head.startswith((GZIP_MAGIC, ZSTD_MAGIC)) or head[257:262] == b"ustar":
-        return saved.read_file
-    raise UsageError(f"{path} is no image: neither a tar nor a SIF nor a squashfs", next_step=f"give {FORMS}")
+    if (kind := kind_of(path)) is None:
+        raise UsageError(f"{path} is no image: neither a tar nor a SIF nor a squashfs", next_step=f"give {FORMS}")
+    return _READERS[kind]
 
 
-def _find_named(argument: str, output: Path) -> _Reader:
+def _find_named(argument: str, output: Path) -> Reader:
     try:
         layout, _ = find_image(argument, output)
     except UsageError as error:
         raise UsageError(
-            f"there is nothing to compare at {argument!r}", cause=f"{error.what}.", next_step=f"give {FORMS}"
+            f"there is no image at {argument!r}", cause=f"{error.what}.", next_step=f"give {FORMS}"
         ) from error
     return functools.partial(layouts.read, argument, layout)

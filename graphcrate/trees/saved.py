@@ -68,7 +68,7 @@ def read_file(name: str, path: Path, tools: Tools, form: Form = "archive") -> Op
 
 def _read(name: str, form: Form, source: io.RawIOBase, tools: Tools) -> Opened:
     try:
-        return read_archive(name, form, source, Spool(tools.cache, tools.stack))
+        return read_archive(name, form, source, Spool(tools.cache, tools.stack, tools.wanted))
     except LayoutError as error:
         raise LayoutError(f"{name}: {error.what}", cause=error.cause, next_step=error.next_step) from error
 

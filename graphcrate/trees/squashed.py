@@ -30,6 +30,10 @@ def _read(name: str, form: Form, path: Path, offset: int, tools: Tools) -> Opene
         entries[place] = entry
         if content is not None:
             contents[place] = content
+    distiller = tools.wanted.distiller
+    read = lambda place: distiller.of_pieces(place, image.chunks(contents[place]))  # noqa: E731
+    if not tools.wanted.hashes:
+        return Opened(tree=Tree(name=name, form=form, entries=entries, owners=owners_known(entries)), read=read)
     # In the order of the file, so that the disk and the blocks that several small files share are read once.
     ordered = sorted(contents, key=lambda place: (contents[place].start, contents[place].fragment))
     with (
@@ -47,4 +51,4 @@ def _read(name: str, form: Form, path: Path, offset: int, tools: Tools) -> Opene
         for place, sha256 in zip(ordered, pool.map(hashed, ordered), strict=True):
             entries[place] = msgspec.structs.replace(entries[place], sha256=sha256)
     tree = Tree(name=name, form=form, entries=entries, owners=owners_known(entries))
-    return Opened(tree=tree, read=lambda place: b"".join(image.chunks(contents[place])))
+    return Opened(tree=tree, read=read)

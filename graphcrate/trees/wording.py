@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from graphcrate.model.tree import Comparison, Difference
+from graphcrate.model.words import printable
 
 _ONLY = ("only in the first", "only in the second")
 
@@ -62,13 +63,8 @@ def _is_below(difference: Difference, other: Difference) -> bool:
 
 
 def _line(difference: Difference, below: int) -> str:
-    path, first, second = map(_printable, (difference.path, difference.first, difference.second))
+    path, first, second = map(printable, (difference.path, difference.first, difference.second))
     if difference.aspect in _ONLY:
         more = f" and {below} below it" if below else ""
         return f"{difference.aspect}: {path} ({first or second}{more})"
     return f"{difference.aspect}: {path}: {first or 'none'} | {second or 'none'}"
-
-
-def _printable(text: str) -> str:
-    """Names are an image's to choose; none may speak to the terminal."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

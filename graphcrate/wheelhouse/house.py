@@ -12,6 +12,7 @@ from pathlib import Path
 
 from graphcrate.bases import Base
 from graphcrate.compat.compilers import programs, variables
+from graphcrate.compat.headers import STAND_INS, folder_for
 from graphcrate.errors import BuildError, HostError
 from graphcrate.host import sandbox
 from graphcrate.model.lock import LockedPackage
@@ -47,7 +48,9 @@ def make(job: Job, found: Mapping[str, Path]) -> dict[str, Path]:
         make_site(venv, [*beside.values()], files, build_base.python, jobs=job.jobs, progress=job.progress)
         build = work / "build"
         for package in wanted:
-            unpack_source(package, files[package.file.sha256], build / _folder(package))
+            folder = build / _folder(package)
+            unpack_source(package, files[package.file.sha256], folder)
+            add_headers(package, folder)
         wheels = _compile(job, wanted, build_base, toolkit, build, venv)
         kept = {
             package.file.sha256: keep(job, package, made, venv, work / f"{package.name}-checked")
@@ -80,6 +83,17 @@ def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
         )
     tops[0].rename(folder)
     temporary.rmdir()
+
+
+def add_headers(package: LockedPackage, source: Path) -> None:
+    """Put the headers that stand in for torch's into an unpacked sdist that can do with them."""
+    folder = folder_for(package.name)
+    if folder is None:
+        return
+    for path, lines in STAND_INS.items():
+        target = source / folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("".join(f"{line}\n" for line in lines))
 
 
 def environment(job: Job, jobs: int) -> dict[str, str]:

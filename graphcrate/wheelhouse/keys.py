@@ -5,6 +5,7 @@ import json
 import re
 
 from graphcrate.compat.compilers import variables
+from graphcrate.compat.headers import STAND_INS, folder_for
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, content_id
 
@@ -21,6 +22,7 @@ def origin(package: LockedPackage, step: CompileStep) -> str:
     inputs = {
         "format": WHEELHOUSE_FORMAT,
         "sdist": package.file.sha256,
+        "headers": STAND_INS if folder_for(package.name) else {},
         "torch": [other.file.sha256 for other in step.against if other.name == "torch"],
         "python": step.python,
         "variables": variables(compilation),

@@ -1,19 +1,32 @@
 """The small real image that tests of engines and of the main job share; it is built once, through the command line."""
 
+import contextlib
+import fcntl
 import os
 import secrets
 import shutil
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import bcrypt
 import pytest
 
 from tests.conftest import program
-from tests.engines.daemons import docker_daemon, podman_environment
+from tests.engines import pushing
+from tests.engines.daemons import docker_daemon, podman_environment, registry_server
 from tests.engines.debian import make_base, pack_layout
-from tests.engines.workplace import Workplace, copy_project, small_stack
+from tests.engines.pushing import LOGIN
+from tests.engines.slurm_cluster import slurm_cluster
+from tests.engines.token_server import TokenServer
+from tests.engines.two_hosts import two_hosts
+from tests.engines.workplace import Workplace, copy_project, pyg_stack, small_stack
+from tests.unit.authority import make_authority
+
+GROUND = "graphcrate-tests-"  #: the folder of a run of the tests begins so
+JUST_MADE = 60.0  #: seconds within which another run may not have locked its folder yet
 
 
 @dataclass(frozen=True)
@@ -34,8 +47,35 @@ class Built:
 @pytest.fixture(scope="session")
 def ground():
     """A folder that other users can enter too (pytest's own are closed to them); removed at the end."""
-    folder = _fresh(Path(tempfile.gettempdir()), "graphcrate-tests-")
-    yield folder
+    _remove_abandoned()
+    folder = _fresh(Path(tempfile.gettempdir()), GROUND)
+    with _locked(folder, fcntl.LOCK_SH):
+        yield folder
+        _remove(folder)
+
+
+def _remove_abandoned():
+    """What killed runs left: tens of gigabytes each."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{GROUND}*"):
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # removed by, or in use by, another run
+            if folder.stat().st_uid != os.geteuid() or time.time() - folder.stat().st_mtime < JUST_MADE:
+                continue
+            with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                _remove(folder)
+
+
+@contextlib.contextmanager
+def _locked(folder, how):
+    """Hold a lock on a folder. The kernel ends it with this process, however that ends."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove(folder):
     for mounted in _mounts_below(folder):
         subprocess.run(["umount", "--lazy", mounted], check=False)
     shutil.rmtree(folder, ignore_errors=True)
@@ -68,12 +108,24 @@ def workplace(ground):
 def built_image(workplace):
     """The small image, with its smoke test passed. Other tests must not change it."""
     request = small_stack()
-    finished = workplace.run("image", *request)
+    return _built(workplace, request, workplace.run("image", *request))
+
+
+def _built(workplace, request, finished):
     assert finished.code == 0, finished.err
     name, _, tag = finished.out.partition("@")[0].partition(":")
     folder = workplace.folder / "dist" / name / tag
     report = workplace.run("inspect", folder / "oci", "--json").json
     return Built(request, finished, report, folder / "oci")
+
+
+@pytest.fixture(scope="session")
+def pyg_image(workplace):
+    """An image with PyG and no compiled extension, not yet smoke-tested. Other tests must not change it."""
+    request = pyg_stack()
+    locked = workplace.run("lock", *request)
+    assert locked.code == 0, locked.err
+    return _built(workplace, request, workplace.run("image", *request, "--no-smoke"))
 
 
 @dataclass(frozen=True)
@@ -125,6 +177,65 @@ def apptainer(ground):
     for folder in folders.values():
         folder.mkdir(parents=True)
     return {**os.environ, **{name: str(folder) for name, folder in folders.items()}}
+
+
+@pytest.fixture(scope="session")
+def registry(ground):
+    """Address of a registry of our own, without TLS. For `engine("docker-registry")`."""
+    folder = ground / "registry"
+    folder.mkdir()
+    with registry_server(folder) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def authority(ground):
+    """A certificate authority and a certificate for this machine."""
+    (ground / "authority").mkdir()
+    return make_authority(ground / "authority")
+
+
+@pytest.fixture(scope="session")
+def basic_registry(ground):
+    """Address of a registry that wants `pushing.LOGIN` by Basic. For `engine("docker-registry")`."""
+    folder = ground / "basic-registry"
+    folder.mkdir()
+    hashed = bcrypt.hashpw(LOGIN.password.encode(), bcrypt.gensalt(4)).decode()
+    (folder / "users").write_text(f"{LOGIN.user}:{hashed}\n")
+    with registry_server(folder, auth={"htpasswd": {"realm": "tests", "path": f"{folder}/users"}}) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def tokens(authority):
+    """A token server that knows `pushing.LOGIN`."""
+    with TokenServer(authority, LOGIN.user, LOGIN.password, pushing.GRANTED) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def token_registry(ground, tokens):
+    """Address of a registry that takes these tokens. For `engine("docker-registry")`."""
+    folder = ground / "token-registry"
+    folder.mkdir()
+    with registry_server(folder, auth=tokens.settings()) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def hosts(ground):
+    """Two hosts with sshd, and a person at a third. For `engine("two hosts")`."""
+    folder = ground / "hosts"
+    folder.mkdir()
+    with two_hosts(folder) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def slurm(ground):
+    """A Slurm of two nodes of our own. For `engine("slurm")`."""
+    with slurm_cluster(ground / "slurm") as cluster:
+        yield cluster
 
 
 @pytest.fixture

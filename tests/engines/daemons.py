@@ -1,7 +1,9 @@
-"""Docker and podman of the tests' own: the machine's containers, images and network stay untouched."""
+"""Docker, podman and a registry of the tests' own: the machine's containers, images and network stay untouched."""
 
 import contextlib
+import json
 import os
+import socket
 import subprocess
 import time
 
@@ -12,6 +14,7 @@ APART = ["setpriv", "--pdeathsig", "TERM", "unshare", "--net", "--mount", "--pro
 WAIT_FOR_NETWORK = 'echo apart && read -r _ && exec "$@" </dev/null'
 #: the name server that slirp4netns offers; it asks those of the machine
 NAME_SERVER = "10.0.2.3"
+MACHINE = "10.0.2.2"  #: how the daemon, its builds and its containers reach this machine's loopback
 
 
 @contextlib.contextmanager
@@ -21,9 +24,9 @@ def docker_daemon(folder):
     slirp4netns carries their packets as a plain program would: no bridge and no firewall rule outside the namespace.
     The machine's loopback is 10.0.2.2 to them.
     """
-    socket, log = folder / "docker.sock", folder / "log"
-    command = [program("dockerd"), "--host", f"unix://{socket}", "--pidfile", folder / "pid", "--dns", NAME_SERVER]
-    command += ["--data-root", folder / "root", "--exec-root", folder / "exec"]
+    door, log = folder / "docker.sock", folder / "log"
+    command = [program("dockerd"), "--host", f"unix://{door}", "--pidfile", folder / "pid", "--dns", NAME_SERVER]
+    command += ["--data-root", folder / "root", "--exec-root", folder / "exec", "--insecure-registry", f"{MACHINE}/32"]
     with log.open("w") as stream, contextlib.ExitStack() as stack:
         daemon = subprocess.Popen(
             [*APART, "sh", "-c", WAIT_FOR_NETWORK, "sh", *command],
@@ -37,17 +40,17 @@ def docker_daemon(folder):
         daemon.stdin.write(b"go\n")
         daemon.stdin.close()
         deadline = time.monotonic() + 120
-        while not answers(socket):
+        while not answers(door):
             assert daemon.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < deadline, log.read_text()[-3000:]
             time.sleep(0.2)
-        yield f"unix://{socket}"
+        yield f"unix://{door}"
 
 
-def answers(socket):
-    """Whether the daemon takes calls: the socket is there a little earlier."""
-    command = [program("docker"), "--host", f"unix://{socket}", "version"]
-    return socket.exists() and not subprocess.run(command, capture_output=True, check=False).returncode
+def answers(door):
+    """Whether the daemon takes calls: its socket is there a little earlier."""
+    command = [program("docker"), "--host", f"unix://{door}", "version"]
+    return door.exists() and not subprocess.run(command, capture_output=True, check=False).returncode
 
 
 def start_network(pid, log):
@@ -74,6 +77,41 @@ def stop(process):
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
+
+
+@contextlib.contextmanager
+def registry_server(folder, *, auth=None, tls=None):
+    """Address (host:port) of a registry on this machine's loopback; its images lie below `folder`.
+
+    `auth`: that part of its settings. `tls`: (certificate, key), else it speaks without.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    settings, log = folder / "registry.yml", folder / "log"
+    http = {"addr": address}
+    if tls is not None:
+        http["tls"] = {"certificate": str(tls[0]), "key": str(tls[1])}
+    storage = {"filesystem": {"rootdirectory": f"{folder}/images"}}
+    document = {"version": 0.1, "storage": storage, "http": http, **({"auth": auth} if auth else {})}
+    settings.write_text(json.dumps(document))  # YAML, too
+    with log.open("w") as stream, contextlib.ExitStack() as stack:
+        command = ["setpriv", "--pdeathsig", "TERM", program("docker-registry"), "serve", settings]
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+        stack.callback(stop, server)
+        deadline = time.monotonic() + 60
+        while not listens(address):
+            assert server.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.1)
+        yield address
+
+
+def listens(address):
+    """Whether something takes connections there."""
+    host, _, port = address.partition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5):
+        return True
+    return False
 
 
 def podman_environment(folder):

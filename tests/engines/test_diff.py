@@ -1,31 +1,15 @@
 """One image in every form that real programs make of it is one tree; a changed file is found in each."""
 
 import json
-import subprocess
 
 import pytest
 
-from tests.conftest import program
-from tests.engines.workplace import PROJECT, Workplace
+from tests.engines.workplace import PROJECT, Workplace, call
 
 pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap", "skopeo")]
 
 CHANGES = "printf more >> /etc/debian_version && chmod 750 /opt && rm /etc/issue && ln -s debian_version /etc/issue"
 CHANGED = [("/etc/debian_version", "content"), ("/etc/issue", "kind"), ("/opt", "mode")]
-
-
-def call(*command, environment=None):
-    """Run a program that has to succeed."""
-    done = subprocess.run(
-        [program(command[0]), *map(str, command[1:])],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.fixture(scope="module")

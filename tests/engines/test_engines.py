@@ -5,30 +5,14 @@ And the engines themselves work here as tests of builds need them: with a networ
 
 import json
 import os
-import subprocess
 
 import pytest
 
-from tests.conftest import program
+from tests.engines.workplace import call
 
 IMPORT_TORCH = ["python", "-c", "import torch; print('torch', torch.__version__, float(torch.ones(3, 3).sum()))"]
 
 pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap")]
-
-
-def call(*command, environment=None, timeout=900):
-    """stdout of a program that has to succeed."""
-    done = subprocess.run(
-        [program(command[0]), *map(str, command[1:])],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=timeout,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 def expected(built):

@@ -48,6 +48,16 @@ def test_stdout_is_the_result_and_the_report_has_what_is_promised(built_image):
     assert report["bytes"] == sum(layer["size"] for layer in report["layers"])
 
 
+def test_its_audit_is_clean_and_lies_beside_it(workplace, built_image):
+    report, audit = built_image.report, json.loads((built_image.layout.parent / "audit.json").read_text())
+    assert (report["audit"]["fail"], report["audit"]["warn"]) == (0, 0), report["audit"]
+    assert audit["digest"] == report["digest"]
+    assert audit["broken"] == []
+    assert audit["binaries"] == report["audit"]["binaries"] > 300
+    assert audit["python"] == report["python"]
+    assert workplace.run("audit", built_image.layout, "--json").json["findings"] == audit["findings"]
+
+
 def test_the_layout_is_valid_and_small(workplace, built_image):
     checked = workplace.run("validate", built_image.layout)
     assert checked.code == 0, checked.err
@@ -126,7 +136,7 @@ def test_a_plain_user_with_an_environment_of_their_own_gets_the_same_bytes(workp
     assert place.layout(report).stat().st_uid == uid
 
 
-def test_two_builds_at_once_share_one_cache(workplace, built_image, scratch):
+def test_two_builds_at_once_share_one_cache_and_a_freed_one_is_filled_again(workplace, built_image, scratch):
     place = second_place(workplace, scratch)
     both = [place.start("image", *built_image.request, "--no-smoke", "--output", scratch / f"out{i}") for i in (1, 2)]
     ended = [finish(process) for process in both]
@@ -136,6 +146,11 @@ def test_two_builds_at_once_share_one_cache(workplace, built_image, scratch):
         layout = next((scratch / f"out{number}").glob("*/*/oci"))
         assert place.run("validate", layout).code == 0
     assert place.leftovers() == []
+    freed = place.run("cache", "--free", "all", "--json").json
+    assert all(use["bytes"] == 0 for use in freed["uses"]), freed
+    assert place.run("validate", layout).code == 0
+    again = place.run("image", *built_image.request, "--no-smoke", "--output", scratch / "out3")
+    assert again.out == built_image.finished.out, again.err
 
 
 def test_a_command_runs_inside_with_its_exit_code(workplace, built_image):
@@ -153,13 +168,10 @@ def test_make_says_what_build_py_says(workplace, built_image):
         variables = ["STACK=torch", f"CUDA={built_image.report['cuda']}"]
         variables += [f"WHEELS={built_image.request[-1]}"] if "--wheels" in built_image.request else []
         command = ["make", *variables, "image"]
-        # as a person types it: the tests themselves may run below a make, whose children say where they are
-        environment = {name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS")}
-        environment["GRAPHCRATE_CACHE"] = str(workplace.cache)
         done = subprocess.run(
             command,
             cwd=workplace.folder,
-            env=environment,
+            env={**os.environ, "GRAPHCRATE_CACHE": str(workplace.cache)},
             capture_output=True,
             text=True,
             check=False,
@@ -168,6 +180,28 @@ def test_make_says_what_build_py_says(workplace, built_image):
         (workplace.folder / ".venv").unlink()
     assert done.returncode == 0, done.stderr
     assert done.stdout == built_image.finished.out
+
+
+@pytest.mark.engine("make")
+def test_build_py_below_a_make_of_the_user_prints_only_the_result(tmp_path):
+    """Its own make, which prepares the environment, is quiet and takes no variables of that one."""
+    copy = copy_project(tmp_path / "copy")
+    (copy / "Makefile").write_text(
+        f"python := {sys.prefix}\n.venv/ready-run:\n\t@echo preparing; ln -s $(python) .venv\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-E", "-s", "build.py", "list"],
+        cwd=copy,
+        env={**os.environ, "MAKELEVEL": "1", "MAKEFLAGS": "w -- python=/nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pyg" in done.stdout
+    assert "preparing" not in done.stdout
+    assert "directory" not in done.stdout
+    assert "preparing" in done.stderr
 
 
 def test_the_request_is_the_smallest_that_can_be_made_here():

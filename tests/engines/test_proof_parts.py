@@ -59,7 +59,7 @@ def started(monkeypatch):
 
 def test_parts_pass(started, capsys):
     assert set(run(PASSES, PASSES)) == {"process 0", "process 1"}
-    assert capsys.readouterr().out == "Phase: testing\n"
+    assert capsys.readouterr().out == "Phase: testing (GLT)\n"
 
 
 def test_a_part_that_dies_takes_the_others_with_it(started):

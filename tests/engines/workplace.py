@@ -9,9 +9,26 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.conftest import program
+
 PROJECT = Path(__file__).resolve().parent.parent.parent
 PARTS = ("graphcrate", "recipes", "images", "examples", "tools", "Makefile", "build.py", "README.md", "pyproject.toml")
 REQUIREMENTS = ("requirements.txt", "requirements-dev.txt")
+
+
+def call(*command, environment=None, timeout=900):
+    """stdout of a program that has to succeed."""
+    done = subprocess.run(
+        [program(command[0]), *map(str, command[1:])],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -130,3 +147,10 @@ def small_stack():
     """What to ask for to get the smallest real image that can be made here."""
     folder = wheel_folder()
     return ("torch", "--cuda", "cpu", "--wheels", folder) if folder else ("torch", "--cuda", "11.7")
+
+
+def pyg_stack():
+    """What to ask for to get the smallest real image with PyG: without compiled extensions, which take minutes."""
+    folder = wheel_folder()
+    versions = ("--cuda", "cpu", "--wheels", folder) if folder else ("--cuda", "11.7")
+    return ("pyg", *versions, "--extensions", "none")

@@ -73,3 +73,21 @@ def stay_inside(request):
     yield
     guard.test = None
     assert not guard.seen
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys):
+    """Types a command of build.py: (exit code, stdout, stderr)."""
+    from graphcrate import cli
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["build.py", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run

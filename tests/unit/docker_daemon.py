@@ -6,6 +6,7 @@ import json
 import re
 import tarfile
 import threading
+import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -22,6 +23,7 @@ class DockerDaemon:
     query: dict = dataclasses.field(default_factory=dict)  # of the build
     context: dict = dataclasses.field(default_factory=dict)  # of the build: name → bytes
     loaded: bytes = b""
+    unpacking: float = 0.0  # seconds that it takes
     refusal: tuple = ()  # (status, message) of the build
     dies: bool = False  # in the middle of a build
 
@@ -80,7 +82,8 @@ class _Answers(BaseHTTPRequestHandler):
                 self._events()
         elif path == "/images/load":
             self.daemon.loaded = body
-            self._json(200, {"stream": "Loaded"})
+            time.sleep(self.daemon.unpacking)
+            self._json(200, {"stream": "Loaded image: torch:1"})
         elif found := re.fullmatch(r"/images/(.*)/tag", path):
             name = f"{query['repo']}:{query['tag']}"
             image = next(image for image in self.daemon.images.values() if image["Id"] == found[1])

@@ -41,6 +41,7 @@ def make_elf(
     relocatable=None,
     machine=62,
     kind=3,
+    interpreter="",
 ):
     """A library. Symbols are "name", "name@version", with "?" before the name for weak ones.
 
@@ -65,7 +66,7 @@ def make_elf(
     parts += [(".dynamic", SHT["DYNAMIC"], dynamic, 16)]
     parts += [(".nv_fatbin", SHT["PROGBITS"], fatbin, 0)] if fatbin is not None else []
     parts += [("__nv_relfatbin", SHT["PROGBITS"], relocatable, 0)] if relocatable is not None else []
-    return assemble(parts, machine, kind)
+    return assemble(parts, machine, kind, interpreter)
 
 
 def symbol_table(strings, numbers, defined, undefined):
@@ -101,7 +102,7 @@ def needed_versions(strings, numbers, needs):
     return data
 
 
-def assemble(parts, machine, kind):
+def assemble(parts, machine, kind, interpreter=""):
     """Header, contents, section headers. The first part is the string table of all others."""
     names = Strings()
     body, rows = b"", [bytes(64)]
@@ -111,10 +112,15 @@ def assemble(parts, machine, kind):
         link = 2 if number == SHT["VERSYM"] else 1 if number not in (SHT["STRTAB"], SHT["PROGBITS"]) else 0
         rows.append(struct.pack("<IIQQQQIIQQ", label, number, 0, 0, 64 + len(body), len(content), link, 1, 8, size))
         body += content + bytes(-len(content) % 8)
-    head = struct.pack(
-        "<HHIQQQIHHHHHH", kind, machine, 1, 0, 0, 64 + len(body), 0, 64, 0, 0, 64, len(rows), len(parts) + 1
+    table = 64 + len(body)
+    segments = table + 64 * len(rows) if interpreter else 0
+    path = interpreter.encode() + b"\0"
+    segment = (
+        struct.pack("<IIQQQQQQ", 3, 4, segments + 56, 0, 0, len(path), len(path), 1) + path if interpreter else b""
     )
-    return b"\x7fELF\x02\x01\x01" + bytes(9) + head + body + b"".join(rows)
+    counts = (64, 56, 1 if interpreter else 0, 64, len(rows), len(parts) + 1)
+    head = struct.pack("<HHIQQQIHHHHHH", kind, machine, 1, 0, segments, table, 0, *counts)
+    return b"\x7fELF\x02\x01\x01" + bytes(9) + head + body + b"".join(rows) + segment
 
 
 def entry(kind, architecture, flags=0x11, code=b"machine code, 24 bytes..", header=64):

@@ -45,7 +45,7 @@ class RegistryServer:
 
     def __enter__(self):
         self.tokens: dict[str, int] = {}
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Answers,), {"registry": self}))
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (self.answers,), {"registry": self}))
         self.server.daemon_threads = True
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
         self.thread.start()
@@ -55,6 +55,11 @@ class RegistryServer:
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()
+
+    @property
+    def answers(self):
+        """The class that answers requests."""
+        return Answers
 
     @property
     def host(self) -> str:
@@ -115,7 +120,7 @@ class RegistryServer:
         return self.put(name, {"schemaVersion": 2, "mediaType": media_type, "manifests": entries}, media_type, *tags)
 
 
-class _Answers(BaseHTTPRequestHandler):
+class Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     registry: RegistryServer
 
@@ -136,6 +141,7 @@ class _Answers(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def do_POST(self):
+        """A token for an identity token."""
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.registry.asked.append(Asked("POST", f"{self.path}?{body}", self.headers.get("Authorization", "")))
         self.token(urllib.parse.parse_qs(body))

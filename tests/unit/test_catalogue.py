@@ -16,37 +16,6 @@ ROOT = Path(__file__).parents[2]
 PYG = recipes.load(ROOT / "recipes" / "pyg.toml")
 
 
-def for_gpu(cuda, gpu):
-    usable, out = catalogue.for_gpu(PYG, PYG.variant(cuda), gpu)
-    return [candidate.name for candidate in usable], {outcome.candidate: outcome.constraint for outcome in out}
-
-
-def test_without_gpus_every_candidate_will_do():
-    assert for_gpu("11.8", None) == (["pytorch", "compatible"], {})
-
-
-def test_all_gpus_of_a_list_must_run():
-    assert for_gpu("11.8", "v100,a100") == (["pytorch", "compatible"], {})
-    assert for_gpu("11.8", "v100, h100") == (
-        ["pytorch"],
-        {"compatible": "torch 2.0.1 has no code for h100 (sm_90)"},
-    )
-
-
-def test_the_gpu_that_does_not_run_is_named_with_the_variants_for_all():
-    with pytest.raises(UsageError) as caught:
-        for_gpu("13.0", "a100,v100")
-    assert caught.value.cause == "torch 2.12.1 has no code for v100 (sm_70)"
-    assert caught.value.next_step.startswith("make image CUDA=12.8 GPU=a100,v100 ")
-
-
-def test_gpus_that_no_torch_has_code_for_together():
-    with pytest.raises(UsageError) as caught:
-        for_gpu("11.7", "p4,v100,b300")
-    assert "b300 (sm_103)" in caught.value.what
-    assert "one image for each GPU" in caught.value.next_step
-
-
 @pytest.mark.parametrize(
     ("gpus", "architectures"),
     [("v100", ("7.0",)), ("a100,V100", ("7.0", "8.0")), ("b200,h100,h200,rtx-5090", ("9.0", "10.0", "12.0"))],

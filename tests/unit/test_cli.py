@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate import cli, pipeline
+from graphcrate import pipeline
 from graphcrate.catalogue import nearest_cuda
 from graphcrate.host.workplace import Workplace
 
@@ -24,15 +24,8 @@ def project(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def call(project, monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["build.py", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return run
+def call(project, typed):
+    return typed
 
 
 def test_an_unknown_cuda_is_answered_with_the_nearest(call):
@@ -98,7 +91,9 @@ def test_list_as_a_table_names_gpus(call):
     assert "2.0.1+cu118" in out
 
 
-@pytest.mark.parametrize("command", ["image", "list", "lock", "inspect", "validate", "diff", "run", "schema"])
+@pytest.mark.parametrize(
+    "command", ["image", "list", "lock", "inspect", "validate", "diff", "check", "run", "test", "job", "schema"]
+)
 def test_every_command_has_help(call, command):
     code, out, _ = call(command, "--help")
     assert code == 0

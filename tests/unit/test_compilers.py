@@ -47,9 +47,15 @@ def test_names():
 
 def test_variables_for_the_cpu_alone_know_no_cuda():
     found = compilers.variables(compilation())
-    assert found.keys() == {"CC", "CXX", "CFLAGS", "LDFLAGS", "FORCE_ONLY_CPU", "WITH_CUDA"}
+    assert found.keys() == {"CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "FORCE_ONLY_CPU", "WITH_CUDA"}
     assert (found["CC"], found["CXX"]) == ("gcc-11", "g++-11")
     assert "-s " in found["LDFLAGS"]
+
+
+def test_flags_are_whole_where_setuptools_takes_them_in_place_of_pythons():
+    found = compilers.variables(compilation())
+    assert found["CFLAGS"] == found["CXXFLAGS"]
+    assert {"-O2", "-DNDEBUG", "-g0"} <= set(found["CXXFLAGS"].split())
 
 
 def test_variables_for_cuda_make_the_one_variant_that_is_loaded():

@@ -8,7 +8,6 @@ import docker.errors
 import pytest
 import requests.exceptions
 
-from graphcrate import cli
 from graphcrate.host import docker_engine
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.plan import ConfigStep
@@ -23,22 +22,11 @@ FILES = (folder("etc"), file("etc/passwd", b"root"), file("etc/resolv.conf", b"n
 
 
 @pytest.fixture
-def call(tmp_path, monkeypatch, capsys):
+def call(tmp_path, monkeypatch, typed):
     place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
     monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["build.py", "diff", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+    return lambda *arguments: typed("diff", *arguments)
 
 
 @pytest.fixture

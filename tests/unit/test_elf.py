@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import struct
 import sys
 from pathlib import Path
 
@@ -137,3 +138,24 @@ def test_a_file_that_is_cut_short_gives_an_integrity_error(size):
 def test_any_bytes_after_the_magic_give_a_value_or_an_integrity_error(data):
     with contextlib.suppress(IntegrityError):
         assert isinstance(read(b"\x7fELF\x02\x01\x01" + data), elf.Elf)
+
+
+def test_a_library_whose_section_headers_were_stripped_is_told():
+    """sstrip leaves what the kernel and the loader need; the tables are still there, and nothing says where."""
+    segment = struct.pack("<IIQQQQQQ", 2, 6, 64, 0, 0, 16, 16, 8)  # PT_DYNAMIC
+    head = struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    with pytest.raises(IntegrityError, match="no section headers"):
+        read(b"\x7fELF\x02\x01\x01" + bytes(9) + head + segment)
+
+
+def test_the_loader_that_a_program_names():
+    named = make_elf(interpreter="/lib64/ld-linux-x86-64.so.2")
+    assert read(named).interpreter == "/lib64/ld-linux-x86-64.so.2"
+    assert read(make_elf()).interpreter == ""
+    assert "ld-linux" in elf.read(Path(sys.executable).resolve()).interpreter
+
+
+def test_which_run_path_is_inherited():
+    assert read(make_elf(rpath="/old")).inherited
+    assert not read(make_elf(rpath="/old", runpath="/new")).inherited
+    assert not read(make_elf()).inherited

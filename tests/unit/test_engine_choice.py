@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from graphcrate import engines, pipeline, planning, recipes
+from graphcrate.asking import Request
 from graphcrate.errors import BuildError, HostError, UsageError
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import decode_lock
@@ -91,14 +92,14 @@ def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(plac
         return engine
 
     monkeypatch.setattr(pipeline, "_proven", proven)
-    assert pipeline.build_image(pipeline.Request(name="pyg", cuda="11.8"), place) == "podman"
+    assert pipeline.build_image(Request(name="pyg", cuda="11.8"), place) == "podman"
     assert tried == ["embedded", "podman"]
     assert place.progress.lines == ["mmdebstrap is not installed; building with podman instead"]
     with pytest.raises(HostError, match="mmdebstrap"):
-        pipeline.build_image(pipeline.Request(name="pyg", cuda="11.8", engine="embedded"), place)
+        pipeline.build_image(Request(name="pyg", cuda="11.8", engine="embedded"), place)
     there()
     with pytest.raises(HostError, match="mmdebstrap"):
-        pipeline.build_image(pipeline.Request(name="pyg", cuda="11.8"), place)
+        pipeline.build_image(Request(name="pyg", cuda="11.8"), place)
 
 
 def test_another_fault_than_the_machines_is_not_left_to_an_engine(place, there, monkeypatch):
@@ -110,7 +111,7 @@ def test_another_fault_than_the_machines_is_not_left_to_an_engine(place, there, 
 
     monkeypatch.setattr(pipeline, "_proven", broken)
     with pytest.raises(BuildError):
-        pipeline.build_image(pipeline.Request(name="pyg", cuda="11.8"), place)
+        pipeline.build_image(Request(name="pyg", cuda="11.8"), place)
 
 
 def test_an_engine_gets_the_locks_own_base(place, there, tmp_path, monkeypatch):

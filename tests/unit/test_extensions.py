@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import addresses
-from graphcrate.errors import UsageError
+from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host import http
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import DebianBase, encode
@@ -106,9 +106,22 @@ def test_a_lock_that_compiles_names_no_host(server, lock):
 def test_what_a_source_requires_is_resolved_too(server, lock):
     name, content = small_sdist("torch_sparse", "0.6.18", pyproject="", metadata_requires=["tqdm", "x ; extra == 'y'"])
     server.simple("torch-sparse", {name: content})
-    found = lock(extensions=("torch_sparse",), requirements=())
+    server.simple("torch-scatter", dict([small_sdist("torch_scatter", "2.1.2", pyproject="")]))
+    found = lock(extensions=("torch_sparse", "torch_scatter"), requirements=())
     assert found.package("tqdm").version == "4.66"
     assert "compiled without METIS" in found.notes[-1]
+
+
+def test_a_recipe_with_half_of_what_belongs_together_is_refused(lock):
+    with pytest.raises(ResolutionError, match="torch-sparse cannot be imported without torch-scatter") as refused:
+        lock(extensions=("torch_sparse",))
+    assert "torch_scatter" in refused.value.next_step
+
+
+def test_what_cannot_be_imported_without_a_missing_one_is_missing_too(server, lock):
+    server.simple("torch-sparse", dict([small_sdist("torch_sparse", "0.6.18", pyproject="")]))
+    found = lock(extensions=("torch_scatter==9.9", "torch_sparse"))
+    assert reason(found, "torch-sparse") == "it cannot be imported without torch-scatter, which is missing"
 
 
 def test_wheels_alone(lock):
@@ -137,9 +150,10 @@ def test_none_at_all(lock):
 
 
 def test_what_is_missing_costs_less_where_another_stands_in(server, lock):
-    assert cost(lock(), "pyg-lib").startswith("neighbour sampling unless torch_sparse is there")
-    server.simple("torch-sparse", dict([small_sdist("torch_sparse", "0.6.18", pyproject="")]))
-    assert cost(lock(extensions=("pyg_lib", "torch_sparse")), "pyg-lib") == (
+    assert cost(lock(), "pyg-lib").endswith("; neighbour sampling unless torch_sparse is there")
+    for name, version in (("torch_sparse", "0.6.18"), ("torch_scatter", "2.1.2")):
+        server.simple(name.replace("_", "-"), dict([small_sdist(name, version, pyproject="")]))
+    assert cost(lock(extensions=("pyg_lib", "torch_scatter", "torch_sparse")), "pyg-lib") == (
         "weighted and temporal sampling, distributed training (NeighborLoader falls back to torch_sparse)"
     )
 

@@ -190,7 +190,7 @@ def test_a_phase_of_the_leader_is_the_proofs(capsys):
     parts.hear(part(), "{no JSON", proof, False)
     assert (proof.phase, proof.suspect, leader.phase) == ("training on cpu", Layer.TORCH, "training on cpu")
     said = capsys.readouterr().out.splitlines()
-    assert said == ["Phase: training on cpu", "Epoch: 01", "process 1: Epoch: 02", "process 1: {no JSON"]
+    assert said == ["Phase: training on cpu (torch)", "Epoch: 01", "process 1: Epoch: 02", "process 1: {no JSON"]
 
 
 def test_a_parts_verdict_is_not_printed(capsys):

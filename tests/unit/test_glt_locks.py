@@ -36,7 +36,8 @@ def server(monkeypatch):
         monkeypatch.setattr(offers, "VOUCHED", {})
         small_index.fill(running)
         running.simple("torch", dict([small_wheel("torch", "1.13.1", tag=CP39)]))
-        running.simple("torch-sparse", dict([small_sdist("torch_sparse", "0.6.18", pyproject="")]))
+        for name, version in (("torch_scatter", "2.1.2"), ("torch_sparse", "0.6.18")):
+            running.simple(name.replace("_", "-"), dict([small_sdist(name, version, pyproject="")]))
         glt = [small_wheel("graphlearn_torch", version, tag=CP39) for version in ("0.2.2", "0.2.4")]
         running.simple("graphlearn-torch", dict(glt))
         yield running
@@ -46,7 +47,7 @@ def server(monkeypatch):
 def lock(server, tmp_path, program):
     cache = Cache(tmp_path / "cache")
 
-    def locked(requirement, wanted_extensions=("torch_sparse",), **request):
+    def locked(requirement, wanted_extensions=("torch_scatter", "torch_sparse"), **request):
         recipe = small_index.recipe(CANDIDATE, requirements=(requirement,), extensions=wanted_extensions)
         base = BaseSpec(suite="bullseye")
         variant = msgspec.structs.replace(recipe.variants[0], python="3.9", base=base, torch_geometric="")

@@ -9,6 +9,7 @@ import threading
 import urllib.parse
 
 import pytest
+import urllib3
 
 from graphcrate.errors import HostError
 from graphcrate.host import connections
@@ -55,6 +56,30 @@ def test_redirects_are_followed_and_credentials_stay_with_their_host(server, cli
         assert response.url == other.url("/there")
         assert server.asked[0].headers["authorization"] == "Bearer secret"
         assert "authorization" not in other.asked[0].headers
+
+
+@pytest.mark.parametrize(
+    ("target", "kept"),
+    [
+        ("https://registry.example/b", True),
+        ("/b", True),
+        ("http://registry.example/b", False),
+        ("https://registry.example:8443/b", False),
+        ("https://registry.example.evil.net/b", False),
+        ("//evil.net/b", False),
+    ],
+)
+def test_credentials_stay_with_scheme_host_and_port(monkeypatch, client, target, kept):
+    asked = []
+
+    def send(method, url, headers, body):
+        asked.append(headers)
+        where = {"Location": target} if len(asked) == 1 else {}
+        return urllib3.HTTPResponse(b"", headers=where, status=307 if where else 200, preload_content=False)
+
+    monkeypatch.setattr(client, "_send", send)
+    client.request("GET", "https://registry.example/a", headers={"Authorization": "Bearer secret"})
+    assert ("Authorization" in asked[1]) is kept
 
 
 def test_endless_redirects_end(server, client):

@@ -13,18 +13,35 @@ PACKAGE = Path(__file__).resolve().parent.parent.parent / "graphcrate"
 FLOORS = {
     "graphcrate": 0,
     "graphcrate.errors": 0,
+    "graphcrate.doctor": 2,
     "graphcrate.model": 1,
     "graphcrate.compat": 1.1,
+    "graphcrate.located": 1.15,
+    "graphcrate.hosts": 1.15,
     "graphcrate.recipes": 1.2,
+    "graphcrate.targets": 1.2,
     "graphcrate.foundations": 1.15,
     "graphcrate.planning": 1.2,
     "graphcrate.oci": 1.2,
+    "graphcrate.attest": 1.3,
+    "graphcrate.attest.keyfile": 3,
+    "graphcrate.destinations": 5.38,
+    "graphcrate.destinations.parse": 1.3,
+    "graphcrate.contracts": 1.3,
+    "graphcrate.audit": 1.35,
+    "graphcrate.judging": 1.1,
+    "graphcrate.passes": 1.1,
     "graphcrate.render": 1.4,
     "graphcrate.host": 2,
     "graphcrate.oci.blob": 3,
     "graphcrate.oci.credentials": 3,
+    "graphcrate.oci.entries": 3,
     "graphcrate.oci.layout": 3,
+    "graphcrate.oci.push": 3,
+    "graphcrate.oci.referrers": 3,
     "graphcrate.oci.registry": 3,
+    "graphcrate.oci.session": 3,
+    "graphcrate.oci.upload": 3,
     "graphcrate.oci.validate": 3,
     "graphcrate.formats": 3.2,
     "graphcrate.bases": 3.4,
@@ -34,21 +51,41 @@ FLOORS = {
     "graphcrate.builders": 4,
     "graphcrate.runners": 4,
     "graphcrate.resolve": 4,
+    "graphcrate.memory": 5,
     "graphcrate.smoke": 5,
     "graphcrate.catalogue": 5,
+    "graphcrate.converting": 5.1,
+    "graphcrate.explaining": 5.1,
     "graphcrate.compiling": 5.1,
     "graphcrate.engines": 5.2,
     "graphcrate.proving": 5.3,
+    "graphcrate.checking": 5.3,
     "graphcrate.texts": 5.2,
-    "graphcrate.views": 5,
+    "graphcrate.views": 5.2,
     "graphcrate.trees": 5.2,
     "graphcrate.trees.allowances": 1.2,
     "graphcrate.trees.bytecode": 1.2,
     "graphcrate.trees.compare": 1.2,
     "graphcrate.trees.contents": 1.2,
     "graphcrate.trees.wording": 1.2,
+    "graphcrate.auditing": 5.35,
+    "graphcrate.vetting": 5.36,
+    "graphcrate.asking": 4.5,
+    "graphcrate.gate": 1.3,
     "graphcrate.pipeline": 6,
+    "graphcrate.publishing": 6.1,
+    "graphcrate.admitting": 5.5,
+    "graphcrate.statements": 5.6,
+    "graphcrate.delivering": 6,
+    "graphcrate.verifying": 6.1,
+    "graphcrate.trials": 5.4,
     "graphcrate.cli": 7,
+    "graphcrate.cli_audit": 6.5,
+    "graphcrate.cli_cache": 6.5,
+    "graphcrate.cli_bundle": 6.5,
+    "graphcrate.cli_explain": 6.5,
+    "graphcrate.cli_publish": 6.5,
+    "graphcrate.cli_trials": 6.5,
 }
 #: what only `host` may import: processes, connections, the clock
 DOORS = {
@@ -67,7 +104,12 @@ DOORS = {
 #: what a pure module may not import either
 TOUCHING = DOORS | {"os", "io", "tempfile", "shutil", "glob", "fcntl", "mmap", "multiprocessing", "threading"}
 #: runs inside an image, by the image's Python: no part of graphcrate while it works
-GUESTS = {"graphcrate.wheels.compile_program", "graphcrate.wheelhouse.inside", "graphcrate.wheelhouse.trial"}
+GUESTS = {
+    "graphcrate.doctor",
+    "graphcrate.wheels.compile_program",
+    "graphcrate.wheelhouse.inside",
+    "graphcrate.wheelhouse.trial",
+}
 
 
 def name_of(path):
@@ -146,7 +188,7 @@ def test_pure_modules_do_not_touch_the_world(module):
 
 @pytest.mark.parametrize("module", [module for module in SOURCES if room(module) != "graphcrate.host"])
 def test_only_host_opens_doors(module):
-    if module in GUESTS:
+    if module in GUESTS or room(module) in GUESTS:
         return
     tree = tree_of(module)
     assert not {imported for imported in imports(tree) if imported in DOORS}

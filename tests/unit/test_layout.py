@@ -233,3 +233,35 @@ def test_no_room_on_the_disk_is_a_typed_error(tmp_path, blobs, monkeypatch):
     with pytest.raises(DiskFullError):
         write_layout(tmp_path / "oci", made(blobs, "one"), finder(blobs), "t")
     assert not (tmp_path / "oci").exists()
+
+
+def nested(path, entries):
+    """Put an index with these further entries between the layout's own and the manifest, as buildx does."""
+    index = json.loads((path / "index.json").read_bytes())
+    data = json.dumps({"schemaVersion": 2, "mediaType": tars.spec.INDEX, "manifests": [*index["manifests"], *entries]})
+    digest = tars.sha256(data.encode())
+    (path / "blobs" / "sha256" / digest[7:]).write_text(data)
+    entry = {"mediaType": tars.spec.INDEX, "digest": digest, "size": len(data), "annotations": {"name": "outer"}}
+    (path / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
+
+
+def test_an_index_in_the_layout_leads_to_the_image_for_our_platform(tmp_path, blobs):
+    image = made(blobs, "one")
+    write_layout(tmp_path / "oci", image, finder(blobs), "t")
+    other = {"mediaType": tars.spec.MANIFEST, "digest": f"sha256:{'0' * 64}", "size": 3}
+    arm = {**other, "platform": {"architecture": "arm64", "os": "linux"}}
+    attestation = {**other, "platform": {"architecture": "unknown", "os": "unknown"}}
+    nested(tmp_path / "oci", [arm, attestation])
+    layout = read_layout(tmp_path / "oci")
+    assert layout.digest == image.digest
+    assert [entry.platform.architecture for entry in layout.index] == ["amd64", "arm64", "unknown"]
+    assert layout.descriptor.annotations["name"] == "outer"
+
+
+def test_an_index_without_our_platform_is_refused(tmp_path, blobs):
+    write_layout(tmp_path / "oci", made(blobs, "one"), finder(blobs), "t")
+    text = (tmp_path / "oci" / "index.json").read_text().replace("amd64", "arm64")
+    (tmp_path / "oci" / "index.json").write_text(text)
+    nested(tmp_path / "oci", [])
+    with pytest.raises(LayoutError, match="0 of 1 images in the index are for linux/amd64"):
+        read_layout(tmp_path / "oci")

@@ -50,6 +50,7 @@ def test_labels_tell_what_was_compiled_and_for_what():
     labels = plan_of(compiled_lock()).config.labels
     assert labels["graphcrate.compiled"] == "torch-scatter"
     assert labels["graphcrate.architectures"] == ",".join(ASKED)
+    assert labels["graphcrate.nvcc"] == "11.8.89"
     assert "graphcrate.compiled" not in plan_of(lock()).config.labels
 
 

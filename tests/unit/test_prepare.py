@@ -102,33 +102,34 @@ def test_a_link_takes_the_place_of_another(engines, tmp_path):
     assert str((tmp_path / "apptainer").readlink()) == "/opt/a/bin/apptainer"
 
 
-def test_a_run_that_fails_leaves_nothing_and_no_link(engines, machine, monkeypatch, tmp_path):
-    """Whichever step fails: Apptainer counts as installed by its link, which comes last."""
-    monkeypatch.setattr(engines, "PREFIX", tmp_path / "opt" / "apptainer")
+@pytest.mark.parametrize("name", ["apptainer", "cosign"])
+def test_a_run_that_fails_leaves_nothing_and_no_link(engines, machine, monkeypatch, tmp_path, name):
+    """Whichever step fails: a program counts as installed by its link, which comes last."""
+    monkeypatch.setattr(engines, "ROOT", tmp_path / "opt")
     monkeypatch.setattr(engines, "LINKS", tmp_path / "bin")
     monkeypatch.setattr(engines, "KEYRING", tmp_path)
     monkeypatch.setenv("DEBIAN_MIRROR", "http://mirror.example/debian")
 
-    def arrange(debs, files, target):
-        (target / "etc/apptainer").mkdir(parents=True)
-        (target / "etc/apptainer/apptainer.conf").touch()
+    def arrange(files, target, prefix):
+        assert prefix == tmp_path / "opt" / name
+        target.mkdir(parents=True)
 
     def refuse(command, what):
-        assert (tmp_path / "opt/apptainer/etc").is_dir()
+        assert command == [str(tmp_path / "opt" / name / "bin" / name), "trial"]
+        assert (tmp_path / "opt" / name).is_dir()
         raise machine.StopError(machine.HOST, what, "")
 
-    monkeypatch.setattr(engines, "fetch", lambda work, mirror: [])
-    monkeypatch.setattr(engines, "arrange", arrange)
+    monkeypatch.setattr(engines, "fetch", lambda work, mirror, package: [])
     monkeypatch.setattr(engines, "must", refuse)
     (tmp_path / "bin").mkdir()
-    with pytest.raises(machine.StopError, match="does not start"):
-        engines.install_apart()
+    with pytest.raises(machine.StopError, match=f"{name} of Debian sid does not start"):
+        engines.install_apart(name, arrange, "trial")
     assert not list((tmp_path / "opt").iterdir())
     assert not list((tmp_path / "bin").iterdir())
     monkeypatch.setattr(engines, "must", lambda command, what: None)
-    engines.install_apart()
-    assert [path.name for path in (tmp_path / "opt").iterdir()] == ["apptainer"]
-    assert (tmp_path / "bin" / "apptainer").is_symlink()
+    engines.install_apart(name, arrange, "trial")
+    assert [path.name for path in (tmp_path / "opt").iterdir()] == [name]
+    assert (tmp_path / "bin" / name).is_symlink()
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_passed_proof(capsys):
         proof.extra["epochs"] = 39
 
     code, lines, told = prove(body, capsys)
-    assert (code, lines) == (0, ["Phase: training on cpu"])
+    assert (code, lines) == (0, ["Phase: training on cpu (torch)"])
     assert (told["suite"], told["status"], told["device"], told["epochs"]) == ("dna", "passed", "cpu", 39)
     assert (told["reason"], told["layer"]) == ("", None)
     assert told["metrics"] == {"last_loss": 0.5}
@@ -116,6 +116,30 @@ def test_a_failed_proof_names_layer_and_phase(error, layer, seen, capsys):
     assert (code, told["status"], told["layer"], told["phase"]) == (1, "failed", layer, "training")
     assert seen in told["reason"]
     assert len(told["reason"]) < 600
+
+
+def raised_from(error, cause):
+    try:
+        raise error from cause
+    except type(error) as raised:
+        return raised
+
+
+def test_an_error_is_told_with_what_it_came_from():
+    error = raised_from(OSError("Could not load this library: a.so"), OSError("a.so: undefined symbol: init"))
+    told = "OSError: Could not load this library: a.so; from OSError: a.so: undefined symbol: init"
+    assert verdict.explained(error) == told
+    glibc = raised_from(OSError("Could not load it"), OSError("version `GLIBC_2.38' not found"))
+    assert verdict.blame(glibc, Layer.EXTENSION) is Layer.SYSTEM
+
+
+def test_of_another_processs_traceback_the_end_is_told():
+    frames = "\n".join(f'  File "spawn.py", line {number}, in _wrap' for number in range(100))
+    last = "RuntimeError: Unable to find address"
+    text = f"\n\n-- Process 0 terminated:\nTraceback (most recent call last):\n{frames}\n{last}\n"
+    told = verdict.explained(RuntimeError(text))
+    assert told == "RuntimeError: -- Process 0 terminated: RuntimeError: Unable to find address"
+    assert verdict.blame(RuntimeError(text), Layer.TORCH) is Layer.NETWORK
 
 
 def test_a_request_to_end_is_told(capsys):
@@ -168,7 +192,7 @@ def test_a_closed_pipe_does_no_harm(monkeypatch):
         ("libcudnn.so.8: cannot open shared object file: No such file or directory", Layer.CUDA),
         ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", Layer.CUDA),
         ("libnvJitLink.so.12: undefined symbol: __nvJitLinkComplete_12_4", Layer.CUDA),
-        ("NCCL error in: ProcessGroupNCCL.cpp:1275, unhandled system error", Layer.CUDA),
+        ("NCCL error in: ProcessGroupNCCL.cpp:1275, unhandled system error", Layer.NETWORK),
         ("/lib/libc.so.6: version `GLIBC_2.29' not found (required by torch_sparse.so)", Layer.SYSTEM),
         ("torch_scatter/_version_cuda.so: undefined symbol: _ZN3c1017RegisterOperators", Layer.EXTENSION),
         ("CUDA out of memory. Tried to allocate 2.00 GiB", Layer.MACHINE),

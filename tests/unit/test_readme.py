@@ -2,7 +2,7 @@
 
 import re
 
-from graphcrate import recipes
+from graphcrate import cli, recipes
 from tools import readme_tables
 
 README = (readme_tables.ROOT / "README.md").read_text(encoding="utf-8")
@@ -28,9 +28,10 @@ def test_every_make_target_that_is_named_exists():
 
 
 def test_every_command_that_is_named_exists():
-    cli = (readme_tables.ROOT / "graphcrate" / "cli.py").read_text()
-    commands = {name.rstrip("_") for name in re.findall(r"^@app\.command\(.*\)\ndef (\w+)", cli, re.MULTILINE)}
-    assert set(re.findall(r"\./build\.py ([a-z]+)", README)) <= commands
+    commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
+    pages = [README, *(path.read_text() for path in (readme_tables.ROOT / "docs").glob("*.md"))]
+    for page in pages:
+        assert set(re.findall(r"\./build\.py ([a-z]+)", page)) <= commands
 
 
 def test_every_environment_variable_that_is_named_is_read():

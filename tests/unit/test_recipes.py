@@ -64,7 +64,7 @@ def test_compatible_candidate_is_told_apart_and_keeps_cupti():
         ('cuda = "11.8"', 'cuda = "eleven"', "variant[2].cuda", "no CUDA version"),
         ('torch = "2.0.1"', 'torch = ">=2.0"', "variant[1].candidate[0].torch", "exact version"),
         ('suffix = "-compat"', 'suffix = "compat"', "variant[2].candidate[1].suffix", "-compat"),
-        ('smoke = ["dna", "ops"]', 'smoke = ["rna"]', "smoke", "rna"),
+        ('smoke = ["dna", "ops", "ddp"]', 'smoke = ["rna"]', "smoke", "rna"),
         ('["7.0", "8.0"]', '["7.0", "Ampere"]', "variant[0].architectures", 'write "8.0"'),
         ('["7.0", "8.0"]', '["7.0", "7.0"]', "variant[0].architectures", "twice"),
         ('["7.0", "8.0"]', '["7.0", "9.0"]', "variant[0].architectures", "torch 1.13.1+cu116 has no code for 9.0"),
@@ -127,7 +127,7 @@ def test_an_unavailable_variant_has_no_candidates_and_another_one_has():
 
 
 def test_broken_toml_has_its_line():
-    text = PYG.replace('smoke = ["dna", "ops"]', 'smoke = ["dna", "ops"')
+    text = PYG.replace('smoke = ["dna", "ops", "ddp"]', 'smoke = ["dna", "ops", "ddp"')
     with pytest.raises(RecipeError, match=r"^r\.toml:\d+: "):
         recipes.parse(text, "r.toml")
 

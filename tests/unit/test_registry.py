@@ -5,6 +5,7 @@ import pytest
 
 from graphcrate.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.host.http import Client, Response
+from graphcrate.host.patience import Patience
 from graphcrate.oci import credentials, reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository
@@ -138,7 +139,10 @@ class Answering:
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), []
 
-    def request(self, method, url, *, headers=None, body=None, accept=(200,)):
+    def patience(self):
+        return Patience(lambda _: None)
+
+    def send(self, method, url, *, headers=None, body=None, accept=(200,)):
         self.asked.append((method, url, dict(headers or {})))
         status, headers, body = self.answers.pop(0)
         return Response(status, headers, body, url)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate import render
+from graphcrate.compat import headers
 from graphcrate.compat.toolkit_assembly import assembly
 from graphcrate.errors import BuildError
 from graphcrate.foundations import chosen_image
@@ -171,6 +172,16 @@ def test_sources_are_built_in_the_environment_and_place_of_the_embedded_build(kn
     for name in ours:
         assert f'{name}="{embedded[name]}"' in stage(text, "compile")
     assert f"mkdir -p {house.BUILD}/torch-scatter-2.1.2 " in stage(text, "torch-scatter")
+
+
+@every_form
+def test_headers_that_stand_in_are_those_of_the_embedded_build(write):
+    text = write(PLANS["debian"])
+    for path, lines in headers.STAND_INS.items():
+        written = " ".join(f"'{line}'" for line in lines)
+        assert f"printf '%s\\n' > /root/headers/{path} {written}" in " ".join(text.replace("\\\n", " ").split())
+    for folder in ("torch-scatter-2.1.2", "torch-sparse-0.6.18"):
+        assert f"cp -R /root/headers/. /build/{folder}/csrc" in text
 
 
 @every_form

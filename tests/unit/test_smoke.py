@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate import recipes, smoke
+from graphcrate import judging, recipes, smoke
 from graphcrate.errors import BuildError, HostError, UsageError
 from graphcrate.host.gpu import HostGpu
 from graphcrate.host.process import Completed
@@ -126,6 +126,7 @@ def test_a_hang_is_told_with_its_phase(tmp_path):
     assert report.status == "failed"
     assert "did not finish within 1830 s" in report.reason
     assert "while training on cpu" in report.reason
+    assert (report.layer, report.reason[:9]) == ("machine", "machine: ")
     assert "1830" in (tmp_path / "smoke-dna.log").read_text()
 
 
@@ -180,6 +181,43 @@ def test_the_programs_word_is_not_enough(changes, returncode, on_gpu, seen):
     report = judged(*CURVE, line(**changes), returncode=returncode, on_gpu=on_gpu)
     assert report.status == "failed"
     assert seen in report.reason
+
+
+FAILING = line(status="failed", layer="extension", reason="extension: torch_sparse cannot be imported (while …)")
+CRASHING = (*CURVE[:1], "Phase: importing torch_scatter 2.1.2 (extension)", "Fatal Python error: Segmentation fault")
+
+
+@pytest.mark.parametrize(
+    ("lines", "returncode", "on_gpu", "layer"),
+    [
+        ((FAILING,), 1, False, "extension"),
+        ((line(status="failed", reason="odd"),), 1, False, ""),
+        (CRASHING, 139, False, "extension"),  # what was under way is suspected
+        (CRASHING, -9, False, "machine"),  # the signal says more
+        (CRASHING, -7, False, "extension"),  # a file that is cut off, not memory
+        (("Phase: training on cpu (torch)",), 135, False, "machine"),
+        (CURVE, 139, False, ""),  # programs of older images name no suspect
+        (("Phase: training on cpu (odd)",), 134, False, ""),
+        ((*CRASHING, line()), 139, False, "extension"),
+        ((line(metrics=metrics(test_accuracy=0.31)),), 0, False, "training"),
+        ((line(),), 0, True, "driver"),
+        ((line(),), 0, False, None),
+    ],
+)
+def test_a_failure_says_which_layer_is_at_fault(lines, returncode, on_gpu, layer):
+    report = judged(*lines, returncode=returncode, on_gpu=on_gpu)
+    assert report.layer == (layer or "")
+    assert report.status == ("passed" if layer is None else "failed")
+    named = [each for each in judging.LAYERS if report.reason.startswith(f"{each}: ")]
+    assert named == [layer][: bool(layer)]
+    assert not report.reason.startswith(f"{layer}: {layer}: ")
+
+
+def test_the_layers_are_those_that_the_programs_name(project, monkeypatch):
+    monkeypatch.syspath_prepend(str(project / "examples"))
+    from proof.verdict import Layer
+
+    assert {layer.value for layer in Layer} == set(judging.LAYERS)
 
 
 def test_a_suite_without_a_band_is_judged_without_one():

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.errors import LayoutError
-from graphcrate.formats import sif
+from graphcrate.formats import mksquashfs, sif
+from graphcrate.formats.merged import Inode
 from graphcrate.formats.squashfs import Squashfs
 from graphcrate.model.tree import Entry
 from tests.unit.squashfs_samples import sample
@@ -53,6 +54,15 @@ def test_everything_in_it_is_found(tmp_path, compression, offset):
     path = tmp_path / "image"
     path.write_bytes(bytes(offset) + sample(compression))
     assert whole(path, offset) == (ENTRIES, CONTENTS)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "xz", "zstd"])
+def test_a_root_in_compressed_inodes_cannot_be_changed(tmp_path, compression):
+    path = tmp_path / "image"
+    path.write_bytes(sample(compression))
+    with pytest.raises(LayoutError, match="compressed"):
+        mksquashfs.settle_root(path, 0, Inode(kind=b"5", mode=0o755))
+    assert path.read_bytes() == sample(compression)
 
 
 def test_an_unknown_compression_is_named(tmp_path):

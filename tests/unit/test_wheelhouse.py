@@ -7,13 +7,14 @@ import msgspec
 import pytest
 
 from graphcrate import wheelhouse
+from graphcrate.compat import headers
 from graphcrate.errors import BuildError
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import Compilation, DebianBase, DebianPackage, DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
 from graphcrate.wheelhouse import jobs, shelf, trial
-from graphcrate.wheelhouse.house import unpack_source
+from graphcrate.wheelhouse.house import add_headers, unpack_source
 from graphcrate.wheelhouse.watching import Watcher
 
 TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
@@ -115,6 +116,26 @@ def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path):
     unpack_source(package("torch-x", compiled=True), sdist, tmp_path / "build" / "torch-x-1.0")
     assert (tmp_path / "build/torch-x-1.0/csrc/a.cpp").read_bytes() == b"y"
     assert [path.name for path in (tmp_path / "build").iterdir()] == ["torch-x-1.0"]
+
+
+def test_pygs_sources_get_headers_in_place_of_torchs_whole_ones(tmp_path):
+    add_headers(package("torch-scatter", compiled=True), tmp_path)
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.h")} == {
+        f"csrc/{path}" for path in headers.STAND_INS
+    }
+    assert (tmp_path / "csrc/torch/torch.h").read_text() == "#pragma once\n#include <torch/types.h>\n"
+
+
+def test_sources_that_nobody_has_looked_at_get_none(tmp_path):
+    add_headers(package("torch-x", compiled=True), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_headers_are_in_the_key_of_what_gets_them(monkeypatch):
+    others = (package("torch-x", compiled=True),)
+    before = key(), key(packages=others)
+    monkeypatch.setitem(headers.STAND_INS, "torch/torch.h", ("#pragma once",))
+    assert (key() == before[0], key(packages=others) == before[1]) == (False, True)
 
 
 @pytest.mark.parametrize(

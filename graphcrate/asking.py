@@ -1,0 +1,68 @@
+"""What a person asks for when an image is to be built."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from graphcrate.model.proof import Asked
+from graphcrate.model.report import BuildReport
+from graphcrate.targets import Said
+
+if TYPE_CHECKING:
+    from graphcrate.resolve.channels import Request as Sources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a person asked for. `wheels` is a folder for the local channel."""
+
+    name: str
+    cuda: str | None  #: None: the newest that runs on the machine, if one is named
+    gpu: str | None = None  #: one model or several: "v100,a100"
+    driver: str = ""  #: NVIDIA's
+    target: str = ""  #: a machine of targets/
+    channel: str | None = None
+    mirror: str | None = None
+    wheels: Path | None = None
+    extensions: str = "auto"  #: where PyG's compiled extensions come from (`resolve.channels.Extensions`)
+    toolkit: str | None = None  #: which provider's CUDA toolkit compiles them; None: the first that can
+    devel: bool = False  #: keep compiler and toolkit in the image
+    output: Path = Path("dist")
+    smoke: bool = True
+    rerun: bool = False  #: run suites that the image passed on this kind of node before, too
+    device: Literal["auto", "cpu", "cuda"] = "auto"  #: of the smoke test
+    engine: str = "auto"  #: `auto`: the embedded builder, and where it cannot work the first engine that answers
+
+    @property
+    def said(self) -> Said:
+        """What was said of the machine that the image is for."""
+        return Said(target=self.target, gpu=self.gpu or "", driver=self.driver)
+
+    @property
+    def sources(self) -> "Sources":
+        """Where its files come from."""
+        from graphcrate.resolve.channels import Request as Sources
+
+        return Sources(
+            channel=self.channel,
+            mirror=self.mirror,
+            wheels=self.wheels,
+            extensions=self.extensions,
+            toolkit=self.toolkit,
+            devel=self.devel,
+        )
+
+    def asked(self, report: BuildReport) -> Asked:
+        """As provenance tells it: enough to ask again."""
+        return Asked(
+            recipe=report.name,
+            variant=report.cuda,
+            candidate=report.candidate,
+            target=self.target,
+            gpus=tuple(filter(None, (self.gpu or "").split(","))),
+            driver=self.driver,
+            channel=self.channel or "",
+            extensions=self.extensions,
+            toolkit=self.toolkit or "",
+            flavour="devel" if self.devel else "",
+        )

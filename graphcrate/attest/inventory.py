@@ -1,0 +1,164 @@
+"""Everything that a lock names, once each, with its package URL: what bill of materials and provenance are made of."""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+
+import msgspec
+from packageurl import PackageURL
+
+from graphcrate.compat import addresses
+from graphcrate.model.lock import (
+    Compilation,
+    DebianBase,
+    DebianPackage,
+    DebianToolkit,
+    HostToolkit,
+    ImageToolkit,
+    Lock,
+    LockedFile,
+    LockedPackage,
+    RegistryBase,
+    Toolkit,
+    WheelToolkit,
+)
+from graphcrate.model.recipe import Channel
+from graphcrate.oci import spec
+
+
+class Kind(StrEnum):
+    """What an item is."""
+
+    PYTHON = "python"
+    DEBIAN = "debian"
+    IMAGE = "image"
+    TOOLKIT = "toolkit"  #: of the machine that built it
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing of the lock. `purl` names it and is unique; `sha256` is empty where the lock has none (a toolkit of the
+    machine, an image known by its tag).
+    """
+
+    kind: Kind
+    name: str
+    version: str
+    purl: str
+    sha256: str = ""
+    file: LockedFile | None = None
+    channel: Channel | None = None
+    in_image: bool = True  #: False: used while the image was built, and left behind
+    built_with: tuple[str, ...] = ()  #: purls of the back-end of a pure sdist
+    compilation: Compilation | None = None  #: with what a compiled sdist was compiled
+
+
+def items(lock: Lock, *, devel: bool = False) -> tuple[Item, ...]:
+    """All of the lock, in the order base, packages, what compiled them. `devel`: the image keeps compiler and toolkit.
+
+    What is both in the image and a tool counts as being in the image.
+    """
+    found: dict[str, Item] = {}
+    for item in _all(lock, devel):
+        if item.purl not in found or (item.in_image and not found[item.purl].in_image):
+            found[item.purl] = item
+    return tuple(found.values())
+
+
+def _all(lock: Lock, devel: bool) -> Iterator[Item]:
+    compilation = lock.compilation
+    compiles = compilation is not None and (devel or any(package.compiled for package in lock.packages))
+    yield from _base(lock.base)
+    for package in lock.packages:
+        back_end = tuple(_python(build, lock, in_image=False) for build in package.build)
+        item = _python(package, lock, in_image=True)
+        yield msgspec.structs.replace(
+            item,
+            built_with=tuple(tool.purl for tool in back_end),
+            compilation=compilation if package.compiled else None,
+        )
+        yield from back_end
+    if compilation is not None and compiles:
+        yield from _debian(compilation.base.packages, compilation.base.suite, devel)
+        yield from (_python(tool, lock, in_image=devel) for tool in compilation.tools)
+        yield from _toolkit(compilation.toolkit, lock, devel)
+
+
+def _base(base: DebianBase | RegistryBase) -> Iterator[Item]:
+    if isinstance(base, DebianBase):
+        yield from _debian(base.packages, base.suite, in_image=True)
+    else:
+        yield _image(base.reference, base.digest, base.platform, in_image=True)
+
+
+def _toolkit(toolkit: Toolkit | None, lock: Lock, in_image: bool) -> Iterator[Item]:
+    match toolkit:
+        case DebianToolkit():
+            yield from _debian(toolkit.packages, toolkit.suite, in_image)
+            yield from (_python(wheel, lock, in_image=in_image) for wheel in toolkit.wheels)
+        case WheelToolkit():
+            yield from (_python(wheel, lock, in_image=in_image) for wheel in toolkit.wheels)
+        case ImageToolkit():
+            yield _image(toolkit.reference, toolkit.digest, "linux/amd64", in_image)
+        case HostToolkit():
+            name = "cuda-toolkit"
+            purl = PackageURL("generic", None, name, toolkit.version).to_string()
+            yield Item(kind=Kind.TOOLKIT, name=name, version=toolkit.version, purl=purl, in_image=in_image)
+
+
+def _python(package: LockedPackage, lock: Lock, *, in_image: bool) -> Item:
+    return Item(
+        kind=Kind.PYTHON,
+        name=package.name,
+        version=package.version,
+        purl=_python_purl(package, lock),
+        sha256=package.file.sha256,
+        file=package.file,
+        channel=package.channel,
+        in_image=in_image,
+    )
+
+
+def _python_purl(package: LockedPackage, lock: Lock) -> str:
+    """Of a wheel from a folder the hash alone says what it is; its name may be anybody's.
+
+    `repository_url` is there only for channels that are not the users' own index.
+    """
+    qualifiers = {"file_name": package.file.name}
+    torch = lock.package("torch")
+    version = torch.version if torch else ""
+    match package.channel:
+        case Channel.LOCAL:
+            qualifiers = {"checksum": f"sha256:{package.file.sha256}"}
+            return PackageURL("generic", None, package.name, package.version, qualifiers).to_string()
+        case Channel.PYTORCH:
+            qualifiers["repository_url"] = addresses.pytorch_index(version, lock.torch_cuda)
+        case Channel.PYG:
+            qualifiers["repository_url"] = addresses.pyg_links(version, lock.torch_cuda) if torch else addresses.PYG
+    return PackageURL("pypi", None, package.name, package.version, qualifiers).to_string()
+
+
+def _debian(packages: Iterable[DebianPackage], suite: str, in_image: bool) -> Iterator[Item]:
+    for package in packages:
+        qualifiers = {"arch": package.architecture, "distro": suite}
+        yield Item(
+            kind=Kind.DEBIAN,
+            name=package.name,
+            version=package.version,
+            purl=PackageURL("deb", "debian", package.name, package.version, qualifiers).to_string(),
+            sha256=package.file.sha256,
+            file=package.file,
+            in_image=in_image,
+        )
+
+
+def _image(reference: str, digest: str, platform: str, in_image: bool) -> Item:
+    """An image by its digest; on which registry of the user's it was found is nobody's business."""
+    repository = reference.rpartition("/")[2].lower()
+    architecture = platform.partition("/")[2]
+    return Item(
+        kind=Kind.IMAGE,
+        name=repository,
+        version=digest,
+        purl=PackageURL("oci", None, repository, digest or None, {"arch": architecture}).to_string(),
+        sha256=digest.removeprefix("sha256:") if spec.DIGEST.fullmatch(digest) else "",
+        in_image=in_image,
+    )

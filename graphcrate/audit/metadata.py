@@ -1,0 +1,122 @@
+"""Whether installed Python packages have what they say they require, and what is known that they do not say."""
+
+from collections.abc import Iterator
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from graphcrate.audit.packages import TORCH, Packages
+from graphcrate.compat import glt, hidden
+from graphcrate.model.audit import Contents, Distribution, Finding, Severity
+from graphcrate.model.requirements import requirements
+
+
+def findings(contents: Contents, packages: Packages) -> Iterator[Finding]:
+    """Missing, of another version, twice, for another Python, or required in silence."""
+    installed: dict[str, Distribution] = {}
+    for one in contents.distributions:
+        if one.name in installed and installed[one.name].folder == one.folder:
+            other = installed[one.name]
+            what = f"is installed twice: {other.version} and {one.version}"
+            yield _finding(one, "warn", what, "files of both lie mixed", f"pip install --force-reinstall {one.name}")
+        installed[one.name] = one
+    for one in contents.distributions:
+        yield from _python(one, contents.python)
+        yield from _required(one, installed, contents, packages)
+        if one.name == glt.NAME:
+            yield from _glt(one, installed)
+        yield from _hidden(one, installed, contents)
+        yield from _silent(one, packages, installed)
+
+
+def _python(one: Distribution, python: str) -> Iterator[Finding]:
+    if not python or not one.python:
+        return
+    try:
+        if SpecifierSet(one.python).contains(f"{python}.99", prereleases=True):
+            return
+    except (InvalidSpecifier, InvalidVersion):
+        return
+    what = f"wants Python {one.python}; the image has {python}"
+    yield _finding(one, "warn", what, "it may not even be imported", f"a release of {one.name} for Python {python}")
+
+
+def _required(
+    one: Distribution, installed: dict[str, Distribution], contents: Contents, packages: Packages
+) -> Iterator[Finding]:
+    for requirement in requirements(one.requires, contents.python):
+        name = canonicalize_name(requirement.name)
+        found = installed.get(name)
+        if found is None:
+            if contents.base:
+                what = f"requires {requirement.name}{requirement.specifier}, which is not installed"
+                fix = f"pip install '{_plain(requirement)}'"
+                yield _finding(one, "warn", what, "an import that needs it fails", fix)
+            continue
+        try:
+            fits = requirement.specifier.contains(Version(found.version), prereleases=True)
+        except InvalidVersion:
+            continue
+        if fits:
+            continue
+        what = f"requires {requirement.name}{requirement.specifier}; {found.version} is installed"
+        if name.startswith("nvidia-") and _is_newer_of_its_major(found.version, str(requirement.specifier)):
+            yield _finding(one, "note", what, "nothing: within a major version NVIDIA's libraries keep their ABI", "")
+            continue
+        severity, breaks = _severity(one, name, found.version, str(requirement.specifier), packages)
+        yield _finding(one, severity, what, breaks, f"pip install '{_plain(requirement)}'")
+
+
+def _severity(one: Distribution, name: str, installed: str, pin: str, packages: Packages) -> tuple[Severity, str]:
+    """How bad another version is than the one that is required, and what breaks.
+
+    torch's C++ interface holds for one minor release: who links it and pins that release is built for it. Symbols may
+    be there all the same, and the import then ends in a segmentation fault (torchvision 0.23 with torch 2.9).
+    """
+    if name != TORCH:
+        return "warn", "its authors rule this version out"
+    breaks = "its libraries are built for that torch: undefined symbols, or a crash"
+    other_minor = pin.startswith("==") and pin[2:].split(".")[:2] != installed.split(".")[:2]
+    return ("fail" if other_minor and packages.links_torch(one.name) else "warn"), breaks
+
+
+def _is_newer_of_its_major(installed: str, pin: str) -> bool:
+    """Built with 11.7, run with 11.8: minor-version compatibility (docs.nvidia.com/deploy/cuda-compatibility)."""
+    if not pin.startswith("=="):
+        return False
+    have, wanted = Version(installed), Version(pin.removeprefix("=="))
+    return have.major == wanted.major and have > wanted
+
+
+def _plain(requirement: object) -> str:
+    """Without its marker."""
+    return str(requirement).partition(";")[0].strip()
+
+
+def _glt(one: Distribution, installed: dict[str, Distribution]) -> Iterator[Finding]:
+    for needed in glt.absent(installed):
+        what = f"{needed.why}; its metadata does not say so"
+        yield _finding(one, "fail", what, "its import fails", f"pip install {needed.name}")
+
+
+def _hidden(one: Distribution, installed: dict[str, Distribution], contents: Contents) -> Iterator[Finding]:
+    for wanted in hidden.of(one.name, one.version):
+        if contents.base and not any(name in installed for name in wanted.one_of):
+            what = f"{wanted.why}; its metadata does not say so"
+            yield _finding(one, "fail", what, "its import fails", f"pip install {wanted.one_of[0]}")
+
+
+def _silent(one: Distribution, packages: Packages, installed: dict[str, Distribution]) -> Iterator[Finding]:
+    """Packages that link torch and do not require it: nothing holds the two together."""
+    if one.name == TORCH or TORCH in packages.required(one.name) or not packages.links_torch(one.name):
+        return
+    if any(canonicalize_name(requirement.name) == TORCH for requirement in requirements(one.requires, "")):
+        return
+    torch = installed[TORCH].version if TORCH in installed else "none"
+    what = f"links torch and requires none: nothing keeps it to the torch that it was built for (installed: {torch})"
+    yield _finding(one, "note", what, "an update of torch breaks it in silence", "pin both in one lock")
+
+
+def _finding(one: Distribution, severity: Severity, what: str, breaks: str, fix: str) -> Finding:
+    return Finding(check="metadata", severity=severity, package=one.name, file="", what=what, breaks=breaks, fix=fix)

@@ -1,0 +1,149 @@
+"""The commands `publish`, `verify` and `keys`: arguments → `publishing`, `verifying`. `cli` registers them."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from graphcrate.host.workplace import Workplace
+
+Image = Annotated[
+    str, typer.Argument(help="NAME:TAG below dist/, a layout, or a recipe, which is built first.", metavar="REF|NAME")
+]
+To = Annotated[str, typer.Option(help="registry.example/team, acr:cn-hangzhou/ns, oras://…, a folder, bundle:FILE.")]
+Cuda = Annotated[str | None, typer.Option(help="CUDA version of a recipe to build first.")]
+Gpu = Annotated[str | None, typer.Option(help="GPU models to build it for.")]
+Target = Annotated[str, typer.Option(help="A machine of targets/ to build it for.")]
+Form = Annotated[
+    Literal["docker", "oci"] | None,
+    typer.Option(help="Of the manifest: docker, which every runtime can pull, enroot too; oci. docker if left out."),
+]
+Tag = Annotated[list[str] | None, typer.Option(help="A further tag; again for more.")]
+MountFrom = Annotated[list[str] | None, typer.Option(help="Repository of that registry that may have layers of it.")]
+Key = Annotated[Path | None, typer.Option(help="Sign with this key (cosign.key; `keys` makes one).")]
+Keyless = Annotated[bool, typer.Option("--keyless", help="Sign with the identity of a CI job, or of a person's login.")]
+CpuOnly = Annotated[
+    bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded on the image.")
+]
+As = Annotated[
+    list[str] | None,
+    typer.Option("--as", help="In a folder: sif for Singularity, sqsh for enroot and pyxis; again for both."),
+]
+Kernel = Annotated[
+    str | None, typer.Option(help="Kernel of the machines that run those: zstd from 4.14 on, else gzip.")
+]
+Keep = Annotated[int | None, typer.Option(help="In a folder: keep so many of this name, remove older ones.")]
+Replace = Annotated[bool, typer.Option("--replace", help="In a folder: another file of that name gives way.")]
+Output = Annotated[Path, typer.Option(help="Where images are.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
+
+
+def publish(
+    image: Image,
+    to: To,
+    cuda: Cuda = None,
+    gpu: Gpu = None,
+    target: Target = "",
+    form: Form = None,
+    tag: Tag = None,
+    mount_from: MountFrom = None,
+    key: Key = None,
+    keyless: Keyless = False,
+    allow_cpu_only: CpuOnly = False,
+    as_: As = None,
+    kernel: Kernel = None,
+    keep: Keep = None,
+    replace: Replace = False,
+    output: Output = Path("dist"),
+    as_json: Json = False,
+) -> None:
+    """Publish an image that passed audit, contracts and suites; prints where. Blobs first, proofs, then the tag."""
+    from graphcrate import admitting, publishing
+    from graphcrate.errors import UsageError
+    from graphcrate.host.workplace import Workplace
+    from graphcrate.model.lock import encode
+
+    place = Workplace.here()
+    if key and keyless:
+        raise UsageError("an image is signed by a key or by an identity", next_step="leave --key or --keyless out")
+    ref = image if ":" in image or Path(image).exists() else _built(image, cuda, gpu, target, output, place)
+    request = admitting.Request(
+        ref=ref,
+        output=output,
+        form=form,
+        tags=tuple(tag or ()),
+        mount_from=tuple(mount_from or ()),
+        signer=admitting.Signer(key=key, keyless=keyless),
+        allow_cpu_only=allow_cpu_only,
+        forms=admitting.forms_of(as_ or ()),
+        kernel=kernel,
+        keep=keep,
+        replace=replace,
+    )
+    published = publishing.publish(request, place, to)
+    for runtime, line in published.lines.items():
+        place.progress.note(f"{runtime}: {line}")
+    sys.stdout.write(encode(published).decode() if as_json else f"{published.reference}@{published.digest}\n")
+
+
+def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Path, place: "Workplace") -> str:
+    """Build the recipe's image, or find it unchanged."""
+    from graphcrate import asking, pipeline
+
+    report = pipeline.build_image(
+        asking.Request(name=name, cuda=cuda, gpu=gpu, target=target, output=output, engine="embedded"), place
+    )
+    return f"{report.name}:{report.tag}"
+
+
+def verify(
+    ref: Annotated[str, typer.Argument(help="An image on a registry.", metavar="REGISTRY/NAME[:TAG|@DIGEST]")],
+    key: Annotated[Path | None, typer.Option(help="Public key that must have signed it (cosign.pub).")] = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Build it again from its lock, and compare the bytes.")
+    ] = False,
+    wheels: Annotated[
+        Path | None, typer.Option(help="Folder of wheels, where its lock names some of one's own.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check what is said of a published image: signature, bill of materials, provenance, suites, contracts, audit."""
+    from graphcrate import verifying
+    from graphcrate.errors import ProofError
+    from graphcrate.host.workplace import Workplace
+    from graphcrate.model.lock import encode
+
+    found = verifying.run(verifying.Request(ref=ref, key=key, rebuild=rebuild, wheels=wheels), Workplace.here())
+    if as_json:
+        sys.stdout.write(encode(found).decode())
+    else:
+        for check in found.checks:
+            sys.stdout.write(f"{'pass' if check.ok else 'fail'}\t{check.what}\t{check.said}\n")
+    failed = [check for check in found.checks if not check.ok]
+    if failed:
+        raise ProofError(
+            f"{found.reference}: {failed[0].what}: {failed[0].said}",
+            cause=f"{len(failed)} of {len(found.checks)} checks failed, of the image {found.digest}.",
+            next_step="do not run it before you know why; `./build.py publish` attaches and signs what is missing",
+        )
+
+
+def keys(
+    output: Annotated[Path, typer.Option(help="Folder for cosign.key and cosign.pub.")] = Path(),
+) -> None:
+    """Make a pair of keys to sign with, in cosign's form; COSIGN_PASSWORD or a person gives the password."""
+    from graphcrate.attest import keyfile
+    from graphcrate.attest.keys import PASSWORD
+    from graphcrate.errors import UsageError
+    from graphcrate.host.person import ask_password
+    from graphcrate.host.workplace import Workplace
+
+    password = Workplace.here().environment.get(PASSWORD)
+    if password is None:
+        password = ask_password("password for the new key: ")
+    if password is None:
+        raise UsageError("there is nobody to ask for a password", next_step=f"{PASSWORD}=… ./build.py keys")
+    for path in keyfile.make_pair(output, password):
+        sys.stdout.write(f"{path}\n")

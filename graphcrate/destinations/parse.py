@@ -1,0 +1,175 @@
+"""What `--to` says becomes a Destination. Pure: nothing is looked for on a disk or on the network."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+from graphcrate.errors import UsageError
+from graphcrate.model.destination import Acr, Bundle, Destination, Folder, Oras, Registry
+from graphcrate.oci import reference
+from graphcrate.oci.reference import Reference
+
+FORMS = """\
+--to is one of
+    registry.example/team             a registry: image and tag are appended (docker.io/USER on Docker Hub)
+    registry.example/team/pyg:1.2     the whole name, taken as it is because it has a tag
+    acr:cn-hangzhou/NAMESPACE         Alibaba Cloud (acr:INSTANCE@cn-hangzhou/NAMESPACE for an instance of one's own)
+    oras://registry.example/team      a SIF in a registry, for apptainer pull oras://…
+    /shared/images, ./images          a folder for .sif and .sqsh (file:PATH for any other name)
+    bundle:FILE                       one file for a site without a network"""
+_SUFFIXES = (".sif", ".sqsh", ".squashfs", ".tar", ".tgz")
+_REGION = re.compile(r"[a-z]{2,}(?:-[a-z0-9]+)+", re.ASCII)
+_INSTANCE = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
+_NAMESPACE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", re.ASCII)
+_ACR_HOST = (
+    (re.compile(r"registry(\.[a-z0-9-]+\.aliyuncs\.com)", re.ASCII), r"registry-vpc\1"),
+    (re.compile(r"([a-z0-9-]+-registry)(\.[a-z0-9-]+\.cr\.aliyuncs\.com)", re.ASCII), r"\1-vpc\2"),
+    (re.compile(r"(crpi-[a-z0-9]+)(\.[a-z0-9-]+\.personal\.cr\.aliyuncs\.com)", re.ASCII), r"\1-vpc\2"),
+)
+
+
+def parse(text: str, environment: Mapping[str, str]) -> Destination:
+    """The destination that a person names. `environment`: for HOME in paths. Raises UsageError with the forms."""
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme in _SCHEMES:
+        return _SCHEMES[scheme](text, rest, environment)
+    if text.startswith(("/", "./", "../", "~")) or text in (".", ".."):
+        return _folder(text, text, environment)
+    if text.endswith(_SUFFIXES):
+        _refuse(text, f"it looks like a file; a folder or bundle:{text}?")
+    first = text.partition("/")[0]
+    if not _is_host(first):
+        _refuse(text, f"no host of a registry begins it; a folder is ./{text}, on Docker Hub it is docker.io/{text}")
+    return Registry(**_location(text, text))
+
+
+def reference_for(destination: Registry | Acr | Oras, name: str, tag: str) -> Reference:
+    """Where the image `name`:`tag` goes there: the destination's own name and tag where it has them.
+
+    Raises UsageError for a name or tag that no registry takes.
+    """
+    if destination.tag:
+        where, tag = destination.repository, destination.tag
+    else:
+        where = f"{destination.repository}/{name}".strip("/")
+    return reference.parse(f"{destination.host}/{where}:{tag}")
+
+
+def vpc_reference(there: Reference) -> Reference | None:
+    """The same image inside the region's own network, where the host is one of Alibaba Cloud's registry; else None."""
+    for pattern, inside in _ACR_HOST:
+        if match := pattern.fullmatch(there.host):
+            if there.host.startswith("registry-vpc."):
+                return None
+            return Reference(host=match.expand(inside), repository=there.repository, tag=there.tag, digest=there.digest)
+    return None
+
+
+def _is_host(first: str) -> bool:
+    """Docker's rule (`oci.reference`), but for capitals, which folders have more often than hosts."""
+    return "." in first or ":" in first or first == "localhost"
+
+
+def _location(text: str, where: str) -> dict[str, str]:
+    """`host`, `repository` and `tag` of HOST[:PORT][/PATH][:TAG]."""
+    if "@" in where:
+        _refuse(text, "a digest says what an image is, not where it goes")
+    host, _, path = where.rstrip("/").partition("/")
+    if not _is_host(host):
+        _refuse(text, f"{host!r} is no host of a registry")
+    path, colon, tag = path.partition(":")
+    if colon and not tag:
+        _refuse(text, "the tag is missing")
+    try:
+        # a stand-in where names are to be appended: `host` alone has no repository to check
+        known = reference.parse(f"{host}/{path or 'name'}:{tag or 'tag'}")
+    except UsageError as error:
+        raise UsageError(error.what, cause=error.cause, next_step=FORMS) from error
+    if known.host == reference.DOCKER_HUB and not (path if not tag else "/" in path):
+        _refuse(text, "on Docker Hub images lie below a user's name: docker.io/USER")
+    return {"host": known.host, "repository": path, "tag": tag}
+
+
+def _registry(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
+    return Registry(**_location(text, _after_slashes(text, rest)))
+
+
+def _oras(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
+    return Oras(**_location(text, _after_slashes(text, rest)))
+
+
+def _acr(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
+    place, _, path = rest.strip("/").partition("/")
+    instance, at, region = place.rpartition("@")
+    if not _REGION.fullmatch(region):
+        _refuse(text, f"{region!r} is no region, such as cn-hangzhou")
+    if at and not _INSTANCE.fullmatch(instance):
+        _refuse(text, f"{instance!r} is no instance's name")
+    path, colon, tag = path.partition(":")
+    if not path or (colon and not tag):
+        _refuse(text, "the tag is missing" if path else "the namespace is missing: acr:cn-hangzhou/NAMESPACE")
+    if not _NAMESPACE.fullmatch(path.partition("/")[0]):
+        _refuse(text, f"{path.partition('/')[0]!r} is no namespace")
+    parts = path.count("/") + 1
+    if parts > (2 if tag else 1) and (not instance or instance.startswith("crpi-")):
+        _refuse(text, "the Personal Edition has no repositories deeper than NAMESPACE/NAME")
+    if tag and parts == 1:
+        _refuse(text, "a tag belongs to a repository: acr:cn-hangzhou/NAMESPACE/NAME:TAG")
+    found = Acr(region=region, instance=instance, repository=path, tag=tag)
+    reference_for(found, "name", "tag")
+    return found
+
+
+def _file(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
+    return _folder(text, f"/{rest.lstrip('/')}" if rest.startswith("///") else rest, environment)
+
+
+def _folder(text: str, path: str, environment: Mapping[str, str]) -> Destination:
+    if path.endswith(_SUFFIXES):
+        _refuse(text, "a folder is wanted: files in it are named after the image and its tag")
+    return Folder(path=_path(text, path, environment))
+
+
+def _bundle(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
+    if rest.endswith("/"):
+        _refuse(text, "a bundle is a file")
+    return Bundle(path=_path(text, rest, environment))
+
+
+def _path(text: str, path: str, environment: Mapping[str, str]) -> str:
+    if not path or "\0" in path:
+        _refuse(text, "the path is missing")
+    if path == "~" or path.startswith("~/"):
+        home = environment.get("HOME", "")
+        if not home:
+            _refuse(text, "HOME is not set, so nothing tells what ~ is")
+        return f"{home.rstrip('/')}{path[1:]}" or "/"
+    if path.startswith("~"):
+        _refuse(text, "homes of other users are to be written out")
+    return path
+
+
+def _after_slashes(text: str, rest: str) -> str:
+    if not rest.startswith("//"):
+        _refuse(text, "two slashes are missing after the colon")
+    return rest[2:]
+
+
+def _web(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
+    _refuse(text, f"a registry is named without its scheme: {rest.strip('/')}")
+
+
+def _refuse(text: str, why: str) -> NoReturn:
+    shown = text if len(text) <= 120 else f"{text[:117]}…"
+    raise UsageError(f"{shown!r} is no place to publish to: {why}", next_step=FORMS)
+
+
+_SCHEMES: Mapping[str, Callable[[str, str, Mapping[str, str]], Destination]] = {
+    "acr": _acr,
+    "bundle": _bundle,
+    "docker": _registry,
+    "file": _file,
+    "http": _web,
+    "https": _web,
+    "oras": _oras,
+}

@@ -1,0 +1,213 @@
+"""enroot, pyxis and Slurm: what a job with `--container-image` will meet."""
+
+import re
+from typing import Dict, Iterator, List
+
+from graphcrate.doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
+from graphcrate.doctor.machine import SMALL_DISK, kind_of, mounts_of
+from graphcrate.doctor.place import Place
+
+FOLDER = "/etc/enroot"
+#: as enroot 4.1.2 has them where its configuration says nothing
+FOLDERS = {
+    "ENROOT_RUNTIME_PATH": "${XDG_RUNTIME_DIR}/enroot",
+    "ENROOT_CACHE_PATH": "${XDG_CACHE_HOME}/enroot",
+    "ENROOT_DATA_PATH": "${XDG_DATA_HOME}/enroot",
+    "ENROOT_TEMP_PATH": "/tmp",
+}
+OCI_VERSION = "3.4.1"
+
+
+def judge_enroot(place: Place, has_gpu: bool) -> Iterator[Finding]:
+    """Version, hooks, folders, credentials."""
+    program = place.find("enroot")
+    if program is None:
+        yield note("enroot", "not installed here", "with Slurm it may be on the compute nodes alone")
+        return
+    done = place.run([program, "version"])
+    version = done.out.strip() if done and done.code == 0 else ""
+    if version and numbers(version) < numbers(OCI_VERSION):
+        why = f"it does not read OCI manifests (from {OCI_VERSION} on)"
+        yield warn(
+            "enroot", version, why, "skopeo copy --format v2s2 …    or a .sqsh: ./build.py convert REF --to sqsh"
+        )
+    elif version:
+        yield ok("enroot", version)
+    else:
+        yield fail("enroot", program + " does not tell its version", "a broken installation", "enroot version")
+    hooks = place.names(FOLDER + "/hooks.d")
+    for finding in _hooks(place, hooks, has_gpu):
+        yield finding
+    for finding in _folders(place):
+        yield finding
+    for finding in _credentials(place):
+        yield finding
+
+
+def _hooks(place: Place, hooks: List[str], has_gpu: bool) -> Iterator[Finding]:
+    if not any(name.startswith("98-nvidia") for name in hooks):
+        fix = f"as root: install NVIDIA's hook 98-nvidia.sh into {FOLDER}/hooks.d (package enroot+caps, or enroot)"
+        told = fail if has_gpu else warn
+        yield told("hook-nvidia", f"98-nvidia.sh is not in {FOLDER}/hooks.d", "containers get no GPU", fix)
+    elif not place.find("nvidia-container-cli"):
+        why = "images with NVIDIA_VISIBLE_DEVICES=all do not start: `Command not found: nvidia-container-cli`"
+        fix = "NVIDIA_VISIBLE_DEVICES=void srun …    on nodes without GPUs; else install libnvidia-container-tools"
+        told = fail if has_gpu else warn
+        yield told("hook-nvidia", "98-nvidia.sh without nvidia-container-cli", why, fix)
+    else:
+        yield ok("hook-nvidia", "98-nvidia.sh and nvidia-container-cli")
+    if not any(name.startswith("50-slurm-pytorch") for name in hooks):
+        why = "nothing sets RANK, WORLD_SIZE and MASTER_ADDR for torch: init_process_group hangs or fails under srun"
+        fix = f"as root: cp /usr/share/enroot/hooks.d/50-slurm-pytorch.sh {FOLDER}/hooks.d/; or srun … torchrun"
+        yield note("hook-pytorch", f"50-slurm-pytorch.sh is not in {FOLDER}/hooks.d", why, fix)
+    else:
+        yield ok("hook-pytorch", "50-slurm-pytorch.sh")
+
+
+def _settings(place: Place) -> Dict[str, str]:
+    """ENROOT_… as configured: files in order, then the environment for what they leave open."""
+    found: Dict[str, str] = {}
+    files = [FOLDER + "/enroot.conf"]
+    files += [
+        FOLDER + "/enroot.conf.d/" + name for name in place.names(FOLDER + "/enroot.conf.d") if name.endswith(".conf")
+    ]
+    for name in files:
+        for key, value in re.findall(r"^[ \t]*(ENROOT_\w+)[ \t=]+(.*?)[ \t]*$", place.read(name) or "", re.MULTILINE):
+            found[key] = value.strip("\"'")
+    for key in FOLDERS:
+        if key not in found and place.environment.get(key):
+            found[key] = place.environment[key]
+    return found
+
+
+def _expanded(place: Place, text: str) -> str:
+    """With variables as a shell has them; empty where one is not known."""
+    home = place.home()
+    known = {
+        "XDG_RUNTIME_DIR": f"/run/user/{place.uid}",
+        "XDG_CACHE_HOME": home + "/.cache",
+        "XDG_DATA_HOME": home + "/.local/share",
+        "HOME": home,
+        "USER": place.user(),
+        "UID": str(place.uid),
+        "EUID": str(place.uid),
+        **{name: value for name, value in place.environment.items() if value},
+    }
+    text = re.sub(r"\$\(id -u\)", str(place.uid), text)
+    text = re.sub(r"\$\((?:id -un|whoami)\)", place.user(), text)
+
+    def fill(found: "re.Match[str]") -> str:
+        name = found.group(1) or found.group(3)
+        return known.get(name, found.group(2) or "$" + name)
+
+    text = re.sub(r"\$\{(\w+)(?::-([^}]*))?\}|\$(\w+)", fill, text)
+    return "" if "$" in text or "`" in text else text
+
+
+def _folders(place: Place) -> Iterator[Finding]:
+    settings, mounts = {**FOLDERS, **_settings(place)}, mounts_of(place)
+    told: List[str] = []
+    for name in FOLDERS:
+        folder = _expanded(place, settings[name])
+        room = place.room(folder) if folder else None
+        if room is None:
+            yield note("enroot-folders", f"{name} is {settings[name]}, which the doctor cannot follow")
+            continue
+        kind = kind_of(mounts, folder)
+        seen = "{}={}: {} free{}".format(name, folder, size(room.free), ", " + kind if kind else "")
+        told.append(seen)
+        if room.free < SMALL_DISK and name != "ENROOT_RUNTIME_PATH":
+            why = "the image is unpacked there, in full: `No space left on device`, after minutes"
+            if kind == "tmpfs":
+                why += "; it is memory, and counts as the job's"
+            fix = f"{name} in {FOLDER}/enroot.conf on a large disk; or start a .sqsh: --container-image=./pyg.sqsh"
+            yield warn("enroot-folders", seen, why, fix)
+        elif kind in ("nfs", "nfs4", "lustre", "gpfs", "beegfs") and name == "ENROOT_DATA_PATH":
+            why = "unpacked images of many small files: slow there, and overlayfs refuses some of them"
+            yield warn("enroot-folders", seen, why, f"{name} on a disk of the node")
+    if told:
+        yield ok("enroot-folders", "; ".join(told))
+
+
+def _credentials(place: Place) -> Iterator[Finding]:
+    """Two entries for one registry end in 401. Passwords are not shown."""
+    folder = place.environment.get("ENROOT_CONFIG_PATH") or place.home() + "/.config/enroot"
+    for path in (folder + "/.credentials", place.home() + "/.netrc"):
+        machines = re.findall(r"^\s*machine\s+(\S+)", place.read(path) or "", re.MULTILINE)
+        twice = sorted({name for name in machines if machines.count(name) > 1})
+        if twice:
+            why = "enroot takes one of them: 401, or the wrong account (enroot #187, pyxis #40)"
+            yield warn("credentials", f"{path} has {listed(twice)} twice", why, "keep one entry for each machine")
+
+
+# Slurm
+
+
+def judge_slurm(place: Place, has_gpu: bool) -> Iterator[Finding]:
+    """Whether Slurm answers, has pyxis and GPUs, and what this job has of them."""
+    srun = place.find("srun")
+    if srun is None:
+        yield note("slurm", "not installed here")
+        return
+    version = place.run([srun, "--version"])
+    told = version.out.strip() if version and version.code == 0 else ""
+    if not told:
+        seen = "srun does not start: " + _line(version.err if version else "")
+        yield warn("slurm", seen, "jobs cannot be submitted from here", "echo $SLURM_CONF; module load slurm")
+        return
+    sinfo = place.find("sinfo")
+    answer = place.run([sinfo, "-h", "-o", "%P|%G|%a"]) if sinfo else None
+    if answer is None or answer.code is None or answer.code:
+        why = "slurmctld does not answer: " + (_line(answer.err) if answer and answer.code else "no word within 2 s")
+        yield warn("slurm", told, why, "scontrol ping; another login node")
+    else:
+        rows = [line.split("|") for line in answer.out.splitlines() if line.count("|") == 2]
+        with_gpus = sorted({row[0].rstrip("*") for row in rows if "gpu" in row[1]})
+        seen = "{}, partitions with GPUs: {}".format(told, listed(with_gpus) or "none")
+        yield ok("slurm", seen)
+    for finding in _pyxis(place, srun):
+        yield finding
+    for finding in _job(place, has_gpu):
+        yield finding
+
+
+def _line(text: str) -> str:
+    return (text.strip().splitlines() or ["no word"])[-1][:200]
+
+
+def _pyxis(place: Place, srun: str) -> Iterator[Finding]:
+    done = place.run([srun, "--help"])
+    if done and "--container-image" in done.out + done.err:
+        yield ok("pyxis", "srun has --container-image")
+        return
+    configured = [
+        path
+        for folder in ("/etc/slurm", "/etc/slurm-llnl", "/opt/slurm/etc")
+        for path in (
+            f"{folder}/plugstack.conf",
+            *(f"{folder}/plugstack.conf.d/{name}" for name in place.names(folder + "/plugstack.conf.d")),
+        )
+        if "pyxis" in (place.read(path) or "")
+    ]
+    if configured:
+        why = "spank_pyxis.so is named there, and srun has no --container-image: it was built for another Slurm"
+        yield fail(
+            "pyxis", configured[0], why, "the administrator builds pyxis for this Slurm; srun --help | grep container"
+        )
+    else:
+        why = "srun has no --container-image; Apptainer in a job does the same"
+        yield note("pyxis", "not installed", why, "./build.py job REF --runtime singularity …")
+
+
+def _job(place: Place, has_gpu: bool) -> Iterator[Finding]:
+    variables = place.environment
+    job = variables.get("SLURM_JOB_ID")
+    if not job:
+        return
+    given = variables.get("SLURM_JOB_GPUS") or variables.get("SLURM_STEP_GPUS") or variables.get("SLURM_GPUS_ON_NODE")
+    cores = variables.get("SLURM_CPUS_PER_TASK") or variables.get("SLURM_CPUS_ON_NODE") or "?"
+    if has_gpu and not given:
+        why = "the node has GPUs, and the job asked for none"
+        yield warn("job", f"job {job} with {cores} cores", why, "srun --gres=gpu:1 …")
+    else:
+        yield ok("job", "job {} with {} cores, GPUs: {}".format(job, cores, given or "none"))

@@ -1,0 +1,78 @@
+"""A program or library, as a stream or a file, to what an audit asks about."""
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from graphcrate.errors import IntegrityError
+from graphcrate.formats import elf, fatbin, lean
+from graphcrate.formats.elf import Elf
+from graphcrate.formats.fatbin import Code
+from graphcrate.model.audit import Binary, VersionWanted, Wanted
+
+MAGIC = b"\x7fELF"
+_LOADABLE = ("ET_DYN", "ET_EXEC")
+
+
+def of_stream(pieces: Iterable[bytes], name: str, folder: Path | None = None) -> Binary | None:
+    """A file that comes in pieces; None where no loader would take it: no ELF, an object file, a core.
+
+    `folder`: where what is looked at is kept for the while. One that is damaged or of 32 bits has a `fault`.
+    """
+    pieces = iter(pieces)
+    first = next(pieces, b"")
+    while len(first) < len(MAGIC) and (more := next(pieces, b"")):
+        first += more
+    if not first.startswith(MAGIC):
+        return None
+
+    with tempfile.TemporaryFile(dir=folder) as file:
+        mentions = lean.copy(itertools.chain((first,), pieces), cast("BinaryIO", file))
+        return _judged(cast("BinaryIO", file), name, mentions)
+
+
+def of_file(file: BinaryIO, name: str) -> Binary | None:
+    """The same of an open file on a disk; of its GPU code the headers alone are read."""
+    if file.read(len(MAGIC)) != MAGIC:
+        return None
+    return _judged(file, name, None)
+
+
+def _judged(file: BinaryIO, name: str, mentions: tuple[str, ...] | None) -> Binary | None:
+    size = file.seek(0, os.SEEK_END)
+    try:
+        found = elf.read_stream(file, name)
+        code = fatbin.read(file, found.fat_binaries, name) if found.fat_binaries else ()
+    except IntegrityError as error:
+        return Binary(size=size, fault=error.what)
+    if found.type not in _LOADABLE:
+        return None
+    return of_parts(found, code, size, lean.mentions(file, found.fat_binaries) if mentions is None else mentions)
+
+
+def of_parts(found: Elf, code: Sequence[Code], size: int, mentions: tuple[str, ...] = ()) -> Binary:
+    """Of what was read of it: its tables, and the code of each of its fat binaries."""
+    exports: dict[str, tuple[str, ...]] = {}
+    for symbol in found.defined:
+        exports[symbol.name] = (*exports.get(symbol.name, ()), symbol.version)
+    strings = elf.string_forms(symbol.name for symbol in (*found.undefined, *found.defined))
+    return Binary(
+        size=size,
+        machine=found.machine,
+        soname=found.soname,
+        interpreter=found.interpreter,
+        needed=found.needed,
+        runpath=found.runpath,
+        inherited=found.inherited,
+        exports=exports,
+        wanted=tuple(Wanted(symbol.name, symbol.version) for symbol in found.undefined if not symbol.weak),
+        versions_wanted=tuple(VersionWanted(need.library, need.version) for need in found.needs if not need.weak),
+        versions=found.versions,
+        old_strings=strings.old,
+        new_strings=strings.new,
+        code=fatbin.usual(code),
+        mentions=mentions,
+    )

@@ -1,0 +1,157 @@
+"""What the output of a suite's program amounts to. Its word is not taken: where the run contradicts it, it has failed.
+
+Pure, and apart from what runs the suites: the bytes of this module are part of what a pass is remembered by.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from graphcrate.model.report import SmokeReport
+
+LAST_LINES = 8
+#: whom a failure may be blamed on; `Layer` of examples/proof/verdict.py
+LAYERS = (
+    "driver",
+    "CUDA library",
+    "C library",
+    "torch",
+    "extension",
+    "PyG",
+    "GLT",
+    "network",
+    "data",
+    "machine",
+    "training",
+)
+SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+HINTS = {
+    4: "; the CPU lacks an instruction that the wheel was built with",
+    7: "; /dev/shm or memory may be too small",
+    9: "; the machine may have run out of memory",
+    11: "; an extension built for another torch crashes like this",
+}
+#: signals that speak of the machine, whatever the program was doing; the others blame the phase's suspect
+_OF_THE_MACHINE = (4, 7, 9, 15)
+_BUS_ERROR = 7
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The programs' last line. Other fields in it are figures too."""
+
+    suite: str
+    status: Literal["passed", "failed"]
+    device: str
+    metrics: dict[str, Any]
+    versions: dict[str, Any]
+    reason: str = ""
+    layer: str | None = None
+
+
+def judge(name: str, lines: Sequence[str], returncode: int, seconds: float, *, on_gpu: bool) -> SmokeReport:
+    """The report of a run that ended, from its output and exit code (-N or 128 + N after signal N).
+
+    The reason of a failure begins with the layer at fault, where that is known.
+    """
+    found = read_verdict(name, lines)
+    if isinstance(found, str):
+        tail = " | ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip()) or "no output"
+        reason = f"{_ending(returncode, lines)} while {phase(lines)[0]}: {found}; last lines: {tail}"
+        return failed(name, seconds, reason, layer=_layer(returncode, lines), on_gpu=on_gpu)
+    verdict, figures = found
+    reason, layer = verdict.reason or "the program gives no reason", verdict.layer or ""
+    if verdict.status == "passed":
+        against = contradictions(verdict, lines, returncode, on_gpu=on_gpu)
+        layer, reason = against[0][0] if against else "", "; ".join(words for _, words in against)
+    return SmokeReport(
+        suite=name,
+        status="failed" if reason else "passed",
+        device=verdict.device,
+        seconds=seconds,
+        metrics={**verdict.metrics, **figures, "versions": verdict.versions},
+        reason=_blaming(layer, reason),
+        layer=layer,
+    )
+
+
+def failed(name: str, seconds: float, reason: str, *, layer: str, on_gpu: bool) -> SmokeReport:
+    """The report of a run that gave no verdict."""
+    device = "gpu" if on_gpu else "cpu"
+    return SmokeReport(
+        suite=name, status="failed", device=device, seconds=seconds, reason=_blaming(layer, reason), layer=layer
+    )
+
+
+def _blaming(layer: str, reason: str) -> str:
+    return reason if not layer or reason.startswith(f"{layer}:") else f"{layer}: {reason}"
+
+
+def read_verdict(name: str, lines: Sequence[str]) -> tuple[Verdict, dict[str, Any]] | str:
+    """The last JSON line and its further figures, or why there is none to go by."""
+    last = next((line for line in reversed(lines) if line.startswith('{"suite"')), None)
+    if last is None:
+        return "it gave no verdict"
+    try:
+        verdict = msgspec.json.decode(last, type=Verdict)
+        fields = msgspec.json.decode(last, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        return f"its verdict cannot be read ({error})"
+    if verdict.suite != name:
+        return f"its verdict is on {verdict.suite!r}, not on {name!r}"
+    known = {*Verdict.__struct_fields__, "seconds", "phase"}
+    return verdict, {key: value for key, value in fields.items() if key not in known}
+
+
+def contradictions(verdict: Verdict, lines: Sequence[str], returncode: int, *, on_gpu: bool) -> list[tuple[str, str]]:
+    """What a run that says `passed` shows to the contrary: (layer, what)."""
+    found = []
+    if returncode:
+        found.append((_layer(returncode, lines), f"it said passed, then {_ending(returncode, lines)}"))
+    if on_gpu and verdict.device == "cpu":
+        found.append(("driver", "it ran on the CPU although there is a GPU"))
+    band = verdict.metrics.get("accuracy_band")
+    if band is not None:
+        accuracy = verdict.metrics.get("test_accuracy")
+        try:
+            low, high = band
+            inside = low <= accuracy <= high
+        except (TypeError, ValueError):
+            inside = False
+        if not inside:
+            found.append(("training", f"its test accuracy {accuracy} is outside {band}"))
+    return found
+
+
+def phase(lines: Sequence[str]) -> tuple[str, str]:
+    """What the program was doing, by its last `Phase:` line, and the layer suspected in it; empty: none is named.
+
+    "Phase: importing torch_scatter 2.1.2 (extension)".
+    """
+    last = next((line for line in reversed(lines) if line.startswith("Phase: ")), "Phase: starting Python")
+    told = re.sub(r"\s+", " ", last.removeprefix("Phase: ")).strip()
+    what, _, rest = told.rpartition(" (")
+    return (what, rest[:-1]) if rest.endswith(")") and rest[:-1] in LAYERS else (told, "")
+
+
+def _signal(returncode: int) -> int:
+    return -returncode if returncode < 0 else returncode - 128
+
+
+def _layer(returncode: int, lines: Sequence[str]) -> str:
+    of_the_machine = _signal(returncode) in _OF_THE_MACHINE and not _is_cut_off(returncode, lines)
+    return "machine" if of_the_machine else phase(lines)[1]
+
+
+def _is_cut_off(returncode: int, lines: Sequence[str]) -> bool:
+    """Whether it ended as a library does of which the file lacks its end; memory ends a program elsewhere."""
+    return _signal(returncode) == _BUS_ERROR and phase(lines)[0].startswith("importing ")
+
+
+def _ending(returncode: int, lines: Sequence[str]) -> str:
+    number = _signal(returncode)
+    if number in SIGNALS:
+        hint = "; a library that is cut off ends like this" if _is_cut_off(returncode, lines) else HINTS.get(number, "")
+        return f"it was ended by {SIGNALS[number]}{hint}"
+    return f"it ended with exit code {returncode}"

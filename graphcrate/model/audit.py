@@ -1,0 +1,150 @@
+"""What is read of the programs and libraries of an image, and what an audit says of them. See `graphcrate.audit`."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+#: `fail`: something cannot be loaded or cannot run; `warn`: it works, but not for everybody or not as one would think;
+#: `note`: nothing breaks, but bytes or time are lost.
+Severity = Literal["fail", "warn", "note"]
+SEVERITIES: tuple[Severity, ...] = ("fail", "warn", "note")
+#: What an audit looks at. docs/audit.md says what each is and where its rule comes from.
+Check = Literal[
+    "files", "libraries", "versions", "symbols", "strings", "architectures", "copies", "unused", "toolkit", "metadata"
+]
+CHECKS: tuple[Check, ...] = (
+    *("files", "libraries", "versions", "symbols", "strings", "architectures"),
+    *("copies", "unused", "toolkit", "metadata"),
+)
+
+
+class Wanted(msgspec.Struct, frozen=True, array_like=True):
+    """A symbol that a library refers to. `version` as in name@version, or empty."""
+
+    name: str
+    version: str = ""
+
+
+class VersionWanted(msgspec.Struct, frozen=True, array_like=True):
+    """`library` must define `version` ("GLIBC_2.14"), or the loader refuses."""
+
+    library: str
+    version: str
+
+
+class GpuCode(msgspec.Struct, frozen=True, kw_only=True):
+    """Compute capabilities that a library has code for, lowest first.
+
+    `sass`: machine code in at least half of its parts, one part per source file; `some`: in fewer; `ptx`: what the
+    driver compiles for newer GPUs, in at least half.
+    """
+
+    sass: tuple[str, ...] = ()
+    some: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+
+
+class Binary(msgspec.Struct, frozen=True, kw_only=True):
+    """A program or library as the loader sees it; `fault` says why it could not be read, and the rest is empty then.
+
+    `exports`: name of a symbol → its versions ("" for none). `mentions`: names of libraries that stand in its data,
+    which is how a program opens libraries that it does not link.
+    """
+
+    size: int
+    machine: str = ""  #: as in elf.h: EM_X86_64
+    soname: str = ""
+    interpreter: str = ""  #: of a program: the loader that it names
+    needed: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()  #: DT_RUNPATH, else DT_RPATH
+    inherited: bool = False  #: the latter, which holds for what is loaded on its behalf too
+    exports: Mapping[str, tuple[str, ...]] = {}
+    wanted: tuple[Wanted, ...] = ()  #: that must be there; weak ones may be absent
+    versions_wanted: tuple[VersionWanted, ...] = ()
+    versions: frozenset[str] = frozenset()  #: that it defines
+    old_strings: bool = False  #: refers to std::string in its form before C++11
+    new_strings: bool = False
+    code: GpuCode = GpuCode()
+    mentions: tuple[str, ...] = ()
+    fault: str = ""
+
+    def has(self, symbol: Wanted) -> bool:
+        """Whether the loader takes this library's definition for a symbol that another refers to."""
+        versions = self.exports.get(symbol.name)
+        if versions is None:
+            return False
+        # A library without versions serves any; a symbol that asks for none takes any.
+        return not symbol.version or not self.versions or symbol.version in versions
+
+
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+    """An installed Python package. `requires`: its Requires-Dist lines; `files`: absolute paths of its RECORD."""
+
+    name: str  #: normalised
+    version: str
+    folder: str  #: site-packages that it lies in
+    requires: tuple[str, ...] = ()
+    python: str = ""  #: Requires-Python
+    files: frozenset[str] = frozenset()
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """All that an audit knows of an artifact. Paths are absolute.
+
+    `base`: False for bare wheels and folders: interpreter and system's libraries are not known, and the former's
+    symbols and those of glibc and libstdc++ count as there.
+    """
+
+    name: str
+    form: str
+    binaries: Mapping[str, Binary]
+    links: Mapping[str, str] = {}  #: symbolic links to libraries, and folders that are links
+    distributions: tuple[Distribution, ...] = ()
+    python: str = ""  #: "3.11"
+    base: bool = True
+    folders: tuple[str, ...] = ()  #: where the loader looks for libraries, in its order
+    preferred: tuple[str, ...] = ()  #: of LD_LIBRARY_PATH
+    architectures: tuple[str, ...] = ()  #: that the image says its extensions are compiled for
+    toolkit: Mapping[str, int] = {}  #: CUDA toolkits on the disk, folder → bytes
+    meant: bool = False  #: it says that it keeps its toolkit on purpose
+    unread: tuple[str, ...] = ()
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that is wrong. `file`: a path in the image; `bytes`: what is lost."""
+
+    check: Check
+    severity: Severity
+    package: str
+    file: str
+    what: str
+    breaks: str = ""
+    fix: str = ""
+    bytes: int = 0
+
+
+class PackageCode(msgspec.Struct, frozen=True, kw_only=True):
+    """What the libraries of a package have code for."""
+
+    package: str
+    version: str
+    code: GpuCode
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """`audit --json`. `broken`: files that cannot be loaded, optional ones included."""
+
+    subject: str
+    form: str
+    digest: str = ""
+    python: str
+    binaries: int
+    bytes: int
+    glibc: str  #: oldest that all libraries of Python packages load with
+    glibcxx: str
+    gpus: tuple[str, ...]  #: models that architectures were compared with
+    code: tuple[PackageCode, ...]
+    findings: tuple[Finding, ...]
+    broken: tuple[str, ...]
+    unread: tuple[str, ...] = ()

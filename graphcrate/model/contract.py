@@ -1,0 +1,130 @@
+"""What a program reads of an image and knows of a host, and what it says of the two. See `graphcrate.contracts`."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from graphcrate.model.tree import Form, Kind
+
+Runtime = Literal["docker", "apptainer", "pyxis", "pai"]
+RUNTIMES: tuple[Runtime, ...] = ("docker", "apptainer", "pyxis", "pai")
+#: `warn`: works, but not for everybody or not as one would think; `unknown`: something about image or host is not known
+Status = Literal["pass", "warn", "fail", "unknown"]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How containers of the image start. Empty is absent."""
+
+    platform: str = "linux/amd64"  #: empty: the artifact does not say
+    environment: tuple[str, ...] = ()  #: NAME=value, in order
+    user: str = ""
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    working_folder: str = ""
+    volumes: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment as a mapping; the last of equal names counts."""
+        return {name: value for name, _, value in (entry.partition("=") for entry in self.environment)}
+
+
+class FileFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A path of the image. `real`, mode, size and text are those of what links lead to."""
+
+    kind: Kind  #: of the path itself
+    link: str = ""
+    real: Kind | None = "file"  #: None: a link that leads nowhere
+    mode: int = 0o644
+    size: int = 0
+    text: str | None = None  #: content of a small file that was read, "" for one that is no text; None: not read
+
+
+class LayerFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer as the manifest has it. `media_type` is empty where there is no manifest (`docker save`)."""
+
+    media_type: str
+    size: int
+
+
+class Below(msgspec.Struct, frozen=True, kw_only=True):
+    """What lies in a folder that a runtime hides, without the dot files of new homes."""
+
+    files: int
+    bytes: int
+    example: str
+
+
+class CLibrary(msgspec.Struct, frozen=True, kw_only=True):
+    """The image's C library. `version` "2.36"; `kernel`: the oldest that it runs on ("3.2.0"); empty: unknown."""
+
+    name: Literal["glibc", "musl"]
+    version: str = ""
+    kernel: str = ""
+
+
+class ImageView(msgspec.Struct, frozen=True, kw_only=True):
+    """All that contracts know of an image."""
+
+    name: str
+    form: Form | Literal["registry"]
+    settings: Settings | None  #: None: the artifact has no configuration (a folder)
+    manifest_type: str = ""  #: media type; empty: there is no manifest
+    layers: tuple[LayerFact, ...] = ()  #: lowest first; none: a SIF, a squashfs, a folder
+    without_platform: int = 0  #: entries of the index that do not say what they run on
+    compression: str = ""  #: of a squashfs
+    files: Mapping[str, FileFact] = {}  #: paths that contracts ask about; what is not here is not in the image
+    broken: str = ""  #: why the layers cannot be put together; the tree is empty then
+    unread: tuple[str, ...] = ()  #: layers that were not read, and why: then a missing file may be there all the same
+    programs: Mapping[str, str] = {}  #: name → path, as PATH finds it
+    hidden: Mapping[str, Below] = {}  #: by folder
+    packages: tuple[str, ...] = ()  #: folders with installed Python packages
+    distributions: Mapping[str, str] = {}  #: name as in PEP 503 → version
+    torch: str = ""  #: version, with its local part
+    cuda: str = ""  #: "11.8", or "cpu" for a torch without; empty: unknown, or no torch
+    c_library: CLibrary | None = None  #: None: there is none, or not in a known place
+    unpacked: int = 0  #: bytes of all files; 0: unknown
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the image shall run. What is empty or None is not known."""
+
+    gpus: tuple[str, ...] = ()  #: models, as `compat.facts` knows them
+    driver: str = ""  #: NVIDIA's
+    kernel: str = ""
+    glibc: str = ""
+    shm: int | None = None  #: bytes of /dev/shm in a container
+    versions: Mapping[str, str] = {}  #: runtime → version; of pyxis that of enroot
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a check says: what it saw, and what to do about it."""
+
+    status: Status
+    seen: str
+    fix: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A verdict with what it is about. Reports hold these; `why` and `fix` are empty for what passed."""
+
+    check: str
+    title: str
+    runtimes: tuple[Runtime, ...]
+    status: Status
+    seen: str
+    why: str = ""
+    fix: str = ""
+
+
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    """`check --json`: what was asked of which image, and every finding."""
+
+    image: str
+    form: str
+    runtimes: tuple[Runtime, ...]
+    host: Host
+    findings: tuple[Finding, ...]
+    unread: tuple[str, ...] = ()

@@ -1,0 +1,62 @@
+"""Publishing: what keeps an image from going out, and what became of one that went."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from graphcrate.model.report import SmokeReport
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason why an image is not published, and what to do about it."""
+
+    what: str
+    fix: str = ""
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gate goes by. `suites`: every pass that is known of this very digest, the newest of each kind.
+
+    `refusals`: empty for an image that may go out; `cpu_only`: it did so without a GPU's report, as a person allowed.
+    """
+
+    suites: tuple[SmokeReport, ...]
+    refusals: tuple[Refusal, ...]
+    cpu_only: bool = False
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """`publish --json`. `digest`: of the manifest that the reference names. `lines`: runtime → what its users type."""
+
+    name: str
+    tag: str
+    destination: str
+    reference: str
+    digest: str
+    form: str = ""
+    tags: tuple[str, ...] = ()
+    bytes_sent: int = 0
+    bytes_there: int = 0
+    bytes_mounted: int = 0
+    proofs: tuple[str, ...] = ()  #: digests of what is attached
+    signed: str = ""  #: "key", "keyless"; empty: nobody signed
+    cpu_only: bool = False
+    seconds: float
+    lines: Mapping[str, str] = {}
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that `verify` looked at: `ok`, or not, in words."""
+
+    what: str
+    ok: bool
+    said: str
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """`verify --json`. `statements`: predicate types that are signed or attached."""
+
+    reference: str
+    digest: str
+    checks: tuple[Check, ...]
+    statements: tuple[str, ...]

@@ -1,0 +1,26 @@
+"""What `Requires-Dist` lines of core metadata ask for, on linux/amd64."""
+
+from collections.abc import Iterable, Iterator
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+
+def requirements(lines: Iterable[str], python: str) -> Iterator[Requirement]:
+    """Without extras, under this Python ("3.11"; empty: not known). Lines that are no requirement are left out."""
+    environment = {
+        **({"python_version": python, "python_full_version": f"{python}.0"} if python else {}),
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "platform_machine": "x86_64",
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+        "extra": "",
+    }
+    for line in lines:
+        try:
+            found = Requirement(line)
+        except InvalidRequirement:
+            continue
+        if found.marker is None or found.marker.evaluate(environment):
+            yield found

@@ -1,0 +1,229 @@
+"""An image from a layout to a registry: blobs side by side, then the manifest, and the tag when all of it is there.
+
+Whoever pulls meanwhile gets the old image or the new one. What was sent when a push breaks off stays in the registry
+for the next push, under no tag.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+import msgspec
+
+from graphcrate.errors import IntegrityError, UsageError
+from graphcrate.host.connections import HttpError
+from graphcrate.host.http import Client, Response
+from graphcrate.host.progress import Progress
+from graphcrate.oci import schema2, spec
+from graphcrate.oci.image import digest_of
+from graphcrate.oci.layout import Layout, check_presence
+from graphcrate.oci.reference import Reference
+from graphcrate.oci.registry import ACCEPT, Repository
+from graphcrate.oci.session import FindCredential
+from graphcrate.oci.upload import Arrived, Blob, Outcome, Pace, upload
+
+Form = Literal["oci", "docker"]
+THREADS = 4  #: uploads at once
+_INDEX_OF: Mapping[str, str] = {"oci": spec.INDEX, "docker": spec.DOCKER_INDEX}
+_BLOB_UNKNOWN = ("MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN")
+
+
+class Pushed(msgspec.Struct, frozen=True, kw_only=True):
+    """An image that a registry has. `digest` and `media_type` of what the reference names: manifest or index.
+
+    Bytes of blobs and documents: `bytes_sent` went to the connection, those of failed tries too; the registry had
+    `bytes_there` and took `bytes_mounted` over from other repositories.
+    """
+
+    reference: Reference
+    digest: str
+    media_type: str
+    bytes_sent: int
+    bytes_there: int
+    bytes_mounted: int
+    manifest_digest: str  #: of the image's manifest; `digest`, unless an index was pushed
+
+
+def repository(
+    reference: Reference,
+    *,
+    client: Client,
+    find_credential: FindCredential,
+    mount_from: Sequence[str] = (),
+    trusted_realms: Collection[str] = (),
+) -> Repository:
+    """The reference's repository, to write to."""
+    return Repository(
+        client,
+        reference,
+        find_credential,
+        actions="pull,push",
+        mount_from=tuple(dict.fromkeys(name for name in mount_from if name != reference.repository)),
+        trusted_realms=trusted_realms,
+    )
+
+
+def push_layout(
+    layout: Layout,
+    reference: Reference,
+    *,
+    form: Form,
+    client: Client,
+    find_credential: FindCredential,
+    progress: Progress,
+    mount_from: Sequence[str] = (),
+    trusted_realms: Collection[str] = (),
+    index: bool = False,
+    pace: Pace | None = None,
+) -> Pushed:
+    """Push the layout's image; under the reference's tag, or under its digest alone where it has none.
+
+    `form`: of the manifest; `docker` is what every runtime can pull. `mount_from`: repositories of the same registry
+    that may have layers of it. `index`: the reference names an index that lists the manifest with its platform.
+    `pace`: what earlier pushes learned of the registry's chunks.
+    Raises LayoutError, UsageError (the reference's digest is another one), NetworkError, IntegrityError.
+    """
+    check_presence(layout)
+    document, media_type = manifest_of(layout, form)
+    top, top_type = _index(layout, document, media_type, form) if index else (document, media_type)
+    digest = digest_of(top)
+    if reference.digest not in ("", digest):
+        raise UsageError(
+            f"the image is {digest}, and {reference} names another one",
+            cause=f"The manifest's form ({form}) is part of what a digest is over.",
+            next_step=f"leave the digest out: {reference.name}:{reference.tag or layout.tag or 'latest'}",
+        )
+    target = repository(
+        reference,
+        client=client,
+        find_credential=find_credential,
+        mount_from=mount_from,
+        trusted_realms=trusted_realms,
+    )
+    target.session.patience.tell = progress.note
+    blobs = _blobs(layout)
+    pace = pace or Pace()
+    with progress.task(f"pushing to {reference.name}", sum(blob.size for blob in blobs)) as task:
+        arrived = push_blobs(target, blobs, task.advance, pace)
+    documents = {digest_of(document): (document, media_type), digest: (top, top_type)}
+    sent = 0
+    for name, (data, kind) in documents.items():
+        what = reference.tag or name if name == digest else name
+        sent += put_manifest(target, what, data, kind, lambda: push_blobs(target, blobs, lambda _: None, pace))
+    return Pushed(
+        reference=msgspec.structs.replace(reference, digest=digest),
+        digest=digest,
+        media_type=top_type,
+        bytes_sent=sent + sum(one.sent for one in arrived.values()),
+        bytes_there=_total(blobs, arrived, Outcome.THERE),
+        bytes_mounted=_total(blobs, arrived, Outcome.MOUNTED),
+        manifest_digest=digest_of(document),
+    )
+
+
+def push_blobs(
+    target: Repository, blobs: Sequence[Blob], advance: Callable[[int], None], pace: Pace
+) -> dict[str, Arrived]:
+    """See to it that the repository has these blobs; how each came there, by digest. Largest first.
+
+    The first error ends the others, too. Raises as `upload.upload`.
+    """
+    stop = threading.Event()
+
+    def advancing(count: int) -> None:
+        if stop.is_set():
+            raise _StoppedError
+        advance(count)
+
+    wanted = sorted({blob.descriptor.digest: blob for blob in blobs}.values(), key=lambda blob: -blob.size)
+    with ThreadPoolExecutor(THREADS) as pool:
+        started = {
+            blob.descriptor.digest: pool.submit(upload, target, blob, advancing, pace, mount_from=target.mount_from)
+            for blob in wanted
+        }
+        try:
+            return {digest: future.result() for digest, future in started.items()}
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+class _StoppedError(Exception):
+    """Another blob failed, or the user interrupted."""
+
+
+def put_manifest(
+    target: Repository, what: str, data: bytes, media_type: str, restore: Callable[[], object] = lambda: None
+) -> int:
+    """Store a manifest or index under a tag or its digest, unless it is there; the bytes that were sent.
+
+    `restore` is called once when the registry misses a blob that it had: it may have cleaned up meanwhile.
+    Raises NetworkError, IntegrityError.
+    """
+    digest, session = digest_of(data), target.session
+    sent = 0
+    try:
+        if not what.startswith("sha256:") and _names(target, what, digest):
+            return 0
+        for again in (False, True):
+            headers = {"Content-Type": media_type}
+            response = session.ask("PUT", target.url("manifests", what), headers, data)
+            sent += len(data)
+            if again or not set(session.codes(response)) & set(_BLOB_UNKNOWN):
+                break
+            restore()
+    except HttpError as error:
+        raise session.explained(error) from error
+    if response.status not in (200, 201, 202):
+        raise session.unexpected(response, f"the manifest of {target.name}")
+    _check(target, response, digest)
+    return sent
+
+
+def _names(target: Repository, tag: str, digest: str) -> bool:
+    """Whether the tag names this digest already."""
+    response = target.session.ask("HEAD", target.url("manifests", tag), {"Accept": ACCEPT})
+    return response.status == 200 and response.headers.get("Docker-Content-Digest") == digest
+
+
+def _check(target: Repository, response: Response, digest: str) -> None:
+    found = response.headers.get("Docker-Content-Digest") or digest
+    if found != digest:
+        raise IntegrityError(
+            f"{target.session.host} has stored the manifest of {target.name} as {found}, and it is {digest}",
+            cause="The registry or a proxy before it changes manifests.",
+            next_step="do not use the tag; push to another registry",
+        )
+
+
+def manifest_of(layout: Layout, form: Form) -> tuple[bytes, str]:
+    """The manifest's bytes in this form; those of the layout where it has that form."""
+    own = layout.blob(layout.digest).read_bytes()
+    if (layout.descriptor.media_type == spec.DOCKER_MANIFEST) == (form == "docker"):
+        return own, layout.descriptor.media_type
+    if form == "docker":
+        return schema2.converted(layout.manifest), spec.DOCKER_MANIFEST
+    raise UsageError(
+        f"{layout.path} holds a Docker manifest, which is not turned into an OCI one",
+        next_step="publish it in Docker's form",
+    )
+
+
+def _index(layout: Layout, document: bytes, media_type: str, form: Form) -> tuple[bytes, str]:
+    platform = spec.Platform(architecture=layout.config.architecture, os=layout.config.os)
+    entry = spec.Descriptor(media_type=media_type, digest=digest_of(document), size=len(document), platform=platform)
+    kind = _INDEX_OF[form]
+    return msgspec.json.encode(spec.Index(schema_version=2, media_type=kind, manifests=(entry,))), kind
+
+
+def _blobs(layout: Layout) -> list[Blob]:
+    return [
+        Blob(descriptor=descriptor, path=layout.blob(descriptor.digest))
+        for descriptor in {one.digest: one for one in (*layout.layers, layout.manifest.config)}.values()
+    ]
+
+
+def _total(blobs: Sequence[Blob], arrived: Mapping[str, Arrived], outcome: Outcome) -> int:
+    return sum(blob.size for blob in blobs if arrived[blob.descriptor.digest].outcome is outcome)

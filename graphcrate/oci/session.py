@@ -1,0 +1,240 @@
+"""Requests to one registry as one user: logging in as it asks, and telling nobody else.
+
+None, Basic, or Bearer with a token from the realm that the registry names. Passwords go to the registry itself or to
+a realm that `realms.may_see` lets see them; tokens go to the registry's own origin alone, wherever an upload's
+Location or a redirect leads; and a challenge from anyone but the registry is not answered.
+"""
+
+import functools
+import re
+import threading
+import urllib.parse
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from graphcrate.errors import NetworkError
+from graphcrate.host.connections import TEMPORARY, HttpError, Reason, host_of
+from graphcrate.oci import realms
+from graphcrate.oci.credentials import Credential
+from graphcrate.oci.realms import Challenge
+from graphcrate.oci.reference import DOCKER_HUB, Reference
+
+if TYPE_CHECKING:
+    from graphcrate.host.http import Body, Client, Response
+
+FindCredential = Callable[[], Credential | None]
+_FOLLOWED = frozenset({301, 302, 303, 307, 308})
+#: what callers judge; the rest is tried again, or followed
+ANSWERS = frozenset(range(200, 600)) - TEMPORARY - _FOLLOWED
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
+_LONGEST_MESSAGE = 200
+
+
+class _Token(msgspec.Struct):
+    token: str = ""
+    access_token: str = ""
+
+
+class _Fault(msgspec.Struct):
+    code: str = ""
+    message: str = ""
+
+
+class _Faults(msgspec.Struct):
+    errors: tuple[_Fault, ...] = ()
+
+
+class Session:
+    """Safe from many threads."""
+
+    def __init__(
+        self,
+        client: "Client",
+        reference: Reference,
+        find_credential: FindCredential,
+        *,
+        scopes: tuple[str, ...],
+        trusted_realms: Collection[str] = (),
+    ) -> None:
+        """`scopes`: what tokens are asked for, beside what the registry says. `trusted_realms`: see `may_see`.
+
+        `find_credential` is called when the registry asks for a login, not before.
+        """
+        self.name = reference.name
+        self.host = "registry-1.docker.io" if reference.host == DOCKER_HUB else reference.host
+        # As Docker has it: a registry on this very machine needs no certificate.
+        scheme = "http" if realms.is_loopback(host_of(f"http://{self.host}")) else "https"
+        self.address = f"{scheme}://{self.host}"
+        self.client, self.patience = client, client.patience()
+        self._origin = realms.origin(self.address)
+        self._find_credential, self._trusted, self._scopes = find_credential, trusted_realms, scopes
+        self._writes = any("push" in scope.rpartition(":")[2].split(",") for scope in scopes)
+        self._authorization: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The header of the login so far, for the registry's own addresses alone."""
+        return self._authorization
+
+    def is_ours(self, url: str) -> bool:
+        """Whether an address is the registry's own: scheme, host and port."""
+        return realms.origin(url) == self._origin
+
+    def ask(self, method: str, url: str, headers: Mapping[str, str] = {}, body: bytes | None = None) -> "Response":
+        """An answer of any status but redirects, temporary ones and 401, with patience. Raises NetworkError."""
+        return self.patience.insist(lambda: self.once(method, url, headers, body))
+
+    def once(self, method: str, url: str, headers: Mapping[str, str] = {}, body: "Body" = None) -> "Response":
+        """As `ask`, but one try; with a new token where the old one has expired."""
+        for last in (False, True):
+            used = self._authorization
+            sent = {**headers, **used} if self.is_ours(url) else dict(headers)
+            response = self.client.send(method, url, headers=sent, body=body, accept=ANSWERS)
+            if response.status != 401:
+                return response
+            if last or not self.is_ours(response.url):
+                raise self.refused(response)
+            self.log_in(response.headers.get("WWW-Authenticate") or "", used)
+        raise AssertionError("the second answer is returned or refused")
+
+    def resolved(self, response: "Response") -> str:
+        """The address in an answer's Location; empty where it has none."""
+        location = response.headers.get("Location") or ""
+        return self.joined(response, location) if location else ""
+
+    def joined(self, response: "Response", link: str) -> str:
+        """A link of an answer as an address.
+
+        Registries behind a proxy that speaks TLS for them name themselves with http.
+        """
+        url = urllib.parse.urljoin(response.url, link)
+        if url.startswith("http://") and urllib.parse.urlsplit(url).netloc == self.host:
+            url = self.address + url.removeprefix(f"http://{self.host}")
+        return url
+
+    def log_in(self, header: str, used: Mapping[str, str]) -> None:
+        """Answer the registry's challenge, unless another thread did since `used` was sent. Raises NetworkError."""
+        with self._lock:
+            if self._authorization == used:
+                self._authorization = self._answer(realms.challenges(header))
+
+    @functools.cached_property
+    def _credential(self) -> Credential | None:
+        return self._find_credential()
+
+    def _answer(self, offered: tuple[Challenge, ...]) -> dict[str, str]:
+        bearer = next((one for one in offered if one.scheme == "bearer" and one.realm), None)
+        if bearer is not None:
+            return {"Authorization": f"Bearer {self._token(bearer)}"}
+        if any(one.scheme == "basic" for one in offered) and self._credential is not None and self._credential.user:
+            return {"Authorization": self._credential.basic}
+        raise self.refused()
+
+    def _token(self, challenge: Challenge) -> str:
+        self._check_realm(challenge.realm)
+        scopes = realms.merged((*challenge.scopes, *self._scopes))
+        response = self._ask_realm(challenge, scopes)
+        if response.status in (400, 401, 403) and len(self._scopes) > 1:
+            # Most token servers leave out what the user may not have; some refuse all of it.
+            response = self._ask_realm(challenge, realms.merged((*challenge.scopes, self._scopes[0])))
+        if response.status != 200:
+            raise self.refused(response)
+        host = host_of(challenge.realm)
+        try:
+            answer = msgspec.json.decode(response.body, type=_Token)
+        except msgspec.DecodeError:
+            raise NetworkError(f"{host} gave no token for {self.name}: its answer is malformed") from None
+        token = answer.token or answer.access_token
+        if not token or not token.isascii() or not token.isprintable():
+            raise NetworkError(f"{host} gave no token for {self.name}")
+        return token
+
+    def _check_realm(self, realm: str) -> None:
+        """Raises NetworkError where a login would reach someone whom it is not for."""
+        host = host_of(realm)
+        if self.address.startswith("https:") and not realm.startswith("https://"):
+            raise NetworkError(
+                f"{self.host} wants a login at {host} without encryption",
+                next_step="ask the registry's administrator: the realm of its challenge must be an https address",
+            )
+        if self._credential is not None and not realms.may_see(realm, self.address, self._trusted):
+            raise NetworkError(
+                f"{self.host} wants its login to be told to {host}, which is of another site",
+                cause="Its token server is elsewhere, or someone on the way wants the password.",
+                next_step=f"if {host} is known to be the registry's token server: REGISTRY_REALMS={host}, then again",
+            )
+
+    def _ask_realm(self, challenge: Challenge, scopes: tuple[str, ...]) -> "Response":
+        credential, service = self._credential, challenge.service
+        if credential is not None and credential.identity_token:
+            form = {"grant_type": "refresh_token", "client_id": "graphcrate", "service": service}
+            form |= {"scope": " ".join(scopes), "refresh_token": credential.identity_token}
+            body = urllib.parse.urlencode(form).encode()
+            headers = {"Content-Type": "application/x-www-form-urlencoded"}
+            return self.client.send("POST", challenge.realm, headers=headers, body=body, accept=ANSWERS)
+        headers = {"Authorization": credential.basic} if credential is not None else {}
+        query = [("service", service)] * bool(service) + [("scope", scope) for scope in scopes]
+        address = f"{challenge.realm}{'&' if '?' in challenge.realm else '?'}{urllib.parse.urlencode(query)}"
+        return self.client.send("GET", address, headers=headers, accept=ANSWERS)
+
+    def refused(self, response: "Response | None" = None) -> NetworkError:
+        """The error for an answer of 401 or 403, or for a challenge that cannot be met."""
+        status = 401 if response is None else response.status
+        known = "The login on this machine is not enough." if self._credential else "There is no login for it here."
+        why = "Not everybody may push there" if self._writes else "The image is private"
+        return NetworkError(
+            f"{self.host} refuses access to {self.name} (HTTP {status})",
+            cause=f"{why}, or it does not exist. {known}",
+            next_step=f"check the name, or log in with podman or docker: podman login {self.name.partition('/')[0]}",
+        )
+
+    def unexpected(self, response: "Response", doing: str) -> NetworkError:
+        """The error for an answer that ends the work: what the registry says of it, without our secrets."""
+        if response.status in (401, 403):
+            return self.refused(response)
+        codes = ", ".join(self.codes(response)) or "no reason given"
+        return NetworkError(
+            f"{self.host} does not take {doing}: HTTP {response.status} ({codes})",
+            cause=self._message(response),
+            next_step="try again; where it repeats itself, ask the registry's administrator",
+        )
+
+    def explained(self, error: HttpError) -> NetworkError:
+        """The same error, or a better one, for what users of registries meet often."""
+        if error.status in (401, 403):
+            return self.refused()
+        if error.status == 429:
+            return NetworkError(
+                f"{self.host} takes no more requests for now (HTTP 429)",
+                cause="Registries limit how much can be pulled without a login.",
+                next_step=f"wait, or log in: podman login {self.name.partition('/')[0]}",
+            )
+        if error.reason in (Reason.STATUS, Reason.CUT, Reason.STALLED):
+            error.cause = error.cause or "The registry, or a proxy before it, is overloaded or down."
+            error.next_step = "wait a little and run the same command again: what has arrived is not sent again"
+        return error
+
+    def codes(self, response: "Response") -> tuple[str, ...]:
+        """The error codes of the distribution specification in an answer."""
+        return tuple(fault.code for fault in _faults(response) if _CODE.fullmatch(fault.code))
+
+    def _message(self, response: "Response") -> str:
+        """The registry's own words, cut, and without what we told it: a server may repeat a request's headers."""
+        text = "; ".join(fault.message for fault in _faults(response) if fault.message)
+        text = "".join(letter if letter.isprintable() else " " for letter in text)
+        secrets = {value.partition(" ")[2] for value in self._authorization.values()}
+        if self._credential is not None:
+            secrets |= self._credential.secrets
+        for secret in sorted(secrets - {""}, key=len, reverse=True):
+            text = text.replace(secret, "…")
+        return f"The registry says: {text[:_LONGEST_MESSAGE]}" if text else ""
+
+
+def _faults(response: "Response") -> tuple[_Fault, ...]:
+    try:
+        return msgspec.json.decode(response.body, type=_Faults).errors
+    except msgspec.DecodeError:
+        return ()

@@ -1,0 +1,106 @@
+"""Runs commands in an image through `srun --container-image`, as NVIDIA's plugin pyxis adds it to Slurm.
+
+For what runs inside a job: each command is a step of it. pyxis unpacks or mounts a .sqsh, or imports from a registry.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphcrate.errors import HostError
+from graphcrate.host import process, settings, slurm_engine
+from graphcrate.host.cache import Cache
+from graphcrate.host.process import Completed
+from graphcrate.host.progress import Progress
+from graphcrate.host.sandbox import Bind
+from graphcrate.model.report import Artifact
+from graphcrate.oci import reference
+from graphcrate.runners import Runtime
+
+#: The host's home would bring ~/.local; the step has the job's resources for itself.
+ISOLATED = ("--no-container-mount-home", "--ntasks=1", "--nodes=1")
+
+
+def runtime(environment: Mapping[str, str]) -> Runtime:
+    """pyxis does not tell its version; Slurm does. Raises HostError where srun starts no containers."""
+    slurm = slurm_engine.find(environment)
+    if not slurm.has_pyxis():
+        raise HostError(
+            "srun starts no containers here",
+            cause="`srun --help` has no --container-image: NVIDIA's plugin pyxis is not installed on this cluster.",
+            next_step="give a SIF, which apptainer runs: ./build.py convert NAME:TAG --to sif",
+        )
+    return Runtime("pyxis", f"with Slurm {slurm.version}")
+
+
+def is_there(artifact: Artifact, environment: Mapping[str, str]) -> bool:
+    """Whether the file is there with all its bytes; of what is on a registry srun itself finds out."""
+    path = Path(artifact.reference)
+    return artifact.kind == "registry" or (path.is_file() and path.stat().st_size == artifact.bytes)
+
+
+@contextlib.contextmanager
+def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["Inside"]:
+    """The image, in the job that this process is part of. Raises HostError outside of one."""
+    environment = settings.environment()
+    runtime(environment)
+    if "SLURM_JOB_ID" not in environment:
+        raise HostError(
+            "pyxis runs images in jobs only",
+            cause="This is no job of Slurm.",
+            next_step="./build.py test … --runner slurm --partition NAME    submits one",
+        )
+    yield Inside(container(artifact), slurm_engine.job_environment(environment))
+
+
+def container(artifact: Artifact) -> str:
+    """The value of --container-image. A file must begin with `/` or `.`; a registry ends with `#`, not with `/`."""
+    if artifact.kind == "sqsh":
+        return str(Path(artifact.reference).absolute())
+    return reference.parse(artifact.reference).enroot
+
+
+@dataclass(frozen=True)
+class Inside:
+    """An image. Nothing that runs in it changes it: pyxis mounts it read-only or throws its copy away."""
+
+    image: str
+    variables: Mapping[str, str]
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        binds: Sequence[Bind] = (),
+        working_folder: str = "",
+        network: bool = False,
+        on_line: Callable[[str], None] | None = None,
+        timeout: float | None = None,
+        gpu: bool = False,
+    ) -> Completed:
+        """Run a command with the image's variables, `environment` over them; the image's entry point is not used.
+
+        The step has the job's GPUs and the node's network, whatever `gpu` and `network` say: enroot knows no other.
+        Exit code 128 + N after signal N. Raises BuildError after `timeout` seconds; the step is gone then.
+        """
+        return process.run(
+            command(self.image, argv, environment or {}, binds, working_folder),
+            environment=self.variables,
+            on_line=on_line,
+            timeout=timeout,
+        )
+
+
+def command(
+    image: str, argv: Sequence[str], environment: Mapping[str, str], binds: Sequence[Bind], working_folder: str = ""
+) -> list[str]:
+    """The step. Variables go through `env`: the image's beat the step's, unless each is named to a newer pyxis."""
+    options = ["--quiet", "--unbuffered", *ISOLATED, f"--container-image={image}"]
+    options += [f"--container-workdir={working_folder or '/'}"]
+    if binds:
+        mounts = (f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}" for bind in binds)
+        options += [f"--container-mounts={','.join(mounts)}"]
+    given = ["env", *(f"{name}={value}" for name, value in environment.items())] if environment else []
+    return ["srun", *options, *given, *argv]

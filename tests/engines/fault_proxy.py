@@ -1,0 +1,311 @@
+"""Between a client and a real registry: an HTTP server on loopback that fails as registries and their proxies do.
+
+It takes each body whole before it passes it on, as nginx does by default. Which request fails is decided by a
+function of what is asked and how often it was asked before, so one seed gives the same faults whatever the threads do.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import hashlib
+import http.client
+import re
+import socket
+import ssl
+import struct
+import threading
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=/uploads/)\d+")
+_RESET = struct.pack("ii", 1, 0)  #: SO_LINGER: close with RST
+_PIECE = 1 << 16
+HOP = ("connection", "transfer-encoding", "keep-alive")
+#: Faults that the registry behind the proxy does not notice.
+UNNOTICED = ("429", "429 after", "503", "500 late", "reset")
+#: Faults after which it has more than its client knows of: the answer is lost, or a body breaks off.
+NOTICED = ("lost", "cut")
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """A request as it came in. `times`: how often it was asked before."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    length: int
+    times: int
+
+    @property
+    def is_upload(self):
+        return "/blobs/uploads/" in self.path
+
+
+def seeded(seed, share, kinds):
+    """Let this share of requests fail, each kind that `kinds(seen)` names as often as the others."""
+
+    def decide(seen):
+        key = f"{seed} {seen.method} {_UUID.sub('', urllib.parse.urlsplit(seen.path).path)} {seen.times}"
+        number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
+        choice = kinds(seen)
+        return choice[int(number / share * len(choice))] if number < share else ""
+
+    return decide
+
+
+def any_fault(seen):
+    """For a registry that goes on wherever an upload is."""
+    return UNNOTICED + NOTICED
+
+
+def bearable(seen):
+    """For Debian's docker-registry 2.8: it forgets an upload that got a chunk without its client knowing."""
+    return UNNOTICED if seen.method == "PATCH" else UNNOTICED + NOTICED
+
+
+def first(fault, method, part="", times=1):
+    """Let the first requests of this method fail that have `part` in their path."""
+    left = [times]
+    lock = threading.Lock()
+
+    def decide(seen):
+        with lock:
+            if left[0] > 0 and method == seen.method and part in seen.path:
+                left[0] -= 1
+                return fault
+        return ""
+
+    return decide
+
+
+@dataclasses.dataclass
+class FaultProxy:
+    """Use as a context manager; `address` is what the client is told. `decide` names the fault of a request."""
+
+    upstream: str
+    decide: object = lambda seen: ""
+    cap: int = 1 << 40  # bytes of a request's body, beyond which it is 413
+    redirect_blobs: str = ""  # an address that downloads are sent to
+    realm: str = ""  # another realm than the registry's own in every challenge
+    mounts: bool = True
+    ranges: bool = True
+    authority: object = None  # speaks TLS with its certificate
+    seen: list[Seen] = dataclasses.field(default_factory=list)
+    faults: list[str] = dataclasses.field(default_factory=list)
+    received: int = 0  # bytes of bodies that reached us, those of failed requests too
+
+    def __enter__(self):
+        self.counts, self.lock = collections.Counter(), threading.Lock()
+        self.server = _Server(("127.0.0.1", 0), type("Bound", (_Between,), {"proxy": self}))
+        if self.authority is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.authority.certificate, self.authority.key)
+            self.server.socket = context.wrap_socket(
+                self.server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.server.server_address[1]}"
+
+    def texts(self):
+        """All that clients said, for canaries."""
+        return "\n".join(f"{one.method} {one.path} {one.headers}" for one in self.seen)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def server_bind(self):
+        # What is in flight when we answer early is then as little as on a real line.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        super().server_bind()
+
+    def handle_error(self, request, client_address):
+        """Clients that go away are what this is about."""
+
+
+class _Between(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    timeout = 60
+    proxy: FaultProxy
+
+    def handle_one_request(self):
+        try:
+            super().handle_one_request()
+        except (ConnectionError, http.client.HTTPException, ssl.SSLError, TimeoutError):
+            self.close_connection = True  # either side went away: so does the other
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        proxy, length = self.proxy, int(self.headers.get("Content-Length") or 0)
+        key = (self.command, _UUID.sub("", urllib.parse.urlsplit(self.path).path))
+        with proxy.lock:
+            seen = Seen(self.command, self.path, dict(self.headers), length, proxy.counts[key])
+            proxy.counts[key] += 1
+            proxy.seen.append(seen)
+            fault = proxy.decide(seen)
+            proxy.faults += [fault] * bool(fault)
+        if length > proxy.cap:
+            return self.refuse(413, length)
+        if fault in ("429", "429 after", "503"):
+            return self.refuse(int(fault[:3]), length, {"Retry-After": "1"} if "after" in fault else {})
+        if fault == "expired":
+            return self.expire(length)
+        if fault in ("reset", "cut"):
+            part = self.take(length // 2)
+            if fault == "cut":
+                self.pass_part(part, length)
+            return self.reset()
+        if proxy.redirect_blobs and self.command == "GET" and "/blobs/sha256:" in self.path:
+            return self.answer(307, {"Location": f"{proxy.redirect_blobs}{self.path}?signature=canary-signature"}, b"")
+        body = self.take(length)
+        if fault == "500 late":
+            return self.answer(500, {}, b"")
+        status, headers, content = self.pass_on(body)
+        if fault == "lost":
+            return self.reset()
+        return self.answer(status, headers, content, fault)
+
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
+
+    def take(self, length):
+        body = bytearray()
+        while len(body) < length and (piece := self.rfile.read1(min(_PIECE, length - len(body)))):
+            body += piece
+            with self.proxy.lock:
+                self.proxy.received += len(piece)
+        if len(body) < length:
+            raise ConnectionError("the client went away")
+        return bytes(body)
+
+    def pass_on(self, body):
+        """What the registry says to this request: (status, headers, content)."""
+        path, headers = self.path, {name: value for name, value in self.headers.items() if name.lower() not in HOP}
+        if not self.proxy.mounts:
+            path = re.sub(r"\?mount=.*", "", path)
+        if not self.proxy.ranges:
+            headers.pop("Range", None)
+        connection = http.client.HTTPConnection(self.proxy.upstream, timeout=60)
+        with contextlib.closing(connection):
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has answered before it read all
+                connection.request(self.command, path, body=body or None, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+
+    def pass_part(self, part, length):
+        """Let the registry see a body break off."""
+        host, _, port = self.proxy.upstream.partition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            lines = [
+                f"{self.command} {self.path} HTTP/1.1",
+                *(f"{name}: {value}" for name, value in self.headers.items()),
+            ]
+            connection.sendall("\r\n".join([*lines, "", ""]).encode() + part)
+            connection.shutdown(socket.SHUT_WR)
+            connection.settimeout(5)
+            with contextlib.suppress(OSError):
+                while connection.recv(_PIECE):
+                    pass
+
+    def expire(self, length):
+        """As the registry answers where no token comes along."""
+        self.headers.replace_header("Authorization", "") if "Authorization" in self.headers else None
+        self.headers.replace_header("Content-Length", "0") if "Content-Length" in self.headers else None
+        status, headers, content = self.pass_on(b"")
+        assert status == 401
+        self.answer(status, headers, content)
+        self.linger(length)
+
+    def refuse(self, status, length, headers=None):
+        self.answer(status, headers or {}, b"")
+        self.linger(length)
+
+    def linger(self, length):
+        """Read on until the client has understood, as polite servers do."""
+        self.close_connection = True
+        with contextlib.suppress(ConnectionError, OSError):
+            self.take(length)
+
+    def reset(self):
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.rfile.close()  # it holds the socket, too
+        self.connection.close()
+
+    def answer(self, status, headers, content, fault=""):
+        if fault == "alter" and content:
+            content = content[:-1] + bytes([content[-1] ^ 1])
+        self.send_response(status)
+        for name, value in dict(headers).items():
+            if name.lower() == "www-authenticate" and self.proxy.realm:
+                value = re.sub(r'realm="[^"]*"', f'realm="{self.proxy.realm}"', value)
+            if name.lower() not in (*HOP, "content-length", "date"):
+                self.send_header(name, value)
+        told = dict(headers).get("Content-Length") if self.command == "HEAD" else None
+        self.send_header("Content-Length", told or str(len(content)))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        if fault == "truncate":
+            self.wfile.write(content[: len(content) // 2])
+            self.reset()
+            return
+        self.wfile.write(content)
+
+
+@contextlib.contextmanager
+def tunnel(target):
+    """An HTTP proxy that takes every CONNECT to `target` (host:port), whatever name is asked for; its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    connections = []
+
+    def carry(source, sink):
+        with contextlib.suppress(OSError):
+            while piece := source.recv(_PIECE):
+                sink.sendall(piece)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def connect(client):
+        host, _, port = target.partition(":")
+        with client, socket.create_connection((host, int(port))) as server:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                if not (piece := client.recv(_PIECE)):
+                    return
+                head += piece
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            back = threading.Thread(target=carry, args=(server, client), daemon=True)
+            back.start()
+            carry(client, server)
+            back.join()
+
+    def serve():
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            connections.append(threading.Thread(target=connect, args=(client,), daemon=True))
+            connections[-1].start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()

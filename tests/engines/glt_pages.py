@@ -1,0 +1,155 @@
+"""docs/tutorials/glt.md and the jobs of pai.md, typed in an image with GLT: for the tests of images that have it.
+
+ogbn-products cannot be downloaded where tests run: the generated graph stands in, under the names that the page gives.
+"""
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+from tests.conftest import ROOT
+from tests.engines.ogb_server import ogb_server
+from tests.engines.typist import Typist, blocks, untyped
+
+GLT, PAI = ROOT / "docs" / "tutorials" / "glt.md", ROOT / "docs" / "tutorials" / "pai.md"
+#: no GPU and a small graph: other data, and few epochs of small steps
+SMALL = "--device=cpu --epochs=2 --batch_size=64 --fan_outs=10,5 --hidden=32"
+CHANGES = (
+    ("--dataset=ogbn-products", "--dataset=generated --output=data/ogbn-products-in-2"),
+    ("train_distributed.py ", f"train_distributed.py {SMALL} "),
+)
+
+
+def verdict(output):
+    """The last line."""
+    return json.loads(output.splitlines()[-1])
+
+
+def type_cutting(folder, sif, environment):
+    """Type "Cut the graph" in a folder that has `glt.sif`; the figures of both calls."""
+    (folder / "glt.sif").symlink_to(sif)
+    user = Typist(folder, environment, CHANGES)
+    (cut,), (make, own) = blocks(GLT, "Cut the graph")
+    first, again = verdict(user.type(cut)), verdict(user.type(cut))
+    assert (first["metrics"]["made"], again["metrics"]["made"]) == (True, False)
+    user.type(make)
+    mine = verdict(user.type(own))
+    assert (mine["metrics"]["nodes"], mine["metrics"]["out_channel"]) == (2000, 4)
+    return first, mine
+
+
+def download_products(folder, environment):
+    """The page's own command, with OGB's server played on loopback; then again with neither network nor folder."""
+    with ogb_server() as (variables, asked):
+        (cut,), _ = blocks(GLT, "Cut the graph")
+        out = Typist(folder, {**environment, **variables}).type(cut, ("--root=data", "--root=ogb"))
+    assert asked == ["http://snap.stanford.edu/ogb/data/nodeproppred/products.zip"] * 2
+    assert "Will you proceed? (y/N) y\n" in out
+    figures = verdict(out)["metrics"]
+    assert (figures["nodes"], figures["edges"], figures["in_channel"], figures["out_channel"]) == (300, 1800, 100, 47)
+    nowhere = {**environment, "http_proxy": "http://127.0.0.1:9"}  # where nobody listens
+    told = verdict(Typist(folder, nowhere).type(cut, ("--root=data", "--root=none"), code=1))
+    assert told["layer"] == "data"
+    assert f"put its folder products here as {folder}/none/ogbn_products" in told["reason"]
+    assert "raw/edge.csv.gz" in told["reason"]
+
+
+def train_on_hosts(hosts, folder, environment, commands):
+    """Each command on a host of its own, at once; their verdicts. `commands` as a page has them."""
+    running = []
+    for number, command in enumerate(commands):
+        for before, after in (*CHANGES, ("10.0.0.1", hosts.addresses[0])):
+            command = command.replace(before, after)
+        log = folder / f"node{number}.txt"
+        with log.open("w") as stream:
+            argv = hosts.at(number, "bash", "-euc", command)
+            process = subprocess.Popen(argv, cwd=folder, env=environment, stdout=stream, stderr=stream)
+        running.append((process, log))
+    for process, log in running:
+        assert process.wait(timeout=900) == 0, log.read_text()[-3000:]
+    return [verdict(log.read_text()) for _, log in running]
+
+
+def type_training(hosts, folder, environment):
+    """Type "Train, node by node" on two hosts, after `type_cutting`."""
+    (first,), (second,) = blocks(GLT, "Train, node by node")
+    told = train_on_hosts(hosts, folder, environment, [first, second])
+    assert [one["status"] for one in told] == ["passed", "passed"]
+    assert told[0]["metrics"]["test_accuracy"] == told[1]["metrics"]["test_accuracy"]
+    assert (told[0]["metrics"]["nodes"], told[0]["metrics"]["tested"]) == (2, 1624)
+
+
+def type_under_slurm(folder, environment):
+    """Type "Train under Slurm", with a cluster of two nodes in the environment, after `type_cutting`."""
+    ((command,),) = blocks(GLT, "Train under Slurm")
+    out = Typist(folder, environment, CHANGES).type(command)
+    told = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert [(one["status"], one["metrics"]["nodes"]) for one in told] == [("passed", 2)] * 2
+
+
+def type_making(user):
+    """Type "Get the image"; `user` types in the project's folder, with what this machine's `make` wants otherwise."""
+    ((make,),) = blocks(GLT, "Get the image")
+    return user.type(make)
+
+
+def type_dlc_jobs(hosts, folder, environment):
+    """What examples/pai/train.json runs, on two hosts with the variables of DLC, after `type_cutting`."""
+    request = json.loads((ROOT / "examples" / "pai" / "train.json").read_text())
+    nodes = []
+    for rank in range(request["JobSpecs"][0]["PodCount"]):
+        variables = {"MASTER_ADDR": hosts.addresses[0], "WORLD_SIZE": "2", "RANK": str(rank), "MASTER_PORT": "23456"}
+        given = " ".join(f"{name}={value}" for name, value in variables.items())
+        command = request["UserCommand"].replace("/mnt/data", f"{folder}/data")
+        nodes.append(f"export {given}; apptainer exec glt.sif {command}")
+    told = train_on_hosts(hosts, folder, environment, nodes)
+    assert [one["status"] for one in told] == ["passed", "passed"]
+
+
+def type_launching(hosts, folder, environment):
+    """Type "Train over ssh" where the person is, after `type_cutting`."""
+    (write,), (launch,) = blocks(GLT, "Train over ssh")
+    changes = [
+        ("10.0.0.1", hosts.addresses[0]),
+        ("10.0.0.2", hosts.addresses[1]),
+        ("usernames: ann", f"usernames: root\narguments: {shlex.quote(SMALL)}"),
+        ("/data/ann", str(folder)),
+        ("--epochs=10 --batch_size=2048", "--epochs=2 --batch_size=64"),
+    ]
+    user = Typist(folder, environment, changes)
+    user.type(write)
+    prefix = shlex.join([*map(str, hosts.prefix), ""]).removesuffix("''")
+    there = f"{prefix}singularity exec --home {hosts.home} --bind {folder}"  # Singularity takes no HOME
+    told = verdict(user.type(launch, ("singularity exec", there)))
+    assert (told["status"], told["metrics"]["hosts"]) == ("passed", 2)
+    assert "Epoch: 002" in (folder / "logs" / "first" / "0.log").read_text()
+
+
+def type_notebook(folder, environment):
+    """Type what pai.md has for a notebook's terminal, which is inside the image: one machine, one partition."""
+    changes = (
+        ("python /opt", "apptainer exec glt.sif python /opt"),
+        ("--dataset=ogbn-products", "--dataset=generated"),
+        ("/mnt/data", "notebook"),
+        ("train_distributed.py ", f"train_distributed.py {SMALL} "),
+    )
+    user = Typist(folder, environment, changes)
+    ((check, cut, train),) = blocks(PAI, "In a notebook (DSW)")
+    assert [verdict(user.type(command))["status"] for command in (check, cut, train)] == ["passed"] * 3
+
+
+def refuse_three_nodes(folder, environment):
+    """A folder for two nodes, and three of them: the message has both numbers and the command, which is then typed."""
+    user = Typist(folder, environment, CHANGES)
+    (first,), _ = blocks(GLT, "Train, node by node")
+    told = verdict(user.type(first, ("--num_nodes=2", "--num_nodes=3"), ("10.0.0.1", "127.0.0.1"), code=1))
+    assert "was made for 2 nodes, and this training has 3" in told["reason"]
+    command = told["reason"].partition("partition anew: ")[2].partition(" (while")[0]
+    made = verdict(user.type(f"singularity exec glt.sif {command}"))
+    assert len(made["metrics"]["parts"]) == 3
+
+
+def pages_are_typed():
+    """Headings whose commands no function here takes, but for those that other tests type."""
+    return untyped(GLT, Path(__file__))

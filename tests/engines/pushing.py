@@ -1,0 +1,54 @@
+"""What tests of pushing share: a login of canaries, an image of random bytes, a push without pauses, a check."""
+
+import random
+
+from graphcrate.host.http import Client
+from graphcrate.host.progress import Silent
+from graphcrate.oci import push, reference, spec
+from graphcrate.oci.chunks import ChunkSize
+from graphcrate.oci.credentials import Credential
+from graphcrate.oci.upload import Pace
+from tests.unit import small_layouts, tars
+
+MIB = 1 << 20
+LOGIN = Credential(user="canary-user", password="canary-password")
+GRANTED = {"team/bearer", "team/sister", "team/expiring", "team/lured", "team/moved"}  #: what tokens are given for
+SIZES = (20 * MIB, 12 * MIB, MIB, 1000)
+
+
+def random_layout(folder, sizes=SIZES, seed=0):
+    """An image of layers of so many random bytes."""
+    layers = [[tars.file(f"{size}", random.Random(seed + size).randbytes(size))] for size in sizes]
+    return small_layouts.layout(folder, *layers, media_type=spec.LAYER_TAR)
+
+
+def send(address, layout, name, *, form="oci", login=None, environment=None, pauses=None, **more):
+    """Push with chunks of 2 to 8 MiB; pauses are noted and not made."""
+    more.setdefault("pace", Pace(ChunkSize(bytes=2 * MIB, most=8 * MIB)))
+    return push.push_layout(
+        layout,
+        reference.parse(f"{address}/{name}"),
+        form=form,
+        client=Client(environment or {}, sleep=(pauses if pauses is not None else []).append),
+        find_credential=lambda: login,
+        progress=Silent(),
+        **more,
+    )
+
+
+def opened(address, name, login=None, **more):
+    """The repository, to read from."""
+    client = Client({}, sleep=lambda _: None)
+    return push.repository(reference.parse(f"{address}/{name}"), client=client, find_credential=lambda: login, **more)
+
+
+def check(address, name, layout, pushed, login=None):
+    """Read back what the tag names, and each blob by its digest."""
+    repository = opened(address, name, login)
+    assert repository.manifest(reference.parse(f"{address}/{name}").tag).digest == pushed.digest
+    for one in (*layout.layers, layout.manifest.config):
+        assert repository.config(one) == layout.blob(one.digest).read_bytes()
+
+
+def blob_bytes(layout):
+    return sum(one.size for one in (*layout.layers, layout.manifest.config))

@@ -1,0 +1,185 @@
+"""Each layer of the stack, broken for real in an image with PyG: the suite's report blames just that layer.
+
+Nothing in the image is changed: what is broken lies over it, in the sandbox of one run.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from graphcrate import smoke
+from graphcrate.host.cache import Cache
+from graphcrate.host.sandbox import Bind
+from graphcrate.oci.layout import read_layout
+from graphcrate.runners import embedded
+from tests.conftest import program
+
+pytestmark = [pytest.mark.build, pytest.mark.engine("patchelf")]
+
+SITE = "opt/venv/lib/python3.11/site-packages"
+STUB = f"{SITE}/torch/_C.cpython-311-x86_64-linux-gnu.so"  #: small, and the first of torch's libraries to be loaded
+EXTENSION = """
+import pathlib, torch
+torch.ops.load_library(str(pathlib.Path(__file__).with_name("_scatter.so")))
+"""
+
+
+class Broken:
+    """The image with broken things over it: files over its own, packages before its own, variables, other words."""
+
+    def __init__(self, inside, scratch):
+        self.inside, self.scratch = inside, scratch
+        self.binds, self.variables, self.words, self.before = [], {}, [], []
+
+    def run(self, argv, *, environment, binds, **options):
+        found = {**environment, "PYTHONPATH": "/broken", **self.variables}
+        packages = Bind(self.scratch / "packages", "/broken")
+        return self.inside.run(
+            [*self.before, *argv, *self.words], environment=found, binds=[*binds, packages, *self.binds], **options
+        )
+
+    def cover(self, path, content):
+        """Put other bytes over a file of the image."""
+        source = self.scratch / Path(path).name
+        source.write_bytes(content)
+        self.binds.append(Bind(source, f"/{path}"))
+        return source
+
+    def package(self, name, **files):
+        """Put a package of another build before those of the image."""
+        folder = self.scratch / "packages" / name
+        folder.mkdir(parents=True)
+        for file, content in files.items():
+            (folder / file.replace("__so", ".so").replace("__py", ".py")).write_bytes(content)
+        distribution = self.scratch / "packages" / f"{name}-2.1.2.dist-info"
+        distribution.mkdir()
+        (distribution / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.1.2\n")
+
+    def startup(self, text):
+        """Run this in each Python before anything else."""
+        (self.scratch / "packages" / "sitecustomize.py").write_text(text)
+
+
+@pytest.fixture(scope="module")
+def image(workplace, pyg_image):
+    """The image, unpacked."""
+    cache = Cache(workplace.cache)
+    with embedded.opened(read_layout(pyg_image.layout), cache=cache) as inside:
+        yield inside
+    cache.close()
+
+
+@pytest.fixture
+def broken(image, scratch):
+    (scratch / "packages").mkdir()
+    return Broken(image, scratch)
+
+
+def library(image):
+    return (image.rootfs / STUB).read_bytes()
+
+
+def needs(path, name):
+    subprocess.run([program("patchelf"), "--add-needed", name, path], check=True)
+
+
+def gpu_without_a_driver(broken):
+    broken.startup("import torch\ntorch.version.cuda = '12.1'\n")
+    broken.words = ["--device", "cuda"]
+
+
+def cuda_library_that_is_missing(broken):
+    needs(broken.cover(STUB, library(broken.inside)), "libcudart.so.12")
+
+
+def newer_c_library(broken):
+    text = library(broken.inside)
+    assert b"\0GLIBC_2.2.5\0" in text
+    broken.cover(STUB, text.replace(b"\0GLIBC_2.2.5\0", b"\0GLIBC_9.9.9\0"))
+
+
+def torch_that_is_cut_off(broken):
+    broken.cover(STUB, library(broken.inside)[:2000])
+
+
+def torch_that_is_empty(broken):
+    broken.cover(STUB, b"")
+
+
+def torch_without_gpus(broken):
+    broken.words = ["--device", "cuda"]
+
+
+def extension_of_another_torch(broken):
+    text = library(broken.inside)
+    assert b"\0initModule\0" in text
+    broken.package(
+        "torch_scatter", __init____py=EXTENSION.encode(), _scatter__so=text.replace(b"initModule", b"otherTorch")
+    )
+
+
+def extension_that_crashes(broken):
+    broken.package("torch_sparse", __init____py=b"import ctypes\nctypes.string_at(0)\n")
+
+
+def pyg_that_does_not_fit(broken):
+    broken.package("torch_geometric", __init____py=b"from torch import what_only_a_newer_one_has\n")
+
+
+def no_way_to_the_other_process(broken):
+    broken.variables = {"GLOO_SOCKET_IFNAME": "eth7"}
+
+
+def data_that_is_cut_off(broken):
+    raw = broken.scratch / "packages" / "Cora" / "raw"
+    raw.mkdir(parents=True)
+    for part in ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"):
+        (raw / f"ind.cora.{part}").write_bytes(b"\x80\x02c")
+    broken.words = ["--dataset", "cora", "--root", "/broken"]
+
+
+def nowhere_to_write(broken):
+    broken.binds = [Bind(broken.scratch / "packages", "/tmp")]  # read-only
+
+
+def too_little_memory(broken):
+    broken.before = ["/bin/sh", "-c", 'ulimit -v 4000000; exec "$@"', "sh"]
+    broken.startup("import atexit, torch\ntorch.randn = lambda *size: torch.ones(1 << 33)\n")
+
+
+def too_little_time(broken):
+    broken.words = ["--limit", "0.5"]
+
+
+def an_optimizer_that_does_nothing(broken):
+    broken.startup("import torch\ntorch.optim.Adam.step = lambda self, closure=None: None\n")
+
+
+@pytest.mark.parametrize(
+    ("suite", "breaks", "layer", "seen"),
+    [
+        ("torch", gpu_without_a_driver, "driver", "the container sees no driver library"),
+        ("torch", cuda_library_that_is_missing, "CUDA library", "libcudart.so.12: cannot open shared object file"),
+        ("torch", newer_c_library, "C library", "version `GLIBC_9.9.9' not found"),
+        ("torch", torch_that_is_cut_off, "torch", "a library that is cut off ends like this while importing torch"),
+        ("torch", torch_that_is_empty, "torch", "file too short"),
+        ("torch", torch_without_gpus, "torch", "is a CPU build and cannot use a GPU"),
+        ("dna", extension_of_another_torch, "extension", "undefined symbol: otherTorch"),
+        ("dna", extension_that_crashes, "extension", "it was ended by SIGSEGV"),
+        ("dna", pyg_that_does_not_fit, "PyG", "what_only_a_newer_one_has"),
+        ("torch", no_way_to_the_other_process, "network", "Unable to find address for: eth7"),
+        ("dna", data_that_is_cut_off, "data", "Cora cannot be had: "),
+        ("torch", nowhere_to_write, "machine", "No usable temporary directory"),
+        ("torch", too_little_memory, "machine", "memory"),
+        ("torch", too_little_time, "machine", "not finished within the limit of 0.5 s"),
+        ("torch", an_optimizer_that_does_nothing, "training", "the loss went from"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_the_layer_that_is_broken_is_blamed(broken, suite, breaks, layer, seen):
+    breaks(broken)
+    report = smoke.run_suite(suite, broken, broken.scratch / "out", say=print, device="cpu")
+    assert (report.status, report.layer) == ("failed", layer), report.reason
+    assert report.reason.startswith(f"{layer}: ")
+    assert seen in report.reason

@@ -1,0 +1,191 @@
+"""`publish` and `verify`: the small real image to a real registry and from there into an engine; what keeps it back."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from tests.conftest import program
+
+pytestmark = [pytest.mark.build, pytest.mark.engine("docker-registry")]
+PASSWORD = {"COSIGN_PASSWORD": "canary-c0ffee"}
+
+
+@pytest.fixture(scope="module")
+def published(workplace, built_image, registry):
+    return workplace.run("publish", built_image.layout, "--to", f"{registry}/team", "--tag", "latest", "--json").json
+
+
+def test_it_is_there_under_its_tags_and_said_to_whom_it_concerns(published, built_image, registry):
+    tag = built_image.report["tag"]
+    assert published["reference"] == f"{registry}/team/torch:{tag}"
+    assert published["tags"] == [tag, "latest"]
+    assert published["form"] == "docker"  # which enroot can pull, too
+    assert published["lines"]["srun"].startswith(f"srun --container-image='{registry}#team/torch:{tag}' ")
+    assert len(published["proofs"]) == 5
+    assert not published["cpu_only"]  # it is for the CPU
+
+
+def test_the_second_time_nothing_is_sent(workplace, built_image, published, registry):
+    again = workplace.run("publish", built_image.layout, "--to", f"{registry}/team", "--json").json
+    assert again["digest"] == published["digest"]
+    assert again["bytes_sent"] < 2000
+    assert again["proofs"] == published["proofs"]
+
+
+def test_another_repository_takes_over_the_layers(workplace, built_image, published, registry):
+    options = ("--to", f"{registry}/other/mine:v1", "--mount-from", "team/torch", "--json")
+    other = workplace.run("publish", built_image.layout, *options).json
+    assert other["reference"] == f"{registry}/other/mine:v1"
+    assert other["bytes_sent"] < 2000
+    assert other["bytes_mounted"] > 100 * other["bytes_sent"]
+
+
+@pytest.mark.engine("apptainer")
+def test_apptainer_pulls_and_runs_it(published, scratch):
+    pull = [program("apptainer"), "pull", "--no-https", scratch / "torch.sif", f"docker://{published['reference']}"]
+    subprocess.run(pull, check=True, capture_output=True, timeout=900)
+    run = [
+        program("apptainer"),
+        "exec",
+        scratch / "torch.sif",
+        "python",
+        "-c",
+        "import torch; print(torch.ones(2).sum())",
+    ]
+    done = subprocess.run(run, check=True, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "tensor(2.)\n"
+
+
+def test_what_is_said_of_it_holds(workplace, built_image, published):
+    wheels = (
+        built_image.request[built_image.request.index("--wheels") :][:2] if "--wheels" in built_image.request else ()
+    )
+    checked = workplace.run("verify", published["reference"], "--rebuild", *wheels, "--json")
+    assert checked.code == 0, checked.err
+    found = {check["what"]: check for check in checked.json["checks"]}
+    assert set(found) == {"bill of materials", "provenance", "smoke suites", "contracts", "audit", "rebuild"}
+    assert all(check["ok"] for check in found.values())
+    assert "signed by nobody" in found["audit"]["said"]
+    assert found["rebuild"]["said"] == "built again, the same bytes"
+
+
+def test_a_shared_folder(workplace, built_image, scratch):
+    def publish(*options):
+        done = workplace.run("publish", built_image.layout, "--to", scratch / "shelf", *options, "--json")
+        return done.json
+
+    made = publish("--as", "sif", "--as", "sqsh", "--keep", "2")
+    tag = built_image.report["tag"]
+    names = {path.name for path in (scratch / "shelf").iterdir() if not path.name.startswith(".")}
+    kinds = ("sif", "sqsh")
+    assert names == {f"torch-{tag}.{kind}{end}" for kind in kinds for end in ("", ".sha256")} | {
+        f"torch.{kind}" for kind in kinds
+    }
+    subprocess.run(["sha256sum", "--check", "--quiet", f"torch-{tag}.sif.sha256"], check=True, cwd=scratch / "shelf")
+    assert made["lines"]["singularity"].startswith(f"singularity run --nv {scratch}/shelf/torch.sif ")
+    before = (scratch / "shelf" / f"torch-{tag}.sif").stat().st_ino
+    assert publish()["digest"] == made["digest"]
+    assert (scratch / "shelf" / f"torch-{tag}.sif").stat().st_ino == before
+
+
+@pytest.mark.engine("apptainer")
+def test_apptainer_pulls_it_as_oras(workplace, built_image, registry, scratch):
+    made = workplace.run("publish", built_image.layout, "--to", f"oras://{registry}/sifs", "--json").json
+    assert made["reference"] == f"oras://{registry}/sifs/torch:{built_image.report['tag']}"
+    pull = [program("apptainer"), "pull", "--no-https", scratch / "torch.sif", made["reference"]]
+    subprocess.run(pull, check=True, capture_output=True, timeout=900)
+    inspect = [program("apptainer"), "inspect", "--json", scratch / "torch.sif"]
+    labels = json.loads(subprocess.run(inspect, check=True, capture_output=True, timeout=120).stdout)
+    assert labels["data"]["attributes"]["labels"]["graphcrate.recipe"] == "torch"
+
+
+def test_a_bundle(workplace, built_image, scratch):
+    made = workplace.run("publish", built_image.layout, "--to", f"bundle:{scratch}/torch.bundle", "--json").json
+    assert made["reference"] == f"{scratch}/torch.bundle"
+    assert made["lines"]["there"].startswith("./build.py import torch.bundle")
+    taken = workplace.run("import", scratch / "torch.bundle", "--output", scratch / "there", "--json").json
+    assert taken["digest"] == built_image.report["digest"]
+    layout = scratch / "there/torch" / built_image.report["tag"] / "oci"
+    assert workplace.run("validate", layout).code == 0
+    provenance = json.loads((layout.parent / "proofs/provenance.json").read_text())
+    assert f"sha256:{provenance['subject'][0]['digest']['sha256']}" == taken["digest"]
+    bill = json.loads((layout.parent / "proofs/bill-of-materials.json").read_text())["predicate"]
+    unknown = {part["name"] for part in bill["components"] if not part.get("licenses")}
+    assert unknown.isdisjoint({"torch", "numpy", "libc6", "coreutils", "zlib1g"})
+    assert len(unknown) < len(bill["components"]) / 10, unknown
+
+
+def test_a_signature_and_another_key(workplace, built_image, registry, scratch):
+    signer = dataclasses.replace(workplace, environment={**workplace.environment, **PASSWORD})
+    for folder in ("ours", "theirs"):
+        (scratch / folder).mkdir()
+        assert signer.run("keys", "--output", scratch / folder).code == 0
+    reference = f"{registry}/signed/torch:1"
+    unsigned = workplace.run("publish", built_image.layout, "--to", reference)
+    assert unsigned.code == 0, unsigned.err
+    key = scratch / "ours/cosign.pub"
+    early = workplace.run("verify", reference, "--key", key)
+    assert (early.code, early.out.partition("\n")[0].split("\t")[:2]) == (17, ["fail", "signature"])
+
+    signed = signer.run(
+        "publish", built_image.layout, "--to", reference, "--key", scratch / "ours/cosign.key", "--json"
+    )
+    assert signed.json["signed"] == "key"
+    assert PASSWORD["COSIGN_PASSWORD"] not in signed.out + signed.err
+    checked = workplace.run("verify", reference, "--key", key)
+    assert checked.code == 0, checked.err
+    assert {line.partition("\t")[0] for line in checked.out.splitlines()} == {"pass"}
+    wrong = workplace.run("verify", reference, "--key", scratch / "theirs/cosign.pub")
+    assert wrong.code == 17
+    assert "another key" in wrong.err
+
+
+def test_a_locked_key_and_nobody_to_ask(workplace, built_image, registry, scratch):
+    assert (
+        dataclasses.replace(workplace, environment={**workplace.environment, **PASSWORD})
+        .run("keys", "--output", scratch)
+        .code
+        == 0
+    )
+    told = workplace.run("publish", built_image.layout, "--to", f"{registry}/locked", "--key", scratch / "cosign.key")
+    assert told.code == 2
+    assert "COSIGN_PASSWORD" in told.err
+
+
+def test_what_was_not_proven_stays_here(workplace, built_image, registry, scratch):
+    """Each is a copy of the good image with one thing amiss; nothing of it reaches the registry."""
+    copy = scratch / "copy"
+    shutil.copytree(built_image.layout.parent, copy, symlinks=True)
+
+    def refused(words):
+        told = workplace.run("publish", copy / "oci", "--to", f"{registry}/refused")
+        assert told.code == 16, told.err
+        assert words in told.err
+        assert "next:" in told.err
+
+    report, audit = json.loads((copy / "report.json").read_text()), json.loads((copy / "audit.json").read_text())
+    (copy / "audit.json").unlink()
+    refused("there is no audit of this very image")
+    (copy / "audit.json").write_text(json.dumps({**audit, "digest": f"sha256:{'0' * 64}"}))
+    refused("there is no audit of this very image")
+    (copy / "audit.json").write_text(json.dumps(audit))
+    (copy / "report.json").write_text(json.dumps({**report, "smoke": None, "suites": []}))
+    shutil.rmtree(copy / "passes")
+    refused("the suite torch has not passed in this very image")
+    for name in ("report.json", "passes"):
+        if (copy / name).exists():
+            (copy / name).unlink()
+    told = workplace.run("publish", copy / "oci", "--to", f"{registry}/refused")
+    assert (told.code, "was not built here" in told.err) == (2, True)
+    listed = workplace.run("verify", f"{registry}/refused/torch:{built_image.report['tag']}")
+    assert listed.code == 4
+    assert "does not exist" in listed.err
+
+
+def test_a_registry_that_is_not_there(workplace, built_image):
+    told = workplace.run("publish", built_image.layout, "--to", "127.0.0.1:9/team")
+    assert told.code == 5
+    assert "127.0.0.1:9" in told.err

@@ -1,0 +1,204 @@
+"""Trials and jobs in a real Slurm, with the small real image."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import program
+from tests.engines.workplace import finish
+
+pytestmark = [pytest.mark.build, pytest.mark.engine("slurm", "apptainer build")]
+
+GOLDEN = Path(__file__).resolve().parent.parent / "unit" / "jobs"
+#: stands in for an srun with pyxis: writes its options down and runs the squashfs with Apptainer
+SRUN = """#!/bin/bash
+if [ "${{1:-}}" = --help ]; then
+    echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"
+    exit
+fi
+printf '%s\\n' "$@" >> {record}
+binds=()
+while [[ ${{1:-}} == --* ]]; do
+    case $1 in
+    --container-image=*) image=${{1#*=}} ;;
+    --container-mounts=*) binds=(--bind "${{1#*=}}") ;;
+    esac
+    shift
+done
+exec {apptainer} --silent exec --contain "${{binds[@]}}" "$image" "$@"
+"""
+
+
+@pytest.fixture
+def place(workplace, slurm, scratch):
+    """The workplace in this Slurm, with an output folder of its own."""
+    return dataclasses.replace(workplace, environment={**workplace.environment, **slurm.environment})
+
+
+@pytest.fixture(scope="module")
+def sif(workplace, built_image):
+    """The small image as a SIF."""
+    return workplace.folder / workplace.run("convert", built_image.layout, "--to", "sif").out.strip()
+
+
+def until(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def ask(scratch, *more):
+    return ("--runner", "slurm", "--suite", "torch", "--rerun", "--output", scratch / "out", *more)
+
+
+def test_a_suite_runs_as_a_job_through_apptainer(place, slurm, sif, scratch):
+    finished = place.run("test", sif, *ask(scratch, "--partition", "a100", "--gres", "gpu:1", "--json"))
+    told = finished.json
+    (suite,) = told["suites"]
+    assert (suite["status"], suite["partition"], suite["runtime"]) == ("passed", "a100", "apptainer")
+    assert suite["node"] in ("n1", "n2")
+    assert suite["job"].isdigit()
+    assert "Phase: training on cpu" in finished.err  # its lines came along
+    assert json.loads((scratch / "out" / "trials" / sif.name / "slurm" / "trial.json").read_text()) == told
+    assert [path.name for path in (scratch / "out" / "slurm").iterdir()] == [f"{suite['job']}_0_log.out"]
+    assert slurm.jobs() == []
+
+
+def test_an_unknown_partition_is_refused_with_those_that_exist(place, slurm, sif, scratch):
+    finished = place.run("test", sif, *ask(scratch, "--partition", "v100"))
+    assert finished.code == 2
+    assert "there is no partition 'v100'; there are dgx2 (gpu:4), a100 (gpu:4), closed (down)" in finished.err
+    assert slurm.jobs() == []
+
+
+def test_what_slurm_refuses_is_told_in_its_words(place, slurm, sif, scratch):
+    finished = place.run("test", sif, *ask(scratch, "--partition", "a100", "--gres", "gpu:99"))
+    assert finished.code == 7
+    assert "Requested node configuration is not available" in finished.err
+
+
+def test_a_job_that_never_starts_is_given_up_with_the_reason(place, slurm, sif, scratch):
+    finished = place.run("test", sif, *ask(scratch, "--partition", "closed", "--wait", "0.1"))
+    assert finished.code == 7
+    assert "did not start within 0.1 min: PartitionDown" in finished.err
+    until(lambda: not slurm.jobs() or "CANCELLED" in slurm.ask("squeue", "--states=all", "--format=%T"))
+    assert "PENDING" not in slurm.ask("squeue", "--format=%T")
+
+
+def test_an_interrupt_takes_the_job_back(place, slurm, sif, scratch):
+    process = place.start("test", sif, *ask(scratch, "--partition", "closed"))
+    until(slurm.jobs)
+    os.kill(process.pid, signal.SIGINT)
+    assert finish(process).code == 130
+    until(lambda: not slurm.jobs())
+
+
+def test_a_node_that_dies_is_named(place, slurm, sif, scratch):
+    process = place.start("test", sif, *ask(scratch, "--partition", "dgx2"))
+    until(lambda: slurm.ask("squeue", "--noheader", "--states=RUNNING", "--format=%N").strip())
+    node = slurm.ask("squeue", "--noheader", "--states=RUNNING", "--format=%N").strip()
+    slurm.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    try:
+        finished = finish(process)
+    finally:
+        with contextlib.suppress(AssertionError):  # it may have come back by itself
+            slurm.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        until(slurm.is_idle)
+    assert finished.code == 7
+    assert f"ended as NODE_FAIL on {node} (NodeDown" in finished.err
+
+
+def test_a_matrix_is_interrupted_and_goes_on(place, slurm, sif, scratch):
+    other = scratch / "other.sif"
+    layout = sif.parent / "oci"
+    assert place.run("convert", layout, "--to", "sif", "--compression", "zstd", "--output", other).code == 0
+    request = ("test", sif, other, "--matrix", "--partition", "dgx2,a100", "--suite", "torch", "--output", scratch)
+    process = place.start(*request)
+    state = scratch / "matrix.json"
+    until(lambda: state.exists() and len(jobs_of(state)) == 4)
+    os.kill(process.pid, signal.SIGINT)
+    assert finish(process).code == 130
+    before = jobs_of(state)
+    assert {job.partition("_")[2] for job in before} == {"0", "1"}  # an array for each partition
+    finished = place.run(*request, "--json")
+    cells = finished.json["cells"]
+    assert [cell["state"] for cell in cells] == ["passed"] * 4
+    assert {cell["job"] for cell in cells} == before  # the same jobs: nothing ran twice
+    again = place.run(*request)
+    assert (again.code, jobs_of(state)) == (0, before)
+    assert again.out.startswith("4 passed")
+    state.unlink()  # jobs anew, on nodes that remember
+    remembered = place.run(*request, "--json").json["cells"]
+    assert {cell["job"] for cell in remembered}.isdisjoint(before)
+    assert all(cell["why"].endswith(", not run again") and cell["suites"][0]["remembered"] for cell in remembered)
+
+
+def jobs_of(state):
+    return {cell["job"] for cell in json.loads(state.read_text())["cells"] if cell["job"]}
+
+
+def test_pyxis_is_taken_where_srun_has_it(place, slurm, built_image, scratch):
+    record = scratch / "srun.txt"
+    (scratch / "bin").mkdir()
+    (scratch / "bin" / "srun").write_text(SRUN.format(record=record, apptainer=program("apptainer")))
+    (scratch / "bin" / "srun").chmod(0o755)
+    environment = {**place.environment, "PATH": f"{scratch / 'bin'}:{os.environ['PATH']}"}
+    here = dataclasses.replace(place, environment=environment)
+    told = here.run("test", built_image.layout, *ask(scratch, "--partition", "a100", "--json")).json
+    assert told["artifact"]["kind"] == "sqsh"
+    assert (told["suites"][0]["status"], told["suites"][0]["runtime"]) == ("passed", "pyxis")
+    words = record.read_text().splitlines()
+    assert f"--container-image={told['artifact']['reference']}" in words
+    assert "--no-container-mount-home" in words
+    (mounts,) = [word for word in words if word.startswith("--container-mounts=")]
+    assert mounts.endswith(":/out:rw")
+    assert words[words.index("env") + 1].startswith("OMP_NUM_THREADS=")
+    assert "/opt/venv/bin/python" in words
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sbatch")), ids=lambda path: path.name)
+def test_slurm_would_take_each_reviewed_job(slurm, path, scratch):
+    text = path.read_text().replace("#SBATCH --account=acct-gnn\n", "")  # sites alone have accounts
+    (scratch / path.name).write_text(text)
+    slurm.ask("sbatch", "--test-only", scratch / path.name)
+
+
+def submit(slurm, text, folder):
+    """Submit a job as a user does, wait for its end, and return its state and output."""
+    (folder / "job.sbatch").write_text(text)
+    done = subprocess.run(
+        [program("sbatch"), "--parsable", "--wait", "job.sbatch"],
+        cwd=folder,
+        env={**os.environ, **slurm.environment},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=600,
+        check=False,
+    )
+    job = done.stdout.strip()
+    return done.returncode, (folder / f"{job}.out").read_text(), (folder / f"{job}.err").read_text()
+
+
+def test_the_job_for_dgx2_runs(place, slurm, sif, scratch):
+    command = "python -c 'import torch; print(torch.zeros(10, 10).shape)'"
+    text = place.run("job", sif, "--runtime", "singularity", "--partition", "dgx2", "--gpus", "2", "--command", command)
+    code, out, err = submit(slurm, text.out, scratch)
+    assert (code, out.strip()) == (0, "torch.Size([10, 10])"), err
+
+
+def test_a_job_on_two_nodes_gives_each_process_its_rank(place, slurm, sif, scratch):
+    show = (
+        'python -c \'import os; print(*(os.environ[n] for n in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")))\''
+    )
+    options = ("--partition", "dgx2", "--nodes", "2", "--gpus", "2", "--per-gpu", "--command", show)
+    code, out, err = submit(slurm, place.run("job", sif, "--runtime", "singularity", *options).out, scratch)
+    assert code == 0, err
+    assert sorted(out.splitlines()) == ["0 0 4 n1", "1 1 4 n1", "2 0 4 n1", "3 1 4 n1"]

@@ -1,0 +1,85 @@
+"""A token server as Docker's token specification has them, whose tokens Debian's docker-registry takes."""
+
+import base64
+import contextlib
+import json
+import threading
+import time
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+SERVICE, ISSUER = "tests' registry", "tests' tokens"
+
+
+class TokenServer:
+    """`asked`: (scopes, authorization) of each request. Grants `allowed` repositories (all actions) to one user."""
+
+    def __init__(self, authority, user, password, allowed):
+        self.authority, self.user, self.password, self.allowed = authority, user, password, allowed
+        self.asked = []
+
+    def __enter__(self):
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Answers,), {"owner": self}))
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+    @property
+    def realm(self):
+        return f"http://127.0.0.1:{self.server.server_address[1]}/token"
+
+    def settings(self):
+        """The registry's `auth`."""
+        keys = {"realm": self.realm, "service": SERVICE, "issuer": ISSUER, "rootcertbundle": str(self.authority.bundle)}
+        return {"token": keys}
+
+    def token(self, scopes):
+        access = []
+        for kind, name, actions in (scope.split(":") for scope in scopes):
+            granted = actions.split(",") if name in self.allowed else []
+            access.append({"type": kind, "name": name, "actions": granted})
+        certificate = x509.load_pem_x509_certificate(self.authority.certificate.read_bytes())
+        chain = [base64.b64encode(certificate.public_bytes(serialization.Encoding.DER)).decode()]
+        now = int(time.time())
+        claims = {"iss": ISSUER, "sub": self.user, "aud": SERVICE, "exp": now + 300, "nbf": now - 10, "iat": now}
+        head = {"typ": "JWT", "alg": "ES256", "x5c": chain}
+        signed = b".".join(_encoded(json.dumps(part).encode()) for part in (head, {**claims, "access": access}))
+        key = serialization.load_pem_private_key(self.authority.key.read_bytes(), None)
+        r, s = decode_dss_signature(key.sign(signed, ec.ECDSA(hashes.SHA256())))
+        return b".".join([signed, _encoded(r.to_bytes(32, "big") + s.to_bytes(32, "big"))]).decode()
+
+
+def _encoded(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+class _Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    owner: TokenServer
+
+    def do_GET(self):
+        owner, query = self.owner, urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
+        scopes, told = query.get("scope", []), self.headers.get("Authorization", "")
+        owner.asked.append((scopes, told))
+        right = base64.b64encode(f"{owner.user}:{owner.password}".encode()).decode()
+        status = 200 if told == f"Basic {right}" else 401
+        body = json.dumps({"token": owner.token(scopes)} if status == 200 else {}).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass

@@ -1,0 +1,19 @@
+"""Small layouts for tests, of layers written with `tarfile`."""
+
+from graphcrate.model.plan import ConfigStep
+from graphcrate.oci import spec
+from graphcrate.oci.image import make_image
+from graphcrate.oci.layout import write_layout
+from tests.unit import tars
+
+CREATED = 1_700_000_000
+
+
+def layout(folder, *layers, tag="1.0", media_type=spec.LAYER_GZIP, **config):
+    """A layout at `folder/oci` of these layers, lowest first. `config`: of the `ConfigStep`."""
+    cache = folder / "blobs"
+    cache.mkdir(parents=True)
+    records = [tars.record(cache, f"layer {number}", entries, media_type) for number, entries in enumerate(layers)]
+    step = ConfigStep(**{"environment": {}, "labels": {}, "command": ("sh",), **config})
+    image = make_image(records, step, CREATED)
+    return write_layout(folder / "oci", image, lambda digest: cache / digest.removeprefix("sha256:"), tag)

@@ -1,0 +1,125 @@
+"""A server that answers before it has read the body gets no more of it; the next request has its own connection."""
+
+import contextlib
+import socket
+import ssl
+import threading
+
+import pytest
+
+from graphcrate.host.connections import HttpError
+from graphcrate.host.http import Client
+from tests.unit.authority import make_authority
+
+SIZE = 64 << 20
+PIECE = bytes(1 << 16)
+
+
+class Hasty:
+    """Answers 429 at the headers of a PUT and goes on reading, as polite servers do; 200 to all else."""
+
+    def __init__(self, context=None):
+        self.context, self.read, self.connections, self.requests = context, 0, 0, []
+        self.current = None
+
+    def __enter__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        with contextlib.suppress(OSError):
+            self.current.shutdown(socket.SHUT_RDWR)
+        self.thread.join(10)
+
+    def serve(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            try:
+                if self.context is not None:
+                    connection = self.context.wrap_socket(connection, server_side=True)
+                with connection:
+                    self.current = connection
+                    self.answer(connection)
+            except OSError:
+                continue
+
+    def answer(self, connection):
+        while True:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                if not (piece := connection.recv(1 << 16)):
+                    return
+                head += piece
+            head, _, body = head.partition(b"\r\n\r\n")
+            self.requests.append(head.split(b" ")[0])
+            status = b"429 Slow" if head.startswith(b"PUT") else b"200 OK"
+            connection.sendall(b"HTTP/1.1 " + status + b"\r\nContent-Length: 4\r\n\r\nword")
+            if head.startswith(b"PUT"):
+                self.read = len(body)
+                while self.read < SIZE and (piece := connection.recv(1 << 16)):
+                    self.read += len(piece)
+
+
+def put(client, url):
+    sent = []
+
+    def body():
+        for _ in range(SIZE // len(PIECE)):
+            sent.append(len(PIECE))
+            yield PIECE
+
+    with pytest.raises(HttpError) as caught:
+        client.send("PUT", url, headers={"Content-Length": str(SIZE)}, body=body)
+    return sum(sent), caught.value
+
+
+def check(server, client, url):
+    assert client.send("GET", url).body == b"word"
+    sent, error = put(client, url)
+    assert error.status == 429
+    assert sent < SIZE / 2
+    assert client.send("GET", url).body == b"word"
+    assert server.requests == [b"GET", b"PUT", b"GET"]
+    assert server.connections == 2
+
+
+def test_on_an_open_line():
+    with Hasty() as server:
+        check(server, Client({}), f"http://127.0.0.1:{server.listener.getsockname()[1]}/")
+
+
+def test_over_tls(tmp_path):
+    authority = make_authority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.certificate, authority.key)
+    with Hasty(context) as server:
+        client = Client({"SSL_CERT_FILE": str(authority.bundle)})
+        check(server, client, f"https://localhost:{server.listener.getsockname()[1]}/")
+
+
+def test_a_body_that_is_wanted_arrives_whole():
+    received = bytearray()
+
+    def serve(listener):
+        connection, _ = listener.accept()
+        with connection:
+            while len(received.partition(b"\r\n\r\n")[2]) < 1 << 20:
+                received.extend(connection.recv(1 << 16))
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        body = (bytes([number]) * (1 << 16) for number in range(16))
+        Client({}).send("PUT", url, headers={"Content-Length": str(1 << 20)}, body=lambda: body)
+        thread.join(10)
+    assert received.partition(b"\r\n\r\n")[2] == b"".join(bytes([number]) * (1 << 16) for number in range(16))

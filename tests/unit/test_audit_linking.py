@@ -1,0 +1,269 @@
+"""audit: what the loader would refuse is found and said, and nothing else."""
+
+import pytest
+
+from graphcrate import audit
+from tests.unit.audited import (
+    FAIL,
+    GOOD,
+    MODULE,
+    NEW_FAIL,
+    PACKAGES,
+    PYTHON,
+    SITE,
+    SYSTEM,
+    TORCH,
+    contents,
+    found,
+    package,
+    stack,
+)
+from tests.unit.elfmaker import make_elf
+
+FILE = "torch_scatter/_scatter_cuda.so"
+
+
+def changed(**fields):
+    return {**GOOD, **fields}
+
+
+def test_a_good_image_has_nothing():
+    judged = audit.judge(stack())
+    assert judged.findings == ()
+    assert judged.broken == ()
+    assert (judged.python, judged.glibc, judged.glibcxx) == ("3.11", "2.14", "")
+    assert judged.binaries == len(PYTHON) + len(TORCH) + 1
+
+
+def test_a_symbol_of_another_torch():
+    other = changed(undefined=("_ZN3c104cuda9SetDeviceEa", "PyErr_SetString"))
+    assert found(stack(other)) == [
+        (
+            *("fail", "symbols", "torch-scatter", FILE),
+            "refers to a symbol that nothing it is loaded with defines: c10::cuda::SetDevice(signed char)",
+        )
+    ]
+    judged = audit.judge(stack(other))
+    assert judged.broken == (FILE,)
+    assert judged.findings[0].fix == "a build of torch-scatter for torch 2.0.1"
+
+
+def test_symbols_that_torch_has_but_the_module_does_not_name_do_not_help():
+    """torch's libraries are opened without RTLD_GLOBAL."""
+    alone = changed(needed=("libtorch_cpu.so",), undefined=("THPVariableClass",), needs={})
+    assert [each[:2] for each in found(stack(alone))] == [("fail", "symbols")]
+
+
+def test_what_torch_shows_to_everybody_helps():
+    openmp = changed(undefined=("GOMP_parallel@GOMP_4.0",), needs={"libgomp.so.1": ("GOMP_4.0",)})
+    assert found(stack(openmp)) == []
+
+
+def test_a_symbol_in_another_version_than_the_library_has():
+    newer = changed(undefined=("GOMP_parallel@GOMP_9.9",), needs={"libgomp.so.1": ("GOMP_9.9",)})
+    assert [each[1] for each in found(stack(newer))] == ["versions", "symbols"]
+
+
+def test_the_other_form_of_strings():
+    new = changed(undefined=(NEW_FAIL,), needs={})
+    told = found(stack(new))
+    assert [each[:2] for each in told] == [("fail", "symbols"), ("fail", "strings")]
+    assert "_GLIBCXX_USE_CXX11_ABI=1, torch with 0" in told[1][4]
+
+
+def test_the_other_form_of_strings_that_are_handed_to_nobody():
+    append = "_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE6appendEPKc"
+    files = {f"{SYSTEM}/libmine.so": {"defined": (append,)}}
+    own = changed(undefined=(append,), needs={}, needed=(*GOOD["needed"], "libmine.so"))
+    assert [each[:2] for each in found(stack(own, files=files))] == [("warn", "strings")]
+
+
+def test_a_library_that_is_nowhere_is_said_of_whom_it_is_named_by_and_breaks_the_rest():
+    helper = f"{SITE}/torch_scatter/libhelp.so"
+    files = {helper: {"needed": ("libgone.so.3",)}}
+    judged = audit.judge(stack(changed(needed=("libhelp.so",), undefined=(), needs={}, runpath="$ORIGIN"), files=files))
+    assert [(one.check, one.file, one.what) for one in judged.findings] == [
+        ("libraries", FILE, "needs torch_scatter/libhelp.so, which cannot be loaded"),
+        ("libraries", "torch_scatter/libhelp.so", "needs libgone.so.3, which nothing in the image has"),
+    ]
+    assert judged.broken == (FILE, "torch_scatter/libhelp.so")
+
+
+def test_libraries_of_the_driver_come_from_the_host():
+    assert found(stack(changed(needed=("libcuda.so.1", "libnvidia-ml.so.1"), undefined=("cuInit",), needs={}))) == []
+
+
+def test_a_library_that_the_package_brings_elsewhere_counts_as_opened_before():
+    files = {f"{SITE}/torch_scatter/lib/libhelp.so": {"defined": ("help",)}}
+    asking = changed(needed=("libhelp.so",), undefined=("help",), needs={})
+    packages = (*PACKAGES[:2], package("torch-scatter", files=[MODULE, *files], requires=["torch"]))
+    assert found(stack(asking, files=files, packages=packages)) == []
+
+
+def test_the_run_path_of_the_old_kind_holds_for_what_is_loaded_on_its_behalf():
+    files = {
+        f"{SITE}/torch_scatter/lib/libone.so": {"needed": ("libtwo.so",)},
+        f"{SITE}/far/libtwo.so": {"defined": ("two",)},
+    }
+    asking = changed(needed=("libone.so",), undefined=("two",), needs={}, rpath="$ORIGIN/lib:$ORIGIN/../far")
+    assert found(stack(asking, files=files)) == []
+    of_new_kind = {**asking, "rpath": "", "runpath": asking["rpath"]}
+    assert {each[3] for each in found(stack(of_new_kind, files=files))} == {FILE, "torch_scatter/lib/libone.so"}
+
+
+def test_links_lead_to_libraries():
+    files = {f"{SYSTEM}/libreal.so.1.2": {"defined": ("real",)}}
+    asking = changed(needed=("libreal.so.1",), undefined=("real",), needs={})
+    links = {f"{SYSTEM}/libreal.so.1": "libreal.so.1.2", "/lib": "usr/lib"}
+    assert found(stack(asking, files=files, links=links)) == []
+    links[f"{SYSTEM}/libreal.so.1"] = "libreal.so.1"  # a circle
+    assert [each[1] for each in found(stack(asking, files=files, links=links))] == ["libraries"]
+
+
+def test_a_base_that_is_too_old():
+    needs = {"libc.so.6": ("GLIBC_2.14", "GLIBC_2.38"), "libstdc++.so.6": ("GLIBCXX_3.4.32",)}
+    asking = changed(undefined=("memcpy@GLIBC_2.14",), needs=needs)
+    assert [(each[1], each[4]) for each in found(stack(asking))] == [
+        ("versions", "needs GLIBC_2.38 of libc.so.6; the image's goes up to GLIBC_2.34"),
+        ("versions", "needs GLIBCXX_3.4.32 of libstdc++.so.6; the image's goes up to GLIBCXX_3.4.30"),
+    ]
+
+
+def test_weak_symbols_and_versions_may_be_absent():
+    assert found(stack(changed(undefined=("?gone",), needs={"libc.so.6": ("GLIBC_9.9?",)}))) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "words"),
+    [
+        ("_scatter.cpython-39-x86_64-linux-gnu.so", {}, "is for Python 3.9; the image has 3.11"),
+        ("_scatter.cpython-311-x86_64-linux-gnu.so", {"machine": 183}, "is made for AARCH64, not for x86-64"),
+    ],
+)
+def test_modules_for_another_machine_or_python(path, fields, words):
+    files = {f"{SITE}/other/{path}": {**GOOD, **fields}}
+    assert found(stack(files=files)) == [("fail", "files", "other", f"other/{path}", words)]
+
+
+def test_a_module_for_another_python_beside_ours_lies_idle():
+    files = {f"{SITE}/other/a.cpython-{tag}-x86_64-linux-gnu.so": {} for tag in ("39", "311")}
+    assert found(stack(files=files)) == []
+
+
+def test_a_stray_module_for_another_python_is_a_warning_where_the_package_has_others():
+    """torchao 0.18: a module for 3.10 in a wheel of the stable ABI, which works with 3.11."""
+    files = {f"{SITE}/other/_C.abi3.so": {}, f"{SITE}/other/_C_mxfp8.cpython-310-x86_64-linux-gnu.so": {}}
+    (told,) = found(stack(files=files))
+    assert told[:2] == ("warn", "files")
+    assert told[4] == "is for Python 3.10; the image has 3.11"
+
+
+def test_damaged_files_are_told_and_not_judged():
+    files = {f"{SITE}/other/a.so": make_elf()[:100], f"{SITE}/other/libb.so": b"\x7fELF\x01\x01" + bytes(60)}
+    told = found(stack(files=files))
+    assert [each[:4] for each in told] == [
+        ("warn", "files", "other", "other/a.so"),
+        ("warn", "files", "other", "other/libb.so"),
+    ]
+    assert "32 bits" in told[1][4]
+    assert audit.judge(stack(files=files)).broken == ("other/a.so",)
+
+
+def test_a_program_whose_loader_is_not_there():
+    program = make_elf(interpreter="/lib64/ld-linux-x86-64.so.2")
+    told = found(stack(files={"/usr/bin/tool": program}))
+    words = "names the loader /lib64/ld-linux-x86-64.so.2, which is not in the image"
+    assert told == [("fail", "libraries", "base", "/usr/bin/tool", words)]
+    there = {"/usr/bin/tool": program, "/usr/lib64/ld-linux-x86-64.so.2": {}}
+    assert found(stack(files=there, links={"/lib64": "usr/lib64"})) == []
+
+
+def test_a_plugin_that_may_be_absent_is_a_note():
+    files = {f"{SITE}/nvidia/cufile/lib/libcufile_rdma.so.1": {"needed": ("libmlx5.so.1",)}}
+    more = package("nvidia-cufile-cu12", files=files)
+    judged = audit.judge(stack(GOOD, more, files=files))
+    assert [(one.severity, one.check) for one in judged.findings] == [("note", "libraries")]
+    assert judged.broken == ("nvidia/cufile/lib/libcufile_rdma.so.1",)
+
+
+def test_what_needs_a_plugin_that_stays_closed_stays_closed_too():
+    library = f"{SITE}/torchaudio/lib/libtorchaudio_sox.so"
+    module = f"{SITE}/torchaudio/lib/_torchaudio_sox.so"
+    files = {library: {"needed": ("libsox.so",)}, module: {"needed": ("libtorchaudio_sox.so",)}}
+    judged = audit.judge(stack(GOOD, package("torchaudio", files=files), files=files))
+    assert [(one.severity, one.file) for one in judged.findings if one.check == "libraries"] == [
+        ("note", "torchaudio/lib/_torchaudio_sox.so"),
+        ("note", "torchaudio/lib/libtorchaudio_sox.so"),
+    ]
+    assert len(judged.broken) == 2
+
+
+def test_one_of_several_has_to_load():
+    files = {f"{SITE}/torchcodec/libtorchcodec{number}.so": {"needed": (f"libav.so.{number}",)} for number in (4, 5)}
+    image = {"files": files, "packages": (*PACKAGES, package("torchcodec", files=files))}
+    told = found(stack(**image))
+    assert [each[0] for each in told if each[2] == "torchcodec" and each[1] == "libraries"] == ["fail", "note", "note"]
+    there = {**files, f"{SYSTEM}/libav.so.5": {}}
+    told = found(stack(files=there, packages=image["packages"]))
+    assert [each[0] for each in told if each[2] == "torchcodec" and each[1] == "libraries"] == ["note"]
+
+
+def test_the_one_for_torchs_version_counts():
+    def libraries(*versions):
+        files = {
+            f"{SITE}/dgl/dgl_sparse/libdgl_sparse_pytorch_{version}.so": {**GOOD, "undefined": (symbol,), "needs": {}}
+            for version, symbol in versions
+        }
+        told = found(stack(files=files, packages=(*PACKAGES, package("dgl", "1.1.3", files))))
+        return [(each[0], each[3][-8:]) for each in told if each[2] == "dgl" and each[1] in ("symbols", "libraries")]
+
+    assert libraries(("2.0.1", FAIL), ("2.1.0", "_ZN3c10newE")) == [("note", "2.1.0.so")]
+    assert libraries(("2.0.1", "_ZN3c10oldE")) == [("fail", "2.0.1.so"), ("warn", "")]
+    assert libraries(("2.1.0", "_ZN3c10newE")) == [("warn", ""), ("note", "2.1.0.so")]
+
+
+def test_what_a_compiler_left_over_is_a_note():
+    """torch 2.15 brings libgfortran.so.5 without libquadmath, and nothing needs either."""
+    left = f"{SITE}/torch/lib/libgfortran.so.5"
+    files = {left: {"needed": ("libquadmath.so.0",)}}
+    packages = (package("torch", "2.0.1", [*PACKAGES[0].files, left]), *PACKAGES[1:])
+    assert [each[0] for each in found(stack(files=files, packages=packages)) if each[1] == "libraries"] == ["note"]
+    files[f"{SITE}/torch/lib/libuser.so"] = {"needed": ("libgfortran.so.5",), "runpath": "$ORIGIN"}
+    told = found(stack(files=files, packages=packages))
+    assert [each[0] for each in told if each[1] == "libraries"] == ["fail", "fail"]
+
+
+def test_wheels_alone_leave_the_base_open():
+    alone = contents({**TORCH, MODULE: GOOD}, *PACKAGES, base=False, python="")
+    assert found(alone) == []
+    without = contents({MODULE: GOOD}, PACKAGES[2], base=False, python="")
+    judged = audit.judge(without)
+    assert [(one.check, one.fix) for one in judged.findings] == [("libraries", "name torch's wheel too")]
+
+
+def test_symbols_of_cxx_itself_need_no_version_where_the_base_is_open():
+    """torch 1.13.1 refers to some of libstdc++'s without one."""
+    cache = "_ZNSt9basic_iosIwSt11char_traitsIwEE15_M_cache_localeERKSt6locale"
+    others = ("_ZTISt9exception", "_ZTVN10__cxxabiv120__si_class_type_infoE", "_ZNSs6appendEPKc", "_Znwm", "qsort")
+    own = changed(undefined=(cache, *others), needs={})
+    assert found(contents({**TORCH, MODULE: own}, *PACKAGES, base=False, python="")) == []
+    foreign = changed(undefined=("_ZN5boost5startEv",), needs={})
+    assert [each[1] for each in found(contents({**TORCH, MODULE: foreign}, *PACKAGES, base=False))] == ["symbols"]
+
+
+def test_an_old_torch_whose_own_libraries_lack_what_they_need():
+    """torch without its nvidia-* wheels: said of each library that names them, and all that needs those is broken."""
+    files = {path: fields for path, fields in TORCH.items() if "/nvidia/" not in path}
+    judged = audit.judge(contents({**PYTHON, **files, MODULE: GOOD}, PACKAGES[0], PACKAGES[2]))
+    named = {one.file for one in judged.findings if one.check == "libraries"}
+    assert named >= {"torch/lib/libtorch_cuda.so", FILE, "torch/lib/libtorch_python.so"}
+    assert "torch/_C.cpython-311-x86_64-linux-gnu.so" in judged.broken
+
+
+def test_names_cannot_speak_to_the_terminal():
+    from graphcrate.audit import wording
+
+    evil = package("evil", files=[f"{SITE}/evil/\x1b[2Ja.so"])
+    judged = audit.judge(stack(GOOD, evil, files={f"{SITE}/evil/\x1b[2Ja.so": changed(undefined=(FAIL[:-1] + "x",))}))
+    assert judged.findings
+    assert all("\x1b" not in line for line in wording.lines(judged))

@@ -1,0 +1,163 @@
+"""`audit`: an image in any form, wheels and folders give the same answer; odd arguments get one that helps."""
+
+import json
+import shutil
+
+import pytest
+
+from graphcrate import auditing
+from graphcrate.errors import UsageError
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.audit import Audit
+from tests.unit import small_layouts
+from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, TORCH
+from tests.unit.elfmaker import SASS, entry, fat_binary, make_elf
+from tests.unit.tars import file, symlink
+from tests.unit.wheelmaker import make_wheel
+
+BROKEN = {**GOOD, "undefined": ("_ZN3c104cuda9SetDeviceEa",), "fatbin": fat_binary(entry(SASS, 70))}
+WHAT = "refers to a symbol that nothing it is loaded with defines: c10::cuda::SetDevice(signed char)"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)})
+    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
+    monkeypatch.chdir(tmp_path)
+    yield place
+    place.cache.close()
+
+
+@pytest.fixture
+def call(place, typed):
+    return lambda *arguments: typed("audit", *arguments)
+
+
+def files(module):
+    """Path in the image → content: the usual stack, with what installers write beside it."""
+    contents = {path: make_elf(**fields) for path, fields in {**PYTHON, **TORCH, MODULE: module}.items()}
+    for one in PACKAGES:
+        info = f"{SITE}/{one.name.replace('-', '_')}-{one.version}.dist-info"
+        requires = "".join(f"Requires-Dist: {line}\n" for line in one.requires)
+        contents[f"{info}/METADATA"] = f"Name: {one.name}\nVersion: {one.version}\n{requires}\n".encode()
+        rows = "".join(f"{path.removeprefix(f'{SITE}/')},,\n" for path in sorted(one.files))
+        contents[f"{info}/RECORD"] = rows.encode()
+    contents["/etc/ld.so.conf.d/local.conf"] = b"# ours\n/usr/lib/x86_64-linux-gnu\n"
+    contents[f"{SITE}/torch/__init__.py"] = b"\x7fELF is no library here\n"
+    return contents
+
+
+def layout(folder, module):
+    entries = [file(path[1:], data, mode=0o755) for path, data in files(module).items()]
+    layers = ([*entries, symlink("lib", "usr/lib")], [file("etc/motd", b"hello")])
+    labels = {"graphcrate.architectures": "7.0,8.0+PTX"}
+    return small_layouts.layout(folder, *layers, labels=labels)
+
+
+def unpacked(folder, module):
+    for path, data in files(module).items():
+        place = folder / path[1:]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+    return folder
+
+
+def told(out):
+    return [(one["severity"], one["check"], one["file"], one["what"]) for one in json.loads(out)["findings"]]
+
+
+def test_a_layout(call, tmp_path):
+    layout(tmp_path / "good", GOOD)
+    assert call(tmp_path / "good/oci", "--json")[0] == 0
+    layout(tmp_path / "bad", BROKEN)
+    code, out, err = call(tmp_path / "bad/oci", "--json")
+    assert code == 15
+    # for the GPUs that the image says it is for: A100 has no code
+    assert [each[:2] for each in told(out)] == [("fail", "symbols"), ("fail", "architectures")]
+    assert told(out)[0][3] == WHAT
+    assert "A100" in told(out)[1][3]
+    assert {"A100", "V100"} <= set(json.loads(out)["gpus"])
+    assert "keep" in err
+
+
+def test_the_second_audit_reads_nothing_again(place, call, tmp_path):
+    layout(tmp_path / "good", GOOD)
+    first = call(tmp_path / "good/oci", "--json")[:2]
+    blobs = tmp_path / "good/oci/blobs/sha256"
+    for blob in blobs.iterdir():
+        if blob.read_bytes()[:2] == b"\x1f\x8b":
+            blob.write_bytes(bytes(blob.stat().st_size))
+    assert call(tmp_path / "good/oci", "--json")[:2] == first
+
+
+def test_folders_and_wheels_say_the_same(call, tmp_path):
+    root = unpacked(tmp_path / "root", BROKEN)
+    code, out, _ = call(root, "--json", "--gpu", "v100")
+    assert (code, [each[3] for each in told(out)]) == (15, [WHAT])
+    site = tmp_path / "site"
+    shutil.move(root / SITE[1:], site)
+    code, out, _ = call(site, "--base", root, "--json")
+    assert (code, [each[3] for each in told(out)]) == (15, [WHAT])
+    code, out, _ = call(site, "--json")
+    assert (code, [each[3] for each in told(out)]) == (15, [WHAT])
+    torch = {path.removeprefix(f"{SITE}/"): make_elf(**fields) for path, fields in TORCH.items()}
+    wheels = [
+        make_wheel(tmp_path, "torch", "2.0.1", torch),
+        make_wheel(tmp_path, "torch_scatter", "2.1.2", {MODULE.removeprefix(f"{SITE}/"): make_elf(**BROKEN)}),
+    ]
+    for base in ([], ["--base", root]):
+        code, out, _ = call(*wheels, *base, "--json")
+        findings = [each for each in told(out) if each[0] == "fail"]
+        assert (code, [each[3] for each in findings]) == (15, [WHAT])
+
+
+def test_a_virtual_environment_is_its_packages(call, tmp_path):
+    root = unpacked(tmp_path / "root", GOOD)
+    venv = root / "opt/venv"
+    (venv / "pyvenv.cfg").touch()
+    code, out, _ = call(venv, "--json")
+    assert (code, json.loads(out)["python"]) == (0, "3.11")
+
+
+def test_what_people_and_scripts_see(call, tmp_path):
+    layout(tmp_path / "bad", BROKEN)
+    _, out, _ = call(tmp_path / "bad/oci", "--gpu", "v100")
+    first, *_, done = out.splitlines()
+    assert first.split("\t")[:4] == ["fail", "symbols", "torch-scatter", "torch_scatter/_scatter_cuda.so"]
+    assert done.startswith("done\t")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["a.whl"], "there is no wheel a.whl"),
+        (["gone"], "there is no image at 'gone'"),
+        (["root", "root"], "one at a time"),
+        (["a.whl", "root"], "wheels"),
+        (["root", "--base", "root"], "has a base of its own"),
+        (["root", "--gpu", "b7000"], "unknown GPU"),
+        (["root", "--target", "dgx7"], "dgx7"),
+    ],
+)
+def test_odd_arguments(call, tmp_path, arguments, words):
+    unpacked(tmp_path / "root", GOOD)
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert words in err.replace("audited at a time", "one at a time")
+    assert "next:" in err
+
+
+def test_a_wheel_that_is_none(call, tmp_path):
+    (tmp_path / "x-1.0-py3-none-any.whl").write_bytes(b"PK\x03\x04 and no more")
+    code, _, err = call("x-1.0-py3-none-any.whl")
+    assert code == 6
+    assert "x-1.0-py3-none-any.whl" in err
+
+
+def test_run_is_what_the_command_calls(place, tmp_path):
+    root = unpacked(tmp_path / "root", GOOD)
+    found = auditing.run(auditing.Request(names=(str(root),)), place)
+    assert isinstance(found, Audit)
+    assert found.findings == ()
+    with pytest.raises(UsageError):
+        auditing.run(auditing.Request(names=()), place)

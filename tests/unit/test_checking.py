@@ -1,0 +1,362 @@
+"""`check`: every form of an image gives the same view, odd images an answer, arguments a meaning."""
+
+import json
+import struct
+
+import msgspec
+import pytest
+
+from graphcrate import checking, hosts
+from graphcrate.errors import UsageError
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.contract import FileFact, Host
+from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, FilesStep, Plan, PlannedFile, Stack, WheelsStep
+from graphcrate.model.report import Artifact, BuildReport
+from graphcrate.oci import spec
+from graphcrate.oci.image import make_image
+from graphcrate.oci.layout import read_layout, write_layout
+from graphcrate.views import findings as show
+from tests.unit import tars
+from tests.unit.registry_server import RegistryServer
+from tests.unit.squashfs_samples import sample
+from tests.unit.tars import file, folder, record, symlink
+
+NOTE = struct.pack("<III4sIIII", 4, 16, 1, b"GNU\0", 0, 3, 2, 0)
+LIBC = b"\x7fELF" + NOTE + b"\0GNU C Library (Debian GLIBC 2.36-9+deb12u10) stable release version 2.36.\n\0"
+SITE = "opt/venv/lib/python3.11/site-packages"
+BASE = [
+    *(folder(name) for name in ("etc", "etc/profile.d", "root", "tmp", "usr/bin", "usr/lib/x86_64-linux-gnu")),
+    symlink("bin", "usr/bin"),
+    symlink("lib", "usr/lib"),
+    file("usr/bin/dash", b"\x7fELF", mode=0o755),
+    symlink("usr/bin/sh", "dash"),
+    file("usr/lib/x86_64-linux-gnu/libc.so.6", LIBC, mode=0o755),
+    file("etc/passwd", b"root:x:0:0::/root:/bin/sh\n"),
+    file("etc/group", b"root:x:0:\n"),
+    file("etc/profile", b'PATH="/usr/bin:/bin"\nexport PATH\n. /etc/profile.d/a.sh\n'),
+    file("root/.bashrc", b"# new home"),
+    symlink("etc/localtime", "/usr/share/zoneinfo/Etc/UTC"),
+]
+PROFILE = file("etc/profile.d/a.sh", b"PATH=/opt/venv/bin:$PATH\n")
+WHEELS = [
+    folder(f"{SITE}/torch-2.0.1+cu118.dist-info"),
+    file(f"{SITE}/torch/version.py", b"__version__ = '2.0.1+cu118'\ncuda: Optional[str] = '11.8'\nhip = None\n"),
+    folder(f"{SITE}/JupyterLab-4.0.1.dist-info"),
+]
+GOOD = {
+    "PATH": "/opt/venv/bin:/usr/bin:/bin",
+    "PYTHONNOUSERSITE": "1",
+    "PYTORCH_VERSION": "2.0.1",
+    "NVIDIA_VISIBLE_DEVICES": "all",
+    "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+    "NVIDIA_REQUIRE_CUDA": "cuda>=11.0",
+}
+CONFIG = ConfigStep(environment=GOOD, labels={}, command=("sh",))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)})
+    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
+    monkeypatch.chdir(tmp_path)
+    return place
+
+
+@pytest.fixture
+def call(place, typed):
+    return lambda *arguments: typed("check", *arguments)
+
+
+@pytest.fixture
+def layout(tmp_path):
+    """Writes a layout below dist/ and returns its path."""
+
+    def write(*layers, config=CONFIG, name="image"):
+        blobs = tmp_path / "blobs"
+        blobs.mkdir(exist_ok=True)
+        image = make_image([record(blobs, f"layer {number}", layer) for number, layer in enumerate(layers)], config, 0)
+        path = tmp_path / "dist" / name / "tag" / "oci"
+        path.parent.mkdir(parents=True)
+        write_layout(path, image, lambda digest: blobs / digest.removeprefix("sha256:"), "tag")
+        return path
+
+    return write
+
+
+def statuses(out):
+    return {finding["check"]: finding["status"] for finding in json.loads(out)["findings"]}
+
+
+HOST_OPTIONS = ("--gpu", "v100", "--driver", "450.80.02", "--kernel", "3.10", "--shm", "8g")
+
+
+def test_a_good_image_ends_with_0_and_a_line_for_each_check(call, layout):
+    layout(BASE, [PROFILE], WHEELS)
+    code, out, err = call("image:tag", *HOST_OPTIONS)
+    assert code == 0, err + out
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert {row[0] for row in rows} == {"unknown", "pass"}
+    assert ["pass", "driver", "docker,apptainer,pyxis,pai"] in [row[:3] for row in rows]
+
+
+def test_a_broken_image_ends_with_14_and_says_why_and_what_to_do(call, layout):
+    image = layout(BASE, WHEELS, config=ConfigStep(environment={"PATH": GOOD["PATH"]}, labels={}, command=("sh",)))
+    code, out, err = call(image, "--runtime", "pyxis", "--runtime-version", "3.4.0")
+    assert code == 14
+    assert "breaks 4 of 3" in err
+    failed = {line.split("\t")[1]: line for line in out.splitlines() if line.startswith("fail")}
+    assert set(failed) == {"path-login", "visible-devices", "driver-capabilities", "manifest-type"}
+    assert "ENV NVIDIA_VISIBLE_DEVICES=all" in failed["visible-devices"]
+
+
+def test_json_has_image_host_and_every_finding(call, layout):
+    image = layout(BASE, [PROFILE], WHEELS)
+    code, out, _ = call(image, "--json", "--runtime", "singularity", "--runtime", "docker", *HOST_OPTIONS)
+    said = json.loads(out)
+    assert code == 0
+    assert said["runtimes"] == ["apptainer", "docker"]
+    assert said["host"]["driver"] == "450.80.02"
+    assert said["host"]["shm"] == 8 << 30
+    assert {tuple(finding["runtimes"]) for finding in said["findings"]} <= {
+        ("docker",),
+        ("apptainer",),
+        ("docker", "apptainer"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--runtime", "lxc"), "docker, apptainer, pyxis, pai"),
+        (("--runtime-version", "1.0"), "of which runtime"),
+        (("--driver", "new"), "450.80.02"),
+        (("--kernel", "el7"), "3.10"),
+        (("--shm", "lots"), "--shm 64m"),
+        (("--gpu", "v10"), "V100"),
+    ],
+)
+def test_arguments_that_mean_nothing(call, layout, arguments, message):
+    code, out, err = call(layout(BASE), *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_sizes_as_docker_has_them(place):
+    sizes = {"64m": 64 << 20, "8g": 8 << 30, "8GiB": 8 << 30, "1024": 1024, "": None, "64kb": 64 << 10}
+    for text, size in sizes.items():
+        assert hosts.host_of((), "", None, "", "", "", text).shm == size
+    with pytest.raises(UsageError):
+        hosts.host_of((), "", None, "", "", "", "-1")
+
+
+def archive(layers, config, *, oci):
+    """What `docker save` or skopeo writes."""
+    tarred = [tars.tar(entries) for entries in layers]
+    run = {"Env": [f"{name}={value}" for name, value in config.environment.items()], "Cmd": ["sh"]}
+    document = {"architecture": "amd64", "os": "linux", "config": run, "rootfs": {"type": "layers"}}
+    document["rootfs"]["diff_ids"] = [tars.sha256(data) for data in tarred]
+    if not oci:
+        names = [f"{tars.sha256(data)[7:]}/layer.tar" for data in tarred]
+        manifest = [{"Config": "config.json", "RepoTags": ["a:b"], "Layers": names}]
+        documents = [file("config.json", json.dumps(document).encode())]
+        documents.append(file("manifest.json", json.dumps(manifest).encode()))
+        return tars.tar([*(file(*pair) for pair in zip(names, tarred, strict=True)), *documents])
+    blobs = {}
+
+    def add(data, kind):
+        blobs[f"blobs/sha256/{tars.sha256(data)[7:]}"] = data
+        return {"mediaType": kind, "digest": tars.sha256(data), "size": len(data)}
+
+    manifest = {"schemaVersion": 2, "layers": [add(data, spec.LAYER_TAR) for data in tarred]}
+    manifest["config"] = add(json.dumps(document).encode(), spec.CONFIG)
+    entry = add(json.dumps(manifest).encode(), spec.MANIFEST)
+    nested = add(json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode(), spec.INDEX)
+    index = json.dumps({"schemaVersion": 2, "manifests": [nested]}).encode()
+    return tars.tar([*(file(name, data) for name, data in blobs.items()), file("index.json", index)])
+
+
+def test_archives_give_the_view_of_the_layout(place, layout, tmp_path):
+    layers = (BASE, [PROFILE], WHEELS)
+    expected = checking.read_view(str(layout(*layers)), place)
+    assert expected.c_library.version == "2.36"
+    assert expected.c_library.kernel == "3.2.0"
+    assert (expected.torch, expected.cuda) == ("2.0.1+cu118", "11.8")
+    assert expected.distributions == {"torch": "2.0.1+cu118", "jupyterlab": "4.0.1"}
+    assert expected.packages == (f"/{SITE}",)
+    assert expected.hidden == {}
+    assert expected.files["/bin/sh"] == FileFact(kind="symlink", link="dash", mode=0o755, size=4, text="\x7fELF")
+    for form, without_platform in ((False, 0), (True, 1)):
+        path = tmp_path / f"saved-{form}.tar"
+        path.write_bytes(archive(layers, CONFIG, oci=form))
+        view = checking.read_view(str(path), place)
+        assert view.without_platform == without_platform
+        assert len(view.layers) == 3
+        said = ("files", "programs", "packages", "distributions", "torch", "cuda", "c_library", "unpacked")
+        assert {name: getattr(view, name) for name in said} == {name: getattr(expected, name) for name in said}
+        assert view.settings.variables == GOOD
+
+
+def test_a_squashfs_and_folders(place, call, tmp_path):
+    (tmp_path / "a.sqsh").write_bytes(sample("zstd"))
+    view = checking.read_view("a.sqsh", place)
+    assert (view.form, view.compression, view.settings) == ("squashfs", "zstd", None)
+    code, out, _ = call("a.sqsh", "--kernel", "3.10", "--json")
+    assert code == 14
+    assert statuses(out)["squashfs"] == "fail"
+    root = tmp_path / "sandbox"
+    (root / ".singularity.d" / "env").mkdir(parents=True)
+    (root / ".singularity.d" / "runscript").write_text('#!/bin/sh\nexec "$@"\n')
+    (root / ".singularity.d" / "env" / "90-environment.sh").write_text("export A=b\n")
+    assert checking.read_view("sandbox", place).settings.variables == {"A": "b"}
+    (root / ".singularity.d" / "runscript").unlink()
+    (root / "etc").mkdir()
+    (root / "etc" / "rc").write_text('exec bash "$@"\n')
+    assert checking.read_view("sandbox", place).settings.entrypoint == ("bash",)
+
+
+def test_layers_that_contradict_each_other_are_a_finding(call, layout):
+    image = layout([symlink("lib", "usr/lib")], [file("lib/file")])
+    code, out, err = call(image, "--json", "--runtime", "docker")
+    assert code == 14, err
+    found = statuses(out)
+    assert found["layers"] == "fail"
+    assert found["glibc"] == "unknown"
+    assert json.loads(out)["unread"]
+
+
+def test_a_layer_that_was_cut_off_is_a_finding(call, layout):
+    image = layout(BASE, WHEELS)
+    blob = read_layout(image).layer_blobs[0].path
+    blob.chmod(0o644)
+    blob.write_bytes(blob.read_bytes()[:200])
+    code, out, _ = call(image, "--json")
+    assert code == 14
+    assert statuses(out)["layers"] == "fail"
+
+
+def test_what_is_no_image(call, tmp_path):
+    (tmp_path / "text").write_text("hello\n")
+    assert call("text")[0] == 2
+    assert call("nothing:here")[0] == 2
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    assert call("half")[0] == 12
+
+
+RUN = {"Env": [f"{key}={value}" for key, value in GOOD.items()], "Cmd": ["sh"]}
+
+
+def test_an_image_of_a_registry(place, call):
+    with RegistryServer() as registry:
+        registry.image("team/image", [BASE, [PROFILE], WHEELS], "1.0", run=RUN)
+        code, out, err = call(f"docker://{registry.host}/team/image:1.0", *HOST_OPTIONS, "--json")
+        assert code == 0, err
+        assert json.loads(out)["form"] == "registry"
+        assert set(statuses(out).values()) == {"pass", "unknown"}
+        enroots = f"docker://{registry.host}#team/image:1.0"
+        assert checking.read_view(enroots, place).torch == "2.0.1+cu118"
+
+
+def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(place, call):
+    with RegistryServer() as registry:
+        registry.image("team/image", [BASE, [PROFILE], WHEELS], "1.0", run=RUN)
+        code, out, _ = call(f"docker://{registry.host}/team/image:1.0", "--fetch", "none", "--json")
+        assert not registry.seen("/blobs/sha256:" + tars.sha256(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))[7:])
+        assert code == 0
+        found = statuses(out)
+        assert found["shell"] == found["path-login"] == found["etc"] == "unknown"
+        assert found["user-site"] == "pass"
+        assert "--fetch all" in json.loads(out)["unread"][0]
+
+
+def test_only_the_lowest_layers_are_brought(place, monkeypatch):
+    with RegistryServer() as registry:
+        registry.image("team/image", [BASE, WHEELS, [PROFILE]], "1.0")
+        lowest = len(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))
+        monkeypatch.setattr(checking, "_MOST_FETCHED", lowest + 10)
+        view = checking.read_view(f"docker://{registry.host}/team/image:1.0", place)
+    assert view.unread == ("2 of 3 layers were left on the registry (--fetch all brings them)",)
+    assert (view.c_library.version, view.torch) == ("2.36", "")
+
+
+def test_foreign_layers_are_named(place):
+    foreign = "application/vnd.docker.image.rootfs.foreign.diff.tar"
+    with RegistryServer() as registry:
+        registry.image("team/image", [BASE, [file("big")]], "1.0")
+        document = json.loads(registry.documents["team/image/manifests/1.0"][1])
+        document["layers"][1]["mediaType"] = foreign
+        registry.put("team/image", document, spec.MANIFEST, "2.0")
+        view = checking.read_view(f"docker://{registry.host}/team/image:2.0", place, fetch="all")
+    assert view.unread == (f"a layer of type {foreign} cannot be read",)
+    assert view.layers[1].media_type == foreign
+
+
+def test_an_index_without_platforms(place, call):
+    with RegistryServer() as registry:
+        entry = registry.image("team/image", [BASE], run=RUN)
+        del entry["platform"]
+        registry.index("team/image", [entry], "index")
+        code, out, err = call(f"docker://{registry.host}/team/image:index", "--json", "--runtime", "pyxis")
+    assert code == 14, err
+    assert statuses(out)["index-platform"] == "fail"
+
+
+def planned(path):
+    """A plan and a report for a layout whose second layer has wheels."""
+    steps = (
+        BaseStep(base=None, image=BaseImage(reference="x", interpreter="/usr/bin/python3")),
+        WheelsStep(title="layer 1", python="3.11", packages=()),
+        FilesStep(title="layer 2", files=(PlannedFile(path="/etc/profile.d/a.sh"),)),
+        CONFIG,
+    )
+    stack = Stack(description="", cuda="11.8", python="3.11", torch="2", torch_cuda="11.8", candidate="c")
+    layout = read_layout(path)
+    report = BuildReport(
+        name="image",
+        tag="tag",
+        digest=layout.digest,
+        artifact=Artifact(engine="embedded", kind="layout", reference=str(path), digest=layout.digest, bytes=1),
+        layout=str(path),
+        bytes=1,
+        candidate="c",
+        torch="2",
+        torch_cuda="11.8",
+        cuda="11.8",
+        python="3.11",
+        packages=(),
+        smoke=None,
+        seconds=0.0,
+        layers=layout.records,
+    )
+    return Plan(name="image", tag="tag", created=0, stack=stack, steps=steps), report
+
+
+def test_after_a_build_layers_of_wheels_are_not_read(place, layout):
+    path = layout(BASE, WHEELS, [PROFILE])
+    plan, report = planned(path)
+    blob = read_layout(path).layer_blobs[1].path
+    blob.chmod(0o644)
+    blob.write_bytes(b"nobody reads this")
+    found = {finding.check: finding.status for finding in checking.of_build(report, plan, place, ("v100",))}
+    assert found["layers"] == found["path-login"] == found["glibc"] == "pass"
+    assert "fail" not in found.values()
+
+
+def test_reports_of_older_versions_and_of_this_one_are_read(place, layout):
+    plan, report = planned(layout(BASE, WHEELS, [PROFILE]))
+    report = msgspec.structs.replace(report, contracts=checking.of_build(report, plan, place))
+    encoded = msgspec.json.encode(report)
+    assert msgspec.json.decode(encoded, type=BuildReport) == report
+    older = json.loads(encoded)
+    del older["contracts"]
+    assert msgspec.json.decode(json.dumps(older), type=BuildReport).contracts == ()
+
+
+def test_the_table_shows_what_was_seen(place, layout):
+    from rich.console import Console
+
+    console = Console(width=200, record=True, force_terminal=False)
+    show(checking.check(str(layout(BASE)), Host(), place, runtimes=("pai",)), console)
+    text = console.export_text()
+    assert "a notebook server (pai)" in text
+    assert "1 warn" in text

@@ -1,0 +1,165 @@
+"""Every check on an image that keeps it, on one that breaks it, and where something is not known."""
+
+import msgspec
+import pytest
+
+from graphcrate import contracts
+from graphcrate.contracts import CHECKS, CONTRACTS, texts, wording
+from graphcrate.contracts.check import absent, failed
+from graphcrate.model.contract import RUNTIMES, FileFact, Finding, Host, ImageView, Inspection, Settings
+from tests.unit.contract_cases import CASES, FILES, GOOD, HOST, UNREAD, configured
+from tools import contracts_page
+
+#: they judge what is there alone: nothing can be unknown
+ALWAYS_KNOWN = {"layered", "layer-count", "docker-layer-types", "etc-binds", "importable", "enroot-layer-types"}
+ALWAYS_KNOWN |= {"index-platform", "localtime"}
+BY_ID = {check.id: check for check in CHECKS}
+
+
+def verdict(name, view=None, host=None):
+    changed = msgspec.structs.replace(GOOD, **(view or {})), msgspec.structs.replace(HOST, **(host or {}))
+    return BY_ID[name].find(*changed, RUNTIMES)
+
+
+@pytest.mark.parametrize("name", BY_ID)
+def test_a_good_image_keeps_every_contract(name):
+    finding = verdict(name)
+    expected = "unknown" if name == "infiniband" else "pass"
+    assert (finding.status, bool(finding.seen)) == (expected, True)
+
+
+@pytest.mark.parametrize(("name", "status", "view", "host"), CASES)
+def test_verdicts(name, status, view, host):
+    finding = verdict(name, view, host)
+    assert finding.status == status, finding.seen
+    assert finding.seen
+    if status in ("fail", "warn"):
+        assert finding.why
+        assert finding.fix
+
+
+def test_every_check_is_seen_to_complain_and_to_doubt():
+    seen = {(name, status) for name, status, _, _ in CASES}
+    assert {name for name in BY_ID if not seen & {(name, "fail"), (name, "warn")}} == {"infiniband"}
+    assert {name for name in BY_ID if (name, "unknown") not in seen} == ALWAYS_KNOWN
+
+
+def test_checks_have_names_reasons_and_sources_of_their_own():
+    assert len(BY_ID) == len(CHECKS)
+    assert len({check.title for check in CHECKS}) == len(CHECKS)
+    for check in CHECKS:
+        assert check.reason.endswith("."), check.id
+        assert check.source
+        assert not check.source.endswith(".")
+        assert set(check.runtimes) <= set(RUNTIMES)
+    assert set(CONTRACTS) == set(RUNTIMES)
+    assert all(len(checks) > 15 for checks in CONTRACTS.values())
+
+
+def test_a_check_that_runtimes_share_is_made_once_for_those_that_were_asked_for():
+    findings = contracts.judge(GOOD, HOST, ("pyxis", "apptainer"))
+    named = {finding.check: finding.runtimes for finding in findings}
+    assert named["user-site"] == ("apptainer", "pyxis")
+    assert named["mount-points"] == ("apptainer",)
+    assert "notebook" not in named
+    assert len(findings) == len(named)
+
+
+def test_artifacts_are_meant_for_runtimes():
+    assert contracts.targets(GOOD) == RUNTIMES
+    assert contracts.targets(msgspec.structs.replace(GOOD, form="sif")) == ("apptainer",)
+    assert contracts.targets(msgspec.structs.replace(GOOD, form="squashfs")) == ("apptainer", "pyxis")
+
+
+def test_no_check_falls_over_an_empty_image():
+    for form in ("layout", "archive", "docker", "podman", "sif", "squashfs", "folder", "registry"):
+        for settings in (None, Settings(platform="")):
+            view = ImageView(name="empty", form=form, settings=settings)
+            assert len(contracts.judge(view, Host(), RUNTIMES)) == len(CHECKS)
+
+
+def test_what_was_not_read_is_no_absence():
+    finding = absent(msgspec.structs.replace(GOOD, unread=UNREAD), failed("no sh", "install it"))
+    assert (finding.status, finding.fix) == ("unknown", "install it")
+    assert UNREAD[0] in finding.seen
+
+
+OCI_SCRIPT = """#!/bin/sh
+OCI_ENTRYPOINT='"/entry" "a b"'
+OCI_CMD='"bash"'
+exec "$@"
+"""
+SIF = {
+    "/.singularity.d/env/10-docker2singularity.sh": (
+        '#!/bin/sh\nexport PATH="/opt/venv/bin:/bin"\nexport LANG="${LANG:-"C.UTF-8"}"\nexport ODD="${ODD:-"a\\$b"}"\n'
+    ),
+    "/.singularity.d/env/90-environment.sh": "#!/bin/sh\nexport PLAIN=1\nexport QUOTED='x y'\nLOCAL=no\n"
+    "[ -n \"${OURS:-}\" ] || OURS='it'\"'\"'s'\nexport OURS\nBROKEN='a\nb'\nexport BROKEN\n",
+    "/.singularity.d/labels.json": '{"org.label-schema.schema-version": "1.0", "graphcrate.torch": "2.0.1"}',
+}
+
+
+def test_settings_of_a_sif():
+    settings = texts.of_sif(lambda path: SIF.get(path, ""))
+    assert settings.variables == {
+        "PATH": "/opt/venv/bin:/bin",
+        "LANG": "C.UTF-8",
+        "ODD": "a$b",
+        "PLAIN": "1",
+        "QUOTED": "x y",
+        "OURS": "it's",
+        "BROKEN": "a",
+    }
+    assert settings.labels["graphcrate.torch"] == "2.0.1"
+    assert texts.of_sif(lambda path: "[broken").labels == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [('#!/bin/sh\nexec "$@"\n', "pass"), ("#!/bin/sh\npython /main.py\n", "fail"), (OCI_SCRIPT, "fail")],
+)
+def test_the_run_script_of_a_sif_is_its_entry_point(text, status):
+    script = FileFact(kind="file", text=text, mode=0o755)
+    view = {"form": "sif", **configured(entrypoint=(texts.SIF_SCRIPT,))}
+    finding = verdict("entrypoint", {**view, "files": {**FILES, texts.SIF_SCRIPT: script}})
+    assert finding.status == status, finding.seen
+    if text == OCI_SCRIPT:
+        assert "/entry 'a b'" in finding.seen
+
+
+def test_settings_of_what_enroot_imported():
+    rc = "mkdir -p \"/work\"\nif [ $# -gt 0 ]; then\n    exec '/entry' 'a b' \"$@\"\nelse\n    exec bash\nfi\n"
+    files = {"/etc/rc": rc, "/etc/environment": "# made\nPATH=/bin\nA=b=c\n"}
+    settings = texts.of_enroot(lambda path: files.get(path, ""))
+    assert settings.entrypoint == ("/entry", "a b")
+    assert settings.variables == {"PATH": "/bin", "A": "b=c"}
+
+
+def inspection(*findings):
+    return Inspection(image="x", form="layout", runtimes=("docker",), host=Host(), findings=findings)
+
+
+def found(status, seen="seen"):
+    return Finding(check="a-check", title="a check", runtimes=("docker", "pai"), status=status, seen=seen, fix="do it")
+
+
+def test_lines_have_the_worst_first_and_nothing_that_speaks_to_a_terminal():
+    lines = list(wording.lines(inspection(found("pass"), found("fail", "\x1b[2J\tx\ny"))))
+    assert lines[0].split("\t")[:4] == ["fail", "a-check", "docker,pai", "\\x1b[2J\\tx\\ny"]
+    assert lines[1].startswith("pass\t")
+
+
+def test_after_a_build_only_what_is_not_kept_is_told():
+    assert list(wording.after_build([found("pass"), found("unknown")], "a:b")) == [
+        "contracts: all kept that can be judged without the host"
+    ]
+    told = list(wording.after_build([found("warn"), found("pass"), found("fail")], "a:b"))
+    assert told[0] == "contracts: 1 fail, 1 warn    (./build.py check a:b)"
+    assert told[1].startswith("  fail  a check (docker, pai): seen")
+    assert len(told) == 3
+
+
+def test_the_page_has_every_check():
+    text = contracts_page.PAGE.read_text(encoding="utf-8")
+    assert contracts_page.rendered(text) == text, "python -m tools.contracts_page"
+    assert all(f"| `{name}` |" in text for name in BY_ID)

@@ -1,0 +1,346 @@
+"""Conversions up to the program that writes a squashfs: what it is told, what is refused, what errors become."""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from graphcrate import cli, converting
+from graphcrate.converting import Request, convert
+from graphcrate.errors import BuildError, DiskFullError, HostError, LayoutError, UsageError
+from graphcrate.formats import mksquashfs, sif
+from graphcrate.formats.mksquashfs import Compression
+from graphcrate.host import process
+from graphcrate.host.process import Completed
+from graphcrate.host.progress import Silent
+from graphcrate.oci import spec
+from graphcrate.oci.layout import read_layout
+from graphcrate.oci.validate import validate
+from tests.unit import small_layouts
+from tests.unit.tars import file, folder
+
+PLACE = SimpleNamespace(progress=Silent(), environment={})
+
+
+class Program:
+    """Stands for mksquashfs: writes a magic number and the hash of the tar that it gets."""
+
+    def __init__(self, monkeypatch):
+        self.command, self.tar, self.completed = [], b"", Completed(0, ())
+        monkeypatch.setattr(process, "feed", self.feed)
+        monkeypatch.setattr(mksquashfs, "version", lambda: "4.5.1")
+        self.roots = []
+        monkeypatch.setattr(mksquashfs, "settle_root", self.settle)
+
+    def feed(self, command, pieces, environment=None):
+        self.command, self.tar = list(command), b"".join(pieces)
+        target, offset = Path(command[2]), int(command[command.index("-offset") + 1])
+        with target.open("xb") as stream:
+            stream.seek(offset)
+            stream.write(b"hsqs" + hashlib.sha256(self.tar).digest())
+        return self.completed
+
+    def settle(self, target, offset, root):
+        self.roots.append((root.mode, root.uid, root.gid, root.mtime))
+
+    def names(self):
+        with tarfile.open(fileobj=io.BytesIO(self.tar)) as archive:
+            return archive.getnames()
+
+    def option(self, name):
+        return self.command[self.command.index(name) + 1]
+
+
+@pytest.fixture
+def program(monkeypatch):
+    return Program(monkeypatch)
+
+
+@pytest.fixture
+def image(tmp_path):
+    """A layout below dist/, as `image` writes it."""
+    labels = {"org.opencontainers.image.title": "pyg"}
+    layers = ([folder("./", mode=0o755, mtime=3), file("a", b"a" * 70_000)], [file("b", b"b"), file(".wh.a", b"")])
+    return small_layouts.layout(tmp_path / "dist" / "pyg" / "1.0", *layers, labels=labels)
+
+
+def converted(tmp_path, to="sif", **more):
+    return convert(Request(**{"ref": "pyg:1.0", "to": to, "images": tmp_path / "dist", **more}), PLACE)
+
+
+def leftovers(tmp_path):
+    return [path for path in tmp_path.rglob(".*") if path.name != ".oci.lock"]
+
+
+def test_a_sif_lies_beside_the_layout(tmp_path, image, program):
+    result = converted(tmp_path, hashed=True)
+    path = tmp_path / "dist/pyg/1.0/pyg.sif"
+    assert result.path == str(path)
+    assert (result.compression, result.layout, result.unchanged) == ("gzip", image.digest, False)
+    assert result.size == path.stat().st_size
+    assert result.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert path.stat().st_mode & 0o777 == 0o755
+    assert path.read_bytes()[sif.root_partition(path).offset :][:4] == b"hsqs"
+    assert {"b", ".singularity.d/runscript", "singularity"} <= set(program.names())
+    assert "a" not in program.names()
+    assert not leftovers(tmp_path)
+
+
+def test_mksquashfs_is_told_everything_that_bytes_depend_on(tmp_path, image, program):
+    converted(tmp_path, kernel="5.14.0-70.el9")
+    assert [program.option(name) for name in ("-comp", "-b", "-mkfs-time")] == ["zstd", "256K", "1700000000"]
+    assert program.roots == [(0o755, 0, 0, 3)]
+    assert int(program.option("-offset")) % 4096 == 0
+
+
+def test_the_same_layout_gives_the_same_bytes(tmp_path, image, program):
+    first = converted(tmp_path, output=tmp_path / "one.sif")
+    second = converted(tmp_path, output=tmp_path / "other.sif")
+    assert Path(first.path).read_bytes() == Path(second.path).read_bytes()
+
+
+def test_an_unchanged_sif_is_not_written_again(tmp_path, image, program):
+    first = converted(tmp_path)
+    program.command.clear()
+    again = converted(tmp_path)
+    assert again == msgspec.structs.replace(first, unchanged=True, seconds=again.seconds)
+    assert converted(tmp_path, force=True).unchanged
+    assert not program.command
+    with pytest.raises(UsageError, match="exists already"):
+        converted(tmp_path, compression=Compression.ZSTD)
+    assert not converted(tmp_path, compression=Compression.ZSTD, force=True).unchanged
+    assert program.option("-comp") == "zstd"
+
+
+def test_a_sif_of_other_blocks_is_another_one(tmp_path, image, program, monkeypatch):
+    converted(tmp_path)
+    monkeypatch.setattr("graphcrate.formats.mksquashfs.BLOCK", "1M")
+    assert not converted(tmp_path, force=True).unchanged
+    assert program.option("-b") == "1M"
+
+
+@pytest.mark.parametrize("to", converting.FORMS)
+def test_what_is_there_is_refused(tmp_path, image, program, to):
+    there = tmp_path / "there"
+    there.mkdir() if to == "rootfs" else there.write_text("mine")
+    with pytest.raises(UsageError, match="already"):
+        converted(tmp_path, to, output=there)
+    assert there.is_dir() or there.read_text() == "mine"
+    if to != "rootfs":
+        converted(tmp_path, to, output=there, force=True)
+        assert there.read_bytes() != b"mine"
+
+
+def test_a_folder_is_never_replaced(tmp_path, image, program):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UsageError, match="never replaced"):
+        converted(tmp_path, "sif", output=tmp_path / "mine", force=True)
+    assert not program.command
+
+
+def test_a_link_leads_to_the_result(tmp_path, image, program, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    link = tmp_path / "pyg.sif"
+    for _ in range(2):
+        converted(tmp_path, link=link)
+        assert str(link.readlink()) == "dist/pyg/1.0/pyg.sif"
+    link.unlink()
+    link.write_text("mine")
+    with pytest.raises(HostError, match="in the way"):
+        converted(tmp_path, link=link)
+
+
+def test_enroots_image_has_its_files(tmp_path, image, program):
+    result = converted(tmp_path, "sqsh", kernel="3.10.0-1160.el7")
+    assert result.path.endswith("/pyg.sqsh")
+    assert program.option("-comp") == "gzip"
+    assert program.option("-offset") == "0"
+    assert {"b", "etc/rc", "etc/environment", "etc/fstab", "etc/rc.local"} <= set(program.names())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "compression"),
+    [
+        (None, "gzip"),
+        ("3.10", "gzip"),
+        ("4.13.16", "gzip"),
+        ("4.14", "zstd"),
+        ("5.4.0-1-amd64", "zstd"),
+        ("10.0", "zstd"),
+    ],
+)
+def test_the_kernel_chooses_the_compression(kernel, compression):
+    assert mksquashfs.choose(kernel) == compression
+
+
+def test_no_kernel_is_refused(tmp_path, image, program):
+    with pytest.raises(UsageError, match="'latest' is no kernel's version"):
+        converted(tmp_path, kernel="latest")
+
+
+def test_no_room_is_said_before_the_work(tmp_path, image, program, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
+    for to in ("sif", "sqsh", "docker", "oci-archive"):
+        with pytest.raises(DiskFullError, match="are free under"):
+            converted(tmp_path, to, output=tmp_path / "new" / "file")
+    assert not program.command
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("to", ["sif", "sqsh"])
+def test_a_disk_that_fills_up_leaves_nothing(tmp_path, image, program, to):
+    said = ("Write failed because No space left on device", "FATAL ERROR: Failed to write to output filesystem")
+    program.completed = Completed(1, said)
+    with pytest.raises(DiskFullError, match=f"the disk that holds {tmp_path / 'dist/pyg/1.0'} is full"):
+        converted(tmp_path, to)
+    program.completed = Completed(1, ("FATAL ERROR: something else",))
+    with pytest.raises(BuildError, match="something else"):
+        converted(tmp_path, to)
+    assert not list(tmp_path.rglob("*.s??*"))
+    assert not leftovers(tmp_path)
+
+
+def test_a_disk_that_fills_up_under_an_archive_is_said(tmp_path, image, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(converting.saved, "write_oci", full)
+    with pytest.raises(DiskFullError, match="is full"):
+        converted(tmp_path, "oci-archive")
+    assert not leftovers(tmp_path)
+
+
+@pytest.mark.parametrize("to", converting.FORMS)
+def test_an_altered_layout_is_named_by_its_digest(tmp_path, image, program, to):
+    if to == "rootfs" and os.geteuid() != 0:
+        pytest.skip("root alone gets so far")
+    digest = image.layers[0].digest
+    path = image.blob(digest)
+    path.chmod(0o644)
+    data = path.read_bytes()
+    path.write_bytes(data[:9] + b"\x07" + data[10:])  # the operating system in the gzip header: the tar is the same
+    with pytest.raises(LayoutError, match=f"{digest} is damaged"):
+        converted(tmp_path, to)
+    path.write_bytes(data[:-1])
+    with pytest.raises(LayoutError, match=f"{digest} has"):
+        converted(tmp_path, to)
+    assert not program.command
+    assert not leftovers(tmp_path)
+
+
+def test_what_is_no_layout_is_said_by_name(tmp_path, image, program):
+    made = converted(tmp_path)
+    (tmp_path / "x.sqsh").write_bytes(b"hsqs")
+    (tmp_path / "x.tar").write_bytes(b"\x1f\x8b")
+    (tmp_path / "x").write_bytes(b"?")
+    for path, what in ((made.path, "a SIF"), ("x.sqsh", "a squashfs"), ("x.tar", "an archive"), ("x", "a file")):
+        with pytest.raises(UsageError, match=f"is {what}.*, and a conversion begins with an OCI layout"):
+            converted(tmp_path, ref=str(tmp_path / path))
+    with pytest.raises(UsageError, match="there is no image 'pyg:2'"):
+        converted(tmp_path, ref="pyg:2")
+
+
+def test_a_folder_with_a_layout_in_it_will_do(tmp_path, image, program):
+    for ref in (image.path, image.path.parent):
+        assert converted(tmp_path, ref=str(ref), force=True).path == str(tmp_path / "dist/pyg/1.0/pyg.sif")
+
+
+def test_an_oci_archive_is_the_layout(tmp_path, image):
+    result = converted(tmp_path, "oci-archive")
+    with tarfile.open(result.path) as archive:
+        archive.extractall(tmp_path / "again", filter="data")
+    again = read_layout(tmp_path / "again", "1.0")
+    assert validate(again) == ()
+    assert again.digest == image.digest
+    assert Path(result.path).read_bytes() == Path(converted(tmp_path, "oci-archive", force=True).path).read_bytes()
+
+
+def test_an_archive_for_docker_names_its_parts(tmp_path, image):
+    result = converted(tmp_path, "docker")
+    with tarfile.open(result.path) as archive:
+        saved = json.load(archive.extractfile("manifest.json"))
+        assert saved[0]["RepoTags"] == ["pyg:1.0"]
+        layers = [archive.extractfile(name).read() for name in saved[0]["Layers"]]
+        config = archive.extractfile(saved[0]["Config"]).read()
+    assert [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers] == [x.digest for x in image.layers]
+    assert json.loads(config)["rootfs"]["diff_ids"] == list(image.config.rootfs.diff_ids)
+
+
+def test_dockers_archive_has_no_zstd(tmp_path):
+    written = small_layouts.layout(tmp_path / "dist/pyg/1.0", [file("a", b"a" * 5000)], media_type=spec.LAYER_ZSTD)
+    result = converted(tmp_path, "docker", ref=str(written.path))
+    with tarfile.open(result.path) as archive:
+        name = json.load(archive.extractfile("manifest.json"))[0]["Layers"][0]
+        layer = archive.extractfile(name).read()
+    assert f"sha256:{hashlib.sha256(layer).hexdigest()}" == written.config.rootfs.diff_ids[0]
+    with tarfile.open(fileobj=io.BytesIO(layer)) as inner:
+        assert inner.getnames() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "wanted"), [("pyg", "1.0", "pyg:1.0"), ("pyg", "", "pyg:latest"), ("My image", "1", None)]
+)
+def test_docker_gets_names_that_it_takes(name, tag, wanted):
+    assert converting.docker_name(name, tag) == wanted
+
+
+def test_a_folder_is_for_root(tmp_path, image, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(HostError, match="owners") as caught:
+        converted(tmp_path, "rootfs")
+    assert "unshare" in caught.value.next_step
+
+
+def test_a_folder_that_is_not_faithful_is_refused(tmp_path, image, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(converting, "unpack", lambda _, root, advance: (root.mkdir(), (root / "b").touch(0o600)))
+    with pytest.raises(HostError, match=r"/b? ?cannot be unpacked faithfully|/b cannot"):
+        converted(tmp_path, "rootfs")
+    assert not (tmp_path / "dist/pyg/1.0/pyg.rootfs").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"), [("mksquashfs version 4.4 (2019)", "too old"), ("what?", "does not say its version")]
+)
+def test_an_old_program_is_refused(monkeypatch, said, wanted):
+    monkeypatch.setattr(process, "run", lambda *_, **__: Completed(0, (said,)))
+    with pytest.raises(HostError, match=wanted):
+        mksquashfs.version()
+
+
+def test_newer_programs_will_do(monkeypatch):
+    for said, wanted in (("4.5 (2021/07/22)", "4.5"), ("4.5.1 (2022)", "4.5.1"), ("4.6.1-abc (2023)", "4.6.1-abc")):
+        monkeypatch.setattr(process, "run", lambda *_, said=said, **__: Completed(1, (f"mksquashfs version {said}",)))
+        assert mksquashfs.version() == wanted
+
+
+def test_the_command_prints_the_path_or_all(tmp_path, image, program, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner()
+    plain = runner.invoke(cli.app, ["convert", "pyg:1.0", "--to", "sif"], catch_exceptions=False)
+    assert plain.stdout == f"{tmp_path}/dist/pyg/1.0/pyg.sif\n"
+    told = runner.invoke(cli.app, ["convert", "pyg:1.0", "--to", "sqsh", "--compression", "zstd", "--json"])
+    found = json.loads(told.stdout)
+    assert set(found) >= {"path", "size", "sha256", "seconds", "compression"}
+    assert found["compression"] == "zstd"
+    assert runner.invoke(cli.app, ["convert", "pyg:1.0", "--to", "qcow2"]).exit_code == 2
+
+
+@pytest.mark.parametrize("created", ["2023-11-14T22:13:20Z", "2023-11-14T23:13:20+01:00", "2023-11-14T22:13:20"])
+def test_times_are_unix_seconds(image, created):
+    config = msgspec.structs.replace(image.config, created=created)
+    assert converting.created_of(SimpleNamespace(config=config)) == 1_700_000_000
+
+
+@pytest.mark.parametrize("created", [None, "", "yesterday", "1901-01-01T00:00:00Z"])
+def test_times_that_a_squashfs_cannot_hold_are_none(image, created):
+    config = msgspec.structs.replace(image.config, created=created)
+    assert converting.created_of(SimpleNamespace(config=config)) == 0

@@ -1,0 +1,144 @@
+"""What `--to` takes, and what it refuses with the forms that it takes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.destinations.parse import parse, reference_for, vpc_reference
+from graphcrate.errors import UsageError
+from graphcrate.model.destination import Acr, Bundle, Folder, Oras, Registry
+from graphcrate.oci import reference
+
+HOME = {"HOME": "/home/me"}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("registry.example/team", Registry(host="registry.example", repository="team")),
+        ("registry.example", Registry(host="registry.example", repository="")),
+        ("registry.example/", Registry(host="registry.example", repository="")),
+        ("localhost/a", Registry(host="localhost", repository="a")),
+        ("localhost:5000", Registry(host="localhost:5000", repository="")),
+        ("127.0.0.1:5000/a/b", Registry(host="127.0.0.1:5000", repository="a/b")),
+        ("registry.example/team/pyg:1.2", Registry(host="registry.example", repository="team/pyg", tag="1.2")),
+        ("docker://registry.example/team", Registry(host="registry.example", repository="team")),
+        ("docker.io/me", Registry(host="docker.io", repository="me")),
+        ("index.docker.io/me", Registry(host="docker.io", repository="me")),
+        ("oras://registry.example/team", Oras(host="registry.example", repository="team")),
+        ("oras://registry.example:5000/a/pyg:1", Oras(host="registry.example:5000", repository="a/pyg", tag="1")),
+        ("acr:cn-hangzhou/ns", Acr(region="cn-hangzhou", repository="ns")),
+        ("acr:cn-hangzhou/ns/pyg:1.2", Acr(region="cn-hangzhou", repository="ns/pyg", tag="1.2")),
+        ("acr:lab@us-west-1/ns", Acr(region="us-west-1", repository="ns", instance="lab")),
+        ("acr:lab@us-west-1/ns/deep", Acr(region="us-west-1", repository="ns/deep", instance="lab")),
+        ("/shared/images", Folder(path="/shared/images")),
+        ("./images", Folder(path="./images")),
+        ("../images.d/x", Folder(path="../images.d/x")),
+        (".", Folder(path=".")),
+        ("~/images", Folder(path="/home/me/images")),
+        ("~", Folder(path="/home/me")),
+        ("file:images", Folder(path="images")),
+        ("file:/shared/images", Folder(path="/shared/images")),
+        ("file:///shared/images", Folder(path="/shared/images")),
+        ("bundle:pyg.tar", Bundle(path="pyg.tar")),
+        ("bundle:~/pyg.tar", Bundle(path="/home/me/pyg.tar")),
+        ("bundle:/media/usb/a b.bundle", Bundle(path="/media/usb/a b.bundle")),
+    ],
+)
+def test_what_a_person_may_write(text, wanted):
+    assert parse(text, HOME) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no host"),
+        ("images", "./images"),
+        ("team/pyg", "docker.io/team/pyg"),
+        ("Registry/pyg", "no host"),
+        ("pyg.sif", "looks like a file"),
+        ("/shared/pyg.sif", "a folder is wanted"),
+        ("bundle:", "path is missing"),
+        ("bundle:dist/", "a bundle is a file"),
+        ("file:", "path is missing"),
+        ("~other/images", "other users"),
+        ("docker.io", "docker.io/USER"),
+        ("docker.io/pyg:1.2", "docker.io/USER"),
+        ("https://registry.example/team", "registry.example/team"),
+        ("oras:registry.example/team", "two slashes"),
+        ("oras://team/pyg", "'team' is no host"),
+        ("registry.example/team:", "tag is missing"),
+        ("registry.example/Team", "not a repository"),
+        ("registry.example/team/pyg:a b", "not a tag"),
+        ("registry.example/team@sha256:" + 64 * "0", "a digest says"),
+        ("registry.example:port/team", "not a host name"),
+        ("acr:hangzhou/ns", "no region"),
+        ("acr:cn-hangzhou", "namespace is missing"),
+        ("acr:cn-hangzhou/ns:1", "a tag belongs to a repository"),
+        ("acr:cn-hangzhou/ns/deep", "Personal Edition"),
+        ("acr:crpi-a1@cn-hangzhou/ns/deep", "Personal Edition"),
+        ("acr:cn-hangzhou/ns/deep/pyg:1", "Personal Edition"),
+        ("acr:@cn-hangzhou/ns", "no instance"),
+        ("acr:cn-hangzhou/NS", "no namespace"),
+    ],
+)
+def test_anything_else_is_refused_with_the_forms(text, why):
+    with pytest.raises(UsageError) as caught:
+        parse(text, HOME)
+    assert why in str(caught.value)
+    assert "bundle:FILE" in caught.value.next_step
+    assert "acr:cn-hangzhou/NAMESPACE" in caught.value.next_step
+
+
+def test_a_home_that_nobody_knows_is_said():
+    with pytest.raises(UsageError, match="HOME is not set"):
+        parse("~/images", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("registry.example/team", "registry.example/team/pyg:2.0-cu118"),
+        ("registry.example", "registry.example/pyg:2.0-cu118"),
+        ("registry.example/team/mine:v1", "registry.example/team/mine:v1"),
+        ("docker.io/me", "docker.io/me/pyg:2.0-cu118"),
+        ("oras://registry.example/team", "registry.example/team/pyg:2.0-cu118"),
+        ("acr:cn-hangzhou/ns", "registry.cn-hangzhou.aliyuncs.com/ns/pyg:2.0-cu118"),
+        ("acr:lab@cn-beijing/ns", "lab-registry.cn-beijing.cr.aliyuncs.com/ns/pyg:2.0-cu118"),
+        ("acr:crpi-a1b2@cn-beijing/ns", "crpi-a1b2.cn-beijing.personal.cr.aliyuncs.com/ns/pyg:2.0-cu118"),
+    ],
+)
+def test_where_an_image_goes(text, wanted):
+    assert str(reference_for(parse(text, HOME), "pyg", "2.0-cu118")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("acr:cn-hangzhou/ns", "registry-vpc.cn-hangzhou.aliyuncs.com"),
+        ("acr:lab@cn-hangzhou/ns", "lab-registry-vpc.cn-hangzhou.cr.aliyuncs.com"),
+        ("acr:crpi-a1b2@cn-hangzhou/ns", "crpi-a1b2-vpc.cn-hangzhou.personal.cr.aliyuncs.com"),
+    ],
+)
+def test_the_address_inside_the_vpc_is_found_from_either_way_to_name_it(text, inside):
+    destination = parse(text, HOME)
+    assert destination.vpc_host == inside
+    there = reference_for(destination, "pyg", "1")
+    assert str(vpc_reference(there)) == f"{inside}/ns/pyg:1"
+    by_host = reference_for(parse(f"{destination.host}/ns", HOME), "pyg", "1")
+    assert vpc_reference(by_host) == vpc_reference(there)
+
+
+@pytest.mark.parametrize("host", ["registry.example", "registry-vpc.cn-hangzhou.aliyuncs.com", "aliyuncs.com"])
+def test_other_hosts_have_none(host):
+    assert vpc_reference(reference.parse(f"{host}/ns/pyg:1")) is None
+
+
+@given(st.text(max_size=40) | st.from_regex(r"(acr|oras|bundle|file|docker):(//)?[a-z.@:/-]{0,30}", fullmatch=True))
+def test_nothing_but_a_usage_error_comes_of_any_text(text):
+    try:
+        found = parse(text, HOME)
+    except UsageError:
+        return
+    if isinstance(found, Registry | Acr | Oras):
+        assert reference_for(found, "pyg", "1").host == found.host

@@ -1,0 +1,293 @@
+"""What the doctor says of kernel, memory, disks, network and of what leaks into a container."""
+
+import pytest
+
+from graphcrate.doctor import machine
+from graphcrate.doctor.container import Interpreter, container_of, judge_container
+from graphcrate.doctor.machine import judge_machine, judge_network, judge_storage, kind_of
+from graphcrate.doctor.place import Room
+from tests.unit.made_up_place import GIB, MadeUp, by_id
+
+MEMINFO = {"/proc/meminfo": "MemTotal:       131072000 kB\nMemFree:  1000 kB\nMemAvailable:   120000000 kB\n"}
+AVX2 = {"/proc/cpuinfo": "processor : 0\nflags\t\t: fpu sse avx avx2\n"}
+
+
+def machine_of(tmp_path, files=None, **more):
+    return by_id(judge_machine(MadeUp(tmp_path, {**MEMINFO, **AVX2, **(files or {})}, **more)))
+
+
+def test_a_healthy_machine(tmp_path):
+    release = {"/etc/os-release": 'NAME="x"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n'}
+    found = machine_of(tmp_path, release)
+    assert {each.status for each in found.values()} <= {"ok", "note"}
+    assert found["system"].seen.startswith("Debian GNU/Linux 12 (bookworm), kernel 5.15.0-100-generic")
+    assert found["memory"].seen == "125 GiB, 114 GiB free"
+
+
+def test_an_old_kernel_and_processor(tmp_path):
+    files = {"/proc/sys/kernel/osrelease": "3.10.0-1160.el7.x86_64\n", "/proc/cpuinfo": "flags : fpu sse avx\n"}
+    found = machine_of(tmp_path, files)
+    assert "gzip alone" in found["kernel"].why
+    assert "Illegal instruction" in found["avx2"].why
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {
+            "/proc/self/cgroup": "0::/a/b\n",
+            "/sys/fs/cgroup/a/b/memory.max": "max\n",
+            "/sys/fs/cgroup/a/memory.max": "2147483648\n",
+        },
+        {
+            "/proc/self/cgroup": "7:memory:/slurm/job_1\n0::/\n",
+            "/sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes": "2147483648\n",
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+        },
+    ],
+    ids=["cgroup v2", "cgroup v1"],
+)
+def test_the_cgroups_memory_counts(tmp_path, files):
+    found = machine_of(tmp_path, files)["memory"]
+    assert found.status == "warn"
+    assert found.seen == "2 GiB by the cgroup's limit, of 125 GiB"
+    assert "--mem" in found.fix
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/cpu.max": "200000 100000\n"},
+        {"/proc/self/cgroup": "3:cpu,cpuacct:/d\n", "/sys/fs/cgroup/cpu,cpuacct/d/cpu.cfs_quota_us": "200000\n"},
+    ],
+    ids=["cgroup v2", "cgroup v1"],
+)
+def test_the_cgroups_cores_count(tmp_path, files, monkeypatch):
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: set(range(16)))
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 16)
+    found = machine_of(tmp_path, files)["cores"]
+    assert (found.status, found.fix) == ("warn", "export OMP_NUM_THREADS=2")
+    assert (
+        machine_of(tmp_path / "free", {"/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/cpu.max": "max 100000\n"})[
+            "cores"
+        ].status
+        == "ok"
+    )
+
+
+def test_a_share_of_the_cores_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 96)
+    assert machine_of(tmp_path)["cores"].seen == "2 of 96 cores"
+
+
+def test_limits(tmp_path, monkeypatch):
+    limits = {
+        machine.resource.RLIMIT_NOFILE: (1024, 4096),
+        machine.resource.RLIMIT_MEMLOCK: (65536, 65536),
+        machine.resource.RLIMIT_AS: (8 * GIB, -1),
+    }
+    monkeypatch.setattr(machine.resource, "getrlimit", limits.get)
+    found = machine_of(tmp_path, {"/sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n"})
+    assert found["open-files"].fix == "ulimit -n 4096"
+    assert found["locked-memory"].status == "warn"
+    assert found["addresses"].status == "warn"
+
+
+# Disks
+
+
+def storage(tmp_path, container="", files=None, **more):
+    return by_id(judge_storage(MadeUp(tmp_path, files, **more), container))
+
+
+@pytest.mark.parametrize(
+    ("room", "status"),
+    [
+        (Room(64 << 20, 64 << 20), "fail"),
+        (Room(GIB, 10 << 20), "fail"),
+        (Room(GIB, 500 << 20), "warn"),
+        (Room(8 * GIB, 8 * GIB), "ok"),
+    ],
+)
+def test_shared_memory(tmp_path, room, status):
+    found = storage(tmp_path, "docker", rooms={"/dev/shm": room})["shm"]
+    assert found.status == status
+    assert status == "ok" or "--shm-size" in found.fix
+
+
+def test_shared_memory_that_is_closed_or_absent(tmp_path):
+    place = MadeUp(tmp_path)
+    place.closed.add("/dev/shm")
+    assert by_id(judge_storage(place, ""))["shm"].fix == "as root: chmod 1777 /dev/shm"
+    place.path("/dev/shm").rmdir()
+    assert by_id(judge_storage(place, ""))["shm"].status == "fail"
+
+
+def test_disks(tmp_path):
+    found = storage(
+        tmp_path, rooms={"/tmp": Room(GIB, 5 << 20), "/home": Room(GIB * 20, GIB)}, environment={"TMPDIR": "/gone"}
+    )
+    assert found["tmp"].status == "warn"
+    assert "APPTAINER_TMPDIR" in found["home"].fix
+    assert found["tmpdir"].seen == "TMPDIR=/gone is not there"
+    place = MadeUp(tmp_path / "closed")
+    place.closed.add("/home/alice")
+    assert by_id(judge_storage(place, ""))["home"].status == "warn"
+
+
+def test_the_kind_of_a_file_system():
+    mounts = [("/", "ext4"), ("/run", "tmpfs"), ("/home", "nfs4"), ("/home/alice", "lustre"), ("/home", "beegfs")]
+    assert [kind_of(mounts, path) for path in ("/x", "/run/user/1", "/home/bob", "/home/alice/x", "/homes")] == [
+        "ext4",
+        "tmpfs",
+        "beegfs",
+        "lustre",
+        "ext4",
+    ]
+
+
+# Network
+
+
+def network(tmp_path, files=None, **variables):
+    return by_id(judge_network(MadeUp(tmp_path, files, environment=variables)))
+
+
+def test_names(tmp_path):
+    assert network(tmp_path)["host-name"].seen == "node1 is 10.0.0.1"
+    found = network(tmp_path, MASTER_ADDR="node7")
+    assert found["master"].seen == "MASTER_ADDR=node7 has no address here"
+    place = MadeUp(tmp_path)
+    place.names_of_hosts = {}
+    assert by_id(judge_network(place))["host-name"].status == "warn"
+    place.loopback = lambda: "Network is unreachable"
+    assert by_id(judge_network(place))["loopback"].status == "fail"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fails"),
+    [
+        ("NCCL_SOCKET_IFNAME", "ib", False),
+        ("NCCL_SOCKET_IFNAME", "eth", True),
+        ("NCCL_SOCKET_IFNAME", "=ib", True),
+        ("NCCL_SOCKET_IFNAME", "^docker0", False),
+        ("NCCL_SOCKET_IFNAME", "eth,ib", False),
+        ("GLOO_SOCKET_IFNAME", "ib", True),
+        ("GLOO_SOCKET_IFNAME", "ib0", False),
+    ],
+)
+def test_interfaces_that_are_not_there(tmp_path, name, value, fails):
+    present = {"/sys/class/net/lo/": "", "/sys/class/net/ib0/": "", "/sys/class/net/docker0/": ""}
+    found = network(tmp_path, present, **{name: value})
+    assert ("interface" in found) == fails
+    assert not fails or found["interface"].fix == f"export {name}=ib0"
+
+
+def test_infiniband(tmp_path):
+    state = {
+        "/sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",
+        "/sys/class/infiniband/mlx5_1/ports/1/state": "1: DOWN\n",
+    }
+    found = network(tmp_path / "hidden", state)["infiniband"]
+    assert (found.status, found.seen) == ("warn", "InfiniBand: 1 of 2 ports active")
+    assert "MELLANOX_VISIBLE_DEVICES" in found.fix
+    there = {**state, "/dev/infiniband/uverbs0": ""}
+    assert network(tmp_path / "there", there)["infiniband"].status == "ok"
+    assert network(tmp_path / "off", there, NCCL_IB_DISABLE="1")["infiniband"].status == "warn"
+
+
+# Containers
+
+
+@pytest.mark.parametrize(
+    ("files", "variables", "kind"),
+    [
+        ({}, {}, ""),
+        ({"/.dockerenv": ""}, {}, "docker"),
+        ({"/run/.containerenv": ""}, {}, "podman"),
+        ({"/.singularity.d/env/": ""}, {}, "apptainer"),
+        ({}, {"APPTAINER_CONTAINER": "/x.sif"}, "apptainer"),
+        ({"/.dockerenv": ""}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
+        ({"/etc/rc": "", "/etc/environment": "", "/proc/self/mounts": "x / overlay rw 0 0\n"}, {}, "enroot"),
+        ({"/opt/graphcrate/examples/": ""}, {}, "image"),
+    ],
+)
+def test_the_kind_of_a_container(tmp_path, files, variables, kind):
+    assert container_of(MadeUp(tmp_path, files, environment=variables)) == kind
+
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+USER = "/home/alice/.local/lib/python3.11/site-packages"
+IMAGE = {
+    f"{SITE}/torch-2.3.1.dist-info/": "",
+    f"{SITE}/torch/": "",
+    f"{SITE}/numpy/": "",
+    f"{SITE}/numpy-1.26.4.dist-info/": "",
+}
+OPEN = Interpreter("3.11", "/opt/venv", "/opt/venv/bin/python", ("/usr/lib/python3.11", USER, SITE), USER, True)
+SHUT = OPEN._replace(path=("/usr/lib/python3.11", SITE), user_on=False)
+LEAK = {f"{USER}/torch/": "", f"{USER}/torch-1.13.1.dist-info/": "", f"{USER}/black/": ""}
+
+
+def leaks(tmp_path, files, python=SHUT, container="apptainer", **variables):
+    return by_id(judge_container(MadeUp(tmp_path, {**IMAGE, **files}, environment=variables), container, python))
+
+
+def test_packages_in_the_home(tmp_path):
+    found = leaks(tmp_path / "open", LEAK, OPEN)["user-site"]
+    assert found.status == "fail"
+    assert found.seen == f"{USER} shadows torch 1.13.1"
+    assert "PYTHONNOUSERSITE=1" in found.fix
+    assert leaks(tmp_path / "shut", LEAK, SHUT)["user-site"].status == "ok"
+    harmless = {f"{USER}/black/": ""}
+    assert leaks(tmp_path / "harmless", harmless, OPEN)["user-site"].status == "warn"
+    assert "user-site" not in leaks(tmp_path / "none", {}, OPEN)
+
+
+def test_pythonpath(tmp_path):
+    found = leaks(tmp_path / "shadow", {"/sw/py/numpy/": ""}, PYTHONPATH="/nowhere:/sw/py")["python-path"]
+    assert (found.status, found.seen) == ("fail", "PYTHONPATH=/nowhere:/sw/py shadows numpy")
+    assert leaks(tmp_path / "other", {"/sw/py/mine.py": ""}, PYTHONPATH="/sw/py")["python-path"].status == "warn"
+    assert leaks(tmp_path / "host", {}, container="", PYTHONPATH="/sw/py")["python-path"].status == "note"
+    assert leaks(tmp_path / "home", {}, PYTHONHOME="/sw")["python-home"].status == "fail"
+
+
+def test_library_paths(tmp_path):
+    cuda = {
+        "/sw/cuda/lib64/libcublas.so.12": "",
+        "/sw/cuda/lib64/libnvJitLink.so.12": "",
+        "/sw/cuda/lib64/libfoo.so": "",
+    }
+    found = leaks(tmp_path / "cuda", cuda, LD_LIBRARY_PATH="/sw/cuda/lib64:/.singularity.d/libs")["library-path"]
+    assert found.status == "warn"
+    assert found.seen == "LD_LIBRARY_PATH has /sw/cuda/lib64 with libcublas, libnvJitLink"
+    driver = {"/.singularity.d/libs/libcuda.so.1": ""}
+    assert leaks(tmp_path / "own", driver, LD_LIBRARY_PATH="/.singularity.d/libs")["library-path"].status == "note"
+    stubs = leaks(tmp_path / "stubs", {}, LD_LIBRARY_PATH="/sw/cuda/lib64/stubs")["library-path"]
+    assert stubs.status == "fail"
+
+
+def test_other_leaks(tmp_path):
+    found = leaks(tmp_path, {}, LD_PRELOAD="/gone/libx.so libc.so.6", CONDA_PREFIX="/conda")
+    assert found["preload"].seen == "LD_PRELOAD has /gone/libx.so"
+    assert found["conda"].seen == "CONDA_PREFIX=/conda"
+    assert "conda" not in leaks(tmp_path / "host", {}, container="", CONDA_PREFIX="/conda")
+
+
+def test_files_named_like_packages(tmp_path):
+    found = leaks(tmp_path, {"/home/alice/torch.py": "", "/home/alice/random.py": "", "/home/alice/train.py": ""})[
+        "working-folder"
+    ]
+    assert found.seen == "/home/alice has random, torch"
+    assert "working-folder" not in leaks(tmp_path / "none", {"/home/alice/train.py": ""})
+
+
+def test_a_path_that_a_login_shell_set_anew(tmp_path):
+    files = {**IMAGE, "/opt/venv/bin/python": ""}
+    place = MadeUp(tmp_path, files, programs={"python": ""})
+    found = by_id(judge_container(place, "enroot", SHUT))["python"]
+    assert (found.status, found.seen) == ("fail", "`python` is /usr/bin/python")
+    assert "login shell" in found.why
+    place.find = lambda program: "/opt/venv/bin/" + program
+    assert by_id(judge_container(place, "enroot", SHUT))["python"].status == "ok"

@@ -1,0 +1,344 @@
+"""The parts of examples/glt/ that need neither torch nor other hosts; the rest runs in images with GLT."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "examples"))
+
+from glt import check, partition, train_distributed  # noqa: E402  examples/ is no package
+from proof import graphs, machine, neighbours, node, ogb_files, partitions, sources, supervised  # noqa: E402
+from proof.partitions import Partitions, Request  # noqa: E402
+from proof.supervised import Meeting  # noqa: E402
+from proof.verdict import Fault, Layer, Proof  # noqa: E402
+
+REQUEST = Request("generated", "", 2, 0)
+PART = {"nodes": 5, "edges": 9, "bytes": 100, "train": 3, "valid": 1, "test": 1}
+FOUND = Partitions(
+    REQUEST, "a" * 64, "b" * 64, 10, 18, 4, 3, (PART, {**PART, "train": 2}), {"graphlearn_torch": "0.2.4"}
+)
+
+
+def written(folder, found=FOUND, **changes):
+    """A folder that says it has these partitions."""
+    folder.mkdir()
+    fields = {"format": 1, **{name: getattr(found, name) for name in vars(found)}, **changes}
+    fields["request"] = vars(fields["request"]) if isinstance(fields["request"], Request) else fields["request"]
+    (folder / "partitions.json").write_text(json.dumps(fields))
+    return folder
+
+
+# Partitions
+
+
+def test_what_was_written_is_read(tmp_path):
+    assert partitions.read(written(tmp_path / "parts")) == FOUND
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"format": 2}, "of another version"), ({"request": {"no": 1}}, "cannot be read"), ({"parts": 3}, "cannot be re")],
+)
+def test_a_folder_that_cannot_be_read_is_told(tmp_path, changes, message):
+    with pytest.raises(Fault, match=message) as caught:
+        partitions.read(written(tmp_path / "parts", **changes))
+    assert caught.value.layer is Layer.DATA
+
+
+def test_no_folder_and_another_folder_are_told_apart(tmp_path):
+    with pytest.raises(Fault, match="is not there; partition a graph first"):
+        partitions.read(tmp_path / "parts")
+    with pytest.raises(Fault, match=r"it has no partitions\.json"):
+        partitions.read(tmp_path)
+
+
+def test_a_folder_for_another_number_of_nodes_is_refused_with_the_command(tmp_path):
+    partitions.check_number(FOUND, 2, tmp_path)
+    with pytest.raises(Fault, match="was made for 2 nodes, and this training has 3") as caught:
+        partitions.check_number(FOUND, 3, tmp_path / "parts")
+    command = re.search(r"partition\.py (--dataset .*)$", str(caught.value))[1].split()
+    options = partition.arguments(command)
+    assert (options.dataset, options.num_partitions) == ("generated", 3)
+    assert options.output == tmp_path / "parts-in-3"
+
+
+def test_the_same_request_is_there_already_and_another_is_refused(tmp_path):
+    folder = tmp_path / "parts"
+    assert not partitions.is_there(folder, REQUEST)
+    written(folder)
+    assert partitions.is_there(folder, REQUEST)
+    with pytest.raises(Fault, match=r"it is generated in 2 partitions, seed 0; asked for is generated in 2 partit.* 1"):
+        partitions.is_there(folder, Request("generated", "", 2, 1))
+    other = tmp_path / "other"
+    other.mkdir()
+    assert not partitions.is_there(other, REQUEST)
+    (other / "mine.txt").write_text("")
+    with pytest.raises(Fault, match="is no folder with partitions"):
+        partitions.is_there(other, REQUEST)
+
+
+def test_files_that_were_moved_are_the_same_request():
+    one = Request("/here/g.npz", "c" * 64, 2, 0)
+    assert one.gives_same(Request("/there/g.npz", "c" * 64, 2, 0))
+    assert not one.gives_same(Request("/here/g.npz", "d" * 64, 2, 0))
+    assert not one.gives_same(Request("/there/g.npz", "c" * 64, 3, 0))
+
+
+# Where a graph comes from
+
+
+def test_a_source_is_found_by_its_name(tmp_path):
+    assert sources.find("generated", tmp_path).sha256() == ""
+    assert sources.find("ogbn-products", tmp_path).root == tmp_path
+    file = tmp_path / "graph.npz"
+    file.write_bytes(b"1")
+    assert sources.find(str(file), tmp_path).sha256().startswith("6b86b273")
+
+
+def test_what_is_no_source_is_told(tmp_path):
+    with pytest.raises(Fault, match="neither generated, ogbn-products, ogbn-papers100M nor a folder nor a file"):
+        sources.find("ogbn-arxiv", tmp_path)
+    (tmp_path / "x.npy").write_bytes(b"")
+    with pytest.raises(Fault, match=r"lacks edge_index\.npy, y\.npy"):
+        sources.find(str(tmp_path), tmp_path)
+
+
+def test_the_files_of_ogb_that_lack_are_named(tmp_path):
+    folder = tmp_path / "ogbn_products"
+    for name in ogb_files.NAMES["ogbn-products"][1:]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    assert ogb_files.missing("ogbn-products", folder) == ["RELEASE_v1.txt"]
+
+
+# A node's place, ports and shares
+
+
+def options(*argv):
+    return train_distributed.arguments(["--dataset", "parts", *argv])
+
+
+def test_a_node_is_placed_as_pai_tells_it():
+    told = options("--num_nodes=2", "--node_rank=1", "--master_addr=job-master-0", "--training_pg_master_port=12345")
+    environment = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"}
+    place = node.find_place(told, environment)
+    assert (place.rank, place.world, place.address) == (1, 2, "job-master-0")
+    assert list(node.choose_ports(told, place).values()) == [12345, 12346, 12347, 12348]
+
+
+def test_a_node_is_placed_as_srun_tells_it():
+    environment = {
+        "SLURM_PROCID": "1",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NODELIST": "n[1-2]",
+        "SLURM_LOCALID": "0",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+        "SLURM_JOB_ID": "7",
+        "SLURM_STEP_ID": "0",
+    }
+    place = node.find_place(options(), environment)
+    assert (place.rank, place.world, place.address) == (1, 2, "n1")
+    assert min(node.choose_ports(options(), place).values()) == place.port
+
+
+def test_without_options_it_is_the_only_node():
+    assert node.find_place(options(), {}).world == 1
+    assert node.find_place(options("--num_nodes=1"), {}).rank == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--num_nodes=2"], "wants --node_rank"),
+        (["--num_nodes=2", "--node_rank=2", "--master_addr=a"], "is not one of 2 nodes"),
+        (["--num_nodes=0", "--node_rank=0"], "0 nodes"),
+    ],
+)
+def test_half_a_place_is_told(argv, message):
+    with pytest.raises(Fault, match=message):
+        node.find_place(options(*argv), {})
+
+
+def test_ports_must_differ():
+    told = options("--training_pg_master_port=5000", "--test_loader_master_port=5000")
+    with pytest.raises(Fault, match="must be different ones"):
+        node.choose_ports(told, node.find_place(told, {}))
+
+
+def test_a_port_in_use_is_told_with_the_option():
+    with machine.free_ports(1) as (port,), machine.socket.socket() as listener:
+        machine.check_ports({"--watch_port": port})
+        listener.setsockopt(machine.socket.SOL_SOCKET, machine.socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        with pytest.raises(Fault, match=f"port {port} of .* is in use by another program.*--watch_port") as caught:
+            machine.check_ports({"--watch_port": port})
+    assert caught.value.layer is Layer.NETWORK
+
+
+def test_the_way_to_an_address_has_an_interface():
+    assert machine.interface_to("127.0.0.1") == "lo"
+
+
+def test_widths_that_the_folder_contradicts_are_told():
+    node._check_channels(options("--in_channel=4", "--out_channel=3"), FOUND)
+    with pytest.raises(Fault, match="--in_channel=100, and parts has 4"):
+        node._check_channels(options("--in_channel=100"), FOUND)
+
+
+def test_seeds_are_shared_among_a_nodes_processes():
+    meeting = Meeting(2, 0, 2, "a", 1, 2, 3, 4)
+    assert supervised.shares(FOUND, "train", meeting) == [2, 1, 1, 1]
+
+
+def test_too_little_shared_memory_names_what_needs_none(monkeypatch):
+    told = options()
+    meeting = Meeting(2, 0, 1, "a", 1, 2, 3, 4)
+    monkeypatch.setattr(machine, "SHARED_MEMORY", Path("/proc/self"))
+    check_of = machine.check_shared_memory
+    monkeypatch.setattr(machine, "check_shared_memory", lambda needed: check_of(needed, Path("/proc")))
+    with pytest.raises(Fault, match=r"--shm-size=1g.*--sampling=collocated") as caught:
+        node._check_sizes(told, FOUND, meeting, Proof("glt-train"))
+    assert caught.value.layer is Layer.MACHINE
+    node._check_sizes(options("--sampling=collocated"), FOUND, meeting, Proof("glt-train"))
+
+
+def test_more_processes_than_seeds_are_told():
+    with pytest.raises(Fault, match="3 processes on each node are more than"):
+        node._check_sizes(options(), FOUND, Meeting(2, 0, 3, "a", 1, 2, 3, 4), Proof("glt-train"))
+
+
+@pytest.mark.parametrize("argv", [["--epochs", "0"], ["--fan_outs", "5,x"], ["--fan_outs", "0"], ["--sampling", "no"]])
+def test_wrong_usage_is_told_before_anything_runs(argv, capsys):
+    with pytest.raises(SystemExit) as caught:
+        options(*argv)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err
+
+
+# The suite's judgement
+
+
+GRAPH = graphs.generate()
+SPLIT = graphs.split(GRAPH.labels, 0)
+LINKS = neighbours.link(GRAPH.edges, len(GRAPH.labels))
+
+
+def a_sound_run():
+    """made, figures, recorded: as if nodes with even numbers were in part 0."""
+    recorded = []
+    for rank in range(2):
+        seeds = [seed for seed in SPLIT.train if seed % 2 == rank]
+        recorded.append([sampled(seeds)])
+    parts = [{"nodes": 1354, "train": len(samples[0].seeds)} for samples in recorded]
+    made = {"nodes": len(GRAPH.labels), "edges": len(LINKS.sources), "parts": parts}
+    figures = {
+        "epochs": [{"epoch": 1, "loss": 1.2}, {"epoch": 2, "loss": 0.1}],
+        "test_accuracy": 0.88,
+        "tested": len(SPLIT.test),
+        "iterations_per_second": 9.0,
+        "sampling": "collocated",
+        "backend": "gloo",
+    }
+    return made, [dict(figures), dict(figures)], recorded
+
+
+def sampled(seeds):
+    """A right batch: of each node of two hops the first neighbours, as many as the fan-out."""
+    edges, nodes, frontier = [], list(seeds), list(seeds)
+    for fan_out in check.FAN_OUTS:
+        fresh = []
+        for one in frontier:
+            for number in LINKS.leaving[one][:fan_out]:
+                edges.append((one, LINKS.targets[number], number))
+                fresh.append(LINKS.targets[number])
+        frontier = [one for one in dict.fromkeys(fresh) if one not in set(nodes)]
+        nodes += frontier
+    return neighbours.Sample(seeds, nodes, edges)
+
+
+def judged(made, figures, recorded):
+    proof = Proof("glt-distributed")
+    proof.extra["seed"] = 0
+    check.judge(made, figures, recorded, proof)
+    return proof.metrics
+
+
+def test_a_sound_run_passes():
+    assert judged(*a_sound_run())["test_accuracy"] == 0.88
+
+
+def spoil_edge(made, figures, recorded):
+    sample = recorded[1][0]
+    edges = [(sample.edges[0][0], sample.edges[0][1], sample.edges[1][2]), *sample.edges[1:]]
+    recorded[1][0] = neighbours.Sample(sample.seeds, sample.nodes, edges)
+
+
+def spoil_both(made, figures, recorded):
+    recorded[1] = recorded[0]
+
+
+def spoil_missing(made, figures, recorded):
+    recorded[0] = [sampled(recorded[0][0].seeds[1:])]
+
+
+def spoil_test_node(made, figures, recorded):
+    recorded[0] = [sampled([*recorded[0][0].seeds, SPLIT.test[0]])]
+
+
+def spoil_disagreement(made, figures, recorded):
+    figures[1]["test_accuracy"] = 0.87
+
+
+def spoil_band(made, figures, recorded):
+    for each in figures:
+        each["test_accuracy"] = 0.97
+
+
+def spoil_loss(made, figures, recorded):
+    figures[0]["epochs"][-1]["loss"] = 1.1
+
+
+def spoil_size(made, figures, recorded):
+    made["edges"] -= 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (spoil_edge, "node 1, batch 0: .*which the graph does not have"),
+        (spoil_both, "both nodes trained on"),
+        (spoil_missing, "1 nodes were trained on that should not be, or the other way round"),
+        (spoil_test_node, "1 nodes were trained on that should not be, or the other way round"),
+        (spoil_disagreement, "do not agree"),
+        (spoil_band, "outside"),
+        (spoil_loss, "the loss went from 1.2 to 1.1"),
+        (spoil_size, "10555 edges"),
+    ],
+)
+def test_what_is_wrong_is_found(spoil, message):
+    run = a_sound_run()
+    spoil(*run)
+    with pytest.raises(Fault, match=message):
+        judged(*run)
+
+
+def test_the_suite_calls_the_programs_as_they_want_it(tmp_path):
+    argv = check.partitioning(tmp_path, 3)
+    assert partition.arguments(argv[3:]).seed == 3
+    told = check.arguments(["--device", "cpu", "--sampling", "workers"])
+    argv = check.training(told, 1, tmp_path, [4001, 4002, 4003, 4004])
+    found = train_distributed.arguments(argv[3:])
+    assert (found.node_rank, found.fan_outs, found.batch_size) == (1, check.FAN_OUTS, check.BATCH)
+    assert (found.training_pg_master_port, found.watch_port, found.sampling) == (4001, 4004, "workers")
+
+
+def test_the_page_on_smoke_tests_has_the_band():
+    low, high = check.ACCURACY_BAND
+    page = (ROOT / "docs" / "smoke.md").read_text(encoding="utf-8")
+    assert f"| `glt-distributed` | {low:.2f} … {high:.2f} |" in page
+    assert 0.69 < low < 1 - graphs.STRAYS < high < 1.0

@@ -1,0 +1,73 @@
+"""From trees, odd ones too, to what contracts ask about; drivers and versions as people write them."""
+
+from graphcrate.compat import drivers
+from graphcrate.contracts.paths import find_program, resolve
+from graphcrate.contracts.view import make_view, wants_content
+from graphcrate.model.contract import ImageView, Settings
+from graphcrate.model.tree import Entry
+
+
+def test_links_are_followed_inside_the_image():
+    entries = {
+        "/": Entry("folder", 0o755),
+        "/bin": Entry("symlink", 0o777, link="usr/bin"),
+        "/usr": Entry("folder", 0o755),
+        "/usr/bin": Entry("folder", 0o755),
+        "/usr/bin/python": Entry("symlink", 0o777, link="/../../opt/python"),
+        "/opt/python": Entry("file", 0o755),
+        "/loop": Entry("symlink", 0o777, link="loop"),
+    }
+    assert resolve(entries, "/bin/python") == "/opt/python"
+    assert resolve(entries, "/bin/../../bin/missing") == "/usr/bin/missing"
+    assert resolve(entries, "/loop") == ""
+    assert resolve(entries, "/") == "/"
+    assert find_program(entries, "python", ["", "/usr/sbin", "/bin"]) == "/bin/python"
+    assert find_program(entries, "sh", ["/bin"]) == ""
+
+
+def view_of(entries, contents=(), settings=None):
+    kept = dict(contents)
+    base = ImageView(name="x", form="folder", settings=settings)
+    return make_view(base, {"/": Entry("folder", 0o755), **entries}, kept.get)
+
+
+def test_odd_trees_give_a_view():
+    loop = {"/etc": Entry("symlink", 0o777, link="/etc"), "/bin/sh": Entry("device", 0o666, link="c 1:3")}
+    view = view_of(
+        loop, settings=Settings(environment=("PATH=::relative:/bin", "ODD"), entrypoint=("",), volumes=("",))
+    )
+    assert view.files["/etc"].real is None
+    assert view.files["/bin/sh"].real == "device"
+    assert view_of({"/root/\udce9": Entry("file", 0o644, size=3)}).hidden["/root"].example == "/root/\\xe9"
+
+
+def test_musl_conda_and_cuda_of_a_base_image():
+    assert view_of({"/lib/ld-musl-x86_64.so.1": Entry("file", 0o755)}).c_library.name == "musl"
+    conda = view_of({"/root/miniconda3/conda-meta/numpy-1.26-py311_0.json": Entry("file", 0o644)})
+    assert conda.packages == ("/root/miniconda3/conda-meta",)
+    assert conda.distributions == {"numpy": "1.26"}
+    settings = Settings(environment=("CUDA_VERSION=11.8.0",))
+    assert view_of({}, settings=settings).cuda == "11.8"
+    old = view_of(
+        {"/lib/x86_64-linux-gnu/libc.so.6": Entry("symlink", 0o777, link="libc-2.31.so")}
+        | {"/lib/x86_64-linux-gnu/libc-2.31.so": Entry("file", 0o755, size=10)}
+    )
+    assert old.c_library.version == "2.31"
+
+
+def test_only_small_files_and_the_c_library_are_kept():
+    assert wants_content("/etc/profile.d/a.sh", 100)
+    assert wants_content("/usr/lib/x86_64-linux-gnu/libc-2.31.so", 2_000_000)
+    assert not wants_content("/usr/lib/x86_64-linux-gnu/libtorch.so", 2_000_000)
+    assert not wants_content("/opt/venv/lib/python3.11/site-packages/torch/nn.py", 1000)
+    assert not wants_content("/bin/bash", 1_000_000)
+
+
+def test_drivers_and_the_cuda_that_they_know():
+    assert drivers.oldest_driver("11.8") == "450.80.02"
+    assert drivers.oldest_driver("10.2") == "440.33"
+    assert drivers.oldest_driver("99.1") == ""
+    assert drivers.newest_cuda("535.104.05") == "12.2"
+    assert drivers.newest_cuda("300.1") == ""
+    assert drivers.numbers("3.10.0-1160.el7") == (3, 10)
+    assert drivers.numbers("el7") == ()

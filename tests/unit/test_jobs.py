@@ -1,0 +1,188 @@
+"""Jobs as text: compared byte for byte with tests/unit/jobs/, and refused where a runtime cannot do it.
+
+`python -m tests.unit.test_jobs` writes the files anew.
+"""
+
+import json
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.errors import UsageError
+from graphcrate.model.job import Job, Mount, Runtime
+from graphcrate.oci import reference
+from graphcrate.render import jobs
+from graphcrate.trials import addressing
+
+GOLDEN = Path(__file__).parent / "jobs"
+REGISTRY = "registry.example.com/team/pyg:2.3.1-torch2.0.1-cu118-py311"
+ALIYUN = "registry.cn-shanghai.aliyuncs.com/team/glt:0.2.2"
+GLT = "python dist_train.py --master_addr=$MASTER_ADDR --num_nodes=$WORLD_SIZE --node_rank=$RANK"
+
+
+def job(runtime, image, command="python dna.py", **options):
+    return Job(runtime=Runtime(runtime), name="pyg", image=image, command=command, **options)
+
+
+SAMPLES = {
+    "dgx2.sbatch": job("singularity", "/lustre/img/pyg.sif", partition="dgx2", gpus=2),
+    "dgx2-per-gpu.sbatch": job(
+        "singularity", "/lustre/our images/pyg.sif", "python train.py", partition="dgx2", gpus=4, nodes=2, per_gpu=True,
+        mounts=(Mount("/lustre/data", "/data"),), time="02:00:00", account="acct-gnn",
+    ),
+    "a100.sbatch": job("pyxis", REGISTRY, partition="a100"),
+    "a100-nodes.sbatch": job(
+        "pyxis", REGISTRY, "python train.py --epochs 3", partition="a100", nodes=2, gpus=4, per_gpu=True,
+        mounts=(Mount("/data/ogb", "/data"),),
+    ),
+    "sqsh.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "cd /data && python dna.py", partition="a100", cpus=8),
+    "docker.sh": job("docker", "pyg:2.3.1", gpus=2),
+    "docker-per-gpu.sh": job("docker", "pyg:2.3.1", "python train.py", gpus=2, per_gpu=True),
+    "docker-cpu.sh": job("docker", "pyg:2.3.1", gpus=0, mounts=(Mount("/data/ogb", "/data"),)),
+    "dlc.json": job("pai-dlc", ALIYUN, GLT, nodes=2, mounts=(Mount("d-abc", "/mnt/data"),), driver="535.54.03"),
+    "dlc-per-gpu.json": job("pai-dlc", ALIYUN, "python train.py", nodes=2, gpus=4, per_gpu=True, workspace="12345"),
+    "dsw.txt": job("pai-dsw", ALIYUN),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_texts_are_those_that_were_reviewed(name):
+    assert jobs.text(SAMPLES[name]) == (GOLDEN / name).read_text()
+
+
+def test_no_reviewed_text_is_left_over():
+    assert {path.name for path in GOLDEN.iterdir()} == set(SAMPLES)
+
+
+def test_dgx2_gives_two_gpus_with_six_cores_each():
+    lines = jobs.text(SAMPLES["dgx2.sbatch"]).splitlines()
+    assert "#SBATCH --cpus-per-task=12" in lines
+    assert "#SBATCH --gres=gpu:2" in lines
+
+
+def test_the_image_is_pulled_once_and_then_named():
+    pull, train = [line for line in jobs.text(SAMPLES["a100-nodes.sbatch"]).splitlines() if line.startswith("srun")]
+    assert "--container-image" in pull
+    assert "--ntasks-per-node=1" in pull
+    assert "--container-image" not in train
+    assert "--ntasks-per-node=4" in train
+    name = next(word for word in shlex.split(pull) if word.startswith("--container-name="))
+    assert name in shlex.split(train.removesuffix("\\"))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("registry.cn-shanghai.aliyuncs.com/a/b:1", "registry-vpc.cn-shanghai.aliyuncs.com/a/b:1"),
+        ("registry.cn-shanghai.cr.aliyuncs.com/a/b:1", "registry-vpc.cn-shanghai.cr.aliyuncs.com/a/b:1"),
+        ("registry-vpc.cn-beijing.aliyuncs.com/a/b:1", "registry-vpc.cn-beijing.aliyuncs.com/a/b:1"),
+        ("registry.example.com/a/b:1", "registry.example.com/a/b:1"),
+        ("graphlearn/graphlearn_for_pytorch:1.0.0", "graphlearn/graphlearn_for_pytorch:1.0.0"),
+    ],
+)
+def test_pai_pulls_inside_the_vpc(given, expected):
+    assert jobs.pai_image(given) == expected
+
+
+def test_enroot_has_a_number_sign_between_registry_and_image():
+    assert reference.parse("registry.example.com:5000/team/pyg:1").enroot == "registry.example.com:5000#team/pyg:1"
+    assert reference.parse("team/pyg:1").enroot == "team/pyg:1"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (job("docker", "pyg:1", nodes=2), "no --nodes"),
+        (job("docker", "pyg:1", partition="a100"), "no --partition"),
+        (job("pai-dsw", ALIYUN, nodes=2), "no --nodes"),
+        (job("pai-dlc", ALIYUN, time="60"), "no --time"),
+        (job("pai-dlc", ALIYUN, gpus=3), "1, 4"),
+        (job("pai-dlc", ALIYUN, "train.sh", per_gpu=True), "python"),
+        (job("pyxis", REGISTRY, driver="535.54.03"), "no --driver"),
+        (job("singularity", "/a.sif", partition="dgx2", gpus=17), "16 GPUs"),
+        (job("singularity", "/a.sif", partition="a b"), "--partition 'a b'"),
+        (job("singularity", "/a.sif", time="soon"), "--time"),
+        (job("singularity", "/a.sif", "python a.py\nrm -r b"), "one line"),
+        (job("singularity", "/a.sif", nodes=0), "at least one node"),
+    ],
+)
+def test_what_a_runtime_cannot_do_is_refused_by_name(wanted, said):
+    with pytest.raises(UsageError) as caught:
+        jobs.text(wanted)
+    assert said in str(caught.value)
+
+
+def test_an_instance_of_ones_own_is_taken_for_any_number_of_gpus():
+    told = json.loads(jobs.text(job("pai-dlc", ALIYUN, gpus=3, instance="ecs.gn7-x.4xlarge")))
+    assert told["JobSpecs"][0]["EcsSpec"] == "ecs.gn7-x.4xlarge"
+
+
+@given(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), min_size=1).filter(str.strip))
+def test_a_command_for_a_shell_arrives_in_one_piece(command):
+    text = jobs.text(job("docker", "pyg:1", command))
+    if f"sh -c {shlex.quote(command)}\n" not in text:
+        assert not set(command) & set(";&|<>$`()")
+        assert text.endswith(f"    {command}\n")
+
+
+@given(st.text("abc \"'$`\\;&/", min_size=1, max_size=20))
+def test_a_path_is_one_word(name):
+    path = f"/images/{name}.sif"
+    line = next(line for line in jobs.text(job("singularity", path)).splitlines() if line.startswith("image="))
+    assert shlex.split(line) == [f"image={path}"]
+
+
+def test_an_image_of_ours_needs_its_file(tmp_path):
+    folder = tmp_path / "pyg" / "1"
+    folder.mkdir(parents=True)
+    with pytest.raises(UsageError, match="--to sif"):
+        addressing.image("pyg:1", Runtime.SINGULARITY, tmp_path)
+    (folder / "pyg.sif").touch()
+    assert addressing.image("pyg:1", Runtime.SINGULARITY, tmp_path) == str(folder / "pyg.sif")
+
+
+@pytest.mark.parametrize(
+    ("ref", "runtime", "said"),
+    [
+        ("pyg:1", Runtime.PYXIS, "names none"),
+        ("pyg:1", Runtime.PAI_DLC, "names none"),
+        ("pyg.sqsh", Runtime.SINGULARITY, "opens a .sif"),
+        ("pyg.sif", Runtime.PYXIS, "opens a .sqsh"),
+        ("registry.example.com/a/b:1", Runtime.SINGULARITY, "needs a file"),
+        ("Not A Name", Runtime.DOCKER, "not an image reference"),
+    ],
+)
+def test_an_image_out_of_reach_is_refused(ref, runtime, said, tmp_path):
+    with pytest.raises(UsageError, match=said):
+        addressing.image(ref, runtime, tmp_path)
+
+
+def test_runtimes_and_mounts_are_read():
+    assert addressing.runtime("pai-dlc") is Runtime.PAI_DLC
+    with pytest.raises(UsageError, match="pyxis, singularity, docker, pai-dlc, pai-dsw"):
+        addressing.runtime("kubernetes")
+    assert addressing.mount("/a:/b") == Mount("/a", "/b")
+    for wrong in ("/a", "/a:b", ":/b", "/a:/b:ro", "/a,b:/c"):
+        with pytest.raises(UsageError, match="SOURCE:TARGET"):
+            addressing.mount(wrong)
+
+
+def test_names_and_programs_follow_the_image():
+    assert addressing.name("registry.example.com:5000/team/pyg:1@sha256:00") == "pyg"
+    assert addressing.name("/lustre/pyg.sif") == "pyg"
+    assert addressing.program("torch:2").endswith("/torch_check.py")
+    assert addressing.program("pyg:2").endswith("/dna.py")
+
+
+def test_a_job_is_a_value():
+    sample = SAMPLES["dlc.json"]
+    assert msgspec.json.decode(msgspec.json.encode(sample), type=Job) == sample
+
+
+if __name__ == "__main__":
+    for file, sample in SAMPLES.items():
+        (GOLDEN / file).write_text(jobs.text(sample))

@@ -1,0 +1,85 @@
+"""formats.lean: GPU code is left out of the copy, nothing else; names of libraries are noted, across pieces too."""
+
+import tempfile
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.formats import binary, lean
+from graphcrate.model.audit import GpuCode
+from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
+
+CODE = fat_binary(entry(SASS, 70, code=b"\xee" * 9000), entry(PTX, 80, code=b"\xee" * 555))
+
+
+def copied(data, size):
+    with tempfile.TemporaryFile() as out:  # unlike BytesIO it grows when it is cut to a greater length
+        names = lean.copy((data[at : at + size] for at in range(0, len(data), size)), out)
+        out.seek(0)
+        return out.read(), names
+
+
+def test_code_becomes_a_hole():
+    data = b"before" + bytes(2) + CODE + b"after"
+    for size in (1, 7, 64, 4096, 1 << 20):
+        got, _ = copied(data, size)
+        assert len(got) == len(data)
+        assert got.count(b"\xee") == 0
+        assert got == data.replace(b"\xee", b"\0")
+
+
+def test_what_only_looks_like_code_is_copied():
+    odd = [
+        CODE[:16],
+        CODE[:16] + b"\xff" * 100,
+        CODE[:40],
+        CODE[:20] + b"\x28\0\0\0" + CODE[24:30],
+        b"\x50\xed\x55\xba" * 20,
+    ]
+    for data in odd:
+        for size in (1, 16, 1000):
+            assert copied(data, size)[0] == data
+
+
+@given(st.binary(max_size=400), st.integers(1, 50), st.lists(st.integers(0, 3), max_size=4))
+def test_any_bytes_are_copied_but_for_code(noise, size, places):
+    data = noise
+    for place in places:
+        at = place * len(data) // 4
+        data = data[:at] + CODE + data[at:]
+    got, _ = copied(data, size)
+    assert len(got) == len(data)
+    assert all(one in (other, 0) for one, other in zip(got, data, strict=True))
+    if not places and CODE[:8] not in noise:
+        assert got == data
+
+
+def test_names_of_libraries_whatever_the_pieces():
+    data = b"\0libcupti.so.11.8\0junk.so\xff libnccl.so\0" + b"x" * 300 + b"\0libfoo-1+2.so.3\0.so\0"
+    for size in (1, 3, 10, 1000):
+        assert copied(data, size)[1] == ("libcupti.so.11.8", "libfoo-1+2.so.3", "libnccl.so")
+
+
+def test_a_stream_and_a_file_tell_the_same(tmp_path):
+    data = make_elf(needed=("libc.so.6",), defined=("a",), fatbin=CODE, relocatable=b"\0libother.so.2\0")
+    path = tmp_path / "a.so"
+    path.write_bytes(data)
+    streamed = binary.of_stream((data[at : at + 100] for at in range(0, len(data), 100)), "a.so")
+    with path.open("rb") as file:
+        assert binary.of_file(file, "a.so") == streamed
+    assert streamed.code == GpuCode(sass=("7.0",), ptx=("8.0",))
+    assert "libother.so.2" in streamed.mentions
+    assert streamed.size == len(data)
+
+
+def test_what_no_loader_takes_is_nothing():
+    for data in (b"", b"\x7f", b"\x7fEL", b"#!/bin/sh\n", make_elf(kind=1)):
+        assert binary.of_stream(iter([data]), "a") is None
+
+
+@given(st.binary(max_size=300), st.integers(0, 5000))
+def test_damaged_libraries_are_judged_without_an_end_of_the_world(noise, place):
+    whole = make_elf(needed=("libc.so.6",), defined=("a@V",), versions=("V",), fatbin=CODE)
+    at = 4 + place % (len(whole) - 4)
+    found = binary.of_stream(iter([whole[:at] + noise + whole[at + len(noise) :]]), "a.so")
+    assert found is None or found.fault or found.machine

@@ -1,0 +1,302 @@
+"""The matrix as a machine of states, and its driver against a scheduler that is a list in memory."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.errors import HostError, SmokeError, UsageError
+from graphcrate.host.slurm_words import SILENT, JobView
+from graphcrate.model.report import Artifact, SmokeReport
+from graphcrate.model.trial import Cell, Matrix, Order, Resources, Returned, State
+from graphcrate.trials import board, following, matrix, testing
+from graphcrate.trials.scheduler import parameters
+
+PATIENCE = 600.0
+PASSED = Returned(suites=(SmokeReport(suite="torch", status="passed", device="cpu", seconds=2.0, node="n1"),))
+FAILED = Returned(suites=(SmokeReport(suite="torch", status="failed", device="cpu", seconds=1.0, reason="no CUDA"),))
+
+
+def cell(digest="1", partition="a100", out="/out", proof="", **changes):
+    artifact = Artifact(engine="apptainer", kind="sif", reference=f"/{digest}.sif", digest=f"sha256:{digest}", bytes=1)
+    order = Order(
+        artifact=artifact, suites=("torch",), device="auto", folder=f"{out}/{digest}", passes="/p", proof=proof
+    )
+    return msgspec.structs.replace(matrix.new_cell(f"torch:{digest}", order, Resources(partition=partition)), **changes)
+
+
+class FakeScheduler:
+    """Jobs go through the given looks, one at each pause; then they have what they give back, if anything."""
+
+    def __init__(self, script, refuse=()):
+        self.script, self.refuse = script, refuse
+        self.time, self.arrays, self.cancelled, self.forgotten = 0.0, [], [], []
+        self.jobs = {}
+        self.broken = None
+
+    def submit(self, orders, resources):
+        if resources.partition in self.refuse:
+            raise HostError("Slurm refuses the job: no such account")
+        self.arrays.append((resources.partition, len(orders)))
+        ids = [f"{len(self.arrays)}_{number}" for number in range(len(orders))]
+        self.jobs |= {job: (order, self.time) for job, order in zip(ids, orders, strict=True)}
+        return ids
+
+    def _looks(self, job):
+        order, _ = self.jobs[job]
+        return self.script[order.artifact.digest.removeprefix("sha256:")]
+
+    def _turn(self, job):
+        return int(self.time - self.jobs[job][1])
+
+    def look(self, jobs):
+        if self.broken is not None and self.time >= self.broken:
+            raise KeyboardInterrupt
+        found = {}
+        for job in (job for job in jobs if job in self.jobs):
+            looks, _ = self._looks(job)
+            view = looks[min(self._turn(job), len(looks) - 1)]
+            if view is not None:
+                found[job] = view
+        return found
+
+    def returned(self, job):
+        looks, value = self._looks(job)
+        return value if self._turn(job) >= len(looks) - 1 else None
+
+    def heard(self, job):
+        return [f"turn {self._turn(job)}"]
+
+    def log(self, job):
+        return f"/logs/{job}"
+
+    def cancel(self, jobs):
+        self.cancelled += jobs
+
+    def forget(self, job):
+        self.forgotten.append(job)
+
+    def now(self):
+        return self.time
+
+    def pause(self):
+        self.time += 1
+
+
+class Watcher:
+    def __init__(self):
+        self.seen, self.lines = [], []
+
+    def heard(self, cell, lines):
+        self.lines += [(cell.key, line) for line in lines]
+
+    def changed(self, cells):
+        self.seen.append({cell.key: cell for cell in cells})
+
+
+QUEUED, RUNNING, DONE = JobView("PENDING", "", "Resources"), JobView("RUNNING", "n1"), JobView("COMPLETED", "n1")
+NORMAL = ([QUEUED, RUNNING, DONE], PASSED)
+
+
+def followed(cells, scheduler, patience=PATIENCE):
+    return following.follow(cells, scheduler, Watcher(), patience=patience)
+
+
+def test_cells_of_one_request_are_one_array():
+    scheduler = FakeScheduler({"1": NORMAL, "2": NORMAL})
+    cells = [cell(digest, partition) for digest in "12" for partition in ("a100", "dgx2")]
+    found = followed(cells, scheduler)
+    assert scheduler.arrays == [("a100", 2), ("dgx2", 2)]
+    assert [one.state for one in found] == [State.PASSED] * 4
+    assert sorted(scheduler.forgotten) == ["1_0", "1_1", "2_0", "2_1"]
+    assert found[0].node == "n1"
+
+
+def test_a_watcher_sees_every_state_and_every_line():
+    watcher = Watcher()
+    one = cell()
+    following.follow([one], FakeScheduler({"1": NORMAL}), watcher, patience=PATIENCE)
+    states = [seen[one.key].state for seen in watcher.seen]
+    assert list(dict.fromkeys(states)) == [State.NEW, State.QUEUED, State.RUNNING, State.PASSED]
+    assert [line for _, line in watcher.lines] == ["turn 0", "turn 1", "turn 2"]
+
+
+def test_a_failed_suite_is_a_finished_cell():
+    (found,) = followed([cell()], FakeScheduler({"1": ([RUNNING, DONE], FAILED)}))
+    assert (found.state, found.why) == (State.FAILED, "torch: no CUDA")
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        (JobView("NODE_FAIL", "n1", "NodeDown"), "ended as NODE_FAIL on n1 (NodeDown)"),
+        (JobView("CANCELLED", "n1"), "ended as CANCELLED on n1"),
+        (JobView("TIMEOUT", "n1"), "ended as TIMEOUT"),
+        (None, "no longer knows job 1_0"),
+    ],
+)
+def test_a_job_that_ends_without_a_report_is_lost(view, said):
+    scheduler = FakeScheduler({"1": ([RUNNING, view], None)})
+    (found,) = followed([cell()], scheduler)
+    assert found.state is State.LOST
+    assert said in found.why
+    assert scheduler.time >= matrix.GRACE  # a network file system had its time
+    assert not scheduler.cancelled
+
+
+def test_a_controller_that_is_away_for_a_while_loses_nothing():
+    scheduler = FakeScheduler({"1": ([QUEUED, *[SILENT] * 60, RUNNING, DONE], PASSED)})
+    watcher = Watcher()
+    one = cell()
+    (found,) = following.follow([one], scheduler, watcher, patience=30.0)
+    assert found.state is State.PASSED
+    assert "Slurm does not answer" in {seen[one.key].why for seen in watcher.seen}
+
+
+def test_a_report_that_comes_late_counts():
+    scheduler = FakeScheduler({"1": ([RUNNING, *[DONE] * 10], PASSED)})
+    (found,) = followed([cell()], scheduler)
+    assert found.state is State.PASSED
+
+
+def test_a_job_that_never_starts_is_given_up_and_taken_back():
+    scheduler = FakeScheduler({"1": ([JobView("PENDING", "", "PartitionDown")], None)})
+    (found,) = followed([cell()], scheduler, patience=30.0)
+    assert found.why == "job 1_0 did not start within 0.5 min: PartitionDown"
+    assert scheduler.cancelled == ["1_0"]
+
+
+def test_a_job_that_can_never_start_is_given_up_at_once():
+    scheduler = FakeScheduler({"1": ([JobView("PENDING", "", "PartitionTimeLimit")], None)})
+    (found,) = followed([cell()], scheduler)
+    assert "can never start: PartitionTimeLimit" in found.why
+    assert scheduler.time == 0
+    assert scheduler.cancelled == ["1_0"]
+
+
+def test_an_error_on_the_node_is_told():
+    scheduler = FakeScheduler(
+        {"1": ([RUNNING, DONE], Returned(error="neither apptainer nor singularity is installed"))}
+    )
+    (found,) = followed([cell()], scheduler)
+    assert found.state is State.LOST
+    assert "neither apptainer" in found.why
+
+
+def test_what_is_refused_does_not_stop_the_others():
+    scheduler = FakeScheduler({"1": NORMAL}, refuse=("dgx2",))
+    refused, passed = followed([cell(partition="dgx2"), cell()], scheduler)
+    assert (refused.state, refused.why) == (State.LOST, "Slurm refuses the job: no such account")
+    assert passed.state is State.PASSED
+
+
+def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path):
+    scheduler = FakeScheduler({"1": NORMAL, "2": ([QUEUED] * 3 + [RUNNING] * 3 + [DONE], PASSED)})
+    cells = [cell(digest, out=tmp_path) for digest in "12"]
+    scheduler.broken = 4
+    with pytest.raises(KeyboardInterrupt):
+        testing.try_matrix(cells, scheduler, tmp_path, PATIENCE)
+    assert not scheduler.cancelled  # jobs go on without us
+    state = msgspec.json.decode((tmp_path / "matrix.json").read_bytes(), type=Matrix)
+    assert [one.state for one in state.cells] == [State.PASSED, State.RUNNING]
+    scheduler.broken = None
+    found = testing.try_matrix(cells, scheduler, tmp_path, PATIENCE)
+    assert scheduler.arrays == [("a100", 2)]  # nothing was submitted again
+    assert [one.state for one in found] == [State.PASSED, State.PASSED]
+
+
+def test_passed_cells_are_not_run_again_and_the_others_are(tmp_path):
+    cells = [cell(digest, out=tmp_path) for digest in "123"]
+    lost = ([RUNNING, JobView("NODE_FAIL", "n1")], None)
+    first = FakeScheduler({"1": NORMAL, "2": lost, "3": ([RUNNING, DONE], FAILED)})
+    states = [one.state for one in testing.try_matrix(cells, first, tmp_path, PATIENCE)]
+    assert states == [State.PASSED, State.LOST, State.FAILED]
+    normal = {"1": NORMAL, "2": NORMAL, "3": NORMAL}
+    second = FakeScheduler(normal)
+    states = [one.state for one in testing.try_matrix(cells, second, tmp_path, PATIENCE)]
+    assert states == [State.PASSED] * 3
+    assert second.arrays == [("a100", 2)]
+    testing.try_matrix(cells, third := FakeScheduler(normal), tmp_path, PATIENCE, rerun=True)
+    assert third.arrays == [("a100", 3)]
+    assert (tmp_path / "1" / "trial.json").is_file()
+
+
+def test_two_at_the_same_matrix_are_one_too_many(tmp_path):
+    with testing._state(tmp_path / "matrix.json"), pytest.raises(UsageError, match="another process"):
+        testing.try_matrix([cell()], FakeScheduler({"1": NORMAL}), tmp_path, PATIENCE)
+
+
+def test_a_state_file_that_cannot_be_read_is_kept(tmp_path):
+    (tmp_path / "matrix.json").write_text("{half")
+    with pytest.raises(UsageError, match=r"matrix\.json"):
+        testing.try_matrix([cell()], FakeScheduler({"1": NORMAL}), tmp_path, PATIENCE)
+    assert (tmp_path / "matrix.json").read_text() == "{half"
+
+
+def test_keys_name_what_is_tried():
+    assert cell("1").key == cell("1").key
+    assert len({cell("1").key, cell("2").key, cell("1", "dgx2").key, cell("1", proof="other suites").key}) == 4
+
+
+def test_a_cell_says_what_its_node_did_not_run_again():
+    remembered = msgspec.structs.replace(PASSED.suites[0], remembered="2026-11-22T05:00:00Z")
+    (found,) = followed([cell()], FakeScheduler({"1": ([RUNNING, DONE], Returned(suites=(remembered,)))}))
+    assert (found.state, found.why) == (State.PASSED, "torch: passed on 2026-11-22, not run again")
+    assert board.suites_lines([remembered])[0].endswith(", on 2026-11-22; not run again, --rerun runs it")
+
+
+def test_the_end_says_what_is_missing(tmp_path):
+    with pytest.raises(SmokeError, match="torch:1 failed on a100"):
+        testing.raise_if_unfinished([cell(state=State.FAILED, why="no CUDA")], tmp_path)
+    with pytest.raises(HostError, match="1 of 2 cells have no report"):
+        testing.raise_if_unfinished([cell(state=State.PASSED), cell("2", state=State.LOST, why="x")], tmp_path)
+    testing.raise_if_unfinished([cell(state=State.PASSED)], tmp_path)
+
+
+def test_the_table_has_a_row_for_each_cell():
+    text = board.text([cell(state=State.PASSED, suites=PASSED.suites), cell("2", state=State.LOST, why="[NodeDown]")])
+    assert "1 passed, 1 lost" in text
+    assert "torch:1" in text
+    assert "[NodeDown]" in text
+
+
+def test_the_time_of_a_job_is_what_its_suites_may_take():
+    order = cell().order
+    asked = parameters([order], Resources(partition="a100", gres="gpu:1", account="gnn"))
+    assert asked == {
+        "no-requeue": True,
+        "job-name": "graphcrate-test",
+        "partition": "a100",
+        "time": "16",
+        "nodes": "1",
+        "ntasks": "1",
+        "gres": "gpu:1",
+        "account": "gnn",
+    }
+    assert parameters([order], Resources(partition="a100", time="01:00:00"))["time"] == "01:00:00"
+
+
+views = st.one_of(
+    st.none(),
+    st.just(SILENT),
+    st.builds(JobView, st.sampled_from(["PENDING", "RUNNING", "COMPLETING", "COMPLETED", "NODE_FAIL", "SUSPENDED"]),
+              st.sampled_from(["", "n1"]), st.sampled_from(["", "Resources", "BadConstraints"])),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(views, st.sampled_from([None, None, None, PASSED, FAILED]), st.floats(0, 400)), max_size=20))
+def test_whatever_slurm_says_a_cell_ends_once(steps):
+    now, one = 0.0, matrix.submitted(cell(), "7", 0.0)
+    for view, returned, seconds in steps:
+        now += seconds
+        after = matrix.step(one, view, returned, now, PATIENCE)
+        assert isinstance(after, Cell)
+        if not one.state.is_open:
+            assert after == one
+        if after.state.is_finished:
+            assert after.suites
+        if after.state is State.LOST:
+            assert after.why
+        one = after
+    end = matrix.step(matrix.step(one, None, None, now + 1, PATIENCE), None, None, now + 100, PATIENCE)
+    assert not end.state.is_open

@@ -1,0 +1,220 @@
+"""Measuring wheels: here, and on a server of which only ranges are asked."""
+
+import contextlib
+import io
+import random
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.compat import facts
+from graphcrate.errors import IntegrityError, NetworkError
+from graphcrate.host.http import Client
+from graphcrate.host.ranges import RangedFile
+from graphcrate.wheels.measure import measure
+from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
+from tests.unit.wheel_server import Fault, WheelServer
+from tests.unit.wheelmaker import make_wheel
+from tools import torch_facts
+
+LIST = b"sm_70 sm_80 compute_80\0"
+METADATA = b"""\
+Metadata-Version: 2.1
+Name: torch
+Version: 9.1.0
+Requires-Python: >=3.9
+Requires-Dist: nvidia-cudnn-cu12 (==9.1.0.70) ; platform_system == "Linux"
+Requires-Dist: nvidia-nccl-cu12==2.20.5
+Requires-Dist: sympy
+"""
+
+
+def code(*entries):
+    """A fat binary of (kind, architecture) pairs."""
+    return fat_binary(*(entry(*one) for one in entries))
+
+
+def torch_wheel(folder, *, told=LIST, cuda="'12.1'", fatbin=None, padding=b"", **options):
+    """A torch in little: its own list, its code, its C++ ABI, its version."""
+    string = "_ZN3c105ErrorC1ENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+    kernels = code((SASS, 70), (SASS, 80), (PTX, 80)) if fatbin is None else fatbin
+    files = {
+        "torch/version.py": f"cuda: Optional[str] = {cuda}\n".encode(),
+        "torch/lib/libc10.so": make_elf(soname="libc10.so", defined=[string], needs={"libc.so.6": ["GLIBC_2.14"]}),
+        "torch/lib/libtorch_cuda.so": make_elf(needs={"libc.so.6": ["GLIBC_2.17", "GLIBC_2.34?"]}, fatbin=kernels)
+        + padding,
+        "torch/lib/libtorch_python.so": make_elf(needs={"libstdc++.so.6": ["GLIBCXX_3.4.19"]}) + b"ipc_h" + told,
+        "torch/lib/libcudnn.so.9": make_elf(fatbin=code((SASS, 50))),
+    }
+    return make_wheel(
+        folder, "torch", "9.1.0", files, tag="cp311-cp311-linux_x86_64", metadata=METADATA, purelib=False, **options
+    )
+
+
+def measured(path, **options):
+    with path.open("rb") as stream:
+        return measure(stream, path.name, **options)
+
+
+def test_a_wheel_tells_what_it_was_built_with(tmp_path):
+    found = measured(torch_wheel(tmp_path))
+    assert (found.name, found.version, found.python, found.cuda) == ("torch", "9.1.0", ">=3.9", "12.1")
+    assert (found.sass, found.ptx, found.told) == (("7.0", "8.0"), ("8.0",), ("sm_70", "sm_80", "compute_80"))
+    assert found.cxx11_abi is True
+    assert (found.glibc, found.glibcxx) == ("2.17", "3.4.19")  # what is weak binds nobody
+    assert found.unread == ()
+
+
+def test_machine_code_of_few_parts_is_told_apart(tmp_path):
+    usual = code((SASS, 70), (SASS, 80))
+    found = measured(torch_wheel(tmp_path, fatbin=usual * 3 + code((SASS, 90))))
+    assert (found.sass, found.some) == (("7.0", "8.0"), ("9.0",))
+
+
+def test_a_large_library_can_be_left_out(tmp_path):
+    noise = bytes(range(256)) * 64
+    found = measured(torch_wheel(tmp_path, padding=noise, method=zipfile.ZIP_STORED), most=10_000)
+    assert found.unread == ("torch/lib/libtorch_cuda.so",)
+    assert (found.sass, found.told) == ((), ("sm_70", "sm_80", "compute_80"))
+
+
+def test_a_torch_for_the_cpu_says_so(tmp_path):
+    assert measured(torch_wheel(tmp_path, cuda="None")).cuda == "cpu"
+
+
+def test_a_pure_wheel_has_no_libraries(tmp_path):
+    found = measured(make_wheel(tmp_path))
+    assert (found.sass, found.cuda, found.cxx11_abi, found.glibc) == ((), "", None, "")
+
+
+@pytest.mark.parametrize("keep", [0, 10, 500, -1, -30])
+def test_a_wheel_that_was_cut_is_refused(tmp_path, keep):
+    path = torch_wheel(tmp_path)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(IntegrityError, match=r"torch-9\.1\.0"):
+        measured(path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return torch_wheel(tmp_path_factory.mktemp("whole")).read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name", "ignore:Overlapped entries")
+@given(st.data())
+def test_a_damaged_wheel_is_measured_or_refused(whole, data):
+    """Nothing else happens, whichever bytes are wrong; half of them in the directory."""
+    content = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 4))):
+        first = data.draw(st.sampled_from([0, len(content) - 1500]))
+        content[data.draw(st.integers(first, len(content) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(IntegrityError):
+        assert measure(io.BytesIO(bytes(content)), "torch.whl").file == "torch.whl"
+
+
+def test_a_wheel_without_metadata_is_refused():
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("pkg/__init__.py", b"")
+    with pytest.raises(IntegrityError, match="no METADATA"):
+        measure(stream, "pkg.whl")
+
+
+def test_a_damaged_library_is_named(tmp_path):
+    path = make_wheel(tmp_path, files={"pkg/core.so": b"\x7fELF" + bytes(100)})
+    with pytest.raises(IntegrityError, match=r"core\.so"):
+        measured(path)
+
+
+@pytest.fixture
+def server():
+    with WheelServer() as running:
+        yield running
+
+
+def opened(server, path, content):
+    server.put(path, content)
+    return RangedFile(Client({}, sleep=lambda _: None), server.url(path))
+
+
+def test_a_wheel_on_a_server_is_not_fetched_whole(tmp_path, server):
+    noise = random.Random(1).randbytes(3_000_000)
+    path = torch_wheel(tmp_path, padding=noise)
+    file = opened(server, "/w.whl", path.read_bytes())
+    assert measure(file, path.name, most=1_000_000) == measured(path, most=1_000_000)
+    assert file.fetched < path.stat().st_size / 5
+    assert all(asked.headers["range"].startswith("bytes=") for asked in server.asked)
+
+
+def test_a_file_is_read_anywhere_in_any_order(server):
+    content = bytes(index * 7 % 251 for index in range(1_500_000))
+    file = opened(server, "/f", content)
+    for begin, count in ((0, 10), (700_000, 300_000), (5, 100), (1_499_990, 100), (1_200_000, 200_000), (0, 1_500_000)):
+        file.seek(begin)
+        assert file.read(count) == content[begin : begin + count]
+    assert (file.seek(-3, 2), file.read(), file.read(1)) == (1_499_997, content[-3:], b"")
+    with pytest.raises(ValueError):
+        file.seek(-1)
+
+
+def test_a_file_smaller_than_the_first_request(server):
+    assert opened(server, "/f", b"tiny").read() == b"tiny"
+
+
+def test_a_connection_that_is_cut_is_tried_again(server):
+    content = bytes(1_000_000)
+    server.faults["/f"] = [Fault(), Fault(cut_after=100)]
+    assert opened(server, "/f", content).read() == content
+
+
+def test_a_server_without_ranges_is_refused(server):
+    server.ranges = False
+    with pytest.raises(NetworkError, match="whole files only"):
+        opened(server, "/f", b"x" * 1000)
+
+
+def test_a_file_that_changes_meanwhile_is_refused(server):
+    file = opened(server, "/f", bytes(1_000_000))
+    server.put("/f", bytes(1_000_001))
+    with pytest.raises(NetworkError, match="changed the file"):
+        file.read()
+
+
+def test_a_fact_is_made_of_a_measurement(tmp_path):
+    build = torch_facts.build_of(measured(torch_wheel(tmp_path)))
+    assert (build.torch, build.cuda, build.sm, build.ptx) == ("9.1.0", "12.1", ("7.0", "8.0"), ("8.0",))
+    assert build.pins == ("nvidia-cudnn-cu12==9.1.0.70", "nvidia-nccl-cu12==2.20.5")
+    assert (build.known, build.by) == ("measured", "fat binaries")
+
+
+def test_where_libraries_are_left_out_torchs_own_list_counts(tmp_path):
+    path = torch_wheel(tmp_path, padding=bytes(range(256)) * 64, method=zipfile.ZIP_STORED)
+    build = torch_facts.build_of(measured(path, most=10_000))
+    assert (build.sm, build.ptx, build.by) == (("7.0", "8.0"), ("8.0",), "torch's own list")
+
+
+def test_a_list_that_contradicts_the_code_is_no_fact(tmp_path):
+    with pytest.raises(IntegrityError, match=r"code for 7.0, 9.0, and has it for 7.0, 8.0"):
+        torch_facts.build_of(measured(torch_wheel(tmp_path, told=b"sm_70 sm_90\0")))
+
+
+def test_no_list_is_no_fact_either(tmp_path):
+    path = torch_wheel(tmp_path, told=b"", padding=bytes(range(256)) * 64, method=zipfile.ZIP_STORED)
+    with pytest.raises(IntegrityError, match="not found"):
+        torch_facts.build_of(measured(path, most=10_000))
+
+
+def test_the_committed_facts_are_as_the_tool_writes_them():
+    assert torch_facts.TORCH.read_text() == torch_facts.written(facts.torch_builds(), ())
+
+
+def test_new_facts_replace_what_was_known(tmp_path):
+    build = torch_facts.build_of(measured(torch_wheel(tmp_path)))
+    old = facts.TorchBuild(torch="9.1.0", cuda="12.1", sm=("9.9",), known="documented")
+    other = facts.TorchBuild(torch="9.0.0", cuda="12.10", sm=("8.0",), known="documented", cxx11_abi=False)
+    text = torch_facts.written([old, other], [build])
+    assert "9.9" not in text
+    assert text.index('"9.0.0"') < text.index('"9.1.0"')
+    assert "cxx11_abi = false" in text

@@ -1,0 +1,134 @@
+"""A SIF in a registry: what is sent, in which order, and not twice."""
+
+import json
+import random
+
+import pytest
+
+from graphcrate.destinations import oras
+from graphcrate.errors import LayoutError, NetworkError, UsageError
+from graphcrate.formats import sif
+from graphcrate.host.http import Client
+from graphcrate.host.progress import Silent
+from graphcrate.oci import chunks, reference
+from graphcrate.oci.chunks import ChunkSize
+from graphcrate.oci.credentials import Credential
+from graphcrate.oci.upload import Pace
+from tests.unit import tars
+from tests.unit.writable_registry import WritableRegistry
+
+
+@pytest.fixture
+def image(tmp_path):
+    """What begins like a SIF, and random bytes."""
+    path = tmp_path / "any name.sif"
+    path.write_bytes(bytes(sif.MAGIC_OFFSET) + sif.MAGIC + random.Random(1).randbytes(500_000))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(chunks, "LEAST", 64 << 10)
+
+
+def push(server, image, name="team/pyg:1.2", login=None, **more):
+    return oras.push_sif(
+        image,
+        reference.parse(f"{server.host}/{name}"),
+        client=Client({}, sleep=lambda _: None),
+        find_credential=lambda: login,
+        progress=Silent(),
+        **more,
+    )
+
+
+def test_the_manifest_is_what_apptainer_asks_for(image):
+    with WritableRegistry() as server:
+        pushed = push(server, image, annotations={"b": "2", "a": "1"})
+    kind, data = server.documents["team/pyg/manifests/1.2"]
+    told = json.loads(data)
+    assert kind == told["mediaType"] == pushed.media_type == "application/vnd.oci.image.manifest.v1+json"
+    assert told["config"] == {
+        "mediaType": "application/vnd.sylabs.sif.config.v1+json",
+        "digest": "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+        "size": 2,
+    }
+    assert told["layers"] == [
+        {
+            "mediaType": "application/vnd.sylabs.sif.layer.v1.sif",
+            "digest": tars.sha256(image.read_bytes()),
+            "size": image.stat().st_size,
+            "annotations": {"org.opencontainers.image.title": "pyg_1.2.sif"},
+        }
+    ]
+    assert told["annotations"] == {"a": "1", "b": "2"}
+    assert pushed.digest == pushed.manifest_digest == pushed.reference.digest == tars.sha256(data)
+
+
+def test_the_tag_comes_last(image):
+    with WritableRegistry() as server:
+        push(server, image)
+    assert server.order[-1] == "1.2"
+    assert set(server.order[:-1]) == {tars.sha256(image.read_bytes()), tars.sha256(b"{}")}
+
+
+def test_the_same_again_sends_nothing(image):
+    with WritableRegistry() as server:
+        first = push(server, image)
+        received = server.received
+        again = push(server, image)
+    assert again.digest == first.digest
+    assert received == image.stat().st_size + 2
+    assert (again.bytes_sent, server.received) == (0, received)
+    assert again.bytes_there == image.stat().st_size + 2
+
+
+def test_an_upload_that_breaks_goes_on(image):
+    broken = []
+
+    def break_once(answers):
+        if answers.command == "PATCH" and len(broken) < 1:
+            broken.append(answers.path)
+            answers.take(answers.path.rpartition("/")[2].partition("?")[0], 1000)
+            answers.close_connection = True
+            answers.connection.close()
+            return True
+        return False
+
+    with WritableRegistry(moods=[break_once]) as server:
+        pushed = push(server, image, pace=Pace(ChunkSize(bytes=64 << 10, most=128 << 10)))
+    assert broken
+    assert server.blobs[tars.sha256(image.read_bytes())] == image.read_bytes()
+    assert pushed.bytes_sent < 1.5 * image.stat().st_size
+
+
+def test_a_login_is_used_and_a_wrong_one_leaves_no_tag(image):
+    right = Credential(user="alice", password="wonder:land")
+    with WritableRegistry(login="bearer", user="alice", password="wonder:land") as server:
+        with pytest.raises(NetworkError):
+            push(server, image, login=Credential(user="alice", password="wrong"))
+        assert server.documents == {}
+        push(server, image, login=right)
+        assert "team/pyg/manifests/1.2" in server.documents
+
+
+@pytest.mark.parametrize("content", [b"", b"not one", b"hsqs" + bytes(100)])
+def test_anything_but_a_sif_is_refused(tmp_path, content):
+    (tmp_path / "x.sif").write_bytes(content)
+    with WritableRegistry() as server:
+        with pytest.raises(UsageError, match="no SIF"):
+            push(server, tmp_path / "x.sif")
+        assert server.asked == []
+
+
+def test_a_file_that_changes_meanwhile_gets_no_tag(image, monkeypatch):
+    def other(path, advance):
+        digest = tars.sha256(path.read_bytes()).removeprefix("sha256:")
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+        return digest
+
+    monkeypatch.setattr(oras.whole, "sha256", other)
+    with WritableRegistry() as server:
+        with pytest.raises(LayoutError):
+            push(server, image)
+        assert server.documents == {}

@@ -1,0 +1,81 @@
+"""One budget of tries and pauses."""
+
+import pytest
+
+from graphcrate.host.connections import HttpError, Reason
+from graphcrate.host.patience import LONGEST_PAUSE, TRIES, Patience
+
+
+def failing(times, reason=Reason.STATUS, status=503, after=None):
+    """A function that fails so often, and then answers."""
+    left = [times]
+
+    def attempt():
+        if left[0] == 0:
+            return "answer"
+        left[0] -= 1
+        error = HttpError.of(reason, "https://registry.example/v2/")
+        error.status, error.retry_after = (status if reason is Reason.STATUS else None), after
+        raise error
+
+    return attempt
+
+
+def test_pauses_grow_and_are_never_alike_for_all():
+    pauses = []
+    assert Patience(pauses.append).insist(failing(6)) == "answer"
+    for number, pause in enumerate(pauses):
+        assert 0.25 * 2**number <= pause <= 0.5 * 2**number
+
+
+def test_a_server_names_the_pause():
+    pauses = []
+    Patience(pauses.append).insist(failing(3, status=429, after=7.0))
+    assert pauses == [7.0] * 3
+    with pytest.raises(HttpError):
+        Patience(pauses.append).insist(failing(1, status=429, after=LONGEST_PAUSE + 1))
+    assert len(pauses) == 3
+
+
+def test_who_waits_long_is_told():
+    lines = []
+    patience = Patience(lambda _: None)
+    patience.tell = lines.append
+    patience.insist(failing(1, status=429, after=30.0))
+    patience.insist(failing(1, status=503))
+    assert lines == ["HTTP 429 (registry.example): trying again in 30 s"]
+
+
+def test_tries_end():
+    pauses = []
+    with pytest.raises(HttpError):
+        Patience(pauses.append).insist(failing(TRIES + 1))
+    assert len(pauses) == TRIES
+
+
+def test_the_budget_is_for_all_that_is_asked():
+    pauses = []
+    patience = Patience(pauses.append, seconds=20.0)
+    for _ in range(2):
+        patience.insist(failing(1, after=10.0))
+    with pytest.raises(HttpError):
+        patience.insist(failing(1, after=10.0))
+    assert pauses == [10.0, 10.0]
+
+
+@pytest.mark.parametrize(("reason", "status"), [(Reason.STATUS, 404), (Reason.CERTIFICATE, 0), (Reason.NAME, 0)])
+def test_what_does_not_pass_is_said_at_once(reason, status):
+    pauses = []
+    with pytest.raises(HttpError):
+        Patience(pauses.append).insist(failing(1, reason, status))
+    assert pauses == []
+
+
+def test_a_server_that_was_there_is_worth_more_than_one_that_never_was():
+    pauses = []
+    patience = Patience(pauses.append)
+    with pytest.raises(HttpError):
+        patience.insist(failing(2, Reason.REFUSED))
+    assert len(pauses) == 1
+    patience.insist(failing(0))
+    assert patience.insist(failing(5, Reason.REFUSED)) == "answer"

@@ -1,0 +1,165 @@
+"""publish and verify against a strict registry on loopback: the order of things, and what does not hold is told."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from graphcrate import admitting, publishing, verifying
+from graphcrate.attest import keyfile
+from graphcrate.errors import GateError, IntegrityError, ProofError, ResolutionError, UsageError
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.audit import Audit
+from graphcrate.model.lock import encode
+from graphcrate.model.report import Artifact, BuildReport, SmokeReport
+from tests.unit import small_layouts, tars
+from tests.unit.test_gate import contract
+from tests.unit.writable_registry import WritableRegistry
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TAG = "2.0.1-cu117-py311"
+
+
+@pytest.fixture
+def place(tmp_path):
+    environment = {"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path), "COSIGN_PASSWORD": "canary"}
+    place = Workplace(root=ROOT, environment=environment)
+    yield place
+    place.cache.close()
+
+
+@pytest.fixture
+def registry():
+    with WritableRegistry() as registry:
+        yield registry
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An image's folder as a build leaves it, of two small layers and with the committed lock of torch."""
+    folder = tmp_path / "dist/torch" / TAG
+    folder.mkdir(parents=True)
+    layout = small_layouts.layout(folder, [tars.file("a")], [tars.file("b")], tag=TAG)
+    report = BuildReport(
+        name="torch",
+        tag=TAG,
+        digest=layout.digest,
+        artifact=Artifact(engine="embedded", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=1),
+        layout=str(layout.path),
+        bytes=1,
+        candidate="pypi",
+        torch="2.0.1",
+        torch_cuda="11.7",
+        cuda="11.7",
+        python="3.11",
+        packages=(),
+        smoke=SmokeReport(suite="torch", status="passed", device="Tesla V100", seconds=1.0),
+        suites=(SmokeReport(suite="torch", status="passed", device="Tesla V100", seconds=1.0, node="secret-node"),),
+        seconds=1.0,
+        contracts=(contract("pass"),),
+        build_key="key-1",
+    )
+    audit = Audit(
+        subject="torch", form="layout", digest=layout.digest, python="3.11", binaries=1, bytes=1, glibc="", glibcxx="",
+        gpus=(), code=(), findings=(), broken=(),
+    )  # fmt: skip
+    (folder / "report.json").write_bytes(encode(report))
+    (folder / "audit.json").write_bytes(encode(audit))
+    shutil.copy(ROOT / "images/torch/cu117/pypi.lock.json", folder / "lock.json")
+    return folder
+
+
+@pytest.fixture
+def publish(place, registry, folder):
+    def run(to="team", **fields):
+        request = admitting.Request(ref=str(folder / "oci"), **fields)
+        return publishing.publish(request, place, f"{registry.host}/{to}")
+
+    return run
+
+
+def checks(place, reference, **fields):
+    found = verifying.run(verifying.Request(ref=reference, **fields), place)
+    return {check.what: (check.ok, check.said) for check in found.checks}
+
+
+def test_the_tag_is_set_when_all_of_it_is_there(registry, publish):
+    found = publish(tags=("latest",))
+    puts = [one.path for one in registry.asked if one.method == "PUT" and "/manifests/" in one.path]
+    tags = [path.rpartition("/")[2] for path in puts]
+    assert tags[-2:] == [TAG, "latest"]
+    assert tags[0] == found.digest
+    assert all(tag.startswith("sha256:") for tag in tags[:-2])
+    assert len(tags) == 1 + len(found.proofs) + 2
+    assert found.reference == f"{registry.host}/team/torch:{TAG}"
+
+
+def test_again_sends_nothing(registry, publish):
+    first = publish()
+    received = registry.received
+    assert publish().digest == first.digest
+    assert registry.received == received
+
+
+def test_what_is_attached_is_about_this_image_and_names_no_machine(place, registry, publish):
+    found = publish()
+    told = checks(place, found.reference)
+    assert set(told) == {"bill of materials", "provenance", "smoke suites", "contracts", "audit"}
+    assert set(told.values()) == {(True, "attached, and signed by nobody")}
+    assert all(b"secret-node" not in data for data in registry.blobs.values())
+    assert any(b'"cpuOnlyAllowed":false' in data for data in registry.blobs.values())
+
+
+def test_signed_with_a_key(place, publish, registry, tmp_path):
+    private, public = keyfile.make_pair(tmp_path, "canary")
+    found = publish(signer=admitting.Signer(key=private))
+    assert found.signed == "key"
+    told = checks(place, found.reference, key=public)
+    assert len(told) == 6
+    assert all(ok for ok, _ in told.values()), told
+    assert all(b"canary" not in data for data in registry.blobs.values())
+    (tmp_path / "other").mkdir()
+    _, other = keyfile.make_pair(tmp_path / "other", "canary")
+    told = checks(place, found.reference, key=other)
+    assert not any(ok for ok, _ in told.values()), told
+    assert "another key" in told["signature"][1]
+    # without a key it is said that nobody looked
+    assert "no key was given" in checks(place, found.reference)["audit"][1]
+
+
+def test_an_image_that_nobody_signed_or_spoke_of(place, registry, publish, tmp_path):
+    _, public = keyfile.make_pair(tmp_path, "canary")
+    found = publish()
+    told = checks(place, found.reference, key=public)
+    assert not any(ok for ok, _ in told.values()), told
+    registry.documents = {path: one for path, one in registry.documents.items() if "referrers" not in path}
+    with pytest.raises(ResolutionError):
+        verifying.run(verifying.Request(ref=f"{registry.host}/team/torch:none"), place)
+
+
+def test_an_altered_signature_is_told(place, registry, publish, tmp_path):
+    private, public = keyfile.make_pair(tmp_path, "canary")
+    found = publish(signer=admitting.Signer(key=private))
+    for digest, data in list(registry.blobs.items()):
+        if b"urn:graphcrate:audit" in data or b"dsseEnvelope" in data:
+            registry.blobs[digest] = data.replace(b"a", b"b", 1)
+    with pytest.raises(IntegrityError):  # the registry serves other bytes than their digest says
+        verifying.run(verifying.Request(ref=found.reference, key=public), place)
+
+
+def test_nothing_is_sent_of_what_may_not_go_out(registry, publish, folder):
+    (folder / "audit.json").unlink()
+    with pytest.raises(GateError, match="no audit"):
+        publish()
+    assert registry.asked == []
+
+
+def test_an_image_of_nobody_knows_whom(registry, publish, folder):
+    (folder / "report.json").unlink()
+    with pytest.raises(UsageError, match="not built here"):
+        publish()
+    assert registry.asked == []
+
+
+def test_errors_have_codes_of_their_own():
+    assert (GateError.exit_code, ProofError.exit_code) == (16, 17)

@@ -1,0 +1,399 @@
+"""Pushing to the strict registry of writable_registry.py: what is sent, in which order, and who sees which secret."""
+
+import contextlib
+import json
+import random
+
+import pytest
+
+from graphcrate.errors import IntegrityError, LayoutError, NetworkError, UsageError
+from graphcrate.host.http import Client
+from graphcrate.host.progress import Silent
+from graphcrate.oci import chunks, push, reference, spec, upload
+from graphcrate.oci.chunks import ChunkSize
+from graphcrate.oci.credentials import Credential
+from graphcrate.oci.upload import Pace
+from tests.unit import small_layouts, tars
+from tests.unit.writable_registry import WritableRegistry
+
+ALICE = Credential(user="alice", password="wonder:land")
+KIB = 1 << 10
+
+
+@pytest.fixture
+def layout(tmp_path):
+    large, small = (random.Random(seed).randbytes(size * KIB) for seed, size in ((1, 600), (2, 80)))
+    return small_layouts.layout(tmp_path, [tars.file("a", large)], [tars.file("b", small)], media_type=spec.LAYER_TAR)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(chunks, "LEAST", 16 * KIB)
+    monkeypatch.setattr(chunks, "SMALLEST", 8 * KIB)
+    monkeypatch.setattr(upload, "PIECE", 4 * KIB)
+
+
+class Counted(Silent):
+    """Progress that adds up; a task that is left without an error has to be full."""
+
+    def __init__(self):
+        self.total = self.done = 0
+
+    @contextlib.contextmanager
+    def task(self, description, total):
+        self.total += total
+        yield self
+        assert self.done == self.total
+
+    def advance(self, amount):
+        self.done += amount
+
+
+def send(server, layout, name="team/image:v1", form="oci", *, credential=None, pauses=None, **more):
+    more.setdefault("pace", Pace(ChunkSize(bytes=64 * KIB, most=128 * KIB)))
+    return push.push_layout(
+        layout,
+        reference.parse(f"{server.host}/{name}"),
+        form=form,
+        client=Client({}, sleep=(pauses if pauses is not None else []).append),
+        find_credential=lambda: credential,
+        progress=Counted(),
+        **more,
+    )
+
+
+def blob_bytes(layout):
+    return sum(one.size for one in (*layout.layers, layout.manifest.config))
+
+
+def whole(server, layout, name="team/image"):
+    """Whether the registry has each blob with the layout's bytes."""
+    digests = [one.digest for one in (*layout.layers, layout.manifest.config)]
+    return all(
+        digest in server.homes[name] and server.blobs[digest] == layout.blob(digest).read_bytes() for digest in digests
+    )
+
+
+def once(kind, part=""):
+    """A mood for the first request of this method whose path has `part`: its function is called with the handler."""
+
+    def wrap(function):
+        left = [1]
+
+        def mood(handler):
+            if handler.command != kind or part not in handler.path or not left:
+                return False
+            left.pop()
+            return function(handler) is not False
+
+        return mood
+
+    return wrap
+
+
+def test_a_first_push_sends_all_once_and_the_tag_last(layout):
+    with WritableRegistry() as server:
+        pushed = send(server, layout)
+        assert whole(server, layout)
+        assert server.order[-1] == "v1"
+        assert server.documents["team/image/manifests/v1"] == (spec.MANIFEST, layout.blob(layout.digest).read_bytes())
+    assert (pushed.digest, pushed.media_type) == (layout.digest, spec.MANIFEST)
+    assert str(pushed.reference) == f"{server.host}/team/image:v1@{layout.digest}"
+    assert pushed.bytes_sent == blob_bytes(layout) + layout.descriptor.size
+    assert (pushed.bytes_there, pushed.bytes_mounted) == (0, 0)
+    assert server.received == blob_bytes(layout)
+    assert sorted(server.chunk_lengths)[-3:] == [128 * KIB] * 3
+
+
+def test_a_second_push_sends_nothing_but_questions(layout):
+    with WritableRegistry() as server:
+        send(server, layout)
+        received = server.received
+        again = send(server, layout)
+        other = send(server, layout, "team/image:v2")
+    assert server.received == received
+    assert (again.bytes_sent, again.bytes_there) == (0, blob_bytes(layout))
+    assert other.bytes_sent == layout.descriptor.size
+
+
+def test_layers_are_taken_over_from_a_sister(layout):
+    with WritableRegistry() as server:
+        send(server, layout)
+        pushed = send(server, layout, "team/other:v1", mount_from=["team/empty", "team/image", "team/other"])
+        assert whole(server, layout, "team/other")
+    assert pushed.bytes_mounted == blob_bytes(layout)
+    assert pushed.bytes_sent == layout.descriptor.size
+    assert len(server.uploads) == 0, "uploads begun in vain are cancelled"
+
+
+def test_a_mount_that_is_not_granted_becomes_an_upload(layout):
+    with WritableRegistry(mounts=False) as server:
+        send(server, layout)
+        pushed = send(server, layout, "team/other:v1", mount_from=["team/image", "team/empty"])
+        assert whole(server, layout, "team/other")
+    assert pushed.bytes_mounted == 0
+    assert pushed.bytes_sent == blob_bytes(layout) + layout.descriptor.size
+    assert server.uploads == {}
+
+
+def test_dockers_form_and_an_index(layout):
+    with WritableRegistry() as server:
+        pushed = send(server, layout, form="docker", index=True)
+        kind, data = server.documents["team/image/manifests/v1"]
+        (entry,) = json.loads(data)["manifests"]
+        listed = server.documents[f"team/image/manifests/{entry['digest']}"]
+    assert kind == pushed.media_type == spec.DOCKER_INDEX
+    assert pushed.digest == tars.sha256(data)
+    assert pushed.manifest_digest == entry["digest"]
+    assert entry["platform"] == {"architecture": "amd64", "os": "linux"}
+    assert listed[0] == spec.DOCKER_MANIFEST
+    assert json.loads(listed[1])["config"]["digest"] == layout.manifest.config.digest
+    assert server.order[-2:] == [entry["digest"], "v1"]
+
+
+def test_a_digest_is_pushed_without_a_tag_and_another_one_refused(layout):
+    with WritableRegistry() as server:
+        send(server, layout, f"team/image@{layout.digest}")
+        assert server.order[-1] == layout.digest
+        with pytest.raises(UsageError, match="names another one"):
+            send(server, layout, f"team/image@{layout.digest}", form="docker")
+
+
+def test_a_registry_says_how_small_chunks_may_be(layout):
+    with WritableRegistry(least=200 * KIB) as server:
+        send(server, layout)
+        assert whole(server, layout)
+    assert min(server.chunk_lengths[:-1]) >= 200 * KIB
+
+
+def test_a_registry_shows_how_large_requests_may_be(layout):
+    with WritableRegistry(most=20 * KIB) as server:
+        pushed = send(server, layout, pace=Pace(ChunkSize(bytes=1 << 20, most=2 << 20)))
+        assert whole(server, layout)
+    assert max(server.chunk_lengths) <= 20 * KIB
+    assert pushed.bytes_sent >= blob_bytes(layout)
+
+
+def test_a_registry_that_takes_nothing_is_told_so(layout):
+    with WritableRegistry(most=0) as server, pytest.raises(NetworkError) as caught:
+        send(server, layout)
+    assert "HTTP 413" in caught.value.what
+    assert "team/image/manifests/v1" not in server.documents
+
+
+def test_a_registry_without_chunks_gets_blobs_whole(layout):
+    with WritableRegistry(chunks=False) as server:
+        send(server, layout)
+        assert whole(server, layout)
+    assert any(asked.method == "PUT" and "/uploads/" in asked.path for asked in server.asked)
+
+
+def cut_in_the_middle():
+    """Take a part of a chunk and hang up."""
+
+    def cut(handler):
+        count = int(handler.headers["Content-Length"]) // 3
+        number = handler.path.partition("?")[0].rpartition("/")[2]
+        handler.registry.uploads[number] += handler.rfile.read(count)
+        handler.registry.received += count
+        handler.close_connection = True
+
+    return cut
+
+
+def test_an_upload_that_breaks_goes_on_from_what_the_registry_has(layout):
+    pauses = []
+    with WritableRegistry() as server:
+        server.moods = [once("PATCH")(cut_in_the_middle()) for _ in range(3)]
+        send(server, layout, pauses=pauses)
+        assert whole(server, layout)
+    assert server.received == blob_bytes(layout), "what had arrived was not sent again"
+    assert len(pauses) == 3
+
+
+def lost_answer(method):
+    """Let it happen and hang up without a word."""
+
+    def lose(handler):
+        answering = handler.wfile
+        handler.wfile = type("Nowhere", (), {"write": lambda *_: 0, "flush": lambda *_: None, "closed": True})()
+        handler.registry.moods, moods = [], handler.registry.moods
+        getattr(handler, f"do_{method}")()
+        handler.registry.moods, handler.wfile = moods, answering
+        handler.close_connection = True
+
+    return lose
+
+
+@pytest.mark.parametrize("method", ["PATCH", "PUT", "POST"])
+def test_a_lost_answer_sends_nothing_twice(layout, method):
+    with WritableRegistry() as server:
+        server.moods = [once(method, "/uploads/")(lost_answer(method))]
+        send(server, layout)
+        assert whole(server, layout)
+    assert server.received == blob_bytes(layout)
+
+
+def test_a_registry_that_does_not_tell_how_far_it_is_gets_the_next_chunk(layout):
+    with WritableRegistry(tells=False) as server:
+        server.moods = [once("PATCH")(lambda handler: handler.leave(503)) for _ in range(3)]
+        send(server, layout)
+        assert whole(server, layout)
+        assert not [asked for asked in server.asked if asked.method == "POST"][3:], "no upload began anew"
+        server.moods = [once("PATCH")(cut_in_the_middle())]
+        send(server, layout, "team/other:v1")
+        assert whole(server, layout, "team/other")
+
+
+def test_an_upload_that_the_registry_forgets_begins_anew(layout):
+    with WritableRegistry(forgets=True) as server:
+
+        def forget(handler):
+            """Each second chunk."""
+            uploads, number = handler.registry.uploads, handler.path.partition("?")[0].rpartition("/")[2]
+            if handler.command != "PATCH" or not uploads.get(number):
+                return False
+            uploads.pop(number)
+            handler.close_connection = True
+            return True
+
+        server.moods = [forget]
+        send(server, layout, pace=(pace := Pace(ChunkSize(bytes=64 * KIB, most=128 * KIB))))
+        assert whole(server, layout)
+    assert pace.size.whole, "after two losses there is nothing to be had from chunks"
+
+
+@pytest.mark.parametrize(("status", "after"), [(429, 7), (429, None), (500, None), (503, 3), (502, None)])
+def test_a_registry_that_is_busy_is_waited_for_and_spared_the_body(layout, status, after):
+    pauses = []
+    with WritableRegistry() as server:
+
+        def refuse(handler):
+            handler.leave(status, headers={"Retry-After": str(after)} if after else {})
+
+        server.moods = [once("PATCH")(refuse), once("POST")(refuse), once("PUT", "manifests")(refuse)]
+        pushed = send(server, layout, pauses=pauses)
+        assert whole(server, layout)
+    assert len(pauses) == 3
+    assert after is None or set(pauses) == {after}
+    assert pushed.bytes_sent < 1.2 * blob_bytes(layout)
+
+
+def test_a_registry_that_stays_away_ends_the_push_without_a_tag(layout):
+    pauses = []
+    with WritableRegistry() as server:
+        server.moods = [lambda handler: handler.command == "PATCH" and handler.leave(503) is None]
+        with pytest.raises(NetworkError, match="503"):
+            send(server, layout, pauses=pauses)
+    assert pauses
+    assert "team/image/manifests/v1" not in server.documents
+
+
+def test_a_blob_that_was_altered_is_never_finished(layout):
+    damaged = layout.blob(layout.layers[0].digest)
+    damaged.chmod(0o644)
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(data)
+    with WritableRegistry() as server, pytest.raises(LayoutError, match="other bytes"):
+        send(server, layout)
+    assert layout.layers[0].digest not in server.homes.get("team/image", ())
+    assert server.received < blob_bytes(layout)
+
+
+def test_a_registry_that_stores_something_else_is_found_out(layout):
+    with WritableRegistry(altered_digest=f"sha256:{'0' * 64}") as server, pytest.raises(IntegrityError, match="taken"):
+        send(server, layout)
+
+
+def test_bytes_that_change_on_the_way_are_sent_anew(layout):
+    with WritableRegistry() as server:
+
+        def alter(handler):
+            number = handler.path.partition("?")[0].rpartition("/")[2]
+            handler.registry.uploads[number][0] ^= 1
+            return False
+
+        server.moods = [once("PUT", "/uploads/")(alter)]
+        send(server, layout, pace=Pace(ChunkSize(bytes=16 * KIB, most=16 * KIB)))
+        assert whole(server, layout)
+
+
+def test_a_blob_that_the_registry_cleaned_up_meanwhile_is_sent_again(layout):
+    with WritableRegistry() as server:
+        server.moods = [once("PUT", "manifests")(lambda handler: handler.registry.homes.clear() or False)]
+        send(server, layout)
+        assert whole(server, layout)
+
+
+def test_a_token_for_pushing_and_mounting_is_asked_for_and_renewed(layout):
+    with WritableRegistry(login="bearer", user="alice", password="wonder:land", uses=7) as server:
+        pushed = send(server, layout, credential=ALICE, mount_from=["team/base"])
+        assert whole(server, layout)
+    tokens = server.seen("/token")
+    assert len(tokens) > 1
+    assert "scope=repository%3Ateam%2Fbase%3Apull&scope=repository%3Ateam%2Fimage%3Apull%2Cpush" in tokens[0].path
+    assert {asked.authorization for asked in tokens} == {ALICE.basic}
+    assert ALICE.basic not in {asked.authorization for asked in server.seen("/v2/")}
+    assert pushed.bytes_sent < 1.5 * blob_bytes(layout)
+
+
+def test_an_upload_elsewhere_gets_no_login(layout):
+    with WritableRegistry() as storage, WritableRegistry(login="basic", user="alice", password="wonder:land") as server:
+        server.uploads_at = storage.uploads_at = f"http://{storage.host}"
+        storage.uploads, storage.homes, storage.blobs = server.uploads, server.homes, server.blobs
+        send(server, layout, credential=ALICE)
+        assert whole(server, layout)
+    assert storage.asked
+    assert {asked.authorization for asked in storage.asked} == {""}
+
+
+def test_what_a_registry_says_is_shown_without_our_secrets(layout):
+    with WritableRegistry(login="basic", user="alice", password="wonder:land") as server:
+
+        def echo(handler):
+            message = f"no room for {handler.headers['Authorization']} and wonder:land\n\x1b[2J"
+            handler.leave(400, {"errors": [{"code": "DENIED", "message": message}]})
+
+        server.moods = [
+            lambda handler: handler.command == "PUT" and handler.headers["Authorization"] and not echo(handler)
+        ]
+        with pytest.raises(NetworkError) as caught:
+            send(server, layout, credential=ALICE)
+    text = str(caught.value)
+    assert "DENIED" in text
+    assert "no room for Basic … and …" in text
+    assert "\x1b" not in text
+    assert "wonder" not in text + repr(ALICE)
+    assert ALICE.basic.removeprefix("Basic ") not in text
+
+
+def test_a_storage_that_does_not_take_questions_counts_for_nothing(layout):
+    """HEAD is redirected to an address that is signed for GET alone."""
+    with WritableRegistry() as server, WritableRegistry(faults={"/storage/": [403] * 9}) as storage:
+        server.storage = f"http://{storage.host}"
+        for one in (*layout.layers, layout.manifest.config):
+            server.home("team/image", layout.blob(one.digest).read_bytes())
+        pushed = send(server, layout)
+    assert pushed.bytes_there == 0
+    assert "team/image/manifests/v1" in server.documents
+
+
+def test_the_first_error_ends_all_uploads(tmp_path):
+    sizes = [300 * KIB + number for number in range(8)]
+    layers = [[tars.file("a", random.Random(size).randbytes(size))] for size in sizes]
+    layout = small_layouts.layout(tmp_path, *layers, media_type=spec.LAYER_TAR)
+    with WritableRegistry() as server:
+        server.moods = [once("PATCH")(lambda handler: handler.leave(403))]
+        with pytest.raises(NetworkError, match="refuses access") as caught:
+            send(server, layout)
+    assert "Not everybody may push there" in caught.value.cause
+    assert "team/image/manifests/v1" not in server.documents
+    assert server.received < sum(sizes)
+
+
+def test_zstd_layers_are_refused_in_dockers_form(tmp_path):
+    layout = small_layouts.layout(tmp_path, [tars.file("a")], media_type=spec.LAYER_ZSTD)
+    with WritableRegistry() as server, pytest.raises(LayoutError, match="Docker's manifest form"):
+        send(server, layout, form="docker")
+    assert server.asked == []

@@ -1,0 +1,174 @@
+"""Who a process is in its job, from what srun, enroot, torchrun and job scripts set."""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples"))
+
+from proof import ranks
+from proof.ranks import Place, expand, from_environment, on_node, port_of, tasks_by_node
+from proof.verdict import Fault, Layer
+
+NAMES = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+STEP = {
+    "SLURM_JOB_ID": "1207",
+    "SLURM_STEP_ID": "1",
+    "SLURM_STEP_NUM_TASKS": "5",
+    "SLURM_STEP_NODELIST": "gpu[07-09]",
+    "SLURM_JOB_NODELIST": "gpu[01-09]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+    "SLURM_PROCID": "4",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "2",
+}
+
+
+def test_a_process_alone():
+    assert from_environment({}) == Place(0, 1, 0, 1, "127.0.0.1", 0, "one process")
+    assert from_environment({"MASTER_ADDR": "n1", "MASTER_PORT": "1"}).world == 1  # some sites set them for all
+
+
+def test_enroots_hook_and_job_scripts():
+    assert from_environment(NAMES) == Place(3, 4, 1, 0, "n1", 29500, "RANK and MASTER_ADDR")
+
+
+def test_torchruns_agent_keeps_the_port_it_names():
+    torchrun = {**NAMES, "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
+    assert from_environment(torchrun) == Place(3, 4, 1, 2, "n1", 29501, "torchrun")
+    assert from_environment({**torchrun, "MASTER_PORT": "65535"}).port == 65534
+
+
+def test_plain_srun():
+    port = ranks.FIRST_PORT + 1208
+    assert from_environment(STEP) == Place(4, 5, 0, 1, "gpu07", port, "srun")
+    assert from_environment({**STEP, "SLURM_PROCID": "0", "SLURM_NODEID": "0"}).local_world == 2
+
+
+def test_srun_with_an_address_of_ones_own():
+    place = from_environment({**STEP, "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4711"})
+    assert (place.address, place.port, place.how) == ("10.0.0.7", 4711, "srun")
+
+
+def test_names_under_srun_know_how_many_are_on_the_node():
+    names = {**NAMES, "RANK": "4", "WORLD_SIZE": "5", "LOCAL_RANK": "0"}
+    assert from_environment({**STEP, **names}) == Place(4, 5, 0, 1, "n1", 29500, "RANK and MASTER_ADDR under srun")
+
+
+def test_torchrun_once_on_each_node_of_a_job():
+    agents = {**STEP, "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
+    torchrun = {**NAMES, "WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "7"}
+    assert from_environment({**agents, **torchrun}).rank == 0
+
+
+def test_a_batch_script_is_one_process():
+    script = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}
+    place = from_environment(script)
+    assert (place.rank, place.world) == (0, 1)
+    assert place.how == "one process of a job with 2 tasks (srun would start one for each)"
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_half_set_variables_are_named(name):
+    with pytest.raises(Fault, match=f"no {name}: a process of several") as caught:
+        from_environment({key: value for key, value in NAMES.items() if key != name})
+    assert caught.value.layer is Layer.NETWORK
+    assert ("--nproc-per-node" in str(caught.value)) == (name == "LOCAL_RANK")  # PAI's DLC gives all but this
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"RANK": "4"}, "RANK=4 is not one of WORLD_SIZE=4"),
+        ({"RANK": "x"}, "RANK='x' is no number of processes"),
+        ({"WORLD_SIZE": "-1"}, "WORLD_SIZE='-1' is no number"),
+        ({"WORLD_SIZE": "9" * 30}, "is no number of processes"),
+        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"}, "LOCAL_RANK=2, 2 processes on this node"),
+        ({"LOCAL_WORLD_SIZE": "5"}, "WORLD_SIZE=4 do not go together"),
+        ({"MASTER_PORT": "70000"}, "MASTER_PORT='70000' is no port"),
+        ({"MASTER_PORT": "0"}, "is no port"),
+    ],
+)
+def test_contradictions_are_named(changes, said):
+    with pytest.raises(Fault, match=said):
+        from_environment({**NAMES, **changes})
+
+
+def test_a_rank_that_was_set_before_srun():
+    with pytest.raises(Fault, match="RANK=0, and Slurm's SLURM_PROCID=4: RANK was probably set once before srun"):
+        from_environment({**STEP, **NAMES, "RANK": "0", "WORLD_SIZE": "5"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"SLURM_PROCID": "5"}, "SLURM_PROCID=5 is not one of"),
+        ({"SLURM_STEP_NODELIST": "", "SLURM_JOB_NODELIST": ""}, "SLURM_STEP_NODELIST is empty"),
+        ({"SLURM_STEP_NODELIST": "n[1-"}, "no list of nodes"),
+        ({"SLURM_LOCALID": ""}, "SLURM_LOCALID='' is no number"),
+    ],
+)
+def test_what_is_wrong_with_a_step(changes, said):
+    with pytest.raises(Fault, match=said):
+        from_environment({**STEP, **changes})
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("n1", ["n1"]),
+        ("", []),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("n[1-2,07],login", ["n1", "n2", "n07", "login"]),
+        ("gpu-[098-101]", ["gpu-098", "gpu-099", "gpu-100", "gpu-101"]),
+        ("r[1-2]n[3-4]x,a.b-c", ["r1n3x", "r1n4x", "r2n3x", "r2n4x", "a.b-c"]),
+    ],
+)
+def test_lists_of_nodes(text, hosts):
+    assert list(expand(text)) == hosts
+
+
+@pytest.mark.parametrize("text", ["n[1-", "n]1[", "n[[1]]", "n[]", "n[1-2", "n[a-b]", "n[3-1]", "n[1-99999999]"])
+def test_what_is_no_list_of_nodes(text):
+    with pytest.raises(Fault, match="no list of nodes"):
+        list(expand(text))
+
+
+@given(st.text(alphabet="n[]1-,9", max_size=12))
+def test_any_text_is_a_list_or_a_fault(text):
+    with contextlib.suppress(Fault):
+        assert all(isinstance(host, str) for _, host in zip(range(100), expand(text), strict=False))
+
+
+def test_tasks_of_nodes():
+    assert tasks_by_node("2(x3),1") == [2, 2, 2, 1]
+    assert tasks_by_node("4") == [4]
+    assert tasks_by_node("") == tasks_by_node("2(y3)") == []
+
+
+@given(st.integers(0, 10**9), st.integers(0, 2**32))
+def test_ports_are_below_those_linux_hands_out(job, step):
+    assert ranks.FIRST_PORT <= port_of(str(job), str(step)) < 32768
+    assert port_of(str(job), "") == port_of(str(job), "batch")
+
+
+def test_nodes_and_processes_on_them():
+    assert on_node(2, 1, 4, 3, "n1", 5000) == Place(7, 8, 3, 4, "n1", 5000, "by node")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((0, 0, 1, 0, "n1", 5000), "0 nodes"),
+        ((2, 2, 1, 0, "n1", 5000), "--node_rank 2 is not one of 2 nodes"),
+        ((2, 1, 1, 1, "n1", 5000), "process 1 is not one of 1 on a node"),
+        ((2, 1, 1, 0, "n1", 0), "--port='0' is no port"),
+    ],
+)
+def test_nodes_that_do_not_fit(arguments, said):
+    with pytest.raises(Fault, match=said):
+        on_node(*arguments)

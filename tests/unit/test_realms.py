@@ -1,0 +1,113 @@
+"""Challenges as registries write them, and who may see a password."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.oci.realms import Challenge, challenges, may_see, merged, site
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ('Basic realm="registry"', [Challenge(scheme="basic", realm="registry")]),
+        ("Basic", [Challenge(scheme="basic")]),
+        (
+            'Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:a/b:pull,push"',
+            [
+                Challenge(
+                    scheme="bearer",
+                    realm="https://auth.docker.io/token",
+                    service="registry.docker.io",
+                    scopes=("repository:a/b:pull,push",),
+                )
+            ],
+        ),
+        (
+            'Basic realm="a, Bearer realm=\\"x\\"", BEARER Realm=https://t.example/t , scope="a:b:c d:e:f"',
+            [
+                Challenge(scheme="basic", realm='a, Bearer realm="x"'),
+                Challenge(scheme="bearer", realm="https://t.example/t", scopes=("a:b:c", "d:e:f")),
+            ],
+        ),
+        ("", []),
+        ("realm=x", []),
+    ],
+)
+def test_challenges(header, expected):
+    assert list(challenges(header)) == expected
+
+
+@given(st.text(max_size=200))
+def test_any_header_is_read(text):
+    challenges(text)
+
+
+def test_scopes_are_merged_by_what_they_are_for():
+    own = ("repository:team/image:pull,push", "repository:team/base:pull")
+    assert merged(("repository:team/image:pull", *own)) == own
+    assert merged(("repository:h:5000/a:pull",)) == ("repository:h:5000/a:pull",)
+    assert merged(()) == ()
+
+
+#: realms as the registries of these services name them
+REAL = [
+    ("registry-1.docker.io", "https://auth.docker.io/token"),
+    ("registry.cn-hangzhou.aliyuncs.com", "https://dockerauth.cn-hangzhou.aliyuncs.com/auth"),
+    ("team-registry.cn-shanghai.cr.aliyuncs.com", "https://dockerauth-ee.cn-shanghai.aliyuncs.com/auth"),
+    ("registry-vpc.cn-shanghai.aliyuncs.com", "https://dockerauth-vpc.cn-shanghai.aliyuncs.com/auth"),
+    ("registry.gitlab.com", "https://gitlab.com/jwt/auth"),
+    ("registry.example.com.cn:5050", "https://gitlab.example.com.cn/jwt/auth"),
+    ("ghcr.io", "https://ghcr.io/token"),
+    ("quay.io", "https://quay.io/v2/auth"),
+    ("nvcr.io", "https://nvcr.io/proxy_auth"),
+    ("team.azurecr.io", "https://team.azurecr.io/oauth2/token"),
+    ("europe-docker.pkg.dev", "https://europe-docker.pkg.dev/v2/token"),
+    ("registry.digitalocean.com", "https://api.digitalocean.com/v2/registry/auth"),
+    ("harbor.example:8443", "https://harbor.example:8443/service/token"),
+    ("10.0.0.5:5000", "https://10.0.0.5:5001/token"),
+]
+
+
+@pytest.mark.parametrize(("registry", "realm"), REAL)
+def test_realms_of_real_registries_see_the_login(registry, realm):
+    assert may_see(realm, f"https://{registry}")
+
+
+@pytest.mark.parametrize(
+    ("registry", "realm"),
+    [
+        ("registry.example.com", "https://evil.example.net/token"),
+        ("registry.example.com", "https://registry.example.com.evil.net/token"),
+        ("registry.example.com", "https://evil.net/registry.example.com"),
+        ("registry.example.com", "https://registry.example.com@evil.net/token"),
+        ("registry.example.com", "http://registry.example.com/token"),
+        ("registry.example.com", "https://evilexample.com/token"),
+        ("registry.example.com.cn", "https://evil.com.cn/token"),
+        ("registry.example.co.uk", "https://evil.co.uk/token"),
+        ("registry.example.com", "http://localhost/token"),
+        ("registry.example.com", "https://127.0.0.1/token"),
+        ("registry.example.com", "ftp://registry.example.com/token"),
+        ("registry.example.com", "https:///token"),
+        ("registry.example.com", "//registry.example.com"),
+        ("registry.example.com", "https://[registry.example.com/token"),
+        ("10.0.0.5", "https://10.1.0.5/token"),
+        ("registry", "https://evil/token"),
+        ("com", "https://evil.com/token"),
+    ],
+)
+def test_strangers_do_not(registry, realm):
+    assert not may_see(realm, f"https://{registry}")
+
+
+def test_this_machine_and_those_that_the_user_trusts():
+    assert may_see("http://127.0.0.1:5001/token", "http://localhost:5000")
+    assert not may_see("http://evil.net/token", "http://localhost:5000")
+    assert may_see("https://sso.example.org/token", "https://registry.example.com", ("sso.example.org",))
+    assert not may_see("http://sso.example.org/token", "https://registry.example.com", ("sso.example.org",))
+
+
+@given(st.from_regex(r"[a-z]{1,5}(\.[a-z]{1,5}){1,4}", fullmatch=True))
+def test_a_site_is_an_end_of_the_name(host):
+    assert host == site(host) or host.endswith(f".{site(host)}")
+    assert "." in site(host)

@@ -1,0 +1,174 @@
+"""What Singularity and enroot find in an image: made of its configuration, read back by a shell's own rules."""
+
+import json
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.formats import enroot, singularity
+from graphcrate.formats.merged import read_merged, with_additions
+from graphcrate.formats.shell import quoted, variables, words
+from graphcrate.oci.spec import ImageConfig, RootFS, RunConfig
+from tests.unit.small_layouts import layout
+from tests.unit.tars import entry, file, folder
+
+
+def config(**run):
+    return ImageConfig(
+        architecture="amd64",
+        os="linux",
+        rootfs=RootFS(diff_ids=()),
+        created="2023-11-14T22:13:20Z",
+        config=RunConfig(**run),
+    )
+
+
+def by_path(additions):
+    return {addition.path: addition for addition in additions}
+
+
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20)
+
+
+@given(st.lists(texts, max_size=4))
+def test_words_are_what_a_shell_reads_again(arguments):
+    assert shlex.split(words(arguments)) == arguments
+
+
+def test_quotes_hold_whatever_is_in_them():
+    assert quoted("a'b $x `y`") == "'a'\"'\"'b $x `y`'"
+
+
+def test_only_names_that_a_shell_has_are_variables():
+    entries = ("A=1", "B=", "C", "D.E=2", "1F=3", "G=h=i", "=j", "Ä=k")
+    assert list(variables(entries)) == [("A", "1"), ("B", ""), ("C", ""), ("G", "h=i")]
+
+
+def test_the_environment_is_the_images_unless_the_host_has_it():
+    text = singularity.environment_script(RunConfig(env=("PATH=/opt/venv/bin:/bin", "A=it's ${X}", "B=")))
+    assert text == (
+        "#!/bin/sh\nexport PATH='/opt/venv/bin:/bin'\n"
+        "[ -n \"${A:-}\" ] || A='it'\"'\"'s ${X}'\nexport A\n"
+        "[ -n \"${B:-}\" ] || B=''\nexport B\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        ({"cmd": ("/bin/bash",)}, "if [ $# -eq 0 ]; then\n    set -- '/bin/bash'\nfi\nexec \"$@\"\n"),
+        ({"entrypoint": ("python", "-u")}, "exec 'python' '-u' \"$@\"\n"),
+        (
+            {"entrypoint": ("e",), "cmd": ("a b", "c")},
+            "if [ $# -eq 0 ]; then\n    set -- 'a b' 'c'\nfi\nexec 'e' \"$@\"\n",
+        ),
+        ({}, "if [ $# -eq 0 ]; then\n    set -- '/bin/sh'\nfi\nexec \"$@\"\n"),
+    ],
+)
+def test_the_run_script_ends_in_the_arguments(run, text):
+    assert singularity.run_script(RunConfig(**run)) == f"#!/bin/sh\n{text}"
+
+
+def test_singularity_finds_its_files():
+    seen = by_path(singularity.additions(config(cmd=("sh",), labels={"graphcrate.torch": "2.0.1"}), "Bootstrap: oci\n"))
+    scripts = ("runscript", "startscript", "test", *(f"actions/{name}" for name in ("exec", "run", "shell", "start")))
+    for name in (*scripts, "actions/test", "env/10-docker2singularity.sh", "env/99-base.sh"):
+        addition = seen[f".singularity.d/{name}"]
+        assert addition.mode == 0o755
+        assert addition.content.startswith(b"#!/bin/sh\n")
+    assert seen[".singularity.d/Singularity"].content == b"Bootstrap: oci\n"
+    assert seen["singularity"].link == ".singularity.d/runscript"
+    assert seen["environment"].link == ".singularity.d/env/90-environment.sh"
+    assert {seen[name].link for name in (".exec", ".run", ".shell", ".test")} == {
+        f".singularity.d/actions/{name}" for name in ("exec", "run", "shell", "test")
+    }
+    labels = json.loads(seen[".singularity.d/labels.json"].content)
+    assert labels["graphcrate.torch"] == "2.0.1"
+    assert labels["org.label-schema.build-date"] == "2023-11-14T22:13:20Z"
+    assert b"import torch" in seen[".singularity.d/test"].content
+    assert ".singularity.d/test" not in by_path(singularity.additions(config(), ""))
+    for link in (addition for addition in seen.values() if addition.link):
+        assert link.link in seen, "no link leads nowhere"
+
+
+def test_the_definition_says_where_the_image_comes_from():
+    told = config(labels={"org.opencontainers.image.description": "CUDA and PyTorch"})
+    assert (
+        singularity.definition(told, "pyg:1@sha256:0") == "# CUDA and PyTorch\nBootstrap: oci\nFrom: pyg:1@sha256:0\n"
+    )
+    odd = config(labels={"org.opencontainers.image.description": "a\n%post\nrm -rf /"})
+    assert singularity.definition(odd, "x") == "Bootstrap: oci\nFrom: x\n"
+
+
+def test_enroots_files_are_those_of_its_import():
+    run = {
+        "env": ("PATH=/bin", "A=b c"),
+        "labels": {"l": "m\nn"},
+        "working_dir": "/work dir",
+        "entrypoint": ("/entry",),
+        "cmd": ("it's",),
+        "volumes": {"/data": {}},
+    }
+    seen = by_path(enroot.additions(config(**run), "oci:pyg:1"))
+    assert seen["work dir"].content is None
+    assert seen["etc/environment"].content == b"PATH=/bin\nA=b c\n"
+    assert seen["etc/fstab"].content == b"${ENROOT_ROOTFS}/data /data none x-create=dir,bind,rw,nosuid,nodev\n"
+    assert seen["etc/rc.local"].content.startswith(b"# This file is sourced by /etc/rc")
+    assert seen["etc/rc"].content.decode() == RC
+
+
+RC = """# enroot-provenance: oci:pyg:1
+# l m n
+
+mkdir -p "/work dir" 2> /dev/null
+cd "/work dir" && unset OLDPWD || exit 1
+
+if [ -s /etc/rc.local ]; then
+    . /etc/rc.local
+fi
+
+if [ $# -gt 0 ]; then
+    exec '/entry' "$@"
+else
+    exec '/entry' 'it'"'"'s'
+fi
+"""
+
+
+@pytest.mark.parametrize(
+    ("run", "with_arguments", "without"),
+    [
+        ({}, '    exec "$@"', "    exec '/bin/sh'"),
+        ({"cmd": ("bash", "-l")}, '    exec "$@"', "    exec 'bash' '-l'"),
+        ({"entrypoint": ("e",)}, "    exec 'e' \"$@\"", "    exec 'e'"),
+    ],
+)
+def test_enroot_starts_entry_point_and_command(run, with_arguments, without):
+    lines = enroot.rc(config(**run), "oci:x").splitlines()
+    assert [line for line in lines if line.startswith("    exec")] == [with_arguments, without]
+    assert 'cd "/" && unset OLDPWD || exit 1' in lines
+
+
+def test_enroots_files_are_all_roots_and_readable(tmp_path):
+    image = read_merged(
+        layout(
+            tmp_path,
+            [
+                folder("closed", mode=0o055, uid=7),
+                file("closed/secret", b"s", mode=0o001, uid=7, gid=8),
+                file("plain", b"p", mode=0o040, pax_headers={"SCHILY.xattr.user.a": "b"}),
+                entry("dev/null", b"3", devmajor=1, devminor=3),
+            ],
+        )
+    )
+    paths = enroot.imported(with_additions(image, list(enroot.additions(config(), "x")), 0)).paths
+    assert {(inode.uid, inode.gid) for inode in paths.values()} == {(0, 0)}
+    assert paths["closed"].mode == 0o755
+    assert paths["closed/secret"].mode == 0o501
+    assert paths["plain"].mode == 0o440
+    assert not paths["plain"].xattrs
+    assert "dev" in paths
+    assert "dev/null" not in paths
+    assert paths["etc/rc"].mode == 0o644

@@ -1,0 +1,136 @@
+"""What Slurm's commands print, as they print it, and anything else."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.host import slurm_words
+from graphcrate.host.slurm_words import JobView, Partition
+
+SQUEUE = "7|COMPLETED|n1|None\n12_0|RUNNING|n1|None\n12_1|PENDING||PartitionDown\n13|CANCELLED by 0|n2|None\n"
+SCONTROL = (
+    "JobId=3 ArrayJobId=3 ArrayTaskId=1 JobName=wrap UserId=root(0) JobState=NODE_FAIL Reason=NodeDown ExitCode=0:15 "
+    "StartTime=2026-11-22T00:58:06 NodeList=n1 BatchHost=n1 Command=(null)\n"
+    "JobId=9 JobName=graphcrate-test JobState=CANCELLED Reason=None ExitCode=0:0 NodeList=(null)\n"
+    "JobId=11 ArrayJobId=11 ArrayTaskId=0-1,5%2 JobState=PENDING Reason=Priority ExitCode=0:0 NodeList=\n"
+)
+
+
+def test_partitions_with_their_resources():
+    text = "dgx2|up|infinite|gpu:16\na100|down|7-00:00:00|gpu:a100:4\nsmall|up|1:00:00|(null)\n"
+    assert slurm_words.partitions(text) == (
+        Partition("dgx2", True, "infinite", "gpu:16"),
+        Partition("a100", False, "7-00:00:00", "gpu:a100:4"),
+        Partition("small", True, "1:00:00", ""),
+    )
+
+
+def test_a_partition_of_two_kinds_of_nodes_is_one():
+    text = "a100|up|infinite|gpu:4\na100|up|infinite|gpu:8\na100|up|infinite|(null)\n"
+    assert slurm_words.partitions(text) == (Partition("a100", True, "infinite", "gpu:4,gpu:8"),)
+
+
+def test_the_queue():
+    assert slurm_words.queue(SQUEUE) == {
+        "7": JobView("COMPLETED", "n1"),
+        "12_0": JobView("RUNNING", "n1"),
+        "12_1": JobView("PENDING", "", "PartitionDown"),
+        "13": JobView("CANCELLED", "n2"),
+    }
+
+
+def test_how_jobs_ended():
+    found = slurm_words.scontrol_jobs(SCONTROL)
+    assert found["3_1"].words == "NODE_FAIL on n1 (NodeDown, exit code 0:15)"
+    assert found["9"].words == "CANCELLED"
+    assert set(found) == {"3_1", "9", "11_0", "11_1", "11_5"}
+
+
+def test_accounting_counts_allocations_alone():
+    text = "20|TIMEOUT|n1|None|0:0\n20.batch|CANCELLED|n1||0:15\n21_3|CANCELLED by 1000|None assigned|None|0:0\n"
+    assert slurm_words.accounting(text) == {
+        "20": JobView("TIMEOUT", "n1", "", "0:0"),
+        "21_3": JobView("CANCELLED", "", "", "0:0"),
+    }
+
+
+@pytest.mark.parametrize(
+    "state", ["PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "COMPLETED", "NODE_FAIL", "NEW_ONE"]
+)
+def test_no_state_is_both_waiting_and_ended(state):
+    view = JobView(state)
+    assert not (view.is_waiting and view.is_ended)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("3", [3]), ("0-3", [0, 1, 2, 3]), ("0-6:3,9%4", [0, 3, 6, 9]), ("", []), ("a", []), ("5-2", [])],
+)
+def test_the_tasks_of_an_array(text, expected):
+    assert slurm_words.numbers(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("help_text", "expected"),
+    [
+        ("      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH\n", True),
+        ("      --container=PATH          Path to OCI container bundle\n", False),
+        ("nothing of --container-image here\n", False),
+    ],
+)
+def test_pyxis_shows_in_the_help_of_srun(help_text, expected):
+    assert slurm_words.has_pyxis(help_text) is expected
+
+
+def test_what_sbatch_complains_of():
+    lines = [
+        "Traceback",
+        "sbatch: error: invalid partition specified: x",
+        "sbatch: error: Batch job submission failed: No",
+    ]
+    assert slurm_words.last_error(lines) == "Batch job submission failed: No"
+    assert slurm_words.last_error(["", "something else", ""]) == "something else"
+    assert slurm_words.last_error([]) == ""
+
+
+@pytest.mark.parametrize(
+    "reason", ["BadConstraints", "PartitionTimeLimit", "AssocMaxCpuPerJobLimit", "QOSMaxGRESPerJob"]
+)
+def test_some_reasons_are_hopeless(reason):
+    assert slurm_words.HOPELESS.search(reason)
+
+
+@pytest.mark.parametrize(
+    "reason", ["Resources", "Priority", "PartitionDown", "QOSMaxJobsPerUserLimit", "ReqNodeNotAvail"]
+)
+def test_others_pass(reason):
+    assert not slurm_words.HOPELESS.search(reason)
+
+
+word = st.text("abcXYZ019_-.:()[],", min_size=1, max_size=12)
+state = st.sampled_from(sorted(slurm_words.WAITING | slurm_words.ENDED | {"RUNNING", "COMPLETING"}))
+job_id = st.one_of(
+    st.integers(1, 9**9).map(str), st.tuples(st.integers(1, 9**9), st.integers(0, 9999)).map("{0[0]}_{0[1]}".format)
+)
+
+
+@given(st.dictionaries(job_id, st.tuples(state, word, word), max_size=6))
+def test_a_queue_is_read_as_it_was_written(jobs):
+    text = "".join(f"{job}|{state}|{node}|{reason}\n" for job, (state, node, reason) in jobs.items())
+    assert {job: view.state for job, view in slurm_words.queue(text).items()} == {
+        job: value[0] for job, value in jobs.items()
+    }
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), min_size=1, max_size=5))
+def test_ranges_are_their_numbers(ranges):
+    text = ",".join(f"{first}-{first + more}" for first, more in ranges)
+    assert slurm_words.numbers(text) == [number for first, more in ranges for number in range(first, first + more + 1)]
+
+
+@given(st.text(max_size=300))
+def test_nothing_that_is_printed_breaks_the_readers(text):
+    for read in (slurm_words.partitions, slurm_words.queue, slurm_words.scontrol_jobs, slurm_words.accounting):
+        read(text)
+    slurm_words.has_pyxis(text)
+    slurm_words.last_error(text.splitlines())

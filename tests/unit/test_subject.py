@@ -1,0 +1,249 @@
+"""What a REF is taken for, which suites it gets, and what is refused. Engines are in tests/engines."""
+
+import pytest
+
+from graphcrate import smoke
+from graphcrate.errors import HostError, UsageError
+from graphcrate.formats import squashfs
+from graphcrate.host import gpu, slurm_engine
+from graphcrate.host.cache import Cache
+from graphcrate.host.sandbox import Bind
+from graphcrate.host.slurm_words import Partition
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.lock import encode
+from graphcrate.model.plan import ConfigStep
+from graphcrate.model.report import Artifact, BuildReport
+from graphcrate.model.trial import Resources
+from graphcrate.oci.image import make_image
+from graphcrate.oci.layer import LayerWriter
+from graphcrate.oci.layout import write_layout
+from graphcrate.runners import RUNNERS, pyxis
+from graphcrate.trials import forms, stores, subject
+from graphcrate.trials.testing import cell_of, check_partitions
+from tests.unit.test_house import ROOT
+
+SIF = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0") + b"SIF_MAGIC\0".ljust(600, b"\0")
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = Workplace(root=ROOT, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin"})
+    yield place
+    place.cache.close()
+
+
+@pytest.fixture
+def ours(tmp_path):
+    """dist/torch/1 with its layout and report; the output folder."""
+    folder = tmp_path / "dist" / "torch" / "1"
+    cache = Cache(tmp_path / "cache")
+    with (tmp_path / "layer").open("wb") as stream:
+        layer = LayerWriter(stream, 0).finish("base")
+    cache.adopt(tmp_path / "layer", cache.blob(layer.digest))
+    config = ConfigStep(environment={"PATH": "/usr/bin"}, labels={}, command=("sh",))
+    layout = write_layout(folder / "oci", make_image([layer], config, 0, {}), cache.blob, "1")
+    cache.close()
+    artifact = Artifact(engine="embedded", kind="layout", reference=str(folder / "oci"), digest=layout.digest, bytes=1)
+    report = BuildReport(
+        name="torch", tag="1", digest=layout.digest, artifact=artifact, layout=str(folder / "oci"), bytes=1,
+        candidate="pypi", torch="2.0.1", torch_cuda="11.7", cuda="11.7", python="3.11", packages=(), smoke=None,
+        seconds=1.0,
+    )  # fmt: skip
+    (folder / "report.json").write_bytes(encode(report))
+    return tmp_path / "dist"
+
+
+def find(ref, place, output, runner="auto", suites=(), **options):
+    return subject.find(str(ref), runner, suites, place, output, **options)
+
+
+def test_an_image_of_ours_is_opened_without_an_engine_and_gets_its_recipes_suites(place, ours):
+    found = find("torch:1", place, ours)
+    assert (found.runner, found.artifact.kind, found.suites) == ("embedded", "layout", ("torch",))
+    assert found.layout == found.artifact.digest
+    assert found.folder == ours / "torch" / "1" / "trials" / "embedded"
+    by_path = find(ours / "torch" / "1" / "oci", place, ours)
+    assert (by_path.artifact.digest, by_path.suites) == (found.artifact.digest, found.suites)
+
+
+def test_what_an_image_passed_goes_with_its_folder_whatever_its_form(place, ours, tmp_path, monkeypatch):
+    monkeypatch.setattr(forms.converting, "convert", lambda request, _: request.output.write_bytes(SIF))
+    image = ours / "torch" / "1"
+    passes = find("torch:1", place, ours).passes
+    assert passes == image / "passes"
+    (image / "apptainer").mkdir()
+    (image / "apptainer" / "torch.sif").write_bytes(SIF)
+    for ref in (image / "oci", image / "apptainer" / "torch.sif"):
+        assert find(ref, place, ours, suites=("torch",)).passes.resolve() == passes.resolve()
+    assert find("torch:1", place, ours, "apptainer").passes == passes
+    assert find("registry.example.com/team/torch:1", place, ours, "slurm", pyxis=True).passes == passes
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "torch.sif").write_bytes(SIF)
+    foreign = tmp_path / "elsewhere" / "torch.sif"
+    assert find(foreign, place, ours, suites=("torch",)).passes == ours / "trials" / "passes"
+    (tmp_path / "elsewhere" / "report.json").write_bytes((image / "report.json").read_bytes())
+    assert find(foreign, place, ours, suites=("torch",)).passes == tmp_path / "elsewhere" / "passes"
+
+
+def test_asked_suites_come_before_the_recipes(place, ours):
+    assert find("torch:1", place, ours, suites=("ops",)).suites == ("ops",)
+    with pytest.raises(UsageError, match="no smoke suite 'nonsense'"):
+        find("torch:1", place, ours, suites=("nonsense",))
+
+
+@pytest.mark.parametrize(("runner", "form"), [("apptainer", "sif"), ("slurm", "sif")])
+def test_a_layout_is_made_into_what_the_runner_opens(place, ours, monkeypatch, runner, form):
+    def convert(request, _):
+        request.output.write_bytes(SIF)
+        assert (request.to, request.force) == (form, True)
+
+    monkeypatch.setattr(forms.converting, "convert", convert)
+    found = find("torch:1", place, ours, runner)
+    assert (found.artifact.kind, found.artifact.bytes) == ("sif", len(SIF))
+    assert found.artifact.reference == str(ours / "torch" / "1" / "torch.sif")
+    monkeypatch.setattr(forms.converting, "convert", None)  # it is there now
+    assert find("torch:1", place, ours, runner).artifact == found.artifact
+
+
+def test_with_pyxis_slurm_gets_a_squashfs(place, ours, monkeypatch):
+    monkeypatch.setattr(forms.converting, "convert", lambda request, _: request.output.write_bytes(squashfs.MAGIC))
+    found = find("torch:1", place, ours, "slurm", pyxis=True)
+    assert (found.artifact.kind, found.artifact.engine) == ("sqsh", "pyxis")
+    registry = find("registry.example.com/team/torch:1", place, ours, "slurm", pyxis=True)
+    assert pyxis.container(registry.artifact) == "registry.example.com#team/torch:1"
+    assert registry.suites == ("torch",)  # by its name, as built here
+
+
+def test_a_file_is_what_its_first_bytes_say(place, ours, tmp_path):
+    (tmp_path / "any.name").write_bytes(SIF)
+    found = find(tmp_path / "any.name", place, ours, suites=("torch",))
+    assert (found.runner, found.artifact.kind, found.layout) == ("apptainer", "sif", "")
+    (tmp_path / "text").write_text("nothing of the kind")
+    with pytest.raises(UsageError, match="is no image"):
+        find(tmp_path / "text", place, ours)
+
+
+def test_a_sif_beside_its_build_gets_the_suites_of_that(place, ours, tmp_path):
+    (ours / "torch" / "1" / "torch.sif").write_bytes(SIF)
+    (tmp_path / "link.sif").symlink_to(ours / "torch" / "1" / "torch.sif")
+    assert find(tmp_path / "link.sif", place, ours).suites == ("torch",)
+
+
+def test_an_archive_is_loaded_and_a_name_is_looked_up(place, ours, tmp_path, monkeypatch):
+    image = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:1", bytes=2)
+    monkeypatch.setattr(stores, "load", lambda engine, path, _: image)
+    monkeypatch.setattr(stores, "inspect", lambda engine, name, _: image if name == "x:1" else None)
+    (tmp_path / "image.tar").write_bytes(b"\0" * 257 + b"ustar".ljust(255, b"\0"))
+    assert find(tmp_path / "image.tar", place, ours, suites=("torch",)).artifact == image
+    assert find("docker:x:1", place, ours, suites=("torch",)).runner == "docker"
+    with pytest.raises(UsageError, match="docker cannot open docker:y:1"):
+        find("docker:y:1", place, ours)
+
+
+def test_what_a_runner_cannot_open_is_refused_with_one_that_can(place, ours, tmp_path):
+    (tmp_path / "a.sif").write_bytes(SIF)
+    with pytest.raises(UsageError, match="embedded cannot open") as caught:
+        find(tmp_path / "a.sif", place, ours, "embedded", ("torch",))
+    assert "--runner apptainer" in caught.value.next_step
+    with pytest.raises(UsageError, match="there is no runner 'kubernetes'"):
+        find("torch:1", place, ours, "kubernetes")
+    with pytest.raises(UsageError, match="there are torch:1"):
+        find("torch:2", place, ours)
+
+
+def test_without_a_recipe_somebody_has_to_name_the_suites(place, ours, tmp_path):
+    (tmp_path / "foreign.sif").write_bytes(SIF)
+    with pytest.raises(UsageError, match="which suites") as caught:
+        find(tmp_path / "foreign.sif", place, ours)
+    assert "--suite" in caught.value.next_step
+
+
+def test_loaded_images_are_named_as_the_engines_say_it():
+    assert stores._loaded(["Loaded image: localhost/torch:1"]) == "localhost/torch:1"
+    assert stores._loaded(["Loaded image ID: sha256:ab"]) == "sha256:ab"
+    assert stores._loaded(["something else"]) == ""
+
+
+def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(place, ours, monkeypatch):
+    monkeypatch.chdir(ours.parent)
+    monkeypatch.setattr(forms.converting, "convert", lambda request, _: request.output.write_bytes(SIF))
+    found = find("torch:1", place, ours.relative_to(ours.parent), "slurm")
+    cell = cell_of(found, Resources(partition="a100", gres="gpu:1"), "auto")
+    assert cell.order.artifact.reference.startswith("/")
+    assert cell.order.folder == str(ours / "torch" / "1" / "trials" / "slurm" / "a100-gpu1")
+
+
+def test_unknown_partitions_are_refused_with_those_that_exist():
+    class Known:
+        def partitions(self):
+            return (Partition("dgx2", True, "", "gpu:16"), Partition("old", False))
+
+    check_partitions(["dgx2"], Known())
+    with pytest.raises(UsageError, match=r"no partition 'a100'; there are dgx2 \(gpu:16\), old \(down\)"):
+        check_partitions(["dgx2", "a100"], Known())
+
+
+def test_the_step_of_pyxis(tmp_path):
+    words = pyxis.command(
+        "/a.sqsh", ["python", "x.py"], {"OMP_NUM_THREADS": "2"}, (Bind(tmp_path, "/out", read_only=False),)
+    )
+    assert words[0] == "srun"
+    assert "--container-image=/a.sqsh" in words
+    assert f"--container-mounts={tmp_path}:/out:rw" in words
+    assert "--container-workdir=/" in words
+    assert words[-4:] == ["env", "OMP_NUM_THREADS=2", "python", "x.py"]
+    plain = pyxis.command("ns/image:1", ["true"], {}, (), "/work")
+    assert plain[-1] == "true"
+    assert "env" not in plain
+    assert "--container-workdir=/work" in plain
+
+
+def test_every_kind_of_artifact_has_a_runner():
+    kinds = set(Artifact.__annotations__["kind"].__args__)
+    assert kinds == set(RUNNERS)
+    for load in RUNNERS.values():
+        runner = load()
+        assert callable(runner.runtime)
+        assert callable(runner.opened)
+        assert callable(runner.is_there)
+
+
+def test_no_slurm_here_says_where_else(monkeypatch):
+    monkeypatch.setattr(slurm_engine.process, "find", lambda _: None)
+    with pytest.raises(HostError, match="Slurm is not installed here") as caught:
+        slurm_engine.find({"PATH": "/nowhere"})
+    assert "--runner apptainer" in caught.value.next_step
+
+
+def test_a_job_knows_where_it_is(monkeypatch):
+    for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_PARTITION"):
+        monkeypatch.delenv(name, raising=False)
+    assert slurm_engine.here() == {}
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    monkeypatch.setenv("SLURM_JOB_PARTITION", "a100")
+    assert slurm_engine.here() == {"job": "12", "node": "n1", "partition": "a100"}
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "10")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    assert slurm_engine.here()["job"] == "10_3"
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39\nGCC version: 11\n",
+            "535.54.03",
+        ),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.90.07  Release Build  (dvs)\n", "550.90.07"),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  450.80.02  Wed Sep 23 01:13:39 UTC 2020\n", "450.80.02"),
+        ("", ""),
+        ("something else", ""),
+    ],
+)
+def test_the_drivers_version(text, version):
+    assert gpu.read_driver_version(text) == version
+
+
+def test_suites_exist_for_what_recipes_ask():
+    assert {"torch", "dna", "ops", "ddp", "glt"} <= set(smoke.SUITES)

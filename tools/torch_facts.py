@@ -1,0 +1,94 @@
+"""The text of graphcrate/compat/data/torch.toml: builds that were measured replace what was known of them before."""
+
+import json
+from collections.abc import Iterable
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from graphcrate.compat.facts import TorchBuild
+from graphcrate.errors import IntegrityError
+from graphcrate.wheels.measure import Measurement
+from tools.readme_tables import ROOT
+
+TORCH = ROOT / "graphcrate" / "compat" / "data" / "torch.toml"
+#: what torch's metadata pins and other packages collide with
+PINNED = ("nvidia-cudnn", "nvidia-nccl")
+HEAD = """\
+# torch's wheels for Linux on x86-64, by version and the CUDA that they were built with. Written by
+# `python -m tools.measure_wheel torch --from 1.13.0 --update`, which keeps what it did not measure.
+# measured: read from the bytes of the wheel that `source` names. `by` says how the architectures were found: in the fat
+# binaries of all libraries (`sm` and `ptx`: what at least half of them have; `some`: what fewer have), or in the list
+# that torch.cuda.get_arch_list() shows; then `glibc` and `glibcxx` are those of its libraries of less than 32 MB.
+# documented: PyTorch's release notes and build scripts.
+"""
+_FIELDS = ("torch", "cuda", "sm", "ptx", "some", "cxx11_abi", "glibc", "glibcxx", "python", "pins", "size")
+
+
+def build_of(found: Measurement) -> TorchBuild:
+    """The fact in a measurement of a torch wheel. Raises IntegrityError where torch's own list contradicts its code."""
+    told = [name.partition("_")[2] for name in found.told if name.startswith("sm_")]
+    listed = tuple(f"{name[:-1]}.{name[-1]}" for name in told)
+    read_all = not found.unread
+    if read_all and found.told and set(listed) != set(found.sass):
+        raise IntegrityError(
+            f"{found.file} says it has code for {', '.join(listed)}, and has it for {', '.join(found.sass)}",
+            cause="Torch's own list and its fat binaries disagree; nobody has met such a wheel yet.",
+        )
+    if not read_all and not listed and found.cuda != "cpu":
+        raise IntegrityError(
+            f"{found.file}: torch's own list of architectures was not found",
+            cause="Its place or form changed, or the library that has it was left out.",
+            next_step="the same command with --libraries all",
+        )
+    compute = [name.partition("_")[2] for name in found.told if name.startswith("compute_")]
+    ptx = tuple(f"{name[:-1]}.{name[-1]}" for name in compute)
+    return TorchBuild(
+        torch=found.version.partition("+")[0],
+        cuda=found.cuda,
+        sm=found.sass if read_all else listed,
+        ptx=found.ptx if read_all else ptx,
+        some=found.some if read_all else (),
+        cxx11_abi=found.cxx11_abi,
+        glibc=found.glibc,
+        glibcxx=found.glibcxx,
+        python=found.python,
+        pins=_pins(found.requires),
+        size=found.size,
+        known="measured",
+        by="fat binaries" if read_all else "torch's own list",
+        source=found.file,
+    )
+
+
+def _pins(requires: Iterable[str]) -> tuple[str, ...]:
+    parsed = (Requirement(line) for line in requires)
+    return tuple(
+        sorted(
+            f"{canonicalize_name(one.name)}{one.specifier}"
+            for one in parsed
+            if canonicalize_name(one.name).startswith(PINNED)
+        )
+    )
+
+
+def written(known: Iterable[TorchBuild], fresh: Iterable[TorchBuild]) -> str:
+    """The file's text."""
+    builds = {(build.torch, build.cuda): build for build in (*known, *fresh)}
+    ordered = sorted(builds.values(), key=lambda build: (Version(build.torch), _number(build.cuda)))
+    return "\n".join([HEAD, *(_entry(build) for build in ordered)])
+
+
+def _number(cuda: str) -> tuple[int, ...]:
+    return () if cuda == "cpu" else tuple(map(int, cuda.split(".")))
+
+
+def _entry(build: TorchBuild) -> str:
+    lines = ["[[build]]"]
+    for name in (*_FIELDS, "known", "by", "source"):
+        value = getattr(build, name)
+        if value is None or (value in ("", 0, ()) and name not in ("sm", "ptx", "cxx11_abi")):
+            continue
+        lines.append(f"{name} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"
