@@ -34,6 +34,12 @@ while [[ ${{1:-}} == --* ]]; do
 done
 exec {apptainer} --silent exec --contain "${{binds[@]}}" "$image" "$@"
 """
+#: stands in for an Apptainer whose programs take their time
+SLOW = """#!/bin/sh
+[ "$1" != --version ] || exec {apptainer} "$@"
+touch {begun}
+exec sleep 600
+"""
 
 
 @pytest.fixture
@@ -101,9 +107,22 @@ def test_an_interrupt_takes_the_job_back(place, slurm, sif, scratch):
     until(lambda: not slurm.jobs())
 
 
+def with_program(place, scratch, name, text):
+    """The same place with an executable of this text first in its PATH."""
+    folder = scratch / "bin"
+    folder.mkdir()
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+    environment = {**place.environment, "PATH": f"{folder}:{os.environ['PATH']}"}
+    return dataclasses.replace(place, environment=environment)
+
+
 def test_a_node_that_dies_is_named(place, slurm, sif, scratch):
-    process = place.start("test", sif, *ask(scratch, "--partition", "dgx2"))
-    until(lambda: slurm.ask("squeue", "--noheader", "--states=RUNNING", "--format=%N").strip())
+    begun = scratch / "begun"
+    slow = SLOW.format(apptainer=program("apptainer"), begun=begun)
+    here = with_program(place, scratch, "apptainer", slow)
+    process = here.start("test", sif, *ask(scratch, "--partition", "dgx2"))
+    until(begun.exists)  # and it does not end by itself
     node = slurm.ask("squeue", "--noheader", "--states=RUNNING", "--format=%N").strip()
     slurm.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     try:
@@ -147,11 +166,7 @@ def jobs_of(state):
 
 def test_pyxis_is_taken_where_srun_has_it(place, slurm, built_image, scratch):
     record = scratch / "srun.txt"
-    (scratch / "bin").mkdir()
-    (scratch / "bin" / "srun").write_text(SRUN.format(record=record, apptainer=program("apptainer")))
-    (scratch / "bin" / "srun").chmod(0o755)
-    environment = {**place.environment, "PATH": f"{scratch / 'bin'}:{os.environ['PATH']}"}
-    here = dataclasses.replace(place, environment=environment)
+    here = with_program(place, scratch, "srun", SRUN.format(record=record, apptainer=program("apptainer")))
     told = here.run("test", built_image.layout, *ask(scratch, "--partition", "a100", "--json")).json
     assert told["artifact"]["kind"] == "sqsh"
     assert (told["suites"][0]["status"], told["suites"][0]["runtime"]) == ("passed", "pyxis")
