@@ -282,6 +282,7 @@ from graphcrate.runners import apptainer
 from pathlib import Path
 from tests.engines import tiny
 user, group, root, given = sys.argv[1:]
+os.chdir(Path(root).parent)  # the project may lie where a plain user may not look
 os.setgroups([]); os.setgid(int(group)); os.setuid(int(user))
 cache = Cache(Path(root))
 """

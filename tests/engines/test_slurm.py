@@ -34,11 +34,11 @@ while [[ ${{1:-}} == --* ]]; do
 done
 exec {apptainer} --silent exec --contain "${{binds[@]}}" "$image" "$@"
 """
-#: stands in for an Apptainer whose programs take their time
+#: stands in for an Apptainer whose programs go on until a file is gone
 SLOW = """#!/bin/sh
 [ "$1" != --version ] || exec {apptainer} "$@"
 touch {begun}
-exec sleep 600
+while [ -e {begun} ]; do sleep 0.2; done
 """
 
 
@@ -130,6 +130,7 @@ def test_a_node_that_dies_is_named(place, slurm, sif, scratch):
     finally:
         with contextlib.suppress(AssertionError):  # it may have come back by itself
             slurm.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        begun.unlink()
         until(slurm.is_idle)
     assert finished.code == 7
     assert f"ended as NODE_FAIL on {node} (NodeDown" in finished.err
