@@ -15,6 +15,7 @@ from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.passes import Pass
 from graphcrate.model.publish import Evidence
 from graphcrate.model.report import BuildReport
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import push
 from graphcrate.oci.layout import Layout
 
@@ -116,5 +117,5 @@ def _read(path: Path, kind: type[_Value]) -> _Value | None:
     """A value beside an image; None where it is not there or of another version."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNREADABLE):
         return None

@@ -15,6 +15,7 @@ from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport
+from graphcrate.model.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from graphcrate.oci.layout import Layout
@@ -120,7 +121,7 @@ def find_image(ref: str, output: Path) -> tuple["Layout", BuildReport]:
         )
     layout = read_layout(path)
     report_path = path.parent / "report.json"
-    with contextlib.suppress(OSError, msgspec.DecodeError):  # none, or one of an older graphcrate
+    with contextlib.suppress(OSError, *UNREADABLE):  # none, or one of an older graphcrate
         report = msgspec.json.decode(report_path.read_bytes(), type=BuildReport)
         if report.digest == layout.digest:
             return layout, report

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from graphcrate.model.report import SmokeReport
+from graphcrate.model.unreadable import UNREADABLE
 
 LAST_LINES = 8
 #: whom a failure may be blamed on; `Layer` of examples/proof/verdict.py
@@ -96,7 +97,7 @@ def read_verdict(name: str, lines: Sequence[str]) -> tuple[Verdict, dict[str, An
     try:
         verdict = msgspec.json.decode(last, type=Verdict)
         fields = msgspec.json.decode(last, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (*UNREADABLE, UnicodeEncodeError) as error:
         return f"its verdict cannot be read ({error})"
     if verdict.suite != name:
         return f"its verdict is on {verdict.suite!r}, not on {name!r}"

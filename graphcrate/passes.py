@@ -10,6 +10,7 @@ import msgspec
 
 from graphcrate.model.passes import Claim, Ground, Pass
 from graphcrate.model.report import SmokeReport
+from graphcrate.model.unreadable import UNREADABLE
 
 FORMAT = 1  #: of `Pass`; another one is forgotten
 _DIGEST = "sha256:"
@@ -38,7 +39,7 @@ def read(data: bytes, wanted: Claim) -> Pass | None:
     """The pass that `data` holds, if it is one of just this claim; None for anything else, readable or not."""
     try:
         found = msgspec.json.decode(data, type=Pass)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     fits = found.format == FORMAT and found.claim == wanted
     return found if fits and found.report.suite == wanted.suite and found.report.status == "passed" else None

@@ -19,6 +19,7 @@ from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine
+from graphcrate.model.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from graphcrate.oci.layout import Layout
@@ -240,7 +241,7 @@ def _unchanged(job: _Job, folder: Path, key: str) -> BuildReport | None:
     """The report of an image that was built from the same plan and is whole."""
     try:
         report = msgspec.json.decode((folder / "report.json").read_bytes(), type=BuildReport)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNREADABLE):
         return None
     return report if report.build_key == key and _is_whole(job, folder, report) else None
 

@@ -16,6 +16,7 @@ from graphcrate.host.http import Client
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.proof import Asked, Outcome, Statement, Verdict
 from graphcrate.model.publish import Check, Verification
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import credentials, push, reference, spec
 from graphcrate.oci.referrers import referrers
 from graphcrate.oci.registry import Repository
@@ -116,14 +117,14 @@ class _Found:
 
 def _payload(data: bytes) -> bytes:
     """What a bundle says, whether it holds or not; empty for what is none."""
-    with suppress(msgspec.DecodeError):
+    with suppress(*UNREADABLE):
         return msgspec.json.decode(data, type=signing.Bundle).dsse_envelope.payload
     return b""
 
 
 def _kind(data: bytes) -> str:
     """The predicate type that a bundle says it has."""
-    with suppress(msgspec.DecodeError):
+    with suppress(*UNREADABLE):
         return statement.decode(_payload(data)).predicate_type
     return ""
 
@@ -131,7 +132,7 @@ def _kind(data: bytes) -> str:
 def _unchecked(said: str, payload: bytes) -> Verdict:
     """Of what was found and bears no signature that was asked for."""
     found = None
-    with suppress(msgspec.DecodeError):
+    with suppress(*UNREADABLE):
         found = statement.decode(payload) if payload else None
     return Verdict(outcome=Outcome.VERIFIED, said=said, statement=found)
 

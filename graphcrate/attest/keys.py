@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from graphcrate.errors import UsageError
+from graphcrate.model.unreadable import UNREADABLE
 
 PASSWORD = "COSIGN_PASSWORD"  #: the variable that cosign takes the password from, too
 SALT_BYTES, NONCE_BYTES = 32, 24
@@ -155,7 +156,7 @@ def seal(key: PrivateKey, password: bytes, salt: bytes, nonce: bytes) -> bytes:
 def _unwrap(text: bytes, name: str) -> _Sealed:
     try:
         sealed = msgspec.json.decode(base64.b64decode(b"".join(text.split()), validate=True), type=_Sealed)
-    except (binascii.Error, msgspec.DecodeError, UnicodeDecodeError):
+    except (binascii.Error, *UNREADABLE):
         _refuse(f"{name} is damaged: it is no whole cosign key", "copy it again from where it was made")
     cost = sealed.kdf.params
     known = sealed.kdf.name == "scrypt" and sealed.cipher.name == "nacl/secretbox"

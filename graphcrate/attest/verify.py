@@ -9,6 +9,7 @@ import msgspec
 from graphcrate.attest import signing, statement, storage
 from graphcrate.attest.keys import PublicKey
 from graphcrate.model.proof import STATEMENT, Outcome, Verdict
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
 
@@ -18,7 +19,7 @@ _RANK = (
     *(Outcome.WRONG_KEY, Outcome.MALFORMED, Outcome.ABSENT),
 )
 _OLDER = "https://in-toto.io/Statement/v0.1"  #: the same fields; what `cosign attest` 3.1 still writes
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, binascii.Error)
+_UNREADABLE = (*UNREADABLE, binascii.Error)
 
 
 def simple_signature(digest: str, manifest: bytes | None, blobs: Mapping[str, bytes], key: PublicKey) -> Verdict:

@@ -17,6 +17,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Progress
 from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import credentials, spec
 from graphcrate.oci.blob import open_blob, sha256
 from graphcrate.oci.reference import Reference
@@ -248,5 +249,5 @@ def decode(data: bytes, kind: type[_Document], name: str) -> _Document:
     """A document that the registry served. Raises IntegrityError."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise IntegrityError(f"{name}: the registry served a malformed document: {error}") from error

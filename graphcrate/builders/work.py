@@ -12,6 +12,7 @@ from graphcrate.errors import CacheError
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.report import LayerRecord
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.wheels import bytecode, sdist
 from graphcrate.wheels.install import Installation, Site, place
 from graphcrate.wheels.layer import WheelFile, write_wheels_layer
@@ -52,7 +53,7 @@ def read_installation(cache: Cache, origin: str, site: Site) -> Installation | N
     """Where the files of a wheel go that was inspected before."""
     try:
         return msgspec.msgpack.decode(installation_path(cache, origin, site).read_bytes(), type=Installation)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, *UNREADABLE):
         return None
 
 
@@ -66,7 +67,7 @@ def read_record(cache: Cache, key: str) -> LayerRecord | None:
     try:
         record = msgspec.json.decode(record_path(cache, key).read_bytes(), type=LayerRecord)
         whole = cache.blob(record.digest).stat().st_size == record.size
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, *UNREADABLE):
         return None
     return record if whole else None
 

@@ -23,6 +23,7 @@ from graphcrate.memory import FOLDER as PASSES
 from graphcrate.model.bundle import Bundled, Contents, Member
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.report import BuildReport
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.layout import Layout, check_presence, read_layout
 from graphcrate.oci.tar import BLOCK, END_OF_ARCHIVE, Kind, header, padding
@@ -106,7 +107,7 @@ def _opened(folder: Path) -> tuple[Layout, BuildReport, Lock]:
         lock = decode_lock((folder / LOCK).read_bytes())
         layout = read_layout(folder / "oci")
         check_presence(layout)
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (FileNotFoundError, *UNREADABLE) as error:
         raise UsageError(
             f"{folder} has no image with its report and lock",
             cause=f"A bundle holds all that an image was built from, and {error} stands against it.",

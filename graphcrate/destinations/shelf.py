@@ -19,6 +19,7 @@ from graphcrate.errors import DiskFullError, HostError, UsageError
 from graphcrate.host import filesystems, settings
 from graphcrate.host.progress import Progress
 from graphcrate.host.replace import claim
+from graphcrate.model.unreadable import UNREADABLE
 
 SUFFIXES = (".sif", ".sqsh")
 RECORDS = ".graphcrate"
@@ -298,7 +299,7 @@ def _read(path: Path) -> bytes:
 def _decoded(path: Path) -> Record | None:
     try:
         record = msgspec.json.decode(path.read_bytes(), type=Record)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE):
         return None
     return record if record.format == 1 else None
 

@@ -26,6 +26,7 @@ from graphcrate.memory import FOLDER as PASSES
 from graphcrate.model.bundle import BUNDLE_FORMAT, Contents, Imported, Member
 from graphcrate.model.lock import LockedFile, decode_lock, encode
 from graphcrate.model.report import BuildReport
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.blob import TarStream, inflated, members
 from graphcrate.oci.layout import is_whole, read_layout
@@ -118,7 +119,7 @@ class _Tar:
                     next_step="take it in with the graphcrate that wrote it, or a newer one",
                 )
             contents = msgspec.json.decode(data, type=Contents)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             self._refuse(CONTENTS, f"it is malformed: {error}")
         self._check(contents)
         return contents
@@ -228,7 +229,7 @@ class _Sinks:
             if self._staging is None:
                 return data
             report = msgspec.json.decode((image / REPORT).read_bytes(), type=BuildReport)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise IntegrityError(f"{file}: lock or report is malformed: {error}") from error
         found = read_layout(image / "oci")
         if not is_whole(image / "oci", contents.digest) or report.digest != contents.digest:
@@ -272,7 +273,7 @@ def _missing(contents: Contents, place: Workplace) -> list[Member]:
 def _is_there(target: Path, contents: Contents) -> bool:
     try:
         report = msgspec.json.decode((target / REPORT).read_bytes(), type=BuildReport)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE):
         return False
     return report.digest == contents.digest and is_whole(target / "oci", contents.digest)
 

@@ -20,6 +20,7 @@ import urllib3.exceptions
 
 from graphcrate.errors import HostError
 from graphcrate.host import process
+from graphcrate.model.unreadable import UNREADABLE
 
 SOCKET = "/var/run/docker.sock"
 ELSEWHERE = "or use another engine: --engine podman, --engine embedded"
@@ -103,7 +104,7 @@ def endpoint(environment: Mapping[str, str]) -> str:
 def _context(environment: Mapping[str, str]) -> str:
     """The current context's daemon (`docker context use`); empty for the default one, or where it cannot be read."""
     folder = Path(environment.get("DOCKER_CONFIG") or Path(environment.get("HOME") or "/nonexistent", ".docker"))
-    with contextlib.suppress(OSError, msgspec.DecodeError, KeyError, TypeError, AttributeError):
+    with contextlib.suppress(OSError, *UNREADABLE, KeyError, TypeError, AttributeError):
         name = environment.get("DOCKER_CONTEXT")
         if not name:
             name = msgspec.json.decode((folder / "config.json").read_bytes()).get("currentContext")

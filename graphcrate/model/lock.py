@@ -172,5 +172,5 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def decode_lock(data: bytes) -> Lock:
-    """Parse a lock file. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    """Parse a lock file. Raises what `model.unreadable` names."""
     return msgspec.json.decode(data, type=Lock)

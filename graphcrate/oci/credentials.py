@@ -14,6 +14,7 @@ import msgspec
 
 from graphcrate.errors import GraphcrateError, UsageError
 from graphcrate.host import process
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci.reference import DOCKER_HUB, Reference
 
 _DOCKER_HUB_KEYS = ("index.docker.io", "docker.io", "registry-1.docker.io")
@@ -59,7 +60,7 @@ def find(reference: Reference, environment: Mapping[str, str]) -> Credential | N
     for path in _files(environment):
         try:
             config = msgspec.json.decode(path.read_bytes(), type=_Config)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *UNREADABLE):
             continue
         found = _in_file(config, reference) or _from_helper(config, reference.host)
         if found is not None:

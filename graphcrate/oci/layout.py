@@ -15,6 +15,7 @@ import msgspec
 from graphcrate.errors import LayoutError
 from graphcrate.host.replace import replacing
 from graphcrate.model.report import LayerRecord
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.image import TITLE, Image, digest_of
 from graphcrate.oci.spec import LayerBlob
@@ -238,7 +239,7 @@ def _read(path: Path) -> bytes:
 def _decode(data: bytes, kind: type[_Document], name: str) -> _Document:
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise LayoutError(f"{name} is malformed: {error}") from error
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from graphcrate.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.host.connections import HttpError
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.push import push_blobs, put_manifest
@@ -123,7 +124,7 @@ def _by_tag(source: Repository, digest: str) -> tuple[spec.Descriptor, ...]:
 def _index(data: bytes) -> spec.Index | None:
     try:
         index = msgspec.json.decode(data, type=spec.Index)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     return index if index.media_type in ("", spec.INDEX) else None
 

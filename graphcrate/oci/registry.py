@@ -12,6 +12,7 @@ import msgspec
 
 from graphcrate.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.host.connections import HttpError
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.session import FindCredential, Session
@@ -153,7 +154,7 @@ def _media_type(response: "Response") -> str:
     """What the document says it is; an old OCI manifest leaves it to the header."""
     try:
         said = msgspec.json.decode(response.body, type=_Typed).media_type
-    except msgspec.DecodeError:
+    except UNREADABLE:
         said = ""
     return said or (response.headers.get("Content-Type") or "").partition(";")[0].strip()
 

@@ -16,6 +16,7 @@ import msgspec
 
 from graphcrate.errors import NetworkError
 from graphcrate.host.connections import TEMPORARY, HttpError, Reason, host_of
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import realms
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.realms import Challenge
@@ -145,7 +146,7 @@ class Session:
         host = host_of(challenge.realm)
         try:
             answer = msgspec.json.decode(response.body, type=_Token)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             raise NetworkError(f"{host} gave no token for {self.name}: its answer is malformed") from None
         token = answer.token or answer.access_token
         if not token or not token.isascii() or not token.isprintable():
@@ -236,5 +237,5 @@ class Session:
 def _faults(response: "Response") -> tuple[_Fault, ...]:
     try:
         return msgspec.json.decode(response.body, type=_Faults).errors
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ()

@@ -17,6 +17,7 @@ import msgspec
 from graphcrate.errors import LayoutError
 from graphcrate.formats.kinds import GZIP_MAGIC, ZSTD_MAGIC
 from graphcrate.model.tree import Form
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, MAX_READ, TarStream, inflated, members
 from graphcrate.trees.layers import Documents, LayerTree, opened, read_layer
@@ -168,5 +169,5 @@ def _decoded(archive: _Archive, name: str, kind: type[_Document]) -> _Document:
         raise LayoutError(f"{name} is missing from the archive")
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise LayoutError(f"{name} is malformed: {error}") from error

@@ -11,6 +11,7 @@ from isal import igzip, igzip_lib
 
 from graphcrate.host.cache import Cache
 from graphcrate.model.tree import Entry
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci.entries import Entries
 from graphcrate.trees.layers import Found, LayerTree
 from graphcrate.trees.opened import Spool
@@ -38,7 +39,7 @@ def layer(cache: Cache, reader: str, digest: str, spool: Spool, read: Callable[[
         return _restored(igzip_lib.decompress(path.read_bytes(), flag=igzip_lib.DECOMP_GZIP), spool)
     except FileNotFoundError:
         pass
-    except (_BrokenError, msgspec.DecodeError):  # of a version that wrote otherwise, or damaged
+    except (_BrokenError, *UNREADABLE):  # of a version that wrote otherwise, or damaged
         path.unlink(missing_ok=True)
     found = read()
     cache.write(path, igzip.compress(_record(found, spool), compresslevel=_FAST))

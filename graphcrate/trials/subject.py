@@ -15,6 +15,7 @@ from graphcrate.formats import kinds
 from graphcrate.formats.kinds import kind_of
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.report import Artifact, BuildReport
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci.layout import read_layout
 from graphcrate.trials import forms, stores
 
@@ -231,7 +232,7 @@ def _home(source: _Source, output: Path) -> Path:
 
 
 def _read(path: Path) -> BuildReport | None:
-    with contextlib.suppress(OSError, msgspec.DecodeError):  # none, or one of an older graphcrate
+    with contextlib.suppress(OSError, *UNREADABLE):  # none, or one of an older graphcrate
         return msgspec.json.decode(path.read_bytes(), type=BuildReport)
     return None
 

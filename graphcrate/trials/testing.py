@@ -19,6 +19,7 @@ from graphcrate.memory import Memory
 from graphcrate.model.lock import encode
 from graphcrate.model.report import SmokeReport
 from graphcrate.model.trial import Cell, Device, Matrix, Order, Resources, State, TrialReport
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.trials import matrix
 from graphcrate.trials.board import Board
 from graphcrate.trials.following import follow
@@ -256,7 +257,7 @@ def _read(path: Path) -> Matrix:
         return msgspec.json.decode(path.read_bytes(), type=Matrix)
     except FileNotFoundError:
         return Matrix()
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise UsageError(
             f"{path} cannot be read: {error}",
             cause="It is the work of another version of graphcrate, or was changed by hand.",
