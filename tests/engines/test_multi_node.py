@@ -39,11 +39,16 @@ while [[ ${{1:-}} == --* ]]; do
     esac
     shift
 done
+if [ -z "${{image:-}}" ] && [ "$name" = none ]; then exec {srun} "${{options[@]}}" "$@"; fi
 if [ -n "${{image:-}}" ]; then echo "$image" > {names}/$name; else image=$(cat {names}/$name); fi
 hook='MASTER_ADDR=$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1) MASTER_PORT=$((20000 + SLURM_JOB_ID))
 export MASTER_ADDR MASTER_PORT WORLD_SIZE=$SLURM_STEP_NUM_TASKS RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec "$@"'
 exec {srun} "${{options[@]}}" bash -c "$hook" bash \\
     {apptainer} --silent exec --contain "${{binds[@]}}" "$image" env PATH=/opt/venv/bin:/usr/bin:/bin "$@"
+"""
+#: stands in for the enroot of a node, which has the containers that pyxis named
+ENROOT = """#!/bin/bash
+[ "$1 $2" = "remove --force" ] && rm --force {names}/"${{3#pyxis_}}"
 """
 
 #: compares batches of the sampler in plain torch with the graph, edge by edge
@@ -161,9 +166,12 @@ def test_slurm_with_singularity(files, pyg_image):
 
 
 def test_slurm_with_pyxis(workplace, pyg_image, slurm, files, scratch):
-    words = {"names": scratch, "srun": program("srun"), "apptainer": program("apptainer")}
-    (scratch / "srun").write_text(SRUN.format(**words))
-    (scratch / "srun").chmod(0o755)
+    names = scratch / "names"
+    names.mkdir()
+    words = {"names": names, "srun": program("srun"), "apptainer": program("apptainer")}
+    for name, text in (("srun", SRUN), ("enroot", ENROOT)):
+        (scratch / name).write_text(text.format(**words))
+        (scratch / name).chmod(0o755)
     user = typist(workplace, pyg_image, slurm, {"PATH": f"{scratch}:{os.environ['PATH']}"})
     session, (job,), (write,) = blocks(PAGE, "Slurm with pyxis")
     told = passed(user.type("\n".join(session)), 2, "RANK and MASTER_ADDR under srun")
@@ -173,6 +181,7 @@ def test_slurm_with_pyxis(workplace, pyg_image, slurm, files, scratch):
     image = user.folder / "pyg.sqsh"
     assert (user.folder / "multi_node.sbatch").read_text() == script.replace("image=./pyg.sqsh", f"image={image}")
     passed(submitted(user, job), 4, "RANK and MASTER_ADDR under srun")
+    assert list(names.iterdir()) == []  # no later image can be mistaken for this one
 
 
 def test_without_slurm(files):

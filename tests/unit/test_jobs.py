@@ -40,6 +40,7 @@ SAMPLES = {
         mounts=(Mount("/data/ogb", "/data"),),
     ),
     "sqsh.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "cd /data && python dna.py", partition="a100", cpus=8),
+    "sqsh-nodes.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "python train.py", partition="a100", nodes=2),
     "docker.sh": job("docker", "pyg:2.3.1", gpus=2),
     "docker-per-gpu.sh": job("docker", "pyg:2.3.1", "python train.py", gpus=2, per_gpu=True),
     "docker-cpu.sh": job("docker", "pyg:2.3.1", gpus=0, mounts=(Mount("/data/ogb", "/data"),)),
@@ -72,6 +73,16 @@ def test_the_image_is_pulled_once_and_then_named():
     assert "--ntasks-per-node=4" in train
     name = next(word for word in shlex.split(pull) if word.startswith("--container-name="))
     assert name in shlex.split(train.removesuffix("\\"))
+
+
+def test_another_image_of_the_same_name_gets_a_container_of_its_own():
+    """pyxis takes a named container that is there, and does not look at the image."""
+    lines = jobs.text(SAMPLES["sqsh-nodes.sbatch"]).splitlines()
+    assert 'name="pyg-$SLURM_JOB_ID"' in lines
+    assert sum('--container-name="$name"' in line for line in lines) == 2
+    (remove,) = [line for line in lines if 'enroot remove --force "pyxis_$name"' in line]
+    assert remove.startswith("trap '")
+    assert remove.endswith("|| true' EXIT")
 
 
 @pytest.mark.parametrize(
