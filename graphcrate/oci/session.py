@@ -175,7 +175,8 @@ class Session:
             form |= {"scope": " ".join(scopes), "refresh_token": credential.identity_token}
             body = urllib.parse.urlencode(form).encode()
             headers = {"Content-Type": "application/x-www-form-urlencoded"}
-            return self.client.send("POST", challenge.realm, headers=headers, body=body, accept=ANSWERS)
+            # Whom a redirect names would get the form, and the identity token in it.
+            return self.client.send("POST", challenge.realm, headers=headers, body=body, accept=ANSWERS | _FOLLOWED)
         headers = {"Authorization": credential.basic} if credential is not None else {}
         query = [("service", service)] * bool(service) + [("scope", scope) for scope in scopes]
         address = f"{challenge.realm}{'&' if '?' in challenge.realm else '?'}{urllib.parse.urlencode(query)}"

@@ -36,6 +36,7 @@ class RegistryServer:
     user: str = ""
     password: str = ""
     realm: str = ""  # another token server than this one
+    sends_on: tuple[int, str] = (0, "")  # status and Location of what it answers to an identity token
     storage: str = ""  # blobs are redirected to this address
     uses: int = 1_000_000  # of one token, before it has expired
     documents: dict[str, tuple[str, bytes]] = dataclasses.field(default_factory=dict)
@@ -144,7 +145,10 @@ class Answers(BaseHTTPRequestHandler):
         """A token for an identity token."""
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.registry.asked.append(Asked("POST", f"{self.path}?{body}", self.headers.get("Authorization", "")))
-        self.token(urllib.parse.parse_qs(body))
+        status, location = self.registry.sends_on
+        if status:
+            return self.answer(status, b"{}", {"Location": location})
+        return self.token(urllib.parse.parse_qs(body))
 
     def answer(self, status, body=b"", headers=None):
         self.send_response(status)

@@ -109,6 +109,17 @@ def test_an_identity_token_is_exchanged():
     assert [asked.method for asked in server.seen("/token")] == ["POST"]
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_an_identity_token_follows_no_redirect(status):
+    login = Credential(identity_token="refresh me")
+    with RegistryServer() as evil, RegistryServer(login="bearer", user="alice", password="refresh me") as server:
+        server.sends_on = (status, f"http://{evil.host}/token")
+        server.image("team/base", [LAYER], "v1")
+        with pytest.raises(NetworkError, match=f"refuses access .*HTTP {status}"):
+            repository(server, login).manifest("v1")
+    assert evil.asked == []
+
+
 def test_basic_login():
     with RegistryServer(login="basic", user="alice", password="wonder:land") as server:
         pushed = server.image("team/base", [LAYER], "v1")
