@@ -16,8 +16,8 @@ from graphcrate.render.layout import rendered
 #: A job's name, a container's and a partition's stand in texts as they are.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*", re.ASCII)
 _ACCOUNT = re.compile(r"[A-Za-z0-9._@:/+-]+", re.ASCII)
-#: what only a shell understands
-_SHELL = re.compile(r"[;&|<>$`()]")
+#: what only a shell understands: its signs, and a variable that is set before the program
+_SHELL = re.compile(r"[;&|<>$`()]|^\s*[A-Za-z_]\w*=", re.ASCII)
 _TIME = re.compile(r"\d+(?:-\d+)?(?::\d+){0,2}", re.ASCII)
 
 

@@ -41,6 +41,7 @@ SAMPLES = {
     ),
     "sqsh.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "cd /data && python dna.py", partition="a100", cpus=8),
     "sqsh-nodes.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "python train.py", partition="a100", nodes=2),
+    "variable.sbatch": job("singularity", "/lustre/img/pyg.sif", "OMP_NUM_THREADS=4 python train.py", partition="dgx2"),
     "docker.sh": job("docker", "pyg:2.3.1", gpus=2),
     "docker-per-gpu.sh": job("docker", "pyg:2.3.1", "python train.py", gpus=2, per_gpu=True),
     "docker-cpu.sh": job("docker", "pyg:2.3.1", gpus=0, mounts=(Mount("/data/ogb", "/data"),)),
@@ -130,6 +131,18 @@ def test_what_a_runtime_cannot_do_is_refused_by_name(wanted, said):
 def test_an_instance_of_ones_own_is_taken_for_any_number_of_gpus():
     told = json.loads(jobs.text(job("pai-dlc", ALIYUN, gpus=3, instance="ecs.gn7-x.4xlarge")))
     assert told["JobSpecs"][0]["EcsSpec"] == "ecs.gn7-x.4xlarge"
+
+
+@pytest.mark.parametrize("command", ["OMP_NUM_THREADS=4 python train.py", " _A=1 B=2 python train.py", "A= train"])
+@pytest.mark.parametrize("sample", ["dgx2.sbatch", "a100.sbatch", "a100-nodes.sbatch", "docker.sh"])
+def test_a_variable_before_the_program_is_for_a_shell(sample, command):
+    """A runtime would look for a program of that name."""
+    text = jobs.text(msgspec.structs.replace(SAMPLES[sample], command=command))
+    assert f"sh -c {shlex.quote(command)}\n" in text
+
+
+def test_an_argument_with_an_equals_sign_is_for_no_shell():
+    assert jobs.text(job("docker", "pyg:1", "python train.py --lr=3")).endswith("    python train.py --lr=3\n")
 
 
 @given(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), min_size=1).filter(str.strip))
