@@ -10,6 +10,7 @@ from graphcrate import planning
 from graphcrate.bases import Base, BaseDriftError
 from graphcrate.compat import facts
 from graphcrate.compat.toolkits import architectures, to_compile
+from graphcrate.errors import ResolutionError
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.workplace import Workplace
@@ -107,7 +108,17 @@ def _toolkit(toolkit: Toolkit, base: Base, lock: Lock, sources: "Sources", place
     if (folder := toolkits.cached(toolkit, place.cache)) is not None:
         return folder
     there = files(lock, sources, place.cache, place.environment, place.progress)
-    return toolkits.prepare(toolkit, there, base.rootfs, place.cache, place.environment, place.progress)
+    try:
+        return toolkits.prepare(toolkit, there, base.rootfs, place.cache, place.environment, place.progress)
+    except BaseDriftError as drift:  # of the toolkit: today's base would not bring its packages back
+        options = {"channel": sources.channel, "extensions": sources.extensions, "toolkit": sources.toolkit}
+        asked = "".join(f" --{name} {value}" for name, value in options.items() if value not in (None, "auto"))
+        raise ResolutionError(
+            drift.what,
+            cause=drift.cause,
+            next_step=f"./build.py lock {lock.recipe} --cuda {lock.cuda}{asked}    (or name a mirror that still has "
+            "them: DEBIAN_MIRROR=http://another-mirror/debian)",
+        ) from drift
 
 
 def files(

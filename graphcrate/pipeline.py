@@ -126,10 +126,11 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     try:
         artifact, layers = _build(job, plan, resolution)
     except BaseDriftError as drift:
-        place.progress.note(f"{drift.what}; taking the packages of today instead")
         is_compiler = job.request.devel or isinstance(drift, compiling.CompilerDriftError)
         replace = replace_compiler if is_compiler else replace_base
-        replace(place, job.variant, resolution.lock)
+        if not replace(place, job.variant, resolution.lock):
+            raise
+        place.progress.note(f"{drift.what}; taking the packages of today instead")
         return _made(job, resolution)
     report = _report(artifact, layers, plan, resolution)
     report = msgspec.structs.replace(report, build_key=key, seconds=job.seconds(), asked=job.request.asked(report))

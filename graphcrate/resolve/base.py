@@ -57,21 +57,33 @@ def with_living_base(place: Workplace, resolution: Resolution) -> Resolution:
 
 
 def _living(place: Workplace, base: DebianBase | RegistryBase) -> DebianBase | RegistryBase:
+    seen = [base]
     while (path := _replacement(place, base)).is_file():
-        base = msgspec.json.decode(path.read_bytes(), type=DebianBase | RegistryBase)
+        after = msgspec.json.decode(path.read_bytes(), type=DebianBase | RegistryBase)
+        if after in seen:  # written by two runs at once, which asked mirrors of different age
+            break
+        seen.append(base := after)
     return base
 
 
-def replace_base(place: Workplace, variant: Variant, lock: Lock) -> None:
-    """Remember today's base as the one that stands in for the lock's."""
-    place.cache.write(_replacement(place, lock.base), encode(lock_base(place, variant)))
+def replace_base(place: Workplace, variant: Variant, lock: Lock) -> bool:
+    """Remember today's base as the one that stands in for the lock's; False where today's is that very one."""
+    return _replace(place, lock.base, lock_base(place, variant))
 
 
-def replace_compiler(place: Workplace, variant: Variant, lock: Lock) -> None:
-    """Remember today's base with the compiler as the one that stands in for the lock's."""
+def replace_compiler(place: Workplace, variant: Variant, lock: Lock) -> bool:
+    """Remember today's base with the compiler as the one that stands in for the lock's; False as `replace_base`."""
     assert lock.compilation is not None
     today = lock_compiler(place, variant, lock.compilation.base.suite, lock.compilation.compiler)
-    place.cache.write(_replacement(place, lock.compilation.base), encode(today))
+    return _replace(place, lock.compilation.base, today)
+
+
+def _replace(place: Workplace, gone: DebianBase | RegistryBase, today: DebianBase | RegistryBase) -> bool:
+    if today == gone:
+        return False
+    place.cache.write(_replacement(place, gone), encode(today))
+    _replacement(place, today).unlink(missing_ok=True)  # an older base is there again: a mirror that lags
+    return True
 
 
 def lock_compiler(place: Workplace, variant: Variant, suite: str, compiler: str) -> DebianBase:

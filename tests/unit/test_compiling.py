@@ -1,10 +1,16 @@
 """For which GPUs a lock's sources are compiled."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
-from graphcrate import compiling
-from graphcrate.errors import UsageError
+from graphcrate import compiling, toolkits
+from graphcrate.bases import BaseDriftError
+from graphcrate.errors import ResolutionError, UsageError
+from graphcrate.host.workplace import Workplace
+from graphcrate.resolve.channels import Request
 from tests.unit.test_planning_compiled import compiled_lock, lock
 
 
@@ -47,3 +53,17 @@ def test_a_lock_that_compiles_nothing_stays_as_it_is():
 def test_an_unknown_model_is_refused_with_the_nearest():
     with pytest.raises(UsageError, match="v1000"):
         compiling.for_gpus(msgspec.structs.replace(compiled_lock()), "v1000")
+
+
+def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path, monkeypatch):
+    def gone(*_):
+        raise BaseDriftError("the lock's Debian bookworm CUDA toolkit 11.8.89 is out of date", cause="Replaced.")
+
+    monkeypatch.setattr(toolkits, "prepare", gone)
+    monkeypatch.setattr(compiling, "files", lambda *_: {})
+    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
+    value, base = compiled_lock(), SimpleNamespace(rootfs=Path("/nowhere"))
+    with pytest.raises(ResolutionError, match="CUDA toolkit") as caught:
+        compiling._toolkit(value.compilation.toolkit, base, value, Request(toolkit="debian"), place)
+    assert not isinstance(caught.value, BaseDriftError)
+    assert caught.value.next_step.startswith("./build.py lock pyg --cuda 11.8 --toolkit debian")

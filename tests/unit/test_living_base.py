@@ -5,6 +5,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from graphcrate import asking, pipeline, planning
+from graphcrate.bases import BaseDriftError
+from graphcrate.errors import ResolutionError
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Variant
@@ -60,3 +63,40 @@ def test_a_replacement_that_is_gone_too_is_replaced_again(place, today):
     today.append("3")
     base.replace_base(place, VARIANT, base.with_living_base(place, asked).lock)
     assert base.with_living_base(place, asked).lock.base == debian("3")
+
+
+def test_a_mirror_that_lags_gives_the_older_base_again(place, today):
+    asked = resolution("1")
+    assert base.replace_base(place, VARIANT, asked.lock)
+    today.append("1")
+    assert base.replace_base(place, VARIANT, base.with_living_base(place, asked).lock)
+    assert base.with_living_base(place, asked) is asked
+    assert base.with_living_base(place, resolution("2")).lock.base == debian("1")
+
+
+def test_a_base_that_is_todays_is_not_replaced_by_itself(place):
+    asked = resolution("2")
+    assert not base.replace_base(place, VARIANT, asked.lock)
+    assert base.with_living_base(place, asked) is asked
+
+
+def test_records_that_lead_in_a_circle_do_not_hold_a_build(place):
+    for old, new in (("1", "2"), ("2", "1"), ("3", "3")):
+        place.cache.write(base._replacement(place, debian(old)), msgspec.json.encode(debian(new)))
+    assert base.with_living_base(place, resolution("1")).lock.base in (debian("1"), debian("2"))
+    assert base.with_living_base(place, resolution("3")).lock.base == debian("3")
+
+
+def test_a_drift_that_todays_base_does_not_end_is_said_and_not_tried_again(place, monkeypatch):
+    def gone(*_):
+        raise BaseDriftError("the lock's base is out of date")
+
+    monkeypatch.setattr(pipeline, "_build", gone)
+    monkeypatch.setattr(pipeline, "_plan_lines", lambda *_: [])
+    monkeypatch.setattr(pipeline, "_plan", lambda job, found: SimpleNamespace(name="pyg", tag="1"))
+    monkeypatch.setattr(pipeline, "_build_key", lambda *_: "key")
+    monkeypatch.setattr(planning, "compile_step", lambda _: None)
+    request = asking.Request(name="pyg", cuda="11.8", output=place.root)
+    job = pipeline._Job(request=request, place=place, recipe=None, variant=VARIANT, engine="embedded", start=0)
+    with pytest.raises(ResolutionError, match="out of date"):
+        pipeline._made(job, resolution("2"))
