@@ -24,10 +24,16 @@ def suite_hash(commands: Sequence[Sequence[str]], environment: Mapping[str, str]
     return hashlib.sha256(told).hexdigest()
 
 
+def content(image: str) -> str:
+    """The digest that stands for an image's bytes; empty for a tag on a registry, which may be another one tomorrow."""
+    digest = image.rpartition("@")[2]
+    return digest if digest.startswith(_DIGEST) else ""
+
+
 def claim(image: str, suite: str, hashed: str, ground: Ground) -> Claim | None:
-    """None where nothing stands for the image's bytes: a tag on a registry may be another image tomorrow."""
-    image = image.rpartition("@")[2]
-    return Claim(image=image, suite=suite, suite_hash=hashed, ground=ground) if image.startswith(_DIGEST) else None
+    """None where nothing stands for the image's bytes."""
+    digest = content(image)
+    return Claim(image=digest, suite=suite, suite_hash=hashed, ground=ground) if digest else None
 
 
 def key(wanted: Claim) -> str:

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ PACKAGES = {
     "ldconfig": "libc-bin",
     "dpkg-deb": "dpkg",
 }
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 _running: set[subprocess.Popen[bytes]] = set()
@@ -66,10 +68,12 @@ def run(
     on_line: Callable[[str], None] | None = None,
     timeout: float | None = None,
     log: Path | None = None,
+    descriptors: Sequence[int] = (),
 ) -> Completed:
     """Run a program; whatever its exit code, return it. stdout and stderr come merged, line by line, to `on_line`.
 
     `environment` defaults to `settings.child_environment()`. `log` gets the command and every line appended.
+    `descriptors`: files that the program gets open, under the same numbers.
     Raises HostError when the program is missing, BuildError after `timeout` seconds.
     """
     kept: deque[str] = deque(maxlen=KEPT_LINES)
@@ -87,7 +91,15 @@ def run(
                 sink(line)
 
         process = stack.enter_context(
-            _started(argv, environment, cwd, stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            _started(
+                argv,
+                environment,
+                cwd,
+                stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                descriptors=descriptors,
+            )
         )
         assert process.stdout is not None
         _supervise(process, {process.stdout: _Lines(merged).feed}, argv, timeout)
@@ -154,6 +166,31 @@ def interrupt_on_terminate() -> None:
     signal.signal(signal.SIGTERM, interrupt)
 
 
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put off what would end this program (Ctrl-C, SIGTERM, a closed terminal) until the end of what is done here.
+
+    For what may not be left in the middle, and takes seconds. Programs that are started meanwhile are spared too.
+    """
+    if threading.current_thread() is not threading.main_thread():  # interrupts come to the main thread alone
+        yield
+        return
+    came: list[int] = []
+
+    def catch_up() -> None:
+        if came:
+            signal.raise_signal(came[0])
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(catch_up)
+        for number in _ENDING:
+            stack.callback(signal.signal, number, signal.signal(number, lambda number, _: came.append(number)))
+        # A child inherits the mask, and a terminal's Ctrl-C goes to it too. The mask alone would not do here: another
+        # thread would take the signal, and Python would handle it in this one.
+        stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING))
+        yield
+
+
 def find(program: str) -> str | None:
     """Absolute path of a program, looked for in PATH and the system's folders; None where there is none."""
     return shutil.which(program, path=settings.child_environment()["PATH"])
@@ -205,6 +242,7 @@ def _started(
     *,
     stdout: int,
     stderr: int,
+    descriptors: Sequence[int] = (),
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process in a group of its own. Leaving by an exception ends the group. `stdin`: bytes, or `subprocess.PIPE`."""
     variables = settings.child_environment() if environment is None else dict(environment)
@@ -225,6 +263,7 @@ def _started(
             cwd=cwd,
             env=variables,
             start_new_session=True,
+            pass_fds=tuple(descriptors),
         )
         _running.add(process)
         try:

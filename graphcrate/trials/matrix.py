@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from graphcrate import passes
 from graphcrate.host.slurm_words import HOPELESS, JobView
 from graphcrate.model.report import SmokeReport
 from graphcrate.model.trial import Cell, Matrix, Order, Resources, Returned, State
@@ -26,14 +27,21 @@ def new_cell(reference: str, order: Order, resources: Resources) -> Cell:
 
 
 def recalled(matrix: Matrix, wanted: Sequence[Cell], *, rerun: bool = False) -> list[Cell]:
-    """The wanted cells, each as far as an earlier call got; failures are forgotten, with `rerun` passes too."""
+    """The wanted cells, each as far as an earlier call got; failures are forgotten, with `rerun` passes too.
+
+    So are passes of what no digest stands for: a tag on a registry.
+    """
     known = {cell.key: cell for cell in matrix.cells}
     found = []
     for cell in {cell.key: cell for cell in wanted}.values():  # the same image named twice is one cell
         before = known.get(cell.key)
-        keep = before is not None and (before.state.is_open or (before.state is State.PASSED and not rerun))
-        found.append(before if keep and before is not None else cell)
+        found.append(before if before is not None and (before.state.is_open or _holds(before, rerun)) else cell)
     return found
+
+
+def _holds(cell: Cell, rerun: bool) -> bool:
+    """Whether what it has passed is still so."""
+    return cell.state is State.PASSED and not rerun and bool(passes.content(cell.order.artifact.digest))
 
 
 def remembered(matrix: Matrix, cells: Iterable[Cell]) -> Matrix:
@@ -61,11 +69,13 @@ def lost(cell: Cell, why: str) -> Cell:
     return msgspec.structs.replace(cell, state=State.LOST, why=why)
 
 
-def step(cell: Cell, view: JobView | None, returned: Returned | None, now: float, patience: float) -> Cell:
+def step(
+    cell: Cell, view: JobView | None, returned: Returned | None, now: float, patience: float, began: float = 0.0
+) -> Cell:
     """The cell after a look at its job.
 
     `view`: None where Slurm does not know the job. `returned`: what the job gave back, None while it has not.
-    `patience`: seconds that it may wait for its start.
+    `patience`: seconds that it may wait for its start from `began` on, when this call began to follow it.
     """
     if not cell.state.is_open:
         return cell
@@ -85,7 +95,7 @@ def step(cell: Cell, view: JobView | None, returned: Returned | None, now: float
     reason = view.reason
     if HOPELESS.search(reason):
         return lost(cell, f"job {cell.job} can never start: {reason}")
-    if now - cell.submitted > patience:
+    if now - max(cell.submitted, began) > patience:
         return lost(cell, f"job {cell.job} did not start within {patience / 60:g} min: {reason or 'no reason given'}")
     return msgspec.structs.replace(cell, state=State.QUEUED, why=reason)
 

@@ -1,13 +1,14 @@
 """Where jobs go: what trials ask of a scheduler, and Slurm as one."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from graphcrate import smoke
-from graphcrate.host import settings, slurm_engine
+from graphcrate.host import process, settings, slurm_engine
 from graphcrate.host.slurm_engine import Jobs, Slurm
 from graphcrate.host.slurm_words import JobView
 from graphcrate.model.trial import Order, Resources, Returned
@@ -20,6 +21,9 @@ JOB_NAME = "graphcrate-test"
 
 class Scheduler(Protocol):
     """A batch system. Ids of jobs are its own words."""
+
+    def uninterrupted(self) -> AbstractContextManager[None]:
+        """Puts off an interrupt to its end: for a submission and what writes down its jobs."""
 
     def submit(self, orders: Sequence[Order], resources: Resources) -> list[str]:
         """One job for each order, together one array; their ids. Raises HostError when it refuses."""
@@ -54,6 +58,9 @@ class SlurmScheduler:
 
     def __init__(self, slurm: Slurm, folder: Path, root: Path) -> None:
         self._slurm, self._jobs = slurm, Jobs(folder, root)
+
+    def uninterrupted(self) -> AbstractContextManager[None]:
+        return process.uninterrupted()
 
     def submit(self, orders: Sequence[Order], resources: Resources) -> list[str]:
         encoded = [msgspec.json.encode(order) for order in orders]

@@ -40,6 +40,13 @@ SLOW = """#!/bin/sh
 touch {begun}
 while [ -e {begun} ]; do sleep 0.2; done
 """
+#: stands in for an sbatch whose answer takes its time
+SLOW_SBATCH = """#!/bin/sh
+[ "$1" != --version ] || exec {sbatch} "$@"
+{sbatch} "$@"
+touch {folder}/accepted
+sleep 2
+"""
 
 
 @pytest.fixture
@@ -101,8 +108,20 @@ def test_a_job_that_never_starts_is_given_up_with_the_reason(place, slurm, sif, 
 
 def test_an_interrupt_takes_the_job_back(place, slurm, sif, scratch):
     process = place.start("test", sif, *ask(scratch, "--partition", "closed"))
-    until(slurm.jobs)
+    while "queued as job" not in (said := process.stderr.readline()):
+        assert said, finish(process)
+    assert slurm.jobs()
     os.kill(process.pid, signal.SIGINT)
+    assert finish(process).code == 130
+    until(lambda: not slurm.jobs())
+
+
+def test_an_interrupt_while_sbatch_answers_takes_the_job_back(place, slurm, sif, scratch):
+    """As Ctrl-C in a terminal: to the command and to the sbatch that it started."""
+    here = with_program(place, scratch, "sbatch", SLOW_SBATCH.format(sbatch=program("sbatch"), folder=scratch))
+    process = here.start("test", sif, *ask(scratch, "--partition", "closed"))
+    until((scratch / "accepted").exists)
+    os.killpg(process.pid, signal.SIGINT)
     assert finish(process).code == 130
     until(lambda: not slurm.jobs())
 

@@ -1,16 +1,21 @@
 """The matrix as a machine of states, and its driver against a scheduler that is a list in memory."""
 
+import contextlib
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.errors import HostError, SmokeError, UsageError
+from graphcrate.host.progress import Silent
 from graphcrate.host.slurm_words import SILENT, JobView
 from graphcrate.model.report import Artifact, SmokeReport
 from graphcrate.model.trial import Cell, Matrix, Order, Resources, Returned, State
 from graphcrate.trials import board, following, matrix, testing
 from graphcrate.trials.scheduler import parameters
+from graphcrate.trials.subject import Subject
 
 PATIENCE = 600.0
 PASSED = Returned(suites=(SmokeReport(suite="torch", status="passed", device="cpu", seconds=2.0, node="n1"),))
@@ -33,6 +38,7 @@ class FakeScheduler:
         self.time, self.arrays, self.cancelled, self.forgotten = 0.0, [], [], []
         self.jobs = {}
         self.broken = None
+        self.interrupt = False  #: while a job is submitted
 
     def submit(self, orders, resources):
         if resources.partition in self.refuse:
@@ -41,6 +47,12 @@ class FakeScheduler:
         ids = [f"{len(self.arrays)}_{number}" for number in range(len(orders))]
         self.jobs |= {job: (order, self.time) for job, order in zip(ids, orders, strict=True)}
         return ids
+
+    @contextlib.contextmanager
+    def uninterrupted(self):
+        yield
+        if self.interrupt:
+            raise KeyboardInterrupt
 
     def _looks(self, job):
         order, _ = self.jobs[job]
@@ -166,6 +178,25 @@ def test_a_job_that_never_starts_is_given_up_and_taken_back():
     assert scheduler.cancelled == ["1_0"]
 
 
+def test_a_later_call_has_patience_anew():
+    """The job has waited since yesterday, and the same call has just begun to watch it."""
+    scheduler = FakeScheduler({"1": ([QUEUED] * 20 + [RUNNING, DONE], PASSED)})
+    (job,) = scheduler.submit([cell().order], cell().resources)
+    yesterday = matrix.submitted(cell(), job, -86400.0)
+    (found,) = followed([yesterday], scheduler, patience=30.0)
+    assert found.state is State.PASSED
+    assert not scheduler.cancelled
+
+
+def test_a_later_call_loses_its_patience_too():
+    scheduler = FakeScheduler({"1": ([QUEUED], None)})
+    (job,) = scheduler.submit([cell().order], cell().resources)
+    scheduler.time = 5000.0
+    (found,) = followed([matrix.submitted(cell(), job, 0.0)], scheduler, patience=30.0)
+    assert found.state is State.LOST
+    assert scheduler.time == pytest.approx(5031.0, abs=1)
+
+
 def test_a_job_that_can_never_start_is_given_up_at_once():
     scheduler = FakeScheduler({"1": ([JobView("PENDING", "", "PartitionTimeLimit")], None)})
     (found,) = followed([cell()], scheduler)
@@ -203,6 +234,54 @@ def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path):
     found = testing.try_matrix(cells, scheduler, tmp_path, PATIENCE)
     assert scheduler.arrays == [("a100", 2)]  # nothing was submitted again
     assert [one.state for one in found] == [State.PASSED, State.PASSED]
+
+
+def test_an_interrupt_while_jobs_are_submitted_loses_none(tmp_path):
+    scheduler = FakeScheduler({"1": NORMAL, "2": NORMAL})
+    scheduler.interrupt = True
+    cells = [cell(digest, out=tmp_path) for digest in "12"]
+    with pytest.raises(KeyboardInterrupt):
+        testing.try_matrix(cells, scheduler, tmp_path, PATIENCE)
+    state = msgspec.json.decode((tmp_path / "matrix.json").read_bytes(), type=Matrix)
+    assert [one.job for one in state.cells] == ["1_0", "1_1"]
+
+
+def test_an_interrupt_while_the_one_job_is_submitted_takes_it_back(tmp_path):
+    scheduler = FakeScheduler({"1": NORMAL})
+    scheduler.interrupt = True
+    subject = Subject(
+        reference="torch:1",
+        runner="slurm",
+        artifact=cell().order.artifact,
+        suites=("torch",),
+        packages=(),
+        folder=tmp_path,
+        passes=tmp_path,
+    )
+    place = SimpleNamespace(progress=Silent())
+    with pytest.raises(KeyboardInterrupt):
+        testing.try_in_job(subject, Resources(partition="a100"), "cpu", scheduler, place, PATIENCE)
+    assert scheduler.cancelled == ["1_0"]
+
+
+def test_what_a_tag_passed_says_nothing_of_the_image_that_it_names_now(tmp_path):
+    def on_registry(name):
+        one = cell(out=tmp_path)
+        artifact = Artifact(engine="pyxis", kind="registry", reference=name, digest=name, bytes=0)
+        order = msgspec.structs.replace(one.order, artifact=artifact)
+        return matrix.new_cell(name, order, one.resources)
+
+    tag = on_registry("registry.example.com/team/pyg:latest")
+    pinned = on_registry(f"registry.example.com/team/pyg@sha256:{'0' * 64}")
+    running = msgspec.structs.replace(tag, state=State.RUNNING, job="7")
+    for before, after in (
+        (msgspec.structs.replace(tag, state=State.PASSED), State.NEW),
+        (msgspec.structs.replace(pinned, state=State.PASSED), State.PASSED),
+        (running, State.RUNNING),
+    ):
+        wanted = pinned if before.reference == pinned.reference else tag
+        (found,) = matrix.recalled(Matrix(cells=(before,)), [wanted])
+        assert found.state is after
 
 
 def test_passed_cells_are_not_run_again_and_the_others_are(tmp_path):

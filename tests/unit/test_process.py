@@ -1,5 +1,9 @@
 """What of `host.process` needs no process; the rest is in tests/engines/test_process_run.py."""
 
+import os
+import signal
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,3 +58,58 @@ def test_failure_tells_signal_command_and_last_words():
     assert "SIGKILL" in error.what
     assert error.what.endswith("E: last")
     assert "mmdebstrap 'a b'" in error.next_step
+
+
+@pytest.fixture
+def interruptible():
+    """Signals as a terminal's program has them, whatever started the tests."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_what_may_not_be_left_in_the_middle(interruptible, number):
+    def work():
+        with process.uninterrupted():
+            os.kill(os.getpid(), number)
+            done.extend(range(1000))
+            done.append("written down")
+
+    done, ended = [], threading.Event()
+    other = threading.Thread(target=ended.wait)  # takes a signal that the main thread blocks
+    other.start()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+    finally:
+        ended.set()
+        other.join()
+    assert done[-1] == "written down"
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask
+    assert signal.getsignal(number) is signal.default_int_handler
+
+
+def test_children_are_spared_an_interrupt_too(interruptible):
+    with process.uninterrupted():
+        assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_what_goes_wrong_without_an_interrupt_is_raised_as_it_is(interruptible):
+    with pytest.raises(HostError, match="refused"), process.uninterrupted():
+        raise HostError("refused")
+
+
+def test_in_another_thread_nothing_is_put_off():
+    def work():
+        with process.uninterrupted():
+            done.append(threading.current_thread())
+
+    done = []
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [thread]
