@@ -173,10 +173,6 @@ def _test_here(ref: str, runner: str, asked: _Asked, place: "Workplace") -> None
     from graphcrate.trials import subject, testing
 
     found = subject.find(ref, runner, asked.suites, place, asked.output)
-    if found.runner == "slurm":
-        raise UsageError(
-            f"{ref} runs in Slurm, with pyxis", next_step="--runner slurm --partition NAME    submits a job with it"
-        )
     _tell(testing.try_here(found, asked.device, place, rerun=asked.rerun), asked.as_json)
 
 

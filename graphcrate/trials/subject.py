@@ -88,6 +88,8 @@ def find(
         raise UsageError(f"there is no runner {runner!r}; there are {', '.join(RUNNERS)}")
     source = _source(reference, output)
     chosen = _NATURAL[source.kind] if runner == "auto" else runner
+    if chosen == "slurm" and not pyxis and source.kind in ("sqsh", "registry"):
+        raise _for_pyxis_alone(reference, runner)
     artifact = _OPENERS[chosen](source, place, pyxis)
     if artifact is None:
         raise UsageError(
@@ -247,6 +249,19 @@ def _usual(reference: str, report: BuildReport | None, place: Workplace) -> tupl
         f"which suites are to be run in {reference}?",
         cause="No report of a build lies beside it that would tell its recipe.",
         next_step=f"--suite {next(iter(smoke.SUITES))}    (there are {', '.join(smoke.SUITES)})",
+    )
+
+
+def _for_pyxis_alone(reference: str, runner: str) -> UsageError:
+    if runner == "auto":
+        return UsageError(
+            f"{reference} runs in Slurm, with pyxis",
+            next_step="--runner slurm --partition NAME    submits a job with it (sinfo lists partitions)",
+        )
+    return UsageError(
+        f"{reference} cannot be tested: srun has no --container-image here",
+        cause="Slurm opens a .sqsh and an image on a registry with pyxis, which is not installed on this machine.",
+        next_step="give a .sif, which Apptainer or Singularity opens on the node",
     )
 
 

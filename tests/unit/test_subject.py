@@ -114,6 +114,18 @@ def test_with_pyxis_slurm_gets_a_squashfs(place, ours, monkeypatch):
     assert registry.suites == ("torch",)  # by its name, as built here
 
 
+@pytest.mark.parametrize("ref", ["a.sqsh", "registry.example.com/team/torch:1"])
+def test_what_pyxis_alone_opens_is_told_how(place, ours, tmp_path, monkeypatch, ref):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.sqsh").write_bytes(squashfs.MAGIC)
+    with pytest.raises(UsageError, match="runs in Slurm, with pyxis") as caught:
+        find(ref, place, ours, "auto", ("torch",))
+    assert caught.value.next_step.startswith("--runner slurm --partition NAME")
+    with pytest.raises(UsageError, match="srun has no --container-image here") as caught:
+        find(ref, place, ours, "slurm", ("torch",))
+    assert caught.value.next_step.startswith("give a .sif")
+
+
 def test_a_file_is_what_its_first_bytes_say(place, ours, tmp_path):
     (tmp_path / "any.name").write_bytes(SIF)
     found = find(tmp_path / "any.name", place, ours, suites=("torch",))
