@@ -309,12 +309,12 @@ def run(
     command: Annotated[list[str], typer.Argument(help="Command and its arguments, after `--`.")],
     output: Output = Path("dist"),
 ) -> None:
-    """Run a command inside an image without any engine (the working directory is /work there)."""
+    """Run a command inside an image without any engine, with this terminal; the working directory is /work there."""
     from graphcrate import pipeline
     from graphcrate.catalogue import find_image
 
     layout, _ = find_image(ref, output)
-    sys.exit(pipeline.run_inside(layout, command, _workplace(), say=print))
+    sys.exit(pipeline.run_inside(layout, command, _workplace()))
 
 
 app.command()(cli_audit.audit)

@@ -1,6 +1,6 @@
 """The story of an image, one call per stage: recipe → lock → plan → layers → layout → smoke test → report."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -169,8 +169,8 @@ def write_lock(request: Request, place: Workplace) -> Path:
     return path.relative_to(place.root)
 
 
-def run_inside(layout: "Layout", command: Sequence[str], place: Workplace, say: Callable[[str], None]) -> int:
-    """Run a command in the image with the working directory at /work; returns its exit code."""
+def run_inside(layout: "Layout", command: Sequence[str], place: Workplace) -> int:
+    """Run a command in the image, with this terminal and the working directory at /work; returns its exit code."""
     from graphcrate.host.sandbox import Bind
     from graphcrate.runners import embedded
 
@@ -179,12 +179,14 @@ def run_inside(layout: "Layout", command: Sequence[str], place: Workplace, say: 
         list(command),
         cache=place.cache,
         progress=place.progress,
+        environment={name: place.environment[name] for name in ("TERM",) if name in place.environment},
         binds=(Bind(source=Path.cwd(), target="/work", read_only=False),),
         working_folder="/work",
-        on_line=say,
         gpu=True,
+        attached=True,
     )
-    return completed.returncode
+    code = completed.returncode
+    return code if code >= 0 else 128 - code
 
 
 def _resolve(

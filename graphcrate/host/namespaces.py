@@ -1,9 +1,9 @@
 """The program that `host.sandbox` starts: enters namespaces, builds a root out of a folder, runs a command in it.
 
 Where namespaces are forbidden and the user is root, a plain chroot is the last resort. Runs as a script of its own
-(`python -I -S namespaces.py`, standard library alone): entering a user namespace wants a process with one thread.
-Reads its orders as JSON on stdin. Does with the kernel's calls what unshare(1), mount(8) and pivot_root(8) do, because
-the versions of those on old login nodes lack options.
+(`python -I -S namespaces.py N`, standard library alone): entering a user namespace wants a process with one thread.
+Reads its orders as JSON from descriptor N, a file, and writes behind them why nothing came about. Does with the
+kernel's calls what unshare(1), mount(8) and pivot_root(8) do, because those on old login nodes lack options.
 
 Everything is mounted in a private mount namespace, which goes with its last process: nothing is left behind, even
 after kill -9. The command is the child of an init in its own PID namespace; when that ends, the kernel ends the rest.
@@ -37,17 +37,17 @@ KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 18})
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 OWN_FOLDERS = ("proc", "sys", "dev", "tmp", "run")  #: made here, never the root file system's own
 HOST_NAME = b"graphcrate"
-NOBODY = 65534
-SETUP_FAILED = 125
+NOBODY, SETUP_FAILED = 65534, 125
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> int:
     """Run the command in the first of the wanted kinds of isolation that this machine allows."""
-    orders: dict[str, Any] = json.load(sys.stdin.buffer)
+    post = int(sys.argv[1])
+    os.set_inheritable(post, False)  # the command does not get it
+    orders: dict[str, Any] = json.loads(os.read(post, os.fstat(post).st_size))
     die_with(orders["parent"])
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.umask(0o022)
     failures = []
     for kind in orders["kinds"]:
@@ -55,7 +55,7 @@ def main() -> int:
         if failure is None:
             return code
         failures.append(failure)
-    print(orders["token"] + json.dumps(failures), flush=True)
+    os.write(post, json.dumps(failures).encode())
     return SETUP_FAILED
 
 
@@ -114,7 +114,7 @@ def fork_init(stage: Stage, orders: dict[str, Any]) -> int:
         os.chdir(orders["working_folder"])
         command = os.fork()
         if command == 0:
-            execute(stage.kind, orders["argv"], orders["environment"])
+            execute(stage.kind, orders)
         os.close(stage.say)
         code = wait(command)
         if stage.kind == "chroot":  # elsewhere the kernel does it as the namespace ends
@@ -124,18 +124,18 @@ def fork_init(stage: Stage, orders: dict[str, Any]) -> int:
     raise AssertionError("leaving a stage ends the process")
 
 
-def execute(kind: str, argv: list[str], environment: dict[str, str]) -> NoReturn:
+def execute(kind: str, orders: dict[str, Any]) -> NoReturn:
     """Become the command. Exit codes 126 and 127 as in a shell."""
-    if kind == "chroot":
-        die_with(0)
+    die_with(0)
+    if kind == "chroot" and not orders["attached"]:  # in a group of its own, no Ctrl-C of the terminal's would reach it
         os.setpgid(0, 0)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores and children would inherit
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # ignored here; the command would inherit that
         signal.signal(number, signal.SIG_DFL)
+    program = orders["argv"][0]
     try:
-        os.execvpe(argv[0], argv, environment)
+        os.execvpe(program, orders["argv"], orders["environment"])
     except OSError as error:
-        sys.stderr.write(f"{argv[0]}: cannot be run in the image: {error.strerror}\n")
-        sys.stderr.flush()
+        sys.stderr.write(f"{program}: cannot be run in the image: {error.strerror}\n")
         os._exit(127 if error.errno == errno.ENOENT else 126)
 
 

@@ -7,9 +7,9 @@ happens inside is in `host.namespaces`. It keeps accidents in, not attackers: an
 import errno
 import json
 import os
-import secrets
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from graphcrate.errors import HostError
-from graphcrate.host import chroot, namespaces, process
+from graphcrate.host import chroot, namespaces, process, terminal
 from graphcrate.host import gpu as gpus
 
 HOSTS = "127.0.0.1\tlocalhost {name}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
@@ -58,13 +58,15 @@ def run_in(
     on_line: Callable[[str], None] | None = None,
     timeout: float | None = None,
     gpu: bool = False,
+    attached: bool = False,
 ) -> process.Completed:
     """Run a command with `rootfs` as its root folder, as root inside; exit code 128 + N after signal N.
 
     It gets exactly this environment (`HOME` defaults to /tmp/home), empty /tmp, /run and /dev/shm in memory, /proc,
     /sys, a small /dev, and the binds; the root file system is read-only unless `writable`. Without `network` it has
     the loopback interface alone, where the machine allows that. `gpu` adds the host's NVIDIA devices and driver.
-    Raises HostError when this machine allows no isolation, BuildError after `timeout` seconds.
+    `attached` leaves the command this process's stdin, stdout, stderr and terminal (no lines, no time-out): see
+    `terminal.run`. Raises HostError when this machine allows no isolation, BuildError after `timeout` seconds.
     """
     variables = {"HOME": "/tmp/home", **environment}
     if gpu:
@@ -82,6 +84,7 @@ def run_in(
         "files": network_files(network),
         "network": network,
         "writable": writable,
+        "attached": attached,
         "parent": os.getpid(),
     }
     is_root = os.geteuid() == 0
@@ -99,23 +102,20 @@ def _try(
     orders: dict[str, Any], kinds: Sequence[str], on_line: Callable[[str], None] | None, timeout: float | None
 ) -> tuple[process.Completed | None, list[Failure]]:
     """Run the command in the first of these kinds of isolation; None and the reasons when none came about."""
-    token = secrets.token_hex(16)  # tells our program's line from the command's
-    reported: list[str] = []
-
-    def listen(line: str) -> None:
-        if line.startswith(token):
-            reported.append(line.removeprefix(token))
-        elif on_line is not None:
-            on_line(line)
-
-    done = process.run(
-        [sys.executable, "-I", "-S", namespaces.__file__],
-        stdin=json.dumps({**orders, "kinds": kinds, "token": token}).encode(),
-        on_line=listen,
-        timeout=timeout,
-    )
+    told = json.dumps({**orders, "kinds": kinds}).encode()
+    with tempfile.TemporaryFile(buffering=0) as post:
+        post.write(told)
+        post.seek(0)
+        descriptor = post.fileno()
+        argv = [sys.executable, "-I", "-S", namespaces.__file__, str(descriptor)]
+        if orders["attached"]:
+            done = process.Completed(terminal.run(argv, descriptors=(descriptor,)), ())
+        else:
+            done = process.run(argv, descriptors=(descriptor,), on_line=on_line, timeout=timeout)
+        post.seek(len(told))
+        reported = post.read()
     if reported:
-        return None, msgspec.json.decode(reported[0], type=list[Failure])
+        return None, msgspec.json.decode(reported, type=list[Failure])
     return done, []
 
 

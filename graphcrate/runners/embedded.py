@@ -46,6 +46,7 @@ class Inside:
         on_line: Callable[[str], None] | None = None,
         timeout: float | None = None,
         gpu: bool = False,
+        attached: bool = False,
     ) -> Completed:
         """Run a command with the image's variables, `environment` over them; the image's entry point is not used.
 
@@ -61,6 +62,7 @@ class Inside:
             on_line=on_line,
             timeout=timeout,
             gpu=gpu,
+            attached=attached,
         )
 
 
@@ -95,6 +97,7 @@ def run(
     on_line: Callable[[str], None] | None = None,
     timeout: float | None = None,
     gpu: bool = False,
+    attached: bool = False,
 ) -> Completed:
     """Run one command in the image; see `Inside.run`."""
     with opened(layout, cache=cache, progress=progress) as inside:
@@ -107,6 +110,7 @@ def run(
             on_line=on_line,
             timeout=timeout,
             gpu=gpu,
+            attached=attached,
         )
 
 

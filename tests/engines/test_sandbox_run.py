@@ -179,6 +179,27 @@ def test_nobody_and_no_mount_survives_kill_9(rootfs, project):
     assert str(rootfs) not in Path("/proc/self/mounts").read_text()
 
 
+def test_an_attached_command_has_this_process_s_streams(rootfs, project, kind):
+    command = ["sh", "-c", "cat; echo complaint >&2; exit 7"]
+    program = (
+        f"from pathlib import Path; from graphcrate.host import sandbox; real = sandbox._try; "
+        f"sandbox._try = lambda orders, kinds, *more: real(orders, [{kind!r}], *more) if {kind!r} in kinds else "
+        f"(None, [sandbox.Failure(kinds[0], 'unshare', 1, 'forbidden by the test')]); "
+        f"print(sandbox.run_in(Path({str(rootfs)!r}), {command!r}, environment={ENVIRONMENT!r}, attached=True))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=project,
+        input="a line\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "a line\nCompleted(returncode=7, lines=())\n"
+    assert done.stderr == "complaint\n"
+
+
 def test_writable_root_takes_changes(rootfs):
     assert shell(rootfs, "touch /opt/new", writable=True).returncode == 0
     assert (rootfs / "opt/new").exists()

@@ -1,12 +1,14 @@
 """What of the sandbox needs no process; the rest is in tests/engines/test_sandbox_run.py."""
 
 import errno
+import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from graphcrate.errors import HostError
-from graphcrate.host import chroot, gpu, namespaces, sandbox
+from graphcrate.host import chroot, gpu, namespaces, process, sandbox, terminal
 
 REFUSED = sandbox.Failure("user", "unshare", errno.EPERM, "Operation not permitted")
 
@@ -122,3 +124,30 @@ def test_what_a_killed_chroot_left_is_removed_and_what_is_in_use_stays(tmp_path:
         with chroot.prepared(rootfs, [], {}) as second:
             assert first.exists()
             assert second != first
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_orders_and_reasons_go_through_a_file_and_stdin_stays_the_commands(monkeypatch, attached):
+    seen = []
+
+    def program(argv, *, descriptors, **captured):
+        assert argv[-1] == str(descriptors[0])
+        assert bool(captured) is not attached
+        monkeypatch.setattr(sys, "argv", argv[-2:])
+        code = namespaces.main()
+        return code if attached else process.Completed(code, ())
+
+    def attempt(kind, orders):
+        seen.append(orders)
+        return (125, {"kind": kind, "stage": "unshare", "errno": 1, "what": "no"}) if kind == "user" else (7, None)
+
+    monkeypatch.setattr(terminal if attached else process, "run", program)
+    monkeypatch.setattr(namespaces, "attempt", attempt)
+    monkeypatch.setattr(namespaces, "die_with", lambda parent: None)
+    monkeypatch.setattr(namespaces.os, "umask", lambda mode: 0)
+    orders = {"argv": ["sh"], "environment": {"NAME": "\N{SNOWMAN}" * 100_000}, "parent": 1, "attached": attached}
+    done, failures = sandbox._try(orders, ["user"], None, None)
+    assert (done, failures) == (None, [sandbox.Failure("user", "unshare", 1, "no")])
+    done, failures = sandbox._try(orders, ["user", "mount"], None, None)
+    assert (done, failures) == (process.Completed(7, ()), [])
+    assert seen[-1] == json.loads(json.dumps({**orders, "kinds": ["user", "mount"]}))

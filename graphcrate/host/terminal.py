@@ -1,0 +1,52 @@
+"""Programs that a person talks to: they get this process's own stdin, stdout, stderr and terminal."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+
+from graphcrate.host import process, settings
+
+
+def run(argv: Sequence[str], *, descriptors: Sequence[int] = ()) -> int:
+    """Run a program to its end; its exit code, -N after signal N. It gets `descriptors` open, under the same numbers.
+
+    Ctrl-C at the terminal comes to the program too, and what follows is the program's to say, as in a shell. It starts
+    with SIGINT ignored. SIGTERM, or SIGINT without a terminal, ends it. For the main thread.
+    """
+    terminal = _own_terminal()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with subprocess.Popen(argv, env=settings.child_environment(), pass_fds=tuple(descriptors)) as program:
+            if terminal is None:
+                signal.signal(signal.SIGINT, handler)
+            try:
+                return program.wait()
+            except BaseException:
+                program.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    program.wait(process.GRACE_SECONDS)
+                program.kill()
+                raise
+    finally:
+        if terminal is not None:
+            _take_back(terminal)
+        signal.signal(signal.SIGINT, handler)
+
+
+def _own_terminal() -> int | None:
+    """The one of stdin, stdout and stderr that is the terminal whose Ctrl-C comes to this process; None without."""
+    for descriptor in (0, 1, 2):
+        with contextlib.suppress(OSError):  # no terminal, or not ours
+            if os.tcgetpgrp(descriptor) == os.getpgrp():
+                return descriptor
+    return None
+
+
+def _take_back(terminal: int) -> None:
+    """Be in the terminal's foreground again: a shell with job control has taken it, and is gone."""
+    handler = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # which a process in the background would get for it
+    with contextlib.suppress(OSError):  # the terminal is gone
+        os.tcsetpgrp(terminal, os.getpgrp())
+    signal.signal(signal.SIGTTOU, handler)
