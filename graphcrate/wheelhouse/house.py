@@ -15,6 +15,7 @@ from graphcrate.compat.compilers import programs, variables
 from graphcrate.compat.headers import STAND_INS, folder_for
 from graphcrate.errors import BuildError, HostError
 from graphcrate.host import sandbox
+from graphcrate.host.cache import DISK_FULL
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
 from graphcrate.wheelhouse.failures import diagnose
@@ -70,6 +71,8 @@ def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
         with tarfile.open(sdist) as archive:
             archive.extractall(temporary, filter="data")
     except (tarfile.TarError, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            raise
         raise BuildError(
             f"{package.file.name} cannot be unpacked: {error}", cause="It is damaged, or no .tar.gz."
         ) from error
@@ -187,10 +190,8 @@ def _failure(
     package = next((one for one in wanted if one.name == watcher.failed), None)
     package = package or next(one for one in wanted if one not in wheels)
     output = "\n".join(watcher.strays)
-    for log in [_at(build, watcher.log), *sorted((build / "logs").glob(f"{package.name}.*log"))]:
-        if log is not None and log.is_file():
-            output += "\n" + log.read_text(encoding="utf-8", errors="replace")
-            break
+    if logs := _logs(build, package, watcher):
+        output += "\n" + logs[0].read_text(encoding="utf-8", errors="replace")
     if returncode < 0 and not watcher.failed:
         return BuildError(f"compiling was interrupted (signal {-returncode})", next_step="run the same command again")
     if returncode > 128 and not watcher.failed:
@@ -205,21 +206,23 @@ def _failure(
     )
 
 
-def _at(build: Path, path: str) -> Path | None:
-    """The host's path of a file in the build folder, which the program names as it sees it."""
-    return build / path.removeprefix(f"{BUILD}/") if path else None
+def _logs(build: Path, package: LockedPackage, watcher: Watcher) -> list[Path]:
+    """The package's logs: of the file that failed, then the package's own (setup.py, the linker), then other files'."""
+    folder = build / "logs"
+    first = [folder / f"{package.name}.log"]
+    if watcher.log:  # named as the program in the sandbox sees it
+        first.insert(0, build / watcher.log.removeprefix(f"{BUILD}/"))
+    return [log for log in dict.fromkeys([*first, *sorted(folder.glob(f"{package.name}.*log"))]) if log.is_file()]
 
 
 def _keep_log(job: Job, package: LockedPackage, build: Path, watcher: Watcher) -> Path:
     """Everything that was said while a package was compiled, in one file: what failed first."""
     job.log_folder.mkdir(parents=True, exist_ok=True)
     kept = job.log_folder / f"compile-{package.name}.log"
-    first = _at(build, watcher.log)
-    logs = sorted((build / "logs").glob(f"{package.name}.*log"), key=lambda log: (log != first, log.name))
     with kept.open("w", encoding="utf-8") as stream:
         stream.writelines(f"{name}={value}\n" for name, value in sorted(environment(job, job.jobs).items()))
         stream.writelines(f"{line}\n" for line in watcher.strays)
-        for log in logs:
+        for log in _logs(build, package, watcher):
             stream.write(f"\n=== {log.name}\n{log.read_text(encoding='utf-8', errors='replace')}")
     return kept
 

@@ -1,5 +1,6 @@
 """The wheelhouse without a process: keys, what is in the cache, sources, jobs, what goes on."""
 
+import errno
 import io
 import tarfile
 
@@ -8,7 +9,7 @@ import pytest
 
 from graphcrate import wheelhouse
 from graphcrate.compat import headers
-from graphcrate.errors import BuildError
+from graphcrate.errors import BuildError, DiskFullError
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import Compilation, DebianBase, DebianPackage, DebianToolkit, LockedFile, LockedPackage
@@ -156,6 +157,16 @@ def test_damaged_sources_are_refused(tmp_path):
     (tmp_path / "a.tar.gz").write_bytes(b"nothing of the kind")
     with pytest.raises(BuildError, match="cannot be unpacked"):
         unpack_source(package("torch-x", compiled=True), tmp_path / "a.tar.gz", tmp_path / "build" / "x")
+
+
+def test_a_full_disk_is_no_damage_of_the_sources(tmp_path, cache, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    sdist = pack(tmp_path / "a.tar.gz", {"a-1/setup.py": b"x"})
+    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
+    with pytest.raises(DiskFullError), cache.folder() as work:  # as in `house.make`
+        unpack_source(package("torch-x", compiled=True), sdist, work / "build" / "x")
 
 
 GB = 10**9

@@ -1,9 +1,15 @@
 """Compilers' last pages, and the one line of them that matters."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
 
 from graphcrate.model.lock import Compilation, DebianBase, DebianToolkit
+from graphcrate.wheelhouse import house
 from graphcrate.wheelhouse.failures import diagnose, first_error
+from graphcrate.wheelhouse.watching import Watcher
+from tests.unit.test_wheelhouse import package, step
 
 COMPILATION = Compilation(
     architectures=("3.5", "7.0"),
@@ -71,3 +77,39 @@ def test_a_warning_about_errors_is_none():
 
 def test_a_long_line_is_cut():
     assert len(first_error("a.cpp:1:1: error: " + "x" * 5000)) == 400
+
+
+LINKER = """running bdist_wheel
+/usr/bin/ld: cannot find -lcublas: No such file or directory
+collect2: error: ld returned 1 exit status
+error: command '/usr/bin/g++-11' failed with exit code 1
+"""
+
+
+def failed(folder, event):
+    """The error for a package with a log of its own and one of a file that compiled, and what is kept of them."""
+    member = package("torch-scatter", compiled=True)
+    logs = folder / "build" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "torch-scatter.build_temp_a.o.log").write_text("a.cpp:12:3: warning: unused variable\n")
+    (logs / "torch-scatter.build_temp_b.o.log").write_text("b.cpp:1:1: error: no\n")
+    (logs / "torch-scatter.log").write_text(LINKER)
+    watcher = Watcher([member.name], SimpleNamespace(note=print))
+    watcher.hear(json.dumps({"event": "failed", "package": member.name, **event}))
+    job = SimpleNamespace(step=step(packages=(member,)), log_folder=folder / "dist", jobs=1)
+    error = house._failure(job, [member], folder / "build", watcher, 1, {})
+    return error, (folder / "dist" / "compile-torch-scatter.log").read_text()
+
+
+def test_a_failing_link_is_told_from_the_packages_own_log(tmp_path):
+    error, kept = failed(tmp_path, {})
+    assert "cannot find -lcublas" in error.what
+    assert "lacks a header or library" in error.cause
+    assert kept.index("=== torch-scatter.log") < kept.index("=== torch-scatter.build_temp_a.o.log")
+
+
+def test_a_failing_file_is_told_from_its_log(tmp_path):
+    error, kept = failed(tmp_path, {"source": "b.cpp", "log": "/build/logs/torch-scatter.build_temp_b.o.log"})
+    assert "at b.cpp: b.cpp:1:1: error: no" in error.what
+    assert kept.index("_b.o.log") < kept.index("=== torch-scatter.log") < kept.index("_a.o.log")
+    assert kept.count("===") == 3
