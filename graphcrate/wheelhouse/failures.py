@@ -54,7 +54,7 @@ def diagnose(output: str, compilation: Compilation) -> Diagnosis:
         (
             r"[Uu]nsupported gpu architecture|Unknown CUDA arch|not defined for option 'gpu-(arch|code)",
             f"The nvcc of {cuda}, or this torch, makes no code for one of the architectures asked for: {asked}.",
-            "GPU=v100 make image …    (other models: ./build.py gpus), or `architectures` in the recipe",
+            "GPU=v100 make image …    (other models: ./build.py list), or `architectures` in the recipe",
         ),
         (
             r"Killed|signal 9|out of memory|annot allocate memory|bad_alloc",

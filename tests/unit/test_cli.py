@@ -1,12 +1,14 @@
 """The command line: results on stdout, messages on stderr, distinct exit codes."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+import typer
 
-from graphcrate import pipeline
+from graphcrate import cli, pipeline
 from graphcrate.catalogue import nearest_cuda
 from graphcrate.host.workplace import Workplace
 
@@ -116,3 +118,15 @@ def test_an_interrupt_ends_with_130(call, monkeypatch):
     code, out, err = call("image", "pyg")
     assert (code, out) == (130, "")
     assert err == "" or "graphcrate" in err
+
+
+def test_every_command_that_a_text_names_is_there():
+    texts = [path for folder in ("graphcrate", "docs", "examples") for path in (ROOT / folder).rglob("*.*")]
+    texts = [path for path in texts if path.suffix in (".py", ".md", ".toml") or "templates" in path.parts]
+    named = {
+        (word, path.name)
+        for path in [*texts, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "Makefile"]
+        for word in re.findall(r"build\.py (\w[\w-]*)", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert {(word, name) for word, name in named if word not in typer.main.get_command(cli.app).commands} == set()
