@@ -103,6 +103,8 @@ def check_device(
     called: set[str],
 ) -> None:
     """Check all that is there on one device. Raises what sticks to the process; the rest is in the ledger."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # where pyg_lib launches its kernels, wherever its input lies
     families = {
         "torch_scatter": lambda examiner, library: scatter.check(examiner, library, "torch_scatter"),
         "torch_sparse": lambda examiner, library: (sparse.check(examiner, library), walks.check(examiner, library)),

@@ -23,7 +23,8 @@ KINDS = ("float64", "float32")  #: the package has no code for float16
 def check(examiner: Examiner, library: ModuleType, extension: str) -> None:
     """Every operator of the family that `library` has."""
     for counts, is_open, degree in SPLINES:
-        for edges in (EDGES, 0):
+        # On a GPU the packages launch a kernel without blocks for no edges, which CUDA refuses.
+        for edges in (EDGES, 0) if examiner.device.type == "cpu" else (EDGES,):
             _basis(examiner, library, extension, counts, is_open, degree, edges)
     _weighting(examiner, library, extension)
     if hasattr(library, "spline_conv"):
