@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
+import math
 import os
 import re
 import signal
@@ -162,7 +163,18 @@ class Proof:
                 "phase": self.phase,
                 "reason": f"{fault.layer.value}: {fault} (while {self.phase})" if fault else "",
             }
-            self.say(json.dumps(verdict, allow_nan=False, default=str))
+            self.say(json.dumps(plain(verdict), allow_nan=False, default=str))
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401  whatever a verdict has
+    """The same with the numbers that JSON has not, NaN and the infinities, as words."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    return value
 
 
 def prove(suite: str, body: Callable[[Proof], None], limit: float | None, kind: Callable[[str], Proof] = Proof) -> int:

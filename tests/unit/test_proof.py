@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import json
+import math
 import os
 import random
 import signal
@@ -116,6 +117,17 @@ def test_a_failed_proof_names_layer_and_phase(error, layer, seen, capsys):
     assert (code, told["status"], told["layer"], told["phase"]) == (1, "failed", layer, "training")
     assert seen in told["reason"]
     assert len(told["reason"]) < 600
+
+
+def test_numbers_that_json_has_not_are_told_as_words(capsys):
+    def body(proof):
+        proof.metrics.update(last_loss=math.nan, losses=[0.5, math.inf], best={"loss": (-math.inf, 1)})
+        proof.extra["sm"] = math.nan
+        raise Fault(Layer.TRAINING, "the loss is nan")
+
+    code, _, told = prove(body, capsys)
+    assert (code, told["status"], told["layer"], told["sm"]) == (1, "failed", "training", "nan")
+    assert told["metrics"] == {"last_loss": "nan", "losses": [0.5, "inf"], "best": {"loss": ["-inf", 1]}}
 
 
 def raised_from(error, cause):
