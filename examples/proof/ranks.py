@@ -19,6 +19,7 @@ LOOPBACK = "127.0.0.1"
 #: what torchrun and enroot's hook for PyTorch set, and what init_process_group reads
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 FIRST_PORT, PORTS = 20000, 12000  #: below those that Linux hands out by itself
+PORTS_OF_A_JOB = 4  #: in a row, as GLT's training takes them (proof/node.py): the next job's begin behind them
 MOST_RANKS = 1 << 16
 TORCHRUN = "TORCHELASTIC_RUN_ID"
 
@@ -175,9 +176,9 @@ def tasks_by_node(text: str) -> list[int]:
 
 
 def port_of(job: str, step: str) -> int:
-    """A port that all processes of a job's step agree on, and other jobs on the node hardly ever take."""
+    """The first of PORTS_OF_A_JOB that all processes of a job's step agree on, and hardly any other job there takes."""
     numbers = [int(text) for text in (job, step) if text.isdigit()]
-    return FIRST_PORT + sum(numbers) % PORTS
+    return FIRST_PORT + PORTS_OF_A_JOB * (sum(numbers) % (PORTS // PORTS_OF_A_JOB))
 
 
 def _tasks_here(environment: Mapping[str, str]) -> int:

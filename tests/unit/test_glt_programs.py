@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "examples"))
 
 from glt import check, partition, train_distributed  # noqa: E402  examples/ is no package
-from proof import graphs, machine, neighbours, node, ogb_files, partitions, sources, supervised  # noqa: E402
+from proof import graphs, machine, neighbours, node, ogb_files, partitions, ranks, sources, supervised  # noqa: E402
 from proof.partitions import Partitions, Request  # noqa: E402
 from proof.supervised import Meeting  # noqa: E402
 from proof.verdict import Fault, Layer, Proof  # noqa: E402
@@ -142,7 +142,8 @@ def test_a_node_is_placed_as_srun_tells_it():
     }
     place = node.find_place(options(), environment)
     assert (place.rank, place.world, place.address) == (1, 2, "n1")
-    assert min(node.choose_ports(options(), place).values()) == place.port
+    ports = list(node.choose_ports(options(), place).values())
+    assert ports == list(range(place.port, place.port + ranks.PORTS_OF_A_JOB))
 
 
 def test_without_options_it_is_the_only_node():
