@@ -7,11 +7,11 @@ import ctypes
 import datetime
 import os
 import socket
-import struct
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from proof import machine
 from proof.verdict import Fault, Layer, Proof
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from proof.watch import Member, Watch
 
 SECONDS_TO_LEAVE = 10.0  #: for torch to take its groups down
-SIOCGIFADDR = 0x8915  #: <linux/sockios.h>
 STORE = "port of the store"
 ASK_SLURM = "ask for more (--gres=gpu:N), start fewer processes (--ntasks-per-node, --nproc-per-node, --ranks)"
 
@@ -104,22 +103,9 @@ def check_gpus(members: Sequence[Member], identities: Sequence[str]) -> None:
 
 def name_interface(address: str) -> None:
     """Have gloo take the way by which the processes reach each other; by itself it asks DNS for this host's name."""
-    name = interface_of(address or "127.0.0.1")
+    name = machine.interface_of(address or machine.LOOPBACK)
     if name:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-
-
-def interface_of(address: str) -> str:
-    """The network interface that has an IPv4 address; empty when none has."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-        import fcntl
-
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):
-                told = fcntl.ioctl(door.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                if socket.inet_ntoa(told[20:24]) == address:
-                    return name
-    return ""
 
 
 def nodes(members: Sequence[Member]) -> dict[str, list[int]]:

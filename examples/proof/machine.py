@@ -121,11 +121,17 @@ def interface_to(address: str) -> str:
         ) from error
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(target)  # sends nothing
-        own = socket.inet_aton(probe.getsockname()[0])
+        return interface_of(probe.getsockname()[0])
+    return ""
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has an IPv4 address; empty when none has."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
-                answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                if answer[20:24] == own:
+                told = fcntl.ioctl(door.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(told[20:24]) == address:
                     return name
     return ""
 

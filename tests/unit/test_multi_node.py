@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "examples"))
 
 import multi_node  # noqa: E402  examples/ is no package
-from proof import gcn, group, parts, sampling  # noqa: E402
+from proof import gcn, group, machine, parts, sampling  # noqa: E402
 from proof.ranks import Place  # noqa: E402
 from proof.verdict import Fault, Layer, Proof  # noqa: E402
 from proof.watch import Member  # noqa: E402
@@ -284,5 +284,5 @@ def test_an_end_of_torchs_groups_that_hangs_is_left_behind(monkeypatch, capsys):
 
 
 def test_the_interface_of_an_address():
-    assert group.interface_of("127.0.0.1") in {name for _, name in socket.if_nameindex()}
-    assert group.interface_of("192.0.2.1") == ""
+    assert machine.interface_of("127.0.0.1") in {name for _, name in socket.if_nameindex()}
+    assert machine.interface_of("192.0.2.1") == ""
