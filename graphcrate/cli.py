@@ -1,4 +1,5 @@
-"""Arguments → pipeline. The only place that catches errors and exits; stdout carries results, stderr the rest.
+"""Arguments → pipeline. With `cli_end` the only place that catches errors and exits; stdout carries results, stderr the
+rest.
 
 Stages are imported where a command needs them: an unchanged image is answered in less time than rich takes to load.
 """
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphcrate import cli_audit, cli_bundle, cli_cache, cli_explain, cli_publish, cli_trials
-from graphcrate.errors import GraphcrateError
+from graphcrate import cli_audit, cli_bundle, cli_cache, cli_end, cli_explain, cli_publish, cli_trials
 
 if TYPE_CHECKING:
     from graphcrate.host.workplace import Workplace
     from graphcrate.model.report import BuildReport
 
 app = typer.Typer(
+    cls=cli_end.Commands,
     help="Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root.",
     no_args_is_help=True,
     add_completion=False,
@@ -349,18 +350,8 @@ def main() -> None:
     from graphcrate.host.process import interrupt_on_terminate
 
     interrupt_on_terminate()
-    try:
+    with cli_end.told():
         app()
-    except GraphcrateError as error:
-        sys.stdout.flush()
-        sys.stderr.write(f"graphcrate: {error}\n")
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("graphcrate: interrupted; the same command goes on where this one stopped\n")
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The command line: results on stdout, messages on stderr, distinct exit codes."""
 
+import errno
 import json
 import re
 import shutil
@@ -11,6 +12,8 @@ import typer
 from graphcrate import cli, pipeline
 from graphcrate.catalogue import nearest_cuda
 from graphcrate.host.workplace import Workplace
+from tests.unit import small_layouts
+from tests.unit.tars import folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,14 +113,58 @@ def test_nearest_cuda(asked, nearest):
     assert nearest_cuda(asked, known)[0] == nearest
 
 
-def test_an_interrupt_ends_with_130(call, monkeypatch):
-    def interrupted(*arguments):
-        raise KeyboardInterrupt
+def ending_with(monkeypatch, error):
+    def build(*arguments):
+        raise error
 
-    monkeypatch.setattr(pipeline, "build_image", interrupted)
-    code, out, err = call("image", "pyg")
-    assert (code, out) == (130, "")
-    assert err == "" or "graphcrate" in err
+    monkeypatch.setattr(pipeline, "build_image", build)
+
+
+def test_an_interrupt_ends_with_130(call, monkeypatch):
+    ending_with(monkeypatch, KeyboardInterrupt())
+    said = "graphcrate: interrupted; the same command goes on where this one stopped\n"
+    assert call("image", "pyg") == (130, "", said)
+
+
+def test_a_reader_that_goes_away_ends_with_141(call, monkeypatch):
+    ending_with(monkeypatch, BrokenPipeError(errno.EPIPE, "Broken pipe"))
+    assert call("image", "pyg") == (141, "", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "our/a b.tar"), 7, "our/a b.tar: Permission denied"),
+        (PermissionError(errno.EACCES, "Permission denied", "our/a b.tar"), 7, "next:  ls -ld 'our/a b.tar'"),
+        (FileExistsError(errno.EEXIST, "File exists", Path("a.sif")), 7, "a file where a folder has to be"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a/b"), 7, "next:  ls -la a "),
+        (OSError(errno.ENOSPC, "No space left on device"), 8, "No space left on device"),
+        (OSError(errno.EIO, "Input/output error"), 7, "A disk fails"),
+        (OSError(errno.ELOOP, "Too many levels of symbolic links", b"a\x1b[2J"), 7, "a\\x1b[2J: Too many levels"),
+    ],
+)
+def test_what_the_system_refuses_is_told_in_words(call, monkeypatch, error, code, said):
+    ending_with(monkeypatch, error)
+    ended, out, err = call("image", "pyg")
+    assert (ended, out) == (code, "")
+    assert said in err
+    assert "next:  " in err
+
+
+@pytest.mark.parametrize("error", [OSError("no number"), OSError(errno.EBADF, "Bad file descriptor")])
+def test_a_fault_of_our_own_is_not_explained_away(call, monkeypatch, error):
+    ending_with(monkeypatch, error)
+    with pytest.raises(OSError, match=str(error.args[-1])):
+        call("image", "pyg")
+
+
+def test_a_file_where_a_folder_has_to_be_is_told(call, tmp_path):
+    small_layouts.layout(tmp_path, [folder("./")])
+    (tmp_path / "there.sif").touch()
+    ended, _, err = call("convert", tmp_path, "--to", "oci-archive", "--output", tmp_path / "there.sif" / "x.tar")
+    assert ended == 7
+    assert f"{tmp_path}/there.sif" in err
+    assert "next:  ls -ld" in err
 
 
 def test_every_command_that_a_text_names_is_there():

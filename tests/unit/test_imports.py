@@ -83,6 +83,7 @@ FLOORS = {
     "graphcrate.cli_audit": 6.5,
     "graphcrate.cli_cache": 6.5,
     "graphcrate.cli_bundle": 6.5,
+    "graphcrate.cli_end": 6.5,
     "graphcrate.cli_explain": 6.5,
     "graphcrate.cli_publish": 6.5,
     "graphcrate.cli_trials": 6.5,
