@@ -651,22 +651,30 @@ def _cgroups(place: Place) -> List[Tuple[str, str]]:
     return found
 
 
-def _cgroup_values(place: Place, controller: str, name: str, name_v2: str) -> List[str]:
-    """The values of a file in this process's cgroup and in all above it."""
-    values = []
+def cgroup_folders(place: Place, controller: str) -> List[Tuple[str, int]]:
+    """(folder, version of cgroups) of this process's cgroup, and of all above it, for the files of a controller."""
+    found = []
     for controllers, folder in _cgroups(place):
         if controllers == "":
-            tops, name_here = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"), name_v2
+            tops, version = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"), 2
         elif controller in controllers.split(","):
-            tops, name_here = ("/sys/fs/cgroup/" + controllers, "/sys/fs/cgroup/" + controller), name
+            tops, version = ("/sys/fs/cgroup/" + controllers, "/sys/fs/cgroup/" + controller), 1
         else:
             continue
         parts = [part for part in folder.split("/") if part]
         for top in tops:
             for depth in range(len(parts), -1, -1):
-                text = place.read("/".join([top, *parts[:depth], name_here]))
-                if text:
-                    values.append(text.strip())
+                found.append(("/".join([top, *parts[:depth]]), version))
+    return found
+
+
+def _cgroup_values(place: Place, controller: str, name: str, name_v2: str) -> List[str]:
+    """The values of a file in this process's cgroup and in all above it."""
+    values = []
+    for folder, version in cgroup_folders(place, controller):
+        text = place.read(folder + "/" + (name if version == 1 else name_v2))
+        if text:
+            values.append(text.strip())
     return values
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from graphcrate.bases import Base
 from graphcrate.compat.compilers import programs, variables
 from graphcrate.compat.headers import STAND_INS, folder_for
+from graphcrate.doctor.place import Place
 from graphcrate.errors import BuildError, HostError
 from graphcrate.host import sandbox
 from graphcrate.host.cache import DISK_FULL
@@ -21,7 +22,7 @@ from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
 from graphcrate.wheelhouse.failures import diagnose
 from graphcrate.wheelhouse.inside import __file__ as inside_file
 from graphcrate.wheelhouse.job import Job
-from graphcrate.wheelhouse.jobs import affordable, read_free_memory
+from graphcrate.wheelhouse.jobs import affordable, free_memory
 from graphcrate.wheelhouse.keeping import keep
 from graphcrate.wheelhouse.site import make as make_site
 from graphcrate.wheelhouse.site import room
@@ -146,7 +147,7 @@ def _compile(
 
 
 def _say_how_many(job: Job) -> int:
-    memory = read_free_memory()
+    memory = free_memory(Place())
     jobs = affordable(job.jobs, memory)
     compilation = job.step.compilation
     gpus = f" for {', '.join(compilation.architectures)}" if compilation.architectures else ""

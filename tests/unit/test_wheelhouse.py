@@ -17,6 +17,7 @@ from graphcrate.model.plan import CompileStep
 from graphcrate.wheelhouse import jobs, shelf, trial
 from graphcrate.wheelhouse.house import add_headers, unpack_source
 from graphcrate.wheelhouse.watching import Watcher
+from tests.unit.made_up_place import MadeUp
 
 TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
 
@@ -179,18 +180,54 @@ def test_jobs_fit_into_memory(cores, memory, expected):
     assert jobs.affordable(cores, memory) == expected
 
 
+MEMINFO = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:    8388608 kB\n"}
+V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
+SLURM = "/slurm/uid_1/job_2"
+
+
 @pytest.mark.parametrize(
-    ("limits", "expected"),
+    ("group", "files", "expected"),
     [
-        ({}, 8 * 2**30),
-        ({"memory.max": "max\n", "memory.current": "5"}, 8 * 2**30),
-        ({"memory.max": "4000\n", "memory.current": "1000\n"}, 3000),
-        ({"memory/memory.limit_in_bytes": "9223372036854771712", "memory/memory.usage_in_bytes": "1"}, 8 * 2**30),
-        ({"memory/memory.limit_in_bytes": "500", "memory/memory.usage_in_bytes": "800"}, 0),
+        ("", {}, 8 * 2**30),
+        ("0::/", {f"{V2}/memory.max": "max\n", f"{V2}/memory.current": "5"}, 8 * 2**30),
+        ("0::/", {f"{V2}/memory.max": "4000\n", f"{V2}/memory.current": "1000\n"}, 3000),
+        (
+            "4:memory:/",
+            {f"{V1}/memory.limit_in_bytes": "9223372036854771712", f"{V1}/memory.usage_in_bytes": "1"},
+            8 * 2**30,
+        ),
+        ("4:memory:/", {f"{V1}/memory.limit_in_bytes": "500", f"{V1}/memory.usage_in_bytes": "800"}, 0),
+        # a job's limit, steps below the root and above the process
+        (f"0::{SLURM}/step_0", {f"{V2}{SLURM}/memory.max": "4000", f"{V2}{SLURM}/memory.current": "1000"}, 3000),
+        (
+            f"4:memory:{SLURM}/step_0\n1:cpu:/x",
+            {f"{V1}{SLURM}/memory.limit_in_bytes": "4000", f"{V1}{SLURM}/memory.usage_in_bytes": "1000"},
+            3000,
+        ),
+        # files that were read and written lately count as used, and give way
+        (
+            "0::/",
+            {
+                f"{V2}/memory.max": "32000",
+                f"{V2}/memory.current": "31000",
+                f"{V2}/memory.stat": "anon 7000\nactive_file 1\ninactive_file 24000\n",
+            },
+            25000,
+        ),
+        (
+            "4:memory:/",
+            {
+                f"{V1}/memory.limit_in_bytes": "32000",
+                f"{V1}/memory.usage_in_bytes": "31000",
+                f"{V1}/memory.stat": "inactive_file 5\ntotal_inactive_file 24000\n",
+            },
+            25000,
+        ),
     ],
 )
-def test_free_memory_is_that_of_the_container(limits, expected):
-    assert jobs.free_memory("MemTotal: 9 kB\nMemAvailable:    8388608 kB\n", limits) == expected
+def test_free_memory_is_that_of_the_container_or_job(tmp_path, group, files, expected):
+    made = MadeUp(tmp_path, {**MEMINFO, "/proc/self/cgroup": f"{group}\n", **files})
+    assert jobs.free_memory(made) == expected
 
 
 class Notes:
