@@ -5,7 +5,6 @@ to trust during the build alone. Only the first is always there.
 """
 
 import contextlib
-import ipaddress
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 from graphcrate.builders import Order
 from graphcrate.errors import HostError
+from graphcrate.model.addresses import is_loopback
 from graphcrate.model.plan import LAYER_MTIME, FilesStep, Plan, WheelsStep
 from graphcrate.model.recipe import Channel
 from graphcrate.oci import tar
@@ -109,8 +109,7 @@ def needs_host_network(values: Mapping[str, str]) -> bool:
 
 def _is_loopback(value: str) -> bool:
     with contextlib.suppress(ValueError):
-        host = urlsplit(value if "//" in value else f"//{value}").hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return is_loopback(urlsplit(value if "//" in value else f"//{value}").hostname or "")
     return False
 
 

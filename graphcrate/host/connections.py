@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphcrate.errors import HostError, NetworkError
+from graphcrate.model.addresses import is_loopback
 
 if TYPE_CHECKING:
     import urllib3
@@ -161,8 +162,13 @@ def _from_netrc(path: str, host: str) -> str:
 
 
 def proxy_for(url: str, environment: Mapping[str, str]) -> str:
-    """The proxy's address for this one, or an empty string. Lower-case variables win, as in curl."""
+    """The proxy's address for this one, or an empty string: none is told what goes to this very machine.
+
+    Lower-case variables win, as in curl.
+    """
     parts = urllib.parse.urlsplit(url)
+    if is_loopback(parts.hostname or ""):
+        return ""
     found = {
         scheme: environment.get(f"{scheme}_proxy") or environment.get(f"{scheme.upper()}_PROXY") or ""
         for scheme in ("http", "https", "all", "no")

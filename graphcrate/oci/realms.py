@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from graphcrate.model.addresses import is_loopback
+
 _PART = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))|([A-Za-z][A-Za-z0-9-]*)')
 _ESCAPED = re.compile(r"\\(.)")
 #: Second labels under which strangers register names, where the last label is a country's (`example.com.cn`).
@@ -62,11 +64,6 @@ def origin(url: str) -> tuple[str, str, int]:
     except ValueError:
         return "", "", 0
     return parts.scheme, (parts.hostname or "").lower(), port
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host's name (no port) means this machine."""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def may_see(realm: str, registry: str, trusted: Collection[str] = ()) -> bool:

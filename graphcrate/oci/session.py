@@ -16,6 +16,7 @@ import msgspec
 
 from graphcrate.errors import NetworkError
 from graphcrate.host.connections import TEMPORARY, HttpError, Reason, host_of
+from graphcrate.model.addresses import is_loopback
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import realms
 from graphcrate.oci.credentials import Credential
@@ -66,7 +67,7 @@ class Session:
         self.name = reference.name
         self.host = "registry-1.docker.io" if reference.host == DOCKER_HUB else reference.host
         # As Docker has it: a registry on this very machine needs no certificate.
-        scheme = "http" if realms.is_loopback(host_of(f"http://{self.host}")) else "https"
+        scheme = "http" if is_loopback(host_of(f"http://{self.host}")) else "https"
         self.address = f"{scheme}://{self.host}"
         self.client, self.patience = client, client.patience()
         self._origin = realms.origin(self.address)

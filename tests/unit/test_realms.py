@@ -103,6 +103,7 @@ def test_strangers_do_not(registry, realm):
 def test_this_machine_and_those_that_the_user_trusts():
     assert may_see("http://127.0.0.1:5001/token", "http://localhost:5000")
     assert not may_see("http://evil.net/token", "http://localhost:5000")
+    assert not may_see("http://127.evil.net/token", "http://localhost:5000")
     assert may_see("https://sso.example.org/token", "https://registry.example.com", ("sso.example.org",))
     assert not may_see("http://sso.example.org/token", "https://registry.example.com", ("sso.example.org",))
 

@@ -120,6 +120,25 @@ def test_an_identity_token_follows_no_redirect(status):
     assert evil.asked == []
 
 
+@pytest.mark.parametrize(
+    ("host", "scheme"),
+    [("localhost:5000", "http"), ("127.0.0.1", "http"), ("[::1]:5000", "http"), ("127.evil.example", "https")],
+)
+def test_only_this_machine_needs_no_certificate(host, scheme):
+    found = Repository(Client({}), reference.parse(f"{host}/team/base"))
+    assert found.session.address == f"{scheme}://{host}"
+
+
+def test_a_login_for_this_machine_goes_through_no_proxy():
+    login = Credential(user="alice", password="wonder:land")
+    with RegistryServer() as proxy, RegistryServer(login="basic", user="alice", password="wonder:land") as server:
+        pushed = server.image("team/base", [LAYER], "v1")
+        client = Client({"http_proxy": f"http://{proxy.host}"}, sleep=lambda _: None)
+        found = Repository(client, reference.parse(f"{server.host}/team/base"), lambda: login).manifest("v1")
+    assert found.digest == pushed["digest"]
+    assert proxy.asked == []
+
+
 def test_basic_login():
     with RegistryServer(login="basic", user="alice", password="wonder:land") as server:
         pushed = server.image("team/base", [LAYER], "v1")
