@@ -30,6 +30,10 @@ FindCredential = Callable[[], Credential | None]
 _FOLLOWED = frozenset({301, 302, 303, 307, 308})
 #: what callers judge; the rest is tried again, or followed
 ANSWERS = frozenset(range(200, 600)) - TEMPORARY - _FOLLOWED
+#: no mirror stands in for the registry that somebody named
+_NOT_REACHED = frozenset(
+    (Reason.NAME, Reason.NAME_FOR_NOW, Reason.REFUSED, Reason.UNREACHABLE, Reason.NO_ANSWER, Reason.TLS)
+)
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _LONGEST_MESSAGE = 200
 
@@ -185,13 +189,17 @@ class Session:
 
     def refused(self, response: "Response | None" = None) -> NetworkError:
         """The error for an answer of 401 or 403, or for a challenge that cannot be met."""
-        status = 401 if response is None else response.status
+        status, codes, said = 401, "", ""
+        if response is not None:
+            status, codes, said = response.status, ", ".join(self.codes(response)), self._message(response)
+        said = said and f"{said.rstrip('.')}. Else: "
         known = "The login on this machine is not enough." if self._credential else "There is no login for it here."
         why = "Not everybody may push there" if self._writes else "The image is private"
+        log_in = f"check the name, or log in with podman or docker: podman login {self.name.partition('/')[0]}"
         return NetworkError(
-            f"{self.host} refuses access to {self.name} (HTTP {status})",
-            cause=f"{why}, or it does not exist. {known}",
-            next_step=f"check the name, or log in with podman or docker: podman login {self.name.partition('/')[0]}",
+            f"{self.host} refuses access to {self.name} (HTTP {status}{codes and f': {codes}'})",
+            cause=f"{said}{why}, or it does not exist. {known}",
+            next_step=f"see what the registry says; else {log_in}" if said else log_in,
         )
 
     def unexpected(self, response: "Response", doing: str) -> NetworkError:
@@ -215,6 +223,8 @@ class Session:
                 cause="Registries limit how much can be pulled without a login.",
                 next_step=f"wait, or log in: podman login {self.name.partition('/')[0]}",
             )
+        if error.reason in _NOT_REACHED:
+            error.next_step = f"check the registry's name{' in --to' * self._writes}, and the network of this machine"
         if error.reason in (Reason.STATUS, Reason.CUT, Reason.STALLED):
             error.cause = error.cause or "The registry, or a proxy before it, is overloaded or down."
             error.next_step = "wait a little and run the same command again: what has arrived is not sent again"

@@ -4,6 +4,7 @@ import json
 import pytest
 
 from graphcrate.errors import IntegrityError, NetworkError, ResolutionError
+from graphcrate.host.connections import HttpError, Reason
 from graphcrate.host.http import Client, Response
 from graphcrate.host.patience import Patience
 from graphcrate.oci import credentials, reference, spec
@@ -53,6 +54,29 @@ def test_a_refusal_says_how_to_log_in(status):
         repository(server).manifest("v1")
     assert f"HTTP {status}" in caught.value.what
     assert f"podman login {server.host}" in caught.value.next_step
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_says_why_where_the_registry_does(status):
+    fault = {"errors": [{"code": "DENIED", "message": "10.1 GiB exceed the quota of wonder:land."}]}
+    client = Answering((status, {"WWW-Authenticate": "Basic"}, json.dumps(fault).encode()))
+    client.answers *= 2
+    with pytest.raises(NetworkError) as caught:
+        Repository(client, reference.parse("registry.example/a"), lambda: ALICE).manifest("v1")
+    assert caught.value.what.endswith(f"(HTTP {status}: DENIED)")
+    assert caught.value.cause.startswith("The registry says: 10.1 GiB exceed the quota of …. Else: ")
+    assert caught.value.next_step.startswith("see what the registry says; else ")
+
+
+@pytest.mark.parametrize(("actions", "advice"), [("pull", "name, and"), ("pull,push", "name in --to, and")])
+@pytest.mark.parametrize("reason", [Reason.NAME, Reason.REFUSED, Reason.UNREACHABLE, Reason.TLS])
+def test_a_registry_that_is_not_there_has_no_mirror(reason, actions, advice):
+    client = Answering()
+    client.send = lambda *_, **__: (_ for _ in ()).throw(HttpError.of(reason, "https://registry.example/v2/"))
+    with pytest.raises(NetworkError) as caught:
+        Repository(client, reference.parse("registry.example/a"), actions=actions).manifest("v1")
+    assert f"check the registry's {advice}" in caught.value.next_step
+    assert "MIRROR" not in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
