@@ -6,7 +6,7 @@ for the next push, under no tag.
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Literal
 
 import msgspec
@@ -143,6 +143,8 @@ def push_blobs(
             for blob in wanted
         }
         try:
+            for future in wait(started.values(), return_when=FIRST_EXCEPTION).done:
+                future.result()
             return {digest: future.result() for digest, future in started.items()}
         except BaseException:
             stop.set()
