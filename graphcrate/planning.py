@@ -30,7 +30,7 @@ from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 
 #: A wheel of at least this many bytes is a layer of its own (docs/design: it is pulled and cached alone).
 OWN_LAYER = 30_000_000
-#: Docker's overlay2 stops at 127 layers and old engines at less; far below it.
+#: Docker stops at 125 layers and old engines at less; far below it.
 MOST_LAYERS = 60
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

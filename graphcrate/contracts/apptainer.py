@@ -1,7 +1,7 @@
 """What Apptainer and Singularity want of an image, and what they do to it."""
 
 from graphcrate.compat import runtimes
-from graphcrate.contracts.check import check, configured, failed, is_root, passed, unknown, warned
+from graphcrate.contracts.check import absent, check, configured, failed, is_root, passed, unknown, warned
 from graphcrate.contracts.paths import is_below
 from graphcrate.contracts.view import is_older
 from graphcrate.model.contract import Host, ImageView, Settings, Verdict
@@ -71,9 +71,9 @@ def working_folder(view: ImageView, host: Host, settings: Settings) -> Verdict:
     if any(is_below(path, folder) for folder in _HIDDEN_HOMES):
         return warned(f"WORKDIR {path} is hidden by the host's own", "WORKDIR /workspace, or none")
     file = view.files.get(path.rstrip("/"))
-    if view.unread or (file is not None and file.real == "folder"):
+    if file is not None and file.real == "folder":
         return passed(f"WORKDIR {path}")
-    return warned(f"WORKDIR {path} is no folder of the image", "RUN mkdir it")
+    return absent(view, warned(f"WORKDIR {path} is no folder of the image", "RUN mkdir it"))
 
 
 @check(
@@ -91,7 +91,7 @@ def etc_binds(view: ImageView, host: Host) -> Verdict:
     ]
     if links:
         return warned(", ".join(links), "replace the link by an empty file")
-    return passed("files, or not there")
+    return absent(view, passed("files, or not there"))
 
 
 CHECKS = (squashfs, user, home, working_folder, etc_binds)

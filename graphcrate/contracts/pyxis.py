@@ -268,7 +268,7 @@ def etc(view: ImageView, host: Host) -> Verdict:
 def localtime(view: ImageView, host: Host) -> Verdict:
     file = view.files.get("/etc/localtime")
     if file is None:
-        return passed("not there")
+        return absent(view, passed("not there"))
     if file.real == "folder":
         told = f"a link to the folder {file.link}" if file.kind == "symlink" else "a folder"
         return failed(told, "link it to a file, such as /usr/share/zoneinfo/Etc/UTC")

@@ -175,7 +175,8 @@ def offline_start(view: ImageView, host: Host, settings: Settings) -> Verdict:
     found = next((match[0] for text in texts if (match := _NETWORK.search(text))), None)
     if found:
         return warned(f"the start runs `{found.strip()[:80]}`", "install it when the image is built")
-    return passed("nothing is fetched by entry point or command")
+    verdict = passed("nothing is fetched by entry point or command")
+    return absent(view, verdict) if words else verdict
 
 
 @check(

@@ -94,7 +94,7 @@ PTX_LABEL = configured(labels={"graphcrate.architectures": "6.0+PTX"})
 CPU = {**env(NVIDIA_VISIBLE_DEVICES=None, NVIDIA_REQUIRE_CUDA=None), "cuda": "cpu", "torch": "2.0.1+cpu"}
 PLAIN = {"cuda": "", "torch": "", "distributions": {}, "packages": (), "programs": {"sh": "/bin/sh"}}
 CUBLAS = FileFact(kind="file", size=500_000_000)
-MANY = {"layers": (GZIP,) * 128}
+MANY = {"layers": (GZIP,) * 126}
 
 #: check, status, what is changed of the image, and of the host
 CASES = [
@@ -126,6 +126,9 @@ CASES = [
     ("offline-start", "warn", configured(command=("sh", "-c", "pip install graphlearn-torch && python a.py")), {}),
     ("offline-start", "warn", script('#!/bin/sh\ncurl -O https://example.org/data\nexec "$@"\n'), {}),
     ("offline-start", "unknown", {"settings": None}, {}),
+    ("offline-start", "unknown", {**configured(entrypoint=("/start",)), "unread": UNREAD}, {}),
+    ("offline-start", "warn", {**script('#!/bin/sh\nwget http://example.org\nexec "$@"\n'), "unread": UNREAD}, {}),
+    ("offline-start", "pass", {**configured(command=()), "unread": UNREAD}, {}),
     ("user-site", "warn", env(PYTHONNOUSERSITE=None), {}),
     ("user-site", "pass", {**PLAIN, **env(PYTHONNOUSERSITE=None)}, {}),
     ("user-site", "unknown", {**PLAIN, **env(PYTHONNOUSERSITE=None), "unread": UNREAD}, {}),
@@ -146,6 +149,7 @@ CASES = [
     ("mount-points", "fail", files(tmp=FileFact(kind="symlink", link="/scratch", real=None)), {}),
     ("mount-points", "warn", {**files(sys=None), "form": "sif"}, {}),
     ("mount-points", "unknown", {**files(sys=None), "form": "sif", "unread": UNREAD}, {}),
+    ("mount-points", "unknown", {"unread": UNREAD}, {}),
     ("own-driver", "fail", {"files": {**FILES, "/usr/lib/x86_64-linux-gnu/libcuda.so.470.1": FILE}}, {}),
     ("own-driver", "pass", {"files": {**FILES, "/usr/local/cuda-11.8/compat/libcuda.so.520": FILE}}, {}),
     ("own-driver", "unknown", {"unread": UNREAD}, {}),
@@ -220,6 +224,7 @@ CASES = [
     ("kernel", "unknown", {"c_library": None}, {}),
     ("layered", "fail", {"form": "sif"}, {}),
     ("layer-count", "fail", MANY, {}),
+    ("layer-count", "pass", {"layers": (GZIP,) * 125}, {}),
     ("docker-layer-types", "fail", {"layers": (GZIP, FOREIGN)}, {}),
     ("docker-layer-types", "fail", {"layers": (ZSTD,)}, {"versions": {"docker": "20.10.24"}}),
     ("docker-layer-types", "pass", {"layers": (ZSTD,)}, {}),
@@ -243,7 +248,10 @@ CASES = [
     ("working-folder", "warn", configured(working_folder="/nowhere"), {}),
     ("working-folder", "pass", {**configured(working_folder="/work"), **files(work=FOLDER)}, {}),
     ("working-folder", "unknown", {"settings": None}, {}),
+    ("working-folder", "unknown", {**configured(working_folder="/nowhere"), "unread": UNREAD}, {}),
+    ("working-folder", "pass", {**configured(working_folder="/work"), **files(work=FOLDER), "unread": UNREAD}, {}),
     ("etc-binds", "warn", files(etc__resolv_dot_conf=FileFact(kind="symlink", link="../run/stub", real=None)), {}),
+    ("etc-binds", "unknown", {"unread": UNREAD}, {}),
     ("importable", "fail", {"form": "sif"}, {}),
     ("importable", "fail", {"form": "squashfs"}, {}),
     ("importable", "pass", {**files(etc__rc=FILE, etc__environment=FILE), "form": "squashfs"}, {}),
@@ -298,6 +306,7 @@ CASES = [
         files(etc__localtime=FileFact(kind="symlink", link="/usr/share/zoneinfo", real="folder")),
         {},
     ),
+    ("localtime", "unknown", {**files(etc__localtime=None), "unread": UNREAD}, {}),
     ("volumes", "fail", configured(volumes=("/data",)), {}),
     ("volumes", "warn", {**configured(volumes=("/data",)), **files(data=FOLDER)}, {}),
     ("volumes", "unknown", {**configured(volumes=("/data",)), "unread": UNREAD}, {}),
