@@ -106,12 +106,16 @@ def examples(place: Workplace) -> dict[str, str]:
 
 
 def find_image(ref: str, output: Path) -> tuple["Layout", BuildReport]:
-    """A layout by NAME:TAG (below `output`) or path, with its report. Raises UsageError, LayoutError."""
+    """A layout by NAME:TAG[@DIGEST] (below `output`) or path, with its report.
+
+    Raises UsageError, also where the name has another digest by now, LayoutError.
+    """
     from graphcrate.oci.layout import read_layout
 
-    path = Path(ref)
+    path, name, digest = Path(ref), ref, ""
     if not (path / "index.json").is_file():
-        path = output / ref.partition("@")[0].replace(":", "/") / "oci"
+        name, _, digest = ref.partition("@")
+        path = output / name.replace(":", "/") / "oci"
     if not (path / "index.json").is_file():
         present = [f"{p.parent.parent.parent.name}:{p.parent.parent.name}" for p in output.glob("*/*/oci/index.json")]
         near = difflib.get_close_matches(ref, present, n=3, cutoff=0.3) or present[:3]
@@ -120,6 +124,12 @@ def find_image(ref: str, output: Path) -> tuple["Layout", BuildReport]:
             next_step="make image CUDA=11.8    builds one; a path to an OCI layout works too",
         )
     layout = read_layout(path)
+    if digest not in ("", layout.digest):
+        raise UsageError(
+            f"{name} is {layout.digest} now, and {digest} was asked for",
+            cause="It was built again since, from another lock or with another graphcrate.",
+            next_step=f"name the one that is there: {name}@{layout.digest}",
+        )
     report_path = path.parent / "report.json"
     with contextlib.suppress(OSError, *UNREADABLE):  # none, or one of an older graphcrate
         report = msgspec.json.decode(report_path.read_bytes(), type=BuildReport)

@@ -11,6 +11,7 @@ from graphcrate import catalogue, recipes, views
 from graphcrate.compat import facts
 from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host.workplace import Workplace
+from tests.unit import small_layouts, tars
 
 ROOT = Path(__file__).parents[2]
 PYG = recipes.load(ROOT / "recipes" / "pyg.toml")
@@ -62,3 +63,14 @@ def covers(architecture, capability):
     major, minor = map(int, number.split("."))
     wanted = tuple(map(int, capability.split(".")))
     return (wanted[0] == major and wanted[1] >= minor) or (bool(plus) and wanted >= (major, minor))
+
+
+def test_a_digest_that_is_named_is_that_of_the_image(tmp_path):
+    folder = tmp_path / "pyg/1.0"
+    folder.mkdir(parents=True)
+    layout = small_layouts.layout(folder, [tars.file("a")])
+    for ref in ("pyg:1.0", f"pyg:1.0@{layout.digest}", str(layout.path)):
+        assert catalogue.find_image(ref, tmp_path)[0].digest == layout.digest
+    with pytest.raises(UsageError, match=rf"pyg:1\.0 is {layout.digest} now, and sha256:0+ was asked for") as caught:
+        catalogue.find_image(f"pyg:1.0@sha256:{'0' * 64}", tmp_path)
+    assert caught.value.next_step.endswith(f" pyg:1.0@{layout.digest}")
