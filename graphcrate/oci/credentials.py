@@ -1,12 +1,14 @@
 """Logins that `docker login` and `podman login` left on this machine, and the one that CI puts into the environment.
 
-Files, first that knows the registry: `$REGISTRY_AUTH_FILE`, `$XDG_RUNTIME_DIR/containers/auth.json`,
-`$XDG_CONFIG_HOME/containers/auth.json`, `$DOCKER_CONFIG/config.json` (containers-auth.json(5), Docker's config.json).
+Files, first that knows the registry: `$REGISTRY_AUTH_FILE`, `$XDG_RUNTIME_DIR/containers/auth.json` (without the
+variable `/run/containers/<uid>/auth.json`), `$XDG_CONFIG_HOME/containers/auth.json`, `$DOCKER_CONFIG/config.json`
+(containers-auth.json(5), Docker's config.json).
 """
 
 import base64
 import binascii
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci.reference import DOCKER_HUB, Reference
 
 _DOCKER_HUB_KEYS = ("index.docker.io", "docker.io", "registry-1.docker.io")
+_RUN = Path("/run/containers")  #: has a folder for each user, where podman logs in who has no XDG_RUNTIME_DIR
 _IDENTITY = "<token>"  #: the user name with which a helper says that the secret is an identity token
 
 
@@ -94,8 +97,8 @@ def _files(environment: Mapping[str, str]) -> Iterator[Path]:
     home = environment.get("HOME", "")
     if chosen := environment.get("REGISTRY_AUTH_FILE"):
         yield Path(chosen)
-    if runtime := environment.get("XDG_RUNTIME_DIR"):
-        yield Path(runtime) / "containers" / "auth.json"
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    yield (Path(runtime) / "containers" if runtime else _RUN / str(os.getuid())) / "auth.json"
     if config := environment.get("XDG_CONFIG_HOME") or (home and f"{home}/.config"):
         yield Path(config) / "containers" / "auth.json"
     if docker := environment.get("DOCKER_CONFIG") or (home and f"{home}/.docker"):

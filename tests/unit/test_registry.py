@@ -1,5 +1,6 @@
 import base64
 import json
+import os
 
 import pytest
 
@@ -325,6 +326,17 @@ def test_podmans_files_come_before_dockers(tmp_path):
     assert credentials.find(wanted, {"HOME": str(home)}).user == "docker"
     assert credentials.find(wanted, {"REGISTRY_AUTH_FILE": str(tmp_path), "HOME": str(home)}).user == "docker"
     assert credentials.find(wanted, {}) is None
+
+
+def test_a_login_of_somebody_without_a_session_is_found(tmp_path, monkeypatch):
+    """As `podman login` leaves it where there is no XDG_RUNTIME_DIR: for root, in containers, in jobs."""
+    monkeypatch.setattr(credentials, "_RUN", tmp_path / "run")
+    path = tmp_path / f"run/{os.getuid()}/auth.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"auths": {"r.example": {"auth": auth("root", "x")}}}))
+    wanted = reference.parse("r.example/a")
+    assert credentials.find(wanted, {"HOME": str(tmp_path)}).user == "root"
+    assert credentials.find(wanted, {"XDG_RUNTIME_DIR": str(tmp_path)}) is None
 
 
 def test_an_identity_token_wins_over_its_placeholder(tmp_path):
