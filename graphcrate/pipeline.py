@@ -11,9 +11,9 @@ import msgspec
 from graphcrate import compiling, planning
 from graphcrate.asking import Request
 from graphcrate.catalogue import examples, find_variant, lock_path
-from graphcrate.errors import HostError
+from graphcrate.errors import HostError, UsageError
 from graphcrate.host import process, settings
-from graphcrate.host.replace import link, write_file
+from graphcrate.host.replace import link, make_folder, write_file
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan, content_id
@@ -119,6 +119,7 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     key = _build_key(job, plan)
     if report := _unchanged(job, folder, key):
         return _vetted(job, plan, report) if report.audit is None else report
+    _make_output(job.request)
     for line in _plan_lines(
         place, f"{plan.name}:{plan.tag}", resolution, job.engine, compiling.built(resolution.lock, place)
     ):
@@ -138,6 +139,15 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     report = _vetted(job, plan, report)
     _name(job, plan)
     return report
+
+
+def _make_output(request: Request) -> None:
+    """Say before gigabytes are on their way that the image cannot be written. No engine would help: a UsageError."""
+    try:
+        make_folder(request.output / request.name)
+    except HostError as error:
+        step = f"./build.py image {request.name} … --output FOLDER    (one that you can write to)"
+        raise UsageError(error.what, cause=error.cause, next_step=step) from error
 
 
 def _vetted(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:

@@ -15,16 +15,25 @@ import filelock
 from graphcrate.errors import DiskFullError, HostError
 from graphcrate.host.cache import DISK_FULL, remove_tree
 
+#: a path that cannot be, whoever asks for it
+_IMPOSSIBLE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP)
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    """Write a file, whole or not at all; its folder is made. Raises DiskFullError and HostError."""
+    with growing(path) as part:
+        part.write_bytes(content)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder in which files can be made, and those above it. Raises DiskFullError and HostError."""
+    inside = path / "files"
+    with _explained(inside):
+        _make_parent(inside)
+        with tempfile.TemporaryFile(dir=path):
+            pass
 
 
 def link(path: Path, target: Path) -> None:
@@ -82,19 +91,31 @@ def growing(target: Path, mode: int = 0o644) -> Iterator[Path]:
     Nothing else stays. Raises DiskFullError and HostError.
     """
     with _explained(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_parent(target)
         for abandoned in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
             with contextlib.suppress(OSError), locked(abandoned):
                 remove_tree(abandoned)
+        with _part(target) as folder:
+            grown = folder / target.name
+            yield grown
+            grown.chmod(mode)
+            grown.replace(target)
+
+
+@contextlib.contextmanager
+def _part(target: Path) -> Iterator[Path]:
+    """A new folder beside `target`, locked; removed at the end."""
+    while True:
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
-        try:
-            with locked(folder):
-                grown = folder / target.name
-                yield grown
-                grown.chmod(mode)
-                grown.replace(target)
-        finally:
-            remove_tree(folder)
+        with contextlib.ExitStack() as stack:
+            stack.callback(remove_tree, folder)
+            try:
+                stack.enter_context(locked(folder))
+            except (FileNotFoundError, BlockingIOError):
+                continue  # another run saw it before it was locked, and took it for a killed one's
+            if folder.exists():
+                yield folder
+                return
 
 
 def create(target: Path, content: bytes, mode: int) -> bool:
@@ -103,7 +124,7 @@ def create(target: Path, content: bytes, mode: int) -> bool:
     Raises DiskFullError and HostError.
     """
     with _explained(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_parent(target)
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
         try:
             temporary = folder / target.name
@@ -151,7 +172,7 @@ def _alone(target: Path) -> Iterator[Path]:
     """The name of a folder beside `target` that nobody else uses meanwhile; removed before and after."""
     partial, old = _beside(target, "partial"), _beside(target, "old")
     with _explained(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_parent(target)
         with filelock.FileLock(_beside(target, "lock")):
             remove_tree(partial)
             if old.exists() and not target.exists():
@@ -182,6 +203,21 @@ def _exchange(one: Path, other: Path) -> bool:
     return bool(renameat2(*arguments) == 0)
 
 
+def _make_parent(target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # as /proc says it
+        raise _no_such_place(error, target) from error
+
+
+def _no_such_place(error: OSError, target: Path) -> HostError:
+    return HostError(
+        f"{error.filename or target} cannot be made: {error.strerror}",
+        cause="A file is where a folder has to be or the other way round, or nothing can have this name.",
+        next_step="name another place for what is written",
+    )
+
+
 @contextlib.contextmanager
 def _explained(target: Path) -> Iterator[None]:
     try:
@@ -198,4 +234,6 @@ def _explained(target: Path) -> Iterator[None]:
                 cause="The folder belongs to another user or lies on a read-only file system.",
                 next_step="run the command from a folder of your own",
             ) from error
+        if error.errno in _IMPOSSIBLE:
+            raise _no_such_place(error, target) from error
         raise

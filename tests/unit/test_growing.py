@@ -3,11 +3,12 @@
 import errno
 import fcntl
 import os
+from pathlib import Path
 
 import pytest
 
 from graphcrate.errors import DiskFullError, HostError
-from graphcrate.host.replace import create, growing
+from graphcrate.host.replace import create, growing, make_folder, replacing, write_file
 
 
 def names(folder):
@@ -93,3 +94,116 @@ def test_a_full_disk_leaves_no_half_of_it(tmp_path, monkeypatch):
     with pytest.raises(DiskFullError):
         create(tmp_path / "cosign.key", b"mine", 0o600)
     assert names(tmp_path) == []
+
+
+# Files written in one go, and places that cannot be
+
+
+def test_a_file_is_written_whole_and_alone(tmp_path):
+    target = tmp_path / "deep" / "report.json"
+    write_file(target, b"one")
+    write_file(target, b"two")
+    assert target.read_bytes() == b"two"
+    assert names(target.parent) == ["report.json"]
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path, monkeypatch):
+    target, real = tmp_path / "report.json", Path.write_bytes
+
+    def slow(path, content):
+        real(path, content)
+        if content == b"first":
+            write_file(target, b"second")
+
+    monkeypatch.setattr(Path, "write_bytes", slow)
+    write_file(target, b"first")
+    assert (target.read_bytes(), names(tmp_path)) == (b"first", ["report.json"])
+
+
+@pytest.mark.parametrize("moment", ["before", "after"], ids=["before it is open", "before it is locked"])
+def test_a_folder_that_another_run_took_for_abandoned_is_made_anew(tmp_path, monkeypatch, moment):
+    real, taken = os.open, []
+
+    def late(path, *more, **options):
+        if str(path).endswith(".part") and not taken:
+            taken.append(path)
+            if moment == "before":
+                Path(path).rmdir()
+                return real(path, *more, **options)
+            descriptor = real(path, *more, **options)
+            Path(path).rmdir()
+            return descriptor
+        return real(path, *more, **options)
+
+    monkeypatch.setattr(os, "open", late)
+    write_file(tmp_path / "report.json", b"x")
+    assert taken
+    assert names(tmp_path) == ["report.json"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_half(tmp_path, monkeypatch):
+    target, real = tmp_path / "report.json", Path.write_bytes
+    write_file(target, b"old")
+
+    def full(path, content):
+        real(path, content[:1])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DiskFullError, match=r"report\.json is full"):
+        write_file(target, b"new")
+    assert (target.read_bytes(), names(tmp_path)) == (b"old", ["report.json"])
+
+
+def place_of(kind, folder):
+    (folder / "file").write_bytes(b"")
+    (folder / "folder" / "inside").mkdir(parents=True)
+    (folder / "nowhere").symlink_to("not-there")
+    return {
+        "below a file": folder / "file" / "pyg" / "tag",
+        "a link to nothing": folder / "nowhere" / "tag",
+        "too long a name": folder / ("x" * 300) / "tag",
+        "no such place": Path("/proc/nothing/pyg/tag"),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["below a file", "a link to nothing", "too long a name", "no such place"])
+@pytest.mark.parametrize("write", ["a file", "a folder of files", "a folder"])
+def test_a_place_that_cannot_be_is_named(tmp_path, kind, write):
+    target = place_of(kind, tmp_path)
+
+    def act():
+        if write == "a file":
+            write_file(target, b"x")
+        elif write == "a folder":
+            make_folder(target)
+        else:
+            with replacing(target):
+                pass
+
+    with pytest.raises(HostError, match="cannot be made") as caught:
+        act()
+    assert caught.value.next_step
+
+
+def test_a_file_does_not_take_a_folders_place(tmp_path):
+    place_of("below a file", tmp_path)
+    target = tmp_path / "folder"
+    with pytest.raises(HostError, match="cannot be made"):
+        write_file(target, b"x")
+    assert names(tmp_path) == ["file", "folder", "nowhere"]
+
+
+def test_a_folder_is_made_and_nothing_in_it(tmp_path):
+    make_folder(tmp_path / "dist" / "pyg")
+    make_folder(tmp_path / "dist" / "pyg")
+    assert names(tmp_path / "dist" / "pyg") == []
+
+
+def test_a_folder_of_somebody_else_is_said(tmp_path, monkeypatch):
+    def closed(**_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr("graphcrate.host.replace.tempfile.TemporaryFile", closed)
+    with pytest.raises(HostError, match="cannot be written: Permission denied"):
+        make_folder(tmp_path)

@@ -7,7 +7,7 @@ import pytest
 
 from graphcrate import asking, pipeline, planning
 from graphcrate.bases import BaseDriftError
-from graphcrate.errors import ResolutionError
+from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Variant
@@ -87,16 +87,27 @@ def test_records_that_lead_in_a_circle_do_not_hold_a_build(place):
     assert base.with_living_base(place, resolution("3")).lock.base == debian("3")
 
 
-def test_a_drift_that_todays_base_does_not_end_is_said_and_not_tried_again(place, monkeypatch):
-    def gone(*_):
-        raise BaseDriftError("the lock's base is out of date")
-
-    monkeypatch.setattr(pipeline, "_build", gone)
+def made(place, monkeypatch, build, output):
+    monkeypatch.setattr(pipeline, "_build", build)
     monkeypatch.setattr(pipeline, "_plan_lines", lambda *_: [])
     monkeypatch.setattr(pipeline, "_plan", lambda job, found: SimpleNamespace(name="pyg", tag="1"))
     monkeypatch.setattr(pipeline, "_build_key", lambda *_: "key")
     monkeypatch.setattr(planning, "compile_step", lambda _: None)
-    request = asking.Request(name="pyg", cuda="11.8", output=place.root)
+    request = asking.Request(name="pyg", cuda="11.8", output=output)
     job = pipeline._Job(request=request, place=place, recipe=None, variant=VARIANT, engine="embedded", start=0)
+    return pipeline._made(job, resolution("2"))
+
+
+def test_a_drift_that_todays_base_does_not_end_is_said_and_not_tried_again(place, monkeypatch):
+    def gone(*_):
+        raise BaseDriftError("the lock's base is out of date")
+
     with pytest.raises(ResolutionError, match="out of date"):
-        pipeline._made(job, resolution("2"))
+        made(place, monkeypatch, gone, place.root / "dist")
+
+
+def test_an_output_that_cannot_be_is_said_before_anything_is_fetched(place, monkeypatch):
+    (place.root / "file").touch()
+    with pytest.raises(UsageError, match="cannot be made") as caught:
+        made(place, monkeypatch, lambda *_: pytest.fail("it was built"), place.root / "file")
+    assert "--output" in caught.value.next_step
