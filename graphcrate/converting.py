@@ -22,7 +22,7 @@ from graphcrate.formats.mksquashfs import Compression
 from graphcrate.formats.rootfs import unpack
 from graphcrate.host import settings
 from graphcrate.host.cache import remove_tree
-from graphcrate.host.replace import growing, link
+from graphcrate.host.replace import check_link, growing, link
 from graphcrate.host.workplace import Workplace
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout
@@ -102,12 +102,21 @@ def convert(request: Request, place: Workplace) -> Converted:
     start = settings.now()
     layout, name = _found(request)
     target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"
+    if request.link is not None:
+        _check_link(request.link, target)
     job = _Job(request, place, layout, name, target)
     result = _WRITERS[request.to](job)
     if request.link is not None:
         link(request.link, Path(os.path.relpath(target.resolve(), request.link.absolute().parent.resolve())))
     digest = _sha256(target) if request.hashed and request.to != "rootfs" else ""
     return msgspec.structs.replace(result, seconds=round(settings.now() - start, 3), sha256=digest)
+
+
+def _check_link(path: Path, target: Path) -> None:
+    """Raises UsageError or HostError for a link that could not be made once the target is there."""
+    if path.parent.resolve() / path.name == target.parent.resolve() / target.name:
+        raise UsageError(f"{path} would be the link and what it leads to", next_step="--output and --link differ")
+    check_link(path)
 
 
 def created_of(layout: Layout) -> int:

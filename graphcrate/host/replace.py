@@ -6,6 +6,7 @@ import errno
 import fcntl
 import glob
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,11 +37,20 @@ def make_folder(path: Path) -> None:
             pass
 
 
+def check_link(path: Path) -> None:
+    """Raises HostError where something stands that `link` would not replace: to be asked before a long work."""
+    if path.is_symlink() or not path.exists():
+        return
+    if path.is_dir():
+        raise HostError(f"{path} is in the way: a link is to be there", next_step="name another place: --link PATH")
+    quoted = shlex.quote(str(path))
+    raise HostError(f"{path} is in the way: a link is to be there", next_step=f"mv {quoted} {quoted}.old")
+
+
 def link(path: Path, target: Path) -> None:
     """Make `path` a symbolic link to `target`; another link there is replaced. Raises HostError for anything else."""
     with _explained(path):
-        if path.exists() and not path.is_symlink():
-            raise HostError(f"{path} is in the way: it is to be a link to {target}", next_step=f"rm -r {path}")
+        check_link(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _beside(path, "tmp")
         temporary.unlink(missing_ok=True)

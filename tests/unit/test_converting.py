@@ -152,10 +152,26 @@ def test_a_link_leads_to_the_result(tmp_path, image, program, monkeypatch):
     for _ in range(2):
         converted(tmp_path, link=link)
         assert str(link.readlink()) == "dist/pyg/1.0/pyg.sif"
-    link.unlink()
-    link.write_text("mine")
-    with pytest.raises(HostError, match="in the way"):
+
+
+@pytest.mark.parametrize(
+    ("folder", "step"), [(False, "mv {link} {link}.old"), (True, "name another place: --link PATH")]
+)
+def test_what_is_in_the_way_of_the_link_is_told_before_the_work(tmp_path, image, program, folder, step):
+    link = tmp_path / "pyg.sif"
+    link.mkdir() if folder else link.write_text("mine")
+    with pytest.raises(HostError, match="in the way") as caught:
         converted(tmp_path, link=link)
+    assert caught.value.next_step.startswith(step.format(link=link))
+    assert "rm " not in caught.value.next_step
+    assert not program.command
+    assert not (tmp_path / "dist" / "pyg" / "1.0" / "pyg.sif").exists()
+
+
+def test_a_link_to_itself_is_told_before_the_work(tmp_path, image, program):
+    with pytest.raises(UsageError, match="the link and what it leads to"):
+        converted(tmp_path, output=tmp_path / "pyg.sif", link=tmp_path / "dist" / ".." / "pyg.sif")
+    assert not program.command
 
 
 def test_enroots_image_has_its_files(tmp_path, image, program):
