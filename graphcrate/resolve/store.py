@@ -5,12 +5,13 @@ the next run.
 """
 
 import hashlib
+import shlex
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from graphcrate.errors import IntegrityError, NetworkError
+from graphcrate.errors import HostError, IntegrityError, NetworkError
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import LockedFile
 
@@ -49,7 +50,7 @@ def store_unvouched(link: "Link", client: "Client", cache: Cache, advance: Calla
     """Fetch a file whose hash no page states and return what it turned out to be."""
     if link.url.startswith("file:"):
         path = _path(link.url)
-        with path.open("rb") as stream:
+        with _opened(path) as stream:
             file = LockedFile(
                 name=link.name, size=path.stat().st_size, sha256=hashlib.file_digest(stream, "sha256").hexdigest()
             )
@@ -70,20 +71,31 @@ def _path(url: str) -> Path:
 def _copy(file: LockedFile, source: Path, cache: Cache, advance: Callable[[int], None]) -> None:
     """Copy, not link: what the user does to the folder later must not reach the cache."""
     found = hashlib.sha256()
+    with _opened(source) as stream, cache.writing(cache.file(file.sha256, file.name)) as target:
+        while chunk := stream.read(CHUNK):
+            found.update(chunk)
+            target.write(chunk)
+            advance(len(chunk))
+        if found.hexdigest() != file.sha256:
+            advance(-target.tell())
+            raise IntegrityError(
+                f"{source} has sha256 {found.hexdigest()} instead of {file.sha256}",
+                cause="The folder has another file under this name than the lock was made with.",
+                next_step="lock again with this folder (./build.py lock …), or bring the file that was locked",
+            )
+
+
+def _opened(source: Path) -> IO[bytes]:
+    """A file of a person's folder, to read. Raises NetworkError where it is gone, HostError."""
     try:
-        with source.open("rb") as stream, cache.writing(cache.file(file.sha256, file.name)) as target:
-            while chunk := stream.read(CHUNK):
-                found.update(chunk)
-                target.write(chunk)
-                advance(len(chunk))
-            if found.hexdigest() != file.sha256:
-                advance(-target.tell())
-                raise IntegrityError(
-                    f"{source} has sha256 {found.hexdigest()} instead of {file.sha256}",
-                    cause="The folder has another file under this name than the lock was made with.",
-                    next_step="lock again with this folder (./build.py lock …), or bring the file that was locked",
-                )
+        return source.open("rb")
     except FileNotFoundError as error:
         raise NetworkError(
             f"{source} is no longer there", next_step="bring it back, or name another folder: WHEELS=/path"
+        ) from error
+    except OSError as error:
+        raise HostError(
+            f"{source} cannot be read: {error.strerror}",
+            cause="The file, or a folder above it, belongs to another user or is no plain file.",
+            next_step=f"ls -l {shlex.quote(str(source))}    (or name another folder: WHEELS=/path)",
         ) from error

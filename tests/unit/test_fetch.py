@@ -4,12 +4,13 @@ import contextlib
 import errno
 import hashlib
 import threading
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from graphcrate.compat import addresses
-from graphcrate.errors import DiskFullError, IntegrityError, NetworkError
+from graphcrate.errors import DiskFullError, HostError, IntegrityError, NetworkError
 from graphcrate.host import http
 from graphcrate.host.cache import Cache
 from graphcrate.host.partial import Part
@@ -24,8 +25,10 @@ from graphcrate.model.lock import (
     LockedPackage,
 )
 from graphcrate.model.recipe import Channel
+from graphcrate.resolve import store
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch, fetch_for_compilation, missing_packages
+from graphcrate.resolve.source import Link
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
 
@@ -339,3 +342,20 @@ def test_two_runs_on_one_cache_fetch_each_file_once(server, cache, progress, tmp
     assert errors == []
     assert server.paths().count(f"/whl/cu118/{name}") == 1
     assert progress.done == second.done == progress.total
+
+
+@pytest.mark.parametrize("vouched", [True, False], ids=["fetch", "lock"])
+def test_a_local_file_that_cannot_be_read_is_named(cache, tmp_path, monkeypatch, vouched):
+    wheel = tmp_path / "torch-2.0.1-cp311-cp311-linux_x86_64.whl"
+    wheel.write_bytes(b"x")
+    real = Path.open
+
+    def closed(path, *more, **options):
+        if path == wheel:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *more, **options)
+
+    monkeypatch.setattr(Path, "open", closed)
+    file, link = LockedFile(name=wheel.name, size=1, sha256="0" * 64), Link(name=wheel.name, url=wheel.as_uri(), size=1)
+    with pytest.raises(HostError, match=r"torch-2.*cannot be read: Permission denied"):
+        store.store(file, link.url, None, cache, print) if vouched else store.store_unvouched(link, None, cache, print)
