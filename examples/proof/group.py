@@ -25,30 +25,27 @@ if TYPE_CHECKING:
 
 SECONDS_TO_LEAVE = 10.0  #: for torch to take its groups down
 STORE = "port of the store"
-ASK_SLURM = "ask for more (--gres=gpu:N), start fewer processes (--ntasks-per-node, --nproc-per-node, --ranks)"
+MORE_GPUS = (
+    "ask for more (--gres=gpu:N), start fewer processes (--ntasks-per-node, --nproc-per-node, --ranks), or share GPUs "
+    "with --share"
+)
 
 
 def choose_gpu(torch: ModuleType, place: Place, share: bool) -> torch_types.device:
-    """The GPU of this process: that of its local rank. Raises Fault where the node has too few.
+    """The GPU of this process: that of its local rank, in turns. Raises Fault where the node has too few for that.
 
-    With `share` they take turns. Slurm may show each task its own GPU alone (--gpus-per-task): that one then.
+    Where CUDA_VISIBLE_DEVICES chooses, by Slurm or by hand, each process may see others: `check_gpus` judges those.
     """
     count = torch.cuda.device_count()
-    bound = count == 1 and _one_each()
-    if place.local_rank >= count and not share and not bound:
+    if place.local_rank >= count and not share and "CUDA_VISIBLE_DEVICES" not in os.environ:
         raise Fault(
             Layer.MACHINE,
             f"{socket.gethostname()} shows {count} GPU{'s' * (count > 1)} to its local rank {place.local_rank}, which "
-            f"counts from 0, and each process needs one of its own: {ASK_SLURM}, or share GPUs with --share",
+            f"counts from 0, and each process needs one of its own: {MORE_GPUS}",
         )
     device = torch.device("cuda", place.local_rank % count)
     torch.cuda.set_device(device)
     return device
-
-
-def _one_each() -> bool:
-    """Whether Slurm bound this task to a GPU."""
-    return any(os.environ.get(name) for name in ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK"))
 
 
 def gpu_identity(index: int) -> str:
@@ -65,7 +62,8 @@ def gpu_identity(index: int) -> str:
 def join(torch: ModuleType, watch: Watch, backend: str, device: torch_types.device, patience: float) -> None:
     """Make the group of all. Rank 0's store takes any free port, and the watch says which. Raises Fault.
 
-    With NCCL each process has a GPU of its own: told here, for NCCL would say only `invalid usage`.
+    All have to have chosen one backend, or they would wait for each other; with NCCL each process has a GPU of its own,
+    or NCCL would say only `invalid usage`. Rank 0 looks; the watch ends the others.
     """
     place = watch.place
     name_interface(watch.address)
@@ -76,6 +74,9 @@ def join(torch: ModuleType, watch: Watch, backend: str, device: torch_types.devi
         watch.tell(STORE, store.port)
     else:
         store = torch.distributed.TCPStore(place.address, watch.hear(STORE), None, False, timeout)
+    store.set(f"backend/{place.rank}", backend)
+    if place.leads:
+        check_backends(watch.members, [store.get(f"backend/{rank}").decode() for rank in range(place.world)])
     if backend == "nccl":
         store.set(f"gpu/{place.rank}", gpu_identity(device.index))
         if place.leads:
@@ -93,12 +94,23 @@ def leave(torch: ModuleType, proof: Proof) -> None:
         proof.say(f"destroy_process_group is not done after {SECONDS_TO_LEAVE:g} s; the process ends without it")
 
 
+def check_backends(members: Sequence[Member], backends: Sequence[str]) -> None:
+    """Raise Fault when a process has chosen another backend than rank 0."""
+    for member, backend in zip(members, backends):
+        if backend != backends[0]:
+            raise Fault(
+                Layer.NETWORK,
+                f"{members[0]} chose {backends[0]}, {member} {backend}: not all see a GPU of their own; ask for as "
+                "many on each node (--gres=gpu:N), or give all the same --device, and --share",
+            )
+
+
 def check_gpus(members: Sequence[Member], identities: Sequence[str]) -> None:
     """Raise Fault when two processes have the same GPU."""
     identity, count = Counter(identities).most_common(1)[0]
     if count > 1:
         same = [str(each) for each, its in zip(members, identities) if its == identity]
-        raise Fault(Layer.MACHINE, f"{' and '.join(same)} have one GPU in common: {ASK_SLURM}")
+        raise Fault(Layer.MACHINE, f"{' and '.join(same)} have one GPU in common: {MORE_GPUS}")
 
 
 def name_interface(address: str) -> None:

@@ -159,7 +159,7 @@ def _work(
     supervised.watch_helpers(proof)
     proof.enter(f"waiting for all {place.world} processes at {meeting.address}", Layer.NETWORK)
     try:
-        with watch.Watch(place, proof, options.patience, leave=supervised.leave):
+        with watch.Watch(place, proof, options.patience, leave=supervised.leave, backend=options.backend):
             worker.join()
             figures = worker.train()
             worker.part()

@@ -38,6 +38,7 @@ class Member(NamedTuple):
     local_rank: int
     host: str
     pid: int
+    backend: str = ""  #: of torch's process group, where it is chosen before all meet
 
     def __str__(self) -> str:
         return f"rank {self.rank} ({self.host}{f', pid {self.pid}' if self.pid else ''})"
@@ -56,10 +57,11 @@ class Watch:
         patience: float = PATIENCE,
         host: str = "",
         leave: Callable[[Proof, Fault], None] = end_at_once,
+        backend: str = "",
     ) -> None:
         self.place, self.proof, self.patience = place, proof, patience
         host = host or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        self.me = Member(place.rank, place.world, place.local_rank, host, os.getpid())
+        self.me = Member(place.rank, place.world, place.local_rank, host, os.getpid(), backend)
         self.members: list[Member] = [self.me]
         self.address = ""  #: of this machine, as the others see it
         self.fault: Fault | None = None
@@ -205,6 +207,11 @@ class Watch:
         with self._changed:
             if member.world != self.place.world:
                 return f"{member} was told of {member.world} processes, {self.me} of {self.place.world}"
+            if member.backend != self.me.backend:
+                return (
+                    f"{member} chose {member.backend}, {self.me} {self.me.backend}: not all see a GPU of their own; "
+                    "give all the same --backend or --device"
+                )
             if not 0 <= member.rank < member.world:
                 return f"{member} is not one of {member.world} ranks, which count from 0"
             if member.rank in self._arrived:

@@ -253,15 +253,16 @@ def torch_with(gpus):
 
 
 def test_each_local_rank_has_its_gpu(monkeypatch):
-    for name in ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     place = Place(3, 4, 3, 4)
     assert group.choose_gpu(torch_with(4), place, False) == "cuda:3"
     with pytest.raises(Fault, match=r"shows 2 GPUs to its local rank 3, which counts from 0.*--gres=gpu:N"):
         group.choose_gpu(torch_with(2), place, False)
     assert group.choose_gpu(torch_with(2), place, True) == "cuda:1"
-    monkeypatch.setenv("SLURM_GPUS_PER_TASK", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # by Slurm's --gpus-per-task, or $SLURM_LOCALID
     assert group.choose_gpu(torch_with(1), place, False) == "cuda:0"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")  # --gpus-per-task=2
+    assert group.choose_gpu(torch_with(2), place, False) == "cuda:1"
 
 
 def test_a_gpu_for_two_is_told():
@@ -269,6 +270,53 @@ def test_a_gpu_for_two_is_told():
     group.check_gpus(both, ["a", "b"])
     with pytest.raises(Fault, match=r"rank 0 \(n1, pid 100\) and rank 1 \(n1, pid 101\) have one GPU in common"):
         group.check_gpus(both, ["a", "a"])
+
+
+class Store(dict):
+    """As much of a TCPStore as joining asks for, one for all ranks; it waits for nobody."""
+
+    port = 1
+
+    def __call__(self, *where, **more):
+        return self
+
+    def set(self, key, value):
+        self[key] = value.encode()
+
+    def get(self, key):
+        return self[key]
+
+
+def joined(store, backends, monkeypatch):
+    """Rank after rank joins, rank 0 last, which looks at all; the ranks that came to make the group."""
+    monkeypatch.setattr(group, "gpu_identity", lambda index: f"GPU {index}")
+    made = []
+    distributed = SimpleNamespace(TCPStore=store, init_process_group=lambda *_, rank, **__: made.append(rank))
+    for rank, backend in reversed(list(enumerate(backends))):
+        watch = SimpleNamespace(
+            place=Place(rank, len(backends)),
+            address="127.0.0.1",
+            members=members(("n1", 0), ("n2", 0)),
+            tell=lambda name, value: None,
+            hear=lambda name: 1,
+        )
+        group.join(SimpleNamespace(distributed=distributed), watch, backend, SimpleNamespace(index=rank), 5)
+    return made
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_all_make_the_group_with_one_backend(backend, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    assert joined(Store(), [backend, backend], monkeypatch) == [1, 0]
+
+
+@pytest.mark.parametrize("backends", [("nccl", "gloo"), ("gloo", "nccl")])
+def test_another_backend_than_rank_0_has_is_told_before_anybody_waits_for_it(backends, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    said = rf"rank 0 \(n1, pid 100\) chose {backends[0]}, rank 1 \(n2, pid 101\) {backends[1]}: .*--device"
+    with pytest.raises(Fault, match=said) as caught:
+        joined(Store(), backends, monkeypatch)
+    assert caught.value.layer is Layer.NETWORK
 
 
 def test_an_end_of_torchs_groups_that_hangs_is_left_behind(monkeypatch, capsys):

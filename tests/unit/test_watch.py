@@ -36,15 +36,18 @@ class Job:
     def __init__(self, port, world):
         self.port, self.world, self.left = port, world, {}
 
-    def watch(self, rank, patience=10.0, world=None, address="127.0.0.1"):
+    def watch(self, rank, patience=10.0, world=None, address="127.0.0.1", backends=None):
         place = Place(rank, world or self.world, rank, self.world, address, self.port, "test")
         proof = Proof("ddp")
         proof.enter("training", Layer.TORCH)
 
         def leave(proof, fault):
             self.left.setdefault(rank, fault)
+            seen.ended.set()
 
-        return Watch(place, proof, patience, f"n{rank}", leave)
+        seen = Watch(place, proof, patience, f"n{rank}", leave, backends[rank] if backends else "")
+        seen.ended = threading.Event()
+        return seen
 
     def run(self, *bodies, **kwargs):
         """What each rank's body came to: its result, or the Fault."""
@@ -73,14 +76,8 @@ def die(seen):
 
 
 def hang(seen):
-    time.sleep(1)
-
-
-def until(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    """Busy until the watch ends the process, however long that takes here."""
+    assert seen.ended.wait(10)
 
 
 def test_one_process_opens_nothing(port):
@@ -185,7 +182,7 @@ def test_ranks_that_never_come_are_named(port):
 
 def test_a_rank_0_that_is_not_there_is_named(port):
     (result,) = Job(port, 2).run(lambda seen: None, patience=0.5)
-    with pytest.raises(Fault, match=rf"rank 1 \(n1, .*did not reach rank 0 at 127.0.0.1:{port} in 0 s.*refused"):
+    with pytest.raises(Fault, match=rf"rank 1 \(n1, .*did not reach rank 0 at 127.0.0.1:{port} in \d+ s.*refused"):
         wires.reach("127.0.0.1", port, 0.3, "rank 1 (n1, pid 7)")
     assert "rank 1 of 2 never came" in str(result)
 
@@ -251,6 +248,21 @@ def test_worlds_that_differ(port):
         with pytest.raises(Fault, match=r"was told of 4 processes, rank 0 .* of 2"):
             job.watch(0).__enter__()
         done.result()
+
+
+def test_backends_that_differ(port):
+    job = Job(port, 2)
+    results = job.run(hang, hang, backends=("nccl", "gloo"))
+    for result in results:
+        assert isinstance(result, Fault)
+        assert result.layer is Layer.NETWORK
+        assert str(result).startswith("rank 1 (n1, pid ")
+        assert ") chose gloo, rank 0 (n0, pid " in str(result)
+        assert ") nccl: not all see a GPU of their own" in str(result)
+
+
+def test_one_backend_for_all(port):
+    assert Job(port, 2).run(*[lambda seen: seen.me.backend] * 2, backends=("gloo", "gloo")) == ["gloo", "gloo"]
 
 
 def test_an_address_of_another_machine_is_hinted_at():
