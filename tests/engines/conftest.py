@@ -26,6 +26,7 @@ from tests.engines.workplace import Workplace, copy_project, pyg_stack, small_st
 from tests.unit.authority import make_authority
 
 GROUND = "graphcrate-tests-"  #: the folder of a run of the tests begins so
+USER_LOCK = Path("/run/graphcrate-test-user.lock")  #: whose holder has the machine's one plain user for tests
 JUST_MADE = 60.0  #: seconds within which another run may not have locked its folder yet
 
 
@@ -65,9 +66,9 @@ def _remove_abandoned():
 
 
 @contextlib.contextmanager
-def _locked(folder, how):
-    """Hold a lock on a folder. The kernel ends it with this process, however that ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _locked(path, how):
+    """Hold a lock on a folder or file. The kernel ends it with this process, however that ends."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, how)
         yield
@@ -254,8 +255,11 @@ def plain_user():
     if os.environ.get("CI") != "true" and os.environ.get("ENGINES") != "install":
         pytest.skip("making a user for a test needs ENGINES=install")
     name = "graphcrate-test"
-    subprocess.run(["useradd", "--no-create-home", name], check=True, capture_output=True)
-    try:
-        yield tuple(int(subprocess.check_output(["id", option, name])) for option in ("-u", "-g"))
-    finally:
-        subprocess.run(["userdel", name], check=False, capture_output=True)
+    USER_LOCK.touch()
+    with _locked(USER_LOCK, fcntl.LOCK_EX):
+        subprocess.run(["userdel", name], check=False, capture_output=True)  # what a killed run left
+        subprocess.run(["useradd", "--no-create-home", name], check=True, capture_output=True)
+        try:
+            yield tuple(int(subprocess.check_output(["id", option, name])) for option in ("-u", "-g"))
+        finally:
+            subprocess.run(["userdel", name], check=False, capture_output=True)

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 from tests.conftest import program
+from tests.engines.ports import free_ports
 
 #: A mount and a network namespace; the daemon starts once its network is there. When pytest dies, so does the daemon.
 APART = ["setpriv", "--pdeathsig", "TERM", "unshare", "--net", "--mount", "--propagation", "slave"]
@@ -85,8 +86,8 @@ def registry_server(folder, *, auth=None, tls=None):
 
     `auth`: that part of its settings. `tls`: (certificate, key), else it speaks without.
     """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
     settings, log = folder / "registry.yml", folder / "log"
     http = {"addr": address}
     if tls is not None:

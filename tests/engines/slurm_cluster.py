@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.conftest import program
 from tests.engines.daemons import stop
+from tests.engines.ports import free_ports
 
 CONFIGURATION = """\
 ClusterName=graphcrate
@@ -93,7 +94,7 @@ def slurm_cluster(folder):
     host = socket.gethostname().partition(".")[0]
     for name in ("state", "spool", "munge"):
         (folder / name).mkdir(parents=True)
-    (folder / "slurm.conf").write_text(CONFIGURATION.format(host=host, folder=folder, ports=_free_ports(3)))
+    (folder / "slurm.conf").write_text(CONFIGURATION.format(host=host, folder=folder, ports=free_ports(3)))
     (folder / "cgroup.conf").write_text(CGROUPS)
     (folder / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 n1 n2\n")
     # Slurm wants a device file for each GPU, and does nothing with it here
@@ -144,15 +145,6 @@ def _cancel_all(cluster):
     )
     with contextlib.suppress(AssertionError):
         _wait_for(lambda: not cluster.jobs(), cluster.folder)
-
-
-def _free_ports(count):
-    """Ports that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def _wait_for(condition, folder):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, program
+from tests.engines.ports import free_ports
 from tests.engines.typist import Typist, blocks, make_pyg_sif, untyped
 from tests.engines.workplace import pyg_stack
 
@@ -185,8 +186,7 @@ def test_slurm_with_pyxis(workplace, pyg_image, slurm, files, scratch):
 
 
 def test_without_slurm(files):
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        port = str(door.getsockname()[1])
+    port = str(free_ports(1)[0])
     # one machine plays both: processes know a host by the name that Slurm gives it, else by its own
     here = [("=n1 ", "=127.0.0.1 "), ("29500", port)]
     names = [("singularity", f"SLURMD_NODENAME={name} singularity") for name in ("n1", "n2")]

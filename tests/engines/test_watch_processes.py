@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import program
+from tests.engines.ports import free_ports
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 pytestmark = pytest.mark.engine("python3")
@@ -42,8 +43,7 @@ class Ranks:
     """Processes of one job, started by hand."""
 
     def __init__(self, world, address="127.0.0.1", prefixes=((),) * 3):
-        with socket.create_server(("127.0.0.1", 0)) as door:
-            self.port = door.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.address = address
         self.processes = [self.start(rank, world, prefixes[rank]) for rank in range(world)]
 
