@@ -9,13 +9,15 @@ import shlex
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from graphcrate.errors import HostError, IntegrityError, NetworkError
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import LockedFile
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     from graphcrate.host.http import Client
     from graphcrate.resolve.source import Link
 
@@ -85,7 +87,7 @@ def _copy(file: LockedFile, source: Path, cache: Cache, advance: Callable[[int],
             )
 
 
-def _opened(source: Path) -> IO[bytes]:
+def _opened(source: Path) -> "BufferedReader":
     """A file of a person's folder, to read. Raises NetworkError where it is gone, HostError."""
     try:
         return source.open("rb")
