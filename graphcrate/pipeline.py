@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from graphcrate.oci.layout import Layout
     from graphcrate.resolve.candidates import Resolution
 
+_MOST_DIGITS = 11  #: of Unix seconds: to the year 5138
+
 
 def build_image(request: Request, place: Workplace) -> BuildReport:
     """Build, test and report one image; an image that is there unchanged is reported as it is.
@@ -229,15 +231,25 @@ def _resolve(
 
 
 def _plan(job: _Job, resolution: "Resolution") -> Plan:
-    epoch = job.place.environment.get("SOURCE_DATE_EPOCH")
     return planning.make_plan(
         job.recipe,
         resolution.lock,
         resolution.candidate,
         examples=examples(job.place),
-        created=int(epoch) if epoch else None,
+        created=_created(job.place.environment.get("SOURCE_DATE_EPOCH", "")),
         devel=job.request.devel,
     )
+
+
+def _created(epoch: str) -> int | None:
+    """The image's time, in Unix seconds, if one is asked for. Raises UsageError."""
+    if epoch and not (epoch.isascii() and epoch.isdecimal() and len(epoch) <= _MOST_DIGITS):
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH={epoch} is no time",
+            cause="It is the image's time, in seconds since 1970.",
+            next_step="SOURCE_DATE_EPOCH=$(date +%s) make image …    (or leave it out, for the lock's time)",
+        )
+    return int(epoch) if epoch else None
 
 
 def _build_key(job: _Job, plan: Plan) -> str:
