@@ -106,7 +106,7 @@ def make_plan(
     packages = variant.base.packages if variant else ()
     base = BaseStep(base=lock.base, image=image or locked_image(lock, packages))
     installs = _installs(lock)
-    suffix = candidate.suffix + _for_gpus(lock, variant)
+    suffix = candidate.suffix + _for_gpus(lock, variant, devel)
     if devel:
         base, more = _devel(lock, base)
         installs += more
@@ -165,10 +165,11 @@ def _is_needed_by_torch(package: LockedPackage) -> bool:
     return package.name in _TORCH_NEEDS or package.name.startswith(("nvidia-", "cuda-"))
 
 
-def _for_gpus(lock: Lock, variant: Variant | None) -> str:
-    """`-sm70` where extensions are compiled for other GPUs than the recipe says."""
+def _for_gpus(lock: Lock, variant: Variant | None, devel: bool) -> str:
+    """`-sm70` where extensions are compiled, or a devel image compiles, for other GPUs than the recipe says."""
     compilation = lock.compilation
-    if compilation is None or variant is None or not any(package.compiled for package in lock.packages):
+    compiles = devel or any(package.compiled for package in lock.packages)
+    if compilation is None or variant is None or not compiles:
         return ""
     if compilation.architectures == variant.architectures:
         return ""

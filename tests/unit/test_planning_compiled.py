@@ -98,6 +98,15 @@ def test_a_devel_image_tells_torch_how_to_compile():
     assert environment["PATH"].startswith("/opt/venv/bin:/usr/local/cuda/bin:")
 
 
+def test_devel_images_that_compile_for_other_gpus_have_tags_of_their_own():
+    def tag(*architectures):
+        return devel_of(msgspec.structs.replace(lock(), compilation=compilation(architectures=architectures))).tag
+
+    assert tag(*ASKED).endswith("-compat-devel")
+    assert tag("7.0").endswith("-compat-sm70-devel")
+    assert tag("8.0").endswith("-compat-sm80-devel")
+
+
 def test_a_devel_image_for_the_cpu_has_a_compiler_alone():
     plan = devel_of(compiled_lock(toolkit=""))
     assert not any(isinstance(step, ToolkitStep) for step in plan.steps)
