@@ -11,7 +11,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -122,10 +122,19 @@ class Cache:
                 remove_tree(folder)
 
     @contextlib.contextmanager
-    def exclusively(self, name: str) -> Iterator[None]:
-        """Let one process at a time do `name` (a key without slashes); others wait here."""
-        with filelock.FileLock(self._locks / f"{name}.lock"):
+    def exclusively(self, name: str, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+        """Let one process at a time do `name` (a key without slashes); others wait here, after a call of `on_wait`."""
+        lock = filelock.FileLock(self._locks / f"{name}.lock")
+        try:
+            lock.acquire(blocking=False)
+        except filelock.Timeout:
+            if on_wait is not None:
+                on_wait()
+            lock.acquire()
+        try:
             yield
+        finally:
+            lock.release()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

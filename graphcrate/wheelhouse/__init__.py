@@ -22,7 +22,8 @@ def provide(job: Job) -> dict[str, Path]:
     if len(found) < len(job.step.packages):
         from graphcrate.wheelhouse.house import make
 
-        with job.cache.exclusively("wheelhouse"):
+        waiting = "compiling: another run is compiling; waiting for it"
+        with job.cache.exclusively("wheelhouse", lambda: job.progress.note(waiting)):
             found = cached(job.step, job.cache)  # another process may have made them meanwhile
             if len(found) < len(job.step.packages):
                 found = make(job, found)

@@ -3,7 +3,9 @@
 import errno
 import io
 import tarfile
+from types import SimpleNamespace
 
+import filelock
 import msgspec
 import pytest
 
@@ -102,6 +104,25 @@ def test_cached_finds_what_is_there(cache):
     place.mkdir(parents=True)
     (place / "two-1.0-cp311-cp311-linux_x86_64.whl").touch()
     assert wheelhouse.cached(made, cache) == {"two": place / "two-1.0-cp311-cp311-linux_x86_64.whl"}
+
+
+def test_a_run_that_waits_for_anothers_compile_says_so(cache):
+    made, notes = step(), Notes()
+    other = filelock.FileLock(cache.root / "locks" / "wheelhouse.lock")
+    place = shelf.folder(made.packages[0], made, cache)
+
+    def finish(message):
+        place.mkdir(parents=True)
+        (place / "one-1.0-cp311-cp311-linux_x86_64.whl").touch()
+        other.release()
+        notes.note(message)
+
+    other.acquire()
+    job = SimpleNamespace(step=made, cache=cache, progress=SimpleNamespace(note=finish))
+    assert list(wheelhouse.provide(job)) == ["torch-scatter"]
+    assert notes.said == ["compiling: another run is compiling; waiting for it"]
+    wheelhouse.provide(job)
+    assert len(notes.said) == 1
 
 
 def pack(path, members):
