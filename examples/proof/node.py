@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import socket
 import threading
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -57,6 +59,24 @@ def choose_ports(options: argparse.Namespace, place: ranks.Place) -> dict[str, i
     return chosen
 
 
+def check_interface(interface: str, place: ranks.Place) -> None:
+    """Raise Fault where node 0's name means this machine alone: it would tell the others to look for it at home.
+
+    An address that was given as loopback's is meant so, as are processes that are all on one machine.
+    """
+    if interface != "lo" or place.local_world == place.world:
+        return
+    with contextlib.suppress(ValueError):
+        if place.address == "localhost" or ipaddress.ip_address(place.address).is_loopback:
+            return
+    raise Fault(
+        Layer.NETWORK,
+        f"{place.address!r}, the name of node 0, is an address of loopback on {socket.gethostname()} (/etc/hosts often "
+        "says so of a machine's own name), where no other machine reaches it: --master_addr, under srun MASTER_ADDR, "
+        "takes the one that all reach (`hostname -I` on node 0), or 127.0.0.1 where all nodes are on one machine",
+    )
+
+
 def run(options: argparse.Namespace, proof: Proof) -> None:
     """Train as this node. Raises Fault."""
     proof.enter("looking at the partition", Layer.DATA)
@@ -68,6 +88,7 @@ def run(options: argparse.Namespace, proof: Proof) -> None:
     ports = choose_ports(options, place)
     proof.enter("looking at the machine", Layer.MACHINE)
     interface = machine.interface_to(place.address)
+    check_interface(interface, place)
     if place.leads:
         machine.check_ports({f"--{name}": port for name, port in ports.items()})
     glt.prepare(interface)
@@ -83,9 +104,11 @@ def run(options: argparse.Namespace, proof: Proof) -> None:
         options.backend = "nccl" if max(per_node * place.local_world, options.gpu + per_node) <= gpus else "gloo"
     meeting = Meeting(place.world, place.rank, per_node, place.address, *ports.values())
     _check_sizes(options, found, meeting, proof)
-    proof.enter(f"loading partition {place.rank}", Layer.DATA)
-    dataset = supervised.load_dataset(modules, options.dataset, meeting, device.type == "cuda")
     first = options.gpu + place.local_rank * per_node  # a machine may have the processes of several nodes
+    proof.enter(f"loading partition {place.rank}", Layer.DATA)
+    if device.type == "cuda":
+        torch.cuda.set_device(first % gpus)  # features stay with the GPU that is the current one while GLT loads them
+    dataset = supervised.load_dataset(modules, options.dataset, meeting, device.type == "cuda")
     if per_node == 1:
         figures = _work(modules, meeting, found, options, (0, first), dataset, proof)
     else:

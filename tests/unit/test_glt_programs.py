@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -183,6 +184,50 @@ def test_a_port_in_use_is_told_with_the_option():
 
 def test_the_way_to_an_address_has_an_interface():
     assert machine.interface_to("127.0.0.1") == "lo"
+
+
+def test_a_name_that_means_loopback_on_node_0_is_told(monkeypatch):
+    srun = ranks.Place(0, 2, 0, 1, "n1", 20000, "srun")
+    with pytest.raises(
+        Fault, match=r"'n1', the name of node 0, is an address of loopback .*--master_addr.*MASTER_ADDR"
+    ) as caught:
+        node.check_interface("lo", srun)
+    assert caught.value.layer is Layer.NETWORK
+    node.check_interface("eth0", srun)
+    node.check_interface("", srun)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ranks.Place(),
+        ranks.Place(0, 2, 0, 2, "n1", 20000, "srun"),
+        *(ranks.Place(1, 2, 0, 1, address, 20000, "by node") for address in ("127.0.0.1", "127.0.1.1", "localhost")),
+    ],
+)
+def test_loopback_is_right_for_one_machine_and_for_who_asks_for_it(place):
+    node.check_interface("lo", place)
+
+
+@pytest.mark.parametrize(("argv", "first"), [([], 0), (["--gpu=1"], 1), (["--gpu=3"], 1)])
+def test_a_partition_is_loaded_while_the_nodes_own_gpu_is_the_current_one(argv, first, monkeypatch):
+    """GLT keeps features with the current GPU, and the training's process samples there (--sampling=collocated)."""
+    done = []
+    cuda = SimpleNamespace(device_count=lambda: 2, set_device=lambda index: done.append(("current", index)))
+    torch = SimpleNamespace(cuda=cuda)
+    monkeypatch.setattr(node.partitions, "read", lambda folder: FOUND)
+    monkeypatch.setattr(node.machine, "check_ports", lambda ports: None)
+    monkeypatch.setattr(node.glt, "prepare", lambda interface: None)
+    monkeypatch.setattr(node.glt, "load_glt", lambda proof: None)
+    monkeypatch.setattr(node.stack, "load_torch", lambda proof: torch)
+    monkeypatch.setattr(node.stack, "load_pyg", lambda proof: [])
+    monkeypatch.setattr(node.stack, "choose_device", lambda *_: SimpleNamespace(type="cuda"))
+    monkeypatch.setattr(node.supervised, "load_dataset", lambda *_: done.append("loaded"))
+    monkeypatch.setattr(node, "_share_cores", lambda options: None)
+    monkeypatch.setattr(node, "_work", lambda *given: done.append(given[4]) or {})
+    told = ["--num_nodes=2", "--node_rank=0", "--master_addr=127.0.0.1", "--num_training_procs=1"]
+    node.run(options(*told, "--sampling=collocated", *argv), Proof("glt-train"))
+    assert done == [("current", first), "loaded", (0, options(*argv).gpu)]
 
 
 def test_widths_that_the_folder_contradicts_are_told():
