@@ -52,8 +52,19 @@ def wanted_image(variant: Variant) -> BaseImage:
     )
 
 
+def check_choice(choice: str) -> None:
+    """Raises UsageError for a choice that there is not."""
+    if choice not in CHOICES:
+        raise UsageError(
+            f"there is no base {choice!r}; there are {', '.join(CHOICES)}",
+            next_step="./build.py render NAME --base python --output FOLDER    (any image of that kind: BASE=… takes "
+            "any image)",
+        )
+
+
 def chosen_image(choice: str, variant: Variant) -> BaseImage:
-    """The base of this choice for a variant. Raises UsageError for a choice that there is not."""
+    """The base of this choice for a variant. Raises UsageError for a choice that there is not, here or at all."""
+    check_choice(choice)
     more = tuple(name for name in (*DEBIAN_PACKAGES, *variant.base.packages) if name not in (*_ALWAYS_THERE, "python3"))
     if choice == "debian":
         return wanted_image(variant)
@@ -64,15 +75,10 @@ def chosen_image(choice: str, variant: Variant) -> BaseImage:
             python_from=PythonFrom.IMAGE,
             packages=more,
         )
-    if choice != "nvidia":
-        raise UsageError(
-            f"there is no base {choice!r}; there are {', '.join(CHOICES)}",
-            next_step="./build.py render NAME --base python    (any image of that kind: BASE=… takes any image)",
-        )
     if variant.cuda not in NVIDIA_TAGS:
         raise UsageError(
             f"NVIDIA has no base image for CUDA {variant.cuda!r}; known are {', '.join(NVIDIA_TAGS)}",
-            next_step="./build.py render NAME --base debian",
+            next_step=f"./build.py render NAME --cuda {variant.cuda} --base debian",
         )
     return BaseImage(
         reference=f"nvidia/cuda:{NVIDIA_TAGS[variant.cuda]}",

@@ -1,6 +1,6 @@
 """The texts that are committed for each variant: which candidate they show, where they lie, what is in them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from graphcrate import foundations, planning, render
 from graphcrate.catalogue import all_recipes, examples, find_recipe, find_variant, lock_path
 from graphcrate.compat.toolkits import options
-from graphcrate.errors import ResolutionError, UsageError
+from graphcrate.errors import BuildError, GraphcrateError, ResolutionError, UsageError
 from graphcrate.host.replace import write_file
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, Lock, decode_lock
@@ -28,18 +28,41 @@ def render_all(
 ) -> Iterator[Path]:
     """Write the texts of these variants (None: all of them); gives the folders in which something changed.
 
-    `output`: instead of `images/`, where only the usual choice may go. Raises UsageError, ResolutionError, BuildError.
+    `output`: instead of `images/`, where only the usual choice may go. Of several variants, those that have no text of
+    another choice are noted and left out. Raises UsageError, ResolutionError, BuildError.
     """
     if output is None and choice != Choice():
         raise UsageError(
             "images/ holds the usual texts; another base or channel goes elsewhere",
             next_step=f"./build.py render {name or 'pyg'} --base {choice.base} --output /tmp/images",
         )
-    for recipe, variant in _variants(place, name, cuda):
-        candidate = shown(place, recipe, variant, choice.channel)
+    wanted = list(_variants(place, name, cuda))
+    _check(choice, wanted)
+    lacking: list[GraphcrateError] = []
+    for recipe, variant in wanted:
+        try:
+            made = texts(place, recipe, variant, shown(place, recipe, variant, choice.channel), choice.base)
+        except (UsageError, ResolutionError, BuildError) as error:
+            lacking.append(error)
+            if cuda is not None or choice == Choice() or len(lacking) == len(wanted):
+                raise
+            place.progress.note(f"{recipe.name} CUDA {variant.cuda} is left out: {error.what}")
+            continue
         folder = (output or place.root / "images") / recipe.name / planning.cuda_label(variant.cuda)
-        if _write(folder, texts(place, recipe, variant, candidate, choice.base)):
+        if _write(folder, made):
             yield folder if output else folder.relative_to(place.root)
+
+
+def _check(choice: Choice, wanted: Sequence[tuple[Recipe, Variant]]) -> None:
+    """Raises UsageError for a base that there is not, and for a channel that none of the variants takes torch from."""
+    foundations.check_choice(choice.base)
+    known = dict.fromkeys(candidate.channels[0].value for _, variant in wanted for candidate in variant.candidates)
+    if choice.channel is not None and choice.channel not in known:
+        raise UsageError(
+            f"no variant that was asked for takes torch from channel {choice.channel!r}; they take it from "
+            f"{', '.join(known)}",
+            next_step="./build.py list    (recipes, variants and their channels)",
+        )
 
 
 def _variants(place: Workplace, name: str | None, cuda: str | None) -> Iterator[tuple[Recipe, Variant]]:
@@ -70,11 +93,18 @@ def shown(place: Workplace, recipe: Recipe, variant: Variant, channel: str | Non
     for candidate in usable:
         if Channel.LOCAL not in candidate.channels:
             return candidate
+    if not usable:
+        others = dict.fromkeys(candidate.channels[0].value for candidate in variant.candidates)
+        raise ResolutionError(
+            f"no candidate of recipe {recipe.name} at CUDA {variant.cuda} takes torch from {channel}",
+            cause=f"They take it from {', '.join(others)}.",
+            next_step="./build.py list    (recipes, variants and their channels)",
+        )
     raise ResolutionError(
         f"recipe {recipe.name} has no candidate at CUDA {variant.cuda} that a text could be about"
         + (f" with torch from {channel}" if channel else ""),
         cause="A folder of wheels is known to one machine only, until a lock says what is in it.",
-        next_step=f"./build.py lock {recipe.name} --cuda {variant.cuda}",
+        next_step=f"./build.py lock {recipe.name} --cuda {variant.cuda} --channel local --wheels FOLDER",
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate import planning, recipes, render, texts
-from graphcrate.errors import BuildError, UsageError
+from graphcrate.errors import BuildError, ResolutionError, UsageError
 from graphcrate.foundations import chosen_image
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import RegistryBase, decode_lock
@@ -294,3 +294,54 @@ def test_render_writes_what_changed_and_says_where(tmp_path):
         list(texts.render_all(PLACE, "pyg", None, texts.Choice(base="python"), None))
     with pytest.raises(UsageError, match=r"'11\.9'"):
         list(texts.render_all(PLACE, None, "11.9", texts.Choice(), tmp_path))
+
+
+class Place:
+    """The project, with what was noted."""
+
+    def __init__(self):
+        self.root, self.environment, self.progress, self.noted = PLACE.root, PLACE.environment, self, []
+
+    def note(self, message):
+        self.noted.append(message)
+
+
+def test_variants_without_a_text_of_the_choice_are_noted_and_left_out(tmp_path):
+    place = Place()
+    made = list(texts.render_all(place, "torch", None, texts.Choice(base="nvidia"), tmp_path))
+    assert tmp_path / "torch" / "cu118" in made
+    assert tmp_path / "torch" / "cpu" not in made
+    assert len(place.noted) == 1
+    assert place.noted[0].startswith("torch CUDA cpu is left out: NVIDIA has no base image")
+    made = list(texts.render_all(place, "pyg", None, texts.Choice(channel="pytorch"), tmp_path))
+    assert tmp_path / "pyg" / "cu116" in made
+    assert place.noted[-1].endswith("takes torch from pytorch")
+
+
+def test_one_variant_without_a_text_of_the_choice_is_an_error(tmp_path):
+    with pytest.raises(UsageError, match="NVIDIA has no base image") as caught:
+        list(texts.render_all(PLACE, "torch", "cpu", texts.Choice(base="nvidia"), tmp_path))
+    assert caught.value.next_step.endswith("--cuda cpu --base debian")
+    with pytest.raises(UsageError, match="from channel 'pytorch'; they take it from pypi") as refused:
+        list(texts.render_all(PLACE, "pyg", "13.0", texts.Choice(channel="pytorch"), tmp_path))
+    assert refused.value.next_step.startswith("./build.py list")
+
+
+def test_a_lock_is_advised_where_it_helps(tmp_path):
+    place = Workplace(root=tmp_path, environment={})
+    with pytest.raises(ResolutionError, match="that a text could be about") as caught:
+        texts.shown(place, PYG, PYG.variant("cpu"), "local")
+    assert caught.value.next_step == "./build.py lock pyg --cuda cpu --channel local --wheels FOLDER"
+    with pytest.raises(ResolutionError, match=r"at CUDA 13\.0 takes torch from pytorch") as caught:
+        texts.shown(place, PYG, PYG.variant("13.0"), "pytorch")
+    assert " lock " not in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [(texts.Choice(channel="nope"), "'nope'; they take it from"), (texts.Choice(base="alpine"), "no base 'alpine'")],
+)
+def test_a_choice_that_there_is_not_is_said_before_anything_is_written(tmp_path, choice, said):
+    with pytest.raises(UsageError, match=said):
+        list(texts.render_all(PLACE, None, None, choice, tmp_path))
+    assert not list(tmp_path.iterdir())
