@@ -81,15 +81,25 @@ def _file(path: Path) -> Tensors:
     arrays = _arrays(path)
     x, edge_index, y = arrays["x"], arrays["edge_index"], arrays["y"]
     check_arrays(path, x, edge_index, y)
-    import torch
-
-    # Through lists: NumPy 2 and an older torch cannot share memory.
     return Tensors(
-        torch.tensor(x.astype("float32").tolist()),
-        torch.tensor(edge_index.astype("int64").tolist()),
-        torch.tensor(y.astype("int64").tolist()),
+        tensor(x, "float32"),
+        tensor(edge_index, "int64"),
+        tensor(y, "int64"),
         int(y.max()) + 1,
     )
+
+
+def tensor(array: Any, kind: str) -> torch.Tensor:  # noqa: ANN401
+    """NumPy's array as a tensor of its own, of this kind of number. By its bytes: NumPy 2 and an older torch cannot
+    share memory, and Python's numbers would take ten times as much.
+    """
+    import torch
+
+    dtype = getattr(torch, kind)
+    if not array.size:
+        return torch.empty(array.shape, dtype=dtype)  # frombuffer refuses nothing
+    content = bytearray(memoryview(array.astype(kind, order="C", copy=False)))
+    return torch.frombuffer(content, dtype=dtype).view(array.shape)
 
 
 def check_arrays(path: Path, x: Any, edge_index: Any, y: Any) -> None:  # noqa: ANN401  NumPy's are not imported here

@@ -1,9 +1,11 @@
 """The parts of the examples that need no torch; the rest runs in every image that is built."""
 
+import array
 import ast
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -128,6 +130,39 @@ def test_a_line_of_the_curve():
 def test_data_that_is_not_there_is_named(tmp_path):
     with pytest.raises(Fault, match="is neither generated nor cora nor a file"):
         data.load(str(tmp_path / "graph.npz"), tmp_path)
+
+
+class Array:
+    """As much of NumPy's arrays as is asked for; what lies otherwise in memory is put in order by `astype`."""
+
+    def __init__(self, rows):
+        self.rows, self.shape = rows, (len(rows), 2)
+        self.size = 2 * len(rows)
+
+    def astype(self, kind, order, copy):
+        assert (kind, order, copy) == ("float32", "C", False)
+        return array.array("f", [number for row in self.rows for number in row])
+
+
+class Flat(list):
+    """A tensor of one dimension, of torch.frombuffer."""
+
+    def view(self, shape):
+        return ("tensor", shape, list(self))
+
+
+def test_arrays_become_tensors_by_their_bytes(monkeypatch):
+    def frombuffer(content, dtype):
+        assert isinstance(content, bytearray)  # torch warns of memory that it may not write to
+        assert content, "torch refuses an empty buffer"
+        return Flat(memoryview(content).cast(dtype))
+
+    def empty(shape, dtype):
+        return ("tensor", shape, [])
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(float32="f", frombuffer=frombuffer, empty=empty))
+    assert data.tensor(Array([[1.0, 2.0], [3.0, 4.0]]), "float32") == ("tensor", (2, 2), [1.0, 2.0, 3.0, 4.0])
+    assert data.tensor(Array([]), "float32") == ("tensor", (0, 2), [])
 
 
 def test_cora_without_a_network_tells_the_folder(tmp_path, monkeypatch):
