@@ -49,15 +49,15 @@ class Request:
     mount_from: tuple[str, ...] = ()
     signer: Signer = Signer()
     allow_cpu_only: bool = False
-    forms: tuple[FileForm, ...] = ("sif",)  #: for a folder
+    forms: tuple[FileForm, ...] = ()  #: for a folder; none: sif
     kernel: str | None = None  #: of the machines that run those
     keep: int | None = None  #: so many of this name stay in the folder
     replace: bool = False  #: another file of the same name there gives way
 
 
 def forms_of(names: Iterable[str]) -> tuple[FileForm, ...]:
-    """The forms of these names, each once; `sif` for none. Raises UsageError for another name."""
-    names = tuple(dict.fromkeys(names)) or ("sif",)
+    """The forms of these names, each once. Raises UsageError for another name."""
+    names = tuple(names)
     unknown = next((name for name in names if name not in FILE_FORMS), None)
     if unknown is not None:
         raise UsageError(f"there is no form {unknown!r} of a file", next_step="--as sif, or --as sqsh, or both")
@@ -89,7 +89,7 @@ def examine(request: Request, place: Workplace) -> Candidate:
             next_step="make image CUDA=…    builds one that can be published",
         )
     audit = _read(folder / vetting.AUDIT, Audit)
-    lock = decode_lock((folder / _LOCK).read_bytes())
+    lock = _lock(folder / _LOCK)
     recipe, variant = catalogue.find_variant(place, report.name, report.cuda)
     passes = tuple(_passes(folder / memory.FOLDER))
     evidence = gate.judge(report, audit, passes, variant.smoke or recipe.smoke, allow_cpu_only=request.allow_cpu_only)
@@ -104,6 +104,18 @@ def examine(request: Request, place: Workplace) -> Candidate:
     if evidence.cpu_only:
         place.progress.note("no suite of it has passed on a GPU: published all the same, as --allow-cpu-only says")
     return Candidate(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence)
+
+
+def _lock(path: Path) -> Lock:
+    """Raises UsageError for none, and for one that an older graphcrate wrote."""
+    try:
+        return decode_lock(path.read_bytes())
+    except (OSError, *UNREADABLE) as error:
+        raise UsageError(
+            f"{path} does not say what the image was built from",
+            cause=f"It was removed, damaged, or written by another graphcrate: {error}.",
+            next_step="make image CUDA=…    builds it again; what is unchanged comes from the cache",
+        ) from error
 
 
 def _passes(folder: Path) -> Iterator[Pass]:

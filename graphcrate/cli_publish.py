@@ -1,5 +1,6 @@
 """The commands `publish`, `verify` and `keys`: arguments → `publishing`, `verifying`. `cli` registers them."""
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -20,12 +21,14 @@ Form = Annotated[
     Literal["docker", "oci"] | None,
     typer.Option(help="Of the manifest: docker, which every runtime can pull, enroot too; oci. docker if left out."),
 ]
-Tag = Annotated[list[str] | None, typer.Option(help="A further tag; again for more.")]
-MountFrom = Annotated[list[str] | None, typer.Option(help="Repository of that registry that may have layers of it.")]
+Tag = Annotated[list[str] | None, typer.Option(help="On a registry, oras:// too: a further tag; again for more.")]
+MountFrom = Annotated[
+    list[str] | None, typer.Option(help="On a registry: a repository of it that may have layers of the image.")
+]
 Key = Annotated[Path | None, typer.Option(help="Sign with this key (cosign.key; `keys` makes one).")]
 Keyless = Annotated[bool, typer.Option("--keyless", help="Sign with the identity of a CI job, or of a person's login.")]
 CpuOnly = Annotated[
-    bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded on the image.")
+    bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded beside the image.")
 ]
 As = Annotated[
     list[str] | None,
@@ -68,9 +71,8 @@ def publish(
     place = Workplace.here()
     if key and keyless:
         raise UsageError("an image is signed by a key or by an identity", next_step="leave --key or --keyless out")
-    ref = image if ":" in image or Path(image).exists() else _built(image, cuda, gpu, target, output, place)
     request = admitting.Request(
-        ref=ref,
+        ref=image,
         output=output,
         form=form,
         tags=tuple(tag or ()),
@@ -82,6 +84,9 @@ def publish(
         keep=keep,
         replace=replace,
     )
+    publishing.destination_of(request, place, to)  # what cannot be is said before anything is built
+    if ":" not in image and not Path(image).exists():
+        request = dataclasses.replace(request, ref=_built(image, cuda, gpu, target, output, place))
     published = publishing.publish(request, place, to)
     for runtime, line in published.lines.items():
         place.progress.note(f"{runtime}: {line}")

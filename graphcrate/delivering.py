@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate import converting, statements
-from graphcrate.admitting import Candidate, Request, examine
+from graphcrate.admitting import FILE_FORMS, Candidate, Request, examine
 from graphcrate.destinations import bundle, oras, shelf
 from graphcrate.destinations.parse import reference_for
 from graphcrate.errors import UsageError
@@ -17,7 +17,7 @@ from graphcrate.host import settings
 from graphcrate.host.http import Client
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.destination import Bundle, Folder, Oras
-from graphcrate.model.publish import Published
+from graphcrate.model.publish import CPU_ONLY, Published
 from graphcrate.oci import credentials
 
 
@@ -60,18 +60,22 @@ def _converted(request: Request, place: Workplace, candidate: Candidate, form: c
 
 def _to_oras(request: Request, place: Workplace, candidate: Candidate, destination: Oras) -> Published:
     reference = reference_for(destination, candidate.report.name, candidate.report.tag)
+    tags = tuple(dict.fromkeys((reference.tag, *request.tags)))
     pushed = oras.push_sif(
         _converted(request, place, candidate, "sif"),
         reference,
         client=Client(place.environment),
         find_credential=functools.partial(credentials.for_destination, reference, place.environment),
         progress=place.progress,
+        tags=tags,
+        annotations={CPU_ONLY: "true"} if candidate.evidence.cpu_only else {},
+        trusted_realms=credentials.trusted_realms(place.environment),
     )
     made = _published(candidate, f"oras://{reference}", pushed.digest)
     name = candidate.report.name
     return msgspec.structs.replace(
         made,
-        tags=(reference.tag,),
+        tags=tags,
         bytes_sent=pushed.bytes_sent,
         bytes_there=pushed.bytes_there,
         lines={"apptainer": f"apptainer pull {name}.sif oras://{reference}"},
@@ -81,7 +85,7 @@ def _to_oras(request: Request, place: Workplace, candidate: Candidate, destinati
 def _to_folder(request: Request, place: Workplace, candidate: Candidate, folder: Path) -> Published:
     report, lines = candidate.report, dict[str, str]()
     made: Published | None = None
-    for form in request.forms:
+    for form in request.forms or FILE_FORMS[:1]:
         shelved = shelf.publish(
             _converted(request, place, candidate, form),
             folder,
@@ -90,6 +94,7 @@ def _to_folder(request: Request, place: Workplace, candidate: Candidate, folder:
             progress=place.progress,
             keep=request.keep,
             replace=request.replace,
+            cpu_only=candidate.evidence.cpu_only,
         )
         for gone in shelved.removed:
             place.progress.note(f"removed {gone}, of which newer ones are kept")

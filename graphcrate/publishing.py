@@ -11,31 +11,60 @@ from graphcrate.admitting import Candidate, Request, Signer, examine
 from graphcrate.attest import keyfile, statement, storage
 from graphcrate.attest.keys import PrivateKey
 from graphcrate.destinations.parse import parse, reference_for, vpc_reference
-from graphcrate.errors import ResolutionError
+from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host import settings
 from graphcrate.host.http import Client
 from graphcrate.host.person import ask_password, is_there
 from graphcrate.host.workplace import Workplace
-from graphcrate.model.destination import Acr, Registry
+from graphcrate.model.destination import Acr, Destination, Folder, Oras, Registry
 from graphcrate.model.proof import Subject
 from graphcrate.model.publish import Published
 from graphcrate.oci import credentials, push, spec
-from graphcrate.oci.reference import Reference
+from graphcrate.oci.reference import TAG_RULE, Reference, is_tag
 from graphcrate.oci.referrers import Attachment, attach
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.upload import Blob, Pace
 from graphcrate.render import pulling
 
 _BYTES = "application/octet-stream"
+#: what a person may say → the field of the request, and what it is for
+_OPTIONS: Mapping[str, tuple[str, str, tuple[type[Destination], ...]]] = {
+    "--form": ("form", "a registry", (Registry, Acr)),
+    "--mount-from": ("mount_from", "a registry", (Registry, Acr)),
+    "--tag": ("tags", "a registry and oras://", (Registry, Acr, Oras)),
+    "--as": ("forms", "a folder", (Folder,)),
+    "--kernel": ("kernel", "a folder and oras://", (Folder, Oras)),
+    "--keep": ("keep", "a folder", (Folder,)),
+    "--replace": ("replace", "a folder", (Folder,)),
+}
 
 
 def publish(request: Request, place: Workplace, to: str) -> Published:
     """Publish where a person says (`destinations.parse`). Raises as `examine` and whatever the destination raises."""
-    destination = parse(to, place.environment)
+    destination = destination_of(request, place, to)
     report = catalogue.find_image(request.ref, request.output)[1]
     if isinstance(destination, Registry | Acr):
         return to_registry(request, place, reference_for(destination, report.name, report.tag), to)
     return delivering.deliver(request, place, destination, to)
+
+
+def destination_of(request: Request, place: Workplace, to: str) -> Destination:
+    """Where it goes. Raises UsageError for no such place, and for a request that it has no use for."""
+    destination = parse(to, place.environment)
+    for option, (field, words, kinds) in _OPTIONS.items():
+        value = getattr(request, field)
+        if not (value is None or value is False or value == () or isinstance(destination, kinds)):
+            raise UsageError(
+                f"{option} has no use for {to}", cause=f"It is for {words}.", next_step=f"leave {option} out"
+            )
+    for tag in request.tags:
+        if not is_tag(tag):
+            raise UsageError(
+                f"{tag!r} is not a tag ({TAG_RULE})",
+                cause="A further tag names the same image in the same repository, of which it says nothing.",
+                next_step="--tag latest",
+            )
+    return destination
 
 
 def to_registry(request: Request, place: Workplace, reference: Reference, destination: str) -> Published:

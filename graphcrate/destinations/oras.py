@@ -4,7 +4,7 @@ Media types are those of Apptainer's and SingularityCE's clients (Singularity be
 pull it). The manifest is an OCI one: SingularityCE's older clients take no other for `oras://`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -43,13 +43,16 @@ def push_sif(
     client: Client,
     find_credential: FindCredential,
     progress: Progress,
+    tags: Sequence[str] = (),
     annotations: Mapping[str, str] | None = None,
+    trusted_realms: Collection[str] = (),
     pace: Pace | None = None,
 ) -> Pushed:
     """Push a SIF under the reference's tag, the tag last; what the registry has is not sent again.
 
-    `annotations`: of the manifest. The same file under the same name gives the same digest. Raises UsageError for
-    anything but a SIF, NetworkError, IntegrityError, LayoutError for a file that changes meanwhile.
+    `tags`: further ones; `annotations`: of the manifest; `trusted_realms`: see `oci.realms.may_see`. The
+    same file under the same name gives the same digest. Raises UsageError for anything but a SIF, NetworkError,
+    IntegrityError, LayoutError for a file that changes meanwhile.
     """
     if not sif.is_file() or kind_of(sif) != "sif":
         raise UsageError(f"{sif} is no SIF", next_step="./build.py convert NAME:TAG --to sif")
@@ -70,19 +73,18 @@ def push_sif(
         layers=(layer,),
         annotations=dict(sorted((annotations or {}).items())),
     )
-    target = push.repository(reference, client=client, find_credential=find_credential)
+    target = push.repository(reference, client=client, find_credential=find_credential, trusted_realms=trusted_realms)
     blobs = [Blob(descriptor=layer, path=sif), Blob(descriptor=config, data=spec.EMPTY_BLOB)]
     pace = pace or Pace()
     with progress.task(f"pushing to {reference.name}", sum(blob.size for blob in blobs)) as task:
         arrived = push.push_blobs(target, blobs, task.advance, pace)
     document = msgspec.json.encode(manifest)
     digest = digest_of(document)
-    sent = push.put_manifest(
-        target,
-        reference.tag,
-        document,
-        spec.MANIFEST,
-        lambda: push.push_blobs(target, blobs, lambda _: None, pace),
+    sent = sum(
+        push.put_manifest(
+            target, tag, document, spec.MANIFEST, lambda: push.push_blobs(target, blobs, lambda _: None, pace)
+        )
+        for tag in dict.fromkeys((reference.tag, *tags))
     )
     there = [blob.size for blob in blobs if arrived[blob.descriptor.digest].outcome is Outcome.THERE]
     return Pushed(

@@ -51,6 +51,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     changed: int  #: the file's mtime in nanoseconds
     published: float  #: Unix seconds
+    cpu_only: bool = False  #: no suite of it had passed on a GPU, which it is for
     format: int = 1
 
 
@@ -63,16 +64,17 @@ def publish(
     progress: Progress,
     keep: int | None = None,
     replace: bool = False,
+    cpu_only: bool = False,
 ) -> Shelved:
     """Put a .sif or .sqsh on the shelf as the newest of `name`.
 
     `keep`: so many of this name stay; others that were published here go, save what a link names. None: all stay.
-    `replace`: another file under the same name and tag gives way. Raises UsageError for a name that is taken,
-    DiskFullError, HostError; then what was there is there still.
+    `replace`: another file under the same name and tag gives way. `cpu_only`: see `Record`. Raises UsageError for a
+    name that is taken, DiskFullError, HostError; then what was there is there still.
     """
     if keep is not None and keep < 1:
         raise UsageError(f"{keep} files of {name} cannot be kept: at least the new one stays", next_step="--keep 3")
-    shelf = _Shelf(folder, name, source.suffix, progress)
+    shelf = _Shelf(folder, name, source.suffix, progress, cpu_only=cpu_only)
     target = shelf.place(tag)
     with whole.explained(folder):
         size = source.stat().st_size
@@ -94,8 +96,9 @@ def publish(
 class _Shelf:
     """The files of one name and kind in a folder."""
 
-    def __init__(self, folder: Path, name: str, suffix: str, progress: Progress) -> None:
+    def __init__(self, folder: Path, name: str, suffix: str, progress: Progress, *, cpu_only: bool) -> None:
         self.folder, self.name, self.suffix, self.progress = folder, name, suffix, progress
+        self.cpu_only = cpu_only
         self.latest, self.records = folder / f"{name}{suffix}", folder / RECORDS
         if suffix not in SUFFIXES:
             raise UsageError(
@@ -232,6 +235,7 @@ class _Shelf:
             size=status.st_size,
             changed=status.st_mtime_ns,
             published=settings.now(),
+            cpu_only=self.cpu_only,
         )
         return msgspec.json.encode(record) + b"\n"
 

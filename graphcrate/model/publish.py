@@ -6,6 +6,9 @@ import msgspec
 
 from graphcrate.model.report import SmokeReport
 
+#: annotation of what went out with `Evidence.cpu_only`; statements and records beside files have a field for it
+CPU_ONLY = "graphcrate.cpu-only"
+
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why an image is not published, and what to do about it."""

@@ -8,6 +8,7 @@ from graphcrate.errors import UsageError
 
 DOCKER_HUB = "docker.io"
 EXAMPLE = "docker.io/library/python:3.11-slim"
+TAG_RULE = "letters, digits, `.`, `_`, `-`; at most 128"
 MAX_NAME = 255  #: of host and repository together
 
 _LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
@@ -64,13 +65,18 @@ def parse(text: str) -> Reference:
         host = DOCKER_HUB
     if not _REPOSITORY.fullmatch(path):
         raise _malformed(text, f"{path!r} is not a repository (lower-case letters, digits, `.`, `_`, `-`, `/`)")
-    if colon and not _TAG.fullmatch(tag):
-        raise _malformed(text, f"{tag!r} is not a tag (letters, digits, `.`, `_`, `-`; at most 128)")
+    if colon and not is_tag(tag):
+        raise _malformed(text, f"{tag!r} is not a tag ({TAG_RULE})")
     if host == DOCKER_HUB and "/" not in path:
         path = f"library/{path}"
     if len(host) + 1 + len(path) > MAX_NAME:
         raise _malformed(text, f"host and repository are longer than {MAX_NAME} characters")
     return Reference(host=host, repository=path, tag=tag if colon or digest else "latest", digest=digest)
+
+
+def is_tag(text: str) -> bool:
+    """Whether a registry takes it as a tag."""
+    return bool(_TAG.fullmatch(text))
 
 
 def _port(host: str) -> int:

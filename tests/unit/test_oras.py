@@ -72,6 +72,13 @@ def test_the_tag_comes_last(image):
     assert set(server.order[:-1]) == {tars.sha256(image.read_bytes()), tars.sha256(b"{}")}
 
 
+def test_further_tags_name_the_same_manifest(image):
+    with WritableRegistry() as server:
+        push(server, image, tags=("latest", "1.2", "old"))
+    assert server.order[-3:] == ["1.2", "latest", "old"]
+    assert len({server.documents[f"team/pyg/manifests/{tag}"] for tag in server.order[-3:]}) == 1
+
+
 def test_the_same_again_sends_nothing(image):
     with WritableRegistry() as server:
         first = push(server, image)

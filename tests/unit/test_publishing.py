@@ -1,17 +1,20 @@
 """publish and verify against a strict registry on loopback: the order of things, and what does not hold is told."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from graphcrate import admitting, publishing, verifying
+from graphcrate import admitting, delivering, publishing, verifying
 from graphcrate.attest import keyfile
 from graphcrate.errors import GateError, IntegrityError, ProofError, ResolutionError, UsageError
+from graphcrate.formats import sif
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.audit import Audit
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, BuildReport, SmokeReport
+from graphcrate.oci import push
 from tests.unit import small_layouts, tars
 from tests.unit.test_gate import contract
 from tests.unit.writable_registry import WritableRegistry
@@ -132,7 +135,12 @@ def test_an_image_that_nobody_signed_or_spoke_of(place, registry, publish, tmp_p
     found = publish()
     told = checks(place, found.reference, key=public)
     assert not any(ok for ok, _ in told.values()), told
-    registry.documents = {path: one for path, one in registry.documents.items() if "referrers" not in path}
+    registry.documents = {
+        path: (kind, data) for path, (kind, data) in registry.documents.items() if "subject" not in json.loads(data)
+    }
+    told = checks(place, found.reference)
+    assert set(told.values()) == {(False, "nothing of the kind is attached to this image")}
+    assert len(told) == 5
     with pytest.raises(ResolutionError):
         verifying.run(verifying.Request(ref=f"{registry.host}/team/torch:none"), place)
 
@@ -159,6 +167,90 @@ def test_an_image_of_nobody_knows_whom(registry, publish, folder):
     with pytest.raises(UsageError, match="not built here"):
         publish()
     assert registry.asked == []
+
+
+@pytest.mark.parametrize("content", [None, b"{}", b'{"format": 0}', b'{"recipe": "\xff"}'])
+def test_an_image_whose_lock_cannot_be_read(registry, publish, folder, content):
+    (folder / "lock.json").unlink()
+    if content is not None:
+        (folder / "lock.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"lock\.json does not say") as caught:
+        publish()
+    assert "builds it again" in caught.value.next_step
+    assert registry.asked == []
+
+
+@pytest.mark.parametrize("tag", ["x#y", "v 1", "a?b", "", "-x", "team/torch:1.0", f"v@sha256:{'0' * 64}", "x" * 129])
+def test_what_is_no_tag_is_refused_before_anything_is_sent(registry, publish, tag):
+    with pytest.raises(UsageError, match="is not a tag"):
+        publish(tags=("good", tag))
+    assert registry.asked == []
+
+
+@pytest.mark.parametrize(
+    ("to", "useless"),
+    [
+        ("{}/team", {"forms": ("sif",), "kernel": "5.14", "keep": 0, "replace": True}),
+        ("acr:cn-hangzhou/team", {"forms": ("sqsh",), "kernel": "5.14", "keep": 3, "replace": True}),
+        ("oras://{}/team", {"form": "oci", "mount_from": ("team/other",), "forms": ("sif",), "keep": 3}),
+        ("./shelf", {"form": "docker", "mount_from": ("team/other",), "tags": ("latest",)}),
+        ("bundle:x.tar", {"tags": ("latest",), "kernel": "5.14", "forms": ("sif",), "form": "oci", "replace": True}),
+    ],
+)
+def test_what_a_destination_has_no_use_for_is_said(place, registry, folder, to, useless):
+    for field, value in useless.items():
+        request = admitting.Request(ref=str(folder / "oci"), **{field: value})
+        with pytest.raises(UsageError, match="has no use for"):
+            publishing.publish(request, place, to.format(registry.host))
+    assert registry.asked == []
+
+
+@pytest.fixture
+def on_cpu(folder, monkeypatch):
+    """The image has passed on a CPU alone; what Singularity and enroot take of it is made up."""
+    report = json.loads((folder / "report.json").read_text())
+    for suite in (report["smoke"], *report["suites"]):
+        suite["device"] = "cpu"
+    (folder / "report.json").write_text(json.dumps(report))
+
+    def converted(request, place, candidate, form):
+        path = folder / f"torch.{form}"
+        path.write_bytes(bytes(sif.MAGIC_OFFSET) + sif.MAGIC if form == "sif" else b"hsqs")
+        return path
+
+    monkeypatch.setattr(delivering, "_converted", converted)
+    return folder
+
+
+def test_what_went_out_without_a_gpu_says_so_on_a_shelf(place, on_cpu, tmp_path):
+    request = admitting.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, forms=("sif", "sqsh"))
+    publishing.publish(request, place, str(tmp_path / "shelf"))
+    records = [json.loads(path.read_text()) for path in (tmp_path / "shelf/.graphcrate").iterdir()]
+    assert [record["cpu_only"] for record in records] == [True, True]
+
+
+def test_what_went_out_without_a_gpu_says_so_as_oras_under_every_tag(place, on_cpu, registry):
+    request = admitting.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, tags=("latest",))
+    found = publishing.publish(request, place, f"oras://{registry.host}/sifs")
+    assert (found.tags, found.cpu_only) == ((TAG, "latest"), True)
+    for tag in found.tags:
+        told = json.loads(registry.documents[f"sifs/torch/manifests/{tag}"][1])
+        assert told["annotations"] == {"graphcrate.cpu-only": "true"}
+
+
+@pytest.mark.parametrize("scheme", ["oras://", ""])
+def test_the_users_word_on_token_servers_holds_everywhere(place, on_cpu, registry, monkeypatch, scheme):
+    seen, repository = [], push.repository
+
+    def noted(*arguments, **options):
+        seen.append(options["trusted_realms"])
+        return repository(*arguments, **options)
+
+    monkeypatch.setattr(push, "repository", noted)
+    place.environment["REGISTRY_REALMS"] = "tokens.invalid"
+    request = admitting.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True)
+    publishing.publish(request, place, f"{scheme}{registry.host}/team")
+    assert set(seen) == {("tokens.invalid",)}
 
 
 def test_errors_have_codes_of_their_own():

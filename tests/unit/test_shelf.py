@@ -3,6 +3,7 @@
 import concurrent.futures
 import errno
 import hashlib
+import json
 import os
 import random
 from pathlib import Path
@@ -66,6 +67,16 @@ def test_a_file_lies_there_with_checksum_and_link(source, folder):
     assert (done.path, done.sha256, done.size) == (str(folder / "pyg-2.3-cu118.sif"), digest, 100_000)
     assert (done.latest, done.removed, done.unchanged) == (str(folder / "pyg.sif"), (), False)
     assert leftovers(folder) == []
+
+
+def test_the_record_says_what_went_out_without_a_gpu(source, folder):
+    def told():
+        return json.loads((folder / ".graphcrate/pyg-1.0.sif.json").read_text())["cpu_only"]
+
+    put(source(1), folder, "1.0", cpu_only=True)
+    assert told() is True
+    put(source(1), folder, "1.0")  # the same file, which has passed on one by now
+    assert told() is False
 
 
 def test_both_kinds_lie_side_by_side(source, folder):
