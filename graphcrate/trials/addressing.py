@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from graphcrate.catalogue import find_image
 from graphcrate.errors import UsageError
 from graphcrate.model.job import Mount, Runtime
 from graphcrate.oci import reference
@@ -31,6 +32,8 @@ def image(ref: str, where: Runtime, output: Path) -> str:
     folder = output / ref.partition("@")[0].replace(":", "/")
     ours = ":" in ref and folder.is_dir()
     if form and ours:
+        if "@" in ref:
+            find_image(ref, output)  # raises UsageError where it has another digest by now
         file = folder / f"{name(ref)}.{form}"
         if file.is_file():
             return str(file.absolute())

@@ -123,6 +123,8 @@ def _source(reference: str, output: Path) -> _Source:
         return _Source(_kind_of(path), path.name, path)
     name = reference.partition("@")[0]
     if name.count(":") == 1 and (ours := output / name.replace(":", "/")).is_dir():
+        if name != reference:
+            find_image(reference, output)  # raises UsageError where it has another digest by now
         return _Source("ours", name, ours)
     host, slash, _ = reference.partition("/")
     if slash and ("." in host or host.startswith("localhost")):

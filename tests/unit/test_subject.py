@@ -10,15 +10,16 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind
 from graphcrate.host.slurm_words import Partition
 from graphcrate.host.workplace import Workplace
+from graphcrate.model.job import Runtime
 from graphcrate.model.lock import encode
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.model.trial import Resources
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layer import LayerWriter
-from graphcrate.oci.layout import write_layout
+from graphcrate.oci.layout import read_layout, write_layout
 from graphcrate.runners import RUNNERS, pyxis
-from graphcrate.trials import forms, stores, subject
+from graphcrate.trials import addressing, forms, stores, subject
 from graphcrate.trials.testing import cell_of, check_partitions
 from tests.unit.test_house import ROOT
 
@@ -51,6 +52,18 @@ def ours(tmp_path):
     )  # fmt: skip
     (folder / "report.json").write_bytes(encode(report))
     return tmp_path / "dist"
+
+
+def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(place, ours):
+    digest = read_layout(ours / "torch" / "1" / "oci").digest
+    assert find(f"torch:1@{digest}", place, ours).layout == digest
+    for wrong in ("sha256:" + "0" * 64, "junk"):
+        with pytest.raises(UsageError, match=f"is {digest} now, and {wrong} was asked for"):
+            find(f"torch:1@{wrong}", place, ours)
+        with pytest.raises(UsageError, match=f"is {digest} now"):
+            addressing.image(f"torch:1@{wrong}", Runtime.SINGULARITY, ours)
+    (ours / "torch" / "1" / "torch.sif").touch()
+    assert addressing.image(f"torch:1@{digest}", Runtime.SINGULARITY, ours).endswith("torch/1/torch.sif")
 
 
 def find(ref, place, output, runner="auto", suites=(), **options):
