@@ -12,8 +12,6 @@ docs/performance.md.
 import argparse
 import contextlib
 import itertools
-import os
-import platform
 import re
 import shutil
 import statistics
@@ -27,17 +25,17 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench.page import Section, machine, say, spread, today  # noqa: E402
 from graphcrate import smoke  # noqa: E402
 from graphcrate.errors import GraphcrateError  # noqa: E402
-from graphcrate.host import gpu, hardware, process, settings  # noqa: E402
+from graphcrate.host import process, settings  # noqa: E402
 from graphcrate.host.workplace import Workplace  # noqa: E402
 from graphcrate.model.plan import VENV  # noqa: E402
 from graphcrate.oci.layout import read_layout  # noqa: E402
 from graphcrate.runners import RUNNERS, embedded  # noqa: E402
 from graphcrate.trials import subject  # noqa: E402
 
-PAGE = ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- container: written by bench/container_cost.py -->\n", "<!-- end of container -->\n"
+SECTION = Section("container", "bench/container_cost.py")
 OUTSIDE = "outside"
 #: program → its arguments besides --epochs, --device and --seed
 PROGRAMS: Mapping[str, tuple[str, ...]] = {"dna": ("--every", "1"), "multi_node": ()}
@@ -76,9 +74,8 @@ def main() -> None:
                 say(f"round {number}: {name}: {found.epoch:.3f} s an epoch, {found.start:.1f} s before the second")
                 if number:  # the first warms the disk's cache
                     figures[name].append(found)
-        text = section(figures, given, facts(given, on_gpu, place))
-    write(text)
-    sys.stdout.write(text)
+        text = section(figures, facts(given, on_gpu, place))
+    SECTION.write(text)
 
 
 def places(
@@ -156,17 +153,13 @@ def seconds(told: str) -> float:
 
 def facts(given: argparse.Namespace, on_gpu: bool, place: Workplace) -> str:
     """Machine, device, versions and date in a sentence."""
-    driver = f" (driver {gpu.driver_version()})" if on_gpu else "; no GPU was at hand"
-    commit = subprocess.check_output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], encoding="utf-8").strip()
-    load = os.getloadavg()[1]
     return (
-        f"{settings.now_utc()[:10]}, `{given.program}.py`, {given.epochs} epochs, {given.rounds} rounds, image "
-        f"`{given.image}`, on {hardware.device(place.environment, on_gpu=on_gpu)}{driver}, {os.cpu_count()} cores, "
-        f"Linux {platform.release()}, commit {commit}. Processes that wanted a core at the end: {load:.1f}"
+        f"{today()}, `{given.program}.py`, {given.epochs} epochs, {given.rounds} rounds, image `{given.image}`, "
+        f"{machine(place, on_gpu=on_gpu)}"
     )
 
 
-def section(figures: Mapping[str, Sequence[Figure]], given: argparse.Namespace, where: str) -> str:
+def section(figures: Mapping[str, Sequence[Figure]], where: str) -> str:
     """The section's text."""
     outside = figures[OUTSIDE]
     rows = []
@@ -175,25 +168,7 @@ def section(figures: Mapping[str, Sequence[Figure]], given: argparse.Namespace, 
         ratio = spread([one.epoch / other.epoch for one, other in zip(found, outside, strict=True)])
         rows.append(f"| {name} | {epoch:.3f} | {'' if name == OUTSIDE else ratio} | {start:.1f} | {cpu:.1f} |")
     head = "| where | s/epoch | to outside: median (least … most) | s to the first epoch's end | processor s |\n"
-    return f"{BEGIN}{where}.\n\n{head}|---|---|---|---|---|\n" + "\n".join(rows) + f"\n{END}"
-
-
-def spread(values: Sequence[float]) -> str:
-    """`1.004 (0.991 … 1.020)`."""
-    return f"{statistics.median(values):.3f} ({min(values):.3f} … {max(values):.3f})"
-
-
-def write(text: str) -> None:
-    """Put the section into the page, in the place of an older one."""
-    page = PAGE.read_text(encoding="utf-8")
-    if BEGIN not in page:
-        sys.exit(f"{PAGE} has no place for the section: {BEGIN}{END}")
-    before, rest = page.split(BEGIN)
-    PAGE.write_text(f"{before}{text}{rest.split(END)[1]}", encoding="utf-8")
-
-
-def say(message: str) -> None:
-    sys.stderr.write(f"bench: {message}\n")
+    return f"{where}.\n\n{head}|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":

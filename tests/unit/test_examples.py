@@ -127,6 +127,18 @@ def test_a_line_of_the_curve():
     assert told == "Epoch: 010, Loss: 1.2346, Train: 0.5000, Val: 0.2500, Test: 0.1250"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [([9.0, 1.0, 2.0], {"seconds_per_epoch": 1.5}), ([9.0], {"seconds_per_epoch": 9.0}), ([], {})],
+)
+def test_an_epochs_time_leaves_the_first_one_out(seconds, told):
+    """None is trained where a checkpoint has them all."""
+    proof = Proof("dna")
+    training = SimpleNamespace(epoch=3, first_loss=1.9, points=points(0.8), seconds=seconds)
+    dna.record(proof, training)
+    assert {name: value for name, value in proof.metrics.items() if "seconds" in name} == told
+
+
 def test_data_that_is_not_there_is_named(tmp_path):
     with pytest.raises(Fault, match="is neither generated nor cora nor a file"):
         data.load(str(tmp_path / "graph.npz"), tmp_path)
