@@ -34,6 +34,9 @@ _FAULTS = (
 )
 _TABLE_LIMIT = 1 << 28  #: bytes; the largest seen are 10 MB
 _PATH_LIMIT = 4096  #: PATH_MAX of Linux
+_NAME_LIMIT = 1 << 20  #: bytes; templates of C++ reach tens of thousands
+#: Names may share their ends, and a library's name stands before each of its versions: times the string table's size.
+_SHARING = 8
 _TAG = struct.Struct("<qQ")
 _END, _NEEDED, _SONAME, _RPATH, _RUNPATH = 0, 1, 14, 15, 29  #: tags of the dynamic section
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -45,6 +48,14 @@ _HIDDEN = (1, 2)  #: visibilities internal and hidden
 _UNVERSIONED = 2  #: version indexes below are "local" and "global, no version"
 _NEW_STRING, _OLD_STRING = re.compile(r"NSt7__cxx1112basic_string"), re.compile(r"^_ZNK?Ss", re.MULTILINE)
 _FLAG_BASE, _FLAG_WEAK = 1, 2  #: of a version: the file's own name; nobody minds its absence
+
+
+class UnlistedError(IntegrityError):
+    """The loader takes the file, but without section headers nothing tells where the tables are that it goes by."""
+
+
+class ForeignError(IntegrityError):
+    """A file of 32 bits, or of the other byte order."""
 
 
 class Symbol(msgspec.Struct, frozen=True, array_like=True):
@@ -98,7 +109,6 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[VersionNeed, ...]
     versions: frozenset[str]  #: that it defines
     fat_binaries: Extent | None  #: .nv_fatbin, GPU code that the CUDA runtime loads
-    relocatable: Extent | None  #: __nv_relfatbin, GPU code that was linked into the former (nvcc -rdc)
 
 
 def read(path: Path) -> Elf:
@@ -121,11 +131,14 @@ class _Reader:
         self._stream, self._name = stream, name
         self._size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
-        self._sections: dict[str, Section] = {}  # by type, and by name those of the GPU
+        self._sections: dict[str, Section] = {}  # by type, and by name that of the GPU
         self._strings = b""
+        self._named = 0  # bytes of all names so far
 
-    def fail(self, what: str, error: BaseException | None = None) -> NoReturn:
-        raise IntegrityError(
+    def fail(
+        self, what: str, error: BaseException | None = None, kind: type[IntegrityError] = IntegrityError
+    ) -> NoReturn:
+        raise kind(
             f"{self._name} {what}", cause="The file was damaged, cut short or built by a faulty tool."
         ) from error
 
@@ -134,13 +147,12 @@ class _Reader:
             self.fail("is not an ELF file")
         elf = ELFFile(self._stream)
         if elf.elfclass != 64 or not elf.little_endian:
-            self.fail(
-                f"is an ELF file of {elf.elfclass} bits for {elf['e_machine']}; only 64 bits, little-endian are read"
-            )
+            what = f"is an ELF file of {elf.elfclass} bits for {elf['e_machine']}; only 64 bits, little-endian are read"
+            self.fail(what, kind=ForeignError)
         if not elf.num_sections() and any(segment["p_type"] == "PT_DYNAMIC" for segment in elf.iter_segments()):
-            self.fail("has no section headers, so that nothing tells what it needs")
+            self.fail("has no section headers, so that nothing tells what it needs", kind=UnlistedError)
         for section in elf.iter_sections():
-            key = section.name if section.name in (".nv_fatbin", "__nv_relfatbin") else section["sh_type"]
+            key = section.name if section.name == ".nv_fatbin" else section["sh_type"]
             self._sections.setdefault(str(key), section)
         self._strings = self._linked_strings()
         tags = self._tags()
@@ -160,7 +172,6 @@ class _Reader:
             needs=tuple(need for _, need in needs),
             versions=frozenset(versions.values()),
             fat_binaries=self._extent(".nv_fatbin"),
-            relocatable=self._extent("__nv_relfatbin"),
         )
 
     def _interpreter(self, elf: ELFFile) -> str:
@@ -200,9 +211,15 @@ class _Reader:
         return self._table("dynamic strings")
 
     def _string(self, offset: int) -> str:
-        end = self._strings.find(b"\0", offset)
+        end = self._strings.find(b"\0", offset, offset + _NAME_LIMIT)
         if end < 0:
-            self.fail("has a name outside of its string table")
+            long = offset + _NAME_LIMIT < len(self._strings)
+            self.fail(
+                f"has a name of more than {_NAME_LIMIT} bytes" if long else "has a name outside of its string table"
+            )
+        self._named += end - offset
+        if self._named > min(_SHARING * len(self._strings) + _NAME_LIMIT, _TABLE_LIMIT):
+            self.fail(f"has names that come to {_SHARING} times the size of its string table")
         return self._strings[offset:end].decode("utf-8", "backslashreplace")
 
     def _tags(self) -> dict[int, list[str]]:
@@ -217,12 +234,17 @@ class _Reader:
         return wanted
 
     def _chain(
-        self, table: bytes, entry: struct.Struct, offset: int, step: int
+        self, table: bytes, entry: struct.Struct, offset: int, step: int, room: Iterator[int]
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Entries that tell in their field `step` how far it is to the next; 0 ends. (offset, fields) of each."""
+        """Entries that tell in their field `step` how far it is to the next; 0 ends. (offset, fields) of each.
+
+        `room` has an item for each entry that the table has room for.
+        """
         while True:
             if offset + entry.size > len(table):
                 self.fail("has a version table that leads outside of itself")
+            if next(room, None) is None:
+                self.fail("has a version table that leads into itself")
             fields = entry.unpack_from(table, offset)
             yield offset, fields
             if not fields[step]:
@@ -234,8 +256,9 @@ class _Reader:
         table = self._table("SHT_GNU_verneed")
         if not table:
             return
-        for offset, (_, _, file, first, _) in self._chain(table, _VERNEED, 0, 4):
-            for _, (_, flags, index, name, _) in self._chain(table, _VERNAUX, offset + first, 4):
+        room = iter(range(len(table) // _VERNEED.size))  # either entry has 16 bytes
+        for offset, (_, _, file, first, _) in self._chain(table, _VERNEED, 0, 4, room):
+            for _, (_, flags, index, name, _) in self._chain(table, _VERNAUX, offset + first, 4, room):
                 yield index & 0x7FFF, VersionNeed(self._string(file), self._string(name), bool(flags & _FLAG_WEAK))
 
     def _definitions(self) -> Iterator[tuple[int, str]]:
@@ -243,7 +266,8 @@ class _Reader:
         table = self._table("SHT_GNU_verdef")
         if not table:
             return
-        for offset, (_, flags, index, _, _, first, _) in self._chain(table, _VERDEF, 0, 6):
+        room = iter(range(len(table) // _VERDEF.size))
+        for offset, (_, flags, index, _, _, first, _) in self._chain(table, _VERDEF, 0, 6, room):
             if offset + first + 8 > len(table):
                 self.fail("has a version table that leads outside of itself")
             (name,) = struct.unpack_from("<I", table, offset + first)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from graphcrate.errors import IntegrityError
 from graphcrate.formats import elf
 from graphcrate.formats.elf import Symbol, VersionNeed
-from tests.unit.elfmaker import make_elf
+from tests.unit.elfmaker import SHT, assemble, make_elf
 
 WHOLE = make_elf(
     needed=("libc10.so", "libc.so.6"),
@@ -25,8 +25,14 @@ WHOLE = make_elf(
     needs={"libc.so.6": ("GLIBC_2.14", "GLIBC_2.34?"), "libm.so.6": ("GLIBC_2.29",)},
     versions=("MINE_1", "MINE_2"),
     fatbin=b"x" * 40,
-    relocatable=b"y" * 8,
 )
+
+
+def tables(strings, symbols):
+    return [(".dynstr", SHT["STRTAB"], strings, 0), (".dynsym", SHT["DYNSYM"], symbols, 24)]
+
+
+TABLES = tables(b"\0libc.so.6\0and more names\0", bytes(24))
 
 
 def read(data):
@@ -51,7 +57,6 @@ def test_everything_that_the_loader_goes_by():
     )
     assert found.versions == {"MINE_1", "MINE_2"}
     assert WHOLE[found.fat_binaries.offset :][: found.fat_binaries.size] == b"x" * 40
-    assert WHOLE[found.relocatable.offset :][: found.relocatable.size] == b"y" * 8
 
 
 def test_a_library_of_nothing():
@@ -59,7 +64,6 @@ def test_a_library_of_nothing():
     assert (found.needed, found.soname, found.runpath, found.needs) == ((), "", (), ())
     assert (found.defined, found.undefined, found.versions) == ((), (), frozenset())
     assert found.fat_binaries is None
-    assert found.relocatable is None
 
 
 def test_the_old_run_path_counts_where_no_new_one_is():
@@ -159,3 +163,31 @@ def test_which_run_path_is_inherited():
     assert read(make_elf(rpath="/old")).inherited
     assert not read(make_elf(rpath="/old", runpath="/new")).inherited
     assert not read(make_elf()).inherited
+
+
+VERNEED = struct.pack("<HHIII", 1, 1, 1, 16, 16)
+
+
+def test_a_version_table_that_leads_into_itself_costs_no_more_than_its_entries():
+    """Each of n libraries leads into the chain of those after it: n²/2 needs, in a file of 16 n bytes."""
+    table = VERNEED * 5000 + struct.pack("<HHIII", 1, 1, 1, 16, 0) + struct.pack("<IHHII", 0, 0, 2, 1, 0)
+    data = assemble([*TABLES, (".gnu.version_r", SHT["VERNEED"], table, 0)], 62, 3)
+    with pytest.raises(IntegrityError, match="a version table that leads into itself"):
+        read(data)
+
+
+def test_names_that_share_their_bytes_come_to_no_more_than_some_tables():
+    strings = b"\0" + b"A" * 400_000 + b"\0"
+    symbols = bytes(24) + b"".join(struct.pack("<IBBHQQ", 1 + at, 0x10, 0, 0, 0, 0) for at in range(400))
+    data = assemble(tables(strings, symbols), 62, 3)
+    with pytest.raises(IntegrityError, match="8 times the size of its string table"):
+        read(data)
+    whole = assemble(tables(strings, symbols[: 24 * 4]), 62, 3)  # names do share their ends
+    assert len(read(whole).undefined) == 3
+
+
+def test_a_name_longer_than_any_is_refused():
+    strings = b"\0" + b"A" * ((1 << 20) + 1) + b"\0"
+    data = assemble(tables(strings, bytes(24) + struct.pack("<IBBHQQ", 1, 0x10, 0, 0, 0, 0)), 62, 3)
+    with pytest.raises(IntegrityError, match="a name of more than 1048576 bytes"):
+        read(data)
