@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import msgspec
+
 from graphcrate.errors import IntegrityError
 from graphcrate.formats import elf, fatbin, lean
-from graphcrate.formats.elf import Elf
+from graphcrate.formats.elf import Elf, ForeignError, UnlistedError
 from graphcrate.formats.fatbin import Code
 from graphcrate.model.audit import Binary, VersionWanted, Wanted
 
@@ -20,7 +22,8 @@ _LOADABLE = ("ET_DYN", "ET_EXEC")
 def of_stream(pieces: Iterable[bytes], name: str, folder: Path | None = None) -> Binary | None:
     """A file that comes in pieces; None where no loader would take it: no ELF, an object file, a core.
 
-    `folder`: where what is looked at is kept for the while. One that is damaged or of 32 bits has a `fault`.
+    `folder`: where what is looked at is kept for the while. One that is damaged or of 32 bits has a `fault`, one
+    whose GPU code is not understood a `code_fault`.
     """
     pieces = iter(pieces)
     first = next(pieces, b"")
@@ -45,12 +48,21 @@ def _judged(file: BinaryIO, name: str, mentions: tuple[str, ...] | None) -> Bina
     size = file.seek(0, os.SEEK_END)
     try:
         found = elf.read_stream(file, name)
-        code = fatbin.read(file, found.fat_binaries, name) if found.fat_binaries else ()
+    except UnlistedError as error:
+        return Binary(size=size, opaque=error.what)
     except IntegrityError as error:
-        return Binary(size=size, fault=error.what)
+        return Binary(size=size, fault=error.what, foreign=isinstance(error, ForeignError))
     if found.type not in _LOADABLE:
         return None
-    return of_parts(found, code, size, lean.mentions(file, found.fat_binaries) if mentions is None else mentions)
+    code: Sequence[Code] = ()
+    fault = ""
+    try:
+        code = fatbin.read(file, found.fat_binaries, name) if found.fat_binaries else ()
+    except IntegrityError as error:  # a CUDA yet to come may write it otherwise, and the library loads all the same
+        fault = error.what
+    if mentions is None:
+        mentions = lean.mentions(file, found.fat_binaries)
+    return msgspec.structs.replace(of_parts(found, code, size, mentions), code_fault=fault)
 
 
 def of_parts(found: Elf, code: Sequence[Code], size: int, mentions: tuple[str, ...] = ()) -> Binary:

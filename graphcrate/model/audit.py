@@ -46,7 +46,10 @@ class GpuCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Binary(msgspec.Struct, frozen=True, kw_only=True):
-    """A program or library as the loader sees it; `fault` says why it could not be read, and the rest is empty then.
+    """A program or library as the loader sees it.
+
+    `fault`: why no loader takes it, damaged or of 32 bits (`foreign`); `opaque`: why, though the loader takes it,
+    nobody can tell what it needs and defines. The rest is empty then. `code_fault`: why its `code` is not known.
 
     `exports`: name of a symbol → its versions ("" for none). `mentions`: names of libraries that stand in its data,
     which is how a program opens libraries that it does not link.
@@ -68,6 +71,9 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True):
     code: GpuCode = GpuCode()
     mentions: tuple[str, ...] = ()
     fault: str = ""
+    foreign: bool = False
+    opaque: str = ""
+    code_fault: str = ""
 
     def has(self, symbol: Wanted) -> bool:
         """Whether the loader takes this library's definition for a symbol that another refers to."""
@@ -105,6 +111,9 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     base: bool = True
     folders: tuple[str, ...] = ()  #: where the loader looks for libraries, in its order
     preferred: tuple[str, ...] = ()  #: of LD_LIBRARY_PATH
+    shared: tuple[str, ...] = ()  #: folders of packages that all Pythons see (PYTHONPATH)
+    environments: Mapping[str, bool] = {}  #: folder of a virtual environment → whether it sees the system's packages
+    laid: str = ""  #: folder of packages that were laid over an image, and see what it has
     architectures: tuple[str, ...] = ()  #: that the image says its extensions are compiled for
     toolkit: Mapping[str, int] = {}  #: CUDA toolkits on the disk, folder → bytes
     meant: bool = False  #: it says that it keeps its toolkit on purpose
