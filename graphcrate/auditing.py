@@ -19,6 +19,7 @@ from graphcrate.trees.binaries import Read
 from graphcrate.trees.opened import Tools
 
 _UNKNOWN_PYTHON = "3"
+_CONDA = "/opt/conda"  #: where an environment of conda's lies in images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +65,20 @@ class _Reader:
             return self._wheels(wheels)
         if len(names) != 1:
             raise UsageError("one image or folder can be audited at a time", next_step="run it once for each")
-        site = _site(Path(names[0]))
+        folder = Path(names[0])
+        if (folder / "conda-meta").is_dir():
+            lower, _ = self._base()
+            return self._whole(names[0], self.opened(names[0], _CONDA), lower, "")
+        site = _site(folder)
         if site is not None:
             lower, below = self._base()
-            return self._whole(names[0], self.opened(str(site), below), lower)
+            return self._whole(names[0], self.opened(str(site), below), lower, below)
         if base:
             raise UsageError(f"{names[0]} has a base of its own", next_step="leave --base out")
-        return binaries.contents(names[0], self.opened(names[0]), base=True)
+        read = self.opened(names[0])
+        if read.form == "folder" and not read.binaries:
+            raise _nothing(folder)
+        return binaries.contents(names[0], read, base=True)
 
     def _wheels(self, wheels: list[Path]) -> Contents:
         if len(wheels) < len(self._request.names):
@@ -80,7 +88,7 @@ class _Reader:
             raise UsageError(f"there is no wheel {absent}", next_step="ls *.whl    shows those in this folder")
         lower, below = self._base()
         read = binaries.of_wheels(wheels, below, self._tools(below))
-        return self._whole(" ".join(wheel.name for wheel in wheels), read, lower)
+        return self._whole(" ".join(wheel.name for wheel in wheels), read, lower, below)
 
     def _base(self) -> tuple[Read | None, str]:
         """What lies below the packages, and where in it they lie."""
@@ -88,8 +96,10 @@ class _Reader:
         python = (binaries.interpreter_of(lower) if lower else "") or _UNKNOWN_PYTHON
         return lower, site_packages(python)
 
-    def _whole(self, name: str, upper: Read, lower: Read | None) -> Contents:
-        return binaries.contents(name, binaries.over(upper, lower) if lower else upper, base=lower is not None)
+    def _whole(self, name: str, upper: Read, lower: Read | None, site: str) -> Contents:
+        """`site`: the folder that packages are laid into; an environment of conda's has a Python of its own."""
+        read = binaries.over(upper, lower, site) if lower else upper
+        return binaries.contents(name, read, base=lower is not None)
 
     def opened(self, name: str, below: str = "") -> Read:
         tools = self._tools(below)
@@ -120,6 +130,16 @@ def _site(folder: Path) -> Path | None:
     if (folder / "pyvenv.cfg").is_file():
         return next(iter(sorted(folder.glob("lib/python3*/site-packages"))), None)
     return None
+
+
+def _nothing(folder: Path) -> UsageError:
+    """The error for a folder without programs, libraries and packages, where silence would say that all is well."""
+    if any(folder.glob("*.whl")):
+        return UsageError(f"{folder} holds wheels, not what they install", next_step=f"./build.py audit {folder}/*.whl")
+    return UsageError(
+        f"there is nothing to audit in {folder}: no program and no library",
+        next_step="name an image, wheels, a virtual environment, a folder with *.dist-info, or a root file system",
+    )
 
 
 def _models(contents: Contents) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
     loader = Loader(contents, packages)
     linking = Linking(contents, packages, loader)
     found = [
+        *map(_not_read, contents.unread),
         *linking.findings(),
         *code.findings(contents, packages, gpus),
         *space.findings(contents, packages, loader),
@@ -38,6 +39,19 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
         findings=tuple(sorted(found, key=_order)),
         broken=tuple(sorted(short(path) for path in linking.broken if packages.owner(path) != BASE)),
         unread=contents.unread,
+    )
+
+
+def _not_read(what: str) -> Finding:
+    """Whatever lies there may be broken: that nothing was found means nothing."""
+    return Finding(
+        check="files",
+        severity="fail",
+        package=BASE.name,
+        file="",
+        what=what,
+        breaks="nothing of it was looked at",
+        fix="pull or build the image again; a layer of another type: write it as tar+gzip",
     )
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from graphcrate.audit.names import ordered
 from graphcrate.audit.packages import BASE, TORCH, Packages, short
 from graphcrate.audit.packages import name as name_of
-from graphcrate.compat.drivers import numbers
-from graphcrate.compat.facts import compute_capability, has_code
+from graphcrate.compat.facts import compiles_for, compute_capability, has_code
 from graphcrate.model.audit import Contents, Finding, GpuCode, PackageCode
 
 
@@ -16,7 +15,8 @@ def of_packages(contents: Contents, packages: Packages) -> tuple[PackageCode, ..
     for package in packages.with_binaries:
         codes = [contents.binaries[path].code for path in packages.binaries(package)]
         if any(code != GpuCode() for code in codes):
-            found.append(PackageCode(package=package, version=packages.version(package), code=_together(codes)))
+            version = packages.version(package)
+            found.append(PackageCode(package=package.name, version=version, code=_together(codes)))
     return tuple(found)
 
 
@@ -34,8 +34,18 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
         for name in (*binary.needed, *binary.mentions):
             named.setdefault(name, set()).add(path)
     for path, binary in sorted(contents.binaries.items()):
-        package, code = packages.owner(path), binary.code
-        if package == BASE or code == GpuCode():
+        owner, code = packages.owner(path), binary.code
+        package = owner.name
+        if owner != BASE and binary.code_fault:
+            yield Finding(
+                check="architectures",
+                severity="warn",
+                package=package,
+                file=short(path),
+                what=f"has code for GPUs that is not understood ({binary.code_fault})",
+                breaks="nothing, as far as can be told: for which GPUs it is, is not known",
+            )
+        if owner == BASE or code == GpuCode():
             continue
         if _is_nvidias(package) and not named.get(binary.soname or name_of(path), set()) - {path}:
             continue
@@ -59,7 +69,7 @@ def _finding(path: str, package: str, code: GpuCode, capability: str, label: str
                 breaks="the others end in `no kernel image is available`, where they are made for newer GPUs alone",
             )
         return
-    if any(numbers(ptx) <= numbers(capability) for ptx in code.ptx):
+    if any(compiles_for(ptx, capability) for ptx in code.ptx):
         yield Finding(
             check="architectures",
             severity="warn",

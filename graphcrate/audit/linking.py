@@ -1,16 +1,15 @@
 """Whether the loader takes each program and library: libraries, their versions, symbols, the form of strings."""
 
-import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from graphcrate.audit.loading import Loader, is_driver
+from graphcrate.audit.loading import MACHINE, Loader, is_driver, loadable
 from graphcrate.audit.names import by_number, demangled
-from graphcrate.audit.packages import BASE, TORCH, Packages, joined, name, short
+from graphcrate.audit.packages import BASE, TORCH, Package, Packages, joined, name, short
 from graphcrate.compat import optional
 from graphcrate.model.audit import Binary, Check, Contents, Finding, Severity, Wanted
+from graphcrate.model.words import listed
 
-MACHINE = "EM_X86_64"
 _MODULE = re.compile(r"\.(cpython-(\d)(\d+)[a-z]*-[^/]*|abi3)\.so$")
 _LIBRARY = re.compile(r"lib[^/]*\.so[.\d]*$")
 _RUNTIME = re.compile(r"lib(gfortran|quadmath|gomp|stdc\+\+|gcc_s|atomic)\b")  #: GCC's, as repaired wheels bring them
@@ -31,12 +30,14 @@ class Linking:
     ) -> None:
         self._contents, self._packages, self._loader = contents, packages, loader
         self._paths = sorted(contents.binaries if only is None else only)
+        self._strings_of: dict[Package, bool | None] = {}
         self.broken: set[str] = set()
 
     def findings(self) -> Iterator[Finding]:
-        """Of every file, and of packages that need one of several."""
+        """Of every file, of packages that need one of several, and of all programs together."""
         yield from self.of_files()
         yield from self._alternatives()
+        yield from self._programs()
 
     def of_files(self) -> Iterator[Finding]:
         """Of those that are broken themselves before those that need one which is."""
@@ -50,36 +51,56 @@ class Linking:
     def _alternatives(self) -> Iterator[Finding]:
         """Packages that need one of several libraries, and have none that can be loaded."""
         for one in optional.facts():
-            groups: dict[tuple[str, str], list[str]] = {}
+            groups: dict[tuple[Package, str], list[str]] = {}
             for path in self._contents.binaries if one.one_of or one.by_torch else ():
                 package = self._packages.owner(path)
-                if optional.matches(one, package, short(path)):
+                if optional.matches(one, package.name, short(path)):
                     groups.setdefault((package, path.rpartition("/")[0] if one.by_torch else ""), []).append(path)
             for (package, _), paths in groups.items():
-                fitting = [path for path in paths if not one.by_torch or optional.is_for(path, self._torch)]
-                if all(path in self.broken for path in fitting) and self._torch:
+                torch = self._torch(package)
+                fitting = [path for path in paths if not one.by_torch or optional.is_for(path, torch)]
+                if all(path in self.broken for path in fitting) and torch:
                     what = f"none of {joined(map(short, paths))} can be used" + (
-                        f" with torch {self._torch}" if one.by_torch else ""
+                        f" with torch {torch}" if one.by_torch else ""
                     )
                     yield Finding(
                         check="libraries",
                         severity="warn" if one.by_torch else "fail",
-                        package=package,
+                        package=package.name,
                         file="",
                         what=what,
                         breaks=one.why,
                         fix=self._other_build(paths[0]),
                     )
 
-    @functools.cached_property
-    def _torch(self) -> str:
-        return self._packages.version(TORCH)
+    def _programs(self) -> Iterator[Finding]:
+        """An image has programs for other machines here and there; one of which no program starts is for another."""
+        machines = [
+            binary.machine
+            for path, binary in self._contents.binaries.items()
+            if binary.interpreter and self._packages.owner(path) == BASE
+        ]
+        if self._contents.base and machines and MACHINE not in machines:
+            what = f"is made for {_machine(machines[0])}: of its {len(machines)} programs none is for x86-64"
+            yield Finding(
+                check="files",
+                severity="fail",
+                package=BASE.name,
+                file="",
+                what=what,
+                breaks="nothing in it can be started: `exec format error`",
+                fix="the image for linux/amd64",
+            )
+
+    def _torch(self, package: Package) -> str:
+        return self._packages.version(self._packages.torch(package))
 
     def _idle(self, path: str) -> str | None:
         """What is lost where a library cannot be loaded that may be absent; None for others."""
         if _RUNTIME.match(name(path)) and not any(True for _ in self._loaders(path)):
             return "nothing: a compiler's runtime library that was left over, which no other library needs"
-        return optional.reason(self._packages.owner(path), short(path), self._torch)
+        package = self._packages.owner(path)
+        return optional.reason(package.name, short(path), self._torch(package))
 
     def _dependent(self, path: str, causes: frozenset[str]) -> Iterator[Finding]:
         """A file that cannot be loaded because another cannot; no worse than that one."""
@@ -96,9 +117,14 @@ class Linking:
 
     def _file(self, path: str, binary: Binary) -> Iterator[Finding]:
         if binary.fault:
-            if self._is_python_module(path):
-                self.broken.add(path)
-            yield self._finding("files", "warn", path, binary.fault, "what it needs cannot be told")
+            # 32-bit files that are no modules lie in good packages: debugpy attaches to such processes with one.
+            if self._is_python_module(path) and (not binary.foreign or _MODULE.search(path)):
+                yield self._fault("files", path, binary.fault, "Python does not load it", "install its package again")
+            else:
+                yield self._finding("files", "warn", path, binary.fault, "what it needs cannot be told")
+            return
+        if binary.opaque:
+            yield self._finding("files", "warn", path, binary.opaque, "what it needs cannot be told")
             return
         if self._is_foreign(path):
             yield from self._foreign(path, binary)
@@ -117,7 +143,7 @@ class Linking:
         binary = self._contents.binaries[path]
         found = _MODULE.search(path)
         other = found and found[2] and self._contents.python not in ("", f"{found[2]}.{found[3]}")
-        return bool(binary.fault) or binary.machine != MACHINE or bool(other)
+        return not loadable(binary) or bool(other)
 
     def _foreign(self, path: str, binary: Binary) -> Iterator[Finding]:
         """A module for another Python lies idle where one for ours is beside it, and is missed where none is."""
@@ -125,7 +151,7 @@ class Linking:
             return
         if binary.machine != MACHINE:
             self.broken.add(path)
-            what = f"is made for {binary.machine.removeprefix('EM_')}, not for x86-64"
+            what = f"is made for {_machine(binary.machine)}, not for x86-64"
             yield self._finding("files", "fail", path, what, "Python does not load it", "a wheel for x86-64")
             return
         stem = _MODULE.sub("", path)
@@ -138,7 +164,7 @@ class Linking:
             severity: Severity = "warn" if self._has_modules(self._packages.owner(path)) else "fail"
             yield self._finding("files", severity, path, what, "its import fails", "a wheel for this Python")
 
-    def _has_modules(self, package: str) -> bool:
+    def _has_modules(self, package: Package) -> bool:
         """Whether Python can import any library of the package's: then the wheel is for this Python."""
         paths = self._packages.binaries(package)
         return any(self._is_python_module(path) and not self._is_foreign(path) for path in paths)
@@ -166,7 +192,8 @@ class Linking:
         own = [wanted for wanted in missing if wanted in binary.needed]
         if not own:  # said of the library that needs it
             return
-        if any(map(self._packages.is_torch_library, own)) and not self._packages.binaries(TORCH):
+        torch = self._packages.torch(self._packages.owner(path))
+        if any(map(self._packages.is_torch_library, own)) and not self._packages.binaries(torch):
             fix = "install torch" if self._contents.base else "name torch's wheel too"
             yield self._fault("libraries", path, f"needs torch, which is not there: {joined(own)}", _CANNOT, fix)
             return
@@ -201,13 +228,15 @@ class Linking:
             if not missing:
                 return
         count = "a symbol that nothing" if len(missing) == 1 else f"{len(missing)} symbols that nothing"
-        names = joined(dict.fromkeys(demangled(symbol.name) for symbol in missing))
+        names = _names(missing)
         what = f"refers to {count} it is loaded with defines: {names}"
         yield self._fault("symbols", path, what, "its loading ends with `undefined symbol`", self._other_build(path))
 
-    def _undefined(self, symbols: Iterable[Wanted], path: str, package: str) -> list[Wanted]:
+    def _undefined(self, symbols: Iterable[Wanted], path: str, package: Package) -> list[Wanted]:
         scope = dict.fromkeys((*self._loader.shown(package), *self._loader.closure(path)[0]))
         libraries = [self._loader.binary(one) for one in scope]
+        if any(library.opaque for library in libraries):  # which may define them all
+            return []
         driver = any(is_driver(wanted) for wanted in self._loader.closure(path)[1])
         return [
             symbol
@@ -227,9 +256,9 @@ class Linking:
 
     def _other_build(self, path: str) -> str:
         package = self._packages.owner(path)
-        if package != TORCH and self._packages.refers_to_torch(path):
-            torch = self._packages.version(TORCH)
-            return f"a build of {package} for torch {torch}" if torch else "install torch"
+        if package.name != TORCH and self._packages.refers_to_torch(path):
+            torch = self._torch(package)
+            return f"a build of {package.name} for torch {torch}" if torch else "install torch"
         return ""
 
     def _strings(self, path: str, binary: Binary) -> Iterator[Finding]:
@@ -238,26 +267,26 @@ class Linking:
         Who hands it none works all the same (tensordict 0.7 with torch 2.6).
         """
         package = self._packages.owner(path)
-        if package == TORCH or binary.old_strings == binary.new_strings or not self._packages.refers_to_torch(path):
+        if package.name == TORCH or binary.old_strings == binary.new_strings:
             return
-        torch_new = self._torch_strings
+        if not self._packages.refers_to_torch(path):
+            return
+        torch_new = self._torch_strings(self._packages.torch(package))
         if torch_new is not None and binary.new_strings != torch_new:
             what = f"is compiled with _GLIBCXX_USE_CXX11_ABI={int(binary.new_strings)}, torch with {int(torch_new)}"
             breaks = "they do not understand each other's strings: undefined symbols, or a crash"
-            fix = f"recompile {package} with -D_GLIBCXX_USE_CXX11_ABI={int(torch_new)}"
+            fix = f"recompile {package.name} with -D_GLIBCXX_USE_CXX11_ABI={int(torch_new)}"
             severity: Severity = "fail" if path in self.broken and self._idle(path) is None else "warn"
             yield self._finding("strings", severity, path, what, breaks, fix)
 
-    @functools.cached_property
-    def _torch_strings(self) -> bool | None:
+    def _torch_strings(self, torch: Package) -> bool | None:
         """Whether torch's strings have the new form; None without torch."""
-        core = next((one for one in self._packages.binaries(TORCH) if _C10.search(one)), None)
-        if core is None:
-            return None
-        return any(
-            symbol.startswith("_ZN3c10") and "NSt7__cxx1112basic_string" in symbol
-            for symbol in self._loader.binary(core).exports
-        )
+        if torch not in self._strings_of:
+            core = next((one for one in self._packages.binaries(torch) if _C10.search(one)), None)
+            exports = self._loader.binary(core).exports if core else {}
+            new = any(one.startswith("_ZN3c10") and "NSt7__cxx1112basic_string" in one for one in exports)
+            self._strings_of[torch] = new if exports else None
+        return self._strings_of[torch]
 
     def _fault(self, check: Check, path: str, what: str, breaks: str, fix: str = "") -> Finding:
         """A file cannot be loaded, which for a plugin that may be absent is no more than a note."""
@@ -276,9 +305,23 @@ class Linking:
         return Finding(
             check=check,
             severity=severity,
-            package=self._packages.owner(path),
+            package=self._packages.owner(path).name,
             file=short(path),
             what=what,
             breaks=breaks,
             fix=fix,
         )
+
+
+def _machine(name: str) -> str:
+    return name.removeprefix("EM_")
+
+
+def _names(symbols: Sequence[Wanted], most: int = 4) -> str:
+    """As people read them. A hostile file may lack a million: no more are looked at than are shown."""
+    shown: dict[str, None] = {}
+    for number, symbol in enumerate(symbols):
+        if len(shown) == most:
+            return listed([*shown, f"{len(symbols) - number} more"])
+        shown[demangled(symbol.name)] = None
+    return joined(shown)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from graphcrate.audit.packages import BASE, TORCH, Packages
+from graphcrate.audit.packages import BASE, Package, Packages
 from graphcrate.contracts.paths import resolve
 from graphcrate.model.audit import Binary, Contents, Wanted
 from graphcrate.model.tree import Kind
@@ -23,6 +23,7 @@ SYSTEM_FOLDERS = (
     *("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"),
     *("/usr/local/lib", "/usr/local/lib/x86_64-linux-gnu"),
 )
+MACHINE = "EM_X86_64"
 _DRIVER = re.compile(r"lib(cuda|nvidia-[a-z-]+|nvcuvid|nvoptix|cudadebugger)\.so(\.\d+)*")
 _SHOWN = "libtorch_global_deps.so"
 _INTERPRETER = re.compile(r"/(usr/(local/)?bin|opt/[^/]+(/[^/]+)*/bin)/python3\.\d+")
@@ -44,6 +45,11 @@ def is_driver(name: str) -> bool:
     return _DRIVER.fullmatch(name) is not None
 
 
+def loadable(binary: Binary) -> bool:
+    """Whether the loader of an x86-64 process takes this file at all; another one of that name, it looks further."""
+    return not binary.fault and (binary.machine == MACHINE or bool(binary.opaque))
+
+
 class _Link(msgspec.Struct, frozen=True):
     """As `contracts.paths` walks it."""
 
@@ -58,8 +64,8 @@ class Loader:
         self._contents, self._packages = contents, packages
         self._links = {path: _Link(link) for path, link in contents.links.items()}
         self._closures: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {}
-        self._loaded: dict[str, Mapping[str, str]] = {}
-        self._sonames: dict[str, dict[str, str]] = {}
+        self._loaded: dict[Package, Mapping[str, str]] = {}
+        self._sonames: dict[Package, dict[str, str]] = {}
 
     def binary(self, path: str) -> Binary:
         """What lies there."""
@@ -97,26 +103,27 @@ class Loader:
             self._closures[path] = self._walk(path)
         return self._closures[path]
 
-    def shown(self, package: str) -> tuple[str, ...]:
+    def shown(self, package: Package) -> tuple[str, ...]:
         """What everybody sees in a process of this package's: the interpreter, what it links, and torch's part."""
-        roots = [*self._interpreters[:1], *(self._torch_shown if self._packages.uses_torch(package) else ())]
+        roots = [*self._interpreters[:1], *(self._torch_shown(package) if self._packages.uses_torch(package) else ())]
         return tuple(dict.fromkeys(one for root in roots for one in self.closure(root)[0]))
 
-    def loaded(self, package: str) -> Mapping[str, str]:
+    def loaded(self, package: Package) -> Mapping[str, str]:
         """Name → path of what is loaded already when this package's first library is: torch's."""
         if not self._packages.uses_torch(package):
             return {}
-        if TORCH not in self._loaded:
-            self._loaded[TORCH] = {}  # while torch itself is looked at
-            roots = [*self._torch_shown, *self._extensions(TORCH)]
+        torch = self._packages.torch(package)
+        if torch not in self._loaded:
+            self._loaded[torch] = {}  # while torch itself is looked at
+            roots = [*self._torch_shown(torch), *self._extensions(torch)]
             paths = dict.fromkeys(one for root in roots for one in self.closure(root)[0])
             names: dict[str, str] = {}
             for path in paths:
                 names.setdefault(posixpath.basename(path), path)
                 names.setdefault(self.binary(path).soname or posixpath.basename(path), path)
             self._closures.clear()
-            self._loaded[TORCH] = names
-        return self._loaded[TORCH]
+            self._loaded[torch] = names
+        return self._loaded[torch]
 
     def is_assumed(self, name: str) -> bool:
         """Whether the host or a base that is not known will have this library."""
@@ -145,11 +152,11 @@ class Loader:
         wanted = f"python{self._contents.python}"
         return sorted(found, key=lambda path: (not path.endswith(wanted), path))
 
-    @functools.cached_property
-    def _torch_shown(self) -> list[str]:
-        return [path for path in self._packages.binaries(TORCH) if path.endswith(f"/lib/{_SHOWN}")]
+    def _torch_shown(self, package: Package) -> list[str]:
+        torch = self._packages.torch(package)
+        return [path for path in self._packages.binaries(torch) if path.endswith(f"/lib/{_SHOWN}")]
 
-    def _extensions(self, package: str) -> Iterator[str]:
+    def _extensions(self, package: Package) -> Iterator[str]:
         for path in self._packages.binaries(package):
             if re.search(r"/_C(\.[^/]*)?\.so$", path):
                 yield path
@@ -174,7 +181,7 @@ class Loader:
     def _at(self, path: str) -> str:
         place = resolve(self._links, posixpath.normpath(path)) if path else ""
         binary = self._contents.binaries.get(place)
-        return place if binary is not None and not binary.fault else ""
+        return place if binary is not None and loadable(binary) else ""
 
     def _run_path(self, path: str) -> Iterator[str]:
         folder = posixpath.dirname(path)
@@ -183,12 +190,12 @@ class Loader:
             if plain.startswith("/"):
                 yield posixpath.normpath(plain)
 
-    def _named(self, package: str) -> dict[str, str]:
+    def _named(self, package: Package) -> dict[str, str]:
         if package == BASE:
             return {}
         if package not in self._sonames:
             names: dict[str, str] = {}
-            for path in self._packages.binaries(package):
+            for path in filter(lambda path: loadable(self.binary(path)), self._packages.binaries(package)):
                 names.setdefault(posixpath.basename(path), path)
                 if soname := self.binary(path).soname:
                     names.setdefault(soname, path)

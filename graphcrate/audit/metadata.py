@@ -1,6 +1,6 @@
 """Whether installed Python packages have what they say they require, and what is known that they do not say."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
@@ -14,14 +14,14 @@ from graphcrate.model.requirements import requirements
 
 def findings(contents: Contents, packages: Packages) -> Iterator[Finding]:
     """Missing, of another version, twice, for another Python, or required in silence."""
-    installed: dict[str, Distribution] = {}
+    seen: dict[tuple[str, str], Distribution] = {}
     for one in contents.distributions:
-        if one.name in installed and installed[one.name].folder == one.folder:
-            other = installed[one.name]
+        if other := seen.get((one.folder, one.name)):
             what = f"is installed twice: {other.version} and {one.version}"
             yield _finding(one, "warn", what, "files of both lie mixed", f"pip install --force-reinstall {one.name}")
-        installed[one.name] = one
+        seen[one.folder, one.name] = one
     for one in contents.distributions:
+        installed = packages.installed(packages.of(one).world)
         yield from _python(one, contents.python)
         yield from _required(one, installed, contents, packages)
         if one.name == glt.NAME:
@@ -43,7 +43,7 @@ def _python(one: Distribution, python: str) -> Iterator[Finding]:
 
 
 def _required(
-    one: Distribution, installed: dict[str, Distribution], contents: Contents, packages: Packages
+    one: Distribution, installed: Mapping[str, Distribution], contents: Contents, packages: Packages
 ) -> Iterator[Finding]:
     for requirement in requirements(one.requires, contents.python):
         name = canonicalize_name(requirement.name)
@@ -55,20 +55,24 @@ def _required(
                 yield _finding(one, "warn", what, "an import that needs it fails", fix)
             continue
         try:
-            fits = requirement.specifier.contains(Version(found.version), prereleases=True)
+            version = Version(found.version)
         except InvalidVersion:
             continue
-        if fits:
+        if requirement.specifier.contains(version, prereleases=True):
             continue
         what = f"requires {requirement.name}{requirement.specifier}; {found.version} is installed"
-        if name.startswith("nvidia-") and _is_newer_of_its_major(found.version, str(requirement.specifier)):
+        pins = tuple(_pins(requirement.specifier))
+        if name.startswith("nvidia-") and pins and all(one.major == version.major and one < version for one in pins):
+            # Built with 11.7, run with 11.8: minor-version compatibility (docs.nvidia.com/deploy/cuda-compatibility).
             yield _finding(one, "note", what, "nothing: within a major version NVIDIA's libraries keep their ABI", "")
             continue
-        severity, breaks = _severity(one, name, found.version, str(requirement.specifier), packages)
+        severity, breaks = _severity(one, name, version, pins, packages)
         yield _finding(one, severity, what, breaks, f"pip install '{_plain(requirement)}'")
 
 
-def _severity(one: Distribution, name: str, installed: str, pin: str, packages: Packages) -> tuple[Severity, str]:
+def _severity(
+    one: Distribution, name: str, installed: Version, pins: Sequence[Version], packages: Packages
+) -> tuple[Severity, str]:
     """How bad another version is than the one that is required, and what breaks.
 
     torch's C++ interface holds for one minor release: who links it and pins that release is built for it. Symbols may
@@ -77,16 +81,15 @@ def _severity(one: Distribution, name: str, installed: str, pin: str, packages: 
     if name != TORCH:
         return "warn", "its authors rule this version out"
     breaks = "its libraries are built for that torch: undefined symbols, or a crash"
-    other_minor = pin.startswith("==") and pin[2:].split(".")[:2] != installed.split(".")[:2]
-    return ("fail" if other_minor and packages.links_torch(one.name) else "warn"), breaks
+    other_minor = any((pin.major, pin.minor) != (installed.major, installed.minor) for pin in pins)
+    return ("fail" if other_minor and packages.links_torch(packages.of(one)) else "warn"), breaks
 
 
-def _is_newer_of_its_major(installed: str, pin: str) -> bool:
-    """Built with 11.7, run with 11.8: minor-version compatibility (docs.nvidia.com/deploy/cuda-compatibility)."""
-    if not pin.startswith("=="):
-        return False
-    have, wanted = Version(installed), Version(pin.removeprefix("=="))
-    return have.major == wanted.major and have > wanted
+def _pins(specifier: SpecifierSet) -> Iterator[Version]:
+    """The versions of `==2.0.1`, and of `==2.0.*` what it begins with."""
+    for clause in specifier:
+        if clause.operator == "==":
+            yield Version(clause.version.removesuffix(".*"))
 
 
 def _plain(requirement: object) -> str:
@@ -94,22 +97,23 @@ def _plain(requirement: object) -> str:
     return str(requirement).partition(";")[0].strip()
 
 
-def _glt(one: Distribution, installed: dict[str, Distribution]) -> Iterator[Finding]:
+def _glt(one: Distribution, installed: Mapping[str, Distribution]) -> Iterator[Finding]:
     for needed in glt.absent(installed):
         what = f"{needed.why}; its metadata does not say so"
         yield _finding(one, "fail", what, "its import fails", f"pip install {needed.name}")
 
 
-def _hidden(one: Distribution, installed: dict[str, Distribution], contents: Contents) -> Iterator[Finding]:
+def _hidden(one: Distribution, installed: Mapping[str, Distribution], contents: Contents) -> Iterator[Finding]:
     for wanted in hidden.of(one.name, one.version):
         if contents.base and not any(name in installed for name in wanted.one_of):
             what = f"{wanted.why}; its metadata does not say so"
             yield _finding(one, "fail", what, "its import fails", f"pip install {wanted.one_of[0]}")
 
 
-def _silent(one: Distribution, packages: Packages, installed: dict[str, Distribution]) -> Iterator[Finding]:
+def _silent(one: Distribution, packages: Packages, installed: Mapping[str, Distribution]) -> Iterator[Finding]:
     """Packages that link torch and do not require it: nothing holds the two together."""
-    if one.name == TORCH or TORCH in packages.required(one.name) or not packages.links_torch(one.name):
+    package = packages.of(one)
+    if one.name == TORCH or packages.torch(package) in packages.required(package) or not packages.links_torch(package):
         return
     if any(canonicalize_name(requirement.name) == TORCH for requirement in requirements(one.requires, "")):
         return

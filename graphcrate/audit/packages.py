@@ -4,14 +4,24 @@ import functools
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from graphcrate.model.audit import Contents
+from graphcrate.audit.worlds import Worlds
+from graphcrate.model.audit import Contents, Distribution
 from graphcrate.model.requirements import requirements
 from graphcrate.model.words import listed
 
-BASE = "base"  #: what no Python package brought
+
+class Package(NamedTuple):
+    """A package where it is installed: two environments may have two of one name. `name` is normalised."""
+
+    world: str  #: see `audit.worlds`
+    name: str
+
+
+BASE = Package("", "base")  #: stands for what no Python package brought
 TORCH = "torch"
 _SITE = re.compile(r"(/.*?/(?:site|dist)-packages)/([^/]+)")
 _TORCH_LIBRARY = re.compile(r"lib(c10|torch)[a-z_]*\.so")
@@ -19,71 +29,97 @@ _TORCH_SYMBOL = re.compile(r"_ZNK?(2at|3c10|5torch)")
 
 
 class Packages:
-    """The Python packages of an image. Names are normalised; `BASE` stands for everything else."""
+    """The Python packages of an image; `BASE` is everything else."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
-        self._by_name = {found.name: found for found in contents.distributions}
-        self._owners = {path: found.name for found in contents.distributions for path in found.files}
-        self._required: dict[str, frozenset[str]] = {}
-        self._uses_torch: dict[str, bool] = {}
+        self._worlds = Worlds(contents, [found.folder for found in contents.distributions])
+        self._distributions = {self.of(found): found for found in contents.distributions}
+        self._owners = {path: self.of(found) for found in contents.distributions for path in found.files}
+        self._required: dict[Package, frozenset[Package]] = {}
+        self._uses_torch: dict[Package, bool] = {}
+        self._torches: dict[str, Package] = {}
+        self._installed: dict[str, Mapping[str, Distribution]] = {}
 
-    def version(self, package: str) -> str:
+    def of(self, distribution: Distribution) -> Package:
+        """The package that a distribution is."""
+        return Package(self._worlds.of(distribution.folder), distribution.name)
+
+    def version(self, package: Package) -> str:
         """Empty where nothing tells it."""
-        found = self._by_name.get(package)
+        found = self._distributions.get(package)
         return found.version if found else ""
 
-    def owner(self, path: str) -> str:
+    def owner(self, path: str) -> Package:
         """Which package brought this file; of one that no RECORD has, the top folder's name stands for it."""
         if path in self._owners:
             return self._owners[path]
         place = _SITE.match(path)
         if place is None:
             return BASE
-        return canonicalize_name(place[2].partition(".")[0]) or BASE
+        name = canonicalize_name(place[2].partition(".")[0])
+        return Package(self._worlds.of(place[1]), name) if name else BASE
 
-    def binaries(self, package: str) -> tuple[str, ...]:
+    def installed(self, world: str) -> Mapping[str, Distribution]:
+        """Name → what a process of this world gets."""
+        if world not in self._installed:
+            self._installed[world] = {
+                package.name: one
+                for each in reversed(self._worlds.seen(world))
+                for package, one in self._distributions.items()
+                if package.world == each
+            }
+        return self._installed[world]
+
+    def torch(self, package: Package) -> Package:
+        """The torch that a process of this package's has."""
+        if package.world not in self._torches:
+            candidates = [Package(world, TORCH) for world in self._worlds.seen(package.world)]
+            there = (one for one in candidates if one in self._distributions or one in self._binaries)
+            self._torches[package.world] = next(there, candidates[0])
+        return self._torches[package.world]
+
+    def binaries(self, package: Package) -> tuple[str, ...]:
         """Paths of its programs and libraries."""
         return self._binaries.get(package, ())
 
     @functools.cached_property
-    def _binaries(self) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, list[str]] = {}
+    def _binaries(self) -> Mapping[Package, tuple[str, ...]]:
+        found: dict[Package, list[str]] = {}
         for path in sorted(self._contents.binaries):
             found.setdefault(self.owner(path), []).append(path)
         return {package: tuple(paths) for package, paths in found.items()}
 
     @property
-    def with_binaries(self) -> Iterator[str]:
+    def with_binaries(self) -> Iterator[Package]:
         """Python packages that have any."""
-        yield from (package for package in sorted(self._binaries) if package != BASE)
+        yield from (package for package in sorted(self._binaries, key=_by_name) if package != BASE)
 
-    def required(self, package: str) -> frozenset[str]:
+    def required(self, package: Package) -> frozenset[Package]:
         """Installed packages that it requires, and those that they do."""
         if package not in self._required:
-            found, waiting = set[str](), [package]
+            installed = self.installed(package.world)
+            found, waiting = set[Package](), [package]
             while waiting:
-                current = self._by_name.get(waiting.pop())
-                names = (
-                    {one.name for one in requirements(current.requires, self._contents.python)}
-                    if current
-                    else set[str]()
-                )
-                new = {canonicalize_name(name) for name in names} & set(self._by_name) - found
+                current = self._distributions.get(waiting.pop())
+                wanted = requirements(current.requires, self._contents.python) if current else ()
+                names = {canonicalize_name(one.name) for one in wanted}
+                new = {self.of(installed[name]) for name in names if name in installed} - found
                 found |= new
                 waiting += new
             self._required[package] = frozenset(found - {package})
         return self._required[package]
 
-    def uses_torch(self, package: str) -> bool:
+    def uses_torch(self, package: Package) -> bool:
         """Whether its libraries are loaded after torch's: it is torch, says that it wants it, or refers to it."""
         if package == BASE:
             return False
         if package not in self._uses_torch:
-            self._uses_torch[package] = package == TORCH or TORCH in self.required(package) or self.links_torch(package)
+            wants = package.name == TORCH or self.torch(package) in self.required(package)
+            self._uses_torch[package] = wants or self.links_torch(package)
         return self._uses_torch[package]
 
-    def links_torch(self, package: str) -> bool:
+    def links_torch(self, package: Package) -> bool:
         """Whether any of its libraries refers to torch's."""
         return any(self.refers_to_torch(path) for path in self.binaries(package))
 
@@ -103,6 +139,10 @@ def short(path: str) -> str:
     """A path below site-packages, or as it is."""
     place = _SITE.match(path)
     return path[len(place[1]) + 1 :] if place else path
+
+
+def _by_name(package: Package) -> tuple[str, str]:
+    return package.name, package.world
 
 
 def name(path: str) -> str:

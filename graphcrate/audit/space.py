@@ -24,7 +24,7 @@ def findings(contents: Contents, packages: Packages, loader: Loader) -> Iterator
     inside = {path: binary for path, binary in cuda.items() if path not in outside}
     copied = dict(_copies(packages, inside))
     for path, first in copied.items():
-        what = f"is a second copy of {short(first)} ({packages.owner(first)})"
+        what = f"is a second copy of {short(first)} ({packages.owner(first).name})"
         owner = packages.owner(path)
         if packages.owner(first) in packages.required(owner):
             fix = ""  # a wheel that both brings and requires it: nobody can take one away
@@ -41,7 +41,7 @@ def _toolkits(contents: Contents, in_wheels: Mapping[str, Binary]) -> Iterator[F
         yield Finding(
             check="toolkit",
             severity="warn",
-            package=BASE,
+            package=BASE.name,
             file=folder,
             what=f"a CUDA toolkit of {_told(size)} beside the CUDA libraries of the wheels",
             breaks="nothing, but every node pulls it, and LD_LIBRARY_PATH may mix the two",
@@ -89,7 +89,7 @@ def _finding(packages: Packages, check: Check, path: str, binary: Binary, what: 
     return Finding(
         check=check,
         severity="warn" if fix else "note",
-        package=packages.owner(path),
+        package=packages.owner(path).name,
         file=short(path),
         what=f"{what}: {_told(binary.size)}",
         breaks="nothing, but every node pulls it",

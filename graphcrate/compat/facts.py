@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from graphcrate.compat import tables
+from graphcrate.compat.drivers import numbers
 from graphcrate.errors import UsageError
 from graphcrate.model.recipe import Candidate
 
@@ -109,6 +110,18 @@ def has_code(sm: Iterable[str], capability: str) -> bool:
     SASS for X.Y runs on X.Z with Z ≥ Y (CUDA programming guide, binary compatibility).
     """
     return any(_runs(code, capability) for code in sm)
+
+
+def compiles_for(ptx: str, capability: str) -> bool:
+    """Whether a driver makes code for a GPU of this PTX: for any newer one; of 9.0a for 9.0, of 10.0f for its family.
+
+    Source: CUDA programming guide, architecture-specific and family-specific features.
+    """
+    if ptx.endswith("a"):
+        return ptx[:-1] == capability
+    if ptx.endswith("f"):
+        return _runs(ptx[:-1], capability)
+    return numbers(ptx) <= numbers(capability)
 
 
 def gpu_names(candidate: Candidate) -> tuple[str, ...]:

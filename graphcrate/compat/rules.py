@@ -148,7 +148,7 @@ def _torch(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         if build.ptx is None:
             what = f"{told} has no machine code for {name}, and whether it has PTX is not known"
             yield _Found(effect="unknown", what=what, source=source)
-        elif any(numbers(ptx) <= numbers(capability) for ptx in build.ptx):
+        elif any(facts.compiles_for(ptx, capability) for ptx in build.ptx):
             own = drivers.own_driver(stack.torch_cuda)
             yield from _compiled_by_driver(
                 f"{told} has PTX alone for {name}", own, driver, "a variant with machine code"
@@ -208,7 +208,7 @@ def _extensions(stack: Software, target: Target, driver: str) -> Iterator[_Found
         rebuilt = f"TORCH_CUDA_ARCH_LIST={capability}"
         if facts.has_code(sass, capability):
             continue
-        if any(numbers(one) <= numbers(capability) for one in ptx):
+        if any(facts.compiles_for(one, capability) for one in ptx):
             own = drivers.own_driver(".".join(stack.nvcc.split(".")[:2]))
             fix = f"TOOLKIT=image or TOOLKIT=host, where they are newer than nvcc {stack.nvcc}"
             yield from _compiled_by_driver(f"{names} have PTX alone for {name}", own, driver, fix)
@@ -250,7 +250,7 @@ def _glt(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         if facts.has_code(release.sass, capability):
             continue
         what = f"{glt.NAME} {stack.glt} has PTX alone for {capability_name(model)}"
-        if any(numbers(ptx) <= numbers(capability) for ptx in release.ptx):
+        if any(facts.compiles_for(ptx, capability) for ptx in release.ptx):
             yield from _compiled_by_driver(what, release.driver, driver, "a GPU up to sm_75")
         else:
             no_code = f"{glt.NAME} {stack.glt} has no code for {capability_name(model)}"

@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion
 
 
 def requirements(lines: Iterable[str], python: str) -> Iterator[Requirement]:
-    """Without extras, under this Python ("3.11"; empty: not known). Lines that are no requirement are left out."""
+    """Without extras, under this Python ("3.11"; empty: not known).
+
+    Lines that are no requirement are left out, and those with a marker that cannot be evaluated.
+    """
     environment = {
         **({"python_version": python, "python_full_version": f"{python}.0"} if python else {}),
         "sys_platform": "linux",
@@ -22,5 +27,9 @@ def requirements(lines: Iterable[str], python: str) -> Iterator[Requirement]:
             found = Requirement(line)
         except InvalidRequirement:
             continue
-        if found.marker is None or found.marker.evaluate(environment):
+        try:
+            wanted = found.marker is None or found.marker.evaluate(environment)
+        except (UndefinedComparison, UndefinedEnvironmentName, InvalidVersion):
+            continue
+        if wanted:
             yield found

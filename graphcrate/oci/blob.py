@@ -118,7 +118,13 @@ def open_blob(
             f"a layer of type {blob.media_type} cannot be read",
             cause="Known are tar, tar+gzip and tar+zstd; layers that may not be distributed are not read.",
         )
-    with blob.path.open("rb", buffering=0) as file:
+    try:
+        opened = blob.path.open("rb", buffering=0)
+    except FileNotFoundError as error:
+        raise LayoutError(
+            f"there is no {blob.path}", cause="The copy stopped in the middle, or a blob was removed."
+        ) from error
+    with opened as file:
         compressed = cast("IO[bytes]", io.BufferedReader(_Compressed(cast("IO[bytes]", file), advance, digest), CHUNK))
         yield inflated(kind, compressed, diff_id)
 

@@ -20,7 +20,7 @@ from graphcrate.trees.settings import settings_of
 from graphcrate.wheels.archive import Member
 from graphcrate.wheels.wheel import open_wheel
 
-_VERSION = 2  #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` says
+_VERSION = 3  #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` says
 _LARGEST_TEXT = 1 << 26
 _SMALLEST_BINARY = 64  #: bytes: an ELF header
 _SITE = re.compile(r"(?P<site>(?:/.*)?/(?:site|dist)-packages)/(?P<rest>.*)")
@@ -32,6 +32,8 @@ _MODULE = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[^/]*\.so$")
 _SETTINGS = re.compile(
     r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?|/\.singularity\.d/(runscript|labels\.json|env/[^/]+)|/etc/(rc|environment)"
 )
+_ENVIRONMENT = re.compile(r"(?P<folder>.*)/pyvenv\.cfg")
+_SEES_SYSTEM = re.compile(r"^\s*include-system-site-packages\s*=\s*true\s*$", re.IGNORECASE | re.MULTILINE)
 _COPYRIGHT = re.compile(r"/usr/share/doc/[^/]+/copyright")
 _LOADER_FOLDERS = re.compile(r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?")
 _TOOLKIT = re.compile(r"(/usr/local/cuda(?:-[\d.]+)?|.*/pkgs/cuda-toolkit[^/]*)/.+")
@@ -56,6 +58,7 @@ class Read:
     toolkit: dict[str, int] = field(default_factory=dict)
     settings: Settings | None = None
     unread: tuple[str, ...] = ()
+    laid: str = ""  #: folder of packages that lie over another artifact
 
 
 def wanted(folder: Path, below: str = "") -> Wanted:
@@ -121,8 +124,8 @@ def of_wheels(wheels: Sequence[Path], site: str, tools: Tools) -> Read:
     return read
 
 
-def over(upper: Read, lower: Read) -> Read:
-    """The one, laid over the other."""
+def over(upper: Read, lower: Read, site: str) -> Read:
+    """Packages that lie in the folder `site`, laid over an image."""
     return Read(
         form=upper.form,
         binaries=lower.binaries | upper.binaries,
@@ -131,6 +134,7 @@ def over(upper: Read, lower: Read) -> Read:
         toolkit=lower.toolkit,
         settings=lower.settings,
         unread=(*lower.unread, *upper.unread),
+        laid=site,
     )
 
 
@@ -148,6 +152,9 @@ def contents(name: str, read: Read, *, base: bool) -> Contents:
         base=base,
         folders=tuple(dict.fromkeys((*_configured(read.texts), *SYSTEM_FOLDERS))),
         preferred=tuple(filter(None, variables.get("LD_LIBRARY_PATH", "").split(":"))),
+        shared=tuple(filter(None, variables.get("PYTHONPATH", "").split(":"))),
+        environments=dict(_environments(read.texts)),
+        laid=read.laid,
         architectures=tuple(filter(None, re.split(r"[,;]", labels.get(_ARCHITECTURES, "")))),
         toolkit=read.toolkit,
         meant=any(label.startswith(_LABELS) for label in labels),
@@ -200,7 +207,7 @@ def _encoded(found: Binary | None) -> bytes:
 def _is_text(path: str) -> bool:
     if place := _SITE.fullmatch(path):
         return bool(_METADATA.fullmatch(place["rest"]) or _RECORD.fullmatch(place["rest"]))
-    return bool(_SETTINGS.fullmatch(path) or _COPYRIGHT.fullmatch(path))
+    return bool(_SETTINGS.fullmatch(path) or _COPYRIGHT.fullmatch(path) or _ENVIRONMENT.fullmatch(path))
 
 
 def _add(read: Read, path: str, data: bytes) -> None:
@@ -242,6 +249,13 @@ def _distributions(texts: Mapping[str, bytes]) -> Iterator[Distribution]:
                 python=str(message["Requires-Python"] or ""),
                 files=files.get(path.rpartition("/")[0], frozenset()),
             )
+
+
+def _environments(texts: Mapping[str, bytes]) -> Iterator[tuple[str, bool]]:
+    """(folder of a virtual environment, whether it sees the system's packages: PEP 405)."""
+    for path, data in texts.items():
+        if found := _ENVIRONMENT.fullmatch(path):
+            yield found["folder"], _SEES_SYSTEM.search(data.decode("utf-8", "replace")) is not None
 
 
 def _recorded(site: str, record: bytes) -> Iterator[str]:

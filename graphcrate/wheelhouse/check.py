@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate import audit
-from graphcrate.audit.linking import MACHINE
-from graphcrate.audit.loading import is_driver
+from graphcrate.audit.loading import MACHINE, is_driver
 from graphcrate.audit.names import by_number
 from graphcrate.audit.packages import joined
 from graphcrate.errors import IntegrityError

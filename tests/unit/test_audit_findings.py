@@ -1,5 +1,6 @@
 """audit: GPU code, wasted bytes, metadata; and what reports say of all of it."""
 
+import msgspec
 import pytest
 
 from graphcrate import audit
@@ -7,7 +8,7 @@ from graphcrate.audit import wording
 from graphcrate.audit.code import runs_natively
 from graphcrate.compat import optional
 from graphcrate.model.audit import GpuCode, PackageCode
-from tests.unit.audited import GOOD, MODULE, PACKAGES, SITE, found, package, stack
+from tests.unit.audited import GOOD, MODULE, PACKAGES, SITE, TORCH, found, package, stack
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary
 
 CODE = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(PTX, 80))
@@ -97,8 +98,6 @@ def test_libraries_that_nobody_links_or_names():
 
 
 def replaced(binary):
-    import msgspec
-
     return msgspec.structs.replace(binary, size=5_000_000)
 
 
@@ -158,6 +157,116 @@ def test_newer_cuda_libraries_of_one_major_version_are_a_note():
         ["warn"],
         ["warn"],
     ]
+
+
+@pytest.mark.parametrize("pin", ["==12.*", "==12.1,!=12.1.3", "!=12.1.3,==12.1", "===12"])
+def test_pins_in_any_form(pin):
+    cublas = package("nvidia-cublas-cu12", "13.0")
+    ((severity, name, _),) = told_of(package("a", requires=[f"nvidia-cublas-cu12{pin}"]), cublas)
+    assert (severity, name) == ("warn", "a")
+    newer = package("nvidia-cublas-cu12", "12.4")
+    fits = [] if pin == "==12.*" else ["note"] if pin != "===12" else ["warn"]
+    assert [each[0] for each in told_of(package("a", requires=[f"nvidia-cublas-cu12{pin}"]), newer)] == fits
+
+
+def test_another_minor_release_of_torch_behind_another_clause():
+    packages = (*PACKAGES[:2], package("torch-scatter", "2.1.2", [MODULE], ["torch!=2.3.0,==2.3.*"]))
+    assert [each[0] for each in found(stack(packages=packages))] == ["fail"]
+
+
+@pytest.mark.parametrize("marker", ["os_name ~= 'x y'", 'platform_release >= "4.0"', 'python_version >= "3.x"'])
+def test_markers_that_nobody_can_evaluate_break_nothing(marker):
+    assert told_of(package("a", requires=[f"torch>=2; {marker}", "gone"])) == [
+        ("warn", "a", "requires gone, which is not installed")
+    ]
+
+
+SYSTEM_SITE = "/usr/lib/python3/dist-packages"
+
+
+def elsewhere(name, version="1.0", folder=SYSTEM_SITE, **fields):
+    return msgspec.structs.replace(package(name, version, **fields), folder=folder)
+
+
+def told_in(*packages, **fields):
+    judged = audit.judge(stack(packages=(*PACKAGES, *packages), **fields))
+    return [(one.package, one.what) for one in judged.findings]
+
+
+def test_an_environment_does_not_see_the_systems_packages():
+    wants = package("a", requires=["numpy>=2"])
+    assert told_in(wants, elsewhere("numpy", "2.1")) == [("a", "requires numpy>=2, which is not installed")]
+    assert told_in(wants, package("numpy", "2.1"), elsewhere("numpy", "1.24")) == []
+    assert told_in(elsewhere("b", requires=["numpy<2"]), package("numpy", "2.1"), elsewhere("numpy", "1.24")) == []
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_an_environment_may_see_the_systems_packages(sees):
+    wants, numpy = package("a", requires=["numpy>=2"]), elsewhere("numpy", "2.1")
+    assert bool(told_in(wants, numpy, environments={"/opt/venv": sees})) is not sees
+    of_the_user = elsewhere("numpy", "2.1", folder="/root/.local/lib/python3.11/site-packages")
+    assert bool(told_in(wants, of_the_user, environments={"/opt/venv": sees})) is not sees
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/usr/local/lib/python3.11/dist-packages", "/usr/lib/python3/dist-packages"),  # Debian
+        ("/usr/lib64/python3.9/site-packages", "/usr/local/lib/python3.9/site-packages"),  # RHEL
+        ("/root/.local/lib/python3.11/site-packages", "/usr/local/lib/python3.11/site-packages"),  # pip install --user
+    ],
+)
+def test_folders_that_one_interpreter_sees(one, other):
+    for here, there in ((one, other), (other, one)):
+        assert told_in(elsewhere("a", folder=here, requires=["b"]), elsewhere("b", folder=there)) == []
+
+
+def test_folders_that_two_interpreters_see():
+    conda = "/opt/conda/{}lib/python3.10/site-packages"
+    a = elsewhere("a", folder=conda.format("envs/x/"), requires=["b"])
+    b = elsewhere("b", folder=conda.format(""))
+    assert told_in(a, b) == [("a", "requires b, which is not installed")]
+    assert told_in(a, b, shared=(conda.format(""),)) == []  # PYTHONPATH
+
+
+def test_two_environments_have_a_torch_each():
+    """Extensions are judged by the torch beside them."""
+    other = "/opt/other/lib/python3.11/site-packages"
+    files = {path.replace(SITE, other): fields for path, fields in {**TORCH, MODULE: GOOD}.items()}
+    files[f"{other}/torch/lib/libc10.so"] = {"defined": ("_ZN3c10newE",)}
+    packages = [
+        elsewhere(
+            one.name, one.version, other, files=[path.replace(SITE, other) for path in one.files], requires=one.requires
+        )
+        for one in PACKAGES
+    ]
+    judged = audit.judge(stack(files=files, packages=(*PACKAGES, *packages)))
+    assert judged.broken == ("torch_scatter/_scatter_cuda.so",)
+    assert [one.check for one in judged.findings if one.severity == "fail"] == ["symbols"]
+
+
+def test_ptx_for_one_gpu_alone_serves_no_other():
+    code = fat_binary(entry(SASS, 90, flags=0x100011), entry(PTX, 90, flags=0x100011))
+    assert found(stack(with_code(code)), "H100") == []
+    for model in ("B200", "RTX5090"):
+        (told,) = found(stack(with_code(code)), model)
+        assert told[:2] == ("fail", "architectures")
+    family = fat_binary(entry(PTX, 100, flags=0x200011))
+    assert [found(stack(with_code(family)), model)[0][0] for model in ("B200", "B300", "RTX5090")] == [
+        "warn",
+        "warn",
+        "fail",
+    ]
+
+
+def test_gpu_code_of_a_format_that_is_yet_to_come_leaves_the_library_there():
+    newer = fat_binary(entry(SASS, 70))[:4] + b"\x02" + fat_binary(entry(SASS, 70))[5:]
+    library = f"{SITE}/torch/lib/libc10.so"
+    image = stack(files={library: {**TORCH[library], "fatbin": newer}})
+    (told,) = found(image)
+    assert told[:4] == ("warn", "architectures", "torch", "torch/lib/libc10.so")
+    assert "a fat binary of version 2" in told[4]
+    assert audit.judge(image).broken == ()
 
 
 def test_what_graphlearn_torch_needs_and_does_not_say():

@@ -1,5 +1,9 @@
 """audit: what the loader would refuse is found and said, and nothing else."""
 
+import struct
+import time
+
+import msgspec
 import pytest
 
 from graphcrate import audit
@@ -162,11 +166,88 @@ def test_damaged_files_are_told_and_not_judged():
     files = {f"{SITE}/other/a.so": make_elf()[:100], f"{SITE}/other/libb.so": b"\x7fELF\x01\x01" + bytes(60)}
     told = found(stack(files=files))
     assert [each[:4] for each in told] == [
-        ("warn", "files", "other", "other/a.so"),
+        ("fail", "files", "other", "other/a.so"),
         ("warn", "files", "other", "other/libb.so"),
     ]
     assert "32 bits" in told[1][4]
     assert audit.judge(stack(files=files)).broken == ("other/a.so",)
+
+
+def test_files_of_32_bits_fail_where_python_would_import_them_alone():
+    """debugpy has attach_linux_x86.so for processes of 32 bits."""
+    of_32 = b"\x7fELF\x01\x01\x01" + bytes(57)
+    names = ("_C.cpython-311-x86_64-linux-gnu.so", "attach_linux_x86.so")
+    told = found(stack(files={f"{SITE}/other/{name}": of_32 for name in names}))
+    assert [(each[0], each[3]) for each in told] == [("fail", f"other/{names[0]}"), ("warn", f"other/{names[1]}")]
+
+
+@pytest.mark.parametrize(
+    "helper",
+    [make_elf(soname="libhelp.so", defined=("help",))[:200], {"defined": ("help",), "machine": 183}],
+    ids=["cut short", "of another machine"],
+)
+@pytest.mark.parametrize("place", ["torch_scatter", "torch_scatter/lib"], ids=["on the run path", "elsewhere"])
+def test_a_library_that_no_loader_takes_serves_nobody(helper, place):
+    files = {f"{SITE}/{place}/libhelp.so": helper}
+    packages = (*PACKAGES[:2], package("torch-scatter", files=[MODULE, *files], requires=["torch"]))
+    asking = changed(needed=("libhelp.so",), undefined=("help",), needs={}, runpath="$ORIGIN")
+    told = found(stack(asking, files=files, packages=packages))
+    assert ("fail", FILE, "needs libhelp.so, which nothing in the image has") in {
+        (*each[::3], each[4]) for each in told
+    }
+    good = {path: {"defined": ("help",)} for path in files}
+    assert found(stack(asking, files=good, packages=packages)) == []
+
+
+def test_a_library_of_another_machine_hides_none_of_ours():
+    files = {
+        f"{SITE}/torch_scatter/{folder}/libhelp.so": {"defined": ("help",), **more}
+        for folder, more in (("aarch64", {"machine": 183}), ("x86-64", {}))
+    }
+    packages = (*PACKAGES[:2], package("torch-scatter", files=[MODULE, *files], requires=["torch"]))
+    asking = changed(needed=("libhelp.so",), undefined=("help",), needs={})
+    assert found(stack(asking, files=files, packages=packages)) == []
+
+
+def stripped():
+    """As sstrip leaves it: the loader takes it, and nothing says where its tables are."""
+    segment = struct.pack("<IIQQQQQQ", 2, 6, 64, 0, 0, 16, 16, 8)  # PT_DYNAMIC
+    head = struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    return b"\x7fELF\x02\x01\x01" + bytes(9) + head + segment
+
+
+def test_a_library_without_section_headers_may_define_anything():
+    files = {f"{SITE}/torch_scatter/libhelp.so": stripped(), f"{SITE}/other/mine.so": stripped()}
+    asking = changed(needed=("libhelp.so",), undefined=("help",), needs={}, runpath="$ORIGIN")
+    image = stack(asking, files=files)
+    assert [each[:2] for each in found(image)] == [("warn", "files"), ("warn", "files")]
+    assert audit.judge(image).broken == ()
+
+
+def test_an_image_of_which_no_program_is_for_this_machine():
+    of_arm = make_elf(machine=183, kind=2, interpreter="/lib/ld-linux-aarch64.so.1")
+    (told,) = found(contents({"/usr/bin/python3.11": of_arm, "/usr/lib/libc.so.6": {"machine": 183}}))
+    assert told == ("fail", "files", "base", "", "is made for AARCH64: of its 1 programs none is for x86-64")
+    ours = {"/usr/bin/tool": {"interpreter": "/lib/ld.so"}, "/lib/ld.so": {}}
+    assert found(contents({"/opt/nsight/target-arm/nsys": of_arm, **ours})) == []  # CUDA's tools have such
+
+
+def test_layers_that_were_not_read_are_a_failure():
+    image = msgspec.structs.replace(stack(), unread=("the layers cannot be read: layer ab: compressed data is broken",))
+    assert found(image) == [("fail", "files", "base", "", image.unread[0])]
+
+
+def test_names_that_grow_without_end_are_shown_as_they_are():
+    """Each argument list refers twice to the one before: 18 of them would be six megabytes of text."""
+    refers = "".join(f"S0_IS{at}_S{at}_E" for at in "123456789ABCDEFGHI")
+    evil = f"_Z1f1B1AIS_S_E{refers}"
+    long = "_Z1f" + "1AI" * 40_000 + "i" + "E" * 40_000
+    began = time.process_time()
+    told = found(stack(changed(undefined=(evil, long, *(f"{evil}{number}x" for number in range(3000))), needs={})))
+    assert time.process_time() - began < 5
+    assert "define" in told[0][4]
+    assert evil in told[0][4]
+    assert told[0][4].endswith(" and 2998 more")
 
 
 def test_a_program_whose_loader_is_not_there():

@@ -119,6 +119,55 @@ def test_a_virtual_environment_is_its_packages(call, tmp_path):
     assert (code, json.loads(out)["python"]) == (0, "3.11")
 
 
+def test_an_image_whose_layers_cannot_be_read_is_not_fine(call, tmp_path):
+    for damage in (lambda blob: blob.unlink(), lambda blob: blob.write_bytes(blob.read_bytes()[:200])):
+        layout(tmp_path / "image", GOOD)
+        blobs = [blob for blob in (tmp_path / "image/oci/blobs/sha256").iterdir() if blob.stat().st_size > 1000]
+        damage(max(blobs, key=lambda blob: blob.stat().st_size))
+        code, out, _ = call(tmp_path / "image/oci", "--json")
+        assert (code, [each[:3] for each in told(out)]) == (15, [("fail", "files", "")])
+        assert "the layers cannot be read" in told(out)[0][3]
+        shutil.rmtree(tmp_path / "image")
+
+
+def test_an_environment_that_sees_the_systems_packages(call, tmp_path):
+    root = unpacked(tmp_path / "root", GOOD)
+    info = root / "usr/lib/python3/dist-packages/numpy-2.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: numpy\nVersion: 2.0\n")
+    metadata = next((root / SITE[1:]).glob("torch-*/METADATA"))
+    metadata.write_text("Name: torch\nVersion: 2.0.1\nRequires-Dist: nvidia-cuda-runtime-cu11\nRequires-Dist: numpy\n")
+    (root / "opt/venv/pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
+    assert [each[3] for each in told(call(root, "--json")[1])] == ["requires numpy, which is not installed"]
+    (root / "opt/venv/pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = True\n")
+    assert told(call(root, "--json")[1]) == []
+
+
+def test_packages_see_those_of_the_image_that_they_are_laid_over(call, tmp_path):
+    """Of an image that keeps its own elsewhere than ours do."""
+    root = unpacked(tmp_path / "root", GOOD)
+    site, conda = tmp_path / "site", root / "opt/conda/lib/python3.11/site-packages"
+    site.mkdir()
+    for one in (root / SITE[1:]).glob("torch_scatter*"):
+        shutil.move(one, site)
+    conda.parent.mkdir(parents=True)
+    shutil.move(root / SITE[1:], conda)
+    code, out, _ = call(site, "--base", root, "--json")
+    assert (code, told(out)) == (0, [])
+
+
+def test_an_environment_of_condas_is_packages_with_a_python(call, tmp_path):
+    root = unpacked(tmp_path / "root", GOOD)
+    conda = tmp_path / "conda"
+    shutil.move(root / "opt/venv", conda)
+    (conda / "conda-meta").mkdir()
+    (conda / "bin").mkdir()
+    shutil.copy(root / "usr/bin/python3.11", conda / "bin")
+    for base in ([], ["--base", root]):
+        code, out, _ = call(conda, *base, "--json")
+        assert (code, told(out), json.loads(out)["python"]) == (0, [], "3.11")
+
+
 def test_what_people_and_scripts_see(call, tmp_path):
     layout(tmp_path / "bad", BROKEN)
     _, out, _ = call(tmp_path / "bad/oci", "--gpu", "v100")
@@ -137,10 +186,15 @@ def test_what_people_and_scripts_see(call, tmp_path):
         (["root", "--base", "root"], "has a base of its own"),
         (["root", "--gpu", "b7000"], "unknown GPU"),
         (["root", "--target", "dgx7"], "dgx7"),
+        (["texts"], "nothing to audit in texts"),
+        (["house"], "./build.py audit house/*.whl"),
     ],
 )
 def test_odd_arguments(call, tmp_path, arguments, words):
     unpacked(tmp_path / "root", GOOD)
+    for path in ("texts/a.txt", "house/a.whl"):
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).write_text("something that is no program, as long as a header would be: " * 2)
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert words in err.replace("audited at a time", "one at a time")
