@@ -86,10 +86,11 @@ def _device(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         if target.gpus == ():
             yield _Found(effect="note", what="there is no GPU: it computes on the CPU, and its CUDA libraries lie idle")
         return
-    if target.gpus:
+    if target.gpus or target.drivers:  # whoever names a driver has a GPU, named or not
+        idle = listed(target.gpus) if target.gpus else "the GPU, which was not named,"
         yield _Found(
             effect="rejects",
-            what=f"torch for the CPU leaves {listed(target.gpus)} idle",
+            what=f"torch for the CPU leaves {idle} idle",
             source="a torch for the CPU has no CUDA",
             fix="a variant for CUDA",
         )

@@ -117,6 +117,12 @@ def test_torch_for_the_cpu_is_refused_where_there_is_a_gpu_and_only_there():
     assert verdict(stack, gpus=None, driver="").status == "native"
 
 
+def test_a_driver_alone_speaks_of_a_gpu():
+    stack = Software(torch="2.12.1+cpu", torch_cuda="cpu", python="3.11", suite="bookworm")
+    reason = only(verdict(stack, gpus=None, driver="418.39"))
+    assert (reason.rule, reason.what) == ("device", "torch for the CPU leaves the GPU, which was not named, idle")
+
+
 def test_extensions_without_code_are_recompiled_for_the_gpu():
     reason = only(verdict(WITH_EXTENSIONS, gpus=("P100",)))
     assert reason.rule == "GPU code of extensions"
