@@ -132,15 +132,6 @@ def fitting(torch: str, torch_cuda: str, python: str) -> str | None:
     return max(found, key=Version, default=None)
 
 
-def native(glt_version: str, capability: str) -> bool | None:
-    """Whether a release has machine code for a GPU ("7.0"); if not, the driver compiles its PTX. None: not known."""
-    release = next((one for one in releases() if one.version == glt_version), None)
-    if release is None:
-        return None
-    major, minor = _numbers(capability)
-    return any(code[0] == major and code[1] <= minor for code in map(_numbers, release.sass))
-
-
 def _torch_reasons(release: Release, torch: str, torch_cuda: str) -> Iterator[str]:
     """Why its library cannot be loaded with this torch."""
     version = torch.partition("+")[0]
@@ -188,8 +179,3 @@ def _about_gpus(release: Release) -> str:
 
 def _series(version: str) -> str:
     return ".".join(version.split(".")[:2])
-
-
-def _numbers(capability: str) -> tuple[int, int]:
-    major, minor = capability.split(".")
-    return int(major), int(minor)

@@ -83,14 +83,6 @@ def test_a_release_that_nobody_has_read_is_not_judged():
     verdict = glt.judge("0.3.0", "2.9.0", "12.8", "3.12", PACKAGES)
     assert verdict.ok
     assert verdict.notes == ("nobody has checked graphlearn-torch 0.3.0",)
-    assert glt.native("0.3.0", "7.0") is None
-
-
-def test_which_gpus_have_machine_code():
-    assert glt.native("0.2.2", "7.0")
-    assert glt.native("0.2.4", "7.5")
-    assert not glt.native("0.2.4", "8.0")
-    assert not glt.native("0.2.4", "9.0")
 
 
 @pytest.mark.parametrize("release", glt.releases(), ids=lambda release: release.version)
