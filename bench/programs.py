@@ -3,8 +3,8 @@
     .venv/bin/python -m bench.programs pyg:<tag> glt:<tag> --rounds 3
 
 Each is run as its smoke suite runs it, and its own figure is read from the JSON line that it ends with: `dna.py`,
-`multi_node.py` in two processes, and GLT's training in two parts where the image has GLT. A run that fails has none: then
-the bench ends and says why. Writes its section of docs/performance.md.
+`multi_node.py` in two processes, and GLT's training in two parts where the image has GLT. A run that fails has none,
+and ends the bench with its reason. Writes its section of docs/performance.md.
 """
 
 import argparse
