@@ -3,9 +3,6 @@
 import contextlib
 import json
 import random
-import threading
-import urllib.parse
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -380,41 +377,6 @@ def test_a_storage_that_does_not_take_questions_counts_for_nothing(layout):
         pushed = send(server, layout)
     assert pushed.bytes_there == 0
     assert "team/image/manifests/v1" in server.documents
-
-
-def test_the_first_error_ends_all_uploads(tmp_path, monkeypatch):
-    """The smallest blob is refused while the largest one is on its way, which takes several requests."""
-    begun, ended = threading.Event(), threading.Event()
-
-    class Pool(ThreadPoolExecutor):
-        def shutdown(self, *arguments, **options):
-            ended.set()  # the error is known, and the others were told
-            super().shutdown(*arguments, **options)
-
-    monkeypatch.setattr(push, "ThreadPoolExecutor", Pool)
-    large, small = (random.Random(seed).randbytes(size * KIB) for seed, size in ((1, 600), (2, 30)))
-    layout = small_layouts.layout(tmp_path, [tars.file("a", large)], [tars.file("b", small)], media_type=spec.LAYER_TAR)
-    largest, smallest = layout.layers[0].digest, layout.manifest.config.digest
-
-    def hold(handler):
-        begun.set()
-        ended.wait(10)
-        return False
-
-    def refuse(handler):
-        begun.wait(10)
-        handler.rfile.read(int(handler.headers["Content-Length"]))
-        handler.leave(403)
-
-    with WritableRegistry() as server:
-        # a blob of one chunk is sent by PUT, so that the first PATCH is of the largest
-        server.moods = [once("PATCH")(hold), once("PUT", urllib.parse.quote(smallest))(refuse)]
-        with pytest.raises(NetworkError, match="refuses access") as caught:
-            send(server, layout)
-    assert "Not everybody may push there" in caught.value.cause
-    assert begun.is_set()
-    assert largest not in server.blobs
-    assert "team/image/manifests/v1" not in server.documents
 
 
 def test_zstd_layers_are_refused_in_dockers_form(tmp_path):
