@@ -106,6 +106,12 @@ def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Pa
 def verify(
     ref: Annotated[str, typer.Argument(help="An image on a registry.", metavar="REGISTRY/NAME[:TAG|@DIGEST]")],
     key: Annotated[Path | None, typer.Option(help="Public key that must have signed it (cosign.pub).")] = None,
+    identity: Annotated[
+        str, typer.Option(help="Who must have signed it without a key: a person's address, or a CI job's name.")
+    ] = "",
+    issuer: Annotated[
+        str, typer.Option(help="Who vouches for that identity, https://token.actions.githubusercontent.com say.")
+    ] = "",
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Build it again from its lock, and compare the bytes.")
     ] = False,
@@ -120,7 +126,8 @@ def verify(
     from graphcrate.host.workplace import Workplace
     from graphcrate.model.lock import encode
 
-    found = verifying.run(verifying.Request(ref=ref, key=key, rebuild=rebuild, wheels=wheels), Workplace.here())
+    request = verifying.Request(ref=ref, key=key, identity=identity, issuer=issuer, rebuild=rebuild, wheels=wheels)
+    found = verifying.run(request, Workplace.here())
     if as_json:
         sys.stdout.write(encode(found).decode())
     else:

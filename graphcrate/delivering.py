@@ -12,7 +12,6 @@ from graphcrate import converting, statements
 from graphcrate.admitting import FILE_FORMS, Candidate, Request, examine
 from graphcrate.destinations import bundle, oras, shelf
 from graphcrate.destinations.parse import reference_for
-from graphcrate.errors import UsageError
 from graphcrate.host import settings
 from graphcrate.host.http import Client
 from graphcrate.host.workplace import Workplace
@@ -23,12 +22,6 @@ from graphcrate.oci import credentials
 
 def deliver(request: Request, place: Workplace, destination: Oras | Folder | Bundle, to: str) -> Published:
     """Publish to a place that takes files. Raises as `admitting.examine`, and what writing or sending raises."""
-    if request.signer.name:
-        raise UsageError(
-            f"{to} has no place for signatures",
-            cause="They are kept beside an image on a registry; files on a shelf have checksums.",
-            next_step="leave --key out, or publish to a registry",
-        )
     start = settings.now()
     candidate = examine(request, place)
     if isinstance(destination, Oras):

@@ -57,6 +57,12 @@ def destination_of(request: Request, place: Workplace, to: str) -> Destination:
             raise UsageError(
                 f"{option} has no use for {to}", cause=f"It is for {words}.", next_step=f"leave {option} out"
             )
+    if request.signer.name and not isinstance(destination, Registry | Acr):
+        raise UsageError(
+            f"{to} has no place for signatures",
+            cause="They are kept beside an image on a registry; files on a shelf have checksums.",
+            next_step="leave --key out, or publish to a registry",
+        )
     for tag in request.tags:
         if not is_tag(tag):
             raise UsageError(

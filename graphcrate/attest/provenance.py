@@ -4,7 +4,9 @@ Shape: slsa.dev/spec/v1.0/provenance. Nothing in it comes from the machine that 
 path, no time but the image's own.
 """
 
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from graphcrate import __version__
 from graphcrate.attest.inventory import Item, items
@@ -16,6 +18,15 @@ from graphcrate.oci.image import rfc3339
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = f"{OURS}build:1"  #: docs/decisions/proof.md says what its parameters are
 BUILDER = f"{OURS}builder:"
+
+
+class _Definition(msgspec.Struct, rename="camel"):
+    external_parameters: Asked
+    resolved_dependencies: Annotated[tuple[Resource, ...], msgspec.Meta(min_length=1)]  #: the lock first
+
+
+class _Predicate(msgspec.Struct, rename="camel"):
+    build_definition: _Definition
 
 
 def provenance(
@@ -36,6 +47,21 @@ def provenance(
         },
         "runDetails": {"builder": {"id": f"{BUILDER}{engine}", "version": {"graphcrate": __version__}}},
     }
+
+
+def is_ours(predicate: Any) -> bool:  # noqa: ANN401
+    """Whether a predicate of this type was written by graphcrate."""
+    definition = predicate.get("buildDefinition") if isinstance(predicate, dict) else None
+    return isinstance(definition, dict) and definition.get("buildType") == BUILD_TYPE
+
+
+def read(predicate: Any) -> tuple[Asked, str]:  # noqa: ANN401
+    """What was asked for, and the sha256 of the lock, by a predicate of ours. Raises msgspec.ValidationError."""
+    definition = msgspec.convert(predicate, _Predicate).build_definition
+    lock = definition.resolved_dependencies[0]
+    if "sha256" not in lock.digest:
+        raise msgspec.ValidationError("the lock has no sha256")
+    return definition.external_parameters, lock.digest["sha256"]
 
 
 def _resource(item: Item) -> Resource:

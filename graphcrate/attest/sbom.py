@@ -26,6 +26,23 @@ ROOT, SYSTEM = "image", "operating-system"  #: references in the document
 _LONGEST_LICENCE = 120  #: characters; longer ones are texts of licences, not names
 
 
+class _Hash(msgspec.Struct):
+    alg: str
+    content: str
+
+
+class _Root(msgspec.Struct):
+    hashes: tuple[_Hash, ...] = ()
+
+
+class _Metadata(msgspec.Struct):
+    component: _Root = msgspec.field(default_factory=_Root)
+
+
+class _Document(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
 def sbom(lock: Lock, subject: Subject, *, created: int, devel: bool = False, facts: Facts | None = None) -> bytes:
     """The document. `created` in Unix seconds: the image's own, never the clock.
 
@@ -45,6 +62,12 @@ def sbom(lock: Lock, subject: Subject, *, created: int, devel: bool = False, fac
 def canonical(document: dict[str, Any]) -> bytes:
     """JSON with sorted names and two spaces: what no release of the library can put in another order."""
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
+
+
+def about(document: bytes) -> str:
+    """The digest of the image that a bill of materials is of; empty where it names none. Raises `UNREADABLE`."""
+    hashes = msgspec.json.decode(document, type=_Document).metadata.component.hashes
+    return next((f"sha256:{one.content}" for one in hashes if one.alg == "SHA-256"), "")
 
 
 def _bom(lock: Lock, subject: Subject, created: int, devel: bool, facts: Facts) -> "Bom":

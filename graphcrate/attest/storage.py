@@ -19,8 +19,9 @@ SIMPLE_SIGNING = "application/vnd.dev.cosign.simplesigning.v1+json"
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 SIGNATURE = "dev.cosignproject.cosign/signature"  #: annotation with the signature in base64
 CREATED = "org.opencontainers.image.created"
-_CONTENT, _PREDICATE = "dev.sigstore.bundle.content", "dev.sigstore.bundle.predicateType"
-IN_TOTO = "in-toto.io/predicate-type"
+_CONTENT = "dev.sigstore.bundle.content"
+#: annotations with the predicate's type: of a bundle, of a document that nobody signed
+PREDICATE, IN_TOTO = "dev.sigstore.bundle.predicateType", "in-toto.io/predicate-type"
 _EPOCH = "0001-01-01T00:00:00Z"  #: in cosign's configurations: no time
 
 
@@ -119,7 +120,7 @@ def envelopes(digest: str, made: Sequence[signing.Envelope], before: bytes = b""
 
 def bundle(data: bytes, predicate_type: str, created: int) -> Referrer:
     """A sigstore bundle. `created` in Unix seconds: the image's own."""
-    annotations = {_CONTENT: "dsse-envelope", _PREDICATE: predicate_type, CREATED: rfc3339(created)}
+    annotations = {_CONTENT: "dsse-envelope", PREDICATE: predicate_type, CREATED: rfc3339(created)}
     return Referrer(artifact_type=signing.BUNDLE, data=data, annotations=annotations)
 
 

@@ -58,8 +58,13 @@ def envelope(digest: str, sealed: signing.Envelope, key: PublicKey, predicate_ty
     return signed_payload(digest, sealed.payload_type, sealed.payload, predicate_type)
 
 
-def signed_payload(digest: str, payload_type: str, payload: bytes, predicate_type: str = "") -> Verdict:
-    """Of a payload whose signature is good, whoever has checked that: a statement, about this digest."""
+def signed_payload(
+    digest: str, payload_type: str, payload: bytes, predicate_type: str = "", *, how: str = "signed with this key"
+) -> Verdict:
+    """Of a payload whose signature is good, whoever has checked that: a statement, about this digest.
+
+    `how` it came to be taken for that, for people.
+    """
     if payload_type != statement.PAYLOAD:
         return _malformed(f"the envelope holds {payload_type}, no in-toto statement")
     try:
@@ -70,7 +75,7 @@ def signed_payload(digest: str, payload_type: str, payload: bytes, predicate_typ
         return _malformed(f"the statement is of type {said.type}, not {STATEMENT}")
     subjects = [f"sha256:{subject.digest.get('sha256', '')}" for subject in said.subject]
     if digest not in subjects:
-        return _other_image(digest, subjects)
+        return _other_image(digest, subjects, how)
     if predicate_type and said.predicate_type != predicate_type:
         return _malformed(f"the statement is a {said.predicate_type}, not a {predicate_type}")
     return Verdict(outcome=Outcome.VERIFIED, said=f"{said.predicate_type} is signed", statement=said)
@@ -118,10 +123,10 @@ def _altered(why: str) -> Verdict:
     return Verdict(outcome=Outcome.ALTERED, said=why)
 
 
-def _other_image(digest: str, subjects: Iterable[str]) -> Verdict:
+def _other_image(digest: str, subjects: Iterable[str], how: str = "signed with this key") -> Verdict:
     return Verdict(
         outcome=Outcome.OTHER_IMAGE,
-        said=f"signed with this key, but about {', '.join(subjects) or 'nothing'}, not about {digest}",
+        said=f"{how}, but about {', '.join(subjects) or 'nothing'}, not about {digest}",
     )
 
 

@@ -5,6 +5,7 @@ What is signed thus is public for ever: the statement's digest and the identity.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from graphcrate.errors import GraphcrateError, IntegrityError, NetworkError, Usa
 if TYPE_CHECKING:
     from sigstore.models import ClientTrustConfig
     from sigstore.oidc import IdentityToken
+    from sigstore.verify.verifier import Verifier
 
 
 def sign(statements: Sequence[bytes], *, browser: bool) -> tuple[bytes, ...]:
@@ -37,23 +39,34 @@ def sign(statements: Sequence[bytes], *, browser: bool) -> tuple[bytes, ...]:
             return tuple(signer.sign_dsse(Statement(data)).to_json().encode() for data in statements)
 
 
-def check(bundle: bytes, identity: str, issuer: str, *, offline: bool = False) -> tuple[str, bytes]:
-    """The media type and bytes of what the bundle holds, signed by `identity` as `issuer` vouches for it.
+class Checker:
+    """Checks bundles of one identity. Sigstore's keys are fetched when the first of them has a certificate."""
 
-    `offline`: go by the keys that the library brings. Raises IntegrityError for anything else, NetworkError.
-    """
-    from sigstore.errors import Error, VerificationError
-    from sigstore.models import Bundle
-    from sigstore.verify.policy import Identity
-    from sigstore.verify.verifier import Verifier
+    def __init__(self, identity: str, issuer: str, *, offline: bool = False) -> None:
+        """`identity` as `issuer` vouches for it. `offline`: go by the keys that the library brings."""
+        self._identity, self._issuer, self._offline = identity, issuer, offline
 
-    try:
-        with _explained():
-            found = Bundle.from_json(bundle)
-            verifier = Verifier(trusted_root=_trusted(offline).trusted_root)
-            return verifier.verify_dsse(found, Identity(identity=identity, issuer=issuer))
-    except (VerificationError, ValueError, Error) as error:
-        raise IntegrityError(f"the bundle is not signed by {identity}: {error}") from error
+    def check(self, bundle: bytes) -> tuple[str, bytes]:
+        """The media type and bytes of what the bundle holds, signed by the identity.
+
+        Raises IntegrityError for anything else, NetworkError.
+        """
+        from sigstore.errors import Error, VerificationError
+        from sigstore.models import Bundle
+        from sigstore.verify.policy import Identity
+
+        try:
+            with _explained("verify where those can be reached"):
+                found = Bundle.from_json(bundle)
+                return self._verifier.verify_dsse(found, Identity(identity=self._identity, issuer=self._issuer))
+        except (VerificationError, ValueError, Error) as error:
+            raise IntegrityError(f"the bundle is not signed by {self._identity}: {error}") from error
+
+    @functools.cached_property
+    def _verifier(self) -> "Verifier":
+        from sigstore.verify.verifier import Verifier
+
+        return Verifier(trusted_root=_trusted(self._offline).trusted_root)
 
 
 def _ambient() -> "IdentityToken | None":
@@ -78,7 +91,7 @@ def _trusted(offline: bool = False) -> "ClientTrustConfig":
 
 
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
+def _explained(instead: str = "sign with a key file instead: --key cosign.key") -> Iterator[None]:
     import requests
     from sigstore import errors, oidc
     from tuf.api.exceptions import DownloadError
@@ -101,7 +114,7 @@ def _explained() -> Iterator[None]:
         raise NetworkError(
             f"sigstore's public services cannot be reached, or refuse: {_words(error)}",
             cause="This network has no way to *.sigstore.dev, or a proxy is in between.",
-            next_step="sign with a key file instead: --key cosign.key",
+            next_step=instead,
         ) from error
 
 

@@ -74,7 +74,7 @@ def test_a_job_that_may_not_ask_for_a_token_is_told_so(monkeypatch):
 def test_a_bundle_that_was_signed_with_a_key_is_nobodys():
     for data in (bundled(), b"{}", b"no JSON"):
         with pytest.raises(IntegrityError, match="not signed by me@example"):
-            keyless.check(data, "me@example", "https://issuer.example", offline=True)
+            keyless.Checker("me@example", "https://issuer.example", offline=True).check(data)
 
 
 def test_nobody_is_asked_where_there_is_no_terminal():
