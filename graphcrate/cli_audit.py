@@ -28,7 +28,7 @@ def audit(
     """Read programs, libraries and GPU code of an image or of wheels; say what will not load or run. Runs nothing."""
     from graphcrate import auditing, explaining
     from graphcrate.audit import count, wording
-    from graphcrate.compat.facts import compute_capability, gpu_models
+    from graphcrate.compat.facts import gpu_models
     from graphcrate.errors import AuditError
     from graphcrate.host.workplace import Workplace
     from graphcrate.model.lock import encode
@@ -36,8 +36,6 @@ def audit(
 
     place = Workplace.here()
     gpus = gpu_models(gpu) if gpu else ()
-    for model in gpus:
-        compute_capability(model)  # refuses one that nobody knows
     if target:
         gpus = explaining.find_target(place, Said(target=target, gpu=gpu)).gpus or ()
     request = auditing.Request(names=tuple(names), base=base, gpus=gpus, output=output)

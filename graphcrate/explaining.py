@@ -176,7 +176,8 @@ def _rows(recipe: Recipe, variant: Variant, target: Target, said: Said) -> Itera
 
 def _row(recipe: Recipe, variant: Variant, candidate: Candidate, verdict: Verdict, said: Said) -> Row:
     stack = "" if recipe.name == "pyg" else f"STACK={recipe.name} "
-    machine = {"TARGET": said.target, "GPU": "" if said.target else said.gpu, "DRIVER": said.driver}
+    gpus = ",".join(facts.gpu_models(said.gpu)).lower() if said.gpu and not said.target else ""
+    machine = {"TARGET": said.target, "GPU": gpus, "DRIVER": said.driver}
     told = "".join(f" {name}={value}" for name, value in machine.items() if value)
     return Row(
         recipe=recipe.name,

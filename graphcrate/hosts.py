@@ -30,8 +30,6 @@ def host_of(
 ) -> Host:
     """A host as a person describes it. `version` is that of the one runtime. Raises UsageError."""
     models = facts.gpu_models(gpus) if gpus else ()
-    for model in models:
-        facts.compute_capability(model)
     refuse_unclear_version(runtimes, version)
     refuse_no_versions({"driver": driver, "kernel": kernel, "glibc": glibc, "runtime-version": version})
     versions: dict[str, str] = {runtimes[0]: version} if version else {}

@@ -77,15 +77,12 @@ def joined(said: Said, known: Target) -> Target:
         }
     )
     runtimes = _runtimes(said, found, known)
-    named = facts.gpu_models(said.gpu) if said.gpu else ()
-    for model in named:
-        facts.compute_capability(model)
-    models = tuple(model.upper() for model in named) or None
-    if known.gpus is not None and models is not None and not _plain(models) <= _plain(known.gpus):
+    models = facts.gpu_models(said.gpu) if said.gpu else None
+    if known.gpus is not None and models is not None and not _fits(models, known):
         raise _contradiction(said.target, f"GPU {', '.join(known.gpus) or 'none'}", "gpu", said.gpu)
     return msgspec.structs.replace(
         known,
-        gpus=known.gpus if models is None else models,
+        gpus=_models(known) if models is None else models,
         drivers=_drivers(said, known),
         kernel=_text(said.target, "kernel", said.kernel, known.kernel),
         glibc=_text(said.target, "glibc", said.glibc, known.glibc),
@@ -116,8 +113,14 @@ def _runtimes(said: Said, named: Sequence[Runtime], known: Target) -> Mapping[st
     return {name: said.runtime_version or known.runtimes.get(name, "") for name in named}
 
 
-def _plain(models: Sequence[str]) -> set[str]:
-    return {model.upper().replace("-", "").replace("_", "") for model in models}
+def _models(known: Target) -> tuple[str, ...] | None:
+    return None if known.gpus is None else tuple(map(facts.gpu_model, known.gpus))
+
+
+def _fits(models: Sequence[str], known: Target) -> bool:
+    """Whether all of these are GPUs of the machine, by their names or by the architecture alone."""
+    names = _models(known) or ()
+    return set(models) <= {*names, *(facts.gpu_model(facts.compute_capability(name)) for name in names)}
 
 
 def _text(target: str, option: str, said: str, known: str) -> str:

@@ -48,7 +48,7 @@ def text() -> str:
     values = (
         ("MINIMUM_DRIVERS", "major CUDA version → the oldest driver that runs what it made", drivers["minimum"]),
         ("TOOLKIT_DRIVERS", "CUDA version → the driver that came with it", drivers["toolkit"]),
-        ("GPU_CAPABILITIES", "GPU model → compute capability", facts.gpus()),
+        ("GPU_CAPABILITIES", "GPU model → compute capability", facts.all_gpus()),
         ("VARIANTS", "CUDA of our variants, torch, compute capabilities with machine code", _variants()),
         ("GLT_RELEASES", "graphlearn-torch → series of torch, major CUDA version", _releases()),
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from graphcrate.audit.names import ordered
 from graphcrate.audit.packages import BASE, TORCH, Packages, short
 from graphcrate.audit.packages import name as name_of
-from graphcrate.compat.facts import compiles_for, compute_capability, has_code
+from graphcrate.compat.facts import compiles_for, compute_capability, gpu_model, has_code
 from graphcrate.model.audit import Contents, Finding, GpuCode, PackageCode
 
 
@@ -28,7 +28,7 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
     """
     wanted: dict[str, list[str]] = {}
     for model in gpus:
-        wanted.setdefault(compute_capability(model), []).append(model.upper())
+        wanted.setdefault(compute_capability(model), []).append(gpu_model(model))
     named: dict[str, set[str]] = {}  # by whom
     for path, binary in contents.binaries.items():
         for name in (*binary.needed, *binary.mentions):
@@ -51,7 +51,8 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
             continue
         for capability, models in wanted.items():
             if not runs_natively(code.sass, capability):
-                label = f"{', '.join(models)} (sm_{capability.replace('.', '')})"
+                bare = f"sm_{capability.replace('.', '')}"
+                label = bare if models == [bare] else f"{', '.join(models)} ({bare})"
                 yield from _finding(path, package, code, capability, label)
 
 

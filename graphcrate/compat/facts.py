@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -10,6 +11,8 @@ from graphcrate.compat import tables
 from graphcrate.compat.drivers import numbers
 from graphcrate.errors import UsageError
 from graphcrate.model.recipe import Candidate
+
+_ARCHITECTURE = re.compile(r"(?:sm_(?=\d+$)|(?=\d+\.))(?P<major>\d+)\.?(?P<minor>\d)", re.IGNORECASE)  #: sm_80, 8.0
 
 
 class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +41,25 @@ class _Builds(msgspec.Struct, frozen=True):
     build: tuple[TorchBuild, ...]
 
 
+class _Gpus(msgspec.Struct, frozen=True):
+    common: dict[str, str]
+    more: dict[str, str]
+
+
 @functools.cache
+def _gpus() -> _Gpus:
+    return tables.read("gpus", _Gpus)
+
+
 def gpus() -> dict[str, str]:
-    """GPU model → compute capability ("7.0")."""
-    return tables.read("gpus", dict[str, str])
+    """GPU model → compute capability ("7.0"), of those that lists name."""
+    return _gpus().common
+
+
+@functools.cache
+def all_gpus() -> dict[str, str]:
+    """The same of all that are known."""
+    return _gpus().common | _gpus().more
 
 
 @functools.cache
@@ -50,23 +68,41 @@ def torch_builds() -> tuple[TorchBuild, ...]:
     return tables.read("torch", _Builds).build
 
 
+def gpu_model(gpu: str) -> str:
+    """The model that is named, as people (`v100`) or nvidia-smi write it (`Tesla V100-SXM2-32GB`), or `sm_70` of `7.0`.
+
+    Raises UsageError with the nearest models for what names none, or two.
+    """
+    if (found := _ARCHITECTURE.fullmatch(gpu.strip())) and f"{found['major']}.{found['minor']}" in _architectures():
+        return f"sm_{found['major']}{found['minor']}"
+    words = re.findall(r"[A-Z0-9]+", gpu.upper())
+    joined = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}
+    fitting = {name.replace("_", ""): name for name in all_gpus() if name.replace("_", "") in joined}
+    longest = max(fitting, key=len, default="")
+    if longest and all(name in longest for name in fitting):
+        return fitting[longest]
+    near = difflib.get_close_matches("".join(words), all_gpus(), n=3, cutoff=0.3)
+    raise UsageError(
+        f"unknown GPU {gpu!r}" + (f"; the nearest are {', '.join(near)}" if near else ""),
+        next_step=f"choose one of: {', '.join(gpus())}    (or an architecture: sm_80)",
+    )
+
+
 def compute_capability(gpu: str) -> str:
-    """Compute capability of a GPU model, written in any case (`v100`). Raises UsageError with the nearest models."""
-    wanted = gpu.upper().replace("-", "_").replace(" ", "")
-    models = {name.replace("_", ""): capability for name, capability in gpus().items()}
-    found = models.get(wanted.replace("_", ""))
-    if found is None:
-        near = difflib.get_close_matches(wanted, gpus(), n=3, cutoff=0.3)
-        raise UsageError(
-            f"unknown GPU {gpu!r}" + (f"; the nearest are {', '.join(near)}" if near else ""),
-            next_step=f"choose one of: {', '.join(gpus())}",
-        )
-    return found
+    """Compute capability of a GPU, named as `gpu_model` takes it. Raises UsageError with the nearest models."""
+    model = gpu_model(gpu)
+    return all_gpus().get(model) or f"{model[3:-1]}.{model[-1]}"
+
+
+@functools.cache
+def _architectures() -> frozenset[str]:
+    """Those of any GPU that is known, or that any torch has code for."""
+    return frozenset(all_gpus().values()).union(*(build.sm for build in torch_builds()))
 
 
 def gpu_models(gpus: str) -> tuple[str, ...]:
-    """The models of a list as people write it: `v100,a100`. Raises UsageError when it names none."""
-    models = tuple(dict.fromkeys(filter(None, (model.strip() for model in gpus.split(",")))))
+    """The models of a list as people write it: `v100,a100`. Raises UsageError when it names none, or an unknown one."""
+    models = tuple(dict.fromkeys(map(gpu_model, filter(None, (model.strip() for model in gpus.split(","))))))
     if not models:
         raise UsageError(f"GPU={gpus!r} names no GPU", next_step="GPU=v100    (or several: GPU=v100,a100)")
     return models

@@ -42,7 +42,9 @@ def judge(stack: Software, target: Target) -> Verdict:
 
 def capability_name(model: str) -> str:
     """ "V100 (sm_70)"."""
-    return f"{model.upper()} (sm_{facts.compute_capability(model).replace('.', '')})"
+    code = f"sm_{facts.compute_capability(model).replace('.', '')}"
+    name = facts.gpu_model(model)
+    return code if name == code else f"{name} ({code})"
 
 
 def _judge(stack: Software, target: Target, driver: str) -> Verdict:

@@ -89,7 +89,7 @@ def test_ptx_of_torch_runs_with_a_slow_first_start_by_a_driver_that_compiles_it(
     assert verdict(stack, gpus=(newer,), driver="595.45.04").status == "native"
     known = facts.gpus() | {"X900": "13.0"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facts, "gpus", lambda: known)
+        patch.setattr(facts, "all_gpus", lambda: known)
         found = verdict(stack, gpus=("X900",), driver="595.45.04")
         assert (found.status, only(found).rule) == ("jit", "GPU code of torch")
         rejected = verdict(stack, gpus=("X900",), driver="580.65.06")
@@ -282,7 +282,7 @@ def test_forward_compatibility_is_proposed_for_gpus_that_have_it_alone():
 
 
 def test_every_gpu_with_forward_compatibility_is_a_known_one():
-    assert drivers._drivers().forward.gpus < set(facts.gpus())
+    assert drivers._drivers().forward.gpus < set(facts.all_gpus())
 
 
 def test_a_python_that_torch_or_pyg_does_not_declare_is_rejected():

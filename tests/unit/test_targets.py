@@ -102,3 +102,12 @@ def test_an_unknown_target_names_the_nearest():
     error = targets.unknown("dgx-2", ["a100", "dgx2", "laptop"])
     assert "the nearest is dgx2" in error.what
     assert "a100, dgx2, laptop" in error.next_step
+
+
+def test_gpus_as_nvidia_smi_shows_them_are_the_models_of_targets():
+    dgx2 = Target(gpus=("Tesla V100-SXM3-32GB",))
+    assert targets.joined(Said(target="dgx2"), dgx2).gpus == ("V100",)
+    for gpu in ("v100", "Tesla V100-SXM3-32GB", "sm_70"):
+        assert targets.joined(Said(target="dgx2", gpu=gpu), dgx2).gpus
+    with pytest.raises(UsageError, match="has GPU"):
+        targets.joined(Said(target="dgx2", gpu="sm_80"), dgx2)
