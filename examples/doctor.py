@@ -343,6 +343,49 @@ GPU_CAPABILITIES = {
     "B300": "10.3",
     "RTX5090": "12.0",
     "RTX_PRO_6000": "12.0",
+    "V100S": "7.0",
+    "A800": "8.0",
+    "H800": "9.0",
+    "H20": "9.0",
+    "L20": "8.9",
+    "A10G": "8.6",
+    "A16": "8.6",
+    "A2": "8.6",
+    "TITAN_RTX": "7.5",
+    "QUADRO_RTX_4000": "7.5",
+    "QUADRO_RTX_5000": "7.5",
+    "QUADRO_RTX_6000": "7.5",
+    "QUADRO_RTX_8000": "7.5",
+    "RTX2060": "7.5",
+    "RTX2070": "7.5",
+    "RTX2080": "7.5",
+    "A2000": "8.6",
+    "A4000": "8.6",
+    "A4500": "8.6",
+    "A5000": "8.6",
+    "A5500": "8.6",
+    "A6000": "8.6",
+    "RTX3050": "8.6",
+    "RTX3060": "8.6",
+    "RTX3070": "8.6",
+    "RTX3080": "8.6",
+    "RTX_2000_ADA": "8.9",
+    "RTX_4000_ADA": "8.9",
+    "RTX_4000_SFF_ADA": "8.9",
+    "RTX_4500_ADA": "8.9",
+    "RTX_5000_ADA": "8.9",
+    "RTX_6000_ADA": "8.9",
+    "RTX4050": "8.9",
+    "RTX4060": "8.9",
+    "RTX4070": "8.9",
+    "RTX4080": "8.9",
+    "RTX_PRO_4000": "12.0",
+    "RTX_PRO_4500": "12.0",
+    "RTX_PRO_5000": "12.0",
+    "RTX5050": "12.0",
+    "RTX5060": "12.0",
+    "RTX5070": "12.0",
+    "RTX5080": "12.0",
 }
 
 #: CUDA of our variants, torch, compute capabilities with machine code
@@ -975,12 +1018,16 @@ def cuda_of(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def capability_of(model: str) -> str:
-    """Of a name as the driver has it ("Tesla V100-SXM3-32GB"); empty where it is not known. The longest name wins."""
-    words = "".join(letter if letter.isalnum() else " " for letter in model.upper()).split()
+def model_of(name: str) -> str:
+    """The model in a name as the driver has it ("Tesla V100-SXM3-32GB"); empty for none. The longest wins."""
+    words = "".join(letter if letter.isalnum() else " " for letter in name.upper()).split()
     joined = ["".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)]
-    fitting = [name for name in GPU_CAPABILITIES if name.replace("_", "").upper() in joined]
-    return GPU_CAPABILITIES[max(fitting, key=len)] if fitting else ""
+    return max((each for each in GPU_CAPABILITIES if each.replace("_", "").upper() in joined), key=len, default="")
+
+
+def capability_of(model: str) -> str:
+    """Of a name as the driver has it; empty where it is not known."""
+    return GPU_CAPABILITIES.get(model_of(model), "")
 
 
 def has_code(built: Sequence[str], capability: str) -> bool:
@@ -1081,13 +1128,51 @@ GPU_PATTERNS = (
     ),
     Pattern(
         "no-kernel-image",
-        r"no kernel image is available for execution|CUDA error 209\b|cudaErrorNoKernelImageForDevice"
-        r"|is not compatible with the current PyTorch installation",
-        "torch, or an extension, has no machine code for this GPU's architecture, and no PTX that the driver "
-        "could compile.",
-        "make image GPU=v100    (your GPU: it names the CUDA that suits); an extension of your own: "
-        "TORCH_CUDA_ARCH_LIST=7.0",
+        r"(with CUDA capability (?P<sm>sm_\d{2,3}) )?is not compatible with the current PyTorch installation"
+        r"|no kernel image is available for execution|CUDA error 209\b|cudaErrorNoKernelImageForDevice",
+        "torch, or an extension, has no machine code for {architecture}, and no PTX that the driver could compile.",
+        "make image GPU={gpu}    (your GPU: it names the CUDA that suits); an extension of your own: "
+        "TORCH_CUDA_ARCH_LIST={capability}",
         "PyG #5850, #3822, #1106",
+    ),
+    Pattern(
+        "invalid-device-function",
+        r"invalid device function|cudaErrorInvalidDeviceFunction",
+        "A kernel of an extension is not there for this GPU: it was compiled on a node with another one, or for "
+        "another CUDA or torch than it meets.",
+        "install it for exactly this torch and CUDA, or compile it with TORCH_CUDA_ARCH_LIST=…    (of your GPU); "
+        "make image GPU=…    does",
+        "PyG #951, #863; scatter #199, #204; pytorch #1557",
+    ),
+    Pattern(
+        "cuda-of-extension",
+        r"Detected that PyTorch and (?P<name>\w{1,80}) were compiled with different CUDA (major )?versions"
+        r"(\. PyTorch has CUDA [Vv]ersion[ =](?P<ours>[\d.]+\d) and \w{1,80} has CUDA [Vv]ersion[ =]"
+        r"(?P<theirs>[\d.]+\d))?",
+        "torch is a build for CUDA {ours}, and {name} one for CUDA {theirs}: it came from another index or page, or a "
+        "compiler of another CUDA made it.",
+        "pip install --force-reinstall --no-cache-dir {name}    from the page for that torch and CUDA; or make image "
+        "CUDA=…, where they go together",
+        "sparse #86, #122; scatter #187, #503",
+    ),
+    Pattern(
+        "nvcc-mismatch",
+        r"detected CUDA version \((?P<nvcc>[\d.]+)\) mismatches the version that was used to compile\s+PyTorch "
+        r"\((?P<built>[\d.]+)\)",
+        "The nvcc that was found is of CUDA {nvcc}, and torch was built with {built}: extensions would have parts of "
+        "both.",
+        "export CUDA_HOME=/usr/local/cuda-{built}, or module load cuda/{built}; make image CUDA=… FLAVOUR=devel    has "
+        "the nvcc that suits",
+        "sparse #189, DiffDock #176",
+    ),
+    Pattern(
+        "nvml-unknown",
+        r"Failed to initialize NVML: Unknown Error",
+        "The container has lost its GPUs: systemd set the rules for its devices anew (a daemon-reload, an update) and "
+        "left them out. On the host all is well.",
+        "start the container anew; docker run --device /dev/nvidia0 --device /dev/nvidiactl --device "
+        "/dev/nvidia-uvm …; as root: nvidia-ctk system create-dev-char-symlinks --create-all",
+        "nvidia-docker #1730, nvidia-container-toolkit #48",
     ),
     Pattern(
         "ptx-toolchain",
@@ -1131,7 +1216,7 @@ GPU_PATTERNS = (
     ),
     Pattern(
         "cpu-torch",
-        r"Torch not compiled with CUDA enabled|Not compiled with CUDA support|Not compiled with GPU support",
+        r"Torch not compiled with CUDA enabled|[Nn]ot compiled with (CUDA|GPU) support",
         "torch, or the extension, is a build for the CPU: pip took it from another index, or it was built where "
         "no GPU was seen.",
         "an image for CUDA: make image CUDA=…; building an extension: FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST=…",
@@ -1237,9 +1322,18 @@ GPU_PATTERNS = (
         "pytorch #118369, Megatron-LM #1207",
     ),
     Pattern(
+        "nccl-remote",
+        r"remote process exited or there was a network error|ncclRemoteError",
+        "Another rank is gone, or the network to it broke: this one only noticed. What ended that one stands in its "
+        "own log.",
+        "the log of the rank that failed first (`srun --label`); where none failed: NCCL_DEBUG=WARN, "
+        "NCCL_SOCKET_IFNAME=…, or NCCL_IB_DISABLE=1 to rule InfiniBand out",
+        "nccl #2076, #934, #1928",
+    ),
+    Pattern(
         "nccl-system",
         r"unhandled system error|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|unhandled cuda "
-        r"error|ncclRemoteError",
+        r"error",
         "NCCL failed and keeps the reason to itself: /dev/shm, an interface, locked memory, a dead rank, or a "
         "GPU that two ranks share.",
         "NCCL_DEBUG=WARN    again, and give the lines with `NCCL WARN` to doctor --explain",
@@ -1482,6 +1576,16 @@ RUNTIME_PATTERNS = (
         "pyxis #127",
     ),
     Pattern(
+        "apptainer-401",
+        r"While (making image from|performing build|pulling)[^\n]{0,600}?(unauthorized|authentication required"
+        r"|requested access to the resource is denied|status code from registry 40[13])",
+        "The registry refuses Apptainer: it is not logged in there, or the image's name is wrong (a registry says the "
+        "same of both).",
+        "apptainer registry login --username USER docker://HOST    (before 1.3 and in Singularity 3: remote login); or "
+        "APPTAINER_DOCKER_USERNAME=… APPTAINER_DOCKER_PASSWORD=…    (SINGULARITY_… for Singularity)",
+        "apptainer #2230, cuda-quantum #1643",
+    ),
+    Pattern(
         "enroot-401",
         r"URL (?P<url>\S{1,200}) returned error code: 40[13]|401 Unauthorized|unauthorized: authentication required",
         "The registry refuses: no credentials, old ones, or two entries for one machine in "
@@ -1575,8 +1679,18 @@ RUNTIME_PATTERNS = (
         "seen here",
     ),
     Pattern(
+        "apptainer-loop",
+        r"failed to find loop device|could not attach image file to loop device|[Nn]o (more available )?loop devices",
+        "A SIF is mounted by a loop device, and none can be had: all are in use (max loop devices in the "
+        "configuration), or this is a container without /dev/loop*.",
+        "losetup -a; as root: modprobe loop max_loop=256; shared loop devices = yes in apptainer.conf or "
+        "singularity.conf; without any: apptainer exec --userns, or a folder: ./build.py convert REF --to rootfs",
+        "sylabs/singularity #67, #2144; apptainer #344, #321",
+    ),
+    Pattern(
         "apptainer-bind",
-        r"mount \S{1,200}->\S{1,200} error|destination \S{1,200} doesn't exist in container|no such file or "
+        r"mount \S{1,200}->\S{1,200} error(?!: while mounting image)"
+        r"|destination \S{1,200} doesn't exist in container|no such file or "
         r"directory.{0,200}?(bind|mount)|Skipping mount",
         "A folder that is bound has no place in the image, and none can be made there (no overlay or underlay).",
         "--bind /data:/mnt; enable underlay = yes in apptainer.conf",
@@ -1782,7 +1896,8 @@ TRAINING_PATTERNS = (
     ),
     Pattern(
         "killed",
-        r"^\s*Killed\s*$|\bexit(ed)?( with)?( exit)?( code)?:? 137\b|signal 9|SIGKILL|-9\) local_rank|exitcode *: -9",
+        r"^[ \t]*Killed[ \t\r]*$|\bexit(ed)?( with)?( exit)?( code)?:? 137\b|signal 9|SIGKILL|-9\) local_rank"
+        r"|exitcode *: -9",
         "The kernel ended the process: memory is over. Or somebody did (a time limit, scancel).",
         "sbatch --mem=…; docker run --memory …; dmesg | grep -i oom; fewer workers",
         "seen here",
@@ -2793,6 +2908,10 @@ CONTAINS = {
     "pyxis-path": ("enroot-401", "enroot-404", "pyxis-hash"),
     "pyxis-hash": ("enroot-401", "enroot-404"),
     "apptainer-fakeroot": ("apptainer-namespaces",),
+    "apptainer-squashfs": ("apptainer-bind",),
+    "apptainer-loop": ("apptainer-bind", "permission"),
+    "apptainer-401": ("enroot-401",),
+    "nccl-remote": ("nccl-system", "connection"),
     "forward-compat": ("no-device",),
     "require-cuda": ("enroot-hook", "docker-gpu"),
 }
@@ -2827,7 +2946,7 @@ def _answer(pattern: Pattern, match: "re.Match[str]", text: str) -> Answer:
     start = text.rfind("\n", 0, match.start()) + 1
     end = text.find("\n", match.end())
     line = " ".join(text[start : end if end >= 0 else None].split())
-    words = _words(match)
+    words = _words(match, line)
     cause = _filled(pattern.cause, words)
     if "file" in pattern.cause and not match.groupdict().get("file"):
         cause = cause[:1].upper() + cause[1:]
@@ -2838,9 +2957,15 @@ def _filled(sentence: str, words: Dict[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda each: words.get(each.group(1), "it"), sentence).replace("  ", "  ").rstrip()
 
 
-def _words(match: "re.Match[str]") -> Dict[str, str]:
-    """The match's own groups, and what can be worked out of them."""
+def _words(match: "re.Match[str]", line: str) -> Dict[str, str]:
+    """The match's own groups, and what can be worked out of them and of the line."""
     words = {name: value for name, value in match.groupdict().items() if value}
+    sm = words.get("sm", "")
+    words["architecture"] = sm or "this GPU's architecture"
+    words["capability"] = f"{sm[3:-1]}.{sm[-1]}" if sm else "…    (of your GPU)"
+    words["gpu"] = (model_of(line.partition(" with CUDA capability")[0]) if sm else "").lower() or sm or "…"
+    for version in ("ours", "theirs"):
+        words.setdefault(version, "another version")
     words["file"] = "/".join(words.get("file", "the extension").rsplit("/", 2)[-2:])
     if "name" in words and "module" not in words:
         words["module"] = words["name"].replace("-", "_")
@@ -3359,7 +3484,8 @@ def main(argv: Optional[List[str]] = None) -> int:
     """Look around, or explain; returns the exit code."""
     options = arguments(sys.argv[1:] if argv is None else argv)
     if options.explain is not None:
-        text = sys.stdin.read() if options.explain == "-" else options.explain
+        # a log is of many programs and letters, whatever this machine's locale says
+        text = sys.stdin.buffer.read().decode("utf-8", "replace") if options.explain == "-" else options.explain
         return explain_text(text, options.json)
     report = survey(Place(), options.imports)
     if options.json:

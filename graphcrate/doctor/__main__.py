@@ -26,7 +26,8 @@ def main(argv: Optional[List[str]] = None) -> int:
     """Look around, or explain; returns the exit code."""
     options = arguments(sys.argv[1:] if argv is None else argv)
     if options.explain is not None:
-        text = sys.stdin.read() if options.explain == "-" else options.explain
+        # a log is of many programs and letters, whatever this machine's locale says
+        text = sys.stdin.buffer.read().decode("utf-8", "replace") if options.explain == "-" else options.explain
         return explain_text(text, options.json)
     report = survey(Place(), options.imports)
     if options.json:

@@ -86,12 +86,16 @@ def cuda_of(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def capability_of(model: str) -> str:
-    """Of a name as the driver has it ("Tesla V100-SXM3-32GB"); empty where it is not known. The longest name wins."""
-    words = "".join(letter if letter.isalnum() else " " for letter in model.upper()).split()
+def model_of(name: str) -> str:
+    """The model in a name as the driver has it ("Tesla V100-SXM3-32GB"); empty for none. The longest wins."""
+    words = "".join(letter if letter.isalnum() else " " for letter in name.upper()).split()
     joined = ["".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)]
-    fitting = [name for name in GPU_CAPABILITIES if name.replace("_", "").upper() in joined]
-    return GPU_CAPABILITIES[max(fitting, key=len)] if fitting else ""
+    return max((each for each in GPU_CAPABILITIES if each.replace("_", "").upper() in joined), key=len, default="")
+
+
+def capability_of(model: str) -> str:
+    """Of a name as the driver has it; empty where it is not known."""
+    return GPU_CAPABILITIES.get(model_of(model), "")
 
 
 def has_code(built: Sequence[str], capability: str) -> bool:

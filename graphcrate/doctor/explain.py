@@ -3,7 +3,7 @@
 import re
 from typing import Dict, List, NamedTuple
 
-from graphcrate.doctor.cuda import cuda_of, oldest_driver
+from graphcrate.doctor.cuda import cuda_of, model_of, oldest_driver
 from graphcrate.doctor.facts import GLT_RELEASES, VARIANTS
 from graphcrate.doctor.finding import numbers
 from graphcrate.doctor.known_gpu import GPU_PATTERNS
@@ -49,6 +49,10 @@ CONTAINS = {
     "pyxis-path": ("enroot-401", "enroot-404", "pyxis-hash"),
     "pyxis-hash": ("enroot-401", "enroot-404"),
     "apptainer-fakeroot": ("apptainer-namespaces",),
+    "apptainer-squashfs": ("apptainer-bind",),
+    "apptainer-loop": ("apptainer-bind", "permission"),
+    "apptainer-401": ("enroot-401",),
+    "nccl-remote": ("nccl-system", "connection"),
     "forward-compat": ("no-device",),
     "require-cuda": ("enroot-hook", "docker-gpu"),
 }
@@ -83,7 +87,7 @@ def _answer(pattern: Pattern, match: "re.Match[str]", text: str) -> Answer:
     start = text.rfind("\n", 0, match.start()) + 1
     end = text.find("\n", match.end())
     line = " ".join(text[start : end if end >= 0 else None].split())
-    words = _words(match)
+    words = _words(match, line)
     cause = _filled(pattern.cause, words)
     if "file" in pattern.cause and not match.groupdict().get("file"):
         cause = cause[:1].upper() + cause[1:]
@@ -94,9 +98,15 @@ def _filled(sentence: str, words: Dict[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda each: words.get(each.group(1), "it"), sentence).replace("  ", "  ").rstrip()
 
 
-def _words(match: "re.Match[str]") -> Dict[str, str]:
-    """The match's own groups, and what can be worked out of them."""
+def _words(match: "re.Match[str]", line: str) -> Dict[str, str]:
+    """The match's own groups, and what can be worked out of them and of the line."""
     words = {name: value for name, value in match.groupdict().items() if value}
+    sm = words.get("sm", "")
+    words["architecture"] = sm or "this GPU's architecture"
+    words["capability"] = f"{sm[3:-1]}.{sm[-1]}" if sm else "…    (of your GPU)"
+    words["gpu"] = (model_of(line.partition(" with CUDA capability")[0]) if sm else "").lower() or sm or "…"
+    for version in ("ours", "theirs"):
+        words.setdefault(version, "another version")
     words["file"] = "/".join(words.get("file", "the extension").rsplit("/", 2)[-2:])
     if "name" in words and "module" not in words:
         words["module"] = words["name"].replace("-", "_")

@@ -56,13 +56,51 @@ GPU_PATTERNS = (
     ),
     Pattern(
         "no-kernel-image",
-        r"no kernel image is available for execution|CUDA error 209\b|cudaErrorNoKernelImageForDevice"
-        r"|is not compatible with the current PyTorch installation",
-        "torch, or an extension, has no machine code for this GPU's architecture, and no PTX that the driver "
-        "could compile.",
-        "make image GPU=v100    (your GPU: it names the CUDA that suits); an extension of your own: "
-        "TORCH_CUDA_ARCH_LIST=7.0",
+        r"(with CUDA capability (?P<sm>sm_\d{2,3}) )?is not compatible with the current PyTorch installation"
+        r"|no kernel image is available for execution|CUDA error 209\b|cudaErrorNoKernelImageForDevice",
+        "torch, or an extension, has no machine code for {architecture}, and no PTX that the driver could compile.",
+        "make image GPU={gpu}    (your GPU: it names the CUDA that suits); an extension of your own: "
+        "TORCH_CUDA_ARCH_LIST={capability}",
         "PyG #5850, #3822, #1106",
+    ),
+    Pattern(
+        "invalid-device-function",
+        r"invalid device function|cudaErrorInvalidDeviceFunction",
+        "A kernel of an extension is not there for this GPU: it was compiled on a node with another one, or for "
+        "another CUDA or torch than it meets.",
+        "install it for exactly this torch and CUDA, or compile it with TORCH_CUDA_ARCH_LIST=…    (of your GPU); "
+        "make image GPU=…    does",
+        "PyG #951, #863; scatter #199, #204; pytorch #1557",
+    ),
+    Pattern(
+        "cuda-of-extension",
+        r"Detected that PyTorch and (?P<name>\w{1,80}) were compiled with different CUDA (major )?versions"
+        r"(\. PyTorch has CUDA [Vv]ersion[ =](?P<ours>[\d.]+\d) and \w{1,80} has CUDA [Vv]ersion[ =]"
+        r"(?P<theirs>[\d.]+\d))?",
+        "torch is a build for CUDA {ours}, and {name} one for CUDA {theirs}: it came from another index or page, or a "
+        "compiler of another CUDA made it.",
+        "pip install --force-reinstall --no-cache-dir {name}    from the page for that torch and CUDA; or make image "
+        "CUDA=…, where they go together",
+        "sparse #86, #122; scatter #187, #503",
+    ),
+    Pattern(
+        "nvcc-mismatch",
+        r"detected CUDA version \((?P<nvcc>[\d.]+)\) mismatches the version that was used to compile\s+PyTorch "
+        r"\((?P<built>[\d.]+)\)",
+        "The nvcc that was found is of CUDA {nvcc}, and torch was built with {built}: extensions would have parts of "
+        "both.",
+        "export CUDA_HOME=/usr/local/cuda-{built}, or module load cuda/{built}; make image CUDA=… FLAVOUR=devel    has "
+        "the nvcc that suits",
+        "sparse #189, DiffDock #176",
+    ),
+    Pattern(
+        "nvml-unknown",
+        r"Failed to initialize NVML: Unknown Error",
+        "The container has lost its GPUs: systemd set the rules for its devices anew (a daemon-reload, an update) and "
+        "left them out. On the host all is well.",
+        "start the container anew; docker run --device /dev/nvidia0 --device /dev/nvidiactl --device "
+        "/dev/nvidia-uvm …; as root: nvidia-ctk system create-dev-char-symlinks --create-all",
+        "nvidia-docker #1730, nvidia-container-toolkit #48",
     ),
     Pattern(
         "ptx-toolchain",
@@ -106,7 +144,7 @@ GPU_PATTERNS = (
     ),
     Pattern(
         "cpu-torch",
-        r"Torch not compiled with CUDA enabled|Not compiled with CUDA support|Not compiled with GPU support",
+        r"Torch not compiled with CUDA enabled|[Nn]ot compiled with (CUDA|GPU) support",
         "torch, or the extension, is a build for the CPU: pip took it from another index, or it was built where "
         "no GPU was seen.",
         "an image for CUDA: make image CUDA=…; building an extension: FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST=…",
@@ -212,9 +250,18 @@ GPU_PATTERNS = (
         "pytorch #118369, Megatron-LM #1207",
     ),
     Pattern(
+        "nccl-remote",
+        r"remote process exited or there was a network error|ncclRemoteError",
+        "Another rank is gone, or the network to it broke: this one only noticed. What ended that one stands in its "
+        "own log.",
+        "the log of the rank that failed first (`srun --label`); where none failed: NCCL_DEBUG=WARN, "
+        "NCCL_SOCKET_IFNAME=…, or NCCL_IB_DISABLE=1 to rule InfiniBand out",
+        "nccl #2076, #934, #1928",
+    ),
+    Pattern(
         "nccl-system",
         r"unhandled system error|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|unhandled cuda "
-        r"error|ncclRemoteError",
+        r"error",
         "NCCL failed and keeps the reason to itself: /dev/shm, an interface, locked memory, a dead rank, or a "
         "GPU that two ranks share.",
         "NCCL_DEBUG=WARN    again, and give the lines with `NCCL WARN` to doctor --explain",

@@ -47,6 +47,16 @@ RUNTIME_PATTERNS = (
         "pyxis #127",
     ),
     Pattern(
+        "apptainer-401",
+        r"While (making image from|performing build|pulling)[^\n]{0,600}?(unauthorized|authentication required"
+        r"|requested access to the resource is denied|status code from registry 40[13])",
+        "The registry refuses Apptainer: it is not logged in there, or the image's name is wrong (a registry says the "
+        "same of both).",
+        "apptainer registry login --username USER docker://HOST    (before 1.3 and in Singularity 3: remote login); or "
+        "APPTAINER_DOCKER_USERNAME=… APPTAINER_DOCKER_PASSWORD=…    (SINGULARITY_… for Singularity)",
+        "apptainer #2230, cuda-quantum #1643",
+    ),
+    Pattern(
         "enroot-401",
         r"URL (?P<url>\S{1,200}) returned error code: 40[13]|401 Unauthorized|unauthorized: authentication required",
         "The registry refuses: no credentials, old ones, or two entries for one machine in "
@@ -140,8 +150,18 @@ RUNTIME_PATTERNS = (
         "seen here",
     ),
     Pattern(
+        "apptainer-loop",
+        r"failed to find loop device|could not attach image file to loop device|[Nn]o (more available )?loop devices",
+        "A SIF is mounted by a loop device, and none can be had: all are in use (max loop devices in the "
+        "configuration), or this is a container without /dev/loop*.",
+        "losetup -a; as root: modprobe loop max_loop=256; shared loop devices = yes in apptainer.conf or "
+        "singularity.conf; without any: apptainer exec --userns, or a folder: ./build.py convert REF --to rootfs",
+        "sylabs/singularity #67, #2144; apptainer #344, #321",
+    ),
+    Pattern(
         "apptainer-bind",
-        r"mount \S{1,200}->\S{1,200} error|destination \S{1,200} doesn't exist in container|no such file or "
+        r"mount \S{1,200}->\S{1,200} error(?!: while mounting image)"
+        r"|destination \S{1,200} doesn't exist in container|no such file or "
         r"directory.{0,200}?(bind|mount)|Skipping mount",
         "A folder that is bound has no place in the image, and none can be made there (no overlay or underlay).",
         "--bind /data:/mnt; enable underlay = yes in apptainer.conf",

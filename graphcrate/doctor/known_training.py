@@ -89,7 +89,8 @@ TRAINING_PATTERNS = (
     ),
     Pattern(
         "killed",
-        r"^\s*Killed\s*$|\bexit(ed)?( with)?( exit)?( code)?:? 137\b|signal 9|SIGKILL|-9\) local_rank|exitcode *: -9",
+        r"^[ \t]*Killed[ \t\r]*$|\bexit(ed)?( with)?( exit)?( code)?:? 137\b|signal 9|SIGKILL|-9\) local_rank"
+        r"|exitcode *: -9",
         "The kernel ended the process: memory is over. Or somebody did (a time limit, scancel).",
         "sbatch --mem=…; docker run --memory …; dmesg | grep -i oom; fewer workers",
         "seen here",

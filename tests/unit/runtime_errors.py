@@ -46,6 +46,19 @@ TEXTS = [
     ),
     ("enroot-401", "enroot #161", "[ERROR] URL https://nvcr.io/proxy_auth returned error code: 401 Unauthorized"),
     ("enroot-401", "skopeo", "unauthorized: authentication required"),
+    (
+        "apptainer-401",
+        "Apptainer 1.3",
+        "FATAL:   While making image from oci registry: error fetching image to cache: failed to get checksum for "
+        "docker://registry.example.com/team/pyg:1: reading manifest 1 in registry.example.com/team/pyg: unauthorized: "
+        "authentication required",
+    ),
+    (
+        "apptainer-401",
+        "cuda-quantum #1643",
+        "FATAL:   While performing build: conveyor failed to get: while converting reference: reading manifest 0.7.0 "
+        "in nvcr.io/nvidia/quantum/cuda-quantum: requested access to the resource is denied",
+    ),
     ("kernel-too-old", "glibc", "FATAL: kernel too old"),
     ("registry-unknown", "Docker", "Error response from daemon: manifest unknown"),
     ("max-depth", "docker/for-linux #414", "failed to register layer: max depth exceeded"),
@@ -107,6 +120,13 @@ TEXTS = [
         "apptainer-bind",
         "apptainer #760",
         "WARNING: Skipping mount /etc/hosts [binds]: /etc/hosts doesn't exist in container",
+    ),
+    (
+        "apptainer-loop",
+        "sylabs/singularity #67",
+        "FATAL:   container creation failed: mount /proc/self/fd/3->/var/singularity/mnt/session/rootfs error: while "
+        "mounting image /proc/self/fd/3: failed to find loop device: could not attach image file to loop device: no "
+        "loop devices available",
     ),
     ("apptainer-nv", "apptainer/singularity #6356", "INFO:    Could not find any nv files on this host!"),
     (

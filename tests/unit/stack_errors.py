@@ -103,6 +103,37 @@ TEXTS = [
     ("cuda-memory", "NCCL", "enqueue.cc:123 NCCL WARN Cuda failure 'out of memory'"),
     ("cpu-torch", "provoked (torch 2.13.0+cpu)", "AssertionError: Torch not compiled with CUDA enabled"),
     ("cpu-torch", "scatter #216", "RuntimeError: Not compiled with CUDA support"),
+    ("cpu-torch", "a question", "RuntimeError: torch_scatter was not compiled with CUDA support"),
+    (
+        "cuda-of-extension",
+        "sparse #86",
+        "RuntimeError: Detected that PyTorch and torch_sparse were compiled with different CUDA versions. PyTorch has "
+        "CUDA version 11.7 and torch_sparse has CUDA version 11.3. Please reinstall the torch_sparse that matches your "
+        "PyTorch install.",
+    ),
+    (
+        "cuda-of-extension",
+        "torchvision",
+        "RuntimeError: Detected that PyTorch and torchvision were compiled with different CUDA major versions. PyTorch "
+        "has CUDA Version=12.1 and torchvision has CUDA Version=11.8. Please reinstall the torchvision that matches "
+        "your PyTorch install.",
+    ),
+    (
+        "nvcc-mismatch",
+        "sparse #189",
+        "RuntimeError:\n    The detected CUDA version (12.1) mismatches the version that was used to compile\n    "
+        "PyTorch (11.8). Please make sure to use the same CUDA versions.",
+    ),
+    ("invalid-device-function", "PyG #951", "RuntimeError: CUDA error: invalid device function"),
+    ("nvml-unknown", "nvidia-docker #1730", "Failed to initialize NVML: Unknown Error"),
+    (
+        "nccl-remote",
+        "nccl #2076",
+        "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, "
+        "remote process exited or there was a network error, NCCL version 2.21.5\nncclRemoteError: A call failed "
+        "possibly due to a network error or a remote process exiting prematurely.\nLast error:\nsocketProgressOpt: "
+        "Call to recv from 10.0.0.2<33759> failed : Connection reset by peer",
+    ),
     ("no-device", "torch.cuda", "RuntimeError: No CUDA GPUs are available"),
     ("invalid-device", "torch.cuda", "RuntimeError: CUDA error: invalid device ordinal"),
     (

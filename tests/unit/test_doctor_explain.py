@@ -68,7 +68,7 @@ def test_no_text_breaks_it(text):
 
 
 @pytest.mark.parametrize(
-    "line", ["a" * 200 + "\n", "a" * 5000, "/opt/lib/libx.so.1 ", "lib", "lib.so", "/x.so: undefined "]
+    "line", ["a" * 200 + "\n", "a" * 5000, "/opt/lib/libx.so.1 ", "lib", "lib.so", "/x.so: undefined ", "\n", " \r\n"]
 )
 def test_a_long_log_is_read_at_both_ends_and_soon(line):
     began = time.process_time()
@@ -86,6 +86,45 @@ def test_symbols_are_read_as_people_do():
     assert "another version of torch than there is" in found.cause
     assert "torch_scatter/_version.so" in found.cause
     assert "old C++ ABI" in found.cause
+
+
+def test_the_gpu_that_is_named_is_the_one_to_build_for():
+    words = "{} with CUDA capability {} is not compatible with the current PyTorch installation."
+    (found,) = explain(words.format("UserWarning:\nNVIDIA H100 PCIe", "sm_90"))
+    assert "no machine code for sm_90" in found.cause
+    assert "make image GPU=h100 " in found.fix
+    assert found.fix.endswith("TORCH_CUDA_ARCH_LIST=9.0")
+    (found,) = explain(words.format("NVIDIA Thor", "sm_110"))
+    assert "GPU=sm_110 " in found.fix
+    assert found.fix.endswith("TORCH_CUDA_ARCH_LIST=11.0")
+    (found,) = explain("RuntimeError: CUDA error: no kernel image is available for execution on the device")
+    assert "this GPU's architecture" in found.cause
+    assert "GPU=… " in found.fix
+    assert "7.0" not in found.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("kernel reported a bad superblock for squashfs image partition, possible causes", "apptainer-squashfs"),
+        (
+            "failed to find loop device: could not attach image file to loop device: no loop devices available",
+            "apptainer-loop",
+        ),
+    ],
+)
+def test_an_image_that_cannot_be_mounted_is_no_folder_that_is_bound(text, name):
+    mount = "mount /proc/self/fd/3->/var/lib/apptainer/mnt/session/rootfs error: while mounting image /proc/self/fd/3"
+    hook = "FATAL:   container creation failed: mount hook function failure: "
+    for before in ("FATAL:   container creation failed: ", hook):
+        assert [answer.id for answer in explain(f"{before}{mount}: {text}")] == [name]
+    bound = f"{hook}mount /data->/data error: while mounting /data: destination /data doesn't exist in container"
+    assert [answer.id for answer in explain(bound)] == ["apptainer-bind"]
+
+
+def test_apptainer_and_enroot_keep_credentials_of_their_own():
+    (found,) = explain(next(text for name, _, text in TEXTS if name == "apptainer-401"))
+    assert "apptainer registry login" in found.fix
 
 
 def test_the_driver_decides_which_image_is_named():
@@ -111,7 +150,8 @@ def test_the_command_prints_cause_and_fix(capsys):
 
 
 def test_it_reads_stdin_and_prints_json(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("CUDA out of memory"))
+    text = b"\xd6\xd0\xce\xc4 GBK\nCUDA out of memory"  # of a locale that is not UTF-8
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text), "ascii", "strict"))
     assert main(["--explain", "-", "--json"]) == 0
     assert [each["id"] for each in json.loads(capsys.readouterr().out)["answers"]] == ["cuda-memory"]
 
