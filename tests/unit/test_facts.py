@@ -63,6 +63,15 @@ def test_names_of_gpus_are_models():
     assert facts.compute_capability("8.6") == "8.6"
 
 
+@pytest.mark.parametrize(
+    ("ptx", "served", "not_served"),
+    [("9.0", "10.0", "8.9"), ("9.0a", "9.0", "10.0"), ("10.0f", "10.3", "12.0"), ("10.3f", "10.3", "10.0")],
+)
+def test_ptx_for_one_architecture_or_a_family_serves_no_others(ptx, served, not_served):
+    assert facts.compiles_for(ptx, served)
+    assert not facts.compiles_for(ptx, not_served)
+
+
 def test_an_unknown_gpu_is_answered_with_the_nearest():
     with pytest.raises(UsageError, match="V100"):
         facts.compute_capability("v10")
