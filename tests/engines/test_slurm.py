@@ -40,8 +40,8 @@ SLOW = """#!/bin/sh
 touch {begun}
 while [ -e {begun} ]; do sleep 0.2; done
 """
-#: stands in for an sbatch whose answer takes its time
-SLOW_SBATCH = """#!/bin/sh
+#: stands in for an sbatch whose answer takes its time; bash, as dash ends at signals that are held back from it
+SLOW_SBATCH = """#!/bin/bash
 [ "$1" != --version ] || exec {sbatch} "$@"
 {sbatch} "$@"
 touch {folder}/accepted
