@@ -127,7 +127,7 @@ def fork_init(stage: Stage, orders: dict[str, Any]) -> int:
 def execute(kind: str, orders: dict[str, Any]) -> NoReturn:
     """Become the command. Exit codes 126 and 127 as in a shell."""
     die_with(0)
-    if kind == "chroot" and not orders["attached"]:  # in a group of its own, no Ctrl-C of the terminal's would reach it
+    if kind == "chroot" and not orders["at_terminal"]:  # no Ctrl-C of the terminal's would reach a group of its own
         os.setpgid(0, 0)
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # ignored here; the command would inherit that
         signal.signal(number, signal.SIG_DFL)

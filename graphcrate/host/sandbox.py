@@ -5,6 +5,7 @@ happens inside is in `host.namespaces`. It keeps accidents in, not attackers: an
 """
 
 import errno
+import functools
 import json
 import os
 import socket
@@ -84,22 +85,27 @@ def run_in(
         "files": network_files(network),
         "network": network,
         "writable": writable,
-        "attached": attached,
+        "at_terminal": attached and terminal.own() is not None,
         "parent": os.getpid(),
     }
     is_root = os.geteuid() == 0
-    done, failures = _try(orders, ["user", "mount"] if is_root else ["user"], on_line, timeout)
+    run = _attached if attached else functools.partial(process.run, on_line=on_line, timeout=timeout)
+    done, failures = _try(orders, ["user", "mount"] if is_root else ["user"], run)
     if done is None and is_root and not writable:
         with chroot.prepared(rootfs, orders["binds"], orders["files"]) as folder:
-            done, more = _try(orders | {"rootfs": str(folder)}, ["chroot"], on_line, timeout)
+            done, more = _try(orders | {"rootfs": str(folder)}, ["chroot"], run)
         failures += more
     if done is None:
         raise explain(failures, os.geteuid(), _restrictions())
     return done
 
 
+def _attached(argv: Sequence[str], *, descriptors: Sequence[int]) -> process.Completed:
+    return process.Completed(terminal.run(argv, descriptors=descriptors), ())
+
+
 def _try(
-    orders: dict[str, Any], kinds: Sequence[str], on_line: Callable[[str], None] | None, timeout: float | None
+    orders: dict[str, Any], kinds: Sequence[str], run: Callable[..., process.Completed]
 ) -> tuple[process.Completed | None, list[Failure]]:
     """Run the command in the first of these kinds of isolation; None and the reasons when none came about."""
     told = json.dumps({**orders, "kinds": kinds}).encode()
@@ -108,10 +114,7 @@ def _try(
         post.seek(0)
         descriptor = post.fileno()
         argv = [sys.executable, "-I", "-S", namespaces.__file__, str(descriptor)]
-        if orders["attached"]:
-            done = process.Completed(terminal.run(argv, descriptors=(descriptor,)), ())
-        else:
-            done = process.run(argv, descriptors=(descriptor,), on_line=on_line, timeout=timeout)
+        done = run(argv, descriptors=(descriptor,))
         post.seek(len(told))
         reported = post.read()
     if reported:

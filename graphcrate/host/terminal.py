@@ -15,7 +15,7 @@ def run(argv: Sequence[str], *, descriptors: Sequence[int] = ()) -> int:
     Ctrl-C at the terminal comes to the program too, and what follows is the program's to say, as in a shell. It starts
     with SIGINT ignored. SIGTERM, or SIGINT without a terminal, ends it. For the main thread.
     """
-    terminal = _own_terminal()
+    terminal = own()
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with subprocess.Popen(argv, env=settings.child_environment(), pass_fds=tuple(descriptors)) as program:
@@ -35,7 +35,7 @@ def run(argv: Sequence[str], *, descriptors: Sequence[int] = ()) -> int:
         signal.signal(signal.SIGINT, handler)
 
 
-def _own_terminal() -> int | None:
+def own() -> int | None:
     """The one of stdin, stdout and stderr that is the terminal whose Ctrl-C comes to this process; None without."""
     for descriptor in (0, 1, 2):
         with contextlib.suppress(OSError):  # no terminal, or not ours

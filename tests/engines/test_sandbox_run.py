@@ -57,10 +57,10 @@ def kind(request, monkeypatch):
         pytest.skip("needs root")
     real = sandbox._try
 
-    def only(orders, kinds, on_line, timeout):
+    def only(orders, kinds, run):
         if request.param not in kinds:
             return None, [sandbox.Failure(kinds[0], "unshare", 1, "forbidden by the test")]
-        return real(orders, [request.param], on_line, timeout)
+        return real(orders, [request.param], run)
 
     monkeypatch.setattr(sandbox, "_try", only)
     return request.param
@@ -180,10 +180,11 @@ def test_nobody_and_no_mount_survives_kill_9(rootfs, project):
 
 
 def test_an_attached_command_has_this_process_s_streams(rootfs, project, kind):
-    command = ["sh", "-c", "cat; echo complaint >&2; exit 7"]
+    marker = f"6000{os.getpid() % 100_000:05d}"
+    command = ["sh", "-c", f"cat; echo complaint >&2; sleep {marker} >/dev/null 2>&1 & exit 7"]
     program = (
         f"from pathlib import Path; from graphcrate.host import sandbox; real = sandbox._try; "
-        f"sandbox._try = lambda orders, kinds, *more: real(orders, [{kind!r}], *more) if {kind!r} in kinds else "
+        f"sandbox._try = lambda orders, kinds, run: real(orders, [{kind!r}], run) if {kind!r} in kinds else "
         f"(None, [sandbox.Failure(kinds[0], 'unshare', 1, 'forbidden by the test')]); "
         f"print(sandbox.run_in(Path({str(rootfs)!r}), {command!r}, environment={ENVIRONMENT!r}, attached=True))"
     )
@@ -198,6 +199,7 @@ def test_an_attached_command_has_this_process_s_streams(rootfs, project, kind):
     )
     assert done.stdout == "a line\nCompleted(returncode=7, lines=())\n"
     assert done.stderr == "complaint\n"
+    assert_soon(lambda: not running(marker))  # where no terminal's Ctrl-C is to reach it, it goes with the command
 
 
 def test_writable_root_takes_changes(rootfs):

@@ -1,6 +1,7 @@
 """What of the sandbox needs no process; the rest is in tests/engines/test_sandbox_run.py."""
 
 import errno
+import functools
 import json
 import sys
 from pathlib import Path
@@ -145,9 +146,10 @@ def test_orders_and_reasons_go_through_a_file_and_stdin_stays_the_commands(monke
     monkeypatch.setattr(namespaces, "attempt", attempt)
     monkeypatch.setattr(namespaces, "die_with", lambda parent: None)
     monkeypatch.setattr(namespaces.os, "umask", lambda mode: 0)
-    orders = {"argv": ["sh"], "environment": {"NAME": "\N{SNOWMAN}" * 100_000}, "parent": 1, "attached": attached}
-    done, failures = sandbox._try(orders, ["user"], None, None)
+    orders = {"argv": ["sh"], "environment": {"NAME": "\N{SNOWMAN}" * 100_000}, "parent": 1}
+    run = sandbox._attached if attached else functools.partial(process.run, on_line=None, timeout=None)
+    done, failures = sandbox._try(orders, ["user"], run)
     assert (done, failures) == (None, [sandbox.Failure("user", "unshare", 1, "no")])
-    done, failures = sandbox._try(orders, ["user", "mount"], None, None)
+    done, failures = sandbox._try(orders, ["user", "mount"], run)
     assert (done, failures) == (process.Completed(7, ()), [])
     assert seen[-1] == json.loads(json.dumps({**orders, "kinds": ["user", "mount"]}))
