@@ -170,7 +170,8 @@ def interrupt_on_terminate() -> None:
 def uninterrupted() -> Iterator[None]:
     """Put off what would end this program (Ctrl-C, SIGTERM, a closed terminal) until the end of what is done here.
 
-    For what may not be left in the middle, and takes seconds. Programs that are started meanwhile are spared too.
+    For what may not be left in the middle, and takes seconds: a second Ctrl-C ends it all the same. Programs that are
+    started meanwhile are spared too, but for scripts of a shell that lets go of what is held back from it (dash).
     """
     if threading.current_thread() is not threading.main_thread():  # interrupts come to the main thread alone
         yield
@@ -178,13 +179,18 @@ def uninterrupted() -> Iterator[None]:
     came: list[int] = []
 
     def catch_up() -> None:
-        if came:
-            signal.raise_signal(came[0])
+        for number in dict.fromkeys(came):  # the first may be one that is ignored
+            signal.raise_signal(number)
+
+    def note(number: int, _: object) -> None:
+        if number == signal.SIGINT and number in came:
+            raise KeyboardInterrupt
+        came.append(number)
 
     with contextlib.ExitStack() as stack:
         stack.callback(catch_up)
         for number in _ENDING:
-            stack.callback(signal.signal, number, signal.signal(number, lambda number, _: came.append(number)))
+            stack.callback(signal.signal, number, signal.signal(number, note))
         # A child inherits the mask, and a terminal's Ctrl-C goes to it too. The mask alone would not do here: another
         # thread would take the signal, and Python would handle it in this one.
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING))

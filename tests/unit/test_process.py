@@ -93,6 +93,33 @@ def test_an_interrupt_waits_for_what_may_not_be_left_in_the_middle(interruptible
     assert signal.getsignal(number) is signal.default_int_handler
 
 
+def test_an_interrupt_is_not_lost_beside_a_hangup_that_is_ignored(interruptible):
+    def work():
+        with process.uninterrupted():
+            for number in (signal.SIGHUP, signal.SIGINT):
+                os.kill(os.getpid(), number)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_second_ctrl_c_ends_it_all_the_same(interruptible):
+    def work():
+        with process.uninterrupted():
+            for _ in range(2):
+                signal.getsignal(signal.SIGINT)(signal.SIGINT, None)
+            done.append("it went on")
+
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == []
+
+
 def test_children_are_spared_an_interrupt_too(interruptible):
     with process.uninterrupted():
         assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= signal.pthread_sigmask(signal.SIG_BLOCK, ())
