@@ -105,6 +105,19 @@ def examples(place: Workplace) -> dict[str, str]:
     }
 
 
+def check_digest(ref: str, output: Path) -> None:
+    """Raises UsageError where a NAME:TAG@DIGEST that is there (below `output`) has another digest by now.
+
+    Engines' builds of the same lock have digests of their own, beside the layout's. An image without a layout, such as
+    a SIF that was copied here, says nothing of a digest.
+    """
+    name, _, digest = ref.partition("@")
+    folder = output / name.replace(":", "/")
+    built = [report.digest for path in folder.glob("*/report.json") if (report := read_report(path))]
+    if digest not in built and (folder / "oci" / "index.json").is_file():
+        find_image(ref, output)
+
+
 def find_image(ref: str, output: Path) -> tuple["Layout", BuildReport]:
     """A layout by NAME:TAG[@DIGEST] (below `output`) or path, with its report.
 
@@ -130,12 +143,15 @@ def find_image(ref: str, output: Path) -> tuple["Layout", BuildReport]:
             cause="It was built again since, from another lock or with another graphcrate.",
             next_step=f"name the one that is there: {name}@{layout.digest}",
         )
-    report_path = path.parent / "report.json"
-    with contextlib.suppress(OSError, *UNREADABLE):  # none, or one of an older graphcrate
-        report = msgspec.json.decode(report_path.read_bytes(), type=BuildReport)
-        if report.digest == layout.digest:
-            return layout, report
-    return layout, _foreign_report(layout)
+    report = read_report(path.parent / "report.json")
+    return layout, report if report and report.digest == layout.digest else _foreign_report(layout)
+
+
+def read_report(path: Path) -> BuildReport | None:
+    """A build's report; None where there is none, or one of an older graphcrate."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        return msgspec.json.decode(path.read_bytes(), type=BuildReport)
+    return None
 
 
 def nearest_cuda(cuda: str, known: list[str]) -> list[str]:

@@ -116,6 +116,8 @@ def _check_link(path: Path, target: Path) -> None:
     """Raises UsageError or HostError for a link that could not be made once the target is there."""
     if path.parent.resolve() / path.name == target.parent.resolve() / target.name:
         raise UsageError(f"{path} would be the link and what it leads to", next_step="--output and --link differ")
+    if path.is_dir() and not path.is_symlink():
+        raise HostError(f"{path} is in the way: a link is to be there", next_step="name another place: --link PATH")
     check_link(path)
 
 

@@ -10,16 +10,15 @@ import msgspec
 
 from graphcrate import compiling, planning
 from graphcrate.asking import Request
-from graphcrate.catalogue import examples, find_variant, lock_path
+from graphcrate.catalogue import examples, find_variant, lock_path, read_report
 from graphcrate.errors import HostError, UsageError
 from graphcrate.host import process, settings
-from graphcrate.host.replace import link, make_folder, write_file
+from graphcrate.host.replace import check_link, link, make_folder, write_file
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine
-from graphcrate.model.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from graphcrate.oci.layout import Layout
@@ -122,6 +121,7 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     if report := _unchanged(job, folder, key):
         return _vetted(job, plan, report) if report.audit is None else report
     _make_output(job.request)
+    _check_names(job, plan)
     for line in _plan_lines(
         place, f"{plan.name}:{plan.tag}", resolution, job.engine, compiling.built(resolution.lock, place)
     ):
@@ -152,6 +152,15 @@ def _make_output(request: Request) -> None:
         raise UsageError(error.what, cause=error.cause, next_step=step) from error
 
 
+def _check_names(job: _Job, plan: Plan) -> None:
+    """Say before the build that a further tag cannot be set."""
+    for path in _names(job, plan):
+        try:
+            check_link(path)
+        except HostError as error:
+            raise UsageError(error.what, next_step=error.next_step) from error
+
+
 def _vetted(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
     """The report with what contracts and audit find, written."""
     from graphcrate import vetting
@@ -163,9 +172,14 @@ def _vetted(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
 
 
 def _name(job: _Job, plan: Plan) -> None:
-    """The image's further tags, as links beside its folder."""
-    for alias in plan.aliases:
-        link(job.request.output / plan.name / alias, Path(plan.tag))
+    """Set the image's further tags."""
+    for path in _names(job, plan):
+        link(path, Path(plan.tag))
+
+
+def _names(job: _Job, plan: Plan) -> list[Path]:
+    """Where the image's further tags are: links beside its folder."""
+    return [job.request.output / plan.name / alias for alias in plan.aliases]
 
 
 def write_lock(request: Request, place: Workplace) -> Path:
@@ -264,11 +278,8 @@ def _build_key(job: _Job, plan: Plan) -> str:
 
 def _unchanged(job: _Job, folder: Path, key: str) -> BuildReport | None:
     """The report of an image that was built from the same plan and is whole."""
-    try:
-        report = msgspec.json.decode((folder / "report.json").read_bytes(), type=BuildReport)
-    except (OSError, *UNREADABLE):
-        return None
-    return report if report.build_key == key and _is_whole(job, folder, report) else None
+    report = read_report(folder / "report.json")
+    return report if report and report.build_key == key and _is_whole(job, folder, report) else None
 
 
 def _is_whole(job: _Job, folder: Path, report: BuildReport) -> bool:

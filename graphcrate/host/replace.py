@@ -24,7 +24,7 @@ _RENAME_EXCHANGE = 2
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a file, whole or not at all; its folder is made. Raises DiskFullError and HostError."""
-    with growing(path) as part:
+    with growing(path, mode=None) as part:
         part.write_bytes(content)
 
 
@@ -41,8 +41,6 @@ def check_link(path: Path) -> None:
     """Raises HostError where something stands that `link` would not replace: to be asked before a long work."""
     if path.is_symlink() or not path.exists():
         return
-    if path.is_dir():
-        raise HostError(f"{path} is in the way: a link is to be there", next_step="name another place: --link PATH")
     quoted = shlex.quote(str(path))
     raise HostError(f"{path} is in the way: a link is to be there", next_step=f"mv {quoted} {quoted}.old")
 
@@ -94,8 +92,10 @@ def appearing(target: Path, part: str) -> Iterator[Path | None]:
 
 
 @contextlib.contextmanager
-def growing(target: Path, mode: int = 0o644) -> Iterator[Path]:
-    """A name for a new file that takes `target`'s place at the end, or is removed on any error.
+def growing(target: Path, mode: int | None = 0o644) -> Iterator[Path]:
+    """A name for a new file that takes `target`'s place at the end, with this mode, or is removed on any error.
+
+    Without a mode it is as the umask has it.
 
     It lies in a folder beside `target` that this process has locked; what killed runs left there is removed first.
     Nothing else stays. Raises DiskFullError and HostError.
@@ -108,7 +108,8 @@ def growing(target: Path, mode: int = 0o644) -> Iterator[Path]:
         with _part(target) as folder:
             grown = folder / target.name
             yield grown
-            grown.chmod(mode)
+            if mode is not None:
+                grown.chmod(mode)
             grown.replace(target)
 
 

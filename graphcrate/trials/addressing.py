@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from graphcrate.catalogue import find_image
+from graphcrate.catalogue import check_digest
 from graphcrate.errors import UsageError
 from graphcrate.model.job import Mount, Runtime
 from graphcrate.oci import reference
@@ -33,7 +33,7 @@ def image(ref: str, where: Runtime, output: Path) -> str:
     ours = ":" in ref and folder.is_dir()
     if form and ours:
         if "@" in ref:
-            find_image(ref, output)  # raises UsageError where it has another digest by now
+            check_digest(ref, output)
         file = folder / f"{name(ref)}.{form}"
         if file.is_file():
             return str(file.absolute())

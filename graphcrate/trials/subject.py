@@ -9,13 +9,12 @@ from typing import Literal
 import msgspec
 
 from graphcrate import memory, smoke
-from graphcrate.catalogue import find_image, find_variant
+from graphcrate.catalogue import check_digest, find_image, find_variant, read_report
 from graphcrate.errors import GraphcrateError, UsageError
 from graphcrate.formats import kinds
 from graphcrate.formats.kinds import kind_of
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.report import Artifact, BuildReport
-from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci.layout import read_layout
 from graphcrate.trials import forms, stores
 
@@ -124,7 +123,7 @@ def _source(reference: str, output: Path) -> _Source:
     name = reference.partition("@")[0]
     if name.count(":") == 1 and (ours := output / name.replace(":", "/")).is_dir():
         if name != reference:
-            find_image(reference, output)  # raises UsageError where it has another digest by now
+            check_digest(reference, output)
         return _Source("ours", name, ours)
     host, slash, _ = reference.partition("/")
     if slash and ("." in host or host.startswith("localhost")):
@@ -135,7 +134,7 @@ def _source(reference: str, output: Path) -> _Source:
 
 def _name_of(layout: Path) -> str:
     """Of the build's report, else of the folder."""
-    report = _read(layout.resolve().parent / "report.json")
+    report = read_report(layout.resolve().parent / "report.json")
     return report.name if report else layout.resolve().name
 
 
@@ -203,7 +202,7 @@ def _file(path: Path, engine: str, kind: Literal["sif", "sqsh"]) -> Artifact:
 
 def _built(source: _Source, engine: str) -> Artifact | None:
     """What this engine built under the same name."""
-    report = _read(source.path / engine / "report.json") if source.kind == "ours" else None
+    report = read_report(source.path / engine / "report.json") if source.kind == "ours" else None
     return report.artifact if report else None
 
 
@@ -216,7 +215,7 @@ def _report(source: _Source, artifact: Artifact, output: Path) -> BuildReport | 
         folders = [source.path / artifact.engine, source.path]
     else:
         folders = [source.path.resolve().parent, source.path.resolve().parent.parent]
-    return next((report for folder in folders if (report := _read(folder / "report.json"))), None)
+    return next((report for folder in folders if (report := read_report(folder / "report.json"))), None)
 
 
 def _home(source: _Source, output: Path) -> Path:
@@ -233,12 +232,6 @@ def _home(source: _Source, output: Path) -> Path:
         folders = [dist.joinpath(*own[:2])] if len(own) > 2 else [path.parent]
     found = next((folder for folder in folders if (folder / "report.json").is_file()), None)
     return found or output / "trials"
-
-
-def _read(path: Path) -> BuildReport | None:
-    with contextlib.suppress(OSError, *UNREADABLE):  # none, or one of an older graphcrate
-        return msgspec.json.decode(path.read_bytes(), type=BuildReport)
-    return None
 
 
 def _usual(reference: str, report: BuildReport | None, place: Workplace) -> tuple[str, ...]:

@@ -25,6 +25,16 @@ def test_it_appears_whole_with_its_mode(tmp_path):
     assert names(target.parent) == ["image.sif"]
 
 
+@pytest.mark.parametrize("umask", [0o077, 0o027, 0o002])
+def test_a_small_file_is_for_whom_the_umask_has_it(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        write_file(tmp_path / "report.json", b"{}")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "report.json").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
 def test_an_older_one_stays_until_then_and_after_an_error(tmp_path):
     target = tmp_path / "image.sif"
     target.write_bytes(b"old")

@@ -1,5 +1,7 @@
 """What a REF is taken for, which suites it gets, and what is refused. Engines are in tests/engines."""
 
+import json
+
 import pytest
 
 from graphcrate import smoke
@@ -64,6 +66,24 @@ def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(place, ours):
             addressing.image(f"torch:1@{wrong}", Runtime.SINGULARITY, ours)
     (ours / "torch" / "1" / "torch.sif").touch()
     assert addressing.image(f"torch:1@{digest}", Runtime.SINGULARITY, ours).endswith("torch/1/torch.sif")
+
+
+def test_a_digest_says_nothing_of_a_file_that_was_copied_here(place, ours):
+    copied = ours / "torch" / "2" / "torch.sif"
+    copied.parent.mkdir()
+    copied.touch()
+    found = addressing.image("torch:2@sha256:" + "0" * 64, Runtime.SINGULARITY, ours)
+    assert found == str(copied.absolute())
+
+
+def test_an_engines_build_of_the_same_lock_has_a_digest_of_its_own(place, ours):
+    image = ours / "torch" / "1"
+    digest = "sha256:" + "1" * 64
+    report = json.loads((image / "report.json").read_text()) | {"digest": digest}
+    (image / "docker").mkdir()
+    (image / "docker" / "report.json").write_text(json.dumps(report))
+    (image / "torch.sif").touch()
+    assert addressing.image(f"torch:1@{digest}", Runtime.SINGULARITY, ours) == str((image / "torch.sif").absolute())
 
 
 def find(ref, place, output, runner="auto", suites=(), **options):
