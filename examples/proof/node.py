@@ -62,9 +62,10 @@ def choose_ports(options: argparse.Namespace, place: ranks.Place) -> dict[str, i
 def check_interface(interface: str, place: ranks.Place) -> None:
     """Raise Fault where node 0's name means this machine alone: it would tell the others to look for it at home.
 
-    An address that was given as loopback's is meant so, as are processes that are all on one machine.
+    An address that was given as loopback's is meant so, as are processes that are all on one machine; nothing may tell
+    how many are (0).
     """
-    if interface != "lo" or place.local_world == place.world:
+    if interface != "lo" or place.local_world in (0, place.world):
         return
     with contextlib.suppress(ValueError):
         if place.address == "localhost" or ipaddress.ip_address(place.address).is_loopback:

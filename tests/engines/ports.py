@@ -1,15 +1,15 @@
 """Ports for programs that are told a number and take it seconds later.
 
 The kernel gives connections and `bind(0)` ports from 32768 on, so one from there may be somebody else's by then. These
-are lower, and each of pytest's workers has a range of its own.
+are lower, and each of pytest's workers has a range of its own, above the ports that examples/ takes unasked (11111).
 """
 
 import os
 import random
 import socket
 
-FIRST, EACH = 10_000, 1_000  #: ports of the first worker, and how many each has
-WORKERS = 10
+FIRST, EACH = 12_000, 1_000  #: ports of the first worker, and how many each has
+WORKERS = 8
 _given = set()
 
 

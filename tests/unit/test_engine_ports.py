@@ -20,7 +20,7 @@ def worker(monkeypatch):
 
 def test_workers_have_ranges_of_their_own_below_those_of_connections(worker):
     found = []
-    for name in ("gw7", "gw8"):
+    for name in ("gw5", "gw6"):
         worker(name)
         found += [set(ports.free_ports(100))]
     assert not found[0] & found[1]
@@ -30,7 +30,7 @@ def test_workers_have_ranges_of_their_own_below_those_of_connections(worker):
 
 
 def test_a_port_is_given_once_and_only_if_it_is_free(worker, monkeypatch):
-    worker("gw9")  # of which nobody else has ports
+    worker("gw7")  # of which nobody else has ports
     (taken,) = ports.free_ports(1)
     with socket.socket() as door:
         door.bind(("127.0.0.1", taken))

@@ -202,6 +202,7 @@ def test_a_name_that_means_loopback_on_node_0_is_told(monkeypatch):
     [
         ranks.Place(),
         ranks.Place(0, 2, 0, 2, "n1", 20000, "srun"),
+        ranks.Place(0, 2, 0, 0, "n1", 20000, "by hand"),
         *(ranks.Place(1, 2, 0, 1, address, 20000, "by node") for address in ("127.0.0.1", "127.0.1.1", "localhost")),
     ],
 )
