@@ -142,7 +142,8 @@ class Linking:
         """Made for another machine, or another Python."""
         binary = self._contents.binaries[path]
         found = _MODULE.search(path)
-        other = found and found[2] and self._contents.python not in ("", f"{found[2]}.{found[3]}")
+        pythons = self._packages.pythons(path) if found and found[2] else ()
+        other = found and pythons and f"{found[2]}.{found[3]}" not in pythons
         return not loadable(binary) or bool(other)
 
     def _foreign(self, path: str, binary: Binary) -> Iterator[Finding]:
@@ -160,7 +161,7 @@ class Linking:
             self.broken.add(path)
             found = _MODULE.search(path)
             assert found is not None
-            what = f"is for Python {found[2]}.{found[3]}; the image has {self._contents.python}"
+            what = f"is for Python {found[2]}.{found[3]}; the image has {listed(self._packages.pythons(path))}"
             severity: Severity = "warn" if self._has_modules(self._packages.owner(path)) else "fail"
             yield self._finding("files", severity, path, what, "its import fails", "a wheel for this Python")
 

@@ -105,7 +105,8 @@ class Loader:
 
     def shown(self, package: Package) -> tuple[str, ...]:
         """What everybody sees in a process of this package's: the interpreter, what it links, and torch's part."""
-        roots = [*self._interpreters[:1], *(self._torch_shown(package) if self._packages.uses_torch(package) else ())]
+        torch = self._torch_shown(package) if self._packages.uses_torch(package) else ()
+        roots = [*self._interpreter(package), *torch]
         return tuple(dict.fromkeys(one for root in roots for one in self.closure(root)[0]))
 
     def loaded(self, package: Package) -> Mapping[str, str]:
@@ -146,11 +147,18 @@ class Loader:
         # C++'s own library; or C functions, of glibc or of libraries like CUDA's that wheels bring.
         return _STANDARD_SYMBOL.match(symbol.name) is not None or not _OTHERS_SYMBOL.match(symbol.name)
 
+    def _interpreter(self, package: Package) -> list[str]:
+        """The one that it runs in, if there is any: of its world and its version, else of its version, else another."""
+        own = self._packages.interpreters(package.world)
+        versions = tuple(f"python{version}" for version in self._packages.pythons(package.world))
+        best = sorted(
+            {*own, *self._interpreters}, key=lambda path: (path not in own, not path.endswith(versions), path)
+        )
+        return best[:1]
+
     @functools.cached_property
     def _interpreters(self) -> list[str]:
-        found = [path for path in self._contents.binaries if _INTERPRETER.fullmatch(path)]
-        wanted = f"python{self._contents.python}"
-        return sorted(found, key=lambda path: (not path.endswith(wanted), path))
+        return [path for path in self._contents.binaries if _INTERPRETER.fullmatch(path)]
 
     def _torch_shown(self, package: Package) -> list[str]:
         torch = self._packages.torch(package)

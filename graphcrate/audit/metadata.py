@@ -10,6 +10,7 @@ from graphcrate.audit.packages import TORCH, Packages
 from graphcrate.compat import glt, hidden
 from graphcrate.model.audit import Contents, Distribution, Finding, Severity
 from graphcrate.model.requirements import requirements
+from graphcrate.model.words import listed
 
 
 def findings(contents: Contents, packages: Packages) -> Iterator[Finding]:
@@ -22,34 +23,39 @@ def findings(contents: Contents, packages: Packages) -> Iterator[Finding]:
         seen[one.folder, one.name] = one
     for one in contents.distributions:
         installed = packages.installed(packages.of(one).world)
-        yield from _python(one, contents.python)
-        yield from _required(one, installed, contents, packages)
+        # Of packages alone, more may lie where they will.
+        whole = contents.base or bool(packages.interpreters(packages.of(one).world))
+        yield from _python(one, packages.pythons(one.folder))
+        yield from _required(one, installed, packages, whole=whole)
         if one.name == glt.NAME:
             yield from _glt(one, installed)
-        yield from _hidden(one, installed, contents)
+        if whole:
+            yield from _hidden(one, installed)
         yield from _silent(one, packages, installed)
 
 
-def _python(one: Distribution, python: str) -> Iterator[Finding]:
-    if not python or not one.python:
+def _python(one: Distribution, pythons: Sequence[str]) -> Iterator[Finding]:
+    if not pythons or not one.python:
         return
     try:
-        if SpecifierSet(one.python).contains(f"{python}.99", prereleases=True):
+        wanted = SpecifierSet(one.python)
+        if any(wanted.contains(f"{python}.99", prereleases=True) for python in pythons):
             return
     except (InvalidSpecifier, InvalidVersion):
         return
-    what = f"wants Python {one.python}; the image has {python}"
-    yield _finding(one, "warn", what, "it may not even be imported", f"a release of {one.name} for Python {python}")
+    what = f"wants Python {one.python}; the image has {listed(pythons)}"
+    fix = f"a release of {one.name} for Python {listed(pythons)}"
+    yield _finding(one, "warn", what, "it may not even be imported", fix)
 
 
 def _required(
-    one: Distribution, installed: Mapping[str, Distribution], contents: Contents, packages: Packages
+    one: Distribution, installed: Mapping[str, Distribution], packages: Packages, *, whole: bool
 ) -> Iterator[Finding]:
-    for requirement in requirements(one.requires, contents.python):
+    for requirement in packages.requirements(one):
         name = canonicalize_name(requirement.name)
         found = installed.get(name)
         if found is None:
-            if contents.base:
+            if whole:
                 what = f"requires {requirement.name}{requirement.specifier}, which is not installed"
                 fix = f"pip install '{_plain(requirement)}'"
                 yield _finding(one, "warn", what, "an import that needs it fails", fix)
@@ -103,9 +109,9 @@ def _glt(one: Distribution, installed: Mapping[str, Distribution]) -> Iterator[F
         yield _finding(one, "fail", what, "its import fails", f"pip install {needed.name}")
 
 
-def _hidden(one: Distribution, installed: Mapping[str, Distribution], contents: Contents) -> Iterator[Finding]:
+def _hidden(one: Distribution, installed: Mapping[str, Distribution]) -> Iterator[Finding]:
     for wanted in hidden.of(one.name, one.version):
-        if contents.base and not any(name in installed for name in wanted.one_of):
+        if not any(name in installed for name in wanted.one_of):
             what = f"{wanted.why}; its metadata does not say so"
             yield _finding(one, "fail", what, "its import fails", f"pip install {wanted.one_of[0]}")
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from graphcrate.audit.worlds import Worlds
@@ -23,6 +24,7 @@ class Package(NamedTuple):
 
 BASE = Package("", "base")  #: stands for what no Python package brought
 TORCH = "torch"
+_FOLDER = re.compile(r"/.*?/(?:site|dist)-packages(?=/|$)")
 _SITE = re.compile(r"(/.*?/(?:site|dist)-packages)/([^/]+)")
 _TORCH_LIBRARY = re.compile(r"lib(c10|torch)[a-z_]*\.so")
 _TORCH_SYMBOL = re.compile(r"_ZNK?(2at|3c10|5torch)")
@@ -38,6 +40,7 @@ class Packages:
         self._owners = {path: self.of(found) for found in contents.distributions for path in found.files}
         self._required: dict[Package, frozenset[Package]] = {}
         self._uses_torch: dict[Package, bool] = {}
+        self._pythons: dict[str, tuple[str, ...]] = {}
         self._torches: dict[str, Package] = {}
         self._installed: dict[str, Mapping[str, Distribution]] = {}
 
@@ -76,7 +79,7 @@ class Packages:
         if package.world not in self._torches:
             candidates = [Package(world, TORCH) for world in self._worlds.seen(package.world)]
             there = (one for one in candidates if one in self._distributions or one in self._binaries)
-            self._torches[package.world] = next(there, candidates[0])
+            self._torches[package.world] = next(there, Package(package.world, TORCH))
         return self._torches[package.world]
 
     def binaries(self, package: Package) -> tuple[str, ...]:
@@ -102,13 +105,29 @@ class Packages:
             found, waiting = set[Package](), [package]
             while waiting:
                 current = self._distributions.get(waiting.pop())
-                wanted = requirements(current.requires, self._contents.python) if current else ()
+                wanted = self.requirements(current) if current else ()
                 names = {canonicalize_name(one.name) for one in wanted}
                 new = {self.of(installed[name]) for name in names if name in installed} - found
                 found |= new
                 waiting += new
             self._required[package] = frozenset(found - {package})
         return self._required[package]
+
+    def requirements(self, distribution: Distribution) -> Iterator[Requirement]:
+        """What it requires where it is installed."""
+        return requirements(distribution.requires, next(iter(self.pythons(distribution.folder)), ""))
+
+    def pythons(self, path: str) -> tuple[str, ...]:
+        """The Pythons ("3.11") that a file or folder of packages is for; empty where nothing tells."""
+        found = _FOLDER.match(path)
+        folder = found[0] if found else ""
+        if folder not in self._pythons:
+            self._pythons[folder] = self._worlds.pythons(folder)
+        return self._pythons[folder]
+
+    def interpreters(self, world: str) -> tuple[str, ...]:
+        """Paths of a world's own."""
+        return self._worlds.interpreters(world)
 
     def uses_torch(self, package: Package) -> bool:
         """Whether its libraries are loaded after torch's: it is torch, says that it wants it, or refers to it."""

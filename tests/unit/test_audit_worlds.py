@@ -1,0 +1,199 @@
+"""audit: which packages serve each other in an image with several Pythons, environments and folders of packages."""
+
+import msgspec
+import pytest
+
+from graphcrate import audit
+from graphcrate.audit.worlds import Worlds
+from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, SYSTEM, TORCH, contents, package, stack
+
+SYSTEM_SITE = "/usr/lib/python3/dist-packages"
+
+
+def elsewhere(name, version="1.0", folder=SYSTEM_SITE, **fields):
+    return msgspec.structs.replace(package(name, version, **fields), folder=folder)
+
+
+def told_in(*packages, **fields):
+    judged = audit.judge(stack(packages=(*PACKAGES, *packages), **fields))
+    return [(one.package, one.what) for one in judged.findings]
+
+
+def test_an_environment_does_not_see_the_systems_packages():
+    wants = package("a", requires=["numpy>=2"])
+    venv = {"/opt/venv": False}
+    told = told_in(wants, elsewhere("numpy", "2.1"), environments=venv)
+    assert told == [("a", "requires numpy>=2, which is not installed")]
+    assert told_in(wants, package("numpy", "2.1"), elsewhere("numpy", "1.24")) == []
+    assert told_in(elsewhere("b", requires=["numpy<2"]), package("numpy", "2.1"), elsewhere("numpy", "1.24")) == []
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_an_environment_may_see_the_systems_packages(sees):
+    wants, numpy = package("a", requires=["numpy>=2"]), elsewhere("numpy", "2.1")
+    assert bool(told_in(wants, numpy, environments={"/opt/venv": sees})) is not sees
+    of_the_user = elsewhere("numpy", "2.1", folder="/root/.local/lib/python3.11/site-packages")
+    assert bool(told_in(wants, of_the_user, environments={"/opt/venv": sees})) is not sees
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/usr/local/lib/python3.11/dist-packages", "/usr/lib/python3/dist-packages"),  # Debian
+        ("/usr/lib64/python3.9/site-packages", "/usr/local/lib/python3.9/site-packages"),  # RHEL
+        ("/root/.local/lib/python3.11/site-packages", "/usr/local/lib/python3.11/site-packages"),  # pip install --user
+    ],
+)
+def test_folders_that_one_interpreter_sees(one, other):
+    for here, there in ((one, other), (other, one)):
+        assert told_in(elsewhere("a", folder=here, requires=["b"]), elsewhere("b", folder=there)) == []
+
+
+def test_folders_that_two_interpreters_see():
+    conda = "/opt/conda/{}lib/python3.10/site-packages"
+    a = elsewhere("a", folder=conda.format("envs/x/"), requires=["b"])
+    b = elsewhere("b", folder=conda.format(""))
+    files = {f"/opt/conda/{prefix}bin/python3.10": {} for prefix in ("", "envs/x/")}
+    assert told_in(a, b, files=files) == [("a", "requires b, which is not installed")]
+    for folder in (conda.format(""), conda.format("") + "/"):  # PYTHONPATH
+        assert told_in(a, b, files=files, shared=(folder,)) == []
+
+
+def test_two_environments_have_a_torch_each():
+    """Extensions are judged by the torch beside them."""
+    other = "/opt/other/lib/python3.11/site-packages"
+    files = {path.replace(SITE, other): fields for path, fields in {**TORCH, MODULE: GOOD}.items()}
+    files[f"{other}/torch/lib/libc10.so"] = {"defined": ("_ZN3c10newE",)}
+    packages = [
+        elsewhere(
+            one.name, one.version, other, files=[path.replace(SITE, other) for path in one.files], requires=one.requires
+        )
+        for one in PACKAGES
+    ]
+    judged = audit.judge(stack(files=files, packages=(*PACKAGES, *packages)))
+    assert judged.broken == ("torch_scatter/_scatter_cuda.so",)
+    assert [one.check for one in judged.findings if one.severity == "fail"] == ["symbols"]
+
+
+EXTRA = "/opt/extra/lib/python3.10/site-packages"
+LOCAL = "/usr/local/lib/python3.10/dist-packages"
+
+
+def laid_out(*packages, **fields):
+    """An image of these packages alone, with Debian's Python and what else `fields` says."""
+    files = {**PYTHON, "/usr/bin/python3.10": {}, **fields.pop("files", {})}
+    return audit.judge(contents(files, *packages, **{"python": "3.10", **fields}))
+
+
+@pytest.mark.parametrize("folder", [EXTRA, f"{EXTRA}/", f"{EXTRA}//"])
+def test_packages_named_by_pythonpath_see_the_interpreter_that_they_run_in(folder):
+    torch = f"{LOCAL}/torch/lib/libc10.so"
+    scatter = f"{EXTRA}/torch_scatter/_version.so"
+    judged = laid_out(
+        elsewhere("torch", "2.0.1", LOCAL, files=[torch]),
+        elsewhere("torch-scatter", "2.1", EXTRA, files=[scatter], requires=["torch"]),
+        files={torch: TORCH[f"{SITE}/torch/lib/libc10.so"], scatter: {"needed": ("libc10.so",)}},
+        shared=(folder,),
+    )
+    assert judged.findings == ()
+
+
+def test_pythonpath_comes_before_an_interpreters_own_packages():
+    pandas, numpy = elsewhere("pandas", folder=LOCAL, requires=["numpy<2"]), elsewhere("numpy", "2.1", LOCAL)
+    older = elsewhere("numpy", "1.26", EXTRA)
+    assert laid_out(pandas, numpy, older, shared=(EXTRA,)).findings == ()
+    assert [one.package for one in laid_out(pandas, numpy, older).findings] == ["pandas"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/app/site-packages", "/usr/local/lib/python3.10/dist-packages"),  # pip install --target
+        ("/opt/user/lib/python3.10/site-packages", "/usr/lib/python3/dist-packages"),  # PYTHONUSERBASE
+        ("/opt/py-pandas-2/lib/python3.10/site-packages", "/opt/py-numpy-2/lib/python3.10/site-packages"),  # Spack
+        ("/app/site-packages", "/opt/venv/lib/python3.10/site-packages"),
+    ],
+)
+def test_folders_without_an_interpreter_see_all(one, other):
+    a, b = elsewhere("a", folder=one, requires=["b"]), elsewhere("b", folder=other)
+    assert laid_out(a, b, environments={"/opt/venv": False}).findings == ()
+
+
+def own(prefix, version="3.10"):
+    return {f"{prefix}/bin/python{version}": {}}
+
+
+@pytest.mark.parametrize(
+    ("installed", "fields"),
+    [
+        (  # Debian with a virtual environment
+            {SYSTEM_SITE: ["pip"], "/opt/venv/lib/python3.10/site-packages": ["a", "b"]},
+            {"environments": {"/opt/venv": False}},
+        ),
+        ({"/usr/local/lib/python3.12/site-packages": ["a", "b"], SYSTEM_SITE: ["c"]}, own("/usr/local", "3.12")),
+        ({"/usr/lib/python3.9/site-packages": ["a"], "/usr/local/lib64/python3.9/site-packages": ["b"]}, {}),  # UBI
+        ({"/usr/lib64/python3.9/site-packages": ["a"], "/usr/lib/python3.9/site-packages": ["b"]}, own("/usr", "3.9")),
+        ({LOCAL: ["a"], SYSTEM_SITE: ["b"]}, {}),  # NGC
+        ({SYSTEM_SITE: ["a"], LOCAL: ["b"]}, {}),
+        ({"/root/.local/lib/python3.10/site-packages": ["a"], SYSTEM_SITE: ["b"]}, {}),
+        ({"/root/.local/lib/python3.10/site-packages": ["b"], SYSTEM_SITE: ["a"]}, {}),
+        (  # conda's base and an environment
+            {
+                "/opt/conda/lib/python3.12/site-packages": ["a", "b", "c"],
+                "/opt/conda/envs/x/lib/python3.10/site-packages": ["a", "b"],
+            },
+            {**own("/opt/conda", "3.12"), **own("/opt/conda/envs/x")},
+        ),
+        (  # a virtual environment on conda's
+            {"/venv/lib/python3.12/site-packages": ["a"], "/opt/conda/lib/python3.12/site-packages": ["b"]},
+            {"environments": {"/venv": True}, **own("/opt/conda", "3.12")},
+        ),
+    ],
+)
+def test_images_as_people_have_them_are_fine(installed, fields):
+    requires = {"a": ["b"]}
+    packages = [
+        elsewhere(name, folder=folder, requires=requires.get(name, ()))
+        for folder in installed
+        for name in installed[folder]
+    ]
+    files = {path: {} for path in fields if path.startswith("/")}
+    rest = {name: value for name, value in fields.items() if name not in files}
+    assert laid_out(*packages, files=files, **rest).findings == ()
+
+
+def test_each_python_has_modules_of_its_own():
+    """Debian's beside that of the image python:3.12; conda's base and an environment."""
+    homes = {"/opt/conda": "3.12", "/opt/conda/envs/x": "3.10", "/usr": "3.11", "/usr/local": "3.12"}
+    sites = {prefix: f"{prefix}/lib/python{version}/site-packages" for prefix, version in homes.items()}
+    sites["/usr"] = SYSTEM_SITE
+    pythons = {
+        f"{prefix}/bin/python{version}": {"defined": (f"PyOf{version.replace('.', '')}",)}
+        for prefix, version in homes.items()
+    }
+    modules = {
+        f"{sites[prefix]}/a/core.cpython-{version.replace('.', '')}-x86_64-linux-gnu.so": {
+            "undefined": (f"PyOf{version.replace('.', '')}",)
+        }
+        for prefix, version in homes.items()
+    }
+    packages = [
+        elsewhere("a", folder=sites[prefix], python=f"=={version}.*", requires=[f"gone; python_version != '{version}'"])
+        for prefix, version in homes.items()
+    ]
+    system = {path: fields for path, fields in PYTHON.items() if path.startswith(SYSTEM)}
+    for python in homes.values():
+        image = contents({**system, **pythons, **modules}, *packages, python=python)
+        assert audit.judge(image).findings == ()
+    stray = f"{sites['/opt/conda']}/b/core.cpython-310-x86_64-linux-gnu.so"
+    judged = audit.judge(contents({**system, **pythons, stray: {}}, python="3.10"))
+    assert [one.what for one in judged.findings] == ["is for Python 3.10; the image has 3.12"]
+
+
+def test_which_pythons_a_folder_is_for():
+    both = {"/usr/bin/python3.8": {}, "/usr/bin/python3.11": {}, "/usr/local/bin/python3.12": {}}
+    worlds = Worlds(contents(both, python="3.8", laid="/opt/venv/lib/python3.13/site-packages"), [])
+    assert worlds.pythons(SYSTEM_SITE) == ("3.8", "3.11")
+    assert worlds.pythons("/usr/local/lib/python3.11/dist-packages") == ("3.11",)
+    assert worlds.pythons("/app/site-packages") == ("3.8",)
+    assert worlds.pythons("/opt/venv/lib/python3.13/site-packages") == ("3.8",)  # where they were laid says nothing
