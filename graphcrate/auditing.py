@@ -19,7 +19,7 @@ from graphcrate.trees.binaries import Read
 from graphcrate.trees.opened import Tools
 
 _UNKNOWN_PYTHON = "3"
-_CONDA = "/opt/conda"  #: where an environment of conda's lies in images
+_CONDA = "/opt/conda/envs/audited"  #: where an environment of conda's lies, beside whatever conda an image has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class _Reader:
     def _whole(self, name: str, upper: Read, lower: Read | None, site: str) -> Contents:
         """`site`: the folder that packages are laid into; an environment of conda's has a Python of its own."""
         read = binaries.over(upper, lower, site) if lower else upper
-        return binaries.contents(name, read, base=lower is not None)
+        return binaries.contents(name, read, base=lower is not None, python="" if site else binaries.python_of(upper))
 
     def opened(self, name: str, below: str = "") -> Read:
         tools = self._tools(below)

@@ -37,6 +37,8 @@ _SEES_SYSTEM = re.compile(r"^\s*include-system-site-packages\s*=\s*true\s*$", re
 _COPYRIGHT = re.compile(r"/usr/share/doc/[^/]+/copyright")
 _LOADER_FOLDERS = re.compile(r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?")
 _TOOLKIT = re.compile(r"(/usr/local/cuda(?:-[\d.]+)?|.*/pkgs/cuda-toolkit[^/]*)/.+")
+_CACHED = re.compile(r".*?/pkgs/[^/]+/")  #: a package in conda's cache, to be installed from: no Python sees it there
+_CONDAS = "info/index.json"  #: what conda says of it
 _LABELS = "graphcrate."  #: an image of ours keeps a toolkit on purpose alone (FLAVOUR=devel)
 _ARCHITECTURES = f"{_LABELS}architectures"
 #: what no loader takes, by name: most of an image's files
@@ -88,7 +90,12 @@ def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
     for path, entry in entries.items():
         if entry.kind == "file" and (found := _TOOLKIT.fullmatch(path)):
             read.toolkit[found[1]] = read.toolkit.get(found[1], 0) + entry.size
-    paths = [path for path, entry in entries.items() if entry.kind == "file" and keeps(path, entry.size)]
+    cached = {path.removesuffix(_CONDAS) for path in entries if path.endswith(f"/{_CONDAS}")}
+    paths = [
+        path
+        for path, entry in entries.items()
+        if entry.kind == "file" and keeps(path, entry.size) and not ((one := _CACHED.match(path)) and one[0] in cached)
+    ]
     with (
         tools.progress.task("looking at programs and libraries", sum(entries[path].size for path in paths)) as task,
         ThreadPoolExecutor(tools.jobs) as pool,
@@ -138,8 +145,11 @@ def over(upper: Read, lower: Read, site: str) -> Read:
     )
 
 
-def contents(name: str, read: Read, *, base: bool) -> Contents:
-    """What `audit.judge` takes. `base`: interpreter and system's libraries are among what was read."""
+def contents(name: str, read: Read, *, base: bool, python: str = "") -> Contents:
+    """What `audit.judge` takes. `base`: interpreter and system's libraries are among what was read.
+
+    `python`: what `python_of` says of the part that the audit is about.
+    """
     settings = read.settings
     variables, labels = (settings.variables, settings.labels) if settings else ({}, {})
     return Contents(
@@ -148,7 +158,7 @@ def contents(name: str, read: Read, *, base: bool) -> Contents:
         binaries=read.binaries,
         links=read.links,
         distributions=tuple(_distributions(read.texts)),
-        python=python_of(read),
+        python=python or python_of(read),
         base=base,
         folders=tuple(dict.fromkeys((*_configured(read.texts), *SYSTEM_FOLDERS))),
         preferred=tuple(filter(None, variables.get("LD_LIBRARY_PATH", "").split(":"))),

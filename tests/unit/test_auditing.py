@@ -168,6 +168,57 @@ def test_an_environment_of_condas_is_packages_with_a_python(call, tmp_path):
         assert (code, told(out), json.loads(out)["python"]) == (0, [], "3.11")
 
 
+def environment(folder, python, **packages):
+    """One of conda's. `packages`: name → what it requires; the first has a module."""
+    site = folder / f"lib/python{python}/site-packages"
+    module = site / next(iter(packages)) / f"core.cpython-{python.replace('.', '')}-x86_64-linux-gnu.so"
+    module.parent.mkdir(parents=True)
+    module.write_bytes(make_elf())
+    for name, requires in packages.items():
+        metadata = site / f"{name}-0.6.dist-info/METADATA"
+        metadata.parent.mkdir(parents=True)
+        metadata.write_text(f"Name: {name}\nVersion: 0.6\n" + "".join(f"Requires-Dist: {one}\n" for one in requires))
+    for path in (f"bin/python{python}", "conda-meta/history"):
+        (folder / path).parent.mkdir()
+        (folder / path).write_bytes(make_elf())
+    return folder
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12"])
+def test_an_environment_of_condas_is_not_that_of_the_image_below(call, tmp_path, python):
+    below = environment(tmp_path / "root/opt/conda", python, conda=[], numpy=[], pluggy=[], requests=[]).parent.parent
+    conda = environment(tmp_path / "conda", "3.11", pandas=["numpy", "pluggy<0.5"], pluggy=[])
+    code, out, _ = call(conda, "--base", below, "--json")
+    findings = ["requires numpy, which is not installed", "requires pluggy<0.5; 0.6 is installed"]
+    assert (code, [each[3] for each in told(out)], json.loads(out)["python"]) == (0, findings, "3.11")
+
+
+def test_what_an_environment_of_condas_lacks_is_told_without_the_image_below(call, tmp_path):
+    conda = environment(tmp_path / "conda", "3.11", torchrl=["gone"])
+    what = [each[3] for each in told(call(conda, "--json")[1])]
+    assert "requires gone, which is not installed" in what
+    assert any("does not say so" in each for each in what)
+    site = conda / "lib/python3.11/site-packages"
+    assert told(call(site, "--json")[1]) == []  # packages alone may be laid over more
+
+
+def test_condas_cache_of_packages_is_not_installed(call, tmp_path):
+    """An older torch there, and what is built for it, serve nobody and fail nobody."""
+    root = unpacked(tmp_path / "root", GOOD)
+    cached = root / "opt/conda/pkgs/torch-scatter-2.1.1-py311_0"
+    module = cached / MODULE.replace("/opt/venv/", "")
+    module.parent.mkdir(parents=True)
+    module.write_bytes(make_elf(**BROKEN))
+    metadata = cached / "lib/python3.11/site-packages/torch_scatter-2.1.1.dist-info/METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Name: torch_scatter\nVersion: 2.1.1\nRequires-Dist: torch==1.13.1\n")
+    assert call(root, "--json")[0] == 15
+    (cached / "info").mkdir()
+    (cached / "info/index.json").write_text("{}")
+    code, out, _ = call(root, "--json")
+    assert (code, told(out)) == (0, [])
+
+
 def test_what_people_and_scripts_see(call, tmp_path):
     layout(tmp_path / "bad", BROKEN)
     _, out, _ = call(tmp_path / "bad/oci", "--gpu", "v100")
