@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from graphcrate.audit.names import ordered
 from graphcrate.audit.packages import BASE, TORCH, Packages, short
 from graphcrate.audit.packages import name as name_of
-from graphcrate.compat.facts import compiles_for, compute_capability, gpu_model, has_code
+from graphcrate.compat.facts import compiles_for, compute_capability, has_code
+from graphcrate.compat.rules import capability_name
 from graphcrate.model.audit import Contents, Finding, GpuCode, PackageCode
 
 
@@ -28,7 +29,7 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
     """
     wanted: dict[str, list[str]] = {}
     for model in gpus:
-        wanted.setdefault(compute_capability(model), []).append(gpu_model(model))
+        wanted.setdefault(compute_capability(model), []).append(model)
     named: dict[str, set[str]] = {}  # by whom
     for path, binary in contents.binaries.items():
         for name in (*binary.needed, *binary.mentions):
@@ -51,9 +52,7 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
             continue
         for capability, models in wanted.items():
             if not runs_natively(code.sass, capability):
-                bare = f"sm_{capability.replace('.', '')}"
-                label = bare if models == [bare] else f"{', '.join(models)} ({bare})"
-                yield from _finding(path, package, code, capability, label)
+                yield from _finding(path, package, code, capability, capability_name(*models))
 
 
 def _finding(path: str, package: str, code: GpuCode, capability: str, label: str) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 What is not known of the target is assumed and named; what nobody knows of the stack makes the verdict `unknown`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -40,11 +40,11 @@ def judge(stack: Software, target: Target) -> Verdict:
     return min(verdicts, key=lambda verdict: STATUSES.index(verdict.status))
 
 
-def capability_name(model: str) -> str:
-    """ "V100 (sm_70)"."""
+def capability_name(model: str, *more: str) -> str:
+    """ "V100 (sm_70)", "H100, H200 (sm_90)", or "sm_70" of a bare architecture. `more`: models of the same one."""
     code = f"sm_{facts.compute_capability(model).replace('.', '')}"
-    name = facts.gpu_model(model)
-    return code if name == code else f"{name} ({code})"
+    names = [name for name in map(facts.gpu_model, (model, *more)) if name != code]
+    return f"{', '.join(names)} ({code})" if names else code
 
 
 def _judge(stack: Software, target: Target, driver: str) -> Verdict:
@@ -112,9 +112,18 @@ def _driver(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         return
     major, dashed = stack.torch_cuda.partition(".")[0], stack.torch_cuda.replace(".", "-")
     fix = f"driver >= {oldest}"
-    if target.gpus and all(map(drivers.forward_compatible, target.gpus)):
-        fix += f"; for this GPU NVIDIA's package cuda-compat-{dashed} may do instead"
+    if whom := _forward_compatible(target.gpus or ()):
+        fix += f"; for {whom} NVIDIA's package cuda-compat-{dashed} may do instead"
     yield from _wants(driver, oldest, f"CUDA {major} wants driver {oldest} or newer", fix, DRIVERS)
+
+
+def _forward_compatible(gpus: Sequence[str]) -> str:
+    """Whom cuda-compat packages serve, in words; empty where not all. An architecture may be a data center GPU's."""
+    able = {capability for name, capability in facts.all_gpus().items() if drivers.forward_compatible(name)}
+    bare = [gpu for gpu in gpus if gpu.startswith("sm_") and facts.compute_capability(gpu) in able]
+    if not all(gpu in bare or drivers.forward_compatible(gpu) for gpu in gpus):
+        return ""
+    return f"data center GPUs of {listed(bare)}" if bare else "this GPU" if gpus else ""
 
 
 def _wants(driver: str, oldest: str, what: str, fix: str, source: str) -> Iterator[_Found]:

@@ -3,6 +3,7 @@
 import re
 
 from graphcrate.compat import drivers, facts, runtimes
+from graphcrate.compat.rules import capability_name
 from graphcrate.contracts.check import (
     EVERYWHERE,
     absent,
@@ -130,7 +131,7 @@ def gpu(view: ImageView, host: Host) -> Verdict:
     known = True
     for model in host.gpus:
         capability = facts.compute_capability(model)
-        label = f"{model} (sm_{capability.replace('.', '')})"
+        label = capability_name(model)
         fix = f"make image GPU={model}"
         runs = facts.torch_runs_on(view.torch, view.cuda, capability)
         if runs is False:

@@ -25,6 +25,10 @@ def test_code_for_each_gpu():
     (told,) = found(image, "H100")
     assert told[:4] == ("warn", "architectures", "torch-scatter", "torch_scatter/_scatter_cuda.so")
     assert "PTX alone for H100 (sm_90): it has 7.0, 8.0" in told[4]
+    ((*_, what),) = found(image, "sm_90")
+    assert "PTX alone for sm_90: it has 7.0, 8.0" in what
+    ((*_, what),) = found(image, "sm_90", "H100", "H200")
+    assert "PTX alone for H100, H200 (sm_90): it has 7.0, 8.0" in what
     (told,) = found(image, "P100")
     assert told[:2] == ("fail", "architectures")
     judged = audit.judge(image, ["P100"])

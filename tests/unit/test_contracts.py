@@ -37,6 +37,13 @@ def test_verdicts(name, status, view, host):
         assert finding.fix
 
 
+def test_gpus_are_named_with_their_architecture_and_architectures_alone():
+    for gpu, label in {"h100": "H100 (sm_90)", "sm_90": "sm_90"}.items():
+        seen = verdict("gpu", configured(labels={"graphcrate.architectures": "7.0"}), {"gpus": (gpu,)}).seen
+        assert seen.endswith(f" {label}")
+        assert f"{label} (" not in seen
+
+
 def test_every_check_is_seen_to_complain_and_to_doubt():
     seen = {(name, status) for name, status, _, _ in CASES}
     assert {name for name in BY_ID if not seen & {(name, "fail"), (name, "warn")}} == {"infiniband"}

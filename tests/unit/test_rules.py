@@ -281,6 +281,25 @@ def test_forward_compatibility_is_proposed_for_gpus_that_have_it_alone():
     assert only(verdict(gpus=("V100", "RTX3090"), driver="450.80.02")).fix == "driver >= 525.60.13"
 
 
+def test_forward_compatibility_of_an_architecture_is_that_of_its_data_center_gpus():
+    def fix(*gpus):
+        return only(verdict(gpus=gpus, driver="450.80.02")).fix
+
+    package = "NVIDIA's package cuda-compat-12-1 may do instead"
+    assert fix("sm_80").endswith(f"; for data center GPUs of sm_80 {package}")
+    assert fix("V100", "sm_80", "sm_75").endswith(f"; for data center GPUs of sm_80 and sm_75 {package}")
+    assert fix("V100").endswith(f"; for this GPU {package}")
+    stack = msgspec.structs.replace(STACK, torch="2.12.1", torch_cuda="13.0")
+    assert only(verdict(stack, gpus=("sm_120",), driver="570.26")).fix == "driver >= 580.65.06"  # RTX alone
+    assert "compat" not in only(verdict(gpus=("sm_80", "RTX3090"), driver="450.80.02")).fix
+
+
+def test_an_architecture_is_named_once():
+    assert rules.capability_name("v100") == "V100 (sm_70)"
+    assert rules.capability_name("sm_70") == "sm_70"
+    assert rules.capability_name("sm_70", "7.0", "V100", "TITAN_V") == "V100, TITAN_V (sm_70)"
+
+
 def test_every_gpu_with_forward_compatibility_is_a_known_one():
     assert drivers._drivers().forward.gpus < set(facts.all_gpus())
 
