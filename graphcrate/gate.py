@@ -32,7 +32,7 @@ def judge(
             Refusal(
                 what=f"no suite of {name} has passed on a GPU, which it is built for",
                 fix=f"./build.py test {name} --runner slurm --partition … --gres gpu:1, or on a GPU node; "
-                "or say --allow-cpu-only, which is recorded on the image",
+                "or say --allow-cpu-only, which is recorded beside the image",
             )
         )
     return Evidence(suites=passed, refusals=tuple(refusals), cpu_only=without and allow_cpu_only)
