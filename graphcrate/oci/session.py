@@ -36,6 +36,7 @@ _NOT_REACHED = frozenset(
 )
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _LONGEST_MESSAGE = 200
+TOKENS = 5  #: that one request is tried with while others renew them
 
 
 class _Token(msgspec.Struct):
@@ -94,17 +95,21 @@ class Session:
         return self.patience.insist(lambda: self.once(method, url, headers, body))
 
     def once(self, method: str, url: str, headers: Mapping[str, str] = {}, body: "Body" = None) -> "Response":
-        """As `ask`, but one try; with a new token where the old one has expired."""
-        for last in (False, True):
+        """As `ask`, but one try; with a new token where the old one has expired.
+
+        One that another thread asked for may have expired, too, by the time that it is used here.
+        """
+        is_own = False
+        for left in reversed(range(TOKENS)):
             used = self._authorization
             sent = {**headers, **used} if self.is_ours(url) else dict(headers)
             response = self.client.send(method, url, headers=sent, body=body, accept=ANSWERS)
             if response.status != 401:
                 return response
-            if last or not self.is_ours(response.url):
+            if is_own or not left or not self.is_ours(response.url):
                 raise self.refused(response)
-            self.log_in(response.headers.get("WWW-Authenticate") or "", used)
-        raise AssertionError("the second answer is returned or refused")
+            is_own = self.log_in(response.headers.get("WWW-Authenticate") or "", used)
+        raise AssertionError("the last answer is returned or refused")
 
     def resolved(self, response: "Response") -> str:
         """The address in an answer's Location; empty where it has none."""
@@ -121,11 +126,13 @@ class Session:
             url = self.address + url.removeprefix(f"http://{self.host}")
         return url
 
-    def log_in(self, header: str, used: Mapping[str, str]) -> None:
-        """Answer the registry's challenge, unless another thread did since `used` was sent. Raises NetworkError."""
+    def log_in(self, header: str, used: Mapping[str, str]) -> bool:
+        """Answer the registry's challenge; False where another thread did since `used`. Raises NetworkError."""
         with self._lock:
-            if self._authorization == used:
-                self._authorization = self._answer(realms.challenges(header))
+            if self._authorization != used:
+                return False
+            self._authorization = self._answer(realms.challenges(header))
+            return True
 
     @functools.cached_property
     def _credential(self) -> Credential | None:

@@ -1,6 +1,7 @@
 import base64
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -358,3 +359,21 @@ def test_a_helper_is_asked_where_one_is_set_up(tmp_path, monkeypatch):
     monkeypatch.setattr("graphcrate.host.process.output", output)
     found = credentials.find(reference.parse("r.example/a"), {"DOCKER_CONFIG": str(tmp_path)})
     assert found == Credential(user="a", password="b")
+
+
+def test_a_token_of_another_thread_that_expired_too_is_no_refusal(monkeypatch):
+    client = SimpleNamespace(patience=lambda: Patience(lambda _: None))
+    repository = Repository(client, reference.parse("registry.example/team/image:1"), lambda: None)
+    session, sent = repository.session, []
+
+    def send(method, url, *, headers, body, accept):
+        sent.append(headers.get("Authorization", ""))
+        if len(sent) == 1:  # while this one was under way, another thread got a token that is used up by now
+            session._authorization = {"Authorization": "Bearer theirs"}
+        status = 200 if sent[-1] == "Bearer ours" else 401
+        return SimpleNamespace(status=status, headers={}, url=url)
+
+    monkeypatch.setattr(session, "client", SimpleNamespace(send=send))
+    monkeypatch.setattr(session, "_answer", lambda offered: {"Authorization": "Bearer ours"})
+    assert session.once("HEAD", "https://registry.example/v2/team/image/blobs/x").status == 200
+    assert sent == ["", "Bearer theirs", "Bearer ours"]
