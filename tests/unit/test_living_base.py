@@ -90,7 +90,7 @@ def test_records_that_lead_in_a_circle_do_not_hold_a_build(place):
 def made(place, monkeypatch, build, output):
     monkeypatch.setattr(pipeline, "_build", build)
     monkeypatch.setattr(pipeline, "_plan_lines", lambda *_: [])
-    monkeypatch.setattr(pipeline, "_plan", lambda job, found: SimpleNamespace(name="pyg", tag="1"))
+    monkeypatch.setattr(pipeline, "_plan", lambda job, found: SimpleNamespace(name="pyg", tag="1", aliases=()))
     monkeypatch.setattr(pipeline, "_build_key", lambda *_: "key")
     monkeypatch.setattr(planning, "compile_step", lambda _: None)
     request = asking.Request(name="pyg", cuda="11.8", output=output)
