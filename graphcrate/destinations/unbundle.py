@@ -16,6 +16,7 @@ from typing import IO, NoReturn, cast
 
 import msgspec
 
+from graphcrate.catalogue import read_report
 from graphcrate.destinations import supplies
 from graphcrate.destinations.bundle import CONTENTS, IMAGE, LOCK, PROOFS, RECIPE, REPORT
 from graphcrate.destinations.supplies import BLOBS, COMPILED, FILES, REPLACED
@@ -271,11 +272,8 @@ def _missing(contents: Contents, place: Workplace) -> list[Member]:
 
 
 def _is_there(target: Path, contents: Contents) -> bool:
-    try:
-        report = msgspec.json.decode((target / REPORT).read_bytes(), type=BuildReport)
-    except (OSError, *UNREADABLE):
-        return False
-    return report.digest == contents.digest and is_whole(target / "oci", contents.digest)
+    report = read_report(target / REPORT)
+    return report is not None and report.digest == contents.digest and is_whole(target / "oci", contents.digest)
 
 
 def _require(contents: Contents, missing: list[Member], target: Path, place: Workplace, *, there: bool) -> None:
