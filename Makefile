@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help image sif publish render lock list test lint bench clean
+.PHONY: help image sif publish render lock list test test-unit test-engines test-all lint bench clean
 
 STACK ?= pyg
 option = $(if $(2),--$(1) '$(2)')
@@ -16,7 +16,7 @@ request = '$(STACK)' $(call option,cuda,$(CUDA)) $(call option,channel,$(CHANNEL
 machine = $(call option,gpu,$(GPU)) $(call option,driver,$(DRIVER)) $(call option,target,$(TARGET))
 
 help: ## show this
-	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\): .*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 	@sed -n 's/^# Settings: /  settings:     /p' Makefile
 
 image: .venv/ready-run .venv/ready-system ## build an image and prove it by a training run: make image CUDA=11.8
@@ -39,9 +39,25 @@ lock: .venv/ready-run .venv/ready-system ## resolve a variant anew and write its
 list: .venv/ready-run ## show recipes and their variants
 	@$(graphcrate) list
 
-test: .venv/ready-dev .venv/ready-system ## lint, unit tests, a small real image, real engines where there are any
+# A file's tests stay on one worker and share its fixtures; files begin in their order, those with images first.
+pytest = $(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+ifneq ($(filter test,$(MAKECMDGOALS)),)
+$(info make test: lint, unit tests, one real image, and the engines that are here. Next: make test-engines installs Docker, Podman,)
+$(info Apptainer, a registry and Slurm and tries the image with them (25 minutes); make test-all compiles whole stacks as well.)
+endif
+test: .venv/ready-dev .venv/ready-system ## lint, unit tests and one real image: about five minutes
+	@$(pytest) -m 'not slow and not weekly'
+
+test-unit: .venv/ready-dev ## the unit tests alone, which start no program: about a minute
+	@$(pytest) tests/unit
+
+test-engines: .venv/ready-dev .venv/ready-system ## real Docker, Podman, Apptainer, registry and Slurm, installed as root: 25 minutes
 	@tools/prepare engines
-	@$(python) -m pytest -n 2
+	@ENGINES=prepared $(pytest) -m '(slow or installed) and not weekly'
+
+test-all: test test-engines ## all of it, and what takes hours: whole stacks compiled, tutorials over several nodes
+	@ENGINES=prepared $(pytest) -m weekly
 
 lint: .venv/ready-dev ## ruff, mypy; hadolint, shellcheck and zizmor over what is rendered, scripts and workflows
 	@$(python) -m ruff check . && $(python) -m ruff format --check . && $(python) -m mypy

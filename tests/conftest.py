@@ -1,4 +1,8 @@
-"""What a test may ask of the machine: `engine(...)`, `network`, `build`. In CI what is missing is a failure."""
+"""What a test may ask of the machine: `engine(...)`, `network`. In CI what is missing is a failure.
+
+Three stages select by markers (see the Makefile): `make test` has all that is neither `slow` nor `weekly`, with the
+engines that are there; `make test-engines` what is `slow` or needs an engine; `make test-all` the rest too.
+"""
 
 import functools
 import os
@@ -10,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from xdist.scheduler import LoadScopeScheduling
 
 # How long an example takes says something about the machine's other work, not about the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,6 +29,7 @@ for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
 
 ROOT = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI") == "true"
+PREPARED = bool(os.environ.get("ENGINES"))  #: `make test-engines` says that it has installed the engines
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
 #: names for `engine(...)` that stand for several: what the fixtures of tests/engines need
 TOGETHER = {
@@ -36,45 +40,45 @@ TOGETHER = {
 }
 
 
-class BySharedFixtures(LoadScopeScheduling):
-    """Tests of real programs share fixtures that take minutes to make: one worker gets all tests that share them.
+#: names for `engine(...)` that `tools/prepare engines` installs; the other programs are on every machine that builds
+INSTALLED = {
+    "apptainer",
+    "apptainer build",
+    "cosign",
+    "docker daemon",
+    "docker-registry",
+    "patchelf",
+    "podman",
+    "runc",
+    "skopeo",
+    "slurm",
+    "squashfuse",
+    "two hosts",
+    "umoci",
+}
 
-    xdist's own `loadgroup` does not work with pytest 9.2: the group no longer reaches the test's name.
-    """
 
-    def _split_scope(self, nodeid):
-        path = nodeid.partition("::")[0]
-        return shared_by(ROOT / path) if path.startswith("tests/engines/") else nodeid
-
-
-def pytest_xdist_make_scheduler(config, log):
-    return BySharedFixtures(config, log)
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items):
+    """Mark what needs an engine, for `make test-engines`."""
+    for item in items:
+        if INSTALLED & needed(item):
+            item.add_marker(pytest.mark.installed)
 
 
-@functools.cache
-def shared_by(path):
-    """Which group a module of engine tests belongs to."""
-    if path.name == "test_stacks.py":
-        return "stacks"
-    text = path.read_text(encoding="utf-8")
-    if "pyg_image" in text:
-        return "pyg image"
-    return "small image" if "built_image" in text else "engines"
+def needed(item):
+    """All names that a test gives to `engine(...)`."""
+    return {name for marker in item.iter_markers("engine") for name in marker.args}
 
 
 def pytest_runtest_setup(item):
-    reasons = [
-        reason
-        for marker in item.iter_markers("engine")
-        for names in marker.args
-        for name in TOGETHER.get(names, (names,))
-        if (reason := lacking(name)) is not None
-    ]
+    names = [name for names in sorted(needed(item)) for name in TOGETHER.get(names, (names,))]
+    reasons = [reason for name in names if (reason := lacking(name)) is not None]
     if item.get_closest_marker("network") and not index_answers():
         reasons.append("the package index does not answer")
     if reasons:
         message = "; ".join(dict.fromkeys(reasons))
-        if IN_CI:
+        if IN_CI and not (item.get_closest_marker("installed") and not PREPARED):
             pytest.fail(f"CI has to run this: {message}", pytrace=False)
         pytest.skip(message)
 
@@ -92,7 +96,7 @@ def lacking(name):
         unshare = shutil.which("unshare")
         works = unshare and not subprocess.run([unshare, "-Urm", "true"], capture_output=True, check=False).returncode
         return None if works else "this machine has no user namespaces"
-    return None if program(name) else f"{name} is not installed (ENGINES=install make test installs it, as root)"
+    return None if program(name) else f"{name} is not installed (make test-engines installs it, as root)"
 
 
 def program(name):

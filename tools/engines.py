@@ -92,7 +92,9 @@ def find_mirror() -> str:
         asked = quiet(["mmdebstrap", "--variant=custom", "--skip=update", f"--setup-hook={hook}", SUITE, "/dev/null"])
         if mirror := mirror_among(asked.stdout + asked.stderr):
             return mirror
-    raise StopError(HOST, "no Debian mirror is known on this machine", "DEBIAN_MIRROR=http://a-mirror/debian make test")
+    raise StopError(
+        HOST, "no Debian mirror is known on this machine", "DEBIAN_MIRROR=http://a-mirror/debian make test-engines"
+    )
 
 
 def mirror_among(text: str) -> str:
@@ -121,7 +123,7 @@ def fetch(work: Path, mirror: str, package: str) -> list[Path]:
     def apt(*words: str) -> str:
         result = quiet(words, environment, work / "debs")
         if result.returncode:
-            raise apt_failed(result.stderr + result.stdout, "ENGINES=install tools/prepare engines")
+            raise apt_failed(result.stderr + result.stdout, "tools/prepare engines")
         return result.stdout
 
     apt("apt-get", "-q", "update")

@@ -1,7 +1,7 @@
 """Makes the project's own environment: `.venv` with pinned, hashed requirements, and the system's tools.
 
 Words on the command line, any of them: `run` (what graphcrate needs), `dev` (that, the linters and the tests),
-`system` (programs of the operating system), `engines` (in CI or with ENGINES=install: what tests try images with).
+`system` (programs of the operating system), `engines` (what `make test-engines` tries images with).
 The first three leave a stamp in `.venv` that the Makefile compares with requirements*.txt, so that a second call of
 make does not even start this program. Everything said goes to stderr.
 Only the standard library: this runs before anything is installed. Exit codes are graphcrate's own (see README.md).
@@ -258,13 +258,14 @@ def prepare_system() -> None:
 
 
 def prepare_engines() -> None:
-    """The programs that tests try images with: installed in CI and on request; else tests say what they skip."""
-    wanted = os.environ.get("CI") == "true" or os.environ.get("ENGINES") == "install"
-    if wanted and has_apt_as_root():
+    """Install the programs that tests try images with, where that is possible; tests skip what is missing."""
+    if has_apt_as_root():
         apt_install(packages_of(ENGINES))
         apt_install(packages_of({"docker": "docker-cli"}))  # a package of its own from Debian 13 on
         prepare_apptainer()
         prepare_cosign()
+    elif missing := packages_of(ENGINES):
+        say(f"not installed: {', '.join(missing)}; their tests are skipped\nnext:  sudo tools/prepare engines")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import secrets
-import shutil
 import subprocess
 import tempfile
 import time
@@ -14,17 +14,19 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from tests.conftest import program
+from tests.conftest import IN_CI, PREPARED, program
 from tests.engines import pushing
-from tests.engines.daemons import docker_daemon, podman_environment, registry_server
+from tests.engines.daemons import registry_server, shared_docker, shared_podman
 from tests.engines.debian import make_base, pack_layout
 from tests.engines.pushing import LOGIN
-from tests.engines.slurm_cluster import slurm_cluster
+from tests.engines.shared import Shared, locked
+from tests.engines.slurm_cluster import Cluster, slurm_cluster
 from tests.engines.token_server import TokenServer
 from tests.engines.two_hosts import two_hosts
-from tests.engines.workplace import Workplace, copy_project, pyg_stack, small_stack
+from tests.engines.workplace import Finished, Workplace, copy_project, pyg_stack, small_stack
 from tests.unit.authority import make_authority
 
+SHARED = pytest.StashKey[Shared]()
 GROUND = "graphcrate-tests-"  #: the folder of a run of the tests begins so
 USER_LOCK = Path("/run/graphcrate-test-user.lock")  #: whose holder has the machine's one plain user for tests
 JUST_MADE = 60.0  #: seconds within which another run may not have locked its folder yet
@@ -45,14 +47,34 @@ class Built:
         return f"{self.layout}:{self.report['tag']}"
 
 
+def pytest_collection_modifyitems(items):
+    """Give tests of engines more time: fixtures count too, and wait for what another worker makes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1200))
+
+
+def pytest_collection_finish(session):
+    """Enter the folder that the workers share before any test runs: whoever stops a daemon knows who may need it."""
+    if any("shared" in item.fixturenames for item in session.items):
+        _remove_abandoned()
+        run = getattr(session.config, "workerinput", {}).get("testrunuid") or secrets.token_hex(4)
+        folder = Path(tempfile.gettempdir()) / f"{GROUND}{run[:8]}"
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+        session.config.stash[SHARED] = Shared(folder)
+
+
 @pytest.fixture(scope="session")
-def ground():
-    """A folder that other users can enter too (pytest's own are closed to them); removed at the end."""
-    _remove_abandoned()
-    folder = _fresh(Path(tempfile.gettempdir()), GROUND)
-    with _locked(folder, fcntl.LOCK_SH):
-        yield folder
-        _remove(folder)
+def shared(request):
+    """What all workers of this run share. Other users can enter its folder (pytest's own are closed to them)."""
+    return request.config.stash[SHARED]
+
+
+def pytest_sessionfinish(session):
+    """Not the end of a fixture, which counts as the time of a test: other workers may go on for minutes."""
+    if (shared := session.config.stash.get(SHARED, None)) is not None and shared.close():
+        remove_later(shared.folder)
 
 
 def _remove_abandoned():
@@ -61,32 +83,27 @@ def _remove_abandoned():
         with contextlib.suppress(FileNotFoundError, BlockingIOError):  # removed by, or in use by, another run
             if folder.stat().st_uid != os.geteuid() or time.time() - folder.stat().st_mtime < JUST_MADE:
                 continue
-            with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                _remove(folder)
+            with locked(folder / "users", fcntl.LOCK_EX | fcntl.LOCK_NB):
+                remove_later(folder)
 
 
-@contextlib.contextmanager
-def _locked(path, how):
-    """Hold a lock on a folder or file. The kernel ends it with this process, however that ends."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, how)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _remove(folder):
+def remove_later(folder):
+    """Remove a folder in the background: a hundred thousand files take a disk minutes."""
     for mounted in _mounts_below(folder):
         subprocess.run(["umount", "--lazy", mounted], check=False)
-    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run(["setsid", "--fork", "nice", "rm", "-rf", "--one-file-system", folder], check=True)
 
 
-def _fresh(parent, prefix):
-    """A new folder, named so that podman can make an image's name of it: mkdtemp's underscores are not for that."""
-    folder = parent / f"{prefix}{secrets.token_hex(4)}"
-    folder.mkdir()
-    folder.chmod(0o755)
+@pytest.fixture(scope="session")
+def ground(shared):
+    """The folder that all workers share. A module takes names of its own."""
+    return shared.folder
+
+
+@pytest.fixture(scope="session")
+def own(ground, worker_id):
+    """A folder of this worker's, for what it takes no time to make once more."""
+    (folder := ground / worker_id).mkdir()
     return folder
 
 
@@ -96,37 +113,58 @@ def _mounts_below(folder):
 
 
 @pytest.fixture(scope="session")
-def workplace(ground):
-    """A copy of the project with an empty cache and a fresh lock for the small image."""
-    place = Workplace(copy_project(ground / "first"), ground / "cache")
-    locked = place.run("lock", *small_stack())
-    assert locked.code == 0, locked.err
-    assert (place.folder / locked.out.strip()).is_file()
+def workplace(shared):
+    """A copy of the project with a cache of its own and a fresh lock for the small image."""
+    place = Workplace(shared.folder / "first", shared.folder / "cache")
+
+    def make():
+        copy_project(place.folder)
+        locked = place.run("lock", *small_stack())
+        assert locked.code == 0, locked.err
+        assert (place.folder / locked.out.strip()).is_file()
+
+    shared.made("workplace", make)
     return place
 
 
 @pytest.fixture(scope="session")
-def built_image(workplace):
+def built_image(workplace, shared):
     """The small image, with its smoke test passed. Other tests must not change it."""
     request = small_stack()
-    return _built(workplace, request, workplace.run("image", *request))
+    return _built(workplace, request, shared.made("image", lambda: vars(workplace.run("image", *request))))
 
 
-def _built(workplace, request, finished):
+def _built(workplace, request, ended):
+    finished = Finished(**ended)
     assert finished.code == 0, finished.err
     name, _, tag = finished.out.partition("@")[0].partition(":")
     folder = workplace.folder / "dist" / name / tag
-    report = workplace.run("inspect", folder / "oci", "--json").json
+    report = json.loads((folder / "report.json").read_text())
     return Built(request, finished, report, folder / "oci")
 
 
 @pytest.fixture(scope="session")
-def pyg_image(workplace):
+def pyg_image(workplace, shared):
     """An image with PyG and no compiled extension, not yet smoke-tested. Other tests must not change it."""
     request = pyg_stack()
-    locked = workplace.run("lock", *request)
-    assert locked.code == 0, locked.err
-    return _built(workplace, request, workplace.run("image", *request, "--no-smoke"))
+
+    def make():
+        locked = workplace.run("lock", *request)
+        assert locked.code == 0, locked.err
+        return vars(workplace.run("image", *request, "--no-smoke"))
+
+    return _built(workplace, request, shared.made("pyg-image", make))
+
+
+@pytest.fixture(scope="session")
+def small_sif(workplace, built_image, shared):
+    """The small image as a SIF with zstd, which takes a fraction of gzip's time. Other tests must not change it."""
+
+    def make():
+        fast = ("--to", "sif", "--compression", "zstd", "--output", shared.folder / "small.sif")
+        return workplace.run("convert", built_image.layout, *fast, "--json").json["path"]
+
+    return Path(shared.made("sif", make))
 
 
 @dataclass(frozen=True)
@@ -138,68 +176,68 @@ class Base:
 
 
 @pytest.fixture(scope="session")
-def debian_base(ground):
+def debian_base(shared):
     """What builds of real engines start from where no registry can be reached."""
-    (ground / "base").mkdir()
-    tar = make_base(ground / "base" / "files.tar")
-    return Base(tar, pack_layout(tar, ground / "base" / "oci"))
+    base = Base(shared.folder / "base" / "files.tar", shared.folder / "base" / "oci")
+
+    def make():
+        base.tar.parent.mkdir()
+        pack_layout(make_base(base.tar), base.layout)
+
+    shared.made("debian-base", make)
+    return base
 
 
-@pytest.fixture(scope="session")
-def docker(ground):
-    """Address of a Docker daemon of our own whose builds reach the network. For `engine("docker daemon")`."""
-    folder = ground / "docker"
-    folder.mkdir()
-    with docker_daemon(folder) as address:
-        yield address
+@pytest.fixture(scope="module")
+def docker(shared):
+    """Address of a Docker daemon of our own, which other modules use too. For `engine("docker daemon")`."""
+    with shared.turn("docker"):
+        yield shared_docker(shared)
 
 
-@pytest.fixture(scope="session")
-def docker_base(docker, debian_base):
+@pytest.fixture(scope="module")
+def docker_base(docker, debian_base, shared):
     """`debian:bookworm-slim` in that daemon, as if it were pulled; its name."""
-    name, command = "debian:bookworm-slim", [program("docker"), "--host", docker, "import", "--change", "CMD bash"]
-    subprocess.run([*command, debian_base.tar, name], check=True, capture_output=True)
+    name = "debian:bookworm-slim"
+    command = [program("docker"), "--host", docker, "import", "--change", "CMD bash", debian_base.tar, name]
+    shared.made("docker-base", lambda: subprocess.run(command, check=True, capture_output=True) and name)
     return name
 
 
-@pytest.fixture(scope="session")
-def podman(ground):
+@pytest.fixture(scope="module")
+def podman(shared):
     """Environment in which podman keeps all it has in a folder of ours. For `engine("podman", "runc", "root")`."""
-    folder = ground / "podman"
-    folder.mkdir()
-    yield (environment := podman_environment(folder))
-    subprocess.run([program("podman"), "system", "reset", "--force"], env=environment, check=False, capture_output=True)
+    with shared.turn("podman"):
+        yield shared_podman(shared)
 
 
 @pytest.fixture(scope="session")
-def apptainer(ground):
+def apptainer(own):
     """Environment in which Apptainer keeps its cache and its unpacked files here. For `engine("apptainer build")`."""
-    folders = {"APPTAINER_CACHEDIR": ground / "apptainer" / "cache", "APPTAINER_TMPDIR": ground / "apptainer" / "tmp"}
+    folders = {"APPTAINER_CACHEDIR": own / "apptainer" / "cache", "APPTAINER_TMPDIR": own / "apptainer" / "tmp"}
     for folder in folders.values():
         folder.mkdir(parents=True)
     return {**os.environ, **{name: str(folder) for name, folder in folders.items()}}
 
 
 @pytest.fixture(scope="session")
-def registry(ground):
+def registry(shared):
     """Address of a registry of our own, without TLS. For `engine("docker-registry")`."""
-    folder = ground / "registry"
-    folder.mkdir()
-    with registry_server(folder) as address:
-        yield address
+    (shared.folder / "registry").mkdir(exist_ok=True)
+    return shared.running("registry-server", lambda: registry_server(shared.folder / "registry"))
 
 
 @pytest.fixture(scope="session")
-def authority(ground):
+def authority(own):
     """A certificate authority and a certificate for this machine."""
-    (ground / "authority").mkdir()
-    return make_authority(ground / "authority")
+    (own / "authority").mkdir()
+    return make_authority(own / "authority")
 
 
 @pytest.fixture(scope="session")
-def basic_registry(ground):
+def basic_registry(own):
     """Address of a registry that wants `pushing.LOGIN` by Basic. For `engine("docker-registry")`."""
-    folder = ground / "basic-registry"
+    folder = own / "basic-registry"
     folder.mkdir()
     hashed = bcrypt.hashpw(LOGIN.password.encode(), bcrypt.gensalt(4)).decode()
     (folder / "users").write_text(f"{LOGIN.user}:{hashed}\n")
@@ -215,48 +253,49 @@ def tokens(authority):
 
 
 @pytest.fixture(scope="session")
-def token_registry(ground, tokens):
+def token_registry(own, tokens):
     """Address of a registry that takes these tokens. For `engine("docker-registry")`."""
-    folder = ground / "token-registry"
+    folder = own / "token-registry"
     folder.mkdir()
     with registry_server(folder, auth=tokens.settings()) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
-def hosts(ground):
+def hosts(own):
     """Two hosts with sshd, and a person at a third. For `engine("two hosts")`."""
-    folder = ground / "hosts"
+    folder = own / "hosts"
     folder.mkdir()
     with two_hosts(folder) as made:
         yield made
 
 
-@pytest.fixture(scope="session")
-def slurm(ground):
-    """A Slurm of two nodes of our own. For `engine("slurm")`."""
-    with slurm_cluster(ground / "slurm") as cluster:
-        yield cluster
+@pytest.fixture(scope="module")
+def slurm(shared):
+    """A Slurm of two nodes of our own, for one module at a time: tests take nodes down. For `engine("slurm")`."""
+    folder = shared.folder / "slurm"
+    with shared.turn("slurm", alone=True):
+        yield Cluster(folder, shared.running("slurm-daemons", lambda: slurm_cluster(folder)))
 
 
 @pytest.fixture
 def scratch(ground):
     """An empty folder on the same disk as the caches, open to other users; removed after the test."""
-    folder = _fresh(ground, "scratch-")
+    folder = ground / f"scratch-{secrets.token_hex(4)}"  # podman can make an image's name of it
+    folder.mkdir()
+    folder.chmod(0o755)
     yield folder
-    for mounted in _mounts_below(folder):
-        subprocess.run(["umount", mounted], check=False)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_later(folder)
 
 
 @pytest.fixture
 def plain_user():
     """(uid, gid) of a user without rights, with ranges of subordinate ids as useradd gives them; made where we may."""
-    if os.environ.get("CI") != "true" and os.environ.get("ENGINES") != "install":
-        pytest.skip("making a user for a test needs ENGINES=install")
+    if not (IN_CI or PREPARED):
+        pytest.skip("making a user for a test is for make test-engines")
     name = "graphcrate-test"
     USER_LOCK.touch()
-    with _locked(USER_LOCK, fcntl.LOCK_EX):
+    with locked(USER_LOCK, fcntl.LOCK_EX):
         subprocess.run(["userdel", name], check=False, capture_output=True)  # what a killed run left
         subprocess.run(["useradd", "--no-create-home", name], check=True, capture_output=True)
         try:

@@ -127,3 +127,16 @@ def podman_environment(folder):
     )
     files = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_STORAGE_CONF": "storage.conf"}
     return {**os.environ, **{name: str(folder / file) for name, file in files.items()}}
+
+
+def shared_docker(shared):
+    """Address of the one Docker daemon of all workers. Its builds reach the network."""
+    (shared.folder / "docker").mkdir(exist_ok=True)
+    return shared.running("docker-daemon", lambda: docker_daemon(shared.folder / "docker"))
+
+
+def shared_podman(shared):
+    """Environment of the one podman of all workers."""
+    folder = shared.folder / "podman"
+    folder.mkdir(exist_ok=True)
+    return podman_environment(folder)

@@ -90,7 +90,10 @@ class Cluster:
 
 @contextlib.contextmanager
 def slurm_cluster(folder):
-    """Start munge, the controller and the nodes' daemons with all their files in `folder`; stop them at the end."""
+    """Start munge, the controller and the nodes' daemons with all their files in `folder`; stop them at the end.
+
+    Gives the `Cluster`'s environment.
+    """
     host = socket.gethostname().partition(".")[0]
     for name in ("state", "spool", "munge"):
         (folder / name).mkdir(parents=True)
@@ -108,7 +111,7 @@ def slurm_cluster(folder):
             stack.callback(stop, _daemon(command, cluster))
         stack.callback(_cancel_all, cluster)
         _wait_for(cluster.is_idle, folder)
-        yield cluster
+        yield cluster.environment
 
 
 def _munge(folder):

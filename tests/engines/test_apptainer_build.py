@@ -21,7 +21,7 @@ from graphcrate.host.sandbox import Bind
 from graphcrate.runners import apptainer as runner
 from tests.engines import tiny
 
-pytestmark = pytest.mark.engine("apptainer", "unsquashfs")
+pytestmark = [pytest.mark.slow, pytest.mark.engine("apptainer", "unsquashfs")]
 
 HEADER = "Bootstrap: {{ BOOTSTRAP }}\nFrom: {{ BASE }}\nStage: %s\n\n%%arguments\n    BOOTSTRAP=docker\n    BASE=none\n"
 BUILD = HEADER % "build"

@@ -12,7 +12,7 @@ from graphcrate.destinations import bundle
 from graphcrate.host.workplace import Workplace as Host
 from tests.engines.workplace import Workplace, copy_project
 
-pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap", "unshare", "root")]
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("mmdebstrap", "unshare", "root")]
 
 
 @pytest.fixture(scope="module")

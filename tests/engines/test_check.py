@@ -6,7 +6,7 @@ import pytest
 
 from tests.engines.workplace import PROJECT, Workplace, call
 
-pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap", "skopeo")]
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("mmdebstrap", "skopeo")]
 
 #: As people write them: packages in root's home, a stub of the driver on the way, a script that swallows the command.
 BROKEN = r"""

@@ -20,7 +20,7 @@ from graphcrate.model.recipe import BaseSpec
 
 SUITE, PYTHON = "bookworm", "3.11"
 INSIDE = {"PATH": "/usr/sbin:/usr/bin"}
-pytestmark = [pytest.mark.build, pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces")]
+pytestmark = [pytest.mark.slow, pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces")]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engines.workplace import PROJECT, Workplace, call
 
-pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap", "skopeo")]
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("mmdebstrap", "skopeo")]
 
 CHANGES = "printf more >> /etc/debian_version && chmod 750 /opt && rm /etc/issue && ln -s debian_version /etc/issue"
 CHANGED = [("/etc/debian_version", "content"), ("/etc/issue", "kind"), ("/opt", "mode")]

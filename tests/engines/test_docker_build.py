@@ -20,7 +20,10 @@ from graphcrate.runners import docker as docker_runner
 from graphcrate.runners import podman as podman_runner
 from tests.conftest import program
 from tests.engines import tiny
+from tests.engines.daemons import shared_docker, shared_podman
 from tests.engines.workplace import PROJECT
+
+pytestmark = pytest.mark.slow
 
 UUID = "/proc/sys/kernel/random/uuid"
 GOOD = f"""ARG BASE=nothing
@@ -80,6 +83,19 @@ def cache(tmp_path_factory):
     cache = Cache(tmp_path_factory.mktemp("docker") / "cache")
     yield cache
     cache.close()
+
+
+# Alone: what other modules have in these engines would be taken for leftovers.
+@pytest.fixture(scope="module", name="docker")
+def docker_alone(shared):
+    with shared.turn("docker", alone=True):
+        yield shared_docker(shared)
+
+
+@pytest.fixture(scope="module", name="podman")
+def podman_alone(shared):
+    with shared.turn("podman", alone=True):
+        yield shared_podman(shared)
 
 
 @pytest.fixture(

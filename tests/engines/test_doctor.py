@@ -16,7 +16,7 @@ from graphcrate.runners import embedded
 from tests.conftest import program
 
 pytestmark = [
-    pytest.mark.build,
+    pytest.mark.slow,
     pytest.mark.network,
     pytest.mark.engine("mmdebstrap", "apptainer build", "useradd", "squashfuse", "setpriv", "gcc"),
 ]
@@ -33,13 +33,6 @@ def inside(built_image, workplace):
     """The small image, unpacked for our own sandbox."""
     with embedded.opened(read_layout(built_image.layout), cache=Cache(workplace.cache)) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def sif(workplace, built_image, ground):
-    name = f"{built_image.report['name']}:{built_image.report['tag']}"
-    fast = ("--to", "sif", "--compression", "zstd")
-    return Path(workplace.run("convert", name, *fast, "--json", "--output", ground / "doctor.sif").json["path"])
 
 
 @pytest.fixture
@@ -115,23 +108,23 @@ def test_a_pythonpath_and_a_broken_extension(inside, scratch):
     assert "torch_cluster crashes (SIGSEGV)" in text
 
 
-def test_as_a_sif_the_users_packages_stay_out(sif, user):
-    code, found = in_sif(user, sif)
+def test_as_a_sif_the_users_packages_stay_out(small_sif, user):
+    code, found = in_sif(user, small_sif)
     assert code == 0, [each for each in found.values() if each["status"] == "fail"]
     assert found["container"]["seen"] == "in a container: apptainer"
     assert found["user-site"]["status"] == "ok"
     assert found["imports"]["status"] == "ok"
 
 
-def test_another_python_lets_them_in(sif, user):
-    _, found = in_sif(user, sif, python="/usr/bin/python3", APPTAINERENV_PYTHONNOUSERSITE="")
+def test_another_python_lets_them_in(small_sif, user):
+    _, found = in_sif(user, small_sif, python="/usr/bin/python3", APPTAINERENV_PYTHONNOUSERSITE="")
     assert found["user-site"]["status"] == "warn"
     assert "numpy" in found["user-site"]["seen"]
 
 
-def test_a_small_shared_memory_is_a_failure(sif, user, scratch):
+def test_a_small_shared_memory_is_a_failure(small_sif, user, scratch):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=1777", "none", scratch], check=True)
-    code, found = in_sif(user, sif, "--bind", f"{scratch}:/dev/shm")
+    code, found = in_sif(user, small_sif, "--bind", f"{scratch}:/dev/shm")
     assert code == 7
     assert found["shm"]["status"] == "fail"
     assert found["shm"]["seen"] == "/dev/shm: 1 MiB free of 1 MiB"

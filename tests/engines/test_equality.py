@@ -18,7 +18,7 @@ from graphcrate.model.lock import decode_lock
 from tests.conftest import program
 from tests.engines.workplace import small_stack
 
-pytestmark = [pytest.mark.build, pytest.mark.network, pytest.mark.engine("mmdebstrap")]
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("mmdebstrap")]
 
 #: of a real lock, small ones from each group, and one that is there as source only
 FEW = ("nvidia-nvtx-cu11", "numpy", "tqdm", "pip", "torch-geometric")
@@ -114,6 +114,7 @@ def call(*command, environment=None, folder=None):
     return done.stdout
 
 
+@pytest.mark.weekly
 @pytest.mark.engine("docker daemon")
 def test_a_dockerfile_alone_builds_with_plain_docker_build(few, lone, docker, docker_base):
     (lone / "Dockerfile").write_text(render.dockerfile(few))
@@ -127,6 +128,7 @@ def test_a_dockerfile_alone_builds_with_plain_docker_build(few, lone, docker, do
     assert "tools" not in left
 
 
+@pytest.mark.weekly
 @pytest.mark.engine("apptainer build")
 def test_a_definition_alone_builds(few, lone, apptainer, debian_base):
     (lone / "lone.def").write_text(

@@ -17,7 +17,7 @@ import pytest
 
 from tests.conftest import program
 
-pytestmark = pytest.mark.engine("two hosts")
+pytestmark = [pytest.mark.slow, pytest.mark.engine("two hosts")]
 
 LAUNCH = Path(__file__).resolve().parent.parent.parent / "examples" / "glt" / "launch.py"
 #: says what it was told, then does what its last argument says

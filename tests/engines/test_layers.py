@@ -15,7 +15,7 @@ from graphcrate.oci.layout import read_layout
 from graphcrate.runners import embedded
 from tests.conftest import program
 
-pytestmark = [pytest.mark.build, pytest.mark.engine("patchelf")]
+pytestmark = [pytest.mark.slow, pytest.mark.engine("patchelf")]
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 STUB = f"{SITE}/torch/_C.cpython-311-x86_64-linux-gnu.so"  #: small, and the first of torch's libraries to be loaded

@@ -87,7 +87,7 @@ assert torch.equal(first.n_id, second.n_id)
 print("as the graph has it")
 """
 
-pytestmark = [pytest.mark.build, pytest.mark.engine("slurm", "apptainer build")]
+pytestmark = [pytest.mark.weekly, pytest.mark.engine("slurm", "apptainer build")]
 
 
 def verdict(output):

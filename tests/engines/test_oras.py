@@ -18,7 +18,10 @@ from tests.engines import tricky
 from tests.engines.pushing import LOGIN
 from tests.engines.workplace import call
 
-pytestmark = pytest.mark.engine("docker-registry", "apptainer build", "mksquashfs", "unsquashfs", "root")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.engine("docker-registry", "apptainer build", "mksquashfs", "unsquashfs", "root"),
+]
 
 
 @pytest.fixture(scope="module")

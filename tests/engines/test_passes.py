@@ -2,10 +2,6 @@
 
 import shutil
 
-import pytest
-
-pytestmark = pytest.mark.build
-
 
 def test_an_image_is_tested_once_and_its_passes_go_with_it(workplace, built_image, scratch):
     reference = f"torch:{built_image.report['tag']}"

@@ -33,7 +33,7 @@ from graphcrate.oci.registry import Repository as Pushing
 from tests.conftest import program
 from tests.unit.proof_lock import CREATED, LOCK
 
-pytestmark = [pytest.mark.engine("docker-registry", "cosign", "setpriv")]
+pytestmark = [pytest.mark.slow, pytest.mark.engine("docker-registry", "cosign", "setpriv")]
 
 PASSWORD = "a password with spaces"
 UNLOGGED = "--insecure-ignore-tlog=true"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import program
 
-pytestmark = [pytest.mark.build, pytest.mark.engine("docker-registry")]
+pytestmark = [pytest.mark.slow, pytest.mark.engine("docker-registry")]
 PASSWORD = {"COSIGN_PASSWORD": "canary-c0ffee"}
 
 

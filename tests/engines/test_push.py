@@ -23,7 +23,7 @@ from tests.engines import fault_proxy, tiny
 from tests.engines.daemons import MACHINE, registry_server
 from tests.engines.pushing import LOGIN, MIB, blob_bytes, check, opened, random_layout, send
 
-pytestmark = pytest.mark.engine("docker-registry")
+pytestmark = [pytest.mark.slow, pytest.mark.engine("docker-registry")]
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +122,7 @@ print(pushed.bytes_sent, int(most) << 10)
 """
 
 
+@pytest.mark.weekly
 def test_memory_does_not_grow_with_layers(scratch):
     """Four layers of 100 MiB go at once."""
     large = random_layout(scratch / "large", [100 * MIB + number for number in range(4)])

@@ -14,7 +14,7 @@ from tests.engines.fault_proxy import NOTICED, UNNOTICED, FaultProxy, any_fault,
 from tests.engines.pushing import LOGIN, MIB, blob_bytes, check, opened, random_layout, send
 from tests.unit.writable_registry import WritableRegistry
 
-pytestmark = pytest.mark.engine("docker-registry")
+pytestmark = [pytest.mark.slow, pytest.mark.engine("docker-registry")]
 SEEDS = range(5)
 
 
@@ -62,6 +62,7 @@ def in_order(monkeypatch):
     monkeypatch.setattr(push, "THREADS", 1)
 
 
+@pytest.mark.weekly
 def test_a_fifth_of_all_requests_fails(registry, ground, in_order):
     """Over five images: at most a tenth more than without faults comes to the registry's side."""
     received = needed = faults = requests = 0
@@ -80,6 +81,7 @@ def test_a_fifth_of_all_requests_fails(registry, ground, in_order):
     assert received / needed < 1.1, f"{received / needed:.3f} after {faults} faults"
 
 
+@pytest.mark.weekly
 def test_a_fifth_of_all_requests_fails_where_uploads_are_kept(ground, in_order):
     """With a registry that follows the specification, answers may be lost and chunks break off as well."""
     received = needed = 0

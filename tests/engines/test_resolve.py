@@ -153,6 +153,7 @@ def test_uv_tells_its_default_index():
     assert "--index-url https://index.example/simple" in told
 
 
+@pytest.mark.weekly
 @pytest.mark.network
 def test_the_recipe_for_cuda_11_7_on_the_real_index(cache):
     recipe = recipes.load(PROJECT / "recipes" / "pyg.toml")

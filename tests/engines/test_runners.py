@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-pytestmark = [pytest.mark.build, pytest.mark.engine("podman", "runc", "root")]
+pytestmark = [pytest.mark.slow, pytest.mark.engine("podman", "runc", "root")]
 
 
 @pytest.fixture

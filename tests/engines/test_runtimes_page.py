@@ -15,6 +15,8 @@ from tests.conftest import ROOT, program
 from tests.engines.typist import Typist, blocks, untyped
 from tests.engines.workplace import call
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs" / "runtimes.md"
 #: what users have in their working directory
 PROGRAM = "import torch\nprint('trained', torch.ones(2).sum().item())\n"
@@ -37,8 +39,6 @@ while [[ ${{1:-}} == --* ]]; do
 done
 exec {apptainer} --silent exec --contain "${{options[@]}}" "$image" env PATH=/opt/venv/bin:/usr/bin:/bin "$@"
 """
-
-pytestmark = [pytest.mark.build]
 
 
 def typist(workplace, built_image, environment):

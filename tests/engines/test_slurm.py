@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import program
 from tests.engines.workplace import finish
 
-pytestmark = [pytest.mark.build, pytest.mark.engine("slurm", "apptainer build")]
+pytestmark = [pytest.mark.slow, pytest.mark.engine("slurm", "apptainer build")]
 
 GOLDEN = Path(__file__).resolve().parent.parent / "unit" / "jobs"
 #: stands in for an srun with pyxis: writes its options down and runs the squashfs with Apptainer
@@ -55,12 +55,6 @@ def place(workplace, slurm, scratch):
     return dataclasses.replace(workplace, environment={**workplace.environment, **slurm.environment})
 
 
-@pytest.fixture(scope="module")
-def sif(workplace, built_image):
-    """The small image as a SIF."""
-    return workplace.folder / workplace.run("convert", built_image.layout, "--to", "sif").out.strip()
-
-
 def until(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -72,42 +66,42 @@ def ask(scratch, *more):
     return ("--runner", "slurm", "--suite", "torch", "--rerun", "--output", scratch / "out", *more)
 
 
-def test_a_suite_runs_as_a_job_through_apptainer(place, slurm, sif, scratch):
-    finished = place.run("test", sif, *ask(scratch, "--partition", "a100", "--gres", "gpu:1", "--json"))
+def test_a_suite_runs_as_a_job_through_apptainer(place, slurm, small_sif, scratch):
+    finished = place.run("test", small_sif, *ask(scratch, "--partition", "a100", "--gres", "gpu:1", "--json"))
     told = finished.json
     (suite,) = told["suites"]
     assert (suite["status"], suite["partition"], suite["runtime"]) == ("passed", "a100", "apptainer")
     assert suite["node"] in ("n1", "n2")
     assert suite["job"].isdigit()
     assert "Phase: training on cpu" in finished.err  # its lines came along
-    assert json.loads((scratch / "out" / "trials" / sif.name / "slurm" / "trial.json").read_text()) == told
+    assert json.loads((scratch / "out" / "trials" / small_sif.name / "slurm" / "trial.json").read_text()) == told
     assert [path.name for path in (scratch / "out" / "slurm").iterdir()] == [f"{suite['job']}_0_log.out"]
     assert slurm.jobs() == []
 
 
-def test_an_unknown_partition_is_refused_with_those_that_exist(place, slurm, sif, scratch):
-    finished = place.run("test", sif, *ask(scratch, "--partition", "v100"))
+def test_an_unknown_partition_is_refused_with_those_that_exist(place, slurm, small_sif, scratch):
+    finished = place.run("test", small_sif, *ask(scratch, "--partition", "v100"))
     assert finished.code == 2
     assert "there is no partition 'v100'; there are dgx2 (gpu:4), a100 (gpu:4), closed (down)" in finished.err
     assert slurm.jobs() == []
 
 
-def test_what_slurm_refuses_is_told_in_its_words(place, slurm, sif, scratch):
-    finished = place.run("test", sif, *ask(scratch, "--partition", "a100", "--gres", "gpu:99"))
+def test_what_slurm_refuses_is_told_in_its_words(place, slurm, small_sif, scratch):
+    finished = place.run("test", small_sif, *ask(scratch, "--partition", "a100", "--gres", "gpu:99"))
     assert finished.code == 7
     assert "Requested node configuration is not available" in finished.err
 
 
-def test_a_job_that_never_starts_is_given_up_with_the_reason(place, slurm, sif, scratch):
-    finished = place.run("test", sif, *ask(scratch, "--partition", "closed", "--wait", "0.1"))
+def test_a_job_that_never_starts_is_given_up_with_the_reason(place, slurm, small_sif, scratch):
+    finished = place.run("test", small_sif, *ask(scratch, "--partition", "closed", "--wait", "0.1"))
     assert finished.code == 7
     assert "did not start within 0.1 min: PartitionDown" in finished.err
     until(lambda: not slurm.jobs() or "CANCELLED" in slurm.ask("squeue", "--states=all", "--format=%T"))
     assert "PENDING" not in slurm.ask("squeue", "--format=%T")
 
 
-def test_an_interrupt_takes_the_job_back(place, slurm, sif, scratch):
-    process = place.start("test", sif, *ask(scratch, "--partition", "closed"))
+def test_an_interrupt_takes_the_job_back(place, slurm, small_sif, scratch):
+    process = place.start("test", small_sif, *ask(scratch, "--partition", "closed"))
     while "queued as job" not in (said := process.stderr.readline()):
         assert said, finish(process)
     assert slurm.jobs()
@@ -116,10 +110,10 @@ def test_an_interrupt_takes_the_job_back(place, slurm, sif, scratch):
     until(lambda: not slurm.jobs())
 
 
-def test_an_interrupt_while_sbatch_answers_takes_the_job_back(place, slurm, sif, scratch):
+def test_an_interrupt_while_sbatch_answers_takes_the_job_back(place, slurm, small_sif, scratch):
     """As Ctrl-C in a terminal: to the command and to the sbatch that it started."""
     here = with_program(place, scratch, "sbatch", SLOW_SBATCH.format(sbatch=program("sbatch"), folder=scratch))
-    process = here.start("test", sif, *ask(scratch, "--partition", "closed"))
+    process = here.start("test", small_sif, *ask(scratch, "--partition", "closed"))
     until((scratch / "accepted").exists)
     os.killpg(process.pid, signal.SIGINT)
     assert finish(process).code == 130
@@ -136,11 +130,11 @@ def with_program(place, scratch, name, text):
     return dataclasses.replace(place, environment=environment)
 
 
-def test_a_node_that_dies_is_named(place, slurm, sif, scratch):
+def test_a_node_that_dies_is_named(place, slurm, small_sif, scratch):
     begun = scratch / "begun"
     slow = SLOW.format(apptainer=program("apptainer"), begun=begun)
     here = with_program(place, scratch, "apptainer", slow)
-    process = here.start("test", sif, *ask(scratch, "--partition", "dgx2"))
+    process = here.start("test", small_sif, *ask(scratch, "--partition", "dgx2"))
     until(begun.exists)  # and it does not end by itself
     node = slurm.ask("squeue", "--noheader", "--states=RUNNING", "--format=%N").strip()
     slurm.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
@@ -155,11 +149,21 @@ def test_a_node_that_dies_is_named(place, slurm, sif, scratch):
     assert f"ended as NODE_FAIL on {node} (NodeDown" in finished.err
 
 
-def test_a_matrix_is_interrupted_and_goes_on(place, slurm, sif, scratch):
+def test_a_matrix_is_interrupted_and_goes_on(place, slurm, small_sif, scratch):
     other = scratch / "other.sif"
-    layout = sif.parent / "oci"
-    assert place.run("convert", layout, "--to", "sif", "--compression", "zstd", "--output", other).code == 0
-    request = ("test", sif, other, "--matrix", "--partition", "dgx2,a100", "--suite", "torch", "--output", scratch)
+    other.write_bytes(small_sif.read_bytes() + b"\0")  # another file, the same image
+    request = (
+        "test",
+        small_sif,
+        other,
+        "--matrix",
+        "--partition",
+        "dgx2,a100",
+        "--suite",
+        "torch",
+        "--output",
+        scratch,
+    )
     process = place.start(*request)
     state = scratch / "matrix.json"
     until(lambda: state.exists() and len(jobs_of(state)) == 4)
@@ -222,18 +226,20 @@ def submit(slurm, text, folder):
     return done.returncode, (folder / f"{job}.out").read_text(), (folder / f"{job}.err").read_text()
 
 
-def test_the_job_for_dgx2_runs(place, slurm, sif, scratch):
+def test_the_job_for_dgx2_runs(place, slurm, small_sif, scratch):
     command = "python -c 'import torch; print(torch.zeros(10, 10).shape)'"
-    text = place.run("job", sif, "--runtime", "singularity", "--partition", "dgx2", "--gpus", "2", "--command", command)
+    text = place.run(
+        "job", small_sif, "--runtime", "singularity", "--partition", "dgx2", "--gpus", "2", "--command", command
+    )
     code, out, err = submit(slurm, text.out, scratch)
     assert (code, out.strip()) == (0, "torch.Size([10, 10])"), err
 
 
-def test_a_job_on_two_nodes_gives_each_process_its_rank(place, slurm, sif, scratch):
+def test_a_job_on_two_nodes_gives_each_process_its_rank(place, slurm, small_sif, scratch):
     show = (
         'python -c \'import os; print(*(os.environ[n] for n in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")))\''
     )
     options = ("--partition", "dgx2", "--nodes", "2", "--gpus", "2", "--per-gpu", "--command", show)
-    code, out, err = submit(slurm, place.run("job", sif, "--runtime", "singularity", *options).out, scratch)
+    code, out, err = submit(slurm, place.run("job", small_sif, "--runtime", "singularity", *options).out, scratch)
     assert code == 0, err
     assert sorted(out.splitlines()) == ["0 0 4 n1", "1 1 4 n1", "2 0 4 n1", "3 1 4 n1"]

@@ -1,29 +1,23 @@
 """The stacks that people come for, on CUDA builds of torch: an extension compiled from source, every suite inside.
 
 For one GPU model, and pyg with one extension alone, since CUDA compiles for minutes. All of it takes a quarter of an
-hour on two cores: CI runs it, a person who asks (`STACKS=build make test`). The recipes' own are built by the workflow
-`images`. Without a GPU the suites run on the CPU.
+hour on two cores. The recipes' own are built by the workflow `images`. Without a GPU the suites run on the CPU.
 """
 
 import contextlib
 import dataclasses
 import json
-import os
 import shutil
 
 import pytest
 
-from tests.conftest import IN_CI
 from tests.engines import glt_pages
 from tests.engines.workplace import Workplace, copy_project, wheel_folder
 
 pytestmark = [
-    pytest.mark.build,
+    pytest.mark.weekly,
     pytest.mark.network,
     pytest.mark.engine("mmdebstrap"),
-    pytest.mark.skipif(
-        not (IN_CI or os.environ.get("STACKS")), reason="takes a quarter of an hour: STACKS=build make test"
-    ),
 ]
 
 COMPILED = {"pyg": {"torch-spline-conv"}, "glt": {"torch-scatter", "torch-sparse"}}

@@ -34,7 +34,7 @@ int main() {
 }
 """
 pytestmark = [
-    pytest.mark.build,
+    pytest.mark.weekly,
     pytest.mark.network,
     pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces"),
 ]

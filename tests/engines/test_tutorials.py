@@ -15,7 +15,7 @@ DNA, DGX2 = ROOT / "docs" / "tutorials" / "dna.md", ROOT / "docs" / "tutorials" 
 #: 200 epochs are for GPUs
 SHORT = ("dna.py --curve", "dna.py --until-proven --every 3 --curve")
 
-pytestmark = [pytest.mark.build, pytest.mark.engine("slurm", "apptainer build")]
+pytestmark = [pytest.mark.weekly, pytest.mark.engine("slurm", "apptainer build")]
 
 
 def typist(workplace, pyg_image, slurm):

@@ -27,7 +27,7 @@ SUITE, PYTHON, COMPILER = "bookworm", "3.11", "g++-11"
 #: torch up to 2.1 builds with the first; the second takes CFLAGS and CXXFLAGS in place of Python's own
 OLD_TOOLS, NEW_TOOLS = ("setuptools==69.5.1", "wheel==0.43.0"), ("setuptools==84.2.1",)
 pytestmark = [
-    pytest.mark.build,
+    pytest.mark.slow,
     pytest.mark.network,
     pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces"),
 ]

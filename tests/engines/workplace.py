@@ -1,11 +1,14 @@
 """A copy of the project with a cache of its own, and the command line run in it as a person would run it."""
 
+import contextlib
+import functools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from tests.conftest import program
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 PARTS = ("graphcrate", "recipes", "images", "examples", "tools", "Makefile", "build.py", "README.md", "pyproject.toml")
+CPU_INDEX = "https://download.pytorch.org/whl/cpu/torch/"
 REQUIREMENTS = ("requirements.txt", "requirements-dev.txt")
 
 
@@ -143,14 +147,21 @@ def wheel_folder():
     return None
 
 
+@functools.cache
+def versions():
+    """Options for the smallest PyTorch that this machine gets: from a folder, PyTorch's own index, else for CUDA."""
+    if folder := wheel_folder():
+        return ("--cuda", "cpu", "--wheels", folder)
+    with contextlib.suppress(OSError), urllib.request.urlopen(CPU_INDEX, timeout=10):
+        return ("--cuda", "cpu", "--channel", "pytorch")
+    return ("--cuda", "11.7")
+
+
 def small_stack():
     """What to ask for to get the smallest real image that can be made here."""
-    folder = wheel_folder()
-    return ("torch", "--cuda", "cpu", "--wheels", folder) if folder else ("torch", "--cuda", "11.7")
+    return ("torch", *versions())
 
 
 def pyg_stack():
     """What to ask for to get the smallest real image with PyG: without compiled extensions, which take minutes."""
-    folder = wheel_folder()
-    versions = ("--cuda", "cpu", "--wheels", folder) if folder else ("--cuda", "11.7")
-    return ("pyg", *versions, "--extensions", "none")
+    return ("pyg", *versions(), "--extensions", "none")

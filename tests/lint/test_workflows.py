@@ -145,7 +145,7 @@ def test_targets_settings_commands_and_options_exist(path):
 
 def unknown_calls(script):
     """Words behind `make` and `./build.py` that neither knows, and programs of ours that are not there."""
-    targets = set(re.findall(r"^([a-z]+): ", MAKEFILE, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+): ", MAKEFILE, re.MULTILINE))
     settings = set(re.findall(r"\b([A-Z]+)=", re.search(r"^# Settings: (.*)", MAKEFILE, re.MULTILINE)[1]))
     commands = typer.main.get_command(cli.app).commands
     found = []

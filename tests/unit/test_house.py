@@ -112,6 +112,6 @@ def test_preparing_uses_the_exit_codes_of_the_errors():
 
 def test_every_make_target_is_explained_and_phony():
     text = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z]+):", text, re.MULTILINE))
-    assert targets == set(re.findall(r"^([a-z]+):.*## ", text, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
+    assert targets == set(re.findall(r"^([a-z-]+):.*## ", text, re.MULTILINE))
     assert targets == set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())
