@@ -12,8 +12,10 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -196,14 +198,58 @@ def no_venv(detail: str) -> StopError:
 
 
 def install(requirements: Path) -> None:
-    """Install exactly these files. pip reads its own configuration: index, proxy, certificates, folders of wheels."""
+    """Install exactly these files: by uv, which takes a quarter of pip's time, else by pip, which tells what is wrong.
+
+    pip reads its own configuration: index, proxy, certificates, folders of wheels. Raises StopError.
+    """
     # A person's PIP_USER or PIP_TARGET is meant for other installations.
     environment = {key: value for key, value in os.environ.items() if key not in ("PIP_TARGET", "PIP_PREFIX")}
     environment.update(PIP_USER="0", PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
-    flags = ["--quiet", "--no-deps", "--require-hashes", "--requirement", str(requirements)]
-    result = quiet([*installer(), *flags], environment)
+    pip = installer()
+    settings = uv_settings(quiet([*pip[:-1], "config", "list"], environment).stdout)
+    if settings is not None and install_by_uv(pip, requirements, {**environment, **settings}):
+        return
+    result = quiet([*pip, *EXACTLY, str(requirements)], environment)
     if result.returncode:
         raise pip_failed(result.stderr + result.stdout)
+
+
+def install_by_uv(pip: Sequence[str], requirements: Path, environment: dict[str, str]) -> bool:
+    """Whether the uv that the requirements pin, installed by pip, has installed them all."""
+    pinned = re.search(r"^uv==(?:.*\\\n)*.*$", requirements.read_text(), re.MULTILINE)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as alone:
+        alone.write(pinned[0] if pinned else "")
+        alone.flush()
+        if not pinned or quiet([*pip, *EXACTLY, alone.name], environment).returncode:
+            return False
+    uv = [str(VENV / "bin" / "uv"), "pip", "install", "--python", str(PYTHON), "--no-config", "--no-cache"]
+    return not quiet([*uv, *EXACTLY, str(requirements)], environment).returncode
+
+
+EXACTLY = ("--quiet", "--no-deps", "--require-hashes", "--requirement")
+#: pip's settings about where files come from, and uv's variables for them
+UV_VARIABLES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "cert": "SSL_CERT_FILE",
+}
+#: pip's settings that do not matter to what is installed from where
+UV_IGNORES = {"cache-dir", "default-timeout", "disable-pip-version-check", "no-input", "retries", "timeout", "user"}
+
+
+def uv_settings(listed: str) -> dict[str, str] | None:
+    """uv's variables for what `pip config list` prints; None where it has a setting that uv has none for."""
+    found = {}
+    for line in listed.splitlines():
+        name, _, value = line.partition("=")
+        name = name.rpartition(".")[2]
+        if name in UV_VARIABLES:
+            words = value.strip("'").replace("\\n", " ").split()
+            found[UV_VARIABLES[name]] = ("," if name == "find-links" else " ").join(words)
+        elif name not in UV_IGNORES:
+            return None
+    return found
 
 
 #: what pip writes when the network is at fault

@@ -2,6 +2,7 @@
 
 import importlib
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -155,3 +156,46 @@ def test_apts_failure_is_told_by_its_kind_and_its_errors(machine, text, kind):
 def test_missing_programs_become_packages_once(machine, monkeypatch):
     monkeypatch.setattr(machine, "find", lambda program: None if program.startswith("no") else "/usr/bin/x")
     assert machine.packages_of({"no-one": "one", "two": "two", "nothing": "three"}) == ["one", "three"]
+
+
+@pytest.fixture
+def prepare():
+    return importlib.import_module("prepare")
+
+
+def test_uv_goes_where_pip_would(prepare):
+    listed = (
+        "global.index-url='https://mirror.example/simple'\n"
+        "global.extra-index-url='https://a.example/simple\\nhttps://b.example/simple'\n"
+        ":env:.find-links='/wheels /more'\n"
+        ":env:.cert='/ca.pem'\n"
+        "user.timeout='60'\n"
+    )
+    assert prepare.uv_settings(listed) == {
+        "UV_DEFAULT_INDEX": "https://mirror.example/simple",
+        "UV_INDEX": "https://a.example/simple https://b.example/simple",
+        "UV_FIND_LINKS": "/wheels,/more",
+        "SSL_CERT_FILE": "/ca.pem",
+    }
+    assert prepare.uv_settings("") == {}
+    assert prepare.uv_settings("global.trusted-host='mirror.example'\n") is None
+
+
+def test_where_uv_fails_pip_installs_and_tells(prepare, machine, monkeypatch, tmp_path):
+    requirements = tmp_path / "requirements.txt"
+    pinned = "uv==1.0 \\\n    --hash=sha256:bb"
+    requirements.write_text(f"anyio==4.0 \\\n    --hash=sha256:aa\n{pinned}\n    # via -r x\nzstd==1\n")
+    ran = []
+
+    def quiet(command, environment=None):
+        ran.append(command)
+        if len(ran) == 2:
+            assert Path(command[-1]).read_text() == pinned
+        code = 1 if str(requirements) in command else 0
+        return subprocess.CompletedProcess(command, code, "", "ERROR: it does not answer: timed out")
+
+    monkeypatch.setattr(prepare, "quiet", quiet)
+    monkeypatch.setattr(prepare, "installer", lambda: ["pip", "install"])
+    with pytest.raises(machine.StopError, match="cannot be reached"):
+        prepare.install(requirements)
+    assert [command[0].rpartition("/")[2] for command in ran] == ["pip", "pip", "uv", "pip"]
