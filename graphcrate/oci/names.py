@@ -13,7 +13,7 @@ def entry_path(name: str) -> str:
         raise LayoutError(f"the entry {name!r} has an absolute name")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts or "\0" in name:
-        raise LayoutError(f"the entry {name!r} leaves the image")
+        raise LayoutError(f"the entry {name!r} leaves the root")
     return "/".join(parts)
 
 

@@ -6,7 +6,6 @@ Everything but finished wheels and the logs of a failure lies in one temporary f
 import contextlib
 import json
 import shutil
-import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,9 +13,8 @@ from graphcrate.bases import Base
 from graphcrate.compat.compilers import programs, variables
 from graphcrate.compat.headers import STAND_INS, folder_for
 from graphcrate.doctor.place import Place
-from graphcrate.errors import BuildError, HostError
+from graphcrate.errors import BuildError, HostError, IntegrityError
 from graphcrate.host import sandbox
-from graphcrate.host.cache import DISK_FULL
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
 from graphcrate.wheelhouse.failures import diagnose
@@ -27,6 +25,7 @@ from graphcrate.wheelhouse.keeping import keep
 from graphcrate.wheelhouse.site import make as make_site
 from graphcrate.wheelhouse.site import room
 from graphcrate.wheelhouse.watching import Watcher
+from graphcrate.wheels.sdist import unpack
 
 BUILD = "/build"  #: sources are here while they are compiled, whoever compiles them: paths get into binaries
 #: what sources, objects and wheels of one package take at most
@@ -69,11 +68,8 @@ def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f"{folder.name}.unpacked")
     try:
-        with tarfile.open(sdist) as archive:
-            archive.extractall(temporary, filter="data")
-    except (tarfile.TarError, EOFError, OSError) as error:
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
-            raise
+        unpack(sdist, temporary)
+    except IntegrityError as error:
         raise BuildError(
             f"{package.file.name} cannot be unpacked: {error}", cause="It is damaged, or no .tar.gz."
         ) from error

@@ -1,20 +1,25 @@
-"""Pure-Python source distributions become wheels, offline, with the locked build back-end and nothing else.
+"""Source distributions, unpacked; and pure-Python ones become wheels, offline, with the locked build back-end alone.
 
 pip does it (PEP 517) in its own isolated environment, made of the locked wheels alone. What comes out is packed anew
 so that it depends on the sdist and the back-end: not on file times, umask, order of folders or the host's Python.
 """
 
+import gzip
 import hashlib
+import os
 import shutil
 import sys
+import tarfile
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from graphcrate.errors import BuildError
+from graphcrate.errors import BuildError, IntegrityError
 from graphcrate.host import process
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import LockedPackage
+from graphcrate.oci.names import Names
 from graphcrate.wheels.wheel import Wheel, open_wheel
 
 #: Raise it whenever the same sdist and back-end would give another wheel.
@@ -58,6 +63,50 @@ def repack(wheel: Wheel, target: Path) -> None:
             info.create_system = _UNIX
             info.external_attr = (0o100755 if member.executable else 0o100644) << 16
             archive.writestr(info, wheel.read(member))
+
+
+def unpack(sdist: Path, folder: Path) -> None:
+    """Put the folders, files and links of a source archive into the new folder `folder`, whoever owned them.
+
+    Stricter than the `data` filter of `tarfile`, which Debian 12's Python 3.11.2 does not have. Raises IntegrityError
+    for an archive that is damaged, holds a device, or has names or links that lead out of it.
+    """
+    try:
+        with tarfile.open(sdist) as archive:
+            folder.mkdir()
+            names = Names()
+            for member in archive:
+                _put(archive, member, names, folder)
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, KeyError, ValueError, OverflowError) as error:
+        raise IntegrityError(f"it is damaged: {error}") from error
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            # At the end, since a link can lead through others that come later.
+            if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+                raise IntegrityError(f"the link {path.name!r} leaves the root")
+        elif path.is_dir():
+            path.chmod(0o755)
+
+
+def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, names: Names, folder: Path) -> None:
+    """Write one member. Nothing is followed: `names` lets none lie below a link."""
+    path = names.add(member)
+    place = folder / path
+    if member.isdir():
+        place.mkdir(parents=True, exist_ok=True)
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if member.issym():
+        place.symlink_to(member.linkname)
+        return
+    known = member.isfile() or (member.islnk() and path not in names.links_below)
+    content = archive.extractfile(member) if known else None
+    if content is None:
+        raise IntegrityError(f"{path} is no folder, no file and no link to one of the files before it")
+    with content, place.open("xb") as target:
+        shutil.copyfileobj(content, target)
+    place.chmod(0o755 if member.mode & 0o100 else 0o644)
+    os.utime(place, (member.mtime, member.mtime))
 
 
 def origin(package: LockedPackage) -> str:

@@ -5,7 +5,6 @@ import json
 import os
 import stat
 import subprocess
-import tarfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -378,8 +377,8 @@ def test_skopeo_and_umoci_take_the_archives(made, layout, files, scratch):
     assert again.digest == layout.digest
     call(*copy, f"docker-archive:{made('docker')}", f"oci:{scratch / 'two'}:1.0")
     assert read_layout(scratch / "two").config.rootfs == layout.config.rootfs
-    with tarfile.open(made("oci-archive")) as archive:
-        archive.extractall(scratch / "three", filter="data")
+    (scratch / "three").mkdir()
+    call("tar", "--extract", "--file", made("oci-archive"), "--directory", scratch / "three")
     call("umoci", "unpack", "--image", f"{scratch / 'three'}:1.0", scratch / "bundle")
     theirs = tree(scratch / "bundle" / "rootfs")
     # umoci gives a folder that has no entry the time of its own work

@@ -272,7 +272,10 @@ def test_a_folder_with_a_layout_in_it_will_do(tmp_path, image, program):
 def test_an_oci_archive_is_the_layout(tmp_path, image):
     result = converted(tmp_path, "oci-archive")
     with tarfile.open(result.path) as archive:
-        archive.extractall(tmp_path / "again", filter="data")
+        for member in filter(tarfile.TarInfo.isfile, archive):
+            place = tmp_path / "again" / member.name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(archive.extractfile(member).read())
     again = read_layout(tmp_path / "again", "1.0")
     assert validate(again) == ()
     assert again.digest == image.digest

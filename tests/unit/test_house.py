@@ -33,7 +33,12 @@ TOP_LEVEL = {
 def files():
     for folder, folders, names in os.walk(ROOT):
         folders[:] = sorted(name for name in folders if name not in NOT_OURS and not name.endswith(".egg-info"))
-        yield from (Path(folder, name) for name in sorted(names) if not name.endswith(".sif"))
+        yield from (
+            # In a worktree .git is a file.
+            Path(folder, name)
+            for name in sorted(names)
+            if not name.endswith(".sif") and name not in NOT_OURS
+        )
 
 
 FILES = list(files())

@@ -227,13 +227,13 @@ def test_fifos_long_names_sparse_files_and_old_formats(tmp_path):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ([[file("../evil")]], "leaves the image"),
+        ([[file("../evil")]], "leaves the root"),
         ([[file("/evil")]], "absolute"),
         ([[symlink("l", "{out}"), file("l/evil")]], "lies below l"),
         ([[symlink("l", "{out}")], [file("l/evil")]], "files below l"),
         ([[symlink("l", "{out}")], [file("l/sub/evil")]], "files below l"),
         ([[symlink("l", "{out}")], [hardlink("x", "l/secret")]], "hard link to l/secret"),
-        ([[hardlink("x", "../secret")]], "leaves the image"),
+        ([[hardlink("x", "../secret")]], "leaves the root"),
         ([[file("a")], [hardlink("x", "a/b")]], "hard link to a/b"),
         ([[folder("a")], [hardlink("x", "a")]], "hard link to a"),
         ([[hardlink("x", ".wh.y")]], "hard link to .wh.y"),

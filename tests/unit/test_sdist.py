@@ -1,6 +1,10 @@
 """Wheels from sdists: packed anew so that nothing of where and when they were built is left."""
 
+import gzip
 import hashlib
+import os
+import random
+import tarfile
 import zipfile
 
 import pytest
@@ -11,6 +15,7 @@ from graphcrate.host.process import Completed
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.wheels import sdist
 from graphcrate.wheels.wheel import open_wheel
+from tests.unit import tars
 from tests.unit.wheelmaker import locked, make_wheel
 
 
@@ -67,6 +72,69 @@ def test_packing_anew_forgets_order_times_and_compression(tmp_path):
                 content = {name: archive.read(name) for name in archive.namelist() if not name.endswith("RECORD")}
             digests.add(hashlib.sha256(repr(content).encode()).hexdigest())
     assert len(digests) == 1
+
+
+def archive(path, *members):
+    path.write_bytes(gzip.compress(tars.tar(members)))
+    return path
+
+
+def test_unpacking_keeps_folders_files_and_links_inside(tmp_path):
+    made = archive(
+        tmp_path / "a.tar.gz",
+        tars.folder("./x-1", mode=0o700, uid=1000),
+        tars.file("./x-1/a", b"a", mode=0o4777, mtime=1_700_000_000, uid=1000, gid=1000),
+        tars.file("./x-1/deep/er/b", b"b", mode=0o600),
+        tars.symlink("./x-1/deep/a", "../a"),
+        tars.hardlink("./x-1/again", "./x-1/a", mode=0o755),
+        tars.symlink("./x-1/early", "deep/a"),
+    )
+    sdist.unpack(made, tmp_path / "out")
+    top = tmp_path / "out/x-1"
+    assert {str(path.relative_to(top)) for path in top.rglob("*")} == {
+        "a", "again", "deep", "deep/a", "deep/er", "deep/er/b", "early"
+    }  # fmt: skip
+    told = (top / "a").stat()
+    assert (told.st_mode & 0o7777, told.st_mtime, told.st_uid) == (0o755, 1_700_000_000, os.geteuid())
+    assert [(top / name).stat().st_mode & 0o7777 for name in (".", "deep", "deep/er/b")] == [0o755, 0o755, 0o644]
+    assert (top / "early").read_bytes() == (top / "again").read_bytes() == b"a"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [tars.file("../evil")],
+        [tars.file("/tmp/evil")],
+        [tars.file("x/../../evil")],
+        [tars.symlink("x", "../evil")],
+        [tars.symlink("x", "/etc/passwd")],
+        [tars.symlink("x/link", "/etc"), tars.file("x/link/evil")],
+        [tars.symlink("a", "b/.."), tars.folder("d"), tars.symlink("b", "d"), tars.symlink("c", "a/../evil")],
+        [tars.hardlink("x", "/etc/passwd")],
+        [tars.hardlink("x", "../evil")],
+        [tars.symlink("x", "/etc/passwd"), tars.hardlink("y", "x")],
+        [tars.file("x"), tars.file("x", b"other")],
+        [tars.entry("x", tarfile.CHRTYPE, devmajor=1, devminor=3)],
+        [tars.entry("x", tarfile.FIFOTYPE)],
+    ],
+)
+def test_unpacking_refuses_what_leads_out_and_what_is_no_file(tmp_path, members):
+    with pytest.raises(IntegrityError):
+        sdist.unpack(archive(tmp_path / "a.tar.gz", *members), tmp_path / "out")
+
+
+def damaged_sdists():
+    plain = tars.tar([tars.file("x-1/a", random.Random(0).randbytes(50_000))])
+    start = gzip.compress(plain[:20_000])
+    return [b"", b"nothing", start[:3], start, start + start[:10] + b"\xff" * 100]
+
+
+@pytest.mark.parametrize("damaged", damaged_sdists(), ids=["empty", "other", "header", "cut", "no deflate"])
+def test_unpacking_refuses_damage(tmp_path, damaged):
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(damaged)
+    with pytest.raises(IntegrityError, match="damaged"):
+        sdist.unpack(path, tmp_path / "out")
 
 
 def test_an_sdist_is_built_once_with_the_locked_back_end_alone(tmp_path, cache, source, monkeypatch):

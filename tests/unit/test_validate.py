@@ -77,8 +77,8 @@ def test_a_layer_that_is_another_one_is_found_by_its_digest(tmp_path):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ([[tars.file("../a")]], "leaves the image"),
-        ([[tars.file("a/../../b")]], "leaves the image"),
+        ([[tars.file("../a")]], "leaves the root"),
+        ([[tars.file("a/../../b")]], "leaves the root"),
         ([[tars.file("/etc/passwd")]], "absolute"),
         ([[tars.file("a"), tars.file("a")]], "in it twice"),
         ([[tars.folder("a"), tars.folder("./a/")]], "in it twice"),
@@ -88,7 +88,7 @@ def test_a_layer_that_is_another_one_is_found_by_its_digest(tmp_path):
         ([[tars.file("./")]], "is a folder and no folder"),
         ([[tars.hardlink("a", "b")]], "hard link to b, which does not exist"),
         ([[tars.hardlink("a", "a")]], "hard link to a, which does not exist"),
-        ([[tars.hardlink("a", "../b")]], "leaves the image"),
+        ([[tars.hardlink("a", "../b")]], "leaves the root"),
         ([[tars.hardlink("a", "b")], [tars.file("b")]], "hard link to b, which does not exist"),
     ],
 )

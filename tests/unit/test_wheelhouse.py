@@ -186,7 +186,7 @@ def test_a_full_disk_is_no_damage_of_the_sources(tmp_path, cache, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     sdist = pack(tmp_path / "a.tar.gz", {"a-1/setup.py": b"x"})
-    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
+    monkeypatch.setattr("graphcrate.wheels.sdist.shutil.copyfileobj", full)
     with pytest.raises(DiskFullError), cache.folder() as work:  # as in `house.make`
         unpack_source(package("torch-x", compiled=True), sdist, work / "build" / "x")
 
