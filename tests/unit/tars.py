@@ -63,11 +63,17 @@ def sha256(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
+def overwrite(path: Path, data: bytes) -> None:
+    """Write a file that may be read-only, as blobs of a layout are."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+
+
 def blob(directory: Path, entries: Iterable, media_type=spec.LAYER_GZIP) -> LayerBlob:
     """A layer's file in this directory, under its hash."""
     data = compressed(tar(entries), media_type)
     path = directory / sha256(data).removeprefix("sha256:")
-    path.write_bytes(data)
+    overwrite(path, data)
     return LayerBlob(path=path, media_type=media_type)
 
 

@@ -12,7 +12,7 @@ from graphcrate.model.audit import Audit
 from tests.unit import small_layouts
 from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, TORCH
 from tests.unit.elfmaker import SASS, entry, fat_binary, make_elf
-from tests.unit.tars import file, symlink
+from tests.unit.tars import file, overwrite, symlink
 from tests.unit.wheelmaker import make_wheel
 
 BROKEN = {**GOOD, "undefined": ("_ZN3c104cuda9SetDeviceEa",), "fatbin": fat_binary(entry(SASS, 70))}
@@ -86,7 +86,7 @@ def test_the_second_audit_reads_nothing_again(place, call, tmp_path):
     blobs = tmp_path / "good/oci/blobs/sha256"
     for blob in blobs.iterdir():
         if blob.read_bytes()[:2] == b"\x1f\x8b":
-            blob.write_bytes(bytes(blob.stat().st_size))
+            overwrite(blob, bytes(blob.stat().st_size))
     assert call(tmp_path / "good/oci", "--json")[:2] == first
 
 
@@ -120,7 +120,7 @@ def test_a_virtual_environment_is_its_packages(call, tmp_path):
 
 
 def test_an_image_whose_layers_cannot_be_read_is_not_fine(call, tmp_path):
-    for damage in (lambda blob: blob.unlink(), lambda blob: blob.write_bytes(blob.read_bytes()[:200])):
+    for damage in (lambda blob: blob.unlink(), lambda blob: overwrite(blob, blob.read_bytes()[:200])):
         layout(tmp_path / "image", GOOD)
         blobs = [blob for blob in (tmp_path / "image/oci/blobs/sha256").iterdir() if blob.stat().st_size > 1000]
         damage(max(blobs, key=lambda blob: blob.stat().st_size))
