@@ -1,0 +1,379 @@
+"""How commands end: each exit code of errors.py is the end of a command here, and what a failure leaves behind.
+
+The commands run in this process on an image of a few bytes. Stand-ins are what would start a process: the sandbox,
+Debian's tools, the image's Python, mksquashfs.
+"""
+
+import shutil
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from graphcrate import errors, recipes
+from graphcrate.bases import Base
+from graphcrate.builders import embedded
+from graphcrate.errors import GraphcrateError
+from graphcrate.host import gpu, sandbox
+from graphcrate.host.cache import Cache
+from graphcrate.host.process import Completed
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.lock import DebianBase, Lock, encode
+from graphcrate.resolve import base, candidates
+from graphcrate.runners import embedded as running
+from tests.unit import bundles, small_layouts, tars
+from tests.unit.audited import PYTHON
+from tests.unit.elfmaker import make_elf
+from tests.unit.test_bytecode import InProcess
+from tests.unit.test_publishing import registry
+from tests.unit.wheelmaker import locked, make_wheel
+
+__all__ = ("registry",)  # a fixture
+RECIPE = """
+name = "torch"
+description = "a few bytes"
+smoke = ["torch"]
+requirements = []
+
+[[variant]]
+cuda = "cpu"
+python = "3.11"
+base = { provider = "debian", suite = "bookworm" }
+
+[[variant.candidate]]
+name = "pypi"
+channels = ["pypi"]
+torch = "1.0"
+torch_cuda = "cpu"
+
+[[variant]]
+cuda = "10.2"
+python = "3.9"
+base = { provider = "debian", suite = "bullseye" }
+unavailable = { why = "nobody made it", instead = "make image CUDA=cpu" }
+"""
+VERDICT = '{"suite":"torch","status":"%s","device":"cpu","metrics":{},"versions":{},"reason":"%s"}'
+PASSED, FAILED = VERDICT % ("passed", ""), VERDICT % ("failed", "the loss grew")
+PASSING = Completed(0, (PASSED,))
+BUILD = ("image", "torch", "--cuda", "cpu")
+USUAL = (tars.symlink("lib", "usr/lib"), tars.symlink("bin", "usr/bin"))
+BROKEN = {"undefined": ("_ZN3c104cuda9SetDeviceEa",)}
+
+
+@dataclass
+class World:
+    """A project of one recipe with its lock, all files in the cache; and what stands for processes."""
+
+    root: Path
+    place: Workplace
+    typed: object
+    patch: pytest.MonkeyPatch
+    registry: object
+    deaf: socket.socket = field(default_factory=socket.socket)  #: a port that nobody listens at
+    completed: Completed | BaseException = PASSING  #: how the sandbox ends
+    programs: tuple = ("sh", "bash")  #: of the base
+    ran: list = field(default_factory=list)  #: what ran in it: (argv, options)
+
+    def lock(self, created=small_layouts.CREATED, library=None, **packages):
+        """Commit a lock of these wheels, name → files. `library`: fields of torch's."""
+        path = self.root / "recipes/torch.toml"
+        path.write_text(RECIPE)
+        variant = recipes.load(path).variants[0]
+        wheels = {"torch": {"torch/__init__.py": b"1\n", "torch/lib/a.so": make_elf(**library or {})}, **packages}
+        made = [self.wheel(name, files) for name, files in wheels.items()]
+        lock = Lock(
+            recipe="torch",
+            cuda="cpu",
+            candidate="pypi",
+            torch_cuda="cpu",
+            python="3.11",
+            created=created,
+            request_sha256=candidates.request_digest(recipes.load(path), variant, variant.candidates[0]),
+            base=DebianBase(suite="bookworm", packages=(bundles.deb(self.place, "libc6"),)),
+            packages=tuple(made),
+        )
+        committed = self.root / "images/torch/cpu/pypi.lock.json"
+        committed.parent.mkdir(parents=True, exist_ok=True)
+        committed.write_bytes(encode(lock))
+
+    def wheel(self, name, files):
+        """A locked wheel, in the cache."""
+        package = locked(make_wheel(self.root / "wheels", name, files=files), name)
+        cached = self.place.cache.file(package.file.sha256, package.file.name)
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self.root / "wheels" / package.file.name, cached)
+        return msgspec.structs.replace(package, channel="pypi")
+
+    def base(self, *_):
+        """In place of Debian's tools: what an audit looks at."""
+        entries = [tars.file(path[1:], make_elf(**fields), mode=0o755) for path, fields in PYTHON.items()]
+        programs = [tars.file(f"usr/bin/{name}", b"\x7fELF", mode=0o755) for name in self.programs]
+        folder = self.root / "base"
+        folder.mkdir(exist_ok=True)
+        record = tars.record(folder, "base", [*entries, *programs, *USUAL])
+        name = record.digest.removeprefix("sha256:")
+        shutil.copyfile(folder / name, self.place.cache.blob(record.digest))
+        return Base(
+            layers=(record,), rootfs=folder, python="/usr/bin/python3", python_version="3.11.2", glibc="2.36",
+            environment={"PATH": "/usr/bin"}, labels={},
+        )  # fmt: skip
+
+    def run_in(self, rootfs, argv, **options):
+        """In place of the sandbox."""
+        self.ran.append((argv, options))
+        if isinstance(self.completed, BaseException):
+            raise self.completed
+        for line in self.completed.lines if options.get("on_line") else ():
+            options["on_line"](line)
+        return self.completed
+
+    def built(self, *options):
+        """Build the image; its folder."""
+        code, out, err = self.typed(*BUILD, *options)
+        assert code == 0, err
+        name, _, tag = out.partition("@")[0].partition(":")
+        return self.root / "dist" / name / tag
+
+    def published(self):
+        """Build and publish the image; its name on the registry."""
+        name = f"torch:{self.built().name}"
+        code, out, err = self.typed("publish", name, "--to", f"{self.registry.host}/team", "--allow-cpu-only")
+        assert code == 0, err
+        return out.partition("@")[0].strip()
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch, typed, registry):
+    for name in ("recipes", "examples"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "examples/torch_check.py").write_text("print()\n")
+    environment = {"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path), "PATH": ""}
+    place = Workplace(root=tmp_path, environment=environment)
+    world = World(tmp_path, place, typed, monkeypatch, registry)
+    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: world.place))
+    monkeypatch.setattr(base, "prepare_base", world.base)
+    monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
+    monkeypatch.setattr(embedded, "InsidePython", lambda **_: InProcess())
+    monkeypatch.setattr(running, "run_in", world.run_in)
+    monkeypatch.setattr(gpu, "detect", gpu.HostGpu)
+    monkeypatch.chdir(tmp_path)
+    world.lock()
+    yield world
+    world.deaf.close()
+    place.cache.close()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A failure. `arrange` makes it come and gives the command."""
+
+    code: int
+    says: str
+    arrange: object
+
+
+ROWS = []
+
+
+def row(code, says):
+    def added(arrange):
+        ROWS.append(Row(code, says, arrange))
+        return arrange
+
+    return added
+
+
+@row(2, "there is no image 'torch:none'")
+def usage(world):
+    return "run", "torch:none", "--", "true"
+
+
+@row(3, "torch.toml:2: name: Expected `str`, got `int`")
+def recipe(world):
+    (world.root / "recipes/torch.toml").write_text(RECIPE.replace('"torch"', "1", 1))
+    return BUILD
+
+
+@row(4, "recipe torch cannot be had for CUDA '10.2'")
+def refused_variant(world):
+    return "image", "torch", "--cuda", "10.2"
+
+
+@row(5, "127.0.0.1")
+def closed_port(world):
+    world.deaf.bind(("127.0.0.1", 0))
+    return "verify", f"127.0.0.1:{world.deaf.getsockname()[1]}/team/torch:1"
+
+
+@row(6, "its CRC-32 is")
+def damaged_wheel(world):
+    cached = next((world.root / "cache").rglob("torch-1.0-*.whl"))
+    data = bytearray(cached.read_bytes())
+    data[len(data) // 2] ^= 1
+    cached.write_bytes(data)
+    return BUILD
+
+
+@row(7, "docker")
+def no_engine(world):
+    return *BUILD, "--engine", "docker"
+
+
+@row(8, "are free under")
+def full_disk(world):
+    world.patch.setattr(Cache, "free_bytes", lambda _: 0)
+    return BUILD
+
+
+@row(9, "torch/__init__.py")
+def wheels_in_conflict(world):
+    world.lock(other={"torch/__init__.py": b"2\n"})
+    return BUILD
+
+
+@row(10, "smoke test torch failed in torch:")
+def failed_smoke_test(world):
+    world.completed = Completed(1, (FAILED,))
+    return BUILD
+
+
+@row(10, "smoke test torch failed in torch:")
+def failed_suite(world):
+    folder = world.built()
+    world.completed = Completed(1, (FAILED,))
+    return "test", f"torch:{folder.name}", "--rerun"
+
+
+@row(11, "cache")
+def no_cache(world):
+    (world.root / "file").touch()
+    world.place = Workplace(root=world.root, environment={**world.place.environment, "GRAPHCRATE_CACHE": "file/cache"})
+    return BUILD
+
+
+@row(12, "compressed data is broken")
+def damaged_layout(world):
+    folder = world.built()
+    blobs = (folder / "oci/blobs/sha256").iterdir()
+    blob = next(path for path in blobs if path.read_bytes()[:2] == b"\x1f\x8b")
+    tars.overwrite(blob, bytes(blob.stat().st_size))
+    return "validate", f"torch:{folder.name}"
+
+
+@row(13, "are not the same")
+def two_images(world):
+    first = world.built("--output", "dist")
+    world.lock(other={"other/__init__.py": b""})
+    world.built("--output", "other")
+    return "diff", first, Path("other/torch") / first.name
+
+
+@row(14, "breaks 2 of")
+def no_shell(world):
+    world.programs = ("bash",)
+    return "check", f"torch:{world.built().name}"
+
+
+@row(15, "a.so: ")
+def broken_library(world):
+    world.lock(library=BROKEN)
+    return BUILD
+
+
+@row(16, "is not published")
+def untested(world):
+    folder = world.built("--no-smoke")
+    return "publish", f"torch:{folder.name}", "--to", f"{world.registry.host}/team"
+
+
+@row(17, "nothing of the kind is attached")
+def nothing_attached(world):
+    found = world.published()
+    world.registry.documents = {
+        path: told for path, told in world.registry.documents.items() if b'"subject"' not in told[1]
+    }
+    return "verify", found
+
+
+@row(17, "built again, and other bytes")
+def changed_bytes(world):
+    found = world.published()
+    world.programs = ("sh", "bash", "zsh")
+    return "verify", "--rebuild", found
+
+
+@row(130, "interrupted")
+def interrupted(world):
+    world.completed = KeyboardInterrupt()
+    return BUILD
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.code}-{row.arrange.__name__}")
+def test_a_failure_ends_with_its_code(world, row):
+    command = row.arrange(world)
+    code, out, err = world.typed(*command)
+    assert (code, row.says in err) == (row.code, True), err
+    assert "graphcrate: " in err
+    assert "Traceback" not in err
+    assert "torch:1.0" not in out  # what failed has no name for the next command
+    assert bundles.leftovers(world) == []
+
+
+def test_every_exit_code_is_the_end_of_a_command_here():
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GraphcrateError)]
+    codes = {kind.exit_code for kind in kinds} - {GraphcrateError.exit_code}
+    assert codes | {130} == {row.code for row in ROWS}
+
+
+def test_what_failed_once_is_not_answered_as_good(world):
+    world.completed = Completed(1, (FAILED,))
+    assert [world.typed(*BUILD)[0] for _ in range(2)] == [10, 10]
+    world.completed = Completed(0, (PASSED,))
+    assert [world.typed(*BUILD)[0] for _ in range(2)] == [0, 0]
+    world.lock(library=BROKEN)
+    assert [world.typed(*BUILD)[0] for _ in range(2)] == [15, 15]
+
+
+def test_an_unchanged_image_is_answered_and_another_plan_is_built(world):
+    def built():
+        code, out, err = world.typed(*BUILD)
+        assert code == 0, err
+        return out, "plan for" in err
+
+    first, said = built()
+    assert said
+    assert built() == (first, False)
+    world.lock(created=small_layouts.CREATED + 1)
+    other, said = built()
+    assert said
+    assert other.partition("@")[0] == first.partition("@")[0]
+    assert other != first
+
+
+@pytest.mark.parametrize(("ended", "code"), [(0, 0), (7, 7), (130, 130), (-11, 139)])
+def test_run_ends_as_the_command_inside_does(world, ended, code):
+    name = f"torch:{world.built().name}"
+    world.completed = Completed(ended, ())
+    assert world.typed("run", name, "--", "python", "-c", "exit()") == (code, "", "")
+
+
+def test_run_gives_the_folder_the_terminal_and_the_gpus(world):
+    world.place.environment["TERM"] = "xterm"
+    assert world.typed("run", f"torch:{world.built().name}", "--", "ls", "-l")[0] == 0
+    argv, options = world.ran[-1]
+    assert argv == ["ls", "-l"]
+    assert options["binds"] == (sandbox.Bind(world.root, "/work", read_only=False),)
+    assert (options["working_folder"], options["gpu"], options["attached"]) == ("/work", True, True)
+    assert options["environment"]["TERM"] == "xterm"
+
+
+def test_publish_sends_nothing_that_the_gate_refuses(world):
+    assert world.typed(*untested(world))[0] == 16
+    assert world.registry.asked == []
+
+
+def test_verify_builds_the_same_bytes_again(world):
+    code, out, err = world.typed("verify", "--rebuild", world.published())
+    assert (code, "pass\trebuild\tbuilt again, the same bytes" in out) == (0, True), err
