@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -135,3 +137,23 @@ def assert_gone(pid: int) -> None:
             return
         time.sleep(0.05)
     raise AssertionError(f"process {pid} still runs")
+
+
+HUNG_UP = """
+import os, signal
+from graphcrate.host import process
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    with process.uninterrupted():
+        for number in (signal.SIGHUP, signal.SIGINT):
+            os.kill(os.getpid(), number)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_is_not_lost_beside_a_hangup_that_is_ignored(project):
+    """In a process of its own: beside other threads Python may tell of a race that harms nobody."""
+    done = subprocess.run([sys.executable, "-c", HUNG_UP], cwd=project, capture_output=True, text=True, check=True)
+    assert done.stdout == "interrupted\n"

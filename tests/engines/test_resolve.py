@@ -24,7 +24,7 @@ from graphcrate.resolve.candidates import Request, choose
 from graphcrate.resolve.fetch import fetch, fetch_for_compilation
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
-from tests.unit.wheel_server import Fault, WheelServer, small_wheel
+from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
 pytestmark = pytest.mark.engine("uv")
 PROJECT = Path(__file__).resolve().parent.parent.parent
@@ -143,9 +143,17 @@ def test_an_index_that_breaks_down_under_uv(server, cache):
         resolved(server, cache, COMPATIBLE)
 
 
-def test_sdists_are_not_built_for_their_metadata(server, cache):
+def test_sdists_are_not_built_for_their_metadata(server, cache, tmp_path):
+    marker = tmp_path / "it ran"
+    backend = (
+        f"def get_requires_for_build_wheel(settings=None):\n    open({str(marker)!r}, 'w').close()\n    return []\n"
+    )
+    pyproject = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    sdist = small_sdist("strange", "1.0", pyproject=pyproject, more={"backend.py": backend})
+    server.simple("strange", dict([sdist]))
     with pytest.raises(ResolutionError):
-        resolved(server, cache, COMPATIBLE, requirements=("torch-scatter",))
+        resolved(server, cache, COMPATIBLE, requirements=("strange",))
+    assert not marker.exists()
 
 
 def test_uv_tells_its_default_index():

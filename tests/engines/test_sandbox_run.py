@@ -102,6 +102,16 @@ def test_the_root_file_system_stays_as_it_is(rootfs, kind):
     assert "kept" in done.lines
 
 
+@pytest.mark.parametrize("kind", ["user", "mount"], indirect=True)  # a mere chroot has no /proc to tell
+def test_root_inside_keeps_the_capabilities_that_its_own_files_take(rootfs, kind):
+    """chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service, sys_chroot."""
+    lines = shell(rootfs, "grep -E '^(CapPrm|CapBnd|NoNewPrivs)' /proc/self/status").lines
+    told = {name: int(value, 16) for name, value in (line.split(":\t") for line in lines)}
+    assert told["NoNewPrivs"] == 1
+    assert told["CapBnd"] & ~0x405FB == 0
+    assert told["CapPrm"] == told["CapBnd"] != 0
+
+
 def test_scratch_folders_home_and_devices(rootfs, kind):
     script = "cd && pwd && touch a /tmp/b /dev/shm/c && echo x >/dev/null && head -c4 /dev/zero | wc -c"
     done = shell(rootfs, f"{script} && grep -c processor /proc/cpuinfo")

@@ -1,5 +1,6 @@
 """Apptainer's builder and runner as far as no engine is needed: versions, commands, what its words mean."""
 
+import contextlib
 import io
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from graphcrate.builders.scriptlets import Scriptlets
 from graphcrate.errors import DiskFullError, HostError
 from graphcrate.host import apptainer_engine as engines
 from graphcrate.host.apptainer_engine import ARGUMENTS, LITERAL_VALUES, STAGES, Engine
+from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import Bind
 from graphcrate.runners import apptainer as runner
@@ -146,6 +148,27 @@ def test_spython_composes_and_we_run(commands):
     argv = ["sh", "-c", "a b"]
     assert client.execute("x.sif", argv, options=["--pid"], singularity_options=["--silent"]) == client.completed
     assert asked[1] == ["/usr/bin/it", "--silent", "exec", "--pid", "x.sif", "sh", "-c", "a b"]
+
+
+def test_a_command_sees_what_it_is_given_and_nothing_of_the_host(tmp_path, monkeypatch):
+    seen = []
+
+    def run(argv, *, environment, on_line, timeout):
+        seen.append((argv, environment))
+        return Completed(0, ())
+
+    monkeypatch.setattr(spython.utils, "check_install", lambda: True)
+    monkeypatch.setattr("graphcrate.host.process.run", run)
+    monkeypatch.setenv("SECRET", "x")
+    with contextlib.closing(Cache(tmp_path)) as cache:
+        inside = runner.Inside(engine(), Path("/a.sif"), cache, [], runner.NO_NETWORK)
+        inside.run(["python", "x.py"], environment={"OMP_NUM_THREADS": "2"}, working_folder="/work")
+    ((argv, environment),) = seen
+    assert {"--cleanenv", "--contain", "--pid", "--net"} <= set(argv)
+    assert argv[argv.index("--pwd") + 1] == "/work"
+    assert argv[-3:] == ["/a.sif", "python", "x.py"]
+    assert environment["APPTAINERENV_OMP_NUM_THREADS"] == "2"
+    assert "SECRET" not in environment
 
 
 FULL = "000001ffffffffff"

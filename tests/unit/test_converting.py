@@ -97,6 +97,7 @@ def test_a_sif_lies_beside_the_layout(tmp_path, image, program):
 def test_mksquashfs_is_told_everything_that_bytes_depend_on(tmp_path, image, program):
     converted(tmp_path, kernel="5.14.0-70.el9")
     assert [program.option(name) for name in ("-comp", "-b", "-mkfs-time")] == ["zstd", "256K", "1700000000"]
+    assert program.option("-Xcompression-level") == "3"
     assert program.roots == [(0o755, 0, 0, 3)]
     assert int(program.option("-offset")) % 4096 == 0
 

@@ -40,6 +40,7 @@ def test_download(server, client, tmp_path):
     client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
     assert (tmp_path / "part").read_bytes() == CONTENT
     assert done.total == len(CONTENT)
+    assert server.asked[0].headers["accept-encoding"] == "identity"  # or the hash would be of other bytes
 
 
 def test_download_without_a_known_size(server, client, tmp_path):
@@ -72,6 +73,15 @@ def test_a_server_without_ranges_starts_over(server, client, tmp_path):
     client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=done)
     assert (tmp_path / "part").read_bytes() == CONTENT
     assert done.total == len(CONTENT)
+
+
+def test_another_range_than_was_asked_for_is_not_appended(server, client, tmp_path):
+    server.shift = 500
+    server.put("/file", CONTENT)
+    (tmp_path / "part").write_bytes(CONTENT[:1000])
+    client.download(server.url("/file"), tmp_path / "part", size=len(CONTENT), sha256=SHA256, advance=Counter())
+    assert (tmp_path / "part").read_bytes() == CONTENT
+    assert [asked.headers.get("range") for asked in server.asked] == ["bytes=1000-", None]
 
 
 def test_cut_connections_cost_only_the_rest(server, client, tmp_path):

@@ -2,6 +2,7 @@
 
 import array
 import ast
+import contextlib
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -120,6 +121,30 @@ def test_the_page_on_smoke_tests_has_the_bands():
     page = (ROOT / "docs" / "smoke.md").read_text(encoding="utf-8")
     for name, band in dna.BANDS.items():
         assert f"| `{name}` | {band.low:.2f} … {band.high:.2f} |" in page
+
+
+class Labels(list):
+    """What of a tensor `run` asks of labels."""
+
+    def bincount(self):
+        return SimpleNamespace(max=lambda: max(map(self.count, self)))
+
+
+@pytest.mark.parametrize(("accuracy", "proven"), [(0.85, True), (0.3, False)])
+def test_a_run_says_the_band_and_is_judged_by_it(monkeypatch, accuracy, proven):
+    size = SimpleNamespace(size=lambda _: 3)
+    graph = SimpleNamespace(y=Labels([0, 0, 1]), x=size, edge_index=size, classes=2)
+    training = SimpleNamespace(points=points(accuracy, loss=0.9), first_loss=1.9, epoch=3, seconds=[1.0])
+    for name in ("load_torch", "load_pyg", "choose_device", "raise_complaints"):
+        monkeypatch.setattr(dna.stack, name, lambda *_: [])
+    monkeypatch.setattr(dna.data, "load", lambda *_: graph)
+    monkeypatch.setattr(dna, "Training", lambda *_: training)
+    monkeypatch.setattr(dna, "train", lambda *_: "proven")
+    proof = Proof("dna")
+    with contextlib.nullcontext() if proven else pytest.raises(Fault, match=r"test accuracy 0\.3000 is outside"):
+        dna.run(dna.arguments([]), proof)
+    band = dna.BANDS["generated"]
+    assert proof.metrics["accuracy_band"] == [band.low, band.high]
 
 
 def test_a_line_of_the_curve():

@@ -83,6 +83,15 @@ def test_a_pin_chooses_the_version_of_wheel_and_source(server, lock):
     assert (found.version, found.compiled) == ("2.1.0+pt20cu117", False)
 
 
+def test_what_was_taken_back_is_not_taken(server, lock):
+    sdists = [small_sdist("torch_scatter", v, pyproject="") for v in ("2.1.1", "2.1.2")]
+    server.simple("torch-scatter", dict(sdists), yanked=("torch_scatter-2.1.2.tar.gz",))
+    assert lock().package("torch-scatter").version == "2.1.1"
+    wheels = [small_wheel("torch_scatter", f"{v}+pt20cu117", tag=CP311) for v in ("2.1.0", "2.1.2")]
+    server.pyg("2.0.0+cu117", dict(wheels), yanked=(wheels[1][0],))
+    assert lock().package("torch-scatter").version == "2.1.0+pt20cu117"
+
+
 def test_with_what_it_is_compiled_is_locked(lock):
     found = lock().compilation
     assert found.architectures == ("7.0", "8.0")

@@ -46,6 +46,19 @@ def test_usual_folders_serve_where_ldconfig_knows_nothing():
     }
 
 
+def test_a_container_gets_of_the_driver_what_compute_work_takes():
+    """As libnvidia-container's "compute" and "utility"; a GPU newer than the code needs what compiles PTX."""
+    compute = ("libcuda.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4", "libnvidia-gpucomp.so.550.54")
+    others = ("libcudadebugger.so.1", "libnvidia-opencl.so.1", "libnvidia-allocator.so.1")
+    utility = ("libnvidia-ml.so.1", "libnvidia-cfg.so.1")
+    graphics = ("libGLX_nvidia.so.0", "libnvidia-encode.so.1", "libnvcuvid.so.1")
+    listing = "".join(
+        f"\t{name} (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/{name}\n"
+        for name in (*compute, *others, *utility, *graphics)
+    )
+    assert set(gpu.choose(DEV, listing, {}, {}).libraries) == {*compute, *others, *utility}
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

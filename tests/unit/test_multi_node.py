@@ -1,5 +1,6 @@
 """multi_node.py as far as it needs no torch; tests/engines has it in an image, with several processes."""
 
+import contextlib
 import json
 import socket
 import sys
@@ -121,6 +122,38 @@ def test_what_speaks_against_a_training(capsys):
         judged(capsys, last_loss=0.9)
     with pytest.raises(Fault, match=r"test accuracy 0\.3000 is outside"):
         judged(capsys, test_accuracy=0.3)
+
+
+class Vector(tuple):
+    """What of a tensor of one dimension, or of rows, `check` asks."""
+
+    def __sub__(self, other):
+        return Vector(a - b for a, b in zip(self, other, strict=True))
+
+    def abs(self):
+        return Vector(map(abs, self))
+
+    def max(self):
+        return max(self)
+
+    def mean(self, dim):
+        return Vector(sum(column) / len(self) for column in zip(*self, strict=True))
+
+    def double(self):
+        return self
+
+
+@pytest.mark.parametrize(("together", "proven"), [((2.0, 3.0), True), ((2.0, 3.01), False), ((1.0, 2.0), False)])
+def test_gradients_that_are_not_the_mean_over_all_are_told(monkeypatch, together, proven):
+    alone = ((1.0, 2.0), (3.0, 4.0))
+    model = SimpleNamespace(module="alone", parameters=list)
+    training = SimpleNamespace(
+        torch=SimpleNamespace(cat=Vector, stack=Vector), model=model, world=2, rank=0,
+        _gradient=lambda of, rank: Vector(together if of is model else alone[rank]),
+    )  # fmt: skip
+    monkeypatch.setattr(gcn.group, "check_equal", lambda *_: None)
+    with contextlib.nullcontext() if proven else pytest.raises(Fault, match="not the mean over 2 processes"):
+        gcn.Training.check(training, Proof("ddp"))
 
 
 @pytest.mark.parametrize("argv", [["--epochs", "1"], ["--dataset", "random"], ["--hidden", "8"]])

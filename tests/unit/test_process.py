@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -60,6 +61,23 @@ def test_failure_tells_signal_command_and_last_words():
     assert "mmdebstrap 'a b'" in error.next_step
 
 
+class StartedError(Exception):
+    """A program would start now."""
+
+
+def test_a_child_leads_a_group_that_ends_with_it(monkeypatch):
+    def start(argv, **options):
+        raise StartedError(options["start_new_session"])
+
+    sent = []
+    monkeypatch.setattr(process.subprocess, "Popen", start)
+    with pytest.raises(StartedError, match="True"):
+        process.run(["/bin/sh"])
+    monkeypatch.setattr(os, "killpg", lambda *told: sent.append(told))
+    process._end_group(SimpleNamespace(pid=77, wait=lambda seconds=None: 0))
+    assert sent == [(77, signal.SIGTERM), (77, signal.SIGKILL)]
+
+
 @pytest.fixture
 def interruptible():
     """Signals as a terminal's program has them, whatever started the tests."""
@@ -91,20 +109,6 @@ def test_an_interrupt_waits_for_what_may_not_be_left_in_the_middle(interruptible
     assert done[-1] == "written down"
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask
     assert signal.getsignal(number) is signal.default_int_handler
-
-
-def test_an_interrupt_is_not_lost_beside_a_hangup_that_is_ignored(interruptible):
-    def work():
-        with process.uninterrupted():
-            for number in (signal.SIGHUP, signal.SIGINT):
-                os.kill(os.getpid(), number)
-
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            work()
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_ctrl_c_ends_it_all_the_same(interruptible):

@@ -1,20 +1,23 @@
 """From a candidate to a lock."""
 
 import hashlib
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from graphcrate.compat import addresses
 from graphcrate.errors import NetworkError, ResolutionError
-from graphcrate.host import http
+from graphcrate.host import http, process
 from graphcrate.host.cache import Cache
+from graphcrate.host.process import Completed
 from graphcrate.model.lock import DebianBase, encode
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import channels, offers, resolver, toolkit, uv
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.offers import Market, UnavailableError
 from graphcrate.resolve.resolver import Wanted, resolve
+from graphcrate.resolve.target import Target
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
@@ -295,6 +298,28 @@ def test_a_requirement_on_another_torch_is_noticed(server, cache, program, monke
     candidate = msgspec.structs.replace(COMPATIBLE, overrides=("torch==2.13.0",))
     with pytest.raises(ResolutionError, match=r"torch 2\.0\.1 was asked for and 2\.13\.0 came out"):
         lock(server, cache, candidate)
+
+
+def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatch):
+    def run(argv, *, environment, cwd, timeout):
+        asked.append((argv, environment))
+        Path(argv[argv.index("--output-file") + 1]).write_text("made")
+        return Completed(0, ())
+
+    asked = []
+    monkeypatch.setattr(process, "run", run)
+    made = uv.compile_requirements(
+        ["numpy"], target=Target(python="3.11", glibc="2.36"), default_index="https://user:password@example.org/simple",
+        extra_indexes=(), merged=False, overrides=(), constraints=(), cache=cache, environment={"UV_NO_BINARY": "1"},
+    )  # fmt: skip
+    ((argv, environment),) = asked
+    assert made == "made"
+    assert argv[argv.index("--only-binary") + 1] == ":all:"  # an sdist's setup.py is anybody's program
+    assert argv[argv.index("--python-version") + 1] == "3.11"
+    assert argv[argv.index("--python-platform") + 1] == "x86_64-manylinux_2_36"
+    assert "password" not in " ".join(argv)
+    assert "password" in environment["UV_DEFAULT_INDEX"]
+    assert "UV_NO_BINARY" not in environment
 
 
 def test_uv_s_own_words_become_errors():

@@ -237,6 +237,7 @@ def test_the_step_of_pyxis(tmp_path):
     assert f"--container-mounts={tmp_path}:/out:rw" in words
     assert "--container-workdir=/" in words
     assert words[-4:] == ["env", "OMP_NUM_THREADS=2", "python", "x.py"]
+    assert "--no-container-mount-home" in words  # else ~/.local of the host shadows the image's packages
     plain = pyxis.command("ns/image:1", ["true"], {}, (), "/work")
     assert plain[-1] == "true"
     assert "env" not in plain

@@ -64,6 +64,7 @@ class WheelServer:
         self.faults: dict[str, list[Fault]] = {}
         self.asked: list[Asked] = []
         self.ranges = True
+        self.shift = 0  # bytes that an answer to a Range leaves out at its start
         self.slow_after = None  # bytes of a body; the rest trickles
         server = self
 
@@ -116,12 +117,14 @@ class WheelServer:
                 f"{prefix}/{tag}/", mine, title=project, forms=("html",), **options
             )
 
-    def pyg(self, torch, files, *, hashes=False):
+    def pyg(self, torch, files, *, hashes=False, **options):
         """PyG's links page `/whl/torch-2.0.0+cu118.html`; older ones carry no hashes."""
         for name, content in files.items():
             self.put(f"/whl/torch-{torch}/{name}", content)
         self.files |= files
-        self.pages[f"/whl/torch-{torch}.html"] = Page(f"torch-{torch}/", list(files), hashes=hashes, forms=("html",))
+        self.pages[f"/whl/torch-{torch}.html"] = Page(
+            f"torch-{torch}/", list(files), hashes=hashes, forms=("html",), **options
+        )
 
     def flat(self, path, files, *, hashes=False):
         """A folder listing as some mirrors have it."""
@@ -179,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not asked or not self.owner.ranges:
             return self._send(200, {"Accept-Ranges": "bytes"}, body, fault)
         first, last = asked.removeprefix("bytes=").split("-")
-        start = int(first) if first else max(len(body) - int(last), 0)
+        start = int(first) + self.owner.shift if first else max(len(body) - int(last), 0)
         end = min(int(last), len(body) - 1) if first and last else len(body) - 1
         if start >= len(body):
             return self._send(416, {"Content-Range": f"bytes */{len(body)}"}, b"", fault)
@@ -254,14 +257,14 @@ def small_wheel(name, version, *, tag="py3-none-any", requires=(), build="", con
     return f"{stem}{'-' + build if build else ''}-{tag}.whl", stream.getvalue()
 
 
-def small_sdist(name, version, *, pyproject, metadata_requires=(), requires_txt=""):
+def small_sdist(name, version, *, pyproject, metadata_requires=(), requires_txt="", more=()):
     """A valid little sdist: (file name, bytes)."""
     stem = f"{name.replace('-', '_')}-{version}"
     info = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     info += "".join(f"Requires-Dist: {requirement}\n" for requirement in metadata_requires)
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        texts = {"PKG-INFO": info, "pyproject.toml": pyproject}
+        texts = {"PKG-INFO": info, "pyproject.toml": pyproject, **dict(more)}
         if requires_txt:
             texts[f"{name}.egg-info/requires.txt"] = requires_txt
         for path, text in texts.items():
