@@ -29,10 +29,6 @@ def test_it_is_fresh():
     assert os.access(doctor_file.TARGET, os.X_OK)
 
 
-def test_the_same_modules_give_the_same_bytes():
-    assert doctor_file.text() == doctor_file.text()
-
-
 @pytest.mark.parametrize("path", [*MODULES, doctor_file.TARGET], ids=lambda path: path.name)
 def test_python_3_6_reads_it(path):
     tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 6))

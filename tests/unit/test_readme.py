@@ -44,7 +44,3 @@ def test_every_environment_variable_that_is_named_is_read():
 def test_links_lead_to_files():
     for target in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (readme_tables.ROOT / target).exists(), target
-
-
-def test_what_was_done_is_in_the_changelog():
-    assert "## [Unreleased]" in (readme_tables.ROOT / "CHANGELOG.md").read_text()

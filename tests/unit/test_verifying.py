@@ -27,10 +27,10 @@ GITHUB = {
 }
 
 
-@pytest.fixture
-def key(tmp_path):
-    """The pair's private and public file, and the key that signs."""
-    private, public = keyfile.make_pair(tmp_path, "canary")
+@pytest.fixture(scope="module")
+def key(tmp_path_factory):
+    """The pair's private and public file, and the key that signs. One for all: its password is hashed for a second."""
+    private, public = keyfile.make_pair(tmp_path_factory.mktemp("key"), "canary")
     return private, public, keyfile.read_private(private, {"COSIGN_PASSWORD": "canary"}, lambda _: None)
 
 

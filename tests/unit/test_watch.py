@@ -16,11 +16,12 @@ from proof.ranks import Place
 from proof.verdict import Fault, Layer, Proof
 from proof.watch import Watch
 
+from tests.engines.ports import free_ports
+
 
 @pytest.fixture
 def port():
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return door.getsockname()[1]
+    return free_ports(1)[0]
 
 
 @pytest.fixture(autouse=True)
@@ -71,13 +72,13 @@ def die(seen):
     """As a process that is killed: its connections close, and nothing is said."""
     seen._over = True
     seen._close()
-    time.sleep(1)
+    seen._give_up = lambda error: None
     raise RuntimeError("it is dead")
 
 
 def hang(seen):
     """Busy until the watch ends the process, however long that takes here."""
-    assert seen.ended.wait(10)
+    assert seen.ended.wait(60)
 
 
 def test_one_process_opens_nothing(port):
@@ -114,14 +115,12 @@ def test_rank_0_waits_for_those_that_take_longer(port):
 
 def test_a_rank_that_dies_is_named_by_all_others(port):
     job = Job(port, 3)
-    start = time.monotonic()
     job.run(hang, die, hang)
     assert set(job.left) == {0, 2}
     for fault in job.left.values():
         assert str(fault).startswith("rank 1 (n1, pid ")
         assert "died: it was killed, crashed" in str(fault)
         assert fault.layer is Layer.MACHINE
-    assert time.monotonic() - start < 8
 
 
 def test_the_end_of_rank_0_is_noticed(port):
@@ -155,7 +154,8 @@ def test_a_fault_of_rank_0_reaches_the_others(port):
     assert job.left[1].layer is Layer.MACHINE
 
 
-def test_an_error_of_the_network_is_explained_by_the_death_behind_it(port):
+def test_an_error_of_the_network_is_explained_by_the_death_behind_it(port, monkeypatch):
+    monkeypatch.setattr(watch, "SECONDS_TO_LEARN", 60.0)
     dead = threading.Event()
 
     def complain(seen):
@@ -173,10 +173,10 @@ def test_an_error_of_the_network_is_explained_by_the_death_behind_it(port):
 
 
 def test_ranks_that_never_come_are_named(port):
-    results = Job(port, 4).run(hang, hang, patience=1.0)
+    results = Job(port, 4).run(hang, hang, patience=2.0)
     for result in results:
         assert isinstance(result, Fault)
-        assert str(result).startswith("ranks 2, 3 of 4 never came within 1 s (rank 0 (n0, pid ")
+        assert str(result).startswith("ranks 2, 3 of 4 never came within 2 s (rank 0 (n0, pid ")
         assert "fewer processes were started" in str(result)
 
 
