@@ -84,8 +84,9 @@ def _bad_architectures(variant: Variant) -> Iterator[tuple[str, str]]:
     for architecture in given if len(known) == len(variant.candidates) else ():
         capability = architecture.removesuffix("+PTX")
         if not any(runs_on(candidate, capability) for candidate in known):
-            torches = " and ".join(dict.fromkeys(candidate.torch for candidate in known))
-            yield field, f"torch {torches} has no code for {capability}, so no extension needs any"
+            torches = list(dict.fromkeys(candidate.torch for candidate in known))
+            verb = "have" if len(torches) > 1 else "has"
+            yield field, f"torch {' and '.join(torches)} {verb} no code for {capability}, so no extension needs any"
 
 
 def _bad_candidates(variant: Variant) -> Iterator[tuple[str, str]]:

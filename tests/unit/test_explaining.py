@@ -109,7 +109,7 @@ def test_as_json_it_is_one_value(call):
 def test_where_nothing_runs_the_code_says_so_too(call):
     code, out, err = call("explain", "--gpu", "v100", "--driver", "418.39")
     assert code == 4
-    assert out.count("does not run") == 10
+    assert out.count("does not run") == 11
     assert "nothing of pyg runs on V100 (sm_70), driver 418.39" in err
     assert "driver >= 450.80.02" in err
 
