@@ -1,5 +1,6 @@
 """What a person asks for when an image is to be built."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -51,6 +52,32 @@ class Request:
             toolkit=self.toolkit,
             devel=self.devel,
         )
+
+    def command(self) -> str:
+        """What to type for this request: of make, where make has a setting for all of it."""
+        settings = {
+            "cuda": self.cuda,
+            "target": self.target,
+            "gpu": self.gpu,
+            "driver": self.driver,
+            "channel": self.channel,
+            "mirror": self.mirror,
+            "wheels": self.wheels,
+            "extensions": self.extensions if self.extensions != "auto" else "",
+            "toolkit": self.toolkit,
+            "engine": self.engine if self.engine != "auto" else "",
+            "flavour": "devel" if self.devel else "",
+        }
+        said = {name: str(value) for name, value in settings.items() if value}
+        more = [] if self.output == Path("dist") else ["--output", str(self.output)]
+        more += [] if self.smoke else ["--no-smoke"]
+        more += ["--rerun"] if self.rerun else []
+        more += [] if self.device == "auto" else ["--device", self.device]
+        if more:
+            options = [word for name, value in said.items() for word in (f"--{name}", value)]
+            return shlex.join(["./build.py", "image", self.name, *options, *more])
+        stack = [] if self.name == "pyg" else [f"STACK={self.name}"]
+        return shlex.join(["make", "image", *stack, *(f"{name.upper()}={value}" for name, value in said.items())])
 
     def asked(self, report: BuildReport) -> Asked:
         """As provenance tells it: enough to ask again."""

@@ -85,6 +85,7 @@ def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list
             "python": variant.python,
             "base": msgspec.to_builtins(variant.base),
             "candidate": candidate.name,
+            "meaning": candidate.meaning or None,
             "channels": [channel.value for channel in candidate.channels],
             "locked": (recipe.name, variant.cuda, candidate.name) in locked,
             "gpus": list(facts.gpu_names(candidate)),

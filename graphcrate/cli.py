@@ -4,6 +4,7 @@ rest.
 Stages are imported where a command needs them: an unchanged image is answered in less time than rich takes to load.
 """
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -86,6 +87,7 @@ def image(
 ) -> None:
     """Build an image and prove it by a training run inside it."""
     from graphcrate import asking, pipeline
+    from graphcrate.compat import fallback
     from graphcrate.model.lock import encode
 
     request = asking.Request(
@@ -107,9 +109,11 @@ def image(
         devel=flavour == "devel",
     )
     report = pipeline.build_image(request, _workplace())
-    sys.stdout.write(
-        encode(report).decode() if as_json else f"{_reference(report)}\n",
-    )
+    sys.stdout.write(encode(report).decode() if as_json else f"{_reference(report)}\n")
+    sys.stdout.flush()
+    if report.fallback:
+        insisting = dataclasses.replace(request, cuda=report.cuda, channel=report.fallback.channel)
+        sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting.command())))
 
 
 def _reference(report: "BuildReport") -> str:

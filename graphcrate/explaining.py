@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from graphcrate import catalogue, targets
+from graphcrate.asking import Request
 from graphcrate.compat import facts, glt, rules, toolkits
 from graphcrate.compat.drivers import numbers
 from graphcrate.errors import ResolutionError, UsageError
@@ -175,10 +176,7 @@ def _rows(recipe: Recipe, variant: Variant, target: Target, said: Said) -> Itera
 
 
 def _row(recipe: Recipe, variant: Variant, candidate: Candidate, verdict: Verdict, said: Said) -> Row:
-    stack = "" if recipe.name == "pyg" else f"STACK={recipe.name} "
-    gpus = ",".join(facts.gpu_models(said.gpu)).lower() if said.gpu and not said.target else ""
-    machine = {"TARGET": said.target, "GPU": gpus, "DRIVER": said.driver}
-    told = "".join(f" {name}={value}" for name, value in machine.items() if value)
+    gpu = ",".join(facts.gpu_models(said.gpu)).lower() if said.gpu and not said.target else ""
     return Row(
         recipe=recipe.name,
         cuda=variant.cuda,
@@ -187,7 +185,7 @@ def _row(recipe: Recipe, variant: Variant, candidate: Candidate, verdict: Verdic
         torch_geometric=variant.torch_geometric,
         verdict=verdict,
         chosen=False,
-        command=f"make image {stack}CUDA={variant.cuda}{told}",
+        command=Request(name=recipe.name, cuda=variant.cuda, target=said.target, gpu=gpu, driver=said.driver).command(),
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 from graphcrate import compiling, planning
 from graphcrate.asking import Request
 from graphcrate.catalogue import examples, find_variant, lock_path, read_report
+from graphcrate.compat import fallback
 from graphcrate.errors import HostError, UsageError
 from graphcrate.host import process, settings
 from graphcrate.host.replace import check_link, link, make_folder, write_file
@@ -119,6 +120,8 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     folder = job.folder(plan.name, plan.tag)
     key = _build_key(job, plan)
     if report := _unchanged(job, folder, key):
+        # What is out is out for the reasons of today.
+        report = msgspec.structs.replace(report, outcomes=resolution.outcomes)
         return _vetted(job, plan, report) if report.audit is None else report
     _make_output(job.request)
     _check_names(job, plan)
@@ -136,7 +139,13 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
         place.progress.note(f"{drift.what}; taking the packages of today instead")
         return _made(job, resolution)
     report = _report(artifact, layers, plan, resolution)
-    report = msgspec.structs.replace(report, build_key=key, seconds=job.seconds(), asked=job.request.asked(report))
+    report = msgspec.structs.replace(
+        report,
+        fallback=fallback.of(job.variant, resolution.candidate),
+        build_key=key,
+        seconds=job.seconds(),
+        asked=job.request.asked(report),
+    )
     write_value(folder / "lock.json", resolution.lock)
     report = _vetted(job, plan, report)
     _name(job, plan)

@@ -47,6 +47,8 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str]]:
         if variant.cuda in [other.cuda for other in recipe.variants[:index]]:
             yield f"{path}.cuda", f"CUDA {variant.cuda} stands twice"
         yield from ((f"{path}.{field}", what) for field, what in _bad_variant(variant))
+    for index, variant in enumerate(recipe.variants):
+        yield from ((f"variant[{index}].{field}", what) for field, what in _hidden_fallbacks(variant))
 
 
 def _bad_variant(variant: Variant) -> Iterator[tuple[str, str]]:
@@ -103,6 +105,13 @@ def _bad_candidates(variant: Variant) -> Iterator[tuple[str, str]]:
         if candidate.suffix and not re.fullmatch(r"-[a-z0-9.]+", candidate.suffix):
             yield f"{path}.suffix", f'{candidate.suffix!r} cannot end a tag: write "-compat"'
         yield from _bad_requirements(f"{path}.overrides", candidate.overrides)
+
+
+def _hidden_fallbacks(variant: Variant) -> Iterator[tuple[str, str]]:
+    for index, candidate in enumerate(variant.candidates):
+        if candidate.torch_cuda != variant.cuda and not candidate.suffix:
+            what = f'torch is for CUDA {candidate.torch_cuda}, and the tag must tell: write "-compat"'
+            yield f"candidate[{index}].suffix", what
 
 
 def _bad_base(base: BaseSpec, python: str) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from graphcrate import explaining
 from graphcrate.audit import wording as audit_wording
-from graphcrate.compat import facts
+from graphcrate.compat import facts, fallback
 from graphcrate.contracts import wording
 from graphcrate.model.audit import SEVERITIES, Audit
 from graphcrate.model.contract import Inspection, Status
@@ -57,6 +57,9 @@ def plan_lines(title: str, lock: Lock, outcomes: Sequence[Outcome], meaning: str
     for outcome in outcomes:
         if outcome.chosen:
             lines.append(f"  candidate {outcome.candidate}: chosen" + (f": {meaning}" if meaning else ""))
+            torch = lock.package("torch")
+            limits = fallback.limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
+            lines += [f"    it {limit}" for limit in limits]
         else:
             fix = f" ({outcome.fix})" if outcome.fix else ""
             lines.append(f"  candidate {outcome.candidate}: out: {outcome.constraint}{fix}")
@@ -199,6 +202,10 @@ def inspect(console: Console, report: BuildReport, environment: Sequence[str]) -
         console.print("\npackages")
         for package in report.packages:
             console.print(f"  {package.name} {package.version} ({package.channel})", highlight=False)
+    if report.fallback:
+        console.print(f"\nfall-back: {report.fallback.meaning}", highlight=False, markup=False, soft_wrap=True)
+        for limit in report.fallback.limits:
+            console.print(f"  it {limit}", highlight=False, markup=False, soft_wrap=True)
     for missing in report.missing:
         console.print(f"  missing: {missing}", highlight=False, markup=False, soft_wrap=True)
     for suite in report.suites:

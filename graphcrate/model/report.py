@@ -92,6 +92,18 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[str, ...] = ()  #: "package file: what"
 
 
+class Fallback(msgspec.Struct, frozen=True, kw_only=True):
+    """What an image is whose torch was built for another CUDA version than its variant is for (`-compat`)."""
+
+    meaning: str  #: the recipe's words for it
+    limits: tuple[str, ...]  #: where it runs and where not, as clauses: "has no code for H100 (sm_90)"
+    no_code: tuple[str, ...]  #: GPU models that its torch has no code for
+    preferred: str = ""  #: candidate that was built for the variant's CUDA version; empty: the recipe has none
+    torch: str = ""  #: of that candidate
+    channel: str = ""  #: that has it
+    gains: tuple[str, ...] = ()  #: of `no_code`, those that the preferred torch has code for
+
+
 class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `image --json` prints and `report.json` holds. `bytes` is the sum of the compressed blobs."""
 
@@ -117,5 +129,6 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     lock_sha256: str = ""
     contracts: tuple[Finding, ...] = ()  #: what the runtimes' contracts found; none: nobody asked
     audit: Audited | None = None  #: None: nobody asked
+    fallback: Fallback | None = None  #: None: its torch was built for the CUDA version that the image is for
     asked: Asked | None = None  #: what a person asked for; None: of a version that did not note it
     build_key: str = ""  #: content id of the plan and of the builder's format; equal: nothing to do

@@ -1,6 +1,6 @@
 """What the texts say of an image in words."""
 
-from graphcrate.compat import facts
+from graphcrate.compat import facts, fallback
 from graphcrate.model.plan import CUDA_HOME, CompileStep, Plan, ToolkitStep
 
 
@@ -13,8 +13,9 @@ def about(plan: Plan) -> tuple[str, ...]:
         parts.append(f"PyG {stack.torch_geometric}")
     parts.append(f"Python {stack.python}")
     paragraphs = [f"{stack.description}: {', '.join(parts)}."]
+    limits = fallback.limits(stack.torch, stack.torch_cuda, stack.cuda)
     if stack.meaning:
-        paragraphs.append(f"{stack.meaning}.")
+        paragraphs.append(" ".join((f"{stack.meaning}.", *(f"It {limit}." for limit in limits))))
     paragraphs += [_compiled(step) for step in plan.steps if isinstance(step, CompileStep)]
     paragraphs += [_devel(step) for step in plan.steps if isinstance(step, ToolkitStep)]
     if stack.missing:

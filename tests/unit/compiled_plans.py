@@ -23,7 +23,7 @@ description = "A small stack"
 smoke = ["torch"]
 
 [[variant]]
-cuda = "11.8"
+cuda = "11.7"
 python = "3.11"
 architectures = ["7.0", "8.0"]
 base = { suite = "bookworm" }
@@ -91,7 +91,7 @@ PACKAGES = (
 def lock(toolkit, packages=PACKAGES):
     return Lock(
         recipe="small",
-        cuda="11.8" if toolkit else "cpu",
+        cuda="11.7" if toolkit else "cpu",
         candidate="only",
         torch_cuda="11.7" if toolkit else "cpu",
         python="3.11",

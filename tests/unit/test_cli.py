@@ -89,6 +89,7 @@ def test_list_as_json_has_a_line_per_variant_and_candidate(call):
         ("glt", "11.6"), ("pyg", "11.6"), ("pyg", "11.8"), ("torch", "11.6"), ("torch", "11.8")
     ]  # fmt: skip
     assert {row["torch_cuda"] for row in compatible.values()} == {"11.7"}
+    assert all("built for CUDA 11.7" in row["meaning"] for row in compatible.values())
     assert not any("H100" in row["gpus"] for row in compatible.values())
 
 

@@ -83,6 +83,12 @@ def test_a_mistake_is_told_with_line_and_field(old, new, field, words):
     assert words in caught.value.what
 
 
+def test_torch_of_another_cuda_shows_in_the_tag():
+    text = PYG.replace('suffix = "-compat"\n', "", 1)
+    with pytest.raises(RecipeError, match=r"variant\[0\]\.candidate\[1\]\.suffix: torch is for CUDA 11\.7"):
+        recipes.parse(text, "r.toml")
+
+
 def test_an_architecture_that_one_of_the_candidates_has_is_enough():
     head, cuda, rest = PYG.partition('cuda = "11.8"')
     text = head + cuda + rest.replace('["7.0", "8.0+PTX"]', '["9.0"]')

@@ -100,8 +100,8 @@ def test_two_toolkits_are_refused(write):
 
 @every_form
 def test_debians_toolkit_is_not_for_other_distributions(write):
-    image = chosen_image("nvidia", RECIPE.variant("11.8"))
-    with pytest.raises(BuildError, match=r"nvidia/cuda:11\.8\.0-base-ubuntu22\.04 is no Debian"):
+    image = chosen_image("nvidia", RECIPE.variant("11.7"))
+    with pytest.raises(BuildError, match=r"nvidia/cuda:11\.7\.1-base-ubuntu22\.04 is no Debian"):
         write(plan(TOOLKITS["debian"], image=image))
     write(plan(TOOLKITS["image"], image=image))
 
@@ -241,8 +241,8 @@ def test_people_are_told_what_was_compiled_and_for_which_gpus():
         "Compiled from source by g++-11 and CUDA 11.8.89: torch-scatter 2.1.2, torch-sparse 0.6.18; for GPUs 7.0 (V100,"
         " TITAN V), 8.0+PTX (A100, A30; newer ones compile it when they first run it).\n"
     ) in page
-    assert "make image STACK=small CUDA=11.8 FLAVOUR=devel " in page
-    assert "CUDA=11.8 GPU=v100,a100 " in page
+    assert "make image STACK=small CUDA=11.7 FLAVOUR=devel " in page
+    assert "CUDA=11.7 GPU=v100,a100 " in page
     assert "| `sources.txt` |" in page
     page = render.readme(PLANS["cpu"])
     assert "Compiled from source by g++-11, for CPUs alone: torch-scatter 2.1.2, torch-sparse 0.6.18.\n" in page

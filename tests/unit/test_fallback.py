@@ -1,0 +1,165 @@
+"""A `-compat` image is never a surprise: what it cannot do is known from the facts, and is what a build says last."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from graphcrate import asking, explaining, pipeline, proving, recipes, vetting, views
+from graphcrate.catalogue import read_report
+from graphcrate.compat import drivers, facts, fallback, rules
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.lock import decode_lock
+from graphcrate.model.report import Artifact, Outcome
+from graphcrate.model.target import Target
+from graphcrate.resolve.candidates import Resolution
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+RECIPES = {path.stem: recipes.load(path) for path in (ROOT / "recipes").glob("*.toml")}
+FALLBACKS = [
+    (recipe, variant, candidate)
+    for recipe in RECIPES.values()
+    for variant in recipe.variants
+    for candidate in variant.candidates
+    if candidate.torch_cuda != variant.cuda
+]
+ARTIFACT = Artifact(engine="embedded", kind="layout", reference="oci", digest=f"sha256:{'ab' * 32}", bytes=1)
+OUT = Outcome(candidate="pytorch", chosen=False, constraint="pytorch channel: no answer", fix="try a mirror")
+
+
+def label(value):
+    return f"{value[0].name}-{value[1].cuda}"
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, typed):
+    """Types a command where layers are made and suites run in no time, and whose locks are those that are committed."""
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)})
+
+    def resolved(request, place, recipe, variant):
+        candidate = variant.candidates[-1]
+        path = ROOT / "images" / recipe.name / f"cu{variant.cuda.replace('.', '')}" / f"{candidate.name}.lock.json"
+        chosen = Outcome(candidate=candidate.name, chosen=True)
+        return Resolution(lock=decode_lock(path.read_bytes()), candidate=candidate, outcomes=(OUT, chosen))
+
+    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
+    monkeypatch.setattr(pipeline, "_resolve", resolved)
+    monkeypatch.setattr(pipeline, "_build", lambda *_: (ARTIFACT, ()))
+    monkeypatch.setattr(pipeline, "_is_whole", lambda *_: True)
+    monkeypatch.setattr(proving, "prove", lambda report, *_: report)
+    monkeypatch.setattr(vetting, "vet", unvetted)
+    monkeypatch.chdir(tmp_path)
+    return typed
+
+
+def unvetted(report, plan, folder, place, gpu):
+    return msgspec.structs.replace(report, audit=vetting.Audited(binaries=1, fail=0, warn=0, note=0))
+
+
+def built(recipe, cuda):
+    (report,) = (read_report(path) for path in Path("dist", recipe).glob(f"*cu{cuda.replace('.', '')}*/report.json"))
+    return report
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("fallback-pyg-11.8", ("pyg", "--cuda", "11.8", "--mirror", "http://mirror/a b", "--flavour", "devel")),
+        ("fallback-glt-11.6", ("glt", "--cuda", "11.6", "--channel", "pypi", "--no-smoke", "--output", "out")),
+    ],
+)
+def test_what_it_cannot_do_is_the_last_word_of_a_build_new_and_unchanged(call, name, arguments):
+    golden = (GOLDEN / f"{name}.txt").read_text()
+    code, out, err = call("image", *arguments)
+    assert code == 0
+    assert out.endswith(f"@{ARTIFACT.digest}\n")
+    assert out.count("\n") == 1
+    assert err.startswith("plan for ")
+    assert err.endswith("\n" + golden)
+    assert call("image", *arguments) == (0, out, golden)
+
+
+def test_an_image_that_is_what_was_asked_for_ends_with_its_name(call):
+    code, out, err = call("image", "pyg", "--cuda", "11.7")
+    assert (code, out.count("\n")) == (0, 1)
+    assert "fall-back" not in err
+    assert call("image", "pyg", "--cuda", "11.7") == (0, out, "")
+
+
+def test_the_plan_the_report_and_inspect_say_it_too(call):
+    _, _, err = call("image", "torch", "--cuda", "11.8")
+    report = built("torch", "11.8")
+    assert set(report.fallback.gains) == {"H100", "H200", "GH200"}
+    assert set(report.fallback.gains) < set(report.fallback.no_code)
+    assert not {"V100", "A100", "L4"} & set(report.fallback.no_code)
+    shown = io.StringIO()
+    views.inspect(Console(width=400, file=shown), report, [])
+    for text in (err.partition("  base ")[0], shown.getvalue()):
+        assert report.fallback.meaning in text
+        assert all(f"  it {limit}\n" in text for limit in report.fallback.limits)
+
+
+def test_what_is_out_is_out_for_the_reasons_of_today(call, monkeypatch):
+    call("image", "torch", "--cuda", "11.8")
+    monkeypatch.setattr(f"{__name__}.OUT", msgspec.structs.replace(OUT, constraint="pytorch channel: HTTP 403"))
+    _, _, err = call("image", "torch", "--cuda", "11.8")
+    assert "HTTP 403" in err
+    _, out, _ = call("image", "torch", "--cuda", "11.8", "--json")
+    assert json.loads(out)["outcomes"][0]["constraint"] == "pytorch channel: HTTP 403"
+
+
+@pytest.mark.parametrize("known", FALLBACKS, ids=label)
+def test_what_is_said_of_it_is_what_the_rules_find(known):
+    recipe, variant, candidate = known
+    said = fallback.of(variant, candidate)
+    bare = msgspec.structs.replace(explaining.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
+    for model in facts.gpus():
+        verdict = rules.judge(bare, Target(gpus=(model,)))
+        assert (model in said.no_code) == (verdict.status == "rejected"), model
+    oldest = drivers.oldest_driver(variant.cuda)
+    assert oldest == "450.80.02", "minor-version compatibility of CUDA 11"
+    assert f"wants driver {oldest} or newer" in said.limits
+    assert rules.judge(bare, Target(gpus=("V100",), drivers=(oldest,))).accepted
+    assert not rules.judge(bare, Target(gpus=("V100",), drivers=("450.51",))).accepted
+
+
+def test_ptx_of_a_newer_cuda_is_a_limit_and_that_of_an_older_one_is_none():
+    of_11_6 = fallback.limits("1.13.1", "11.7", "11.6")
+    assert "wants driver 515.43.04 or newer for what CUDA 11.7 makes as PTX (CUDA 11.6: 510.39.01)" in of_11_6
+    assert not any("PTX" in limit for limit in fallback.limits("2.0.1", "11.7", "11.8"))
+    assert fallback.limits("2.0.1", "11.7", "11.7") == ()
+    assert fallback.limits("99.0", "11.7", "11.8") == ("wants driver 450.80.02 or newer",), "nobody knows its code"
+
+
+def test_a_recipe_that_prefers_nothing_else_has_no_command_to_insist():
+    variant = RECIPES["torch"].variant("11.8")
+    alone = msgspec.structs.replace(variant, candidates=variant.candidates[1:])
+    said = fallback.of(alone, alone.candidates[0])
+    assert (said.torch, said.gains) == ("", ())
+    assert said.no_code
+
+
+@pytest.mark.parametrize(
+    ("request_", "command"),
+    [
+        ({}, "make image CUDA=11.8"),
+        ({"name": "glt", "gpu": "v100,a100"}, "make image STACK=glt CUDA=11.8 GPU=v100,a100"),
+        ({"target": "dgx2", "driver": "535"}, "make image CUDA=11.8 TARGET=dgx2 DRIVER=535"),
+        ({"channel": "pytorch", "engine": "docker"}, "make image CUDA=11.8 CHANNEL=pytorch ENGINE=docker"),
+        ({"extensions": "none", "toolkit": "pypi"}, "make image CUDA=11.8 EXTENSIONS=none TOOLKIT=pypi"),
+        ({"wheels": Path("a b"), "devel": True}, "make image CUDA=11.8 'WHEELS=a b' FLAVOUR=devel"),
+        ({"rerun": True, "gpu": "t4"}, "./build.py image pyg --cuda 11.8 --gpu t4 --rerun"),
+        (
+            {"name": "torch", "output": Path("a b"), "smoke": False, "device": "cpu"},
+            "./build.py image torch --cuda 11.8 --output 'a b' --no-smoke --device cpu",
+        ),
+    ],
+)
+def test_the_command_of_a_request_has_all_its_settings(request_, command):
+    assert asking.Request(**{"name": "pyg", "cuda": "11.8", **request_}).command() == command
