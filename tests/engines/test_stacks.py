@@ -28,7 +28,7 @@ FEWER = {
 }
 REQUESTS = {
     "pyg": ("pyg", "--cuda", "11.8", "--channel", "pypi", "--extensions", "source", "--gpu", "v100"),
-    "glt": ("glt", "--cuda", "11.7", "--extensions", "source", "--gpu", "v100"),
+    "glt": ("glt", "--cuda", "11.6", "--channel", "pypi", "--extensions", "source", "--gpu", "v100"),
 }
 
 
@@ -78,8 +78,10 @@ def test_extensions_are_compiled_and_every_suite_passes(stack):
     assert COMPILED[stack.name] <= packages
     suites = {"pyg": ("dna", "ops", "ddp"), "glt": ("dna", "ops", "ddp", "glt", "glt-distributed")}[stack.name]
     assert {suite["suite"]: suite["status"] for suite in report["suites"]} == dict.fromkeys(suites, "passed")
-    assert report["tag"].endswith("-sm70")
+    assert report["tag"].endswith("-compat-sm70")
     assert report["audit"]["fail"] == 0, report["audit"]
+    (torch,) = (suite["metrics"]["versions"] for suite in report["suites"] if suite["suite"] == "ops")
+    assert torch["torch_cuda"] == report["torch_cuda"] == "11.7"
 
 
 def test_no_compiler_and_no_toolkit_is_in_the_image(stack):
@@ -95,11 +97,16 @@ def test_the_second_image_takes_its_extensions_from_the_cache(stack):
     assert again.code == 0, again.err
     assert again.json["digest"] == stack.report["digest"]
     assert "compiling" not in again.err
+    last = again.err.splitlines()[-1]
+    assert last.startswith(f"  insist on torch {again.json['fallback']['torch']}")
+    assert f"--channel {again.json['fallback']['channel']} --extensions source --output again" in last
 
 
 def test_the_published_tag_names_the_same_image(stack):
     links = [path for path in (stack.place.folder / "dist" / stack.name).iterdir() if path.is_symlink()]
     assert [path.resolve().name for path in links] == [stack.report["tag"]]
+    if stack.name == "glt":
+        assert links[0].name.endswith("-debian11-py3.9-torch1.13-cuda11.6-compat-sm70"), "as PAI's guide names it"
     shown = stack.place.run("inspect", f"{stack.name}:{links[0].name}", "--json").json
     assert shown["digest"] == stack.report["digest"]
 
