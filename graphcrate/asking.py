@@ -54,14 +54,16 @@ class Request:
         )
 
     def command(self) -> str:
-        """What to type for this request: of make, where make has a setting for all of it."""
+        """What to type for this request: of make, where make has a setting for all of it. Passwords are left out."""
+        from graphcrate.host.connections import redacted
+
         settings = {
             "cuda": self.cuda,
             "target": self.target,
             "gpu": self.gpu,
             "driver": self.driver,
             "channel": self.channel,
-            "mirror": self.mirror,
+            "mirror": redacted(self.mirror or ""),
             "wheels": self.wheels,
             "extensions": self.extensions if self.extensions != "auto" else "",
             "toolkit": self.toolkit,

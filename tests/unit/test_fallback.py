@@ -152,6 +152,7 @@ def test_a_recipe_that_prefers_nothing_else_has_no_command_to_insist():
         ({"name": "glt", "gpu": "v100,a100"}, "make image STACK=glt CUDA=11.8 GPU=v100,a100"),
         ({"target": "dgx2", "driver": "535"}, "make image CUDA=11.8 TARGET=dgx2 DRIVER=535"),
         ({"channel": "pytorch", "engine": "docker"}, "make image CUDA=11.8 CHANNEL=pytorch ENGINE=docker"),
+        ({"mirror": "https://me:secret@host:1/simple"}, "make image CUDA=11.8 MIRROR=https://host:1/simple"),
         ({"extensions": "none", "toolkit": "pypi"}, "make image CUDA=11.8 EXTENSIONS=none TOOLKIT=pypi"),
         ({"wheels": Path("a b"), "devel": True}, "make image CUDA=11.8 'WHEELS=a b' FLAVOUR=devel"),
         ({"rerun": True, "gpu": "t4"}, "./build.py image pyg --cuda 11.8 --gpu t4 --rerun"),
