@@ -1,5 +1,6 @@
 """Real sandboxes around a small root file system, in each of the ways that there are."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,7 +14,12 @@ import pytest
 
 from graphcrate.errors import BuildError
 from graphcrate.host import sandbox
+from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.model.plan import ConfigStep
+from graphcrate.oci.image import make_image
+from graphcrate.oci.layout import write_layout
+from tests.engines import tiny
 
 ENVIRONMENT = {"PATH": "/usr/bin"}
 PROGRAMS = (
@@ -210,6 +216,24 @@ def test_an_attached_command_has_this_process_s_streams(rootfs, project, kind):
     assert done.stdout == "a line\nCompleted(returncode=7, lines=())\n"
     assert done.stderr == "complaint\n"
     assert_soon(lambda: not running(marker))  # where no terminal's Ctrl-C is to reach it, it goes with the command
+
+
+def test_the_command_run_has_the_folder_at_work_and_ends_as_the_command_does(tmp_path, project):
+    with contextlib.closing(Cache(tmp_path / "made")) as cache:
+        image = make_image(tiny.base(cache).layers, ConfigStep(environment={}, labels={}, command=("sh",)), 0)
+        write_layout(tmp_path / "oci", image, cache.blob, "1.0")
+    (tmp_path / "note").write_text("from here\n")
+    environment = {**os.environ, "GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(project)}
+    done = subprocess.run(
+        [sys.executable, "-m", "graphcrate.cli", "run", "oci", "--", "sh", "-c", "cat /work/note; cp note new; exit 7"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (7, "from here\n"), done.stderr
+    assert (tmp_path / "new").read_text() == "from here\n"
 
 
 def test_writable_root_takes_changes(rootfs):
