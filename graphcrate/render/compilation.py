@@ -287,10 +287,22 @@ def _headers(step: CompileStep) -> Iterable[Idea]:
         )
 
 
-def _given_headers(package: str, source: str) -> Iterable[Command]:
+def _wheel_made(package: str, source: str) -> Iterable[Command]:
+    """With the small headers where the package has a place for them, else and after a failure with torch's own."""
+    made = (f"{PIP} wheel --no-cache-dir --no-deps --no-build-isolation", f"    --wheel-dir {COMPILED} {source}")
     folder = headers.folder_for(package)
-    if folder is not None:
-        yield one(f"cp -R {HEADERS}/. {source}/{folder}")
+    if folder is None:
+        yield made
+        return
+    yield one(f"cp -R {HEADERS}/. {source}/{folder}")
+    first, last = made
+    yield (
+        f"{{ {first}",
+        last,
+        f"    || {{ echo 'compiling {package} again, with the whole of torch' && rm -r {source}/{folder}/torch",
+        f"    && {first}",
+        f"{last}; }}; }}",
+    )
 
 
 def _sources(step: CompileStep) -> Idea:
@@ -316,11 +328,7 @@ def _made(step: CompileStep) -> Iterable[ideas.Part]:
             commands=(
                 one(f"mkdir -p {folder}"),
                 one(f"tar -xf {SOURCES}/{package.file.name} --strip-components=1 --directory={folder}"),
-                *_given_headers(package.name, folder),
-                (
-                    f"{PIP} wheel --no-cache-dir --no-deps --no-build-isolation",
-                    f"    --wheel-dir {COMPILED} {folder}",
-                ),
+                *_wheel_made(package.name, folder),
             ),
         )
         title = f"{package.name} {package.version}"

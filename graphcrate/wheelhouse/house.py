@@ -11,14 +11,13 @@ from pathlib import Path
 
 from graphcrate.bases import Base
 from graphcrate.compat.compilers import programs, variables
-from graphcrate.compat.headers import STAND_INS, folder_for
+from graphcrate.compat.headers import SECONDS, STAND_INS, folder_for
 from graphcrate.doctor.place import Place
 from graphcrate.errors import BuildError, HostError, IntegrityError
 from graphcrate.host import sandbox
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
 from graphcrate.wheelhouse.failures import diagnose
-from graphcrate.wheelhouse.inside import __file__ as inside_file
 from graphcrate.wheelhouse.job import Job
 from graphcrate.wheelhouse.jobs import affordable, free_memory
 from graphcrate.wheelhouse.keeping import keep
@@ -30,7 +29,9 @@ from graphcrate.wheels.sdist import unpack
 BUILD = "/build"  #: sources are here while they are compiled, whoever compiles them: paths get into binaries
 #: what sources, objects and wheels of one package take at most
 _ROOM_PER_PACKAGE = 500_000_000
-_PROGRAM, _ORDERS = "compile.py", "orders.json"
+#: by the name that it has here, so that its modules find each other
+_PROGRAM = "graphcrate.wheelhouse.inside"
+_ORDERS, _HEADERS = "orders.json", "headers"
 
 
 def make(job: Job, found: Mapping[str, Path]) -> dict[str, Path]:
@@ -49,15 +50,10 @@ def make(job: Job, found: Mapping[str, Path]) -> dict[str, Path]:
         make_site(venv, [*beside.values()], files, build_base.python, jobs=job.jobs, progress=job.progress)
         build = work / "build"
         for package in wanted:
-            folder = build / _folder(package)
-            unpack_source(package, files[package.file.sha256], folder)
-            add_headers(package, folder)
+            unpack_source(package, files[package.file.sha256], build / _folder(package))
+        add_headers(build / _HEADERS)
         wheels = _compile(job, wanted, build_base, toolkit, build, venv)
-        kept = {
-            package.file.sha256: keep(job, package, made, venv, work / f"{package.name}-checked")
-            for package, made in wheels.items()
-        }
-    return {**found, **kept}
+        return {**found, **keep(job, wheels, venv, work / "checked")}
 
 
 def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
@@ -85,13 +81,10 @@ def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
     temporary.rmdir()
 
 
-def add_headers(package: LockedPackage, source: Path) -> None:
-    """Put the headers that stand in for torch's into an unpacked sdist that can do with them."""
-    folder = folder_for(package.name)
-    if folder is None:
-        return
+def add_headers(folder: Path) -> None:
+    """Write the headers that stand in for torch's into a folder."""
     for path, lines in STAND_INS.items():
-        target = source / folder / path
+        target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text("".join(f"{line}\n" for line in lines))
 
@@ -120,14 +113,18 @@ def _compile(
         (build / name).mkdir()
     orders = {"jobs": jobs, "packages": [_order(package) for package in wanted]}
     (build / _ORDERS).write_text(json.dumps(orders))
-    shutil.copyfile(inside_file, build / _PROGRAM)
+    program = build.joinpath(*_PROGRAM.split("."))
+    program.parent.mkdir(parents=True)
+    for name in (program.name, "turns"):
+        shutil.copyfile(Path(__file__).with_name(f"{name}.py"), program.with_name(f"{name}.py"))
     binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
     if toolkit is not None:
         binds.append(sandbox.Bind(toolkit, CUDA_HOME))
     watcher = Watcher([package.name for package in wanted], job.progress)
     done = sandbox.run_in(
         base.rootfs,
-        [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"],
+        [f"{VENV}/bin/python", "-s", "-m", _PROGRAM, f"{BUILD}/{_ORDERS}"],
+        working_folder=BUILD,
         environment=environment(job, jobs),
         binds=binds,
         on_line=watcher.hear,
@@ -137,7 +134,7 @@ def _compile(
         for package, made in wheels.items():
             # What made them worthless would hide why the other one failed.
             with contextlib.suppress(BuildError):
-                keep(job, package, made, venv, build / f"{package.name}-checked")
+                keep(job, {package: made}, venv, build / f"{package.name}-checked")
         raise _failure(job, wanted, build, watcher, done.returncode, wheels)
     return wheels
 
@@ -160,8 +157,10 @@ def _folder(package: LockedPackage) -> str:
     return f"{package.name}-{package.version}"
 
 
-def _order(package: LockedPackage) -> dict[str, str]:
+def _order(package: LockedPackage) -> dict[str, object]:
     return {
+        "headers": f"{BUILD}/{_HEADERS}" if folder_for(package.name) else "",
+        "seconds": SECONDS,
         "name": package.name,
         "folder": f"{BUILD}/{_folder(package)}",
         "log": f"{BUILD}/logs/{package.name}",

@@ -6,40 +6,49 @@ file is a process of its own, forked where setuptools would compile it, that wai
 deals out the turns, longest work first. A file whose compiler the kernel ended for want of memory is compiled again,
 with half as many beside it.
 
+A package whose order names `headers` is compiled with those in front of torch's, and the host compiler reads them
+compiled beforehand. Where that fails the file is compiled as setup.py has it.
+
 Knows the standard library, torch and setuptools; Python 3.9 and newer. Reads its orders (`Orders`) from the file that
 its argument names, writes what goes on to stdout as one JSON object a line, and all that is said else to logs.
 """
 
 import contextlib
 import ctypes
+import fcntl
 import glob
-import heapq
+import hashlib
 import importlib
 import json
 import os
 import re
 import resource
-import selectors
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from graphcrate.wheelhouse.turns import TURNS, Dealer, connected, tell, was_killed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-TURNS = "/tmp/graphcrate-turns"
-#: what compilers and drivers say when a part of them was ended by a signal, which is the kernel's want of memory
-KILLED = re.compile(r"[Kk]illed|signal 9|SIGKILL|out of memory|[Cc]annot allocate memory|bad_alloc")
-POLL = 0.2
-#: Seconds without a new file after which the first turns are dealt: else those that ask first would have them.
-SETTLED = 1.0
+#: where headers lie that were compiled beforehand
+PRECOMPILED = "/build/precompiled"
+#: what brings all that the host compiler wants of torch
+WHOLE = "torch/extension.h"
+#: options that packages have each of their own, and torch's headers know nothing of
+ITS_OWN = re.compile(r"-DTORCH_EXTENSION_NAME=|-DWITH_|-I[^/]")
+#: Estimates in seconds, by which turns are dealt out: of files that no order knows, and of a header.
+CUDA_SECONDS, CPP_SECONDS, HEADER_SECONDS = 12.0, 3.0, 40.0
 CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
 
 Orders = dict[str, Any]
+Command = list[str]
 
 
 def main(orders: Orders) -> int:
@@ -69,11 +78,17 @@ def glob_in_order() -> None:
     glob.glob = in_order
 
 
-def build(package: dict[str, str]) -> None:
+#: of the package that this process builds: file → seconds that compiling it takes
+KNOWN_SECONDS: dict[str, float] = {}
+
+
+def build(package: dict[str, Any]) -> None:
     """Make the wheel of an unpacked sdist, as an installer would: by its setup.py through setuptools' back-end."""
     redirect(f"{package['log']}.log")
     os.environ["GRAPHCRATE_PACKAGE"] = package["name"]
     os.environ["GRAPHCRATE_LOG"] = package["log"]
+    os.environ["GRAPHCRATE_HEADERS"] = package["headers"]
+    KNOWN_SECONDS.update(package["seconds"])
     os.chdir(package["folder"])
     sys.path.insert(0, package["folder"])
     Path(package["wheels"]).mkdir()
@@ -97,7 +112,8 @@ def spread_out(build_ext: Any, cpp_extension: Any) -> None:  # noqa: ANN401
 def build_extensions(self: Any) -> None:  # noqa: ANN401
     """In place of setuptools' `build_ext.build_extensions`."""
     self.check_extensions_list(self.extensions)
-    tell("files", count=sum(len(extension.sources) for extension in self.extensions))
+    sources = [source for extension in self.extensions for source in extension.sources]
+    tell("files", count=len(sources), weight=sum(map(weight, sources)))
 
     def one(extension: Any) -> None:  # noqa: ANN401
         # Two variants of an extension are made of the same sources, hence objects of the same name.
@@ -126,24 +142,95 @@ def compile_files(
 
     def one(target: str) -> None:
         source, extension = wanted[target]
-        in_turn(source, target, lambda: self._compile(target, source, extension, cc_args, extra_postargs, pp_opts))
+        commands = commands_of(self, lambda: self._compile(target, source, extension, cc_args, extra_postargs, pp_opts))
+        in_turn(source, target, ways(commands, source, target), self.spawn)
 
     wait_for([fork(one, target) for target in objects if target in wanted], "a file could not be compiled")
     return list(objects)
 
 
-def in_turn(source: str, target: str, work: "Callable[[], None]") -> None:
-    """Do the work when it is this process's turn; again where the dealer wants that."""
+def commands_of(compiler: Any, work: "Callable[[], None]") -> list[Command]:  # noqa: ANN401
+    """What distutils' compiler would start for this work, which is not started."""
+    found: list[Command] = []
+    compiler.spawn = found.append
+    try:
+        work()
+    finally:
+        del compiler.spawn
+    return found
+
+
+def ways(commands: list[Command], source: str, target: str) -> list[list[Command]]:
+    """How a file can be compiled, the quickest way first, as setup.py has it last."""
+    headers = os.environ["GRAPHCRATE_HEADERS"]
+    if not headers or len(commands) != 1:
+        return [commands]
+    program, *options = commands[0]
+    quick = [program, f"-I{headers}", *options]
+    if source.endswith(".cu"):
+        return [[quick], commands]
+    header = precompiled(quick, source, target)
+    return [*([[[*quick[:2], "-include", header, *options]]] if header else []), [quick], commands]
+
+
+def precompiled(command: Command, source: str, target: str) -> str:
+    """A header that need not be read for what this command compiles, made by the first that wants it.
+
+    Returns "" where it cannot be made. Macros that each package has of its own are no part of it; g++ reads the text
+    where one of them changes anything.
+    """
+    its_own = {"-c", source, "-o", target}
+    options = [
+        word for word in command[1:] if word not in its_own and not re.match(r"-DTORCH_EXT|-DWITH_|-I[^/]", word)
+    ]
+    header = Path(PRECOMPILED, hashlib.sha256(repr(options).encode()).hexdigest()[:16], "torch.h")
+    made = header.with_suffix(".h.gch")
+    header.parent.mkdir(parents=True, exist_ok=True)
+    with header.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not header.exists():
+            header.write_text(f"#include <{WHOLE}>\n")
+            make = [command[0], "-x", "c++-header", str(header), "-o", str(made), *options]
+            in_turn(WHOLE, str(made), [[make], []], start, counts=False)
+    return str(header) if made.exists() else ""
+
+
+def start(command: Command) -> None:
+    """Run a program. Raises CalledProcessError when it fails."""
+    subprocess.run(command, check=True)
+
+
+def weight(source: str) -> float:
+    """Seconds that compiling a file takes, roughly: nvcc's work is the longest, and what others wait for at the end."""
+    if source == WHOLE:
+        return HEADER_SECONDS
+    usual = CUDA_SECONDS if source.endswith(".cu") else CPP_SECONDS
+    return KNOWN_SECONDS.get(source, usual) + Path(source).stat().st_size / 1e6
+
+
+def in_turn(
+    source: str,
+    target: str,
+    ways: list[list[Command]],
+    run: "Callable[[Command], None]",
+    *,
+    counts: bool = True,
+) -> None:
+    """Run the first of these ways that works when it is this process's turn; again where the dealer wants that."""
     log = f"{os.environ['GRAPHCRATE_LOG']}.{target.replace(os.sep, '_')}.log"
-    # nvcc's work is the longest, and what others have to wait for at the end.
-    weight = (source.endswith(".cu") << 30) + Path(source).stat().st_size
-    own_temporary_folder(target)
-    with connected() as dealer:
-        dealer.send({"source": source, "weight": weight})
+    with own_temporary_folder(target), connected() as dealer:
+        dealer.send({"source": source, "weight": weight(source), "counts": counts})
         while dealer.receive() == "go":
-            redirect(log, anew=True)
             begin, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-            failed = wait(fork(numbered_anew, work)) != 0
+            failed = True
+            for way in ways:
+                redirect(log, anew=True)
+                failed = wait(fork(numbered_anew, run_all, run, way)) != 0
+                if not failed or was_killed(log):
+                    break
+                if way is not ways[-1]:
+                    said = Path(log).read_text(encoding="utf-8", errors="replace")
+                    dealer.send({"event": "slower", "source": source, "said": said[:4000]})
             usage = resource.getrusage(resource.RUSAGE_CHILDREN)
             dealer.send(
                 {
@@ -159,176 +246,40 @@ def in_turn(source: str, target: str, work: "Callable[[], None]") -> None:
     sys.exit(1)
 
 
-def own_temporary_folder(target: str) -> None:
+@contextlib.contextmanager
+def own_temporary_folder(target: str) -> "Iterator[None]":
     """Temporary files of each object apart: processes are numbered alike, and files of two packages are named alike."""
-    folder = Path(os.environ["TMPDIR"], os.environ["GRAPHCRATE_PACKAGE"], target.replace(os.sep, "_"))
+    before = os.environ["TMPDIR"]
+    folder = Path(before, os.environ["GRAPHCRATE_PACKAGE"], target.replace(os.sep, "_"))
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ["TMPDIR"] = before
 
 
-def numbered_anew(work: "Callable[[], None]") -> None:
+def run_all(run: "Callable[[Command], None]", commands: list[Command]) -> None:
+    """Run these commands in a row, as far as they work."""
+    for command in commands:
+        run(command)
+
+
+def numbered_anew(work: "Callable[..., None]", *arguments: Any) -> None:  # noqa: ANN401
     """Do the work where processes are numbered from 1, wherever the kernel allows that.
 
     nvcc names temporary files by its number, and of a file without external functions the kernels too.
     """
     kernel, uid, gid = ctypes.CDLL(None), os.geteuid(), os.getegid()
     if kernel.unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0:
-        return work()
+        return work(*arguments)
     maps = (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1"))
     for name, text in maps:
         with contextlib.suppress(OSError), Path(f"/proc/self/{name}").open("w") as stream:
             stream.write(text)
-    if wait(fork(work)):
+    if wait(fork(work, *arguments)):
         sys.exit(1)
     return None
-
-
-def tell(event: str, **about: Any) -> None:  # noqa: ANN401
-    """Have the dealer say something of this package."""
-    with connected() as dealer:
-        dealer.send({"event": event, **about})
-
-
-class Line:
-    """A connection with messages, one JSON value a line."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self._begun = b""
-        self._whole: list[bytes] = []
-
-    def send(self, message: Any) -> None:  # noqa: ANN401
-        self.connection.sendall(json.dumps(message).encode() + b"\n")
-
-    def receive(self) -> Any:  # noqa: ANN401
-        """The next message; None when the other side has gone."""
-        while not self._whole:
-            if not self.gather():
-                return None
-        return json.loads(self._whole.pop(0))
-
-    def gather(self) -> bool:
-        """Read what has come, at least something. False when the other side has gone."""
-        try:
-            data = self.connection.recv(1 << 16)
-        except ConnectionError:
-            data = b""
-        *whole, self._begun = (self._begun + data).split(b"\n")
-        self._whole += whole
-        return bool(data)
-
-    def come(self) -> list[Any]:
-        """The messages that have come whole."""
-        whole, self._whole = self._whole, []
-        return [json.loads(line) for line in whole]
-
-
-@contextlib.contextmanager
-def connected() -> "Iterator[Line]":
-    """A line to the dealer, which knows from the first message whose it is."""
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(TURNS)
-    line = Line(connection)
-    line.send({"package": os.environ["GRAPHCRATE_PACKAGE"]})
-    try:
-        yield line
-    finally:
-        connection.close()
-
-
-class Worker:
-    """A process that waits for its turn or has it."""
-
-    def __init__(self, line: Line) -> None:
-        self.line = line
-        self.package = ""
-        self.about: dict[str, Any] = {}
-
-
-class Dealer:
-    """Deals out turns and says on stdout what goes on."""
-
-    def __init__(self, server: socket.socket, jobs: int) -> None:
-        self.server, self.jobs = server, jobs
-        self.packages: dict[int, str] = {}
-        self.waiting: list[tuple[int, int, Worker]] = []
-        self.running = 0
-        self.counter = 0
-        self.asked = time.monotonic()
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(server, selectors.EVENT_READ, None)
-
-    def serve(self) -> int:
-        """Until every package is done, or the first has failed."""
-        while self.packages:
-            for key, _ in self.selector.select(POLL):
-                if key.data is None:
-                    worker = Worker(Line(self.server.accept()[0]))
-                    self.selector.register(worker.line.connection, selectors.EVENT_READ, worker)
-                elif not self.hear(key.data):
-                    return 1
-            if self.running or time.monotonic() - self.asked > SETTLED:
-                self.deal()
-            ended, status = os.waitpid(-1, os.WNOHANG)
-            if ended in self.packages:
-                name = self.packages.pop(ended)
-                if status:
-                    report("failed", package=name)
-                    return 1
-                report("built", package=name)
-        return 0
-
-    def hear(self, worker: Worker) -> bool:
-        """Take a worker's messages. False when its file cannot be compiled."""
-        there = worker.line.gather()
-        # More than one can have come: what a selector does not tell again.
-        good = [self.take(worker, message) for message in worker.line.come()]
-        if not there:
-            self.selector.unregister(worker.line.connection)
-            worker.line.connection.close()
-        return all(good)
-
-    def take(self, worker: Worker, message: dict[str, Any]) -> bool:
-        if "event" in message:
-            report(**message, package=worker.package)
-        elif "package" in message:
-            worker.package = message["package"]
-        elif "failed" in message:
-            return self.finish(worker, message)
-        else:
-            worker.about = message
-            self.queue(worker)
-        return True
-
-    def queue(self, worker: Worker) -> None:
-        self.counter += 1
-        self.asked = time.monotonic()
-        heapq.heappush(self.waiting, (-worker.about["weight"], self.counter, worker))
-
-    def finish(self, worker: Worker, result: dict[str, Any]) -> bool:
-        self.running -= 1
-        if not result["failed"]:
-            report("compiled", package=worker.package, **worker.about, **result)
-            return True
-        killed = KILLED.search(Path(result["log"]).read_text(encoding="utf-8", errors="replace")) is not None
-        if killed and self.jobs > 1:
-            self.jobs //= 2
-            report("fewer", package=worker.package, source=worker.about["source"], jobs=self.jobs)
-            self.queue(worker)
-            return True
-        report("failed", package=worker.package, source=worker.about["source"], killed=killed, log=result["log"])
-        return False
-
-    def deal(self) -> None:
-        while self.waiting and self.running < self.jobs:
-            _, _, worker = heapq.heappop(self.waiting)
-            self.running += 1
-            worker.line.send("go")
-
-
-def report(event: str, **about: Any) -> None:  # noqa: ANN401
-    """A line for the wheelhouse."""
-    print(json.dumps({"event": event, **about}), flush=True)
 
 
 def fork(work: "Callable[..., None]", *arguments: Any) -> int:  # noqa: ANN401

@@ -1,7 +1,8 @@
-"""A compiled wheel gets into the cache: packed anew, judged by its bytes, imported in the image's base."""
+"""Compiled wheels get into the cache: packed anew, judged by their bytes, imported in the image's base."""
 
 import shutil
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphcrate.errors import BuildError, HostError
@@ -18,19 +19,39 @@ _INSIDE = "/tmp/graphcrate-trial"
 TIMEOUT = 900.0
 
 
-def keep(job: Job, package: LockedPackage, made: Path, venv: Path, work: Path) -> Path:
-    """Check the wheel that setuptools made and put it into the cache; its place there.
+def keep(job: Job, made: Mapping[LockedPackage, Path], venv: Path, work: Path) -> dict[str, Path]:
+    """Check the wheels that setuptools made and put them into the cache; sdist's sha256 → their place there.
 
     `venv`: the folder that was /opt/venv; `work`: a folder to make. Raises BuildError for a wheel that cannot work.
     """
     from graphcrate.wheelhouse.check import check_wheel
 
-    (done := work / "done").mkdir(parents=True)
-    with open_wheel(made) as wheel:
-        repack(wheel, done / made.name)
-    check_tags(made.name, job.step.python, job.base.glibc)
-    findings = check_wheel(done / made.name, step=job.step, site=venv, rootfs=job.base.rootfs)
-    findings = findings or try_import(job, package, done / made.name, venv, work / "trial")
+    ready: dict[LockedPackage, Path] = {}
+    for package, wheel in made.items():
+        done = work / package.name / wheel.name
+        done.parent.mkdir(parents=True)
+        with open_wheel(wheel) as opened:
+            repack(opened, done)
+        check_tags(wheel.name, job.step.python, job.base.glibc)
+        _refuse(package, check_wheel(done, step=job.step, site=venv, rootfs=job.base.rootfs))
+        ready[package] = done
+    # Importing torch takes longest: all at once, and one by one only to tell whose fault it is.
+    if len(ready) > 1 and not try_import(job, tuple(ready.values()), venv, work / "trial"):
+        blamed: Sequence[LockedPackage] = ()
+    else:
+        blamed = tuple(ready)
+    for package in blamed:
+        _refuse(package, try_import(job, (ready[package],), venv, work / "trial"))
+    kept = {}
+    for package, done in ready.items():
+        target = shelf(package, job.step, job.cache)
+        job.cache.adopt(done.parent, target)
+        kept[package.file.sha256] = target / done.name
+    return kept
+
+
+def _refuse(package: LockedPackage, findings: Sequence[str]) -> None:
+    """Raises BuildError where there are findings."""
     if findings:
         raise BuildError(
             f"{package.name} {package.version} compiled, and would not work in the image: {findings[0]}"
@@ -38,17 +59,15 @@ def keep(job: Job, package: LockedPackage, made: Path, venv: Path, work: Path) -
             cause="It was compiled against something else than the image has, or not for what was asked.",
             next_step="./build.py lock …    (locks compiler, toolkit and torch anew, so that they fit)",
         )
-    target = shelf(package, job.step, job.cache)
-    job.cache.adopt(done, target)
-    return target / made.name
 
 
-def try_import(job: Job, package: LockedPackage, wheel: Path, venv: Path, folder: Path) -> tuple[str, ...]:
-    """What happens when the image's Python loads the wheel's libraries, every symbol at once, and its modules."""
+def try_import(job: Job, wheels: Sequence[Path], venv: Path, folder: Path) -> tuple[str, ...]:
+    """What happens when the image's Python loads the wheels' libraries, every symbol at once, and their modules."""
     folder.mkdir(mode=0o755)
     shutil.copyfile(trial_file, folder / "trial.py")
-    with zipfile.ZipFile(wheel) as archive:  # opened and checked by now
-        archive.extractall(folder / "site")
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:  # opened and checked by now
+            archive.extractall(folder / "site")
     try:
         done = sandbox.run_in(
             job.base.rootfs,
@@ -64,5 +83,6 @@ def try_import(job: Job, package: LockedPackage, wheel: Path, venv: Path, folder
     if done.returncode > 128:
         return (f"Importing it in the image ended by signal {done.returncode - 128}.", *done.lines[-5:])
     if not done.lines:
-        raise HostError(f"{package.name} could not be tried out in the image (exit code {done.returncode})")
+        names = ", ".join(wheel.name for wheel in wheels)
+        raise HostError(f"{names} could not be tried out in the image (exit code {done.returncode})")
     return done.lines[-10:]

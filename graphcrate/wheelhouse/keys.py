@@ -10,7 +10,7 @@ from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, content_id
 
 #: Raise it whenever the same inputs would give another wheel.
-WHEELHOUSE_FORMAT = 1
+WHEELHOUSE_FORMAT = 2
 #: Debian's packages that what a compiler makes depends on: itself, assembler and linker, headers. Others may have had a
 #: security update since, and the wheel is the same.
 _COMPILING = re.compile(r"(gcc|g\+\+|cpp)-\d+|binutils|libc6(-dev)?|libstdc\+\+-\d+-dev|lib(gcc-\d+|python3\.\d+)-dev")

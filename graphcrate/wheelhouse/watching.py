@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphcrate.host import settings
 from graphcrate.host.progress import Progress
+from graphcrate.wheelhouse.failures import first_error
 
 SECONDS = 20.0  #: between two lines
 
@@ -17,7 +18,9 @@ class Watcher:
         self._names, self._progress = tuple(names), progress
         self._counted: set[str] = set()
         self._total = self._done = 0
-        self._said = settings.now()
+        self._weight = self._finished = 0.0  #: of all files that are known, of those that are compiled
+        self._begin = self._said = settings.now()
+        self._slower: set[str] = set()
         self.built: set[str] = set()
         self.failed = ""  #: name of the package
         self.source = ""  #: the file that failed
@@ -38,11 +41,19 @@ class Watcher:
         if event == "files":
             self._counted.add(name)
             self._total += message["count"]
+            self._weight += message["weight"]
         elif event == "compiled":
-            self._done += 1
+            self._done += message["counts"]
+            self._finished += message["weight"] * message["counts"]
             self.peak = max(self.peak, message["peak_mb"])
             self.cpu[name] = self.cpu.get(name, 0.0) + message["cpu"]
             self._say()
+        elif event == "slower" and name not in self._slower:
+            self._slower.add(name)
+            self._progress.note(
+                f"compiling: {name} wants more than the small headers, in {message['source']} at least; what does gets "
+                f"torch's own and takes longer ({first_error(message['said'])})"
+            )
         elif event == "fewer":
             jobs = message["jobs"]
             self._progress.note(
@@ -59,4 +70,6 @@ class Watcher:
         last = self._counted >= set(self._names) and self._done == self._total
         if last or now - self._said >= SECONDS:
             self._said = now
-            self._progress.note(f"compiling {', '.join(self._names)}: {self._done}/{self._total} files")
+            left = (now - self._begin) * (self._weight - self._finished) / self._finished if self._finished else 0
+            about = "" if last or not left else f", about {left:.0f} s left"
+            self._progress.note(f"compiling {', '.join(self._names)}: {self._done}/{self._total} files{about}")

@@ -12,6 +12,7 @@ import pytest
 
 from graphcrate import wheelhouse
 from graphcrate.bases import debian
+from graphcrate.compat import headers
 from graphcrate.compat.compilers import packages
 from graphcrate.errors import BuildError, HostError
 from graphcrate.host import process
@@ -60,7 +61,11 @@ SETUP = """
 import glob
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
-extensions = [CppExtension("{name}._" + path[5:-4], [path, "csrc/cpu/common.cpp"]) for path in glob.glob("csrc/*.cpp")]
+import os
+extensions = [
+    CppExtension("{name}._" + path[5:-4], [path, "csrc/cpu/common.cpp"], include_dirs=[os.path.abspath("own")])
+    for path in glob.glob("csrc/*.cpp")
+]
 setup(name="{name}", version="1.0", packages=["{name}"], ext_modules=extensions,
       cmdclass={{"build_ext": BuildExtension.with_options(use_ninja=False)}})
 """
@@ -81,8 +86,13 @@ def locked(path, name, version="1.0", *, compiled=False):
     return LockedPackage(name=name, version=version, channel="pypi", file=file, compiled=compiled)
 
 
-def make_sdist(folder, name, *, modules=("one", "two", "three"), broken="", init="from . import _one\n"):
-    """A package with an extension module of each of these names. `broken`: code that one of them has besides."""
+def make_sdist(
+    folder, name, *, modules=("one", "two", "three"), broken="", init="from . import _one\n", files=None, uses=None
+):
+    """A package with an extension module of each of these names. `broken`: code that one of them has besides.
+
+    `files`: more of the sdist's; `uses`: module → what of torch it adds to its answer.
+    """
     root = folder / f"{name}-1.0"
     (root / "csrc/cpu").mkdir(parents=True)
     (root / name).mkdir()
@@ -90,7 +100,12 @@ def make_sdist(folder, name, *, modules=("one", "two", "three"), broken="", init
     (root / name / "__init__.py").write_text(init)
     (root / "csrc/cpu/common.cpp").write_text("int common() { return 40; }\n")
     for number, module in enumerate(modules):
-        (root / f"csrc/{module}.cpp").write_text(MODULE.format(name=f"_{module}", number=number))
+        number = number if uses is None else f"{number} + {uses[module]}"
+        text = MODULE.format(name=f"_{module}", number=number)
+        (root / f"csrc/{module}.cpp").write_text(text if uses is None else f"#include <torch/extension.h>\n{text}")
+    for path, text in (files or {}).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
     if broken:
         with (root / f"csrc/{modules[-1]}.cpp").open("a") as stream:
             stream.write(broken)
@@ -203,6 +218,41 @@ def test_the_same_sdist_gives_the_same_bytes_whatever_runs_beside_it(job, tmp_pa
         second = wheelhouse.provide(job(sdists[0], jobs=1, store=other))
         (sha256,) = second
         assert first[sha256].read_bytes() == second[sha256].read_bytes()
+    finally:
+        other.close()
+
+
+#: what an unpacked torch has of these names, as far as the small headers go
+SMALL = {
+    "types.h": "namespace torch { inline int little() { return 2; } }\n",
+    "csrc/autograd/custom_function.h": "",
+    "csrc/jit/runtime/custom_operator.h": "",
+}
+
+
+def test_a_file_that_needs_more_than_the_small_headers_is_compiled_with_torchs_own(job, tmp_path, monkeypatch):
+    monkeypatch.setitem(headers._FOLDERS, "eager", "csrc")
+    own = {f"own/torch/{name}": text for name, text in SMALL.items()}
+    own["own/torch/extension.h"] = "#include <torch/types.h>\nnamespace torch { inline int module() { return 3; } }\n"
+    sdist = make_sdist(
+        tmp_path,
+        "eager",
+        modules=("one", "two"),
+        init="from . import _one, _two\nassert (_one.answer(), _two.answer()) == (42, 44)\n",
+        files=own,
+        uses={"one": "torch::little()", "two": "torch::module()"},
+    )
+    work = job(sdist)
+    (wheel,) = wheelhouse.provide(work).values()
+    (slower,) = [note for note in work.progress.notes if "wants more than the small headers" in note]
+    assert "eager" in slower
+    assert "in csrc/two.cpp at least" in slower
+    assert "module" in slower
+    assert work.progress.notes[-1].startswith("compiling eager: 4/4 files")
+    other = Cache(tmp_path / "elsewhere" / "cache")
+    try:
+        (again,) = wheelhouse.provide(job(sdist, jobs=1, store=other)).values()
+        assert again.read_bytes() == wheel.read_bytes()
     finally:
         other.close()
 

@@ -108,6 +108,7 @@ GUESTS = {
     "graphcrate.doctor",
     "graphcrate.wheels.compile_program",
     "graphcrate.wheelhouse.inside",
+    "graphcrate.wheelhouse.turns",
     "graphcrate.wheelhouse.trial",
 }
 

@@ -141,17 +141,10 @@ def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path):
     assert [path.name for path in (tmp_path / "build").iterdir()] == ["torch-x-1.0"]
 
 
-def test_pygs_sources_get_headers_in_place_of_torchs_whole_ones(tmp_path):
-    add_headers(package("torch-scatter", compiled=True), tmp_path)
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.h")} == {
-        f"csrc/{path}" for path in headers.STAND_INS
-    }
-    assert (tmp_path / "csrc/torch/torch.h").read_text() == "#pragma once\n#include <torch/types.h>\n"
-
-
-def test_sources_that_nobody_has_looked_at_get_none(tmp_path):
-    add_headers(package("torch-x", compiled=True), tmp_path)
-    assert list(tmp_path.iterdir()) == []
+def test_headers_that_stand_in_are_written_as_torch_names_them(tmp_path):
+    add_headers(tmp_path)
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.h")} == set(headers.STAND_INS)
+    assert (tmp_path / "torch/torch.h").read_text() == "#pragma once\n#include <torch/extension.h>\n"
 
 
 def test_the_headers_are_in_the_key_of_what_gets_them(monkeypatch):
@@ -259,8 +252,9 @@ class Notes:
         self.said.append(message)
 
 
-def compiled(name, peak=900):
+def compiled(name, peak=900, weight=2.0, *, counts=True):
     line = {"event": "compiled", "package": name, "source": "a.cpp", "cpu": 2.5, "peak_mb": peak, "failed": False}
+    line |= {"weight": weight, "counts": counts}
     return msgspec.json.encode(line).decode()
 
 
@@ -269,17 +263,38 @@ def test_progress_is_one_line_now_and_then(monkeypatch):
     monkeypatch.setattr(settings, "now", lambda: clock[0])
     notes = Notes()
     watcher = Watcher(["one", "two"], notes)
-    for line in ('{"event": "files", "package": "one", "count": 2}', compiled("one"), compiled("one", 1700)):
+    for line in (
+        '{"event": "files", "package": "one", "count": 2, "weight": 10}',
+        compiled("one"),
+        compiled("one", 1700),
+    ):
         watcher.hear(line)
     assert notes.said == []  # what the other has is not known
-    watcher.hear('{"event": "files", "package": "two", "count": 3}')
+    watcher.hear('{"event": "files", "package": "two", "count": 3, "weight": 6}')
+    clock[0] += 21
+    watcher.hear(compiled("two", counts=False))  # a header, which no person has asked for
     clock[0] += 21
     watcher.hear(compiled("two"))
     watcher.hear(compiled("two"))
     watcher.hear(compiled("two"))
     watcher.hear('{"event": "built", "package": "two"}')
-    assert notes.said == ["compiling one, two: 3/5 files", "compiling one, two: 5/5 files"]
-    assert (watcher.peak, watcher.cpu, watcher.built) == (1700, {"one": 5.0, "two": 7.5}, {"two"})
+    assert notes.said == [
+        "compiling one, two: 2/5 files, about 63 s left",
+        "compiling one, two: 3/5 files, about 70 s left",
+        "compiling one, two: 5/5 files",
+    ]
+    assert (watcher.peak, watcher.cpu, watcher.built) == (1700, {"one": 5.0, "two": 10.0}, {"two"})
+
+
+def test_what_goes_slower_is_said_once_for_a_package():
+    notes = Notes()
+    watcher = Watcher(["one", "two"], notes)
+    for name in ("one", "one", "two"):
+        line = {"event": "slower", "package": name, "source": "a.cu", "said": "note\na.cu(3): error: no such thing\n"}
+        watcher.hear(msgspec.json.encode(line).decode())
+    assert [note.split()[1] for note in notes.said] == ["one", "two"]
+    assert "in a.cu at least" in notes.said[0]
+    assert "(a.cu(3): error: no such thing)" in notes.said[0]
 
 
 def test_fewer_jobs_and_failures_are_heard():
