@@ -115,7 +115,7 @@ class World:
         folder.mkdir(exist_ok=True)
         record = tars.record(folder, "base", [*entries, *programs, *USUAL])
         name = record.digest.removeprefix("sha256:")
-        shutil.copyfile(folder / name, self.place.cache.blob(record.digest))
+        tars.overwrite(self.place.cache.blob(record.digest), (folder / name).read_bytes())
         return Base(
             layers=(record,), rootfs=folder, python="/usr/bin/python3", python_version="3.11.2", glibc="2.36",
             environment={"PATH": "/usr/bin"}, labels={},
