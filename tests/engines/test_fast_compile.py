@@ -1,0 +1,138 @@
+"""What small headers make of PyG's sources and what torch's own make of them: the same operators, symbols, GPU code.
+
+Two packages for two architectures, compiled twice the fast way and once the plain way: an hour and more of two cores.
+"""
+
+import json
+import zipfile
+
+import pytest
+
+from bench.wheelhouse import chosen, make_job, parse
+from graphcrate import wheelhouse
+from graphcrate.compat import headers
+from graphcrate.formats import elf, fatbin
+from graphcrate.host import sandbox
+from graphcrate.host.cache import Cache
+from graphcrate.host.workplace import Workplace
+from graphcrate.model.plan import VENV
+from graphcrate.wheelhouse import site
+
+pytestmark = [
+    pytest.mark.weekly,
+    pytest.mark.build,
+    pytest.mark.network,
+    pytest.mark.engine("mmdebstrap", "user namespaces"),
+]
+
+LOOKED_AT = "/tmp/looked-at"
+#: what a process with these libraries has registered; where in a file that stood is no matter
+REGISTERED = """
+import json, re, sys, torch
+before = {str(schema) for schema in torch._C._jit_get_all_schemas()}
+for path in sys.argv[1:]:
+    torch.ops.load_library(path)
+schemas = sorted({str(schema) for schema in torch._C._jit_get_all_schemas()} - before)
+names = sorted({schema.partition("(")[0] for schema in schemas})
+dumps = {name: re.sub(r"registered at \\S+", "", torch._C._dispatch_dump(name)) for name in names}
+print(json.dumps([schemas, dumps]))
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(ground):
+    """Compiles the packages into a cache of their own; sdist's sha256 → wheel, and what was said."""
+    given = parse(["--packages", "torch-scatter", "torch-sparse", "--architectures", "7.0", "8.0+PTX"])
+    lock, step = chosen(given)
+    place = Workplace.here()
+    stores = []
+
+    def compile_them(jobs=2):
+        stores.append(Cache(ground / f"fast-compile-{len(stores)}"))
+        job = make_job(lock, step, place, stores[-1], jobs, ground / "logs")
+        return job, wheelhouse.provide(job)
+
+    yield compile_them
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture(scope="module")
+def both(compiled):
+    """The job, wheels made the fast way, wheels made the plain way."""
+    job, fast = compiled()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(headers, "_FOLDERS", {})
+        _, plain = compiled()
+    return job, fast, plain
+
+
+@pytest.fixture(scope="module")
+def unpacked(both, ground):
+    """`fast` and `plain` → the libraries in all wheels, by name."""
+    found = {}
+    for way, wheels in zip(("fast", "plain"), both[1:], strict=True):
+        folder = ground / "looked-at" / way
+        for wheel in wheels.values():
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(folder)
+        found[way] = {str(path.relative_to(folder)): path for path in folder.rglob("*.so")}
+    assert found["fast"].keys() == found["plain"].keys()
+    assert len(found["fast"]) == 14
+    return found
+
+
+def read(path):
+    with path.open("rb") as stream:
+        return elf.read_stream(stream, path.name)
+
+
+def exported(path):
+    """Symbols that a library alone has: weak ones are copies of what stands in headers."""
+    return {symbol.name for symbol in read(path).defined if not symbol.weak}
+
+
+def gpu_code(path):
+    extent = read(path).fat_binaries
+    if extent is None:
+        return None
+    with path.open("rb") as stream:
+        return [code for code in fatbin.read(stream, extent, path.name) if code != fatbin.Code()]
+
+
+def test_the_same_symbols_are_exported(unpacked):
+    for name, path in unpacked["fast"].items():
+        assert exported(path) == exported(unpacked["plain"][name]), name
+
+
+def test_each_source_has_code_for_the_same_gpus(unpacked):
+    for name, path in unpacked["fast"].items():
+        assert gpu_code(path) == gpu_code(unpacked["plain"][name]), name
+    assert any(gpu_code(path) for path in unpacked["fast"].values())
+
+
+def test_the_same_operators_are_registered(both, unpacked, ground):
+    job = both[0]
+    venv = ground / "fast-compile-venv"
+    beside = {package.name: package for package in job.step.against}
+    site.make(venv, [*beside.values()], job.files(), job.base.python, jobs=2, progress=job.progress)
+    told = {}
+    for way, libraries in unpacked.items():
+        inside = [f"{LOOKED_AT}/{way}/{name}" for name in sorted(libraries)]
+        done = sandbox.run_in(
+            job.base.rootfs,
+            [f"{VENV}/bin/python", "-s", "-c", REGISTERED, *inside],
+            environment={"PATH": f"{VENV}/bin:/usr/bin:/bin"},
+            binds=[sandbox.Bind(venv, VENV), sandbox.Bind(ground / "looked-at", LOOKED_AT)],
+        )
+        assert done.returncode == 0, done.lines
+        told[way] = json.loads(done.lines[-1])
+    assert told["fast"] == told["plain"]
+    assert {schema.partition("::")[0] for schema in told["fast"][0]} == {"torch_scatter", "torch_sparse"}
+
+
+def test_one_job_gives_the_same_bytes_as_two(both, compiled):
+    _, again = compiled(jobs=1)
+    assert {name: path.read_bytes() for name, path in again.items()} == {
+        name: path.read_bytes() for name, path in both[1].items()
+    }
