@@ -1,5 +1,6 @@
 """What an image has compiled: for which GPUs, by the wheelhouse beside all other work, from the cache where it can."""
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from graphcrate import planning
 from graphcrate.bases import Base, BaseDriftError
 from graphcrate.compat import facts
 from graphcrate.compat.toolkits import architectures, to_compile
-from graphcrate.errors import ResolutionError
+from graphcrate.errors import GraphcrateError, ResolutionError
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.workplace import Workplace
@@ -81,6 +82,17 @@ def wheels(
         return wheelhouse.provide(job)
 
     return make
+
+
+def prepare(plan: Plan, lock: Lock, place: Workplace) -> None:
+    """Make the base with the compiler while wheels arrive, where something is to be compiled.
+
+    What fails here is not told: it fails again, with its consequences, when the base is wanted.
+    """
+    step = next((step for step in plan.steps if isinstance(step, CompileStep)), None)
+    if step is not None and len(built(lock, place)) < len(step.packages):
+        with contextlib.suppress(GraphcrateError):
+            _build_base(step, place)
 
 
 def toolkit(plan: Plan, lock: Lock, base: Base, sources: "Sources", place: Workplace) -> Callable[[], Path]:

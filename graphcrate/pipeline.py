@@ -334,9 +334,10 @@ def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> "Layout":
     from graphcrate.resolve.fetch import fetch
 
     place, sources = job.place, job.request.sources
-    with ThreadPoolExecutor(1) as side:
-        # The base is made by Debian's tools while wheels arrive.
+    with ThreadPoolExecutor(2) as side:
+        # Bases are made by Debian's tools while wheels arrive.
         base = side.submit(prepare_base, place, planned_base(plan))
+        side.submit(compiling.prepare, plan, resolution.lock, place)
         try:
             # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
             wait([base], timeout=1.0)

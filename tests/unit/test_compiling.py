@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate import compiling, toolkits
+from graphcrate import compiling, planning, toolkits
 from graphcrate.bases import BaseDriftError
 from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host.workplace import Workplace
@@ -67,3 +67,19 @@ def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path,
         compiling._toolkit(value.compilation.toolkit, base, value, Request(toolkit="debian"), place)
     assert not isinstance(caught.value, BaseDriftError)
     assert caught.value.next_step.startswith("./build.py lock pyg --cuda 11.8 --toolkit debian")
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_the_base_with_the_compiler_is_made_beforehand_where_something_is_compiled(tmp_path, monkeypatch, there):
+    def out_of_date(step, _):
+        wanted.append(step)
+        raise BaseDriftError("the lock's Debian bookworm base is out of date")
+
+    wanted = []
+    value = compiled_lock()
+    step = planning.compile_step(value)
+    monkeypatch.setattr(compiling, "_build_base", out_of_date)
+    monkeypatch.setattr(compiling, "built", lambda *_: [one.file.sha256 for one in step.packages] if there else [])
+    compiling.prepare(SimpleNamespace(steps=(step,)), value, SimpleNamespace())  # told when it is wanted, not here
+    assert wanted == ([] if there else [step])
+    compiling.prepare(SimpleNamespace(steps=()), lock(), SimpleNamespace())
