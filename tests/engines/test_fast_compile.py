@@ -20,7 +20,6 @@ from graphcrate.wheelhouse import site
 
 pytestmark = [
     pytest.mark.weekly,
-    pytest.mark.build,
     pytest.mark.network,
     pytest.mark.engine("mmdebstrap", "user namespaces"),
 ]
