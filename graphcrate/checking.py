@@ -12,6 +12,7 @@ from graphcrate import contracts
 from graphcrate.bases import pulled
 from graphcrate.contracts.view import make_view, wants_content
 from graphcrate.formats import sif
+from graphcrate.formats.squashfs import Squashfs
 from graphcrate.host.workers import default_jobs
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.contract import Finding, Host, ImageView, Inspection, LayerFact, Runtime
@@ -28,8 +29,6 @@ REGISTRY = "docker://"
 Fetch = Literal["small", "all", "none"]
 _MOST_FETCHED = 10**9
 _WANTED = Wanted(keep=wants_content, hashes=False, patient=True)
-_COMPRESSION_OFFSET = 20  #: in a squashfs's superblock
-_COMPRESSIONS = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}
 
 
 def check(
@@ -165,11 +164,8 @@ def _layers(opened: Opened) -> tuple[LayerFact, ...]:
 
 def _compression(path: Path, form: str) -> str:
     """What the squashfs of this file is compressed with."""
-    offset = sif.root_partition(path).offset if form == "sif" else 0
-    with path.open("rb") as file:
-        file.seek(offset + _COMPRESSION_OFFSET)
-        number = int.from_bytes(file.read(2), "little")
-    return _COMPRESSIONS.get(number, f"number {number}")
+    with Squashfs(path, sif.root_partition(path).offset if form == "sif" else 0) as image:
+        return image.compression
 
 
 def pull(ref: str, tools: Tools, fetch: Fetch) -> tuple[Opened, tuple[str, ...]]:

@@ -30,7 +30,7 @@ _NO_FRAGMENT = 0xFFFFFFFF
 _LARGEST_BLOCK = 1 << 20
 #: type of an inode, basic and extended
 _KINDS: tuple[Kind, ...] = ("folder", "file", "symlink", "device", "device", "fifo", "socket")
-_NAMES = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}
+_COMPRESSIONS = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -124,27 +124,37 @@ class Squashfs:
         if major != 4 or not 4096 <= block_size <= _LARGEST_BLOCK:
             self.fail(f"squashfs version {major} with blocks of {block_size} bytes is not known")
         self._block_size, self._root, self._inodes, self._folders = block_size, root, inodes, folders
-        self._inflate = self._decompressor(compression)
+        self.compression = _COMPRESSIONS.get(compression, f"number {compression}")
+        self._inflate = self._decompressor()
         # Bound to this object, so that it goes with it; blocks of metadata are asked for again and again.
         self.metadata = functools.lru_cache(4096)(self._read_metadata)
         self._fragment = functools.lru_cache(32)(self._read_fragment)
         self._ids: tuple[int, ...] = struct.unpack(f"<{ids}I", self._table(id_table, 4 * ids))
         self._fragments = tuple(struct.iter_unpack("<QII", self._table(fragment_table, 16 * fragments)))
 
-    def _decompressor(self, number: int) -> Callable[[bytes, int], bytes]:
-        """(data, most bytes) → data."""
-        if number == 1:
+    def _decompressor(self) -> Callable[[bytes, int], bytes]:
+        """(data, most bytes) → data. lzo's gives all that there is."""
+        name = self.compression
+        if name == "gzip":
             return lambda data, most: zlib.decompressobj().decompress(data, most)
-        if number == 4:
+        if name == "xz":
             return lambda data, most: lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(data, most)
-        if number == 6:
+        # The others are imported where an image asks for them.
+        if name == "zstd":
             import zstandard
 
             return lambda data, most: zstandard.ZstdDecompressor().decompress(data, max_output_size=most)
-        name = _NAMES.get(number, f"number {number}")
+        if name == "lzo":
+            import lzallright
+
+            return lambda data, most: lzallright.LZOCompressor.decompress(data, most)
+        if name == "lz4":
+            import lz4.block
+
+            return lambda data, most: lz4.block.decompress(data, uncompressed_size=most)
         raise LayoutError(
             f"{self._path}: a squashfs compressed with {name} cannot be read",
-            cause="Known are gzip, xz and zstd.",
+            cause="Known are gzip, lzo, lz4, xz and zstd.",
             next_step=f"unsquashfs -d FOLDER {self._path}    and give the folder",
         )
 
@@ -215,6 +225,8 @@ class Squashfs:
         """The block of metadata at this place, and where the next one is."""
         head = int.from_bytes(self._read(place, 2), "little")
         size = head & (_STORED - 1)
+        if size > _METADATA:
+            self.fail("a block is larger than there can be")
         data = self._read(place + 2, size)
         if not head & _STORED:
             data = self._unpacked(data, _METADATA)
@@ -228,16 +240,20 @@ class Squashfs:
 
     def _data(self, position: int, stored: int) -> bytes:
         size = stored & (_STORED_DATA - 1)
-        if size > 2 * _LARGEST_BLOCK:
+        # Whoever writes one keeps what compression would make larger as it is.
+        if size > self._block_size:
             self.fail("a block is larger than there can be")
         data = self._read(position, size)
         return data if stored & _STORED_DATA else self._unpacked(data, self._block_size)
 
     def _unpacked(self, data: bytes, most: int) -> bytes:
         try:
-            return self._inflate(data, most)
+            inflated = self._inflate(data, most)
         except Exception as error:  # each library has errors of its own
             raise LayoutError(f"{self._path}: compressed data is broken: {error}") from error
+        if len(inflated) > most:
+            self.fail("compressed data is broken: it is longer than a block")
+        return inflated
 
     def _read(self, position: int, size: int) -> bytes:
         try:

@@ -78,9 +78,12 @@ def test_a_sif_is_equal_but_for_what_apptainer_adds_and_a_change_is_found(diff, 
 def test_folders_and_squashfs_are_identical(diff, debian_base, scratch):
     (scratch / "root").mkdir()
     call("tar", "--directory", scratch / "root", "--numeric-owner", "-xpf", debian_base.tar)
-    call("mksquashfs", scratch / "root", scratch / "root.sqsh", "-comp", "zstd", "-no-progress", "-quiet")
+    # lzo -noD: as enroot imports
+    for name, *compression in (("root", "zstd"), ("enroot", "lzo", "-noD"), ("lzo", "lzo"), ("lz4", "lz4")):
+        file = scratch / f"{name}.sqsh"
+        call("mksquashfs", scratch / "root", file, "-no-progress", "-quiet", "-comp", *compression)
     call("unsquashfs", "-no-progress", "-dest", scratch / "unpacked", scratch / "root.sqsh")
-    for other in ("root", "root.sqsh", "unpacked"):
+    for other in ("root", "root.sqsh", "enroot.sqsh", "lzo.sqsh", "lz4.sqsh", "unpacked"):
         code, result = diff(debian_base.layout, scratch / other, "--strict")
         assert (code, unexpected(result)) == (0, []), other
         assert result["compared"] == ["owners"]

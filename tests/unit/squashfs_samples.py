@@ -48,6 +48,30 @@ _PACKED = {
         "8$d|EKq%aCz^X!{3|Bud3L7{!sfMdT+^3>zX~={yhI~+&A&m{ogf@!&En&eEhq4>!+RV?>|rcIsbqB|A&%`Hcf1Q|Nq4QA1n;Mf(#OR5"
         "{k@D0u5WC1sgY{Ok@y;7HGN<_hzUvGOS?GS<>Qj<jx-t#>~d4u#%Ezg}?{C2eJYx@*ksim>5E}i8O#n5QiOH!ZI+t09ug23IO%-a4-"
     ),
+    "lzo": (
+        "c-qS-E-dC{fC2#q21X#o%)rBNfPs~P1;}2>2$5RN3ZWN6>Hko0ff>SI!~&uHq4KRzn&BM-BNH<VD;qlpCl@ylFCV{vppdYLsF=8fq?ELbtem`p"
+        "qLQ+Ts+zinrk1vjuAaVup^>qPshPQjrIodft)0Dtqm#3XtDC!rr<b>nub+QFU{G*KXjpheWK?uaY+QUoVp4KSYFc_mW>$7iZeD&tVNr2OX<2zi"
+        "WmR=eZC!msV^ecWYg>CqXIFPmZ(sj}iIXNznL2IyjG41$&zU=K{(^;z7B5-4Z25|nt5&aByKeo4jhi-a*}84}j-9)9@7cR=|AB*t4j(ys?D&b3"
+        "r%s<ad+z*&i<d56xq9vTjhnY_-?@A5{)2~)9zS{d?D>nAuU@}-`|kaRkDoq&`TFhqkDtGO|M~mxzXCKMp8a8lGN1lo790(k(U2h+GQi+qEJ@7F"
+        "0fvbX13a`CU`!TfhSa<ipkz*BNoHPgZemUj*98VKCWa-9!2FxYnBdFs-+`fykwt@#L5guLgNP4<);b0z1|3EQRv!i?PKE`Hj7OPSHFFu*bk{O4"
+        "X`W%o=VfGgs~*e9qS?zJ<IBK2M@XZVfmu_Afk~A?l7Y96Z3E*|X1040f*g4qZ#n<6vEN~ME6p%RRKtcjij`r-C2nQEi%bq0F)V-BwEi$WWRRUN"
+        "_@9yGsyOEvwi*UbJw5%B#G>@n5>|$7>Khrk4zVyZCW<wvUu5CF%fznf%fNGnNlTE0S5tt6se{3qfiH#u=($-yzaL~^^=0t!VPIzh7D|cfiJ5tf"
+        "2bo!X8CraR-b?j~U`SzM2K%4$2+LDerT`9>q@4WZ>|&i6EWkiYPE32b#Dy`9CFMvYGfMyyOG;*O_8kVcIUKC1xdkPae;C*&FtTRk=cE>UFmm_<"
+        "b>y%sWM?vRO0fDd=9Mx_H!^bhu(2^S6l4~pPG#iw1~Q9%c!6%?XAn8c%+Scd&B?%619Ge#wAj-DJ6h*1!;-rUEq57w?lK&?%W&r|!=HN$9*lb#"
+        "GVd}p-es72mto}{kgjm3E|CTh3F5E=F&hxS02Z&ktN`Jj59|"
+    ),
+    "lz4": (
+        "c-rk$`CC*~7=F)PX6~>F&L|A1;JB6uD3XS#xHcBrklE%szzA0^!!m;#rWeJ1DO1X|tf(NQAjvE@RK%s!NG&ZicOgXqcO}PjXT~4=$$!A}Jm2$v"
+        "=bZ0++j+h>#g=LFhI{z}gaQvQRB${vsuvO0Rcn<Cecb49uWHt{zs|XE6Ys(XHwv=b0UV7W49oE<wV?6v^z!y;;p^8@t83NTKR_QC)TV8_;E?u)"
+        "4jnsn?$Y&z7rTXa4-1dz(KE7F)Jwhlyd2#(reFU7u>%JU9x`;;E5_lkz7{uP<m;yRH%7fV`mML$dH20BW5<o3FwvZlm}HrhoFYz6mC~%~8JSr&"
+        "d-jy6)27eJnfd;#*>dijxq0*EFIc!}@sg#>mVfZ!ijP*V%K!M2)oa$STfgDc&o+Mk#g_$Nef>>g(YM8$O1}HPwCsn?<v(uuY3t9wY}>wL=dOy~"
+        "d-hiDtJ;6y;GtiCJACBm@6~@CJAUHNzfPX|`=6TAXZ}5V?)-&|mo8tat^4olwfgHf8XB8!-nxC~?!EgD9yb5~$N}PbYTYq8kDoW@d1Ic@m?o3M"
+        "ZWg6rI-XB=D!>F-tVxpDE?RAAW=Zl0BBK}-5M_`xkSDuGRf`0!E1)MFjDGYg6uwM*s2QwO=2U}?gaj({&oR)cG+-Gp1~44~2@wSKIrJmo$ElQ~"
+        "_%`$fyBewxCt)yj#u48MdU*GOp_H@)BLO22;wKD2NWDg<nE0xBsB09>U(*beKs}U<Mm&WMBh`oiVtFvMltNJI;RFaYn!XT`4#MpOvVlA$N<~;$"
+        "xZRwUY_ap$qI0I?aRRY48&ZZ=aum^e2EbpfgVsw2fhV}_Os^F3LiB|XjaCdTZOlzpDLM|yEeCV5S+o*8WQD=<oGdud5(i>HqO+qK0}!Z~mNAqW"
+        "6QuOSR9k2ltYDF7o>W%=CI*cpsS*lbvPcqbsWng;k!wlIuupG>+8Yg>Q_>}i%}4}lz(NwOsUp$P2P~}Fl9Wq4prU$)m|@8$o={WWMx(Sqk1Cd?"
+        "D|@<V8SC7f8ttq?8!A9sKqZe#9F<BcHB_1f7>v}vR-~I;D)|EBCp=#6_MwyEWO~qWfI{lEl*#Y$j{(;qGTH"
+    ),
 }
 
 

@@ -3,9 +3,11 @@
 import contextlib
 import struct
 
+import lz4.block
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lzallright import LZOCompressor
 
 from graphcrate.errors import LayoutError
 from graphcrate.formats import mksquashfs, sif
@@ -14,6 +16,7 @@ from graphcrate.formats.squashfs import Squashfs
 from graphcrate.model.tree import Entry
 from tests.unit.squashfs_samples import sample
 
+COMPRESSIONS = ("gzip", "lzo", "lz4", "xz", "zstd")
 CONTENTS = {
     "/blocks": bytes(range(256)) * 40 + b"tail",
     "/holes": bytes(20000) + b"end",
@@ -48,7 +51,7 @@ def whole(path, offset=0):
     return {name: entry for name, entry, _ in found}, contents
 
 
-@pytest.mark.parametrize("compression", ["gzip", "xz", "zstd"])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("offset", [0, 4096])
 def test_everything_in_it_is_found(tmp_path, compression, offset):
     path = tmp_path / "image"
@@ -56,7 +59,7 @@ def test_everything_in_it_is_found(tmp_path, compression, offset):
     assert whole(path, offset) == (ENTRIES, CONTENTS)
 
 
-@pytest.mark.parametrize("compression", ["gzip", "xz", "zstd"])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_a_root_in_compressed_inodes_cannot_be_changed(tmp_path, compression):
     path = tmp_path / "image"
     path.write_bytes(sample(compression))
@@ -67,16 +70,66 @@ def test_a_root_in_compressed_inodes_cannot_be_changed(tmp_path, compression):
 
 def test_an_unknown_compression_is_named(tmp_path):
     data = bytearray(sample("gzip"))
-    data[20:22] = (5).to_bytes(2, "little")
+    data[20:22] = (2).to_bytes(2, "little")
     (tmp_path / "image").write_bytes(data)
-    with pytest.raises(LayoutError, match="compressed with lz4") as caught:
+    with pytest.raises(LayoutError, match="compressed with lzma") as caught:
         whole(tmp_path / "image")
     assert "unsquashfs" in caught.value.next_step
 
 
+#: By compression: its number in a superblock, and what compresses.
+COMPRESSORS = {
+    "lzo": (3, LZOCompressor().compress),
+    "lz4": (5, lambda data: lz4.block.compress(data, store_size=False)),
+}
+
+
+def only_ids(path, number, compressed, count):
+    """A squashfs that has a table of ids in one block, and nothing else."""
+    places = (0, 0, 96, 0, 0, 0, 0, 0)
+    head = struct.pack("<IIIIIHHHHHHQQQQQQQQ", 0x73717368, 0, 0, 4096, 0, number, 12, 0, count, 4, 0, *places)
+    path.write_bytes(head + struct.pack("<QH", 104, len(compressed)) + compressed)
+
+
+@given(st.sampled_from(sorted(COMPRESSORS)), st.lists(st.integers(0, 3) | st.integers(0, 2**32 - 1), min_size=1))
+def test_what_was_compressed_comes_back(tmp_path_factory, compression, ids):
+    number, compress = COMPRESSORS[compression]
+    path = tmp_path_factory.mktemp("ids") / "image"
+    ids = (ids * 2048)[:2048]
+    only_ids(path, number, compress(struct.pack("<2048I", *ids)), 2048)
+    with Squashfs(path) as image:
+        assert (image.compression, image.ids) == (compression, tuple(ids))
+
+
+@given(st.sampled_from(sorted(COMPRESSORS)), st.binary(max_size=300), st.integers(1, 2048), st.data())
+def test_compressed_data_that_means_nothing_is_refused(tmp_path_factory, compression, noise, count, data):
+    """Noise, and what a compressor made with some of its bytes changed."""
+    number, compress = COMPRESSORS[compression]
+    if data.draw(st.booleans()):
+        changed = bytearray(compress(noise * 30))
+        for _ in range(3):
+            changed[data.draw(st.integers(0, len(changed) - 1))] ^= data.draw(st.integers(0, 255))
+        noise = bytes(changed)
+    path = tmp_path_factory.mktemp("noise") / "image"
+    only_ids(path, number, noise, count)
+    with contextlib.suppress(LayoutError), Squashfs(path) as image:
+        assert len(image.ids) == count
+
+
+@pytest.mark.parametrize("compression", COMPRESSORS)
+@pytest.mark.parametrize("size", [8193, 1_000_000])
+def test_more_than_a_block_can_hold_is_refused(tmp_path, compression, size):
+    number, compress = COMPRESSORS[compression]
+    compressed = compress(bytes(size))
+    assert len(compressed) < 8192
+    only_ids(tmp_path / "image", number, compressed, 2048)
+    with pytest.raises(LayoutError, match="broken"):
+        Squashfs(tmp_path / "image")
+
+
 @given(st.data())
 def test_a_damaged_one_is_refused_or_read_but_never_fails_otherwise(tmp_path_factory, data):
-    image = bytearray(sample(data.draw(st.sampled_from(["gzip", "xz", "zstd"]))))
+    image = bytearray(sample(data.draw(st.sampled_from(COMPRESSIONS))))
     for _ in range(data.draw(st.integers(1, 4))):
         image[data.draw(st.integers(0, 1500))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.mktemp("damaged") / "image"
