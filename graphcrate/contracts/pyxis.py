@@ -204,20 +204,25 @@ def driver_capabilities(view: ImageView, host: Host, settings: Settings) -> Verd
 
 
 @check(
-    "InfiniBand is asked for",
+    "InfiniBand, and nodes without it",
     "pyxis",
-    reason="enroot's hook gives Mellanox devices only where MELLANOX_VISIBLE_DEVICES is set; without it NCCL between "
-    "nodes falls back to TCP.",
-    source="enroot 4.1.2, hook 99-mellanox.sh",
+    reason="A container has the node's own /dev, InfiniBand with it, unless the site sets ENROOT_RESTRICT_DEV. Where "
+    "MELLANOX_VISIBLE_DEVICES is set, enroot's hook gives the devices that it names, and ends the start on nodes "
+    "without any (no /dev/infiniband/rdma_cm): `99-mellanox.sh exited with return code 1`.",
+    source="enroot 3.4.1 and 4.1.2, 10-system.fstab, hooks 10-devices.sh and 99-mellanox.sh; seen with enroot 4.1.2",
 )
 @configured
 def infiniband(view: ImageView, host: Host, settings: Settings) -> Verdict:
-    if value := settings.variables.get("MELLANOX_VISIBLE_DEVICES", ""):
-        return passed(f"MELLANOX_VISIBLE_DEVICES={value}")
+    value = settings.variables.get("MELLANOX_VISIBLE_DEVICES", "")
+    if value not in ("", "void", "none"):
+        fix = "leave it out of the image; MELLANOX_VISIBLE_DEVICES=void srun …    on nodes without InfiniBand"
+        return warned(f"MELLANOX_VISIBLE_DEVICES={value}: fails on nodes without InfiniBand", fix)
     if has_gpu_code(view) is not True:
         return absent(view, passed("no CUDA in the image"))
     return unknown(
-        "whether nodes have any is not known", "export MELLANOX_VISIBLE_DEVICES=all in jobs of several nodes"
+        "whether the site restricts /dev is not known",
+        "only if it does (ENROOT_RESTRICT_DEV in enroot.conf), and only on nodes that have /dev/infiniband/rdma_cm: "
+        "MELLANOX_VISIBLE_DEVICES=all srun …",
     )
 
 
