@@ -9,6 +9,7 @@ import msgspec
 
 from graphcrate import catalogue, gate, memory, vetting
 from graphcrate.errors import GateError, UsageError
+from graphcrate.formats.mksquashfs import Compression
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.audit import Audit
 from graphcrate.model.lock import Lock, decode_lock
@@ -51,6 +52,7 @@ class Request:
     allow_cpu_only: bool = False
     forms: tuple[FileForm, ...] = ()  #: for a folder; none: sif
     kernel: str | None = None  #: of the machines that run those
+    compression: Compression | None = None  #: of those; None: as `converting` chooses
     keep: int | None = None  #: so many of this name stay in the folder
     replace: bool = False  #: another file of the same name there gives way
 

@@ -220,11 +220,11 @@ def convert(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     compression: Annotated[
-        Literal["gzip", "zstd"] | None, typer.Option(help="Of sif and sqsh, whatever the kernel can mount.")
+        Literal["gzip", "zstd"] | None, typer.Option(help="Of sif and sqsh; of sqsh zstd if left out.")
     ] = None,
     kernel: Annotated[
         str | None,
-        typer.Option(help="Kernel of the machine that runs it: zstd from 4.14 on; gzip for older or unknown ones."),
+        typer.Option(help="Kernel of the machine that mounts a sif: zstd from 4.14 on; gzip where unknown."),
     ] = None,
     link: Annotated[Path | None, typer.Option(help="Make this a symbolic link to the result.")] = None,
     as_json: Json = False,

@@ -35,7 +35,10 @@ As = Annotated[
     typer.Option("--as", help="In a folder: sif for Singularity, sqsh for enroot and pyxis; again for both."),
 ]
 Kernel = Annotated[
-    str | None, typer.Option(help="Kernel of the machines that run those: zstd from 4.14 on, else gzip.")
+    str | None, typer.Option(help="Kernel of the machines that mount a sif: zstd from 4.14 on, else gzip.")
+]
+Squashed = Annotated[
+    Literal["gzip", "zstd"] | None, typer.Option(help="Of those files, whatever the kernel; of sqsh zstd if left out.")
 ]
 Keep = Annotated[int | None, typer.Option(help="In a folder: keep so many of this name, remove older ones.")]
 Replace = Annotated[bool, typer.Option("--replace", help="In a folder: another file of that name gives way.")]
@@ -57,6 +60,7 @@ def publish(
     allow_cpu_only: CpuOnly = False,
     as_: As = None,
     kernel: Kernel = None,
+    compression: Squashed = None,
     keep: Keep = None,
     replace: Replace = False,
     output: Output = Path("dist"),
@@ -65,6 +69,7 @@ def publish(
     """Publish an image that passed audit, contracts and suites; prints where. Blobs first, proofs, then the tag."""
     from graphcrate import admitting, publishing
     from graphcrate.errors import UsageError
+    from graphcrate.formats.mksquashfs import Compression
     from graphcrate.host.workplace import Workplace
     from graphcrate.model.lock import encode
 
@@ -81,6 +86,7 @@ def publish(
         allow_cpu_only=allow_cpu_only,
         forms=admitting.forms_of(as_ or ()),
         kernel=kernel,
+        compression=Compression(compression) if compression else None,
         keep=keep,
         replace=replace,
     )

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 import msgspec
 
 from graphcrate.catalogue import find_image
+from graphcrate.compat import runtimes
 from graphcrate.errors import DiskFullError, GraphcrateError, HostError, UsageError
 from graphcrate.formats import enroot, mksquashfs, saved, sif, singularity
 from graphcrate.formats.kinds import Kind, kind_of
@@ -53,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     to: Form
     output: Path | None = None  #: None: beside the layout, named after the image
     force: bool = False
-    compression: Compression | None = None  #: of a squashfs; None: what `kernel` can mount
+    compression: Compression | None = None  #: of a SIF or squashfs; None: what `kernel` mounts, zstd for enroot
     kernel: str | None = None  #: of the machine that the result is for
     link: Path | None = None  #: to be a symbolic link to the result
     hashed: bool = False  #: whether the result's hash is wanted
@@ -100,6 +101,7 @@ def convert(request: Request, place: Workplace) -> Converted:
     Raises UsageError, LayoutError for an altered layout, DiskFullError (before or while writing), HostError.
     """
     start = settings.now()
+    _check_options(request)
     layout, name = _found(request)
     target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"
     if request.link is not None:
@@ -110,6 +112,17 @@ def convert(request: Request, place: Workplace) -> Converted:
         link(request.link, Path(os.path.relpath(target.resolve(), request.link.absolute().parent.resolve())))
     digest = _sha256(target) if request.hashed and request.to != "rootfs" else ""
     return msgspec.structs.replace(result, seconds=round(settings.now() - start, 3), sha256=digest)
+
+
+def _check_options(request: Request) -> None:
+    """Raises UsageError for an option that this form has no use for."""
+    for option, value in (("--compression", request.compression), ("--kernel", request.kernel)):
+        if value is not None and request.to not in ("sif", "sqsh"):
+            raise UsageError(
+                f"{option} has no use for {request.to}",
+                cause="It is for sif and sqsh.",
+                next_step=f"leave {option} out",
+            )
 
 
 def _check_link(path: Path, target: Path) -> None:
@@ -167,7 +180,8 @@ def _refuse_existing(job: _Job) -> None:
 
 
 def _sif(job: _Job) -> Converted:
-    compression = _compression(job.request)
+    fitting = mksquashfs.choose(job.request.kernel)
+    compression = job.request.compression or fitting
     version = mksquashfs.version()
     run = job.layout.config.run
     definition = singularity.definition(job.layout.config, job.title)
@@ -201,7 +215,14 @@ def _sif(job: _Job) -> Converted:
 
 
 def _sqsh(job: _Job) -> Converted:
-    compression = _compression(job.request)
+    fitting = mksquashfs.choose(job.request.kernel)
+    # unsquashfs or squashfuse reads it: no kernel does
+    compression = job.request.compression or Compression.ZSTD
+    if job.request.kernel and not job.request.compression and fitting is not compression:
+        job.place.progress.note(
+            f"{job.target} is compressed with {compression}, since enroot unpacks it by unsquashfs, whatever the "
+            f"kernel; where that is older than {runtimes.known().tools_zstd.since} (2019): --compression gzip"
+        )
     mksquashfs.version()
     _refuse_existing(job)
     additions = list(enroot.additions(job.layout.config, f"oci:{job.title}"))
@@ -212,11 +233,6 @@ def _sqsh(job: _Job) -> Converted:
 
     _write_squashed(job, write)
     return _converted(job, compression)
-
-
-def _compression(request: Request) -> Compression:
-    fitting = mksquashfs.choose(request.kernel)
-    return request.compression or fitting
 
 
 def _is_same(target: Path, offset: int, front: Callable[[int], bytes]) -> bool:

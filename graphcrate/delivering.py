@@ -46,7 +46,12 @@ def _published(candidate: Candidate, reference: str, digest: str) -> Published:
 def _converted(request: Request, place: Workplace, candidate: Candidate, form: converting.Form) -> Path:
     """The image in a runtime's own form, beside its layout; made where it is not there yet."""
     order = converting.Request(
-        ref=str(candidate.layout.path), to=form, kernel=request.kernel, images=request.output, force=True
+        ref=str(candidate.layout.path),
+        to=form,
+        compression=request.compression,
+        kernel=request.kernel,
+        images=request.output,
+        force=True,
     )
     return Path(converting.convert(order, place).path)
 

@@ -34,6 +34,7 @@ _OPTIONS: Mapping[str, tuple[str, str, tuple[type[Destination], ...]]] = {
     "--tag": ("tags", "a registry and oras://", (Registry, Acr, Oras)),
     "--as": ("forms", "a folder", (Folder,)),
     "--kernel": ("kernel", "a folder and oras://", (Folder, Oras)),
+    "--compression": ("compression", "a folder and oras://", (Folder, Oras)),
     "--keep": ("keep", "a folder", (Folder,)),
     "--replace": ("replace", "a folder", (Folder,)),
 }

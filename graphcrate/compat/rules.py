@@ -314,9 +314,9 @@ def _runtime(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     if enroot and numbers(enroot) < numbers(limits.enroot_oci.since):
         what = f"enroot {enroot} reads no OCI manifest: push it with skopeo copy --format v2s2"
         yield _Found(effect="note", what=what)
-    on_squashfs = {"apptainer", "pyxis"} & set(target.runtimes)
-    if on_squashfs and target.kernel and numbers(target.kernel) < numbers(limits.kernel_zstd.since):
-        what = f"Linux {target.kernel} mounts no zstd squashfs: convert with gzip, which is the default"
+    mounts = "apptainer" in target.runtimes  # enroot unpacks
+    if mounts and target.kernel and numbers(target.kernel) < numbers(limits.kernel_zstd.since):
+        what = f"Linux {target.kernel} mounts no SIF of zstd: convert with gzip, which is the default"
         yield _Found(effect="note", what=what)
 
 

@@ -25,6 +25,7 @@ class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     kernel_zstd: Limit
+    tools_zstd: Limit
     sif: Limit
     enroot_oci: Limit
     enroot_zstd: Limit

@@ -12,9 +12,9 @@ _HIDDEN_HOMES = ("/root", "/home", "/tmp")
 
 @check(
     "a squashfs that the kernel mounts",
-    *("apptainer", "pyxis"),
-    reason="Linux mounts zstd squashfs from 4.14 on, el7's kernel neither xz nor lzo; squashfuse reads zstd from "
-    "0.1.101.",
+    "apptainer",
+    reason="Linux mounts zstd squashfs from 4.14 on, el7's kernel neither xz nor lzo; squashfuse, by which Apptainer "
+    "mounts without its set-uid part, reads zstd from 0.1.101.",
     source="Linux 4.14, fs/squashfs/Kconfig; Singularity on CentOS 7 (kernel 3.10)",
 )
 def squashfs(view: ImageView, host: Host) -> Verdict:

@@ -20,7 +20,9 @@ from graphcrate.contracts.view import is_older, name_of
 from graphcrate.model.contract import Host, ImageView, Settings, Verdict
 from graphcrate.oci import spec
 
-_OCI_ENROOT, _ZSTD_ENROOT = runtimes.known().enroot_oci.since, runtimes.known().enroot_zstd.since
+_LIMITS = runtimes.known()
+_OCI_ENROOT, _ZSTD_ENROOT = _LIMITS.enroot_oci.since, _LIMITS.enroot_zstd.since
+_ZSTD_KERNEL, _ZSTD_TOOLS = _LIMITS.kernel_zstd.since, _LIMITS.tools_zstd.since
 _DOCKER_ZSTD = "application/vnd.docker.image.rootfs.diff.tar.zstd"
 #: shells that have `kill` in them
 _SHELLS_WITH_KILL = ("dash", "bash", "busybox", "ash", "ksh", "zsh", "mksh")
@@ -48,6 +50,23 @@ def importable(view: ImageView, host: Host) -> Verdict:
         fix = "make it with enroot import, which writes both"
         return failed(f"a squashfs without {' and '.join(missing)}, by which enroot starts it", fix)
     return passed("a squashfs with /etc/rc and /etc/environment")
+
+
+@check(
+    "a squashfs that unsquashfs reads",
+    "pyxis",
+    reason="enroot unpacks a squashfs by unsquashfs, which reads zstd from squashfs-tools 4.4 (2019) on. No kernel "
+    "mounts it; where pyxis has use_squashfuse=1, squashfuse does, and reads zstd from 0.1.101.",
+    source="squashfs-tools 4.4, CHANGES; enroot 3.4.1 and 4.1.2, runtime.sh",
+)
+def unsquashfs(view: ImageView, host: Host) -> Verdict:
+    kind = view.compression
+    if view.form != "squashfs" or kind != "zstd":
+        return passed(kind or "layers: the squashfs is made when the image is imported")
+    if host.kernel and is_older(host.kernel, _ZSTD_KERNEL):
+        fix = f"unsquashfs -version    on a node; before {_ZSTD_TOOLS}: convert REF --to sqsh --compression gzip"
+        return warned(f"zstd; distributions with Linux {host.kernel} have squashfs-tools that do not read it", fix)
+    return passed(f"zstd, which squashfs-tools read from {_ZSTD_TOOLS} on")
 
 
 @check(
@@ -335,6 +354,6 @@ def env_values(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 
 CHECKS = (
-    *(importable, manifest_type, enroot_layer_types, index_platform, path_login, pytorch_version, visible_devices),
-    *(driver_capabilities, infiniband, kill, etc, localtime, volumes, skipped_entrypoint, env_values),
+    *(importable, unsquashfs, manifest_type, enroot_layer_types, index_platform, path_login, pytorch_version),
+    *(visible_devices, driver_capabilities, infiniband, kill, etc, localtime, volumes, skipped_entrypoint, env_values),
 )

@@ -16,6 +16,7 @@ FOLDERS = {
     "ENROOT_TEMP_PATH": "/tmp",
 }
 OCI_VERSION = "3.4.1"
+ZSTD_TOOLS = "4.4"
 
 
 def judge_enroot(place: Place, has_gpu: bool) -> Iterator[Finding]:
@@ -35,6 +36,8 @@ def judge_enroot(place: Place, has_gpu: bool) -> Iterator[Finding]:
         yield ok("enroot", version)
     else:
         yield fail("enroot", program + " does not tell its version", "a broken installation", "enroot version")
+    for finding in _unsquashfs(place):
+        yield finding
     hooks = place.names(FOLDER + "/hooks.d")
     for finding in _hooks(place, hooks, has_gpu):
         yield finding
@@ -42,6 +45,22 @@ def judge_enroot(place: Place, has_gpu: bool) -> Iterator[Finding]:
         yield finding
     for finding in _credentials(place):
         yield finding
+
+
+def _unsquashfs(place: Place) -> Iterator[Finding]:
+    """enroot unpacks by it."""
+    program = place.find("unsquashfs")
+    done = place.run([program, "-version"]) if program else None
+    found = re.search(r"unsquashfs version (\d+\.\d+)", done.out + done.err) if done else None
+    if found is None:
+        why = "enroot unpacks images by it: `Command not found: unsquashfs`"
+        yield warn("unsquashfs", "unsquashfs does not answer", why, "as root: install squashfs-tools")
+    elif numbers(found.group(1)) < numbers(ZSTD_TOOLS):
+        why = "it reads no zstd squashfs (from " + ZSTD_TOOLS + " on), which convert writes"
+        fix = "./build.py convert REF --to sqsh --compression gzip; or newer squashfs-tools"
+        yield warn("unsquashfs", "unsquashfs " + found.group(1), why, fix)
+    else:
+        yield ok("unsquashfs", "unsquashfs " + found.group(1))
 
 
 def _hooks(place: Place, hooks: List[str], has_gpu: bool) -> Iterator[Finding]:

@@ -33,6 +33,14 @@ RUNTIME_PATTERNS = (
         "pyxis #41, #53; enroot #39, #83, #187",
     ),
     Pattern(
+        "enroot-compression",
+        r"Filesystem uses (?P<kind>\w{1,20}) compression, this is unsupported by this version",
+        "The node's unsquashfs is older than the file, or built without {kind}: zstd is read from squashfs-tools 4.4 "
+        "(2019) on.",
+        "./build.py convert REF --to sqsh --compression gzip; the administrator: newer squashfs-tools",
+        "squashfs-tools 4.5.1, unsquashfs; seen here",
+    ),
+    Pattern(
         "pyxis-hash",
         r"registry-1\.docker\.io/v2/(?P<host>[\w-]+\.[\w.-]+(?::\d+)?)/\S{0,200} returned error code",
         "pyxis took the registry {host} for a folder of Docker Hub: between registry and image it wants a `#`.",

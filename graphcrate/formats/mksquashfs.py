@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
+from graphcrate.compat import runtimes
+from graphcrate.compat.drivers import numbers
 from graphcrate.errors import DiskFullError, HostError, LayoutError, UsageError
 from graphcrate.formats import squashfs
 from graphcrate.formats.merged import Inode, Merged, tar
@@ -18,9 +20,7 @@ _HEADER = struct.Struct("<HHHI")  #: of an inode, after its kind: mode, numbers 
 #: The first release that reads a tar (August 2021).
 _NEEDED = (4, 5)
 _VERSION = re.compile(r"mksquashfs version (\d+)\.(\d+)(\S*)")
-#: zstd came into the kernel's squashfs with 4.14
-_ZSTD_KERNEL = (4, 14)
-_KERNEL = re.compile(r"(\d+)\.(\d+)")
+_KERNEL = re.compile(r"\d+\.\d+")
 _FULL = re.compile(r"no space left on device|quota exceeded|file too large", re.IGNORECASE)
 #: Bytes of a block. Larger ones compress better; each is inflated whole for the first page that is read of it.
 #: docs/decisions/conversion.md has what others give and take.
@@ -41,14 +41,18 @@ LEVELS = {Compression.GZIP: 6, Compression.ZSTD: 3}
 
 
 def choose(kernel: str | None) -> Compression:
-    """The compression that a kernel ("3.10", "5.14.0-70.el9") can mount; gzip where none is named. UsageError."""
+    """The compression that a kernel ("3.10", "5.14.0-70.el9") can mount; gzip where none is named.
+
+    Raises UsageError.
+    """
     if kernel is None:
         return Compression.GZIP
     if (found := _KERNEL.match(kernel)) is None:
         raise UsageError(
             f"{kernel!r} is no kernel's version", next_step="--kernel 3.10    (`uname -r` on the target says it)"
         )
-    return Compression.ZSTD if (int(found[1]), int(found[2])) >= _ZSTD_KERNEL else Compression.GZIP
+    mounts_zstd = numbers(found[0]) >= numbers(runtimes.known().kernel_zstd.since)
+    return Compression.ZSTD if mounts_zstd else Compression.GZIP
 
 
 def version() -> str:

@@ -31,6 +31,14 @@ TEXTS = [
         "slurmstepd: error: pyxis:     FATAL ERROR:Failed to write to output filesystem",
     ),
     (
+        "enroot-compression",
+        "provoked",
+        "slurmstepd: error: pyxis:     [INFO] Extracting squashfs filesystem...\n"
+        "slurmstepd: error: pyxis:     Filesystem uses zstd compression, this is unsupported by this version\n"
+        "slurmstepd: error: pyxis:     Decompressors available:\n"
+        "slurmstepd: error: pyxis: \tgzip\n",
+    ),
+    (
         "pyxis-hash",
         "pyxis #39",
         "slurmstepd: error: pyxis:     [ERROR] URL "

@@ -11,7 +11,10 @@ from tests.unit.contract_cases import CASES, FILES, GOOD, HOST, UNREAD, configur
 from tools import contracts_page
 
 #: they judge what is there alone: nothing can be unknown
-ALWAYS_KNOWN = {"layered", "layer-count", "docker-layer-types", "importable", "enroot-layer-types", "index-platform"}
+ALWAYS_KNOWN = {
+    *("layered", "layer-count", "docker-layer-types", "importable", "unsquashfs"),
+    *("enroot-layer-types", "index-platform"),
+}
 BY_ID = {check.id: check for check in CHECKS}
 
 

@@ -177,9 +177,9 @@ def test_a_link_to_itself_is_told_before_the_work(tmp_path, image, program):
 
 
 def test_enroots_image_has_its_files(tmp_path, image, program):
-    result = converted(tmp_path, "sqsh", kernel="3.10.0-1160.el7")
+    result = converted(tmp_path, "sqsh")
     assert result.path.endswith("/pyg.sqsh")
-    assert program.option("-comp") == "gzip"
+    assert (result.compression, program.option("-comp")) == ("zstd", "zstd")
     assert program.option("-offset") == "0"
     assert {"b", "etc/rc", "etc/environment", "etc/fstab", "etc/rc.local"} <= set(program.names())
 
@@ -197,6 +197,30 @@ def test_enroots_image_has_its_files(tmp_path, image, program):
 )
 def test_the_kernel_chooses_the_compression(kernel, compression):
     assert mksquashfs.choose(kernel) == compression
+
+
+@pytest.mark.parametrize(
+    ("more", "compression", "noted"),
+    [
+        ({"kernel": "5.14"}, "zstd", False),
+        ({"kernel": "3.10"}, "zstd", True),
+        ({"kernel": "3.10", "compression": Compression.ZSTD}, "zstd", False),
+        ({"kernel": "5.14", "compression": Compression.GZIP}, "gzip", False),
+        ({"compression": Compression.GZIP}, "gzip", False),
+    ],
+)
+def test_no_kernel_mounts_enroots_image(tmp_path, image, program, monkeypatch, more, compression, noted):
+    notes = []
+    monkeypatch.setattr(PLACE.progress, "note", notes.append)
+    assert converted(tmp_path, "sqsh", **more).compression == compression
+    assert [("unsquashfs" in note, "--compression gzip" in note) for note in notes] == [(True, True)] * noted
+
+
+@pytest.mark.parametrize("to", ["docker", "oci-archive", "rootfs"])
+@pytest.mark.parametrize("option", [{"kernel": "3.10"}, {"compression": Compression.GZIP}])
+def test_what_a_form_has_no_use_for_is_said(tmp_path, image, to, option):
+    with pytest.raises(UsageError, match=f"--{next(iter(option))} has no use for {to}"):
+        converted(tmp_path, to, **option)
 
 
 def test_no_kernel_is_refused(tmp_path, image, program):

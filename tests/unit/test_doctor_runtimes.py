@@ -100,7 +100,11 @@ def test_subordinate_ids(tmp_path, row):
 # enroot
 
 HOOKS = {"/etc/enroot/hooks.d/98-nvidia.sh": "", "/etc/enroot/hooks.d/50-slurm-pytorch.sh": ""}
-ENROOT = {"enroot": "4.1.2\n", "nvidia-container-cli": "cli-version: 1.17.0\n"}
+ENROOT = {
+    "enroot": "4.1.2\n",
+    "nvidia-container-cli": "cli-version: 1.17.0\n",
+    "unsquashfs": "unsquashfs version 4.5.1 (2022/03/17)\n",
+}
 
 
 def enroot(tmp_path, files=HOOKS, programs=ENROOT, has_gpu=True, **more):
@@ -118,6 +122,16 @@ def test_enroot_hooks(tmp_path):
     without = enroot(tmp_path / "cli", programs={"enroot": "4.1.2"})["hook-nvidia"]
     assert "NVIDIA_VISIBLE_DEVICES=void" in without.fix
     assert enroot(tmp_path / "old", programs={**ENROOT, "enroot": "3.4.0"})["enroot"].status == "warn"
+
+
+@pytest.mark.parametrize(("said", "status"), [("4.3 (2014/05/12)", "warn"), ("4.4 (2019/08/29)", "ok"), (None, "warn")])
+def test_unsquashfs_reads_zstd(tmp_path, said, status):
+    programs = {name: out for name, out in ENROOT.items() if name != "unsquashfs"}
+    if said:
+        programs["unsquashfs"] = f"unsquashfs version {said}\ncopyright …\n"
+    found = enroot(tmp_path, programs=programs)["unsquashfs"]
+    assert found.status == status
+    assert ("--compression gzip" in found.fix) == (said is not None and status == "warn")
 
 
 def test_enroot_folders(tmp_path):

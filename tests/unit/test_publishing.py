@@ -10,6 +10,7 @@ from graphcrate import admitting, delivering, publishing, verifying
 from graphcrate.attest import keyfile
 from graphcrate.errors import GateError, IntegrityError, ProofError, ResolutionError, UsageError
 from graphcrate.formats import sif
+from graphcrate.formats.mksquashfs import Compression
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.audit import Audit
 from graphcrate.model.lock import encode
@@ -191,6 +192,7 @@ def test_what_is_no_tag_is_refused_before_anything_is_sent(registry, publish, ta
     ("to", "useless"),
     [
         ("{}/team", {"forms": ("sif",), "kernel": "5.14", "keep": 0, "replace": True}),
+        ("{}/team", {"compression": Compression.GZIP}),
         ("acr:cn-hangzhou/team", {"forms": ("sqsh",), "kernel": "5.14", "keep": 3, "replace": True}),
         ("oras://{}/team", {"form": "oci", "mount_from": ("team/other",), "forms": ("sif",), "keep": 3}),
         ("./shelf", {"form": "docker", "mount_from": ("team/other",), "tags": ("latest",)}),

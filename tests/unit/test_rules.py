@@ -186,7 +186,8 @@ def test_graphics_libraries_of_a_newer_host_are_noted():
     ("runtimes", "kernel", "status", "words"),
     [
         ({"apptainer": "2.6"}, "", "rejected", "SIF needs Singularity 3.0"),
-        ({"apptainer": "3.5"}, "3.10", "native", "no zstd squashfs"),
+        ({"apptainer": "3.5"}, "3.10", "native", "no SIF of zstd"),
+        ({"pyxis": ""}, "3.10", "native", ""),
         ({"apptainer": "3.5"}, "4.18", "native", ""),
         ({"pyxis": "3.3.0"}, "", "native", "no OCI manifest"),
         ({"docker": ""}, "3.10", "native", ""),
