@@ -803,12 +803,10 @@ def judge_storage(place: Place, container: str) -> Iterator[Finding]:
             fix = "export HOME=/tmp" if name == "home" else "export TMPDIR=a folder of yours"
             yield warn(name, told + ", closed to you", "caches of PyG, ogb and torch are written there", fix)
         elif room.free < GIB // 4:
-            yield warn(
-                name,
-                told,
-                "`No space left on device` as soon as something is written",
-                f"df -h {folder}; du -sh {folder}/*",
-            )
+            fix = f"df -h {folder}; du -sh {folder}/*"
+            if container == "apptainer" and kind == "tmpfs":
+                fix = "singularity exec --workdir /scratch/$USER …    (--contain gives 64 MB of memory)"
+            yield warn(name, told, "`No space left on device` as soon as something is written", fix)
         elif room.free < SMALL_DISK and not container:
             why = "an image is unpacked or converted there: `No space left on device`"
             fix = "export APPTAINER_TMPDIR=/scratch/$USER ENROOT_TEMP_PATH=/scratch/$USER TMPDIR=/scratch/$USER"
@@ -1566,7 +1564,8 @@ RUNTIME_PATTERNS = (
         r"Filesystem uses (?P<kind>\w{1,20}) compression, this is unsupported by this version",
         "The node's unsquashfs is older than the file, or built without {kind}: zstd is read from squashfs-tools 4.4 "
         "(2019) on.",
-        "./build.py convert REF --to sqsh --compression gzip; the administrator: newer squashfs-tools",
+        "./build.py convert REF --to sqsh --compression gzip    (of a SIF: --to sif); the administrator: newer "
+        "squashfs-tools",
         "squashfs-tools 4.5.1, unsquashfs; seen here",
     ),
     Pattern(
@@ -2416,6 +2415,10 @@ def _job(place: Place, has_gpu: bool) -> Iterator[Finding]:
 PREFIXES = ("/usr", "/usr/local", "/opt/apptainer", "/opt/singularity")
 #: kernel from which a plain user may mount FUSE file systems in a namespace of his own
 FUSE_KERNEL = "4.18"
+#: variables of the host that every container gets over the image's, and that change what Python finds
+FORCED = re.compile(r"(?:APPTAINER|SINGULARITY)ENV_(?:PATH|PREPEND_PATH|LD_LIBRARY_PATH|LD_PRELOAD|PYTHON\w+)")
+#: switches as variables: as if they had been typed
+CLEANING = re.compile(r"(?:APPTAINER|SINGULARITY)_(?:CLEANENV|CONTAINALL)")
 
 
 def judge_singularity(place: Place) -> Iterator[Finding]:
@@ -2438,6 +2441,21 @@ def judge_singularity(place: Place) -> Iterator[Finding]:
     if folder:
         for finding in _gpu_list(place, folder, configuration):
             yield finding
+    for finding in _variables(place):
+        yield finding
+
+
+def _variables(place: Place) -> Iterator[Finding]:
+    """What a profile or a module has set for every container that is started from here."""
+    forced = sorted(name for name in place.environment if FORCED.fullmatch(name))
+    if forced:
+        seen = listed(f"{name}={place.environment[name]}" for name in forced)
+        why = "every container gets these over the image's own, with --cleanenv too"
+        yield warn("container-variables", seen, why, "unset " + " ".join(forced))
+    cleaning = sorted(name for name, value in place.environment.items() if value and CLEANING.fullmatch(name))
+    if cleaning:
+        why = "a job's SLURM_…, RANK, MASTER_ADDR and CUDA_VISIBLE_DEVICES stay outside: each process trains by itself"
+        yield warn("container-switches", listed(cleaning), why, "unset {}    in jobs".format(" ".join(cleaning)))
 
 
 def _last(text: str) -> str:

@@ -199,9 +199,9 @@ def user_site(view: ImageView, host: Host, settings: Settings) -> Verdict:
 @check(
     "no PYTHONPATH or PYTHONHOME",
     *("apptainer", "pyxis"),
-    reason="Under Apptainer the host's values win over the image's for everything but PATH: what needs PYTHONPATH "
-    "breaks on a host that sets it. Install into site-packages, or add a .pth file.",
-    source="Apptainer's user guide on environment; seen with pyxis 0.24",
+    reason="Under Singularity before 3.6 the host's value wins: what needs the image's breaks on a host that sets "
+    "one. Under Apptainer the image's wins: the user's is lost. Install into site-packages, or add a .pth file.",
+    source="Apptainer's user guide on environment; seen with Apptainer 1.4.5 and pyxis 0.24",
 )
 @configured
 def python_path(view: ImageView, host: Host, settings: Settings) -> Verdict:

@@ -37,7 +37,8 @@ RUNTIME_PATTERNS = (
         r"Filesystem uses (?P<kind>\w{1,20}) compression, this is unsupported by this version",
         "The node's unsquashfs is older than the file, or built without {kind}: zstd is read from squashfs-tools 4.4 "
         "(2019) on.",
-        "./build.py convert REF --to sqsh --compression gzip; the administrator: newer squashfs-tools",
+        "./build.py convert REF --to sqsh --compression gzip    (of a SIF: --to sif); the administrator: newer "
+        "squashfs-tools",
         "squashfs-tools 4.5.1, unsquashfs; seen here",
     ),
     Pattern(

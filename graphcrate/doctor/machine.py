@@ -199,12 +199,10 @@ def judge_storage(place: Place, container: str) -> Iterator[Finding]:
             fix = "export HOME=/tmp" if name == "home" else "export TMPDIR=a folder of yours"
             yield warn(name, told + ", closed to you", "caches of PyG, ogb and torch are written there", fix)
         elif room.free < GIB // 4:
-            yield warn(
-                name,
-                told,
-                "`No space left on device` as soon as something is written",
-                f"df -h {folder}; du -sh {folder}/*",
-            )
+            fix = f"df -h {folder}; du -sh {folder}/*"
+            if container == "apptainer" and kind == "tmpfs":
+                fix = "singularity exec --workdir /scratch/$USER …    (--contain gives 64 MB of memory)"
+            yield warn(name, told, "`No space left on device` as soon as something is written", fix)
         elif room.free < SMALL_DISK and not container:
             why = "an image is unpacked or converted there: `No space left on device`"
             fix = "export APPTAINER_TMPDIR=/scratch/$USER ENROOT_TEMP_PATH=/scratch/$USER TMPDIR=/scratch/$USER"

@@ -11,6 +11,10 @@ from graphcrate.doctor.place import Place
 PREFIXES = ("/usr", "/usr/local", "/opt/apptainer", "/opt/singularity")
 #: kernel from which a plain user may mount FUSE file systems in a namespace of his own
 FUSE_KERNEL = "4.18"
+#: variables of the host that every container gets over the image's, and that change what Python finds
+FORCED = re.compile(r"(?:APPTAINER|SINGULARITY)ENV_(?:PATH|PREPEND_PATH|LD_LIBRARY_PATH|LD_PRELOAD|PYTHON\w+)")
+#: switches as variables: as if they had been typed
+CLEANING = re.compile(r"(?:APPTAINER|SINGULARITY)_(?:CLEANENV|CONTAINALL)")
 
 
 def judge_singularity(place: Place) -> Iterator[Finding]:
@@ -33,6 +37,21 @@ def judge_singularity(place: Place) -> Iterator[Finding]:
     if folder:
         for finding in _gpu_list(place, folder, configuration):
             yield finding
+    for finding in _variables(place):
+        yield finding
+
+
+def _variables(place: Place) -> Iterator[Finding]:
+    """What a profile or a module has set for every container that is started from here."""
+    forced = sorted(name for name in place.environment if FORCED.fullmatch(name))
+    if forced:
+        seen = listed(f"{name}={place.environment[name]}" for name in forced)
+        why = "every container gets these over the image's own, with --cleanenv too"
+        yield warn("container-variables", seen, why, "unset " + " ".join(forced))
+    cleaning = sorted(name for name, value in place.environment.items() if value and CLEANING.fullmatch(name))
+    if cleaning:
+        why = "a job's SLURM_…, RANK, MASTER_ADDR and CUDA_VISIBLE_DEVICES stay outside: each process trains by itself"
+        yield warn("container-switches", listed(cleaning), why, "unset {}    in jobs".format(" ".join(cleaning)))
 
 
 def _last(text: str) -> str:

@@ -121,7 +121,7 @@ def labels(config: ImageConfig) -> dict[str, str]:
 
 
 def environment_script(run: RunConfig) -> str:
-    """The image's variables. The host's win where the engine lets them in, but for PATH."""
+    """The image's variables. Engines before 3.6 let the host's in, which win there, but for PATH and empty ones."""
     lines = [_SH]
     for name, value in variables(run.env or ()):
         if name == "PATH":

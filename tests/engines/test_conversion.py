@@ -319,6 +319,72 @@ def test_programs_see_the_variables_of_apptainers_own_image(made, plain, referen
     assert ours["TRICKY"] == ("mine" if options[:1] == ("--env",) else "two words")
 
 
+#: what an image promises, and a host that would break it
+PROMISED = {
+    "PATH": "/opt/bin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin",
+    "PYTHONNOUSERSITE": "1",
+    "LD_LIBRARY_PATH": "/.singularity.d/libs",
+}
+BREAKING = {"PATH": f"/host:{os.environ['PATH']}", "PYTHONNOUSERSITE": "", "LD_LIBRARY_PATH": "/host"}
+OF_A_JOB = {"RANK": "3", "SLURM_PROCID": "3", "CUDA_VISIBLE_DEVICES": "1", "PYTHONPATH": "/host"}
+
+
+@pytest.mark.engine("apptainer build")
+@pytest.mark.parametrize(
+    ("options", "host", "changed"),
+    [
+        *((options, {}, OF_A_JOB) for options in ((), ("--nv",), ("--contain",), ("--writable-tmpfs",))),
+        *((options, {}, {}) for options in (("--cleanenv",), ("--containall",))),
+        *(((), {f"{engine}_CLEANENV": "1"}, {}) for engine in ("APPTAINER", "SINGULARITY")),
+        (("--cleanenv", "--env", "RANK=5"), {}, {"RANK": "5"}),
+        *(
+            (("--cleanenv",), {f"{engine}ENV_{name}": value}, changed)
+            for engine in ("APPTAINER", "SINGULARITY")
+            for name, value, changed in (
+                ("RANK", "5", {"RANK": "5"}),
+                ("PYTHONNOUSERSITE", "", {"PYTHONNOUSERSITE": ""}),
+                ("LD_LIBRARY_PATH", "/sw", {"LD_LIBRARY_PATH": "/sw:/.singularity.d/libs"}),
+                ("PREPEND_PATH", "/sw", {"PATH": f"/sw:{PROMISED['PATH']}"}),
+                ("PATH", "/sw:/usr/bin", {"PATH": "/sw:/usr/bin"}),
+            )
+        ),
+    ],
+)
+def test_switches_do_what_the_page_on_runtimes_says(made, plain, apptainer, options, host, changed):
+    environment = {**apptainer, **OF_A_JOB, **BREAKING, **host}
+    path = made("sif", plain, compression=Compression.ZSTD)
+    said = call("apptainer", "--silent", "exec", *options, path, "env", "-0", environment=environment)
+    seen = dict(line.split("=", 1) for line in said.split("\0") if line)
+    assert {name: value for name, value in seen.items() if name in {*PROMISED, *OF_A_JOB}} == {**PROMISED, **changed}
+
+
+@pytest.mark.engine("apptainer build", "useradd", "squashfuse", "setpriv")
+@pytest.mark.parametrize(
+    ("options", "fits"),
+    [
+        (("--contain",), ""),
+        (("--contain", "--writable-tmpfs"), ""),
+        (("--contain", "--workdir", "{folder}"), "/tmp /var/tmp /home/graphcrate-test"),
+    ],
+)
+def test_a_plain_user_may_write_where_the_page_on_runtimes_says(made, plain, plain_user, scratch, options, fits):
+    (scratch / "large").write_bytes(bytes(100_000_000))
+    os.chown(scratch, *plain_user)
+    path = made("sif", plain, compression=Compression.ZSTD)
+    script = """exec 2> /dev/null
+        cp /bin/sh /opt/bin/mine && echo /opt/bin
+        for folder in /tmp /var/tmp "$HOME"; do cp /large "$folder/large" && echo "$folder"; done
+        exit 0"""
+    said = call(
+        *("setpriv", f"--reuid={plain_user[0]}", f"--regid={plain_user[1]}", "--clear-groups", program("apptainer")),
+        *("--silent", "exec", "--bind", f"{scratch / 'large'}:/large"),
+        *(option.format(folder=scratch) for option in options),
+        *(path, "sh", "-c", script),
+        environment={"PATH": os.environ["PATH"], "HOME": "/home/graphcrate-test", "TMPDIR": str(scratch)},
+    )
+    assert said.split() == fits.split()
+
+
 @pytest.mark.engine("apptainer build")
 def test_quotes_in_variables_are_kept(made, apptainer):
     said = call("apptainer", "--silent", "exec", "--cleanenv", made("sif"), "env", "-0", environment=apptainer)

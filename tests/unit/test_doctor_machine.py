@@ -131,6 +131,10 @@ def test_disks(tmp_path):
     assert found["tmp"].status == "warn"
     assert "APPTAINER_TMPDIR" in found["home"].fix
     assert found["tmpdir"].seen == "TMPDIR=/gone is not there"
+    mounts = {"/proc/self/mounts": "tmpfs /tmp tmpfs rw 0 0\n"}
+    small = {"/tmp": Room(64 << 20, 64 << 20)}
+    assert "--workdir" in storage(tmp_path / "contain", "apptainer", mounts, rooms=small)["tmp"].fix
+    assert "du -sh" in storage(tmp_path / "other", "docker", mounts, rooms=small)["tmp"].fix
     place = MadeUp(tmp_path / "closed")
     place.closed.add("/home/alice")
     assert by_id(judge_storage(place, ""))["home"].status == "warn"

@@ -69,6 +69,22 @@ def test_by_user_namespaces_it_needs_squashfuse_and_fuse(tmp_path):
     assert apptainer(tmp_path / "old", old, {"squashfuse": ""})["mount"].status == "warn"
 
 
+@pytest.mark.parametrize(
+    ("variables", "found", "fix"),
+    [
+        ({"SINGULARITYENV_PREPEND_PATH": "/sw/bin"}, "container-variables", "unset SINGULARITYENV_PREPEND_PATH"),
+        ({"APPTAINERENV_PYTHONNOUSERSITE": ""}, "container-variables", "unset APPTAINERENV_PYTHONNOUSERSITE"),
+        ({"APPTAINER_CLEANENV": "1"}, "container-switches", "unset APPTAINER_CLEANENV    in jobs"),
+        ({"SINGULARITY_CONTAINALL": "1"}, "container-switches", "unset SINGULARITY_CONTAINALL    in jobs"),
+        ({"APPTAINERENV_OMP_NUM_THREADS": "4", "APPTAINER_CLEANENV": "", "APPTAINER_CACHEDIR": "/x"}, "", ""),
+    ],
+)
+def test_variables_that_every_container_gets(tmp_path, variables, found, fix):
+    told = by_id(judge_singularity(MadeUp(tmp_path, LIBRARIES, APPTAINER, environment=variables)))
+    asked = {name: each for name, each in told.items() if name.startswith("container-")}
+    assert [(name, each.status, each.fix) for name, each in asked.items()] == ([(found, "warn", fix)] if found else [])
+
+
 def test_what_nv_goes_by(tmp_path):
     without = {"/etc/apptainer/nvliblist.conf": "# libcuda.so\nlibnvidia-ml.so\n"}
     assert apptainer(tmp_path, without)["nv"].status == "fail"
