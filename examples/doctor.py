@@ -1856,12 +1856,11 @@ TRAINING_PATTERNS = (
         "ranks-missing",
         r"environment variable (?P<name>RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|LOCAL_RANK) expected, but not set"
         r"|KeyError: '(?P<key>RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR)'",
-        "Nobody told the processes their ranks: they were not started by torchrun, nor by srun with enroot's "
-        "hook (which wants "
-        "PYTORCH_VERSION in the image).",
-        "torchrun --nproc-per-node=…; ./build.py job REF --runtime … --per-gpu; under pyxis PYTORCH_VERSION in "
-        "the image",
-        "seen here; enroot's hook 50-slurm-pytorch.sh",
+        "Nobody told the processes all of it. torchrun does. Under pyxis RANK and LOCAL_RANK are there where the image "
+        "has PYTORCH_VERSION, the others where the site has enroot's hook 50-slurm-pytorch.sh too.",
+        "torchrun --nproc-per-node=…; ./build.py job REF --runtime … --per-gpu    sets all; under pyxis "
+        "PYTORCH_VERSION in the image",
+        "seen here; pyxis 0.24, pytorch_setup; enroot's hook 50-slurm-pytorch.sh",
     ),
     Pattern(
         "connection",
@@ -2252,8 +2251,8 @@ def _hooks(place: Place, hooks: List[str], has_gpu: bool) -> Iterator[Finding]:
     else:
         yield ok("hook-nvidia", "98-nvidia.sh and nvidia-container-cli")
     if not any(name.startswith("50-slurm-pytorch") for name in hooks):
-        why = "nothing sets RANK, WORLD_SIZE and MASTER_ADDR for torch: init_process_group hangs or fails under srun"
-        fix = f"as root: cp /usr/share/enroot/hooks.d/50-slurm-pytorch.sh {FOLDER}/hooks.d/; or srun … torchrun"
+        why = "pyxis sets RANK and LOCAL_RANK alone, and nothing WORLD_SIZE, MASTER_ADDR and MASTER_PORT for torch"
+        fix = f"as root: cp /usr/share/enroot/hooks.d/50-slurm-pytorch.sh {FOLDER}/hooks.d/; or export them in the job"
         yield note("hook-pytorch", f"50-slurm-pytorch.sh is not in {FOLDER}/hooks.d", why, fix)
     else:
         yield ok("hook-pytorch", "50-slurm-pytorch.sh")
@@ -3163,7 +3162,7 @@ def judge_versions(place: Place, installed: Dict[str, str]) -> Iterator[Finding]
     yield from _glt(installed, torch, series)
     stated = place.environment.get("PYTORCH_VERSION")
     if stated and stated.split("+")[0] != torch.split("+")[0]:
-        why = "another torch than the image's own is found first; enroot's hook goes by the variable"
+        why = "another torch than the image's own is found first"
         yield warn(
             "pytorch-version",
             f"PYTORCH_VERSION={stated}, torch {torch}",

@@ -316,7 +316,7 @@ def _environment(stack: Stack) -> dict[str, str]:
         "LANG": "C.UTF-8",
         # ~/.local of the host, which Apptainer binds, must not shadow the image's packages.
         "PYTHONNOUSERSITE": "1",
-        # enroot's Slurm hook sets MASTER_ADDR, RANK and the rest only for images that have this.
+        # pyxis sets RANK and LOCAL_RANK, and enroot's hook the rest, only for images that have this.
         "PYTORCH_VERSION": stack.torch,
     }
     if stack.cuda != "cpu":

@@ -1,4 +1,4 @@
-"""Who a process is among those of its job, from the environment that srun, enroot, torchrun or a job script gives it.
+"""Who a process is among those of its job, from the environment that srun, pyxis, torchrun or a job script gives it.
 
 Of a Slurm job's own variables those of the step count: a batch script has SLURM_PROCID too, and is one process.
 """
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 LOOPBACK = "127.0.0.1"
-#: what torchrun and enroot's hook for PyTorch set, and what init_process_group reads
+#: what torchrun sets, and what init_process_group reads
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+#: what pyxis sets by itself, of which variable of Slurm; the others come from enroot's hook 50-slurm-pytorch.sh, which
+#: many sites leave out
+OF_PYXIS = (("RANK", "SLURM_PROCID"), ("LOCAL_RANK", "SLURM_LOCALID"))
 FIRST_PORT, PORTS = 20000, 12000  #: below those that Linux hands out by itself
 PORTS_OF_A_JOB = 4  #: in a row, as GLT's training takes them (proof/node.py): the next job's begin behind them
 MOST_RANKS = 1 << 16
@@ -49,9 +52,10 @@ class Place:
 def from_environment(environment: Mapping[str, str]) -> Place:
     """Read it from RANK and its kin, else from Slurm's step; without either it is one process.
 
-    Raises Fault of layer network for variables that are half set, no numbers, or contradict each other.
+    A RANK and a LOCAL_RANK that are Slurm's own say nothing more than Slurm. Raises Fault of layer network for
+    variables that are half set, no numbers, or contradict each other.
     """
-    if any(environment.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")):
+    if any(environment.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")) and not _are_slurms(environment):
         return _from_names(environment)
     if environment.get("SLURM_STEP_NUM_TASKS") and environment.get("SLURM_PROCID"):
         return _from_slurm(environment)
@@ -74,6 +78,12 @@ def on_node(
     _port(str(port), "--port")
     rank = node_rank * per_node + local_rank
     return Place(rank, num_nodes * per_node, local_rank, per_node, address, port, how)
+
+
+def _are_slurms(environment: Mapping[str, str]) -> bool:
+    """Whether RANK and LOCAL_RANK are what pyxis copies of Slurm, and nothing tells how many processes there are."""
+    same = all(environment.get(name, "") == environment.get(slurm) for name, slurm in OF_PYXIS)
+    return same and not environment.get("WORLD_SIZE")
 
 
 def _from_names(environment: Mapping[str, str]) -> Place:
@@ -217,5 +227,5 @@ def _half_set(environment: Mapping[str, str], absent: list[str]) -> Fault:
             "--master-addr=$MASTER_ADDR --master-port=$MASTER_PORT --nproc-per-node=N` starts the processes"
         )
     else:
-        what += "; torchrun, and enroot in an image with PYTORCH_VERSION, set them; one process alone needs none"
+        what += "; torchrun sets them, and enroot's hook 50-slurm-pytorch.sh does; one process alone needs none"
     return Fault(Layer.NETWORK, what)

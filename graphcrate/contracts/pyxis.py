@@ -161,9 +161,9 @@ def path_login(view: ImageView, host: Host, settings: Settings) -> Verdict:
 @check(
     "torch is told its rank",
     "pyxis",
-    reason="enroot's hook sets MASTER_ADDR, RANK, WORLD_SIZE and LOCAL_RANK only for images that have PYTORCH_VERSION; "
-    'without them init_process_group("nccl") under srun hangs or fails.',
-    source="enroot 4.1.2, hook 50-slurm-pytorch.sh",
+    reason="Only for images that have PYTORCH_VERSION pyxis sets RANK and LOCAL_RANK, and enroot's hook, where a site "
+    "has it, MASTER_ADDR, MASTER_PORT and WORLD_SIZE; without them init_process_group under srun fails.",
+    source="pyxis 0.24, pytorch_setup; enroot 4.1.2, hook 50-slurm-pytorch.sh",
 )
 @configured
 def pytorch_version(view: ImageView, host: Host, settings: Settings) -> Verdict:

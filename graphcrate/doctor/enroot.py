@@ -76,8 +76,8 @@ def _hooks(place: Place, hooks: List[str], has_gpu: bool) -> Iterator[Finding]:
     else:
         yield ok("hook-nvidia", "98-nvidia.sh and nvidia-container-cli")
     if not any(name.startswith("50-slurm-pytorch") for name in hooks):
-        why = "nothing sets RANK, WORLD_SIZE and MASTER_ADDR for torch: init_process_group hangs or fails under srun"
-        fix = f"as root: cp /usr/share/enroot/hooks.d/50-slurm-pytorch.sh {FOLDER}/hooks.d/; or srun … torchrun"
+        why = "pyxis sets RANK and LOCAL_RANK alone, and nothing WORLD_SIZE, MASTER_ADDR and MASTER_PORT for torch"
+        fix = f"as root: cp /usr/share/enroot/hooks.d/50-slurm-pytorch.sh {FOLDER}/hooks.d/; or export them in the job"
         yield note("hook-pytorch", f"50-slurm-pytorch.sh is not in {FOLDER}/hooks.d", why, fix)
     else:
         yield ok("hook-pytorch", "50-slurm-pytorch.sh")

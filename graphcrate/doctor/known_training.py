@@ -42,12 +42,11 @@ TRAINING_PATTERNS = (
         "ranks-missing",
         r"environment variable (?P<name>RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|LOCAL_RANK) expected, but not set"
         r"|KeyError: '(?P<key>RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR)'",
-        "Nobody told the processes their ranks: they were not started by torchrun, nor by srun with enroot's "
-        "hook (which wants "
-        "PYTORCH_VERSION in the image).",
-        "torchrun --nproc-per-node=…; ./build.py job REF --runtime … --per-gpu; under pyxis PYTORCH_VERSION in "
-        "the image",
-        "seen here; enroot's hook 50-slurm-pytorch.sh",
+        "Nobody told the processes all of it. torchrun does. Under pyxis RANK and LOCAL_RANK are there where the image "
+        "has PYTORCH_VERSION, the others where the site has enroot's hook 50-slurm-pytorch.sh too.",
+        "torchrun --nproc-per-node=…; ./build.py job REF --runtime … --per-gpu    sets all; under pyxis "
+        "PYTORCH_VERSION in the image",
+        "seen here; pyxis 0.24, pytorch_setup; enroot's hook 50-slurm-pytorch.sh",
     ),
     Pattern(
         "connection",

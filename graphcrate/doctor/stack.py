@@ -122,7 +122,7 @@ def judge_versions(place: Place, installed: Dict[str, str]) -> Iterator[Finding]
     yield from _glt(installed, torch, series)
     stated = place.environment.get("PYTORCH_VERSION")
     if stated and stated.split("+")[0] != torch.split("+")[0]:
-        why = "another torch than the image's own is found first; enroot's hook goes by the variable"
+        why = "another torch than the image's own is found first"
         yield warn(
             "pytorch-version",
             f"PYTORCH_VERSION={stated}, torch {torch}",

@@ -14,6 +14,8 @@ from proof import ranks
 from proof.ranks import Place, expand, from_environment, on_node, port_of, tasks_by_node
 from proof.verdict import Fault, Layer
 
+from tests import pyxis
+
 NAMES = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
 STEP = {
     "SLURM_JOB_ID": "1207",
@@ -25,7 +27,16 @@ STEP = {
     "SLURM_PROCID": "4",
     "SLURM_LOCALID": "0",
     "SLURM_NODEID": "2",
+    "SLURM_NTASKS": "5",
+    "SLURM_STEP_NUM_NODES": "3",
 }
+IMAGE = {"PATH": "/opt/venv/bin", "PYTORCH_VERSION": "2.0.1", "NVIDIA_VISIBLE_DEVICES": "all"}
+
+
+def under_pyxis(job=STEP, image=IMAGE, **kind):
+    """The variables of a task on a site of this kind."""
+    site = pyxis.Site("", "", "", **kind)
+    return pyxis.in_task(pyxis.started(image, job, site, lambda nodes: next(expand(nodes))), job)
 
 
 def test_a_process_alone():
@@ -49,9 +60,42 @@ def test_plain_srun():
     assert from_environment({**STEP, "SLURM_PROCID": "0", "SLURM_NODEID": "0"}).local_world == 2
 
 
-def test_srun_with_an_address_of_ones_own():
-    place = from_environment({**STEP, "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4711"})
+@pytest.mark.parametrize("site", [lambda job: job, lambda job: under_pyxis(job, hook=False)], ids=["plain", "pyxis"])
+def test_srun_with_an_address_of_ones_own(site):
+    place = from_environment(site({**STEP, "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "4711"}))
     assert (place.address, place.port, place.how) == ("10.0.0.7", 4711, "srun")
+
+
+def test_pyxis_without_enroots_hook_says_what_slurm_says():
+    seen = under_pyxis(hook=False)
+    assert {name: seen.get(name) for name in NAMES} == dict.fromkeys(NAMES) | {"RANK": "4", "LOCAL_RANK": "0"}
+    assert from_environment(seen) == from_environment(STEP)
+    alone = {**STEP, "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_NODEID": "0"}
+    assert from_environment(under_pyxis(alone, hook=False)).world == 1
+
+
+def test_pyxis_with_enroots_hook():
+    seen = under_pyxis()
+    told = {"RANK": "4", "WORLD_SIZE": "5", "LOCAL_RANK": "0", "MASTER_ADDR": "gpu07", "MASTER_PORT": "62207"}
+    assert {name: seen[name] for name in NAMES} == told
+    assert seen["OMP_NUM_THREADS"] == "1"  # more tasks than nodes
+    assert from_environment(seen) == Place(4, 5, 0, 1, "gpu07", 62207, "RANK and MASTER_ADDR under srun")
+
+
+@pytest.mark.parametrize("hook", [True, False])
+def test_pyxis_with_an_image_that_does_not_say_it_has_pytorch(hook):
+    assert from_environment(under_pyxis(image={"PATH": "/usr/bin"}, hook=hook)) == from_environment(STEP)
+
+
+def test_a_batch_script_in_a_container_of_pyxis_is_one_process():
+    script = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}
+    assert from_environment(under_pyxis(script, hook=False)) == from_environment(script)
+
+
+def test_a_rank_that_is_not_slurms_is_half_set():
+    for name, value in (("RANK", "3"), ("LOCAL_RANK", "1")):
+        with pytest.raises(Fault, match="no WORLD_SIZE"):
+            from_environment({**under_pyxis(hook=False), name: value})
 
 
 def test_names_under_srun_know_how_many_are_on_the_node():
