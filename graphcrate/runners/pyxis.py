@@ -20,6 +20,7 @@ from graphcrate.runners import Runtime
 
 #: The host's home would bring ~/.local; the step has the job's resources for itself.
 ISOLATED = ("--no-container-mount-home", "--ntasks=1", "--nodes=1")
+DRIVER = Path("/dev/nvidiactl")  #: is there where the node's kernel has NVIDIA's driver
 
 
 def runtime(environment: Mapping[str, str]) -> Runtime:
@@ -51,7 +52,13 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
             cause="This is no job of Slurm.",
             next_step="./build.py test … --runner slurm --partition NAME    submits one",
         )
-    yield Inside(container(artifact), slurm_engine.job_environment(environment))
+    yield Inside(container(artifact), variables_of(environment))
+
+
+def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """What srun gets. On a node without a driver enroot is told not to look for GPUs, as it would fail to start."""
+    variables = slurm_engine.job_environment(environment)
+    return variables if DRIVER.exists() else {"NVIDIA_VISIBLE_DEVICES": "void", **variables}
 
 
 def container(artifact: Artifact) -> str:
