@@ -1,6 +1,7 @@
 """Runs commands in an image through `srun --container-image`, as NVIDIA's plugin pyxis adds it to Slurm.
 
-For what runs inside a job: each command is a step of it. pyxis unpacks or mounts a .sqsh, or imports from a registry.
+For what runs inside a job: each command is a step of it, in one container that pyxis makes of a .sqsh or imports from a
+registry.
 """
 
 import contextlib
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.errors import HostError
+from graphcrate.errors import BuildError, HostError
 from graphcrate.host import process, settings, slurm_engine
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
@@ -18,8 +19,9 @@ from graphcrate.model.report import Artifact
 from graphcrate.oci import reference
 from graphcrate.runners import Runtime
 
-#: The host's home would bring ~/.local; the step has the job's resources for itself.
-ISOLATED = ("--no-container-mount-home", "--ntasks=1", "--nodes=1")
+#: The host's home would bring ~/.local, and a later suite is to find the image as it was; the step has the job's
+#: resources for itself.
+ISOLATED = ("--no-container-mount-home", "--container-readonly", "--ntasks=1", "--nodes=1")
 DRIVER = Path("/dev/nvidiactl")  #: is there where the node's kernel has NVIDIA's driver
 
 
@@ -43,7 +45,10 @@ def is_there(artifact: Artifact, environment: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["Inside"]:
-    """The image, in the job that this process is part of. Raises HostError outside of one."""
+    """The image in the job that this process is part of: one container, imported once and removed at the end.
+
+    Raises HostError outside of a job, and where pyxis cannot start it.
+    """
     environment = settings.environment()
     runtime(environment)
     if "SLURM_JOB_ID" not in environment:
@@ -52,13 +57,46 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
             cause="This is no job of Slurm.",
             next_step="./build.py test … --runner slurm --partition NAME    submits one",
         )
-    yield Inside(container(artifact), variables_of(environment))
+    name = f"graphcrate-{environment['SLURM_JOB_ID']}"
+    variables = variables_of(environment)
+    try:
+        # a step of its own: an import that breaks off leaves half an image under the name, where no suite may run
+        words = command(name, ["true"], {}, (), image=container(artifact))
+        made = process.run(words, environment=variables, on_line=progress.note)
+        if made.returncode:
+            raise HostError(f"pyxis does not start {artifact.reference}: {_complaint(made.lines)}")
+        yield Inside(name, variables)
+    finally:
+        if left := _remove(name, variables):
+            progress.note(left)
 
 
 def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
     """What srun gets. On a node without a driver enroot is told not to look for GPUs, as it would fail to start."""
     variables = slurm_engine.job_environment(environment)
     return variables if DRIVER.exists() else {"NVIDIA_VISIBLE_DEVICES": "void", **variables}
+
+
+def _complaint(lines: Sequence[str]) -> str:
+    """enroot's first, which the others follow from."""
+    complaints = [line.partition("[ERROR]")[2].strip() for line in lines if "[ERROR]" in line]
+    return (complaints or [*lines[-1:], "no word of why"])[0]
+
+
+def _remove(name: str, variables: Mapping[str, str]) -> str:
+    """Remove the container of this name, whether pyxis keeps it for the job or for all; what is left of it, in words.
+
+    pyxis does not let a job choose enroot's folder, so neither may this.
+    """
+    chosen = {variable: value for variable, value in variables.items() if variable != "ENROOT_DATA_PATH"}
+    try:
+        listed = process.output(["enroot", "list"], environment=chosen).split()
+        ours = [each for each in listed if each.startswith("pyxis_") and each.endswith(f"_{name}")]
+        if ours:
+            process.output(["enroot", "remove", "--force", *ours], environment=chosen)
+    except (BuildError, HostError) as error:
+        return f"pyxis_{name} stays on this node: {error.what} (there: enroot remove --force pyxis_{name})"
+    return ""
 
 
 def container(artifact: Artifact) -> str:
@@ -70,9 +108,9 @@ def container(artifact: Artifact) -> str:
 
 @dataclass(frozen=True)
 class Inside:
-    """An image. Nothing that runs in it changes it: pyxis mounts it read-only or throws its copy away."""
+    """An image, as a container that pyxis has under this name. Nothing that runs in it changes it."""
 
-    image: str
+    name: str
     variables: Mapping[str, str]
 
     def run(
@@ -93,7 +131,7 @@ class Inside:
         Exit code 128 + N after signal N. Raises BuildError after `timeout` seconds; the step is gone then.
         """
         return process.run(
-            command(self.image, argv, environment or {}, binds, working_folder),
+            command(self.name, argv, environment or {}, binds, working_folder),
             environment=self.variables,
             on_line=on_line,
             timeout=timeout,
@@ -101,10 +139,19 @@ class Inside:
 
 
 def command(
-    image: str, argv: Sequence[str], environment: Mapping[str, str], binds: Sequence[Bind], working_folder: str = ""
+    name: str,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    binds: Sequence[Bind],
+    working_folder: str = "",
+    image: str = "",
 ) -> list[str]:
-    """The step. Variables go through `env`: the image's beat the step's, unless each is named to a newer pyxis."""
-    options = ["--quiet", "--unbuffered", *ISOLATED, f"--container-image={image}"]
+    """The step, in the container of this name; of `image`, where there is none yet.
+
+    Variables go through `env`: the image's beat the step's, unless each is named to a newer pyxis.
+    """
+    options = ["--quiet", "--unbuffered", *ISOLATED, f"--container-name={name}"]
+    options += [f"--container-image={image}"] if image else []
     options += [f"--container-workdir={working_folder or '/'}"]
     if binds:
         mounts = (f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}" for bind in binds)

@@ -2,7 +2,28 @@
 
 import pytest
 
+from graphcrate.errors import HostError
+from graphcrate.host.process import Completed
+from graphcrate.host.progress import Silent
+from graphcrate.host.sandbox import Bind
+from graphcrate.model.report import Artifact
 from graphcrate.runners import pyxis
+
+
+def test_the_step_of_pyxis(tmp_path):
+    words = pyxis.command("a", ["python", "x.py"], {"OMP_NUM_THREADS": "2"}, (Bind(tmp_path, "/out", read_only=False),))
+    assert words[0] == "srun"
+    assert "--container-name=a" in words
+    assert not [word for word in words if word.startswith("--container-image")]
+    assert f"--container-mounts={tmp_path}:/out:rw" in words
+    assert "--container-workdir=/" in words
+    assert "--no-container-mount-home" in words  # else ~/.local of the host shadows the image's packages
+    assert words[-4:] == ["env", "OMP_NUM_THREADS=2", "python", "x.py"]
+    plain = pyxis.command("a", ["true"], {}, (), "/work", image="ns/image:1")
+    assert plain[-1] == "true"
+    assert "--container-image=ns/image:1" in plain
+    assert "env" not in plain
+    assert "--container-workdir=/work" in plain
 
 
 JOB = {"SLURM_JOB_ID": "7", "PATH": "/usr/bin", "MELLANOX_VISIBLE_DEVICES": "0", "SECRET": "1"}
@@ -23,3 +44,58 @@ def test_what_pyxis_is_told_of_gpus(tmp_path, monkeypatch, has_driver, given, ex
     assert told.get("NVIDIA_VISIBLE_DEVICES") == expected
     assert told["MELLANOX_VISIBLE_DEVICES"] == "0"
     assert "SECRET" not in told
+
+
+class Steps:
+    """Stands in for `process`: what each step printed and ended with, and the containers that enroot has."""
+
+    def __init__(self, containers, lines=(), code=0):
+        self.containers, self.lines, self.code, self.called = list(containers), lines, code, []
+
+    def run(self, argv, **_):
+        self.called.append(argv)
+        return Completed(self.code, tuple(self.lines))
+
+    def output(self, argv, *, environment):
+        assert "ENROOT_DATA_PATH" not in environment
+        self.called.append(argv)
+        if argv[:2] == ["enroot", "list"]:
+            return "".join(f"{name}\n" for name in self.containers)
+        self.containers = [name for name in self.containers if name not in argv]
+        return ""
+
+
+@pytest.fixture
+def in_job(monkeypatch):
+    """A function that opens an image in job 7, with `Steps` in the place of processes."""
+
+    def opened(steps, artifact):
+        monkeypatch.setattr(pyxis, "process", steps)
+        monkeypatch.setattr(pyxis, "runtime", lambda _: None)
+        monkeypatch.setattr(pyxis.settings, "environment", lambda: {**JOB, "ENROOT_DATA_PATH": "/elsewhere"})
+        return pyxis.opened(artifact, cache=None, progress=Silent())
+
+    return opened
+
+
+@pytest.mark.parametrize("own", ["pyxis_graphcrate-7", "pyxis_7_graphcrate-7"], ids=["global", "job"])
+def test_a_job_imports_its_image_once_and_removes_it(in_job, own):
+    steps = Steps([own, "pyxis_graphcrate-77", "pyxis_other"])
+    artifact = Artifact(engine="pyxis", kind="registry", reference="registry.example.com/a/b:1", digest="x", bytes=0)
+    with in_job(steps, artifact) as inside:
+        inside.run(["true"])
+        inside.run(["true"])
+    steps_with_image = [words for words in steps.called if "--container-image=registry.example.com#a/b:1" in words]
+    assert len(steps_with_image) == 1
+    assert sum("--container-name=graphcrate-7" in words for words in steps.called) == 3
+    assert steps.containers == ["pyxis_graphcrate-77", "pyxis_other"]
+
+
+def test_an_image_that_pyxis_does_not_start_is_told_in_enroots_words(in_job):
+    lines = ["slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli", "srun: error: task 0"]
+    steps = Steps(["pyxis_graphcrate-7"], lines, code=1)
+    artifact = Artifact(engine="pyxis", kind="sqsh", reference="/a.sqsh", digest="x", bytes=0)
+    with pytest.raises(HostError, match=r"does not start /a.sqsh: Command not found: nvidia-container-cli$"):
+        with in_job(steps, artifact):
+            pass
+    assert steps.containers == []

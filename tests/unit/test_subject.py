@@ -9,7 +9,6 @@ from graphcrate.errors import HostError, UsageError
 from graphcrate.formats import squashfs
 from graphcrate.host import gpu, slurm_engine
 from graphcrate.host.cache import Cache
-from graphcrate.host.sandbox import Bind
 from graphcrate.host.slurm_words import Partition
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.job import Runtime
@@ -226,22 +225,6 @@ def test_unknown_partitions_are_refused_with_those_that_exist():
     check_partitions(["dgx2"], Known())
     with pytest.raises(UsageError, match=r"no partition 'a100'; there are dgx2 \(gpu:16\), old \(down\)"):
         check_partitions(["dgx2", "a100"], Known())
-
-
-def test_the_step_of_pyxis(tmp_path):
-    words = pyxis.command(
-        "/a.sqsh", ["python", "x.py"], {"OMP_NUM_THREADS": "2"}, (Bind(tmp_path, "/out", read_only=False),)
-    )
-    assert words[0] == "srun"
-    assert "--container-image=/a.sqsh" in words
-    assert f"--container-mounts={tmp_path}:/out:rw" in words
-    assert "--container-workdir=/" in words
-    assert words[-4:] == ["env", "OMP_NUM_THREADS=2", "python", "x.py"]
-    assert "--no-container-mount-home" in words  # else ~/.local of the host shadows the image's packages
-    plain = pyxis.command("ns/image:1", ["true"], {}, (), "/work")
-    assert plain[-1] == "true"
-    assert "env" not in plain
-    assert "--container-workdir=/work" in plain
 
 
 def test_every_kind_of_artifact_has_a_runner():
