@@ -28,7 +28,8 @@ def image(ref: str, where: Runtime, output: Path) -> str:
     if form and (path.suffix in (".sif", ".sqsh") or path.is_file()):
         if path.suffix != f".{form}":
             raise UsageError(f"{where} opens a .{form}, and not {path.name}")
-        return str(path.absolute())  # a job may start in any folder; the file may be on the cluster alone
+        # as it was given: the file may be on the cluster alone. pyxis knows a file by its first letter
+        return f"./{path}" if where is Runtime.PYXIS and not str(path).startswith((".", "/")) else str(path)
     folder = output / ref.partition("@")[0].replace(":", "/")
     ours = ":" in ref and folder.is_dir()
     if form and ours:

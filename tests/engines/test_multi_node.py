@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,40 +19,12 @@ from tests.conftest import ROOT, program
 from tests.engines.ports import free_ports
 from tests.engines.typist import Typist, blocks, make_pyg_sif, untyped
 from tests.engines.workplace import pyg_stack
+from tests.pyxis import make_site
 
 PAGE = ROOT / "docs" / "tutorials" / "multi-node.md"
 PROGRAM = "/opt/graphcrate/examples/multi_node.py"
 #: the processors here are few, and four processes wait for each other
 THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-#: stands in for an srun with pyxis and enroot's hook for PyTorch; what pyxis does not know goes to Slurm's own srun
-SRUN = """#!/bin/bash
-if [ "${{1:-}}" = --help ]; then
-    echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"
-    exit
-fi
-options=() binds=() name=none
-while [[ ${{1:-}} == --* ]]; do
-    case $1 in
-    --container-image=*) image=$(realpath "${{1#*=}}") ;;
-    --container-name=*) name=${{1#*=}} ;;
-    --container-mounts=*) binds+=(--bind "${{1#*=}}") ;;
-    --container-workdir=*) binds+=(--pwd "${{1#*=}}") ;;
-    *) options+=("$1") ;;
-    esac
-    shift
-done
-if [ -z "${{image:-}}" ] && [ "$name" = none ]; then exec {srun} "${{options[@]}}" "$@"; fi
-if [ -n "${{image:-}}" ]; then echo "$image" > {names}/$name; else image=$(cat {names}/$name); fi
-hook='MASTER_ADDR=$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1) MASTER_PORT=$((20000 + SLURM_JOB_ID))
-export MASTER_ADDR MASTER_PORT WORLD_SIZE=$SLURM_STEP_NUM_TASKS RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec "$@"'
-exec {srun} "${{options[@]}}" bash -c "$hook" bash \\
-    {apptainer} --silent exec --contain "${{binds[@]}}" "$image" env PATH=/opt/venv/bin:/usr/bin:/bin "$@"
-"""
-#: stands in for the enroot of a node, which has the containers that pyxis named
-ENROOT = """#!/bin/bash
-[ "$1 $2" = "remove --force" ] && rm --force {names}/"${{3#pyxis_}}"
-"""
-
 #: compares batches of the sampler in plain torch with the graph, edge by edge
 SAMPLES = """
 import sys
@@ -158,31 +131,43 @@ def test_slurm_with_singularity(files, pyg_image):
     (job,), (write,), (run,) = blocks(PAGE, "Slurm with Singularity")
     files.type(write)
     script = (files.folder / "examples" / "slurm" / "multi_node_singularity.sbatch").read_text()
-    image = files.folder / "pyg.sif"
-    assert (files.folder / "multi_node.sbatch").read_text() == script.replace("image=pyg.sif", f"image={image}")
+    assert (files.folder / "multi_node.sbatch").read_text() == script
     told = passed(submitted(files, job), 4, "RANK and MASTER_ADDR under srun")
     assert told["hosts"] == ["n1", "n2"]
     told = passed(files.type(run), 2, "srun")
     assert told["hosts"] == ["n1", "n2"]
 
 
-def test_slurm_with_pyxis(workplace, pyg_image, slurm, files, scratch):
-    names = scratch / "names"
-    names.mkdir()
-    words = {"names": names, "srun": program("srun"), "apptainer": program("apptainer")}
-    for name, text in (("srun", SRUN), ("enroot", ENROOT)):
-        (scratch / name).write_text(text.format(**words))
-        (scratch / name).chmod(0o755)
-    user = typist(workplace, pyg_image, slurm, {"PATH": f"{scratch}:{os.environ['PATH']}"})
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ({}, "RANK and MASTER_ADDR under srun"),
+        ({"hook": False}, "srun"),
+        ({"hook": False, "scope": "job"}, "srun"),
+    ],
+    ids=["hook", "no hook", "no hook, scope job"],
+)
+def test_slurm_with_pyxis(workplace, pyg_image, slurm, files, scratch, kind, how):
+    site = make_site(scratch / "site", program("srun"), program("apptainer"), **kind)
+    user = typist(workplace, pyg_image, slurm, {"PATH": site.path})
     session, (job,), (write,) = blocks(PAGE, "Slurm with pyxis")
-    told = passed(user.type("\n".join(session)), 2, "RANK and MASTER_ADDR under srun")
+    told = passed(user.type("\n".join(session)), 2, how)
     assert told["hosts"] == ["n1", "n2"]
+    assert site.containers() == []  # no later image can be mistaken for this one
     user.type(write)
     script = (user.folder / "examples" / "slurm" / "multi_node_pyxis.sbatch").read_text()
-    image = user.folder / "pyg.sqsh"
-    assert (user.folder / "multi_node.sbatch").read_text() == script.replace("image=./pyg.sqsh", f"image={image}")
+    assert (user.folder / "multi_node.sbatch").read_text() == script
     passed(submitted(user, job), 4, "RANK and MASTER_ADDR under srun")
-    assert list(names.iterdir()) == []  # no later image can be mistaken for this one
+    assert site.containers() == []
+    assert len(site.imports()) == 4  # once on each node, of the session and of the job
+
+
+def test_the_suite_where_pyxis_has_no_hook(workplace, pyg_image, slurm, scratch):
+    site = make_site(scratch / "site", program("srun"), program("apptainer"), hook=False)
+    here = replace(workplace, environment={**workplace.environment, **slurm.environment, "PATH": site.path})
+    ask = ("--runner", "slurm", "--partition", "a100", "--suite", "ddp", "--rerun", "--output", scratch)
+    (suite,) = here.run("test", pyg_image.layout, *ask, "--json").json["suites"]
+    assert (suite["suite"], suite["status"], suite["reason"]) == ("ddp", "passed", "")
 
 
 def test_without_slurm(files):

@@ -14,31 +14,13 @@ import pytest
 from tests.conftest import ROOT, program
 from tests.engines.typist import Typist, blocks, untyped
 from tests.engines.workplace import call
+from tests.pyxis import make_site
 
 pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "runtimes.md"
 #: what users have in their working directory
 PROGRAM = "import torch\nprint('trained', torch.ones(2).sum().item())\n"
-#: stands in for an srun with pyxis, Apptainer for enroot
-SRUN = r"""#!/bin/bash
-if [ "${{1:-}}" = --help ]; then
-    echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"
-    exit
-fi
-options=()
-while [[ ${{1:-}} == --* ]]; do
-    case $1 in
-    --container-image=*) image=${{1#*=}} ;;&
-    --container-image=[./]*) ;;
-    --container-image=*) image=docker://${{image/\#/\/}} ;;
-    --container-mounts=*) options+=(--bind "${{1#*=}}") ;;
-    --container-workdir=*) options+=(--pwd "${{1#*=}}") ;;
-    esac
-    shift
-done
-exec {apptainer} --silent exec --contain "${{options[@]}}" "$image" env PATH=/opt/venv/bin:/usr/bin:/bin "$@"
-"""
 
 
 def typist(workplace, built_image, environment):
@@ -82,9 +64,8 @@ def lies_in(registry, name, image):
 
 @pytest.mark.engine("slurm", "apptainer build", "docker-registry", "skopeo")
 def test_pyxis(workplace, built_image, slurm, apptainer, registry, scratch):
-    (scratch / "srun").write_text(SRUN.format(apptainer=program("apptainer")))
-    (scratch / "srun").chmod(0o755)
-    surroundings = {"PATH": f"{scratch}:{os.environ['PATH']}", "APPTAINER_NOHTTPS": "true"}
+    site = make_site(scratch / "site", program("srun"), program("apptainer"))
+    surroundings = {"PATH": site.path, "APPTAINER_NOHTTPS": "true"}
     user = typist(workplace, built_image, {**apptainer, **slurm.environment, **surroundings})
     converted(user.folder)
     (convert, run), (push, pull), (job, submit) = blocks(PAGE, "Slurm with pyxis")

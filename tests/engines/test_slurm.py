@@ -13,27 +13,11 @@ import pytest
 
 from tests.conftest import program
 from tests.engines.workplace import finish
+from tests.pyxis import make_site
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("slurm", "apptainer build")]
 
 GOLDEN = Path(__file__).resolve().parent.parent / "unit" / "jobs"
-#: stands in for an srun with pyxis: writes its options down and runs the squashfs with Apptainer
-SRUN = """#!/bin/bash
-if [ "${{1:-}}" = --help ]; then
-    echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"
-    exit
-fi
-printf '%s\\n' "$@" >> {record}
-binds=()
-while [[ ${{1:-}} == --* ]]; do
-    case $1 in
-    --container-image=*) image=${{1#*=}} ;;
-    --container-mounts=*) binds=(--bind "${{1#*=}}") ;;
-    esac
-    shift
-done
-exec {apptainer} --silent exec --contain "${{binds[@]}}" "$image" "$@"
-"""
 #: stands in for an Apptainer whose programs go on until a file is gone
 SLOW = """#!/bin/sh
 [ "$1" != --version ] || exec {apptainer} "$@"
@@ -188,19 +172,56 @@ def jobs_of(state):
     return {cell["job"] for cell in json.loads(state.read_text())["cells"] if cell["job"]}
 
 
-def test_pyxis_is_taken_where_srun_has_it(place, slurm, built_image, scratch):
-    record = scratch / "srun.txt"
-    here = with_program(place, scratch, "srun", SRUN.format(record=record, apptainer=program("apptainer")))
-    told = here.run("test", built_image.layout, *ask(scratch, "--partition", "a100", "--json")).json
+KINDS = {"hook": {}, "no hook": {"hook": False}, "no tools": {"tools": False}, "scope job": {"scope": "job"}}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_pyxis_is_taken_where_srun_has_it(place, slurm, built_image, scratch, kind):
+    """On nodes without GPUs, whatever the site has of NVIDIA's tools and enroot's hooks."""
+    site = make_site(scratch / "site", program("srun"), program("apptainer"), **kind)
+    here = dataclasses.replace(place, environment={**place.environment, "PATH": site.path})
+    # the image has no PyG: ddp finds its rank, and ends there
+    told = here.run("test", built_image.layout, *ask(scratch, "--suite", "ddp", "--partition", "a100", "--json")).json
     assert told["artifact"]["kind"] == "sqsh"
-    assert (told["suites"][0]["status"], told["suites"][0]["runtime"]) == ("passed", "pyxis")
-    words = record.read_text().splitlines()
-    assert f"--container-image={told['artifact']['reference']}" in words
-    assert "--no-container-mount-home" in words
+    first, second = told["suites"]
+    assert [(suite["runtime"], suite["status"]) for suite in (first, second)] == [
+        ("pyxis", "passed"),
+        ("pyxis", "failed"),
+    ]
+    assert second["layer"] == "PyG", second["reason"]
+    ((_, name, image),) = site.imports()  # once for both
+    assert name.endswith(f"_graphcrate-{first['job']}")
+    assert image == told["artifact"]["reference"]
+    assert site.containers() == []
+    words = site.calls()[1]
+    assert {"--no-container-mount-home", "--container-readonly"} <= set(words)
     (mounts,) = [word for word in words if word.startswith("--container-mounts=")]
     assert mounts.endswith(":/out:rw")
     assert words[words.index("env") + 1].startswith("OMP_NUM_THREADS=")
     assert "/opt/venv/bin/python" in words
+
+
+def test_a_container_that_pyxis_cannot_start_is_told(place, slurm, built_image, scratch):
+    site = make_site(scratch / "site", program("srun"), program("apptainer"))
+    environment = {**place.environment, "PATH": site.path, "MELLANOX_VISIBLE_DEVICES": "all"}  # goes along
+    here = dataclasses.replace(place, environment=environment)
+    finished = here.run("test", built_image.layout, *ask(scratch, "--partition", "a100"))
+    assert finished.code == 7
+    assert "pyxis does not start" in finished.err
+    assert "99-mellanox.sh exited with return code 1" in finished.err
+    assert site.containers() == []
+
+
+@pytest.mark.parametrize("gpus", ["0", "1"])
+def test_the_job_for_pyxis_runs_on_a_node_without_nvidias_tools(place, slurm, built_image, scratch, gpus):
+    """With GPUs it does not: enroot's words say why."""
+    site = make_site(scratch / "site", program("srun"), program("apptainer"), tools=False)
+    here = dataclasses.replace(slurm, environment={**slurm.environment, "PATH": site.path})
+    place.run("convert", built_image.layout, "--to", "sqsh", "--compression", "zstd", "--output", scratch / "a.sqsh")
+    options = ("--runtime", "pyxis", "--partition", "a100", "--gpus", gpus)
+    text = place.run("job", scratch / "a.sqsh", *options, "--command", "python -c 'import torch; print(torch.ones(1))'")
+    code, out, err = submit(here, text.out, scratch)
+    assert (code == 0, "tensor([1.])" in out, "nvidia-container-cli" in err) == (gpus == "0", gpus == "0", gpus == "1")
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sbatch")), ids=lambda path: path.name)

@@ -82,7 +82,8 @@ def test_another_image_of_the_same_name_gets_a_container_of_its_own():
     lines = jobs.text(SAMPLES["sqsh-nodes.sbatch"]).splitlines()
     assert 'name="pyg-$SLURM_JOB_ID"' in lines
     assert sum('--container-name="$name"' in line for line in lines) == 2
-    (remove,) = [line for line in lines if 'enroot remove --force "pyxis_$name"' in line]
+    assert 'remove="enroot list | grep _$name\\$ | xargs --no-run-if-empty enroot remove --force"' in lines
+    (remove,) = [line for line in lines if "$remove" in line]
     assert remove.startswith("trap '")
     assert remove.endswith("|| true' EXIT")
 
@@ -184,6 +185,20 @@ def test_an_image_of_ours_needs_its_file(tmp_path):
 def test_an_image_out_of_reach_is_refused(ref, runtime, said, tmp_path):
     with pytest.raises(UsageError, match=said):
         addressing.image(ref, runtime, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ref", "runtime", "told"),
+    [
+        ("./pyg.sqsh", Runtime.PYXIS, "./pyg.sqsh"),
+        ("pyg.sqsh", Runtime.PYXIS, "./pyg.sqsh"),
+        ("../images/pyg.sqsh", Runtime.PYXIS, "../images/pyg.sqsh"),
+        ("/lustre/pyg.sqsh", Runtime.PYXIS, "/lustre/pyg.sqsh"),
+        ("pyg.sif", Runtime.SINGULARITY, "pyg.sif"),
+    ],
+)
+def test_a_path_stays_as_it_was_given(ref, runtime, told, tmp_path):
+    assert addressing.image(ref, runtime, tmp_path) == told
 
 
 def test_runtimes_and_mounts_are_read():
