@@ -103,8 +103,8 @@ class _Reader:
 
     def opened(self, name: str, below: str = "") -> Read:
         tools = self._tools(below)
-        if name.startswith(checking.REGISTRY):
-            opened, unread = checking.pull(name, tools, "all")
+        if remote := opening.registry_name(name):
+            opened, unread = checking.pull(remote, tools, "all")
             read = binaries.of_opened(opened, tools)
             read.form, read.unread = "registry", (*read.unread, *unread)
             return read

@@ -24,7 +24,6 @@ from graphcrate.trees import layouts, opening
 from graphcrate.trees.opened import Opened, Tools, Wanted
 from graphcrate.trees.settings import settings_of
 
-REGISTRY = "docker://"
 #: Which layers of an image on a registry are brought here: up to a gigabyte in all, the lowest first; all; none.
 Fetch = Literal["small", "all", "none"]
 _MOST_FETCHED = 10**9
@@ -57,11 +56,11 @@ def check(
 
 
 def read_view(ref: str, place: Workplace, output: Path = Path("dist"), fetch: Fetch = "small") -> ImageView:
-    """What contracts ask about, of any artifact that `diff` takes, or of docker://REGISTRY/NAME:TAG."""
+    """What contracts ask about, of any artifact that `diff` takes, or of REGISTRY/NAME:TAG."""
     with ExitStack() as stack:
         tools = _tools(place, stack)
-        if ref.startswith(REGISTRY):
-            opened, unread = pull(ref, tools, fetch)
+        if name := opening.registry_name(ref):
+            opened, unread = pull(name, tools, fetch)
             return msgspec.structs.replace(_view(ref, opened, unread), form="registry")
         view = _view(ref, opening.find(ref, output)(tools))
     if view.form in ("sif", "squashfs"):
@@ -169,8 +168,8 @@ def _compression(path: Path, form: str) -> str:
 
 
 def pull(ref: str, tools: Tools, fetch: Fetch) -> tuple[Opened, tuple[str, ...]]:
-    """An image of a registry, and which of its layers were left there."""
-    name = reference.parse(ref.removeprefix(REGISTRY).replace("#", "/", 1))
+    """An image of a registry by its reference, and which of its layers were left there."""
+    name = reference.parse(ref)
     source = pulled.repository(name, tools.environment)
     document = source.manifest(name.digest or name.tag)
     index: tuple[spec.Descriptor, ...] = ()

@@ -272,7 +272,7 @@ def diff(
 
 @app.command()
 def check(
-    ref: Annotated[str, typer.Argument(help="Whatever `diff` takes, or docker://REGISTRY/NAME:TAG.", metavar="REF")],
+    ref: Annotated[str, typer.Argument(help="Whatever `diff` takes, or REGISTRY/NAME:TAG.", metavar="REF")],
     runtime: Annotated[
         list[str] | None, typer.Option(help="docker, apptainer, pyxis or pai; again for more; all if left out.")
     ] = None,

@@ -7,6 +7,7 @@ import msgspec
 from graphcrate.errors import UsageError
 
 DOCKER_HUB = "docker.io"
+SCHEME = "docker://"  #: what skopeo, Apptainer and enroot put before a reference
 EXAMPLE = "docker.io/library/python:3.11-slim"
 TAG_RULE = "letters, digits, `.`, `_`, `-`; at most 128"
 MAX_NAME = 255  #: of host and repository together
@@ -72,6 +73,17 @@ def parse(text: str) -> Reference:
     if len(host) + 1 + len(path) > MAX_NAME:
         raise _malformed(text, f"host and repository are longer than {MAX_NAME} characters")
     return Reference(host=host, repository=path, tag=tag if colon or digest else "latest", digest=digest)
+
+
+def on_registry(text: str) -> str:
+    """The reference in what a person types for an image on a registry; empty for what may be a name or a path.
+
+    That is docker://[HOST/]NAME, or HOST/NAME with a host that can be nothing else; both also with enroot's `#`.
+    """
+    name = text.removeprefix(SCHEME).replace("#", "/", 1)
+    host, slash, _ = name.partition("/")
+    is_host = slash and _HOST.fullmatch(host) and ("." in host or ":" in host or host == "localhost")
+    return name if is_host or text.startswith(SCHEME) else ""
 
 
 def is_tag(text: str) -> bool:

@@ -11,6 +11,7 @@ from graphcrate.formats.kinds import Kind, kind_of
 from graphcrate.host.workers import default_jobs
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.tree import Allowance, Comparison, Sameness
+from graphcrate.oci import reference
 from graphcrate.oci.layout import read_layout
 from graphcrate.trees import contents, folders, layouts, saved, squashed
 from graphcrate.trees.compare import judge
@@ -22,7 +23,7 @@ FORMS = (
 )
 #: as skopeo writes them; the path says what it is
 _PATH_PREFIXES = ("oci:", "oci-archive:", "docker-archive:")
-_REMOTE = ("docker://", "oras://", "library://", "http://", "https://")
+_REMOTE = ("oras://", "library://", "http://", "https://")
 
 
 #: Reads the artifact that was found.
@@ -52,12 +53,20 @@ def compare(
         return judge(one.tree, other.tree, allowances, same)
 
 
+def registry_name(argument: str) -> str:
+    """The reference of an image on a registry, if that is what a person names, and no file or folder here."""
+    is_path = not argument.startswith(reference.SCHEME) and Path(argument.partition("/")[0]).exists()
+    return "" if is_path else reference.on_registry(argument)
+
+
 def find(argument: str, output: Path) -> Reader:
     """How the artifact that a person names is read. Raises UsageError where there is none, LayoutError."""
-    if argument.startswith(_REMOTE):
+    remote = registry_name(argument)
+    if remote or argument.startswith(_REMOTE):
+        address = f"{reference.SCHEME}{remote}" if remote else argument
         raise UsageError(
             f"{argument} is on a registry, which cannot be compared directly yet",
-            next_step=f"skopeo copy {argument} oci:copy:tag    and compare ./copy",
+            next_step=f"skopeo copy {address} oci:copy:tag    and compare ./copy",
         )
     for prefix, read in (("docker:", saved.read_docker), ("podman:", saved.read_podman)):
         if argument.startswith(prefix):

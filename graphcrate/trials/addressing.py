@@ -23,6 +23,7 @@ def runtime(name: str) -> Runtime:
 
 def image(ref: str, where: Runtime, output: Path) -> str:
     """What the runtime is told. Raises UsageError for an image that it cannot reach from there."""
+    ref = reference.on_registry(ref) if ref.startswith(reference.SCHEME) else ref
     path = Path(ref)
     form = _FORMS.get(where)
     if form and (path.suffix in (".sif", ".sqsh") or path.is_file()):

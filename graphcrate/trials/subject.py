@@ -16,6 +16,8 @@ from graphcrate.formats.kinds import kind_of
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.oci.layout import read_layout
+from graphcrate.oci.reference import SCHEME
+from graphcrate.trees.opening import registry_name
 from graphcrate.trials import forms, stores
 
 RUNNERS = ("auto", "embedded", "docker", "podman", "apptainer", "slurm")
@@ -111,7 +113,7 @@ def find(
 
 def _source(reference: str, output: Path) -> _Source:
     for kind in ("docker", "podman"):
-        if reference.startswith(f"{kind}:"):
+        if reference.startswith(f"{kind}:") and not reference.startswith(SCHEME):
             return _Source(kind, reference.removeprefix(f"{kind}:"))
     path = Path(reference)
     if path.is_dir():
@@ -125,9 +127,8 @@ def _source(reference: str, output: Path) -> _Source:
         if name != reference:
             check_digest(reference, output)
         return _Source("ours", name, ours)
-    host, slash, _ = reference.partition("/")
-    if slash and ("." in host or host.startswith("localhost")):
-        return _Source("registry", reference)
+    if remote := registry_name(reference):
+        return _Source("registry", remote)
     find_image(reference, output)  # raises UsageError with what there is
     raise UsageError(f"there is no image {reference!r}")
 

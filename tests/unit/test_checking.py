@@ -253,6 +253,8 @@ def test_an_image_of_a_registry(place, call):
         assert code == 0, err
         assert json.loads(out)["form"] == "registry"
         assert set(statuses(out).values()) == {"pass", "unknown"}
+        plain = f"{registry.host}/team/image:1.0"
+        assert call(plain, *HOST_OPTIONS, "--json")[:2] == (code, out.replace(f"docker://{plain}", plain))
         enroots = f"docker://{registry.host}#team/image:1.0"
         assert checking.read_view(enroots, place).torch == "2.0.1+cu118"
 

@@ -118,6 +118,7 @@ def test_a_squashfs_and_a_folder(call, tmp_path):
         ("missing.sif", "docker:NAME:TAG"),
         ("text", "neither a tar nor a SIF nor a squashfs"),
         ("docker://registry.example.com/a:b", "skopeo copy docker://registry.example.com/a:b"),
+        ("registry.example.com/a:b", "skopeo copy docker://registry.example.com/a:b"),
     ],
 )
 def test_what_cannot_be_compared_is_said_before_anything_is_read(call, layout, tmp_path, argument, message):

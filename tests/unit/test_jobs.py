@@ -195,6 +195,7 @@ def test_an_image_out_of_reach_is_refused(ref, runtime, said, tmp_path):
         ("../images/pyg.sqsh", Runtime.PYXIS, "../images/pyg.sqsh"),
         ("/lustre/pyg.sqsh", Runtime.PYXIS, "/lustre/pyg.sqsh"),
         ("pyg.sif", Runtime.SINGULARITY, "pyg.sif"),
+        ("docker://registry.example.com/a/pyg:1", Runtime.PYXIS, "registry.example.com/a/pyg:1"),
     ],
 )
 def test_a_path_stays_as_it_was_given(ref, runtime, told, tmp_path):

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.errors import UsageError
-from graphcrate.oci.reference import parse
+from graphcrate.oci.reference import on_registry, parse
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -91,3 +91,24 @@ def test_any_text_is_a_reference_or_a_usage_error(text):
     assert parse(str(reference)) == reference
     assert "//" not in str(reference)
     assert not any(character.isspace() for character in str(reference))
+
+
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ("docker://registry.example.com/team/pyg:1", "registry.example.com/team/pyg:1"),
+        ("docker://registry.example.com#team/pyg:1", "registry.example.com/team/pyg:1"),
+        ("registry.example.com#team/pyg:1", "registry.example.com/team/pyg:1"),
+        ("registry:5000/team/pyg:1", "registry:5000/team/pyg:1"),
+        ("localhost/pyg", "localhost/pyg"),
+        ("docker://pytorch/pytorch", "pytorch/pytorch"),
+        ("pytorch/pytorch", ""),
+        ("pyg:1", ""),
+        ("./pyg.sqsh", ""),
+        ("../images/pyg.sqsh", ""),
+        ("oci:dist/pyg", ""),
+        ("docker:pyg:1", ""),
+    ],
+)
+def test_what_a_person_types_for_a_registry(text, reference):
+    assert on_registry(text) == reference

@@ -143,6 +143,8 @@ def test_with_pyxis_slurm_gets_a_squashfs(place, ours, monkeypatch):
     assert (found.artifact.kind, found.artifact.engine) == ("sqsh", "pyxis")
     registry = find("registry.example.com/team/torch:1", place, ours, "slurm", pyxis=True)
     assert pyxis.container(registry.artifact) == "registry.example.com#team/torch:1"
+    for other in ("docker://registry.example.com/team/torch:1", "registry.example.com#team/torch:1"):
+        assert find(other, place, ours, "slurm", pyxis=True).artifact == registry.artifact
     assert registry.suites == ("torch",)  # by its name, as built here
 
 
