@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 HELP = "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"
@@ -32,7 +32,8 @@ exec "$@"
 @dataclass(frozen=True)
 class Site:
     """`hook`: enroot's 50-slurm-pytorch.sh is enabled; `tools`: nodes have nvidia-container-cli; `scope`: pyxis'
-    container_scope. `srun` and `apptainer`: the real programs.
+    container_scope; `image`: variables that images have besides their own, as one with CUDA. `srun` and `apptainer`: the
+    real programs.
     """
 
     folder: str
@@ -41,6 +42,7 @@ class Site:
     hook: bool = True
     tools: bool = True
     scope: str = "global"
+    image: dict = field(default_factory=dict)
 
     @property
     def path(self):
@@ -216,7 +218,8 @@ def _image_environment(site, image):
     command = [site.apptainer, "--silent", "exec", "--cleanenv", "--contain", image, "sh", "-c", ask]
     told = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.decode()
     pairs = (line.partition("=") for line in told.splitlines())
-    return {name: value for name, _, value in pairs if name.isidentifier() and not name.startswith("APPTAINER")}
+    found = {name: value for name, _, value in pairs if name.isidentifier() and not name.startswith("APPTAINER")}
+    return found | site.image
 
 
 # enroot

@@ -216,6 +216,8 @@ def _why_no_device(place: Place, container: str) -> str:
     visible = place.environment.get("NVIDIA_VISIBLE_DEVICES")
     if visible is None and container in ("enroot", "docker", "kubernetes"):
         return "NVIDIA_VISIBLE_DEVICES is not set: the NVIDIA runtime and enroot's hook give such a container no GPU"
+    if container == "enroot":
+        return "the job asked for none; NVIDIA_VISIBLE_DEVICES inside is the image's, whatever value the job gave it"
     if visible in ("", "void", "none"):
         return f"NVIDIA_VISIBLE_DEVICES={visible}: no GPU was asked for"
     return "this container was started without GPUs"

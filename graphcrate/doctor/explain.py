@@ -46,6 +46,7 @@ CONTAINS = {
     "python-symbol": ("undefined-symbol",),
     "no-driver": ("missing-library",),
     "gloo": ("connection", "rendezvous"),
+    "pyxis-hub": ("name-resolution", "connection"),
     "pyxis-path": ("enroot-401", "enroot-404", "pyxis-hash"),
     "pyxis-hash": ("enroot-401", "enroot-404"),
     "apptainer-fakeroot": ("apptainer-namespaces",),

@@ -14,6 +14,13 @@ RUNTIME_PATTERNS = (
         "pyxis #101; seen with enroot 4.1.2",
     ),
     Pattern(
+        "enroot-mellanox",
+        r"99-mellanox\.sh exited with return code|Unknown MELLANOX device id: (?P<id>\S{1,40})",
+        "MELLANOX_VISIBLE_DEVICES asks for InfiniBand, and this node has none, or not as much of it.",
+        "unset MELLANOX_VISIBLE_DEVICES    (or =void, where the image sets it); on the node: ls /sys/class/infiniband",
+        "enroot 4.1.2, hook 99-mellanox.sh; seen on a node without InfiniBand",
+    ),
+    Pattern(
         "enroot-namespaces",
         r"enroot-nsenter: failed to create user namespace|enroot-\w+: failed to (create|unshare)",
         "The kernel gives no (more) user namespaces: switched off, or user.max_user_namespaces is used up.",
@@ -40,6 +47,47 @@ RUNTIME_PATTERNS = (
         "./build.py convert REF --to sqsh --compression gzip    (of a SIF: --to sif); the administrator: newer "
         "squashfs-tools",
         "squashfs-tools 4.5.1, unsquashfs; seen here",
+    ),
+    Pattern(
+        "enroot-basic",
+        r"Authenticating with user: <anonymous>"
+        r"(?![\s\S]{0,4000}?(Authentication succeeded|Fetching image manifest|returned error code|curl: \(\d))",
+        "The registry wants a user and a password (basic authentication), and enroot has none for it: the import ends "
+        "without a word.",
+        "echo 'machine HOST login USER password TOKEN' >> ~/.config/enroot/.credentials    (HOST without its port); "
+        "chmod 600 ~/.config/enroot/.credentials",
+        "enroot 4.1.2, docker::_authenticate; seen with docker-registry 2.8",
+    ),
+    Pattern(
+        "pyxis-name",
+        r'a container with name "(?P<name>pyxis_[^"]{1,200})" does not exist, and --container-image is not set',
+        "Nothing stands under {name} on this node: it was removed, made on other nodes or by another user, or by "
+        "another job where the site has container_scope=job.",
+        "srun --ntasks-per-node=1 --container-image=IMAGE --container-name=NAME true    in this job, on all its nodes",
+        "pyxis 0.24, pyxis_slurmstepd.c",
+    ),
+    Pattern(
+        "pyxis-workdir",
+        r"pyxis: couldn't chdir to (container cwd )?(?P<folder>[^\n]{1,300}?): ",
+        "{folder} is not there in the container, or closed to you: pyxis brings no folder of the host in by itself.",
+        'srun --container-mounts="$PWD" --container-workdir="$PWD" …',
+        "pyxis 0.24, pyxis_slurmstepd.c",
+    ),
+    Pattern(
+        "pyxis-no-file",
+        r"\[ERROR\] No such file or directory: (?P<path>/[^\n]{0,300}\.(sqsh|squashfs|sqfs))\b",
+        "{path} is not there on the node: a relative path counts from where srun was typed, and the folder has to be "
+        "one that all nodes share.",
+        "srun ls -l PATH; realpath pyg.sqsh",
+        "enroot 4.1.2, runtime::create",
+    ),
+    Pattern(
+        "pyxis-hub",
+        r"Could not resolve host: registry-1\.docker\.io",
+        "enroot looked for the image on Docker Hub, which this node does not reach: a file's path begins with `.` or "
+        "`/`, and a registry's name ends with `#`.",
+        "srun --container-image=./pyg.sqsh; srun --container-image='registry.example.com#team/pyg:tag'",
+        "seen with pyxis 0.24",
     ),
     Pattern(
         "pyxis-hash",

@@ -172,7 +172,8 @@ def jobs_of(state):
     return {cell["job"] for cell in json.loads(state.read_text())["cells"] if cell["job"]}
 
 
-KINDS = {"hook": {}, "no hook": {"hook": False}, "no tools": {"tools": False}, "scope job": {"scope": "job"}}
+NO_TOOLS = {"tools": False, "image": {"NVIDIA_VISIBLE_DEVICES": "all"}}
+KINDS = {"hook": {}, "no hook": {"hook": False}, "no tools": NO_TOOLS, "scope job": {"scope": "job"}}
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -215,7 +216,7 @@ def test_a_container_that_pyxis_cannot_start_is_told(place, slurm, built_image, 
 @pytest.mark.parametrize("gpus", ["0", "1"])
 def test_the_job_for_pyxis_runs_on_a_node_without_nvidias_tools(place, slurm, built_image, scratch, gpus):
     """With GPUs it does not: enroot's words say why."""
-    site = make_site(scratch / "site", program("srun"), program("apptainer"), tools=False)
+    site = make_site(scratch / "site", program("srun"), program("apptainer"), **NO_TOOLS)
     here = dataclasses.replace(slurm, environment={**slurm.environment, "PATH": site.path})
     place.run("convert", built_image.layout, "--to", "sqsh", "--compression", "zstd", "--output", scratch / "a.sqsh")
     options = ("--runtime", "pyxis", "--partition", "a100", "--gpus", gpus)

@@ -19,6 +19,48 @@ TEXTS = [
         "slurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1",
     ),
     (
+        "enroot-mellanox",
+        "provoked on a node without InfiniBand",
+        "slurmstepd: error: pyxis:     enroot-mount: failed to mount: /sys/class/infiniband at "
+        "/run/enroot/overlay/sys/class/infiniband: No such file or directory\n"
+        "slurmstepd: error: pyxis:     [ERROR] /etc/enroot/hooks.d/99-mellanox.sh exited with return code 1",
+    ),
+    (
+        "enroot-basic",
+        "provoked with docker-registry 2.8 and htpasswd",
+        "pyxis: importing docker image: registry.example.com#team/pyg:1\n"
+        "slurmstepd: error: pyxis: failed to import docker image: registry.example.com#team/pyg:1\n"
+        "slurmstepd: error: pyxis: printing enroot log file:\n"
+        "slurmstepd: error: pyxis:     [INFO] Querying registry for permission grant\n"
+        "slurmstepd: error: pyxis:     [INFO] Authenticating with user: <anonymous>\n"
+        "slurmstepd: error: pyxis: couldn't start container",
+    ),
+    (
+        "pyxis-name",
+        "pyxis 0.24",
+        'slurmstepd: error: pyxis: error: a container with name "pyxis_gnn-12" does not exist, and --container-image '
+        "is not set\nslurmstepd: error: spank: required plugin spank_pyxis.so: user_init() failed with rc=-1",
+    ),
+    (
+        "pyxis-workdir",
+        "pyxis 0.24",
+        "slurmstepd: error: pyxis: couldn't chdir to /home/alice/work: No such file or directory",
+    ),
+    (
+        "pyxis-no-file",
+        "pyxis 0.24",
+        "slurmstepd: error: pyxis: failed to create container filesystem for image: ./pyg.sqsh\n"
+        "slurmstepd: error: pyxis: printing enroot log file:\n"
+        "slurmstepd: error: pyxis:     [ERROR] No such file or directory: /home/alice/pyg.sqsh",
+    ),
+    (
+        "pyxis-hub",
+        "pyxis 0.24",
+        "pyxis: importing docker image: pyg.sqsh\n"
+        "slurmstepd: error: pyxis:     [INFO] Querying registry for permission grant\n"
+        "slurmstepd: error: pyxis:     curl: (6) Could not resolve host: registry-1.docker.io",
+    ),
+    (
         "enroot-namespaces",
         "pyxis #93",
         "slurmstepd: error: pyxis:     enroot-nsenter: failed to create user namespace: No space left on device\n"

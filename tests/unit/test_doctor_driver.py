@@ -129,7 +129,8 @@ def test_devices_that_are_closed_or_missing(tmp_path):
     ("container", "variables", "why", "fix"),
     [
         ("enroot", {}, "NVIDIA_VISIBLE_DEVICES is not set", "NVIDIA_VISIBLE_DEVICES=all"),
-        ("enroot", {"NVIDIA_VISIBLE_DEVICES": "void"}, "NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_VISIBLE_DEVICES=all"),
+        ("enroot", {"NVIDIA_VISIBLE_DEVICES": "all"}, "the job asked for none", "NVIDIA_VISIBLE_DEVICES=all"),
+        ("docker", {"NVIDIA_VISIBLE_DEVICES": "void"}, "NVIDIA_VISIBLE_DEVICES=void", "--gpus all"),
         ("docker", {}, "NVIDIA_VISIBLE_DEVICES is not set", "--gpus all"),
         ("docker", {"NVIDIA_VISIBLE_DEVICES": "all"}, "was started without GPUs", "--gpus all"),
         ("apptainer", {}, "was started without GPUs", "--nv"),

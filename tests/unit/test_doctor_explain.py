@@ -55,6 +55,7 @@ def test_an_error_is_found_amid_other_lines(name):
         "Epoch: 010, Loss: 1.2346, Train: 0.5000, Val: 0.4000, Test: 0.3000",
         "Everything is fine, all 12 tests passed in 3.4 s",
         "KeyError: 'loss'",
+        "[INFO] Authenticating with user: <anonymous>\n[INFO] Authentication succeeded\n[INFO] Fetching image manifest",
         'Traceback (most recent call last):\n  File "a.py", line 1\n    x =\nSyntaxError: invalid syntax',
     ],
 )
