@@ -32,8 +32,8 @@ exec "$@"
 @dataclass(frozen=True)
 class Site:
     """`hook`: enroot's 50-slurm-pytorch.sh is enabled; `tools`: nodes have nvidia-container-cli; `scope`: pyxis'
-    container_scope; `image`: variables that images have besides their own, as one with CUDA. `srun` and `apptainer`: the
-    real programs.
+    container_scope; `image`: variables that images have besides their own, such as those for CUDA. `srun` and
+    `apptainer`: the real programs.
     """
 
     folder: str
