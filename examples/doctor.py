@@ -891,6 +891,9 @@ def judge_network(place: Place) -> Iterator[Finding]:
 
 def _interfaces(place: Place) -> Iterator[Finding]:
     present = place.names("/sys/class/net")
+    if present == ["lo"]:
+        why = "started with --container-unshare=net, --net or --network none: processes of other nodes are out of reach"
+        yield note("network", "there is no network but 127.0.0.1", why, "leave that option out")
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
         value = place.environment.get(name, "")
         if not value or value.startswith("^") or not present:
@@ -2291,9 +2294,16 @@ def _hooks(place: Place, hooks: List[str], has_gpu: bool) -> Iterator[Finding]:
         fix = f"as root: install NVIDIA's hook 98-nvidia.sh into {FOLDER}/hooks.d (package enroot+caps, or enroot)"
         told = fail if has_gpu else warn
         yield told("hook-nvidia", f"98-nvidia.sh is not in {FOLDER}/hooks.d", "containers get no GPU", fix)
+    elif not has_gpu and _settings(place).get("NVIDIA_VISIBLE_DEVICES") == "void":
+        yield ok("hook-nvidia", f"98-nvidia.sh, which {FOLDER}/enroot.conf tells to leave GPUs")
     elif not place.find("nvidia-container-cli"):
         why = "images with NVIDIA_VISIBLE_DEVICES=all do not start: `Command not found: nvidia-container-cli`"
-        fix = "NVIDIA_VISIBLE_DEVICES=void srun …    on nodes without GPUs; else install libnvidia-container-tools"
+        fix = (
+            "NVIDIA_VISIBLE_DEVICES=void srun …, or `NVIDIA_VISIBLE_DEVICES void` in "
+            + FOLDER
+            + "/enroot.conf of nodes "
+            "without GPUs; else install libnvidia-container-tools"
+        )
         told = fail if has_gpu else warn
         yield told("hook-nvidia", "98-nvidia.sh without nvidia-container-cli", why, fix)
     else:
@@ -2307,14 +2317,16 @@ def _hooks(place: Place, hooks: List[str], has_gpu: bool) -> Iterator[Finding]:
 
 
 def _settings(place: Place) -> Dict[str, str]:
-    """ENROOT_… as configured: files in order, then the environment for what they leave open."""
+    """ENROOT_… and what hooks go by as configured: files in order, then the environment for what they leave open."""
     found: Dict[str, str] = {}
     files = [FOLDER + "/enroot.conf"]
     files += [
         FOLDER + "/enroot.conf.d/" + name for name in place.names(FOLDER + "/enroot.conf.d") if name.endswith(".conf")
     ]
     for name in files:
-        for key, value in re.findall(r"^[ \t]*(ENROOT_\w+)[ \t=]+(.*?)[ \t]*$", place.read(name) or "", re.MULTILINE):
+        for key, value in re.findall(
+            r"^[ \t]*((?:ENROOT|NVIDIA|MELLANOX)_\w+)[ \t=]+(.*?)[ \t]*$", place.read(name) or "", re.MULTILINE
+        ):
             found[key] = value.strip("\"'")
     for key in FOLDERS:
         if key not in found and place.environment.get(key):
@@ -2418,24 +2430,31 @@ def _line(text: str) -> str:
 
 
 def _pyxis(place: Place, srun: str) -> Iterator[Finding]:
-    done = place.run([srun, "--help"])
-    if done and "--container-image" in done.out + done.err:
-        yield ok("pyxis", "srun has --container-image")
-        return
-    configured = [
-        path
+    configured = {
+        path: settings.split()
         for folder in ("/etc/slurm", "/etc/slurm-llnl", "/opt/slurm/etc")
         for path in (
             f"{folder}/plugstack.conf",
             *(f"{folder}/plugstack.conf.d/{name}" for name in place.names(folder + "/plugstack.conf.d")),
         )
-        if "pyxis" in (place.read(path) or "")
-    ]
-    if configured:
+        for settings in re.findall(r"^[^#\n]*spank_pyxis\.so(.*)$", place.read(path) or "", re.MULTILINE)
+    }
+    done = place.run([srun, "--help"])
+    if done and "--container-image" in done.out + done.err:
+        settings = [setting for each in configured.values() for setting in each]
+        yield ok("pyxis", "srun has --container-image" + (": " + listed(settings) if settings else ""))
+        if any(re.match(r"use_squashfuse=(1|true|yes|y)$", setting) for setting in settings):
+            if not place.find("squashfuse"):
+                why = "use_squashfuse is set, and steps with a .sqsh end with `Command not found: squashfuse`"
+                yield fail("pyxis-squashfuse", "squashfuse is not there", why, "as root: apt-get install squashfuse")
+        elif configured:
+            why = "a .sqsh is unpacked for each step, which takes 14 to 30 s where mounting it takes 4"
+            fix = f"as root: use_squashfuse=1 behind spank_pyxis.so in {next(iter(configured))} (pyxis 0.22)"
+            yield note("pyxis-squashfuse", "use_squashfuse is not set", why, fix)
+    elif configured:
         why = "spank_pyxis.so is named there, and srun has no --container-image: it was built for another Slurm"
-        yield fail(
-            "pyxis", configured[0], why, "the administrator builds pyxis for this Slurm; srun --help | grep container"
-        )
+        fix = "the administrator builds pyxis for this Slurm; srun --help | grep container"
+        yield fail("pyxis", next(iter(configured)), why, fix)
     else:
         why = "srun has no --container-image; Apptainer in a job does the same"
         yield note("pyxis", "not installed", why, "./build.py job REF --runtime singularity …")

@@ -287,6 +287,9 @@ def judge_network(place: Place) -> Iterator[Finding]:
 
 def _interfaces(place: Place) -> Iterator[Finding]:
     present = place.names("/sys/class/net")
+    if present == ["lo"]:
+        why = "started with --container-unshare=net, --net or --network none: processes of other nodes are out of reach"
+        yield note("network", "there is no network but 127.0.0.1", why, "leave that option out")
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
         value = place.environment.get(name, "")
         if not value or value.startswith("^") or not present:

@@ -188,6 +188,11 @@ def test_interfaces_that_are_not_there(tmp_path, name, value, fails):
     assert not fails or found["interface"].fix == f"export {name}=ib0"
 
 
+def test_a_container_without_a_network(tmp_path):
+    assert "--container-unshare=net" in network(tmp_path / "none", {"/sys/class/net/lo/": ""})["network"].why
+    assert "network" not in network(tmp_path / "some", {"/sys/class/net/lo/": "", "/sys/class/net/eth0/": ""})
+
+
 def test_infiniband(tmp_path):
     state = {
         "/sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",

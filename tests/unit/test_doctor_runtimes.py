@@ -137,6 +137,11 @@ def test_enroot_hooks(tmp_path):
     assert "RANK" in enroot(tmp_path / "none", {})["hook-pytorch"].why
     without = enroot(tmp_path / "cli", programs={"enroot": "4.1.2"})["hook-nvidia"]
     assert "NVIDIA_VISIBLE_DEVICES=void" in without.fix
+    void = {**HOOKS, "/etc/enroot/enroot.conf": "NVIDIA_VISIBLE_DEVICES void\n"}
+    told = [
+        enroot(tmp_path / f"void-{gpu}", void, {"enroot": "4.1.2"}, has_gpu=gpu)["hook-nvidia"] for gpu in (False, True)
+    ]
+    assert [each.status for each in told] == ["ok", "fail"]
     assert enroot(tmp_path / "old", programs={**ENROOT, "enroot": "3.4.0"})["enroot"].status == "warn"
 
 
@@ -193,6 +198,21 @@ def test_slurm_that_does_not_answer(tmp_path):
     assert "no word within 2 s" in slurm(tmp_path, silent)["slurm"].why
     broken = {"srun": Done(1, "", "srun: fatal: Could not establish a configuration source\n")}
     assert "configuration source" in slurm(tmp_path, broken)["slurm"].seen
+
+
+@pytest.mark.parametrize(
+    ("settings", "programs", "status"),
+    [
+        ("runtime_path=/scratch/pyxis", {}, "note"),
+        ("use_squashfuse=1 container_scope=job", {}, "fail"),
+        ("use_squashfuse=1", {"squashfuse": "0.5"}, None),
+    ],
+)
+def test_how_pyxis_starts_a_squashfs(tmp_path, settings, programs, status):
+    plugstack = {"/etc/slurm/plugstack.conf": f"# spank_pyxis.so old=1\nrequired /usr/lib/spank_pyxis.so {settings}\n"}
+    found = slurm(tmp_path, {**SLURM, **programs}, plugstack)
+    assert found["pyxis"].seen == "srun has --container-image: " + ", ".join(settings.split())
+    assert (found["pyxis-squashfuse"].status if "pyxis-squashfuse" in found else None) == status
 
 
 def test_pyxis_that_is_named_and_not_loaded(tmp_path):
