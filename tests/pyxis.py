@@ -14,7 +14,7 @@ from pathlib import Path
 
 HELP = "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"
 #: args.c: those with a value, and those without
-VALUED = ("image", "mounts", "workdir", "name")
+VALUED = ("image", "mounts", "workdir", "name", "env")
 PLAIN = ("no-container-mount-home", "container-mount-home", "container-readonly", "container-writable")
 #: pyxis_slurmstepd.c, enroot_deny_env: what enroot and its hooks do not get of the job's variables
 DENIED = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_TASK_PID")
@@ -83,13 +83,14 @@ def make_site(folder, srun, apptainer, **kind):
 # What becomes of variables
 
 
-def started(image, job, site, first_host):
+def started(image, job, site, first_host, named=()):
     """The variables of a container that enroot starts for an image's and a job's: those of its hooks too.
 
-    `first_host`: of a list of nodes, as `scontrol show hostname` tells it. Raises StartError where a hook fails.
+    `first_host`: of a list of nodes, as `scontrol show hostname` tells it; `named`: --container-env. Raises StartError
+    where a hook fails.
     """
     seen = {name: value for name, value in job.items() if name not in DENIED}
-    environ = dict(image)
+    environ = dict(image) | {name: seen[name] for name in named if seen.get(name)}
     if site.hook and "PYTORCH_VERSION" in environ:  # 50-slurm-pytorch.sh
         found = {}
         if seen.get("SLURM_STEP_NODELIST"):
@@ -155,7 +156,8 @@ def task(site, words):
     try:
         container = _container(site, chosen, job)
         image = json.loads((container / "environment").read_text())
-        found = in_task(started(image, job, site, _first_host), job)
+        named = chosen.get("env", "").split(",")
+        found = in_task(started(image, job, site, _first_host, named), job)
     except StartError as error:
         told = (*error.args, "spank: required plugin spank_pyxis.so: task_init() failed with rc=-1")
         sys.exit("\n".join(f"slurmstepd: error: {line}" for line in told))

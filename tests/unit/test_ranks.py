@@ -33,10 +33,10 @@ STEP = {
 IMAGE = {"PATH": "/opt/venv/bin", "PYTORCH_VERSION": "2.0.1", "NVIDIA_VISIBLE_DEVICES": "all"}
 
 
-def under_pyxis(job=STEP, image=IMAGE, **kind):
+def under_pyxis(job=STEP, image=IMAGE, named=(), **kind):
     """The variables of a task on a site of this kind."""
     site = pyxis.Site("", "", "", **kind)
-    return pyxis.in_task(pyxis.started(image, job, site, lambda nodes: next(expand(nodes))), job)
+    return pyxis.in_task(pyxis.started(image, job, site, lambda nodes: next(expand(nodes)), named), job)
 
 
 def test_a_process_alone():
@@ -80,6 +80,12 @@ def test_pyxis_with_enroots_hook():
     assert {name: seen[name] for name in NAMES} == told
     assert seen["OMP_NUM_THREADS"] == "1"  # more tasks than nodes
     assert from_environment(seen) == Place(4, 5, 0, 1, "gpu07", 62207, "RANK and MASTER_ADDR under srun")
+
+
+def test_an_address_of_ones_own_beats_enroots_hook_where_it_is_named():
+    job = {**STEP, "MASTER_ADDR": "10.0.0.7"}
+    assert from_environment(under_pyxis(job)).address == "gpu07"
+    assert from_environment(under_pyxis(job, named=["MASTER_ADDR"])).address == "10.0.0.7"
 
 
 @pytest.mark.parametrize("hook", [True, False])
