@@ -5,6 +5,7 @@ import hashlib
 import os
 import platform
 import pwd
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,16 @@ from graphcrate.model.plan import LAYER_MTIME
 #: Folders that are links into /usr; from trixie on a package brings them.
 MERGE_USR = 'cd "$1" && for name in bin sbin lib lib64; do mkdir -p "usr/$name" && ln -s "usr/$name" "$name"; done'
 MERGED_HERE = ("bullseye", "bookworm")
+#: Python 3.9 writes sets into bytecode in the order of hashes, and Debian's scripts compile with -E, deaf to the seed.
+#: So what they made is made once more.
+COMPILED_HERE = ("bullseye",)
+COMPILE = """\
+import pathlib, py_compile, sys
+end = f".{sys.implementation.cache_tag}.pyc"
+for made in sorted(pathlib.Path("/usr/lib").rglob(f"__pycache__/*{end}")):
+    source = made.parent.parent / f"{made.name.removesuffix(end)}.py"
+    py_compile.compile(str(source), str(made), doraise=True)
+"""
 #: The fields of each .deb, as a Packages file has them; its size and hash are added here.
 FIELDS = 'for deb; do dpkg-deb -f "$deb" && printf "Filename: ./%s\\n\\n" "$deb" || exit 1; done'
 PREFIX = "graphcrate-base-"
@@ -137,6 +148,9 @@ def command(lock: DebianBase, repository: Path, tar: Path) -> list[str]:
     argv += ["--aptopt=APT::Install-Recommends false", "--aptopt=Acquire::Languages none"]
     if lock.suite in MERGED_HERE:
         argv += [f"--setup-hook={MERGE_USR}"]
+    if lock.suite in COMPILED_HERE:
+        fixed = f"env -i PYTHONHASHSEED=0 SOURCE_DATE_EPOCH={LAYER_MTIME} LC_ALL=C.UTF-8"
+        argv += [f'--customize-hook=chroot "$1" {fixed} /usr/bin/python3 -S -c {shlex.quote(COMPILE)}']
     return [*argv, "", str(tar), f"deb [trusted=yes] copy://{repository} ./"]
 
 

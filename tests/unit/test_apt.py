@@ -1,5 +1,6 @@
 """What of `bases.apt` and `bases.mmdebstrap` needs no process. Names of mirrors are made up."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,18 @@ def test_exactly_the_locked_packages_from_one_folder():
     assert "--include=libc6,dash" in argv
     assert argv[-3:] == ["", "/out.tar", "deb [trusted=yes] copy:///r/debs ./"]
     assert any(option.startswith("--setup-hook") for option in argv)
+
+
+def test_bytecode_of_bullseye_is_made_with_a_fixed_seed():
+    hooks = {
+        suite: [option for option in mmdebstrap.command(DebianBase(suite=suite, packages=()), Path("/r"), Path("/o"))
+                if option.startswith("--customize-hook=")]
+        for suite in ("bullseye", "bookworm", "trixie")
+    }  # fmt: skip
+    (hook,) = hooks.pop("bullseye")
+    assert shlex.split(hook)[2:5] == ["env", "-i", "PYTHONHASHSEED=0"]
+    compile(shlex.split(hook)[-1], "hook", "exec")
+    assert hooks == {"bookworm": [], "trixie": []}
 
 
 def test_from_trixie_on_a_package_merges_usr():
