@@ -38,11 +38,12 @@ STAND_INS = {
 #: Packages that need no more than that, and the folder of theirs that compilers search first (`include_dirs` in the
 #: setup.py of each). Read in torch_scatter 2.1.2, torch_sparse 0.6.18, torch_cluster 1.6.3 and torch_spline_conv 1.2.2.
 _FOLDERS = dict.fromkeys(("torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv"), "csrc")
-#: Processor seconds of their longest files, which are started first (measured, two architectures).
+#: Seconds that their longest files take, roughly, for two architectures: those are started first.
 SECONDS = {
     "csrc/cuda/segment_coo_cuda.cu": 60.0,
     "csrc/cuda/spmm_cuda.cu": 30.0,
     "csrc/cuda/segment_csr_cuda.cu": 20.0,
+    "csrc/cpu/neighbor_sample_cpu.cpp": 12.0,
 }
 
 
