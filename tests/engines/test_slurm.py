@@ -182,7 +182,9 @@ def test_pyxis_is_taken_where_srun_has_it(place, slurm, built_image, scratch, ki
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **kind)
     void = {"NVIDIA_VISIBLE_DEVICES": "void"} if Path("/dev/nvidiactl").exists() else {}  # else said by itself
     here = dataclasses.replace(place, environment={**place.environment, "PATH": site.path, **void})
-    finished = here.run("test", built_image.layout, *ask(scratch, "--suite", "ddp", "--partition", "a100", "--json"))
+    finished = here.run(
+        "test", built_image.layout, *ask(scratch, "--suite", "torch,ddp", "--partition", "a100", "--json")
+    )
     assert finished.code == 10, finished.err  # the image has no PyG: ddp finds its rank, and ends there
     told = json.loads(finished.out)
     assert told["artifact"]["kind"] == "sqsh"
