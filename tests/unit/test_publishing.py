@@ -3,10 +3,11 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from graphcrate import admitting, delivering, publishing, verifying
+from graphcrate import admitting, converting, publishing, verifying
 from graphcrate.attest import keyfile
 from graphcrate.errors import GateError, IntegrityError, ProofError, ResolutionError, UsageError
 from graphcrate.formats import sif
@@ -215,12 +216,12 @@ def on_cpu(folder, monkeypatch):
         suite["device"] = "cpu"
     (folder / "report.json").write_text(json.dumps(report))
 
-    def converted(request, place, candidate, form):
-        path = folder / f"torch.{form}"
-        path.write_bytes(bytes(sif.MAGIC_OFFSET) + sif.MAGIC if form == "sif" else b"hsqs")
-        return path
+    def converted(order, place):
+        path = folder / f"torch.{order.to}"
+        path.write_bytes(bytes(sif.MAGIC_OFFSET) + sif.MAGIC if order.to == "sif" else b"hsqs")
+        return SimpleNamespace(path=str(path))
 
-    monkeypatch.setattr(delivering, "_converted", converted)
+    monkeypatch.setattr(converting, "convert", converted)
     return folder
 
 
@@ -229,6 +230,20 @@ def test_what_went_out_without_a_gpu_says_so_on_a_shelf(place, on_cpu, tmp_path)
     publishing.publish(request, place, str(tmp_path / "shelf"))
     records = [json.loads(path.read_text()) for path in (tmp_path / "shelf/.graphcrate").iterdir()]
     assert [record["cpu_only"] for record in records] == [True, True]
+
+
+def test_how_files_are_to_be_compressed_is_handed_on(place, on_cpu, tmp_path, monkeypatch):
+    asked, converted = [], converting.convert
+
+    def heard(order, place):
+        asked.append((order.to, order.compression, order.kernel))
+        return converted(order, place)
+
+    monkeypatch.setattr(converting, "convert", heard)
+    wanted = {"forms": ("sif", "sqsh"), "compression": Compression.GZIP, "kernel": "3.10"}
+    request = admitting.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, **wanted)
+    publishing.publish(request, place, str(tmp_path / "shelf"))
+    assert asked == [("sif", "gzip", "3.10"), ("sqsh", "gzip", "3.10")]
 
 
 def test_what_went_out_without_a_gpu_says_so_as_oras_under_every_tag(place, on_cpu, registry):
