@@ -64,8 +64,9 @@ def unsquashfs(view: ImageView, host: Host) -> Verdict:
     if view.form != "squashfs" or kind != "zstd":
         return passed(kind or "layers: the squashfs is made when the image is imported")
     if host.kernel and is_older(host.kernel, _ZSTD_KERNEL):
-        fix = f"unsquashfs -version    on a node; before {_ZSTD_TOOLS}: convert REF --to sqsh --compression gzip"
-        return warned(f"zstd; distributions with Linux {host.kernel} have squashfs-tools that do not read it", fix)
+        fix = "./build.py convert REF --to sqsh --compression gzip"
+        told = f"zstd; distributions with Linux {host.kernel} have squashfs-tools that do not read it"
+        return warned(told, f"unsquashfs -version    on a node; before {_ZSTD_TOOLS}: {fix}")
     return passed(f"zstd, which squashfs-tools read from {_ZSTD_TOOLS} on")
 
 

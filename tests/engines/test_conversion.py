@@ -172,8 +172,9 @@ def test_the_kernel_mounts_the_partition(made, layout, files, scratch, compressi
 
 
 @pytest.mark.engine("squashfuse")
-def test_squashfuse_mounts_the_partition(made, files, scratch):
-    path = made("sif", compression=Compression.GZIP)
+@pytest.mark.parametrize("compression", list(Compression))
+def test_squashfuse_mounts_the_partition(made, files, scratch, compression):
+    path = made("sif", compression=compression)
     (scratch / "mnt").mkdir()
     offset = sif.root_partition(path).offset
     call("squashfuse", "-o", f"offset={offset},ro", path, scratch / "mnt")
