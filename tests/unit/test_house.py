@@ -58,9 +58,8 @@ def label(path):
 PUT_TOGETHER = {ROOT / "examples" / "doctor.py"}
 
 
-def test_files_and_functions_stay_short():
+def test_functions_stay_short():
     ours = [path for path in PYTHON if path not in PUT_TOGETHER]
-    assert [label(path) for path in ours if TEXTS[path].count("\n") > 400] == []
     assert [
         f"{label(path)}: {node.name}"
         for path in ours
