@@ -52,6 +52,8 @@ class Workshop:
     def key(self, step: WheelsStep | CompileStep | ToolkitStep | FilesStep) -> str:
         """What a layer's bytes depend on, as one hash."""
         parts = [LAYER_FORMAT, stream.LAYER_FORMAT, self.site, self.interpreter.version, content_id(step)]
+        if isinstance(step, CompileStep):  # how sources are compiled can change, and the step stays as it is
+            parts += [keys.origin(package, step) for package in step.packages]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -75,6 +77,14 @@ class WheelsLayer:
         self._origins = [self._origin(package) for package in self.step.packages]
 
     @property
+    def is_there(self) -> bool:
+        """Whether the cache has the layer and what it is checked by: nothing of the step's files is wanted then."""
+        return self.record is not None and None not in self._known()
+
+    def _known(self) -> list[Installation | None]:
+        return [work.read_installation(self.shop.cache, origin, self.shop.site) for origin in self._origins]
+
+    @property
     def size(self) -> int:
         """Bytes of the step's wheels and sdists."""
         return sum(package.file.size for package in self.step.packages)
@@ -85,7 +95,7 @@ class WheelsLayer:
         `advance` gets bytes of `size` as they are done.
         """
         self._crew, self._claims, self._advance = crew, claims, advance
-        known = [work.read_installation(self.shop.cache, origin, self.shop.site) for origin in self._origins]
+        known = self._known()
         if self.record is not None and None not in known:
             self._claim([installation for installation in known if installation is not None])
             return

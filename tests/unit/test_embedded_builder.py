@@ -13,10 +13,11 @@ from graphcrate.builders import Order, embedded
 from graphcrate.builders.layers import BATCH, batched
 from graphcrate.errors import BuildError, DiskFullError, IntegrityError
 from graphcrate.host.cache import Cache
-from graphcrate.model.lock import DebianBase, LockedFile, LockedPackage
+from graphcrate.model.lock import Compilation, DebianBase, LockedFile, LockedPackage
 from graphcrate.model.plan import (
     BaseImage,
     BaseStep,
+    CompileStep,
     ConfigStep,
     FilesStep,
     Plan,
@@ -28,6 +29,7 @@ from graphcrate.model.plan import (
 from graphcrate.model.recipe import Channel
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
+from graphcrate.wheelhouse import keys
 from graphcrate.wheels import sdist
 from tests.unit.test_bytecode import InProcess
 from tests.unit.test_sdist import Pip
@@ -110,8 +112,10 @@ def wheels_step(title, packages):
     return WheelsStep(title=title, python="3.11", packages=packages)
 
 
-def build(plan, files, cache, progress=None, base=BASE):
-    return embedded.build_layers(plan, base, files, cache=cache, environment={}, progress=progress or Shown(), jobs=0)
+def build(plan, files, cache, progress=None, base=BASE, compiled=None):
+    return embedded.build_layers(
+        plan, base, files, cache=cache, environment={}, progress=progress or Shown(), jobs=0, compiled=compiled
+    )
 
 
 def names(cache, record):
@@ -231,6 +235,41 @@ def test_an_sdist_becomes_a_layer(tmp_path, cache, monkeypatch):
     record = build(plan, files | {file.sha256: tmp_path / file.name}, cache)[0]
     assert {f"{PACKAGES}/pkg/__init__.py", f"{PACKAGES}/one/x"} <= names(cache, record).keys()
     assert build(plan, {}, cache) == (record,)
+
+
+@pytest.fixture
+def compiling(tmp_path, cache):
+    """Builds an image with an extension, and says how often that was compiled."""
+    packages, files = wheels(tmp_path, ext={"ext/__init__.py": b""})
+    package = msgspec.structs.replace(packages[0], compiled=True)
+    compilation = Compilation(
+        architectures=(), compiler="g++-11", base=DebianBase(suite="bookworm", packages=()), tools=()
+    )
+    step = CompileStep(title="ext", python="3.11", packages=(package,), against=(), compilation=compilation)
+    times = []
+
+    def compiled():
+        times.append(1)
+        return files
+
+    def work():
+        build(planned(wheels_step("none", ()), step), {}, cache, compiled=compiled)
+        return len(times)
+
+    return work
+
+
+def test_an_extension_is_compiled_once_and_again_when_compiling_changes(compiling, monkeypatch):
+    assert [compiling(), compiling()] == [1, 1]
+    monkeypatch.setattr(keys, "WHEELHOUSE_FORMAT", "another")
+    assert [compiling(), compiling()] == [2, 2]
+
+
+def test_an_extension_is_compiled_where_the_cache_has_lost_what_its_layer_is_checked_by(compiling, cache):
+    assert compiling() == 1
+    for installation in (cache.root / "installations").rglob("*.msgpack"):
+        installation.unlink()
+    assert compiling() == 2
 
 
 def test_a_wheel_for_another_python_is_refused(tmp_path, cache):
