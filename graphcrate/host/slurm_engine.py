@@ -24,7 +24,7 @@ from graphcrate.host.slurm_words import JobView, Partition
 VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SBATCH_ACCOUNT", "SLURM_ACCOUNT", "KRB5CCNAME")
 #: of a job step's own surroundings, which a command started in it needs to find the job, and what a person tells
 #: pyxis, enroot and its hooks
-_INHERITED_IN_JOB = ("SLURM_", "SPANK_", "PYXIS_", "ENROOT_", "NVIDIA_", "MELLANOX_", "CUDA_VISIBLE_DEVICES")
+_INHERITED_IN_JOB = ("SLURM_", "SLURMD_", "SPANK_", "PYXIS_", "ENROOT_", "NVIDIA_", "MELLANOX_", "CUDA_VISIBLE_DEVICES")
 #: tell Slurm's commands which cluster is meant
 _WHERE = ("SLURM_CONF", "SLURM_CLUSTERS", "SBATCH_CLUSTERS")
 #: a person's or a site's choices for all jobs → the parameter that overrides them

@@ -26,7 +26,7 @@ def test_the_step_of_pyxis(tmp_path):
     assert "--container-workdir=/work" in plain
 
 
-JOB = {"SLURM_JOB_ID": "7", "PATH": "/usr/bin", "MELLANOX_VISIBLE_DEVICES": "0", "SECRET": "1"}
+JOB = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", "PATH": "/usr/bin", "MELLANOX_VISIBLE_DEVICES": "0", "SECRET": "1"}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,7 @@ def test_what_pyxis_is_told_of_gpus(tmp_path, monkeypatch, has_driver, given, ex
     told = pyxis.variables_of({**JOB, **given})
     assert told.get("NVIDIA_VISIBLE_DEVICES") == expected
     assert told["MELLANOX_VISIBLE_DEVICES"] == "0"
+    assert told["SLURMD_NODENAME"] == "n1"  # a site's enroot.conf may go by it
     assert "SECRET" not in told
 
 
