@@ -123,7 +123,11 @@ def in_task(environ, job):
 
 def _failed_start(*lines):
     head = ("pyxis: container start failed with error code: 1", "pyxis: printing enroot log file:")
-    return (*head, *(f"pyxis:     [ERROR] {line}" for line in lines), "pyxis: couldn't start container")
+    return (
+        *head,
+        *(f"pyxis:     [ERROR] {line}" for line in lines),
+        "pyxis: container was not started successfully by another task",
+    )
 
 
 # srun
@@ -159,7 +163,11 @@ def task(site, words):
         named = chosen.get("env", "").split(",")
         found = in_task(started(image, job, site, _first_host, named), job)
     except StartError as error:
-        told = (*error.args, "spank: required plugin spank_pyxis.so: task_init() failed with rc=-1")
+        told = (
+            *error.args,
+            "spank: required plugin spank_pyxis.so: task_init() failed with rc=-1",
+            "Failed to invoke spank plugin stack",
+        )
         sys.exit("\n".join(f"slurmstepd: error: {line}" for line in told))
     ours = [f"{name}={value}" for name, value in found.items() if job.get(name) != value or name in image]
     binds = [word for mount in filter(None, chosen.get("mounts", "").split(",")) for word in ("--bind", mount)]

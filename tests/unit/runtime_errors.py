@@ -21,8 +21,8 @@ TEXTS = [
     (
         "enroot-mellanox",
         "provoked on a node without InfiniBand",
-        "slurmstepd: error: pyxis:     enroot-mount: failed to mount: /sys/class/infiniband at "
-        "/run/enroot/overlay/sys/class/infiniband: No such file or directory\n"
+        "slurmstepd: error: pyxis:     enroot-mount: failed to mount: tmpfs at "
+        "/scratch/enroot-data/pyxis_4.0/sys/class/infiniband: No such file or directory\n"
         "slurmstepd: error: pyxis:     [ERROR] /etc/enroot/hooks.d/99-mellanox.sh exited with return code 1",
     ),
     (
@@ -39,7 +39,8 @@ TEXTS = [
         "pyxis-name",
         "pyxis 0.24",
         'slurmstepd: error: pyxis: error: a container with name "pyxis_gnn-12" does not exist, and --container-image '
-        "is not set\nslurmstepd: error: spank: required plugin spank_pyxis.so: user_init() failed with rc=-1",
+        "is not set\nslurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1\n"
+        "slurmstepd: error: Failed to invoke spank plugin stack",
     ),
     (
         "pyxis-workdir",
@@ -49,6 +50,7 @@ TEXTS = [
     (
         "pyxis-no-file",
         "pyxis 0.24",
+        "slurmstepd: error: pyxis: child 5886 failed with error code: 1\n"
         "slurmstepd: error: pyxis: failed to create container filesystem for image: ./pyg.sqsh\n"
         "slurmstepd: error: pyxis: printing enroot log file:\n"
         "slurmstepd: error: pyxis:     [ERROR] No such file or directory: /home/alice/pyg.sqsh",
