@@ -77,7 +77,7 @@ def unpacked(both, ground):
                 archive.extractall(folder)
         found[way] = {str(path.relative_to(folder)): path for path in folder.rglob("*.so")}
     assert found["fast"].keys() == found["plain"].keys()
-    assert len(found["fast"]) == 14
+    assert len(found["fast"]) == 16
     return found
 
 
