@@ -115,11 +115,11 @@ def convert(request: Request, place: Workplace) -> Converted:
 
 
 def _check_options(request: Request) -> None:
-    """Raises UsageError for an option that this form has no use for."""
+    """Raises UsageError for an option that does not apply to this form."""
     for option, value in (("--compression", request.compression), ("--kernel", request.kernel)):
         if value is not None and request.to not in ("sif", "sqsh"):
             raise UsageError(
-                f"{option} has no use for {request.to}",
+                f"{option} does not apply to {request.to}",
                 cause="It is for sif and sqsh.",
                 next_step=f"leave {option} out",
             )

@@ -50,13 +50,13 @@ def publish(request: Request, place: Workplace, to: str) -> Published:
 
 
 def destination_of(request: Request, place: Workplace, to: str) -> Destination:
-    """Where it goes. Raises UsageError for no such place, and for a request that it has no use for."""
+    """Where it goes. Raises UsageError for no such place, and for an option that does not apply to it."""
     destination = parse(to, place.environment)
     for option, (field, words, kinds) in _OPTIONS.items():
         value = getattr(request, field)
         if not (value is None or value is False or value == () or isinstance(destination, kinds)):
             raise UsageError(
-                f"{option} has no use for {to}", cause=f"It is for {words}.", next_step=f"leave {option} out"
+                f"{option} does not apply to {to}", cause=f"It is for {words}.", next_step=f"leave {option} out"
             )
     if request.signer.name and not isinstance(destination, Registry | Acr):
         raise UsageError(

@@ -174,7 +174,7 @@ def ways(commands: list[Command], source: str, target: str) -> list[list[Command
 
 
 def precompiled(command: Command, source: str, target: str) -> str:
-    """A header that need not be read for what this command compiles, made by the first that wants it.
+    """Precompile the header for what this command compiles; the first process that wants it makes it.
 
     Returns "" where it cannot be made. Macros that each package has of its own are no part of it; g++ reads the text
     where one of them changes anything.
