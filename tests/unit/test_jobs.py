@@ -40,7 +40,7 @@ SAMPLES = {
         mounts=(Mount("/data/ogb", "/data"),),
     ),
     "sqsh.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "cd /data && python dna.py", partition="a100", cpus=8),
-    "sqsh-cpu.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", partition="cpu", gpus=0, cpus=8),
+    "sqsh-cpu.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", partition="a100", gpus=0, cpus=8),
     "sqsh-nodes.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "python train.py", partition="a100", nodes=2),
     "variable.sbatch": job("singularity", "/lustre/img/pyg.sif", "OMP_NUM_THREADS=4 python train.py", partition="dgx2"),
     "docker.sh": job("docker", "pyg:2.3.1", gpus=2),
