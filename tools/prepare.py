@@ -57,6 +57,7 @@ ENGINES = {
     "ssh-keyscan": "openssh-client",
     "tmux": "tmux",
     "ip": "iproute2",
+    "ps": "procps",
     "sbatch": "slurm-client",
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",

@@ -156,8 +156,9 @@ def test_sdists_are_not_built_for_their_metadata(server, cache, tmp_path):
     assert not marker.exists()
 
 
-def test_uv_tells_its_default_index():
-    told = uv.emitted_indexes({"UV_DEFAULT_INDEX": "https://index.example/simple", "PATH": os.environ["PATH"]})
+def test_uv_tells_its_default_index(tmp_path):
+    variables = {"UV_DEFAULT_INDEX": "https://index.example/simple", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    told = uv.emitted_indexes(variables)
     assert "--index-url https://index.example/simple" in told
 
 
