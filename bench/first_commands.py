@@ -7,13 +7,11 @@ revision first to compare in one run. Writes the section `commands` of docs/perf
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
+from bench.main_job import working_folder
 from bench.page import ROOT, Section, machine, say, today
 from graphcrate.host.workplace import Workplace
 
@@ -46,8 +44,7 @@ def main() -> None:
 
 def first(command: str, commit: str) -> tuple[float, float]:
     """Wall and processor seconds of a command in a new clone; ends the bench where it fails."""
-    folder = Path(tempfile.mkdtemp(prefix="graphcrate-bench-"))
-    try:
+    with working_folder(None) as folder:
         (folder / "home").mkdir()
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "project")], check=True)
         subprocess.run(["git", "-C", str(folder / "project"), "checkout", "--quiet", commit], check=True)
@@ -61,8 +58,6 @@ def first(command: str, commit: str) -> tuple[float, float]:
         if process.returncode:
             sys.exit(f"{command} ended with {process.returncode}")
         return seconds, usage.ru_utime + usage.ru_stime
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ PRECOMPILED = "/build/precompiled"
 #: what brings all that the host compiler wants of torch
 WHOLE = "torch/extension.h"
 #: options that packages have each of their own, and torch's headers know nothing of
-ITS_OWN = re.compile(r"-DTORCH_EXTENSION_NAME=|-DWITH_|-I[^/]")
+ITS_OWN = re.compile(r"-DTORCH_EXT|-DWITH_|-I[^/]")
 #: Estimates in seconds, by which turns are dealt out: of files that no order knows, and of a header.
 CUDA_SECONDS, CPP_SECONDS, HEADER_SECONDS = 12.0, 3.0, 40.0
 CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
@@ -179,10 +179,8 @@ def precompiled(command: Command, source: str, target: str) -> str:
     Returns "" where it cannot be made. Macros that each package has of its own are no part of it; g++ reads the text
     where one of them changes anything.
     """
-    its_own = {"-c", source, "-o", target}
-    options = [
-        word for word in command[1:] if word not in its_own and not re.match(r"-DTORCH_EXT|-DWITH_|-I[^/]", word)
-    ]
+    files = {"-c", source, "-o", target}
+    options = [word for word in command[1:] if word not in files and not ITS_OWN.match(word)]
     header = Path(PRECOMPILED, hashlib.sha256(repr(options).encode()).hexdigest()[:16], "torch.h")
     made = header.with_suffix(".h.gch")
     header.parent.mkdir(parents=True, exist_ok=True)

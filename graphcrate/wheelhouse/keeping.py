@@ -36,12 +36,9 @@ def keep(job: Job, made: Mapping[LockedPackage, Path], venv: Path, work: Path) -
         _refuse(package, check_wheel(done, step=job.step, site=venv, rootfs=job.base.rootfs))
         ready[package] = done
     # Importing torch takes longest: all at once, and one by one only to tell whose fault it is.
-    if len(ready) > 1 and not try_import(job, tuple(ready.values()), venv, work / "trial"):
-        blamed: Sequence[LockedPackage] = ()
-    else:
-        blamed = tuple(ready)
-    for package in blamed:
-        _refuse(package, try_import(job, (ready[package],), venv, work / "trial"))
+    if len(ready) < 2 or try_import(job, tuple(ready.values()), venv, work / "trial"):
+        for package, done in ready.items():
+            _refuse(package, try_import(job, (done,), venv, work / "trial"))
     kept = {}
     for package, done in ready.items():
         target = shelf(package, job.step, job.cache)
