@@ -29,10 +29,9 @@ EXTENSIONS = ("pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torc
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
-    """A program with its arguments by device. `limit` in seconds, by device; `proves` in words."""
+    """A program with its arguments by device. `limit` in seconds, by device. docs/smoke.md says what each proves."""
 
     program: str
-    proves: str
     cpu: tuple[str, ...]
     cuda: tuple[str, ...]
     cpu_limit: int
@@ -44,7 +43,6 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
 SUITES: Mapping[str, Suite] = {
     "torch": Suite(
         program="torch_check.py",
-        proves="torch imports, multiplies, trains, and its processes or GPUs reach one another",
         cpu=(),
         cuda=(),
         cpu_limit=300,
@@ -52,7 +50,6 @@ SUITES: Mapping[str, Suite] = {
     ),
     "dna": Suite(
         program="dna.py",
-        proves="a graph network trains with PyG and lands where it should; every installed extension imports",
         # docs/decisions/smoke-length.md
         cpu=("--until-proven", "--every", "3"),
         cuda=(),
@@ -62,7 +59,6 @@ SUITES: Mapping[str, Suite] = {
     ),
     "ops": Suite(
         program="ops.py",
-        proves="every operator of the installed extensions gives what dense PyTorch does, gradients too; PyG uses them",
         cpu=(),
         cuda=(),
         cpu_limit=600,
@@ -71,7 +67,6 @@ SUITES: Mapping[str, Suite] = {
     ),
     "ddp": Suite(
         program="multi_node.py",
-        proves="two processes train one model on sampled batches, with gradients averaged over both, and it learns",
         cpu=("--ranks", "2"),
         cuda=("--ranks", "2", "--share"),  # one GPU for both where there are no two
         cpu_limit=600,
@@ -79,7 +74,6 @@ SUITES: Mapping[str, Suite] = {
     ),
     "glt": Suite(
         program="glt_check.py",
-        proves="GLT partitions a graph, samples it as it is from both parts at once, and GraphSAGE learns from that",
         cpu=(),
         cuda=(),
         cpu_limit=900,
@@ -87,7 +81,6 @@ SUITES: Mapping[str, Suite] = {
     ),
     "glt-distributed": Suite(
         program="glt/check.py",
-        proves="partition.py and two train_distributed.py train GraphSAGE on a graph in two parts, each edge as it is",
         cpu=(),
         cuda=(),
         cpu_limit=600,

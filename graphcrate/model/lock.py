@@ -7,8 +7,6 @@ import msgspec
 
 from graphcrate.model.recipe import Channel
 
-LOCK_FORMAT = 1
-
 
 class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file to fetch. `size` in bytes, `sha256` in lower-case hex."""

@@ -7,7 +7,7 @@ from graphcrate.host import http, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase
-from graphcrate.resolve import offers, toolkit, uv
+from graphcrate.resolve import toolkit, uv
 from graphcrate.resolve.candidates import Request, choose
 from graphcrate.resolve.fetch import fetch, fetch_for_compilation
 from tests.unit import small_index
@@ -81,7 +81,6 @@ class World:
 @contextlib.contextmanager
 def opened(monkeypatch, tmp_path):
     monkeypatch.setattr(http, "PAUSES", (0.0,))
-    monkeypatch.setattr(offers, "VOUCHED", {})
     monkeypatch.setattr(uv, "compile_requirements", small_index.Uv())
     monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
     with WheelServer() as server:

@@ -12,7 +12,7 @@ from graphcrate.host import http
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import DebianBase, encode
 from graphcrate.model.recipe import BaseSpec, Channel
-from graphcrate.resolve import offers, toolkit, uv
+from graphcrate.resolve import toolkit, uv
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.offers import Market
 from graphcrate.resolve.resolver import Wanted, resolve
@@ -31,7 +31,6 @@ def server(monkeypatch):
     with WheelServer() as running:
         monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
         monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
-        monkeypatch.setattr(offers, "VOUCHED", {})
         small_index.fill(running)
         yield running
 

@@ -9,7 +9,7 @@ from graphcrate.host import http
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import DebianBase
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel
-from graphcrate.resolve import offers, toolkit, uv
+from graphcrate.resolve import toolkit, uv
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.offers import Market
 from graphcrate.resolve.resolver import Wanted, resolve
@@ -33,7 +33,6 @@ def server(monkeypatch):
     monkeypatch.setattr(http, "PAUSES", (0.0,))
     with WheelServer() as running:
         monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
-        monkeypatch.setattr(offers, "VOUCHED", {})
         small_index.fill(running)
         running.simple("torch", dict([small_wheel("torch", "1.13.1", tag=CP39)]))
         for name, version in (("torch_scatter", "2.1.2"), ("torch_sparse", "0.6.18")):

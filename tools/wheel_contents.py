@@ -1,6 +1,6 @@
 """What a wheel's bytes tell of where it runs: CUDA, GPU architectures, C++ ABI, glibc, what it wants installed.
 
-Reads any seekable stream, so that a wheel on a server needs not be fetched whole. A deflated library cannot be read at
+Reads any seekable stream, so that a wheel on a server need not be fetched whole. A deflated library cannot be read at
 random: it is unpacked to a nameless file, piece by piece. Large ones may be left out; for torch's architectures there
 is the list that torch itself tells (`torch.cuda.get_arch_list()`), a line of text in a library of a few megabytes.
 """
