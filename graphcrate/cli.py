@@ -44,7 +44,7 @@ Extensions = Annotated[
 ]
 Toolkit = Annotated[
     str | None,
-    typer.Option(help="CUDA toolkit to compile them with: debian, pypi, image or host; else the first."),
+    typer.Option(help="CUDA toolkit to compile them with: debian, pypi or image; else the first."),
 ]
 Flavour = Annotated[
     Literal["runtime", "devel"], typer.Option(help="devel: keep compiler and CUDA toolkit in the image.")

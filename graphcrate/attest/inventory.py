@@ -12,7 +12,6 @@ from graphcrate.model.lock import (
     DebianBase,
     DebianPackage,
     DebianToolkit,
-    HostToolkit,
     ImageToolkit,
     Lock,
     LockedFile,
@@ -31,7 +30,6 @@ class Kind(StrEnum):
     PYTHON = "python"
     DEBIAN = "debian"
     IMAGE = "image"
-    TOOLKIT = "toolkit"  #: of the machine that built it
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,10 +96,6 @@ def _toolkit(toolkit: Toolkit | None, lock: Lock, in_image: bool) -> Iterator[It
             yield from (_python(wheel, lock, in_image=in_image) for wheel in toolkit.wheels)
         case ImageToolkit():
             yield _image(toolkit.reference, toolkit.digest, "linux/amd64", in_image)
-        case HostToolkit():
-            name = "cuda-toolkit"
-            purl = PackageURL("generic", None, name, toolkit.version).to_string()
-            yield Item(kind=Kind.TOOLKIT, name=name, version=toolkit.version, purl=purl, in_image=in_image)
 
 
 def _python(package: LockedPackage, lock: Lock, *, in_image: bool) -> Item:

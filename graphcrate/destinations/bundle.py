@@ -164,7 +164,6 @@ def _contents(folder: Path, report: BuildReport, lock: Lock, parts: list[_Part])
         candidate=lock.candidate,
         request_sha256=lock.request_sha256,
         aliases=tuple(sorted(path.name for path in links if str(path.readlink()) == folder.name)),
-        notes=supplies.lacking(lock),
         members=tuple(part.member for part in parts),
     )
 

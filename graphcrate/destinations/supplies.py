@@ -14,7 +14,6 @@ from graphcrate.model.bundle import Member
 from graphcrate.model.lock import (
     DebianBase,
     DebianToolkit,
-    HostToolkit,
     ImageToolkit,
     Lock,
     LockedFile,
@@ -44,13 +43,6 @@ def gather(lock: Lock, sources: Sources, place: Workplace) -> Iterator[Supply]:
     for supply in _each(lock, sources, place):
         found.setdefault(supply.member.path, supply)
     yield from (found[path] for path in sorted(found))
-
-
-def lacking(lock: Lock) -> tuple[str, ...]:
-    """What another build needs and a bundle cannot hold."""
-    if lock.compilation is not None and isinstance(lock.compilation.toolkit, HostToolkit):
-        return (f"compiling anew takes the machine's own CUDA toolkit, {lock.compilation.toolkit.version}",)
-    return ()
 
 
 def _each(lock: Lock, sources: Sources, place: Workplace) -> Iterator[Supply]:

@@ -16,7 +16,7 @@ from packageurl import PackageURL
 from graphcrate.attest import facts
 from graphcrate.attest.inventory import items
 from graphcrate.attest.sbom import sbom
-from graphcrate.model.lock import HostToolkit, ImageToolkit, LockedFile, LockedPackage, WheelToolkit, decode_lock
+from graphcrate.model.lock import ImageToolkit, LockedFile, LockedPackage, WheelToolkit, decode_lock
 from graphcrate.model.proof import Facts, PackageFacts
 from graphcrate.model.recipe import Channel
 from tests.unit.proof_lock import COMPILATION, CREATED, LOCK, ON_REGISTRY, PACKAGES, SUBJECT, sdist, wheel
@@ -72,7 +72,6 @@ KINDS = {
     "wheels": with_toolkit(WheelToolkit(version="13.0.88", wheels=(wheel("nvidia-cuda-nvcc", "13.0.88"),))),
     "image": with_toolkit(ImageToolkit(version="11.8.89", reference="nvidia/cuda", digest="sha256:" + "d" * 64)),
     "image by tag": with_toolkit(ImageToolkit(version="11.8.89", reference="nvidia/cuda", digest="")),
-    "host": with_toolkit(HostToolkit(version="12.4")),
     "for the CPU": with_toolkit(None),
     "nothing compiled": changed(packages=PACKAGES[:5], compilation=None),
 }

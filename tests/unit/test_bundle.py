@@ -12,11 +12,11 @@ import pytest
 
 from graphcrate import wheelhouse
 from graphcrate.bases import pulled
-from graphcrate.destinations import bundle, supplies, unbundle
+from graphcrate.destinations import bundle, unbundle
 from graphcrate.errors import DiskFullError, IntegrityError, UsageError
 from graphcrate.host.progress import Silent
 from graphcrate.host.workplace import Workplace
-from graphcrate.model.lock import DebianBase, HostToolkit, RegistryBase, decode_lock, encode
+from graphcrate.model.lock import DebianBase, RegistryBase, decode_lock, encode
 from graphcrate.model.plan import content_id
 from graphcrate.model.recipe import Channel
 from graphcrate.model.report import BuildReport
@@ -198,14 +198,6 @@ def test_what_the_cache_lacks_is_fetched_for_it(there, tmp_path, monkeypatch):
     stored.rename(tmp_path / "wheels" / package.file.name)
     bundle.write(folder, tmp_path / "x.bundle", place, sources=Sources(wheels=tmp_path / "wheels"))
     assert f"files/{package.file.sha256}/{package.file.name}" in listed(tmp_path / "x.bundle")
-
-
-def test_a_toolkit_of_the_machine_is_named_as_lacking(there):
-    lock = decode_lock((make_image(there("first"), compiled=True) / "lock.json").read_bytes())
-    assert supplies.lacking(lock) == ()
-    compilation = msgspec.structs.replace(lock.compilation, toolkit=HostToolkit(version="11.8.89"))
-    (said,) = supplies.lacking(msgspec.structs.replace(lock, compilation=compilation))
-    assert "11.8.89" in said
 
 
 def test_imports_at_once_end_with_one_whole_image(written, there):
