@@ -116,8 +116,6 @@ def compile_shards(jobs: Sequence[Job], interpreter: Interpreter, cache: Cache) 
     They share the start of the sandbox and nothing else. Raises BuildError when the image's Python does not work.
     """
     with cache.folder() as folder:
-        # A sandbox of last resort runs as another user.
-        folder.chmod(0o777)
         (folder / PROGRAM).write_bytes(Path(compile_program.__file__).read_bytes())
         for number, job in enumerate(jobs):
             write_sources(folder / f"{number}.sources", job)
