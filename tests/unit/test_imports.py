@@ -63,7 +63,6 @@ FLOORS = {
     "graphcrate.views": 5.2,
     "graphcrate.trees": 5.2,
     "graphcrate.trees.allowances": 1.2,
-    "graphcrate.trees.bytecode": 1.2,
     "graphcrate.trees.compare": 1.2,
     "graphcrate.trees.contents": 1.2,
     "graphcrate.trees.wording": 1.2,
