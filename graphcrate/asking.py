@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from graphcrate.model.proof import Asked
-from graphcrate.model.report import BuildReport
+from graphcrate.model.report import Asked, BuildReport
 from graphcrate.targets import Said
 
 if TYPE_CHECKING:
