@@ -9,7 +9,6 @@ import typer
 
 if TYPE_CHECKING:
     from graphcrate.host.workplace import Workplace
-    from graphcrate.model.report import BuildReport
 
 Image = Annotated[
     str, typer.Argument(help="NAME:TAG below dist/, a layout, or a recipe, which is built first.", metavar="REF|NAME")
@@ -66,11 +65,12 @@ def publish(
     as_json: Json = False,
 ) -> None:
     """Publish an image that passed audit, contracts and suites; prints where. Blobs first, proofs, then the tag."""
-    from graphcrate import catalogue, gate, publishing
+    from graphcrate import asking, catalogue, gate, publishing
     from graphcrate.compat import fallback
     from graphcrate.formats.mksquashfs import Compression
     from graphcrate.host.workplace import Workplace
     from graphcrate.model.lock import encode
+    from graphcrate.model.report import Asked
 
     place = Workplace.here()
     request = gate.Request(
@@ -96,27 +96,9 @@ def publish(
     sys.stdout.flush()
     report = catalogue.find_image(request.ref, output)[1]
     if report.fallback:
-        sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, _insisting(report))))
-
-
-def _insisting(report: "BuildReport") -> str:
-    """The command that builds the image from no fall-back."""
-    from graphcrate import asking
-    from graphcrate.model.report import Asked
-
-    assert report.fallback is not None
-    asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
-    return asking.Request(
-        name=asked.recipe,
-        cuda=asked.variant,
-        gpu=",".join(asked.gpus) or None,
-        driver=asked.driver,
-        target=asked.target,
-        channel=report.fallback.channel,
-        extensions=asked.extensions or "auto",
-        toolkit=asked.toolkit or None,
-        devel=asked.flavour == "devel",
-    ).command()
+        asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
+        insisting = asking.Request.again(asked, channel=report.fallback.channel).command()
+        sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting)))
 
 
 def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Path, place: "Workplace") -> str:

@@ -21,7 +21,7 @@ from graphcrate.oci.upload import Blob, Pace
 _BYTES = "application/octet-stream"
 #: file name beside a published file, by predicate type
 _FILES = {
-    sbom.PREDICATE: "bill-of-materials.json",
+    statement.BILL: "bill-of-materials.json",
     provenance.PREDICATE: "provenance.json",
     statement.SMOKE: "suites.json",
     statement.CONTRACTS: "contracts.json",
@@ -41,7 +41,7 @@ def of(candidate: Candidate, subject: Subject, place: Workplace) -> tuple[Statem
     bill = msgspec.json.decode(sbom.sbom(lock, subject, created=lock.created, devel=devel, facts=known))
     smoke = statement.smoke(candidate.evidence.suites, cpu_only_allowed=candidate.evidence.cpu_only)
     return (
-        statement.make(subject, sbom.PREDICATE, bill),
+        statement.make(subject, statement.BILL, bill),
         statement.make(subject, provenance.PREDICATE, made),
         statement.make(subject, statement.SMOKE, smoke),
         statement.make(subject, statement.CONTRACTS, statement.contracts(report.contracts)),

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate import asking, catalogue, pipeline
-from graphcrate.attest import keyfile, provenance, sbom, signing, statement, verify
+from graphcrate.attest import keyfile, provenance, signing, statement, verify
 from graphcrate.attest.statement import Statement
 from graphcrate.attest.verify import Verdict
 from graphcrate.errors import ResolutionError
@@ -21,7 +21,7 @@ from graphcrate.oci.registry import Repository
 
 #: What each image of ours has, and what people call it.
 WANTED = {
-    sbom.PREDICATE: "bill of materials",
+    statement.BILL: "bill of materials",
     provenance.PREDICATE: "provenance",
     statement.SMOKE: "smoke suites",
     statement.CONTRACTS: "contracts",
@@ -100,18 +100,8 @@ def _rebuilt(about: Statement | None, manifest: bytes, media_type: str, wheels: 
     except msgspec.ValidationError as error:
         return Check(what=what, ok=False, said=f"the provenance does not say what to build from: {error}")
     with place.cache.folder() as folder:
-        request = asking.Request(
-            name=asked.recipe,
-            cuda=asked.variant,
-            gpu=",".join(asked.gpus) or None,
-            channel=asked.channel or None,
-            wheels=wheels,
-            extensions=asked.extensions or "auto",
-            toolkit=asked.toolkit or None,
-            devel=asked.flavour == "devel",
-            output=folder,
-            smoke=False,
-        )
+        # the target and driver are met by the variant that was chosen for them
+        request = asking.Request.again(asked, target="", driver="", wheels=wheels, output=folder, smoke=False)
         report = pipeline.build_image(request, place)
         if report.lock_sha256 != wanted:
             difference = f"the lock here is {report.lock_sha256[:12]}…, the image's was {wanted[:12]}…"

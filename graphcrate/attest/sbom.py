@@ -4,9 +4,17 @@ import datetime
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentScope, ComponentType
+from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
+from cyclonedx.model.tool import ToolRepository
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
 
 from graphcrate import __version__
 from graphcrate.attest.facts import PackageFacts
@@ -15,13 +23,6 @@ from graphcrate.attest.statement import Subject
 from graphcrate.model.lock import DebianBase, Lock, Toolkit
 from graphcrate.planning import DEBIAN_RELEASES
 
-if TYPE_CHECKING:
-    from cyclonedx.model import Property
-    from cyclonedx.model.bom import Bom
-    from cyclonedx.model.component import Component
-    from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
-
-PREDICATE = "https://cyclonedx.org/bom"  #: in-toto's type of a CycloneDX document
 ROOT, SYSTEM = "image", "operating-system"  #: references in the document
 _LONGEST_LICENCE = 120  #: characters; longer ones are texts of licences, not names
 
@@ -38,9 +39,6 @@ def sbom(
 
     `facts`: licences and requirements of Python packages, where they are known.
     """
-    # a quarter of a second that only those pay who publish
-    from cyclonedx.output.json import JsonV1Dot6
-
     bom = _bom(lock, subject, created, devel, facts or {})
     document: dict[str, Any] = msgspec.json.decode(JsonV1Dot6(bom).output_as_string())
     document.pop("serialNumber")
@@ -54,11 +52,7 @@ def canonical(document: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
-def _bom(lock: Lock, subject: Subject, created: int, devel: bool, facts: Mapping[str, PackageFacts]) -> "Bom":
-    from cyclonedx.model.bom import Bom, BomMetaData
-    from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.model.tool import ToolRepository
-
+def _bom(lock: Lock, subject: Subject, created: int, devel: bool, facts: Mapping[str, PackageFacts]) -> Bom:
     tool = Component(name="graphcrate", version=__version__, type=ComponentType.APPLICATION)
     metadata = BomMetaData(
         timestamp=datetime.datetime.fromtimestamp(created, datetime.UTC),
@@ -89,11 +83,7 @@ def _bom(lock: Lock, subject: Subject, created: int, devel: bool, facts: Mapping
     return bom
 
 
-def _root(lock: Lock, subject: Subject) -> "Component":
-    from cyclonedx.model import HashAlgorithm, HashType
-    from cyclonedx.model.component import Component, ComponentType
-    from packageurl import PackageURL
-
+def _root(lock: Lock, subject: Subject) -> Component:
     return Component(
         name=subject.name,
         version=subject.tag,
@@ -118,10 +108,8 @@ def _about(lock: Lock) -> dict[str, str]:
     return told | {"missing": " ".join(package.name for package in lock.missing)}
 
 
-def _system(base: DebianBase) -> "Component":
+def _system(base: DebianBase) -> Component:
     """What scanners take the meaning of Debian's versions from."""
-    from cyclonedx.model.component import Component, ComponentType
-
     return Component(
         name="debian",
         version=DEBIAN_RELEASES.get(base.suite, base.suite),
@@ -130,11 +118,7 @@ def _system(base: DebianBase) -> "Component":
     )
 
 
-def _component(item: Item, facts: PackageFacts) -> "Component":
-    from cyclonedx.model import HashAlgorithm, HashType
-    from cyclonedx.model.component import Component, ComponentScope, ComponentType
-    from packageurl import PackageURL
-
+def _component(item: Item, facts: PackageFacts) -> Component:
     return Component(
         name=item.name,
         version=item.version or None,
@@ -169,19 +153,14 @@ def toolkit_words(toolkit: Toolkit | None) -> str:
     return f"{toolkit.__struct_config__.tag} {toolkit.version}" if toolkit is not None else ""
 
 
-def _properties(told: Mapping[str, str]) -> Iterator["Property"]:
-    from cyclonedx.model import Property
-
+def _properties(told: Mapping[str, str]) -> Iterator[Property]:
     return (Property(name=f"graphcrate:{name}", value=value) for name, value in told.items() if value)
 
 
-def _licences(texts: Iterable[str]) -> "list[DisjunctiveLicense | LicenseExpression]":
+def _licences(texts: Iterable[str]) -> list[DisjunctiveLicense | LicenseExpression]:
     """SPDX ids as such, short names as names; whole texts are left out. An expression is one only where it is alone:
     the format allows no other licence beside it.
     """
-    from cyclonedx.contrib.license.factories import LicenseFactory
-    from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
-
     names = [text for text in texts if text and "\n" not in text and len(text) <= _LONGEST_LICENCE]
     found = [LicenseFactory().make_from_string(name) for name in names]
     if len(found) > 1:

@@ -15,6 +15,7 @@ TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD = "application/vnd.in-toto+json"  #: media type of a statement
 #: Beginning of the project's own type names. It has no address on the web that it could promise to keep.
 OURS = "urn:graphcrate:"
+BILL = "https://cyclonedx.org/bom"  #: in-toto's type of a CycloneDX document
 SMOKE = f"{OURS}smoke:1"
 CONTRACTS = f"{OURS}contracts:1"
 AUDIT = f"{OURS}audit:1"

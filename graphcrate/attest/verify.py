@@ -76,7 +76,7 @@ def attestations(
         if layer.media_type == signing.ENVELOPE:
             yield _sealed(digest, listed, data, key)
         elif layer.media_type == statement.PAYLOAD:
-            unsigned = Verdict(outcome=Outcome.ABSENT, message=_NOBODY)
+            unsigned = _verdict(Outcome.ABSENT, _NOBODY)
             yield _kind(data) or listed, unsigned if key else _unchecked(digest, statement.PAYLOAD, data, _NOBODY)
 
 
@@ -138,9 +138,7 @@ def _simple(digest: str, layer: spec.Descriptor, blobs: Mapping[str, bytes], key
     if payload is None:
         return _malformed(f"the signature's payload {layer.digest} is not there")
     if digest_of(payload) != layer.digest:
-        return Verdict(
-            outcome=Outcome.ALTERED, message="the payload was altered: it has not the digest that it is stored under"
-        )
+        return _verdict(Outcome.ALTERED, "the payload was altered: it has not the digest that it is stored under")
     try:
         signature = base64.b64decode(layer.annotations.get(signing.SIGNATURE, ""), validate=True)
         claim = msgspec.json.decode(payload, type=signing.Claim)
@@ -154,26 +152,26 @@ def _simple(digest: str, layer: spec.Descriptor, blobs: Mapping[str, bytes], key
         return _malformed(f"the payload is a {claim.critical.type!r}, no signature of an image")
     if claim.critical.image.digest != digest:
         return _other_image(digest, [claim.critical.image.digest])
-    return Verdict(outcome=Outcome.VERIFIED, message=f"signed with this key as {claim.critical.identity.reference}")
+    return _verdict(Outcome.VERIFIED, f"signed with this key as {claim.critical.identity.reference}")
 
 
 def _absent(digest: str) -> Verdict:
-    return Verdict(outcome=Outcome.ABSENT, message=f"{digest} is not signed")
+    return _verdict(Outcome.ABSENT, f"{digest} is not signed")
 
 
 def _wrong_key() -> Verdict:
-    return Verdict(
-        outcome=Outcome.WRONG_KEY,
-        message="signed with another key than the one given, or altered by somebody who has no key",
+    return _verdict(
+        Outcome.WRONG_KEY, "signed with another key than the one given, or altered by somebody who has no key"
     )
 
 
 def _other_image(digest: str, subjects: Iterable[str], how: str = "signed with this key") -> Verdict:
-    return Verdict(
-        outcome=Outcome.OTHER_IMAGE,
-        message=f"{how}, but about {', '.join(subjects) or 'nothing'}, not about {digest}",
-    )
+    return _verdict(Outcome.OTHER_IMAGE, f"{how}, but about {', '.join(subjects) or 'nothing'}, not about {digest}")
 
 
 def _malformed(why: str) -> Verdict:
-    return Verdict(outcome=Outcome.MALFORMED, message=why)
+    return _verdict(Outcome.MALFORMED, why)
+
+
+def _verdict(outcome: Outcome, message: str) -> Verdict:
+    return Verdict(outcome=outcome, message=message)

@@ -1,7 +1,7 @@
 """What `--to` says becomes a Destination. Pure: nothing is looked for on a disk or on the network."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
 import msgspec
@@ -51,8 +51,17 @@ Destination = Registry | Folder
 def parse(text: str, environment: Mapping[str, str]) -> Destination:
     """The destination that a person names. `environment`: for HOME in paths. Raises UsageError with the forms."""
     scheme, colon, rest = text.partition(":")
-    if colon and scheme in _SCHEMES:
-        return _SCHEMES[scheme](text, rest, environment)
+    match scheme if colon else "":
+        case "acr":
+            return _acr(text, rest)
+        case "file":
+            return _folder(text, f"/{rest.lstrip('/')}" if rest.startswith("///") else rest, environment)
+        case "docker" | "oras":
+            if not rest.startswith("//"):
+                _refuse(text, "two slashes are missing after the colon")
+            return _location(text, rest[2:], oras=scheme == "oras")
+        case "http" | "https":
+            _refuse(text, f"a registry is named without its scheme: {rest.strip('/')}")
     if text.startswith(("/", "./", "../", "~")) or text in (".", ".."):
         return _folder(text, text, environment)
     if text.endswith(_SUFFIXES):
@@ -106,15 +115,7 @@ def _location(text: str, where: str, *, oras: bool = False) -> Registry:
     return Registry(host=known.host, repository=path, tag=tag, oras=oras)
 
 
-def _registry(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
-    return _location(text, _after_slashes(text, rest))
-
-
-def _oras(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
-    return _location(text, _after_slashes(text, rest), oras=True)
-
-
-def _acr(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
+def _acr(text: str, rest: str) -> Registry:
     place, _, path = rest.strip("/").partition("/")
     instance, at, region = place.rpartition("@")
     if not _REGION.fullmatch(region):
@@ -131,54 +132,26 @@ def _acr(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
         _refuse(text, "the Personal Edition has no repositories deeper than NAMESPACE/NAME")
     if tag and parts == 1:
         _refuse(text, "a tag belongs to a repository: acr:cn-hangzhou/NAMESPACE/NAME:TAG")
-    found = Registry(host=addresses.alibaba_registry(region, instance), repository=path, tag=tag)
-    reference_for(found, "name", "tag")
-    return found
+    registry = Registry(host=addresses.alibaba_registry(region, instance), repository=path, tag=tag)
+    reference_for(registry, "name", "tag")
+    return registry
 
 
-def _file(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
-    return _folder(text, f"/{rest.lstrip('/')}" if rest.startswith("///") else rest, environment)
-
-
-def _folder(text: str, path: str, environment: Mapping[str, str]) -> Destination:
+def _folder(text: str, path: str, environment: Mapping[str, str]) -> Folder:
     if path.endswith(_SUFFIXES):
         _refuse(text, "a folder is wanted: files in it are named after the image and its tag")
-    return Folder(path=_path(text, path, environment))
-
-
-def _path(text: str, path: str, environment: Mapping[str, str]) -> str:
     if not path or "\0" in path:
         _refuse(text, "the path is missing")
     if path == "~" or path.startswith("~/"):
         home = environment.get("HOME", "")
         if not home:
             _refuse(text, "HOME is not set, so nothing tells what ~ is")
-        return f"{home.rstrip('/')}{path[1:]}" or "/"
+        return Folder(path=f"{home.rstrip('/')}{path[1:]}" or "/")
     if path.startswith("~"):
         _refuse(text, "homes of other users are to be written out")
-    return path
-
-
-def _after_slashes(text: str, rest: str) -> str:
-    if not rest.startswith("//"):
-        _refuse(text, "two slashes are missing after the colon")
-    return rest[2:]
-
-
-def _web(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
-    _refuse(text, f"a registry is named without its scheme: {rest.strip('/')}")
+    return Folder(path=path)
 
 
 def _refuse(text: str, why: str) -> NoReturn:
     shown = text if len(text) <= 120 else f"{text[:117]}…"
     raise UsageError(f"{shown!r} is no place to publish to: {why}", next_step=FORMS)
-
-
-_SCHEMES: Mapping[str, Callable[[str, str, Mapping[str, str]], Destination]] = {
-    "acr": _acr,
-    "docker": _registry,
-    "file": _file,
-    "http": _web,
-    "https": _web,
-    "oras": _oras,
-}

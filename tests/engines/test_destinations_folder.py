@@ -1,4 +1,4 @@
-"""A shared folder on disks of its own: full ones, and one that a publisher was killed on. sha256sum has the last word."""
+"""A shared folder on disks of its own: full ones, and one whose publisher was killed. sha256sum has the last word."""
 
 import os
 import signal

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.engine("docker-registry", "cosign", 
 
 PASSWORD = "a password with spaces"
 UNLOGGED = "--insecure-ignore-tlog=true"
-TYPES = {"cyclonedx": sbom.PREDICATE, "slsaprovenance1": provenance.PREDICATE, statement.SMOKE: statement.SMOKE}
+TYPES = {"cyclonedx": statement.BILL, "slsaprovenance1": provenance.PREDICATE, statement.SMOKE: statement.SMOKE}
 
 
 @dataclass
@@ -106,7 +106,7 @@ def publish(repository, key, before=None):
     bill = json.loads(sbom.sbom(LOCK, subject, created=CREATED))
     built = provenance.provenance(LOCK, Asked(recipe="pyg", variant="11.8"), engine="embedded", created=CREATED)
     about = [
-        statement.make(subject, sbom.PREDICATE, bill),
+        statement.make(subject, statement.BILL, bill),
         statement.make(subject, provenance.PREDICATE, built),
         statement.make(subject, statement.SMOKE, statement.smoke([])),
     ]

@@ -119,7 +119,7 @@ class Looked(msgspec.Struct):
 def everything():
     return [
         statement.make(SUBJECT, PREDICATE, built()),
-        statement.make(SUBJECT, sbom.PREDICATE, json.loads(sbom.sbom(LOCK, SUBJECT, created=CREATED))),
+        statement.make(SUBJECT, statement.BILL, json.loads(sbom.sbom(LOCK, SUBJECT, created=CREATED))),
         statement.make(SUBJECT, statement.SMOKE, statement.smoke([SUITE])),
         statement.make(SUBJECT, statement.CONTRACTS, statement.contracts([FINDING])),
         statement.make(SUBJECT, statement.AUDIT, statement.audit(Looked())),
