@@ -6,6 +6,7 @@ import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from graphcrate import catalogue, converting, gate, publishing, verifying
@@ -16,7 +17,7 @@ from graphcrate.formats.mksquashfs import Compression
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.audit import Audit
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Artifact, BuildReport, SmokeReport
+from graphcrate.model.report import Artifact, Asked, BuildReport, Fallback, SmokeReport
 from graphcrate.oci import push
 from tests.unit import small_layouts, tars
 from tests.unit.test_gate import contract
@@ -306,3 +307,23 @@ def test_the_users_word_on_token_servers_holds_everywhere(place, on_cpu, registr
 
 def test_errors_have_codes_of_their_own():
     assert (GateError.exit_code, ProofError.exit_code) == (16, 17)
+
+
+@pytest.mark.parametrize("channel", ["", "pypi"])
+def test_what_a_fall_back_cannot_do_is_the_last_word(place, registry, folder, typed, monkeypatch, channel):
+    known = Fallback(meaning="torch of CUDA 11.7", limits=("has no code for H100 (sm_90)",), no_code=("H100",))
+    known = msgspec.structs.replace(known, preferred="pytorch", torch="2.0.1", channel="pytorch", gains=("H100",))
+    report = msgspec.json.decode((folder / "report.json").read_bytes(), type=BuildReport)
+    asked = Asked(recipe="torch", variant="11.7", channel=channel, gpus=("v100",), extensions="auto")
+    report = msgspec.structs.replace(report, fallback=known, asked=asked if channel else None)
+    (folder / "report.json").write_bytes(encode(report))
+    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
+    code, out, err = typed("publish", folder / "oci", "--to", f"{registry.host}/team")
+    assert (code, out.startswith(f"{registry.host}/team/torch:{TAG}@sha256:"), out.count("\n")) == (0, True, 1), err
+    gpu = " GPU=v100" if channel else ""
+    assert err.splitlines()[-3:] == [
+        f"torch:{TAG} is a fall-back: torch of CUDA 11.7",
+        "  it has no code for H100 (sm_90)",
+        f"  insist on torch 2.0.1, which has code for H100 (sm_90): "
+        f"make image STACK=torch CUDA=11.7{gpu} CHANNEL=pytorch",
+    ]
