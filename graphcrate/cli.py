@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphcrate import cli_audit, cli_bundle, cli_cache, cli_end, cli_explain, cli_publish, cli_trials
+from graphcrate import cli_audit, cli_cache, cli_end, cli_explain, cli_publish, cli_trials
 
 if TYPE_CHECKING:
     from graphcrate.host.workplace import Workplace
@@ -324,7 +324,6 @@ def run(
 
 app.command()(cli_audit.audit)
 app.command()(cli_cache.cache)
-app.command("import")(cli_bundle.take_in)
 app.command()(cli_explain.explain)
 app.command()(cli_publish.publish)
 app.command()(cli_publish.verify)

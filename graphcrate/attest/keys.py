@@ -41,13 +41,6 @@ class PublicKey:
         form = serialization.PublicFormat.SubjectPublicKeyInfo
         return self._key.public_bytes(serialization.Encoding.PEM, form)
 
-    @property
-    def hint(self) -> str:
-        """What bundles name the key by: the SHA-256 of its DER form, in base64."""
-        form = serialization.PublicFormat.SubjectPublicKeyInfo
-        der = self._key.public_bytes(serialization.Encoding.DER, form)
-        return base64.b64encode(hashlib.sha256(der).digest()).decode()
-
     def fits(self, signature: bytes, data: bytes) -> bool:
         """Whether this key made the signature over just these bytes."""
         try:

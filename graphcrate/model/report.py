@@ -5,7 +5,21 @@ from typing import Any, Literal
 import msgspec
 
 from graphcrate.model.contract import Finding
-from graphcrate.model.proof import Asked
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person asked for: the external parameters of the build's provenance. Empty is "not said"."""
+
+    recipe: str
+    variant: str  #: its CUDA version
+    candidate: str = ""
+    target: str = ""
+    gpus: tuple[str, ...] = ()
+    driver: str = ""
+    channel: str = ""
+    extensions: str = ""
+    toolkit: str = ""
+    flavour: str = ""  #: "devel": with compiler and toolkit
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,6 @@ _SETTINGS = re.compile(
 )
 _ENVIRONMENT = re.compile(r"(?P<folder>.*)/pyvenv\.cfg")
 _SEES_SYSTEM = re.compile(r"^\s*include-system-site-packages\s*=\s*true\s*$", re.IGNORECASE | re.MULTILINE)
-_COPYRIGHT = re.compile(r"/usr/share/doc/[^/]+/copyright")
 _LOADER_FOLDERS = re.compile(r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?")
 _TOOLKIT = re.compile(r"(/usr/local/cuda(?:-[\d.]+)?|.*/pkgs/cuda-toolkit[^/]*)/.+")
 _CACHED = re.compile(r".*/pkgs/[^/]+-[^/]+-[^/]+/")  #: name-version-build in conda's cache, where no Python looks
@@ -212,7 +211,7 @@ def _encoded(found: Binary | None) -> bytes:
 def _is_text(path: str) -> bool:
     if place := _SITE.fullmatch(path):
         return bool(_METADATA.fullmatch(place["rest"]) or _RECORD.fullmatch(place["rest"]))
-    return bool(_SETTINGS.fullmatch(path) or _COPYRIGHT.fullmatch(path) or _ENVIRONMENT.fullmatch(path))
+    return bool(_SETTINGS.fullmatch(path) or _ENVIRONMENT.fullmatch(path))
 
 
 def _add(read: Read, path: str, data: bytes) -> None:
