@@ -12,14 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.doctor.driver import CUDA_LIMIT, look_at_driver
-from graphcrate.doctor.place import Place
-from graphcrate.doctor.stack import IMPORT_ALL, judge_imports
+from doctor.driver import CUDA_LIMIT, look_at_driver
+from doctor.place import Place
+from doctor.stack import IMPORT_ALL, judge_imports
 from tests.conftest import program
+from tools import doctor_file
 
 pytestmark = pytest.mark.engine("python3")
 
-DOCTOR = Path(__file__).resolve().parent.parent.parent / "examples" / "doctor.py"
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_file(tmp_path_factory):
+    global DOCTOR
+    DOCTOR = tmp_path_factory.mktemp("doctor") / "doctor.py"
+    DOCTOR.write_text(doctor_file.text())
+
+
 LIBCUDA = """
 #include <stddef.h>
 #include <string.h>
@@ -199,7 +209,7 @@ def test_limits_of_the_shell_are_seen(tmp_path):
 
 
 def test_build_py_needs_no_environment_for_it():
-    build = DOCTOR.parent.parent / "build.py"
+    build = ROOT / "build.py"
     done = subprocess.run(
         [program("python3"), "-S", build, "doctor", "--explain", "No CUDA GPUs are available"],
         capture_output=True,

@@ -1,6 +1,6 @@
 """Machines made of files below a folder, and programs with what they would say, for the doctor to look at."""
 
-from graphcrate.doctor.place import Done, Place, Room
+from doctor.place import Done, Place, Room
 
 GIB = 1 << 30
 LARGE = Room(500 * GIB, 400 * GIB)

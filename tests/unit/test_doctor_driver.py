@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from graphcrate.doctor.container import Interpreter
-from graphcrate.doctor.driver import Gpu, Nvidia, judge_driver, look_at_driver
-from graphcrate.doctor.place import Done
-from graphcrate.doctor.stack import import_finding, judge_imports, judge_torch_gpu, judge_versions
+from doctor.container import Interpreter
+from doctor.driver import Gpu, Nvidia, judge_driver, look_at_driver
+from doctor.place import Done
+from doctor.stack import import_finding, judge_imports, judge_torch_gpu, judge_versions
 from tests.unit.made_up_place import GIB, MadeUp, by_id
 
 VERSION = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Tue Sep 19 19:17:35 UTC 2023\nGCC version: 12\n"

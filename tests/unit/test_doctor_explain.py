@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.doctor.__main__ import main
-from graphcrate.doctor.explain import CONTAINS, LONGEST, PATTERNS, VAGUE, explain
+from doctor.__main__ import main
+from doctor.explain import CONTAINS, LONGEST, PATTERNS, VAGUE, explain
 from tests.unit import runtime_errors, stack_errors
 
 TEXTS = stack_errors.TEXTS + runtime_errors.TEXTS

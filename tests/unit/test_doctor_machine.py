@@ -2,10 +2,10 @@
 
 import pytest
 
-from graphcrate.doctor import machine
-from graphcrate.doctor.container import Interpreter, container_of, judge_container
-from graphcrate.doctor.machine import judge_machine, judge_network, judge_storage, kind_of
-from graphcrate.doctor.place import Room
+from doctor import machine
+from doctor.container import Interpreter, container_of, judge_container
+from doctor.machine import judge_machine, judge_network, judge_storage, kind_of
+from doctor.place import Room
 from tests.unit.made_up_place import GIB, MadeUp, by_id
 
 MEMINFO = {"/proc/meminfo": "MemTotal:       131072000 kB\nMemFree:  1000 kB\nMemAvailable:   120000000 kB\n"}

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from graphcrate.doctor import __main__ as command
-from graphcrate.doctor import survey as surveys
-from graphcrate.doctor.docker import judge_docker
-from graphcrate.doctor.enroot import judge_enroot, judge_slurm
-from graphcrate.doctor.finding import numbers, ok, size, warn
-from graphcrate.doctor.page import page_lines
-from graphcrate.doctor.place import Done, Room
-from graphcrate.doctor.singularity import judge_identities, judge_singularity, setting
-from graphcrate.doctor.survey import cannot_work, survey
+from doctor import __main__ as command
+from doctor import survey as surveys
+from doctor.docker import judge_docker
+from doctor.enroot import judge_enroot, judge_slurm
+from doctor.finding import numbers, ok, size, warn
+from doctor.page import page_lines
+from doctor.place import Done, Room
+from doctor.singularity import judge_identities, judge_singularity, setting
+from doctor.survey import cannot_work, survey
 from tests.unit.made_up_place import GIB, MadeUp, by_id
 
 SUID = "/usr/libexec/apptainer/bin/starter-suid"

@@ -4,13 +4,13 @@ import json
 import re
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from graphcrate.doctor.container import Interpreter, names_in
-from graphcrate.doctor.cuda import newest_fitting, oldest_driver
-from graphcrate.doctor.driver import Nvidia, fix_for_gpu
-from graphcrate.doctor.facts import GLT_RELEASES
-from graphcrate.doctor.finding import Finding, fail, listed, note, numbers, ok, warn
-from graphcrate.doctor.place import Done, Place
-from graphcrate.doctor.symbols import has_new_strings, has_old_strings, owner_of, readable
+from doctor.container import Interpreter, names_in
+from doctor.cuda import newest_fitting, oldest_driver
+from doctor.driver import Nvidia, fix_for_gpu
+from doctor.facts import GLT_RELEASES
+from doctor.finding import Finding, fail, listed, note, numbers, ok, warn
+from doctor.place import Done, Place
+from doctor.symbols import has_new_strings, has_old_strings, owner_of, readable
 
 IMPORT_LIMIT = 240.0  #: seconds for torch and all extensions; a cold network disk is slow
 EXTENSIONS = ("torch_scatter", "torch_sparse", "torch_cluster", "torch_spline_conv", "pyg_lib")

@@ -4,15 +4,15 @@ import json
 import threading
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from graphcrate.doctor.container import PROBE, Interpreter, container_of, judge_container
-from graphcrate.doctor.docker import judge_docker
-from graphcrate.doctor.driver import Nvidia, judge_driver, look_at_driver
-from graphcrate.doctor.enroot import judge_enroot, judge_slurm
-from graphcrate.doctor.finding import FAIL, Finding, note, warn
-from graphcrate.doctor.machine import judge_machine, judge_network, judge_storage
-from graphcrate.doctor.place import Place
-from graphcrate.doctor.singularity import judge_identities, judge_singularity
-from graphcrate.doctor.stack import installed_in, judge_imports, judge_versions
+from doctor.container import PROBE, Interpreter, container_of, judge_container
+from doctor.docker import judge_docker
+from doctor.driver import Nvidia, judge_driver, look_at_driver
+from doctor.enroot import judge_enroot, judge_slurm
+from doctor.finding import FAIL, Finding, note, warn
+from doctor.machine import judge_machine, judge_network, judge_storage
+from doctor.place import Place
+from doctor.singularity import judge_identities, judge_singularity
+from doctor.stack import installed_in, judge_imports, judge_versions
 
 Judge = Callable[[], Iterable[Finding]]
 Report = List[Tuple[str, List[Finding]]]

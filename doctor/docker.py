@@ -3,8 +3,8 @@
 import json
 from typing import Any, Dict, Iterator, Optional
 
-from graphcrate.doctor.finding import Finding, fail, listed, note, numbers, ok, warn
-from graphcrate.doctor.place import Place
+from doctor.finding import Finding, fail, listed, note, numbers, ok, warn
+from doctor.place import Place
 
 GPUS_VERSION, CLONE3_VERSION = "19.03", "20.10.10"
 QUESTION = b"GET /info HTTP/1.0\r\nHost: docker\r\n\r\n"

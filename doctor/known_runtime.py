@@ -1,6 +1,6 @@
 """Errors of enroot, pyxis, Apptainer, Singularity, Docker and Slurm, the most telling first."""
 
-from graphcrate.doctor.pattern import Pattern
+from doctor.pattern import Pattern
 
 RUNTIME_PATTERNS = (
     # enroot and pyxis

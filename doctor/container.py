@@ -4,9 +4,9 @@ import os
 import re
 from typing import Dict, Iterator, List, NamedTuple, Tuple
 
-from graphcrate.doctor.finding import Finding, fail, listed, note, ok, warn
-from graphcrate.doctor.machine import mounts_of
-from graphcrate.doctor.place import Place
+from doctor.finding import Finding, fail, listed, note, ok, warn
+from doctor.machine import mounts_of
+from doctor.place import Place
 
 OURS = "/opt/graphcrate/examples"
 IMAGE_PYTHON = "/opt/venv/bin/python"

@@ -3,15 +3,15 @@
 import re
 from typing import Dict, List, NamedTuple
 
-from graphcrate.doctor.cuda import cuda_of, model_of, oldest_driver
-from graphcrate.doctor.facts import GLT_RELEASES, VARIANTS
-from graphcrate.doctor.finding import numbers
-from graphcrate.doctor.known_gpu import GPU_PATTERNS
-from graphcrate.doctor.known_library import LIBRARY_PATTERNS
-from graphcrate.doctor.known_runtime import RUNTIME_PATTERNS
-from graphcrate.doctor.known_training import TRAINING_PATTERNS
-from graphcrate.doctor.pattern import Pattern
-from graphcrate.doctor.symbols import demangled, has_new_strings, has_old_strings, owner_of
+from doctor.cuda import cuda_of, model_of, oldest_driver
+from doctor.facts import GLT_RELEASES, VARIANTS
+from doctor.finding import numbers
+from doctor.known_gpu import GPU_PATTERNS
+from doctor.known_library import LIBRARY_PATTERNS
+from doctor.known_runtime import RUNTIME_PATTERNS
+from doctor.known_training import TRAINING_PATTERNS
+from doctor.pattern import Pattern
+from doctor.symbols import demangled, has_new_strings, has_old_strings, owner_of
 
 #: in order: what says most of the cause goes first
 PATTERNS = RUNTIME_PATTERNS + GPU_PATTERNS + LIBRARY_PATTERNS + TRAINING_PATTERNS

@@ -3,9 +3,9 @@
 import re
 from typing import Dict, Iterator, List
 
-from graphcrate.doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
-from graphcrate.doctor.machine import SMALL_DISK, kind_of, mounts_of
-from graphcrate.doctor.place import Place
+from doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
+from doctor.machine import SMALL_DISK, kind_of, mounts_of
+from doctor.place import Place
 
 FOLDER = "/etc/enroot"
 #: as enroot 4.1.2 has them where its configuration says nothing

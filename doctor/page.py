@@ -4,8 +4,8 @@ import os
 import textwrap
 from typing import Iterator, List
 
-from graphcrate.doctor.finding import FAIL, WARN
-from graphcrate.doctor.survey import Report
+from doctor.finding import FAIL, WARN
+from doctor.survey import Report
 
 COLOURS = {"ok": "32", "note": "36", "warn": "33", "fail": "31;1"}
 

@@ -6,10 +6,10 @@ import shutil
 import sys
 from typing import List, Optional
 
-from graphcrate.doctor.explain import PATTERNS, Answer, explain
-from graphcrate.doctor.page import folded, page_lines, say
-from graphcrate.doctor.place import Place
-from graphcrate.doctor.survey import cannot_work, survey
+from doctor.explain import PATTERNS, Answer, explain
+from doctor.page import folded, page_lines, say
+from doctor.place import Place
+from doctor.survey import cannot_work, survey
 
 #: as in graphcrate.errors: HostError ("The machine lacks something"), UsageError
 DONE, LACKING, UNKNOWN = 0, 7, 2

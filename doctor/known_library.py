@@ -1,6 +1,6 @@
 """Errors of importing and loading: symbols, C libraries, Python packages, the most telling first."""
 
-from graphcrate.doctor.pattern import Pattern
+from doctor.pattern import Pattern
 
 LIBRARY_PATTERNS = (
     Pattern(

@@ -1,6 +1,6 @@
 """Errors of drivers, GPUs, CUDA's libraries and NCCL, the most telling first."""
 
-from graphcrate.doctor.pattern import Pattern
+from doctor.pattern import Pattern
 
 GPU_PATTERNS = (
     Pattern(

@@ -1,6 +1,6 @@
 """Errors of programs that run: memory, processes that do not find each other, files, the most telling first."""
 
-from graphcrate.doctor.pattern import Pattern
+from doctor.pattern import Pattern
 
 TRAINING_PATTERNS = (
     Pattern(

@@ -6,8 +6,8 @@ import re
 import resource
 from typing import Dict, Iterator, List, Optional, Tuple
 
-from graphcrate.doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
-from graphcrate.doctor.place import Place
+from doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
+from doctor.place import Place
 
 GIB = 1 << 30
 MIB = 1 << 20

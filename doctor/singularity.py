@@ -3,9 +3,9 @@
 import re
 from typing import Iterator, Optional, Tuple
 
-from graphcrate.doctor.finding import Finding, fail, listed, note, numbers, ok, warn
-from graphcrate.doctor.machine import kernel_of
-from graphcrate.doctor.place import Place
+from doctor.finding import Finding, fail, listed, note, numbers, ok, warn
+from doctor.machine import kernel_of
+from doctor.place import Place
 
 #: where packages and `make install` put what belongs to it
 PREFIXES = ("/usr", "/usr/local", "/opt/apptainer", "/opt/singularity")

@@ -4,9 +4,9 @@ import json
 import re
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
-from graphcrate.doctor.cuda import CODES, capability_of, cuda_of, fitting_variants, in_words, newest_cuda, oldest_driver
-from graphcrate.doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
-from graphcrate.doctor.place import Place
+from doctor.cuda import CODES, capability_of, cuda_of, fitting_variants, in_words, newest_cuda, oldest_driver
+from doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
+from doctor.place import Place
 
 CUDA_LIMIT = 30.0  #: seconds for cuInit: 16 GPUs without persistence mode take that long
 SLOW_START = 4.0
