@@ -106,7 +106,9 @@ def examples(place: Workplace) -> dict[str, str]:
         if path.suffix in (".py", ".md", ".sbatch", ".json", ".yml")
     }
     modules = {path.stem: path.read_text(encoding="utf-8") for path in doctor.glob("*.py")}
-    return programs | ({"doctor.py": one_file(modules)} if modules else {})
+    if modules:
+        programs["doctor.py"] = one_file(modules, (doctor / "errors.ini").read_text(encoding="utf-8"))
+    return programs
 
 
 def check_digest(ref: str, output: Path) -> None:

@@ -9,7 +9,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def text() -> str:
     """Return the file."""
-    return one_file({path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "doctor").glob("*.py")})
+    folder = ROOT / "doctor"
+    modules = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
+    return one_file(modules, (folder / "errors.ini").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

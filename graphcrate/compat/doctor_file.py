@@ -27,8 +27,8 @@ _MODULE = re.compile(
 _FROM = re.compile(r"^from ([\w.]+) import \(?([^)]*?)\)?$", re.MULTILINE)
 
 
-def one_file(modules: Mapping[str, str]) -> str:
-    """Return the program made of `modules` (name → text), each below those that it imports from.
+def one_file(modules: Mapping[str, str], errors: str) -> str:
+    """Return the program made of `modules` (name → text), each below those that it imports from, and of errors.ini.
 
     So a name at the top of a module may be there once in the whole package. Raises ValueError for a text that does not
     begin with a docstring.
@@ -48,8 +48,9 @@ def one_file(modules: Mapping[str, str]) -> str:
     lines = [f"import {name}" for name in sorted(whole)]
     lines += [f"from {module} import {', '.join(sorted(imported))}" for module, imported in sorted(names.items())]
     order = [name for name in graphlib.TopologicalSorter(needs).static_order() if name != _MAIN]
+    table = f"\nERRORS_INI = r'''{errors}'''\n"
     bodies = [f"\n\n# {name}: {parts[name]['title']}\n\n{parts[name]['body'].strip()}\n" for name in [*order, _MAIN]]
-    return "\n".join([_HEAD, "\n".join(lines), *bodies])
+    return "\n".join([_HEAD, "\n".join(lines), table, *bodies])
 
 
 def _split(name: str, text: str) -> Mapping[str, str]:
