@@ -69,6 +69,9 @@ bench: .venv/ready-run .venv/ready-system ## measure the main job; writes docs/p
 clean: ## remove images and the project's environment (the cache of wheels and layers stays)
 	@rm -rf dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
+doctor.py: $(wildcard doctor/*) # one file to copy to a node
+	@python3 -m tools.doctor_file
+
 .venv/ready-run: requirements.txt $(python)
 	@tools/prepare run
 

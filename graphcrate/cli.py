@@ -335,7 +335,7 @@ app.command()(cli_trials.job)
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def doctor(context: typer.Context) -> None:
     """Look at this machine or container: what cannot work, why, and what to do. --explain TEXT: of an error."""
-    from graphcrate.doctor.__main__ import main as look_around
+    from doctor.__main__ import main as look_around
 
     sys.exit(look_around(context.args))
 

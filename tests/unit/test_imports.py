@@ -12,7 +12,6 @@ PACKAGE = Path(__file__).resolve().parent.parent.parent / "graphcrate"
 FLOORS = {
     "graphcrate": 0,
     "graphcrate.errors": 0,
-    "graphcrate.doctor": 2,
     "graphcrate.model": 1,
     "graphcrate.compat": 1.1,
     "graphcrate.located": 1.15,
@@ -100,7 +99,6 @@ DOORS = {
 TOUCHING = DOORS | {"os", "io", "tempfile", "shutil", "glob", "fcntl", "mmap", "multiprocessing", "threading"}
 #: runs inside an image, by the image's Python: no part of graphcrate while it works
 GUESTS = {
-    "graphcrate.doctor",
     "graphcrate.wheels.compile_program",
     "graphcrate.wheelhouse.inside",
     "graphcrate.wheelhouse.turns",

@@ -14,12 +14,12 @@ from graphcrate.compat import headers
 from graphcrate.errors import BuildError, DiskFullError
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
+from graphcrate.host.memory import free_memory
 from graphcrate.model.lock import Compilation, DebianBase, DebianPackage, DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
-from graphcrate.wheelhouse import jobs, shelf, trial
+from graphcrate.wheelhouse import house, shelf, trial
 from graphcrate.wheelhouse.house import add_headers, unpack_source
 from graphcrate.wheelhouse.watching import Watcher
-from tests.unit.made_up_place import MadeUp
 
 TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
 
@@ -191,7 +191,7 @@ GB = 10**9
     ("cores", "memory", "expected"), [(2, 24 * GB, 2), (64, 24 * GB, 8), (8, 5 * GB, 1), (4, 0, 1)]
 )
 def test_jobs_fit_into_memory(cores, memory, expected):
-    assert jobs.affordable(cores, memory) == expected
+    assert house.affordable(cores, memory) == expected
 
 
 MEMINFO = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:    8388608 kB\n"}
@@ -240,8 +240,11 @@ SLURM = "/slurm/uid_1/job_2"
     ],
 )
 def test_free_memory_is_that_of_the_container_or_job(tmp_path, group, files, expected):
-    made = MadeUp(tmp_path, {**MEMINFO, "/proc/self/cgroup": f"{group}\n", **files})
-    assert jobs.free_memory(made) == expected
+    for name, text in {**MEMINFO, "/proc/self/cgroup": f"{group}\n", **files}.items():
+        path = tmp_path / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert free_memory(tmp_path) == expected
 
 
 class Notes:

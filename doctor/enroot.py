@@ -3,9 +3,9 @@
 import re
 from typing import Dict, Iterator, List
 
-from graphcrate.doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
-from graphcrate.doctor.machine import SMALL_DISK, kind_of, mounts_of
-from graphcrate.doctor.place import Place
+from doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
+from doctor.host import Host
+from doctor.machine import SMALL_DISK, kind_of, mounts_of
 
 FOLDER = "/etc/enroot"
 #: as enroot 4.1.2 has them where its configuration says nothing
@@ -19,13 +19,13 @@ OCI_VERSION = "3.4.1"
 ZSTD_TOOLS = "4.4"
 
 
-def judge_enroot(place: Place, has_gpu: bool) -> Iterator[Finding]:
+def judge_enroot(host: Host, has_gpu: bool) -> Iterator[Finding]:
     """Version, hooks, folders, credentials."""
-    program = place.find("enroot")
+    program = host.find("enroot")
     if program is None:
         yield note("enroot", "not installed here", "with Slurm it may be on the compute nodes alone")
         return
-    done = place.run([program, "version"])
+    done = host.run([program, "version"])
     version = done.out.strip() if done and done.code == 0 else ""
     if version and numbers(version) < numbers(OCI_VERSION):
         why = f"it does not read OCI manifests (from {OCI_VERSION} on)"
@@ -36,21 +36,21 @@ def judge_enroot(place: Place, has_gpu: bool) -> Iterator[Finding]:
         yield ok("enroot", version)
     else:
         yield fail("enroot", program + " does not tell its version", "a broken installation", "enroot version")
-    for finding in _unsquashfs(place):
+    for finding in _unsquashfs(host):
         yield finding
-    hooks = place.names(FOLDER + "/hooks.d")
-    for finding in _hooks(place, hooks, has_gpu):
+    hooks = host.names(FOLDER + "/hooks.d")
+    for finding in _hooks(host, hooks, has_gpu):
         yield finding
-    for finding in _folders(place):
+    for finding in _folders(host):
         yield finding
-    for finding in _credentials(place):
+    for finding in _credentials(host):
         yield finding
 
 
-def _unsquashfs(place: Place) -> Iterator[Finding]:
+def _unsquashfs(host: Host) -> Iterator[Finding]:
     """enroot unpacks by it."""
-    program = place.find("unsquashfs")
-    done = place.run([program, "-version"]) if program else None
+    program = host.find("unsquashfs")
+    done = host.run([program, "-version"]) if program else None
     found = re.search(r"unsquashfs version (\d+\.\d+)", done.out + done.err) if done else None
     if found is None:
         why = "enroot unpacks images by it: `Command not found: unsquashfs`"
@@ -63,14 +63,14 @@ def _unsquashfs(place: Place) -> Iterator[Finding]:
         yield ok("unsquashfs", "unsquashfs " + found.group(1))
 
 
-def _hooks(place: Place, hooks: List[str], has_gpu: bool) -> Iterator[Finding]:
+def _hooks(host: Host, hooks: List[str], has_gpu: bool) -> Iterator[Finding]:
     if not any(name.startswith("98-nvidia") for name in hooks):
         fix = f"as root: install NVIDIA's hook 98-nvidia.sh into {FOLDER}/hooks.d (package enroot+caps, or enroot)"
         told = fail if has_gpu else warn
         yield told("hook-nvidia", f"98-nvidia.sh is not in {FOLDER}/hooks.d", "containers get no GPU", fix)
-    elif not has_gpu and _settings(place).get("NVIDIA_VISIBLE_DEVICES") == "void":
+    elif not has_gpu and _settings(host).get("NVIDIA_VISIBLE_DEVICES") == "void":
         yield ok("hook-nvidia", f"98-nvidia.sh, which {FOLDER}/enroot.conf tells to leave GPUs")
-    elif not place.find("nvidia-container-cli"):
+    elif not host.find("nvidia-container-cli"):
         why = "images with NVIDIA_VISIBLE_DEVICES=all do not start: `Command not found: nvidia-container-cli`"
         fix = (
             "NVIDIA_VISIBLE_DEVICES=void srun …, or `NVIDIA_VISIBLE_DEVICES void` in "
@@ -90,39 +90,39 @@ def _hooks(place: Place, hooks: List[str], has_gpu: bool) -> Iterator[Finding]:
         yield ok("hook-pytorch", "50-slurm-pytorch.sh")
 
 
-def _settings(place: Place) -> Dict[str, str]:
+def _settings(host: Host) -> Dict[str, str]:
     """ENROOT_… and what hooks go by as configured: files in order, then the environment for what they leave open."""
     found: Dict[str, str] = {}
     files = [FOLDER + "/enroot.conf"]
     files += [
-        FOLDER + "/enroot.conf.d/" + name for name in place.names(FOLDER + "/enroot.conf.d") if name.endswith(".conf")
+        FOLDER + "/enroot.conf.d/" + name for name in host.names(FOLDER + "/enroot.conf.d") if name.endswith(".conf")
     ]
     for name in files:
         for key, value in re.findall(
-            r"^[ \t]*((?:ENROOT|NVIDIA|MELLANOX)_\w+)[ \t=]+(.*?)[ \t]*$", place.read(name) or "", re.MULTILINE
+            r"^[ \t]*((?:ENROOT|NVIDIA|MELLANOX)_\w+)[ \t=]+(.*?)[ \t]*$", host.read(name) or "", re.MULTILINE
         ):
             found[key] = value.strip("\"'")
     for key in FOLDERS:
-        if key not in found and place.environment.get(key):
-            found[key] = place.environment[key]
+        if key not in found and host.environment.get(key):
+            found[key] = host.environment[key]
     return found
 
 
-def _expanded(place: Place, text: str) -> str:
+def _expanded(host: Host, text: str) -> str:
     """With variables as a shell has them; empty where one is not known."""
-    home = place.home()
+    home = host.home()
     known = {
-        "XDG_RUNTIME_DIR": f"/run/user/{place.uid}",
+        "XDG_RUNTIME_DIR": f"/run/user/{host.uid}",
         "XDG_CACHE_HOME": home + "/.cache",
         "XDG_DATA_HOME": home + "/.local/share",
         "HOME": home,
-        "USER": place.user(),
-        "UID": str(place.uid),
-        "EUID": str(place.uid),
-        **{name: value for name, value in place.environment.items() if value},
+        "USER": host.user(),
+        "UID": str(host.uid),
+        "EUID": str(host.uid),
+        **{name: value for name, value in host.environment.items() if value},
     }
-    text = re.sub(r"\$\(id -u\)", str(place.uid), text)
-    text = re.sub(r"\$\((?:id -un|whoami)\)", place.user(), text)
+    text = re.sub(r"\$\(id -u\)", str(host.uid), text)
+    text = re.sub(r"\$\((?:id -un|whoami)\)", host.user(), text)
 
     def fill(found: "re.Match[str]") -> str:
         name = found.group(1) or found.group(3)
@@ -132,12 +132,12 @@ def _expanded(place: Place, text: str) -> str:
     return "" if "$" in text or "`" in text else text
 
 
-def _folders(place: Place) -> Iterator[Finding]:
-    settings, mounts = {**FOLDERS, **_settings(place)}, mounts_of(place)
+def _folders(host: Host) -> Iterator[Finding]:
+    settings, mounts = {**FOLDERS, **_settings(host)}, mounts_of(host)
     told: List[str] = []
     for name in FOLDERS:
-        folder = _expanded(place, settings[name])
-        room = place.room(folder) if folder else None
+        folder = _expanded(host, settings[name])
+        room = host.room(folder) if folder else None
         if room is None:
             yield note("enroot-folders", f"{name} is {settings[name]}, which the doctor cannot follow")
             continue
@@ -157,11 +157,11 @@ def _folders(place: Place) -> Iterator[Finding]:
         yield ok("enroot-folders", "; ".join(told))
 
 
-def _credentials(place: Place) -> Iterator[Finding]:
+def _credentials(host: Host) -> Iterator[Finding]:
     """Two entries for one registry end in 401. Passwords are not shown."""
-    folder = place.environment.get("ENROOT_CONFIG_PATH") or place.home() + "/.config/enroot"
-    for path in (folder + "/.credentials", place.home() + "/.netrc"):
-        machines = re.findall(r"^\s*machine\s+(\S+)", place.read(path) or "", re.MULTILINE)
+    folder = host.environment.get("ENROOT_CONFIG_PATH") or host.home() + "/.config/enroot"
+    for path in (folder + "/.credentials", host.home() + "/.netrc"):
+        machines = re.findall(r"^\s*machine\s+(\S+)", host.read(path) or "", re.MULTILINE)
         twice = sorted({name for name in machines if machines.count(name) > 1})
         if twice:
             why = "enroot takes one of them: 401, or the wrong account (enroot #187, pyxis #40)"
@@ -171,20 +171,20 @@ def _credentials(place: Place) -> Iterator[Finding]:
 # Slurm
 
 
-def judge_slurm(place: Place, has_gpu: bool) -> Iterator[Finding]:
+def judge_slurm(host: Host, has_gpu: bool) -> Iterator[Finding]:
     """Whether Slurm answers, has pyxis and GPUs, and what this job has of them."""
-    srun = place.find("srun")
+    srun = host.find("srun")
     if srun is None:
         yield note("slurm", "not installed here")
         return
-    version = place.run([srun, "--version"])
+    version = host.run([srun, "--version"])
     told = version.out.strip() if version and version.code == 0 else ""
     if not told:
         seen = "srun does not start: " + _line(version.err if version else "")
         yield warn("slurm", seen, "jobs cannot be submitted from here", "echo $SLURM_CONF; module load slurm")
         return
-    sinfo = place.find("sinfo")
-    answer = place.run([sinfo, "-h", "-o", "%P|%G|%a"]) if sinfo else None
+    sinfo = host.find("sinfo")
+    answer = host.run([sinfo, "-h", "-o", "%P|%G|%a"]) if sinfo else None
     if answer is None or answer.code is None or answer.code:
         why = "slurmctld does not answer: " + (_line(answer.err) if answer and answer.code else "no word within 2 s")
         yield warn("slurm", told, why, "scontrol ping; another login node")
@@ -193,9 +193,9 @@ def judge_slurm(place: Place, has_gpu: bool) -> Iterator[Finding]:
         with_gpus = sorted({row[0].rstrip("*") for row in rows if "gpu" in row[1]})
         seen = "{}, partitions with GPUs: {}".format(told, listed(with_gpus) or "none")
         yield ok("slurm", seen)
-    for finding in _pyxis(place, srun):
+    for finding in _pyxis(host, srun):
         yield finding
-    for finding in _job(place, has_gpu):
+    for finding in _job(host, has_gpu):
         yield finding
 
 
@@ -203,22 +203,22 @@ def _line(text: str) -> str:
     return (text.strip().splitlines() or ["no word"])[-1][:200]
 
 
-def _pyxis(place: Place, srun: str) -> Iterator[Finding]:
+def _pyxis(host: Host, srun: str) -> Iterator[Finding]:
     configured = {
         path: settings.split()
         for folder in ("/etc/slurm", "/etc/slurm-llnl", "/opt/slurm/etc")
         for path in (
             f"{folder}/plugstack.conf",
-            *(f"{folder}/plugstack.conf.d/{name}" for name in place.names(folder + "/plugstack.conf.d")),
+            *(f"{folder}/plugstack.conf.d/{name}" for name in host.names(folder + "/plugstack.conf.d")),
         )
-        for settings in re.findall(r"^[^#\n]*spank_pyxis\.so(.*)$", place.read(path) or "", re.MULTILINE)
+        for settings in re.findall(r"^[^#\n]*spank_pyxis\.so(.*)$", host.read(path) or "", re.MULTILINE)
     }
-    done = place.run([srun, "--help"])
+    done = host.run([srun, "--help"])
     if done and "--container-image" in done.out + done.err:
         settings = [setting for each in configured.values() for setting in each]
         yield ok("pyxis", "srun has --container-image" + (": " + listed(settings) if settings else ""))
         if any(re.match(r"use_squashfuse=(1|true|yes|y)$", setting) for setting in settings):
-            if not place.find("squashfuse"):
+            if not host.find("squashfuse"):
                 why = "use_squashfuse is set, and steps with a .sqsh end with `Command not found: squashfuse`"
                 yield fail("pyxis-squashfuse", "squashfuse is not there", why, "as root: apt-get install squashfuse")
         elif configured:
@@ -234,8 +234,8 @@ def _pyxis(place: Place, srun: str) -> Iterator[Finding]:
         yield note("pyxis", "not installed", why, "./build.py job REF --runtime singularity …")
 
 
-def _job(place: Place, has_gpu: bool) -> Iterator[Finding]:
-    variables = place.environment
+def _job(host: Host, has_gpu: bool) -> Iterator[Finding]:
+    variables = host.environment
     job = variables.get("SLURM_JOB_ID")
     if not job:
         return

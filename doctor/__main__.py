@@ -6,10 +6,10 @@ import shutil
 import sys
 from typing import List, Optional
 
-from graphcrate.doctor.explain import PATTERNS, Answer, explain
-from graphcrate.doctor.page import folded, page_lines, say
-from graphcrate.doctor.place import Place
-from graphcrate.doctor.survey import cannot_work, survey
+from doctor.explain import PATTERNS, Answer, explain
+from doctor.host import Host
+from doctor.page import folded, page_lines, say
+from doctor.survey import cannot_work, survey
 
 #: as in graphcrate.errors: HostError ("The machine lacks something"), UsageError
 DONE, LACKING, UNKNOWN = 0, 7, 2
@@ -29,7 +29,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         # a log is of many programs and letters, whatever this machine's locale says
         text = sys.stdin.buffer.read().decode("utf-8", "replace") if options.explain == "-" else options.explain
         return explain_text(text, options.json)
-    report = survey(Place(), options.imports)
+    report = survey(Host(), options.imports)
     if options.json:
         say(json.dumps({"findings": [each.as_json(area) for area, found in report for each in found]}, indent=2))
     else:

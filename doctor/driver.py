@@ -4,9 +4,9 @@ import json
 import re
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
-from graphcrate.doctor.cuda import CODES, capability_of, cuda_of, fitting_variants, in_words, newest_cuda, oldest_driver
-from graphcrate.doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
-from graphcrate.doctor.place import Place
+from doctor.cuda import CODES, capability_of, cuda_of, fitting_variants, in_words, newest_cuda, oldest_driver
+from doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
+from doctor.host import Host
 
 CUDA_LIMIT = 30.0  #: seconds for cuInit: 16 GPUs without persistence mode take that long
 SLOW_START = 4.0
@@ -82,17 +82,17 @@ class Nvidia(NamedTuple):
         return self.code == 0 and bool(self.gpus)
 
 
-def look_at_driver(place: Place) -> Nvidia:
+def look_at_driver(host: Host) -> Nvidia:
     """Gather; nothing is judged."""
-    told = place.read("/proc/driver/nvidia/version") or ""
+    told = host.read("/proc/driver/nvidia/version") or ""
     module = re.search(r"^NVRM version:.*?\bModule(?: for \S+)?\s+(\d+(?:\.\d+)+)", told, re.MULTILINE)
     folder = "/proc/driver/nvidia/gpus"
-    cards = [place.read(f"{folder}/{name}/information") or "" for name in place.names(folder)]
+    cards = [host.read(f"{folder}/{name}/information") or "" for name in host.names(folder)]
     models = tuple(
         found.group(1).strip() for found in (re.search(r"^Model:\s*(.+)$", card, re.M) for card in cards) if found
     )
-    devices = tuple("/dev/" + name for name in place.names("/dev") if re.match(r"nvidia\d+$|dxg$", name))
-    asked = _ask_libcuda(place)
+    devices = tuple("/dev/" + name for name in host.names("/dev") if re.match(r"nvidia\d+$|dxg$", name))
+    asked = _ask_libcuda(host)
     gpus = tuple(
         Gpu(name, f"{major}.{minor}", memory, mode, bool(ecc))
         for name, memory, major, minor, mode, ecc in asked.get("gpus", ())
@@ -101,7 +101,7 @@ def look_at_driver(place: Place) -> Nvidia:
         driver=module.group(1) if module else "",
         devices=devices,
         models=models,
-        on_bus=_on_bus(place),
+        on_bus=_on_bus(host),
         loaded=bool(asked.get("loaded")),
         library=asked.get("library", ""),
         error=asked.get("error", ""),
@@ -112,8 +112,8 @@ def look_at_driver(place: Place) -> Nvidia:
     )
 
 
-def _ask_libcuda(place: Place) -> Dict[str, Any]:
-    done = place.run([place.python, "-I", "-S", "-c", ASK_LIBCUDA], limit=CUDA_LIMIT)
+def _ask_libcuda(host: Host) -> Dict[str, Any]:
+    done = host.run([host.python, "-I", "-S", "-c", ASK_LIBCUDA], limit=CUDA_LIMIT)
     if done is None:
         return {"error": "python could not be started to ask"}
     try:
@@ -128,18 +128,18 @@ def _ask_libcuda(place: Place) -> Dict[str, Any]:
     return {"loaded": True, "error": f"asking libcuda ended by {how}"}
 
 
-def _on_bus(place: Place) -> int:
+def _on_bus(host: Host) -> int:
     """NVIDIA's GPUs on the PCI bus, with a driver or without."""
     folder = "/sys/bus/pci/devices"
     count = 0
-    for name in place.names(folder):
-        vendor = (place.read(f"{folder}/{name}/vendor") or "").strip()
-        kind = (place.read(f"{folder}/{name}/class") or "").strip()
+    for name in host.names(folder):
+        vendor = (host.read(f"{folder}/{name}/vendor") or "").strip()
+        kind = (host.read(f"{folder}/{name}/class") or "").strip()
         count += vendor == "0x10de" and kind.startswith("0x03")
     return count
 
 
-def judge_driver(place: Place, nvidia: Nvidia, container: str) -> Iterator[Finding]:
+def judge_driver(host: Host, nvidia: Nvidia, container: str) -> Iterator[Finding]:
     """What there is, and what speaks against using it. `container`: the kind that we are in, or nothing."""
     if not (nvidia.driver or nvidia.devices or nvidia.on_bus):
         why = "nothing runs on a GPU here; a login node seldom has one"
@@ -159,9 +159,9 @@ def judge_driver(place: Place, nvidia: Nvidia, container: str) -> Iterator[Findi
         yield ok("driver", "{}; the newest CUDA it knows is {}".format(nvidia.driver, known or "older than 9.0"))
         for finding in _variants(nvidia):
             yield finding
-    for finding in _devices(place, nvidia, container):
+    for finding in _devices(host, nvidia, container):
         yield finding
-    for finding in _library(place, nvidia, container):
+    for finding in _library(host, nvidia, container):
         yield finding
     for finding in _gpus(nvidia):
         yield finding
@@ -183,10 +183,10 @@ def _variants(nvidia: Nvidia) -> Iterator[Finding]:
         )
 
 
-def _devices(place: Place, nvidia: Nvidia, container: str) -> Iterator[Finding]:
+def _devices(host: Host, nvidia: Nvidia, container: str) -> Iterator[Finding]:
     if nvidia.devices:
-        closed = [device for device in (*nvidia.devices, "/dev/nvidiactl", "/dev/nvidia-uvm") if place.exists(device)]
-        closed = [device for device in closed if not place.may_write(device)]
+        closed = [device for device in (*nvidia.devices, "/dev/nvidiactl", "/dev/nvidia-uvm") if host.exists(device)]
+        closed = [device for device in closed if not host.may_write(device)]
         if closed:
             why = "their owner or mode shuts you out: CUDA says that there is no device"
             yield fail(
@@ -195,7 +195,7 @@ def _devices(place: Place, nvidia: Nvidia, container: str) -> Iterator[Finding]:
                 why,
                 "ls -l /dev/nvidia*; id    then ask the administrator",
             )
-        elif not place.exists("/dev/nvidia-uvm") and not place.exists("/dev/dxg"):
+        elif not host.exists("/dev/nvidia-uvm") and not host.exists("/dev/dxg"):
             why = "CUDA needs it from its first call on (cuInit answers 999)"
             fix = "on the host as root: nvidia-modprobe -u -c=0" + (
                 "; then start the container anew" if container else ""
@@ -206,14 +206,14 @@ def _devices(place: Place, nvidia: Nvidia, container: str) -> Iterator[Finding]:
         return
     seen = f"the kernel has driver {nvidia.driver}, and there is no /dev/nvidia0"
     if container:
-        yield fail("devices", seen, _why_no_device(place, container), fix_for_gpu(container))
+        yield fail("devices", seen, _why_no_device(host, container), fix_for_gpu(container))
     else:
         why = "the device nodes were not made, or this job may not see a GPU (cgroup of Slurm)"
         yield fail("devices", seen, why, "nvidia-modprobe -c=0    as root; in Slurm: srun --gres=gpu:1 …")
 
 
-def _why_no_device(place: Place, container: str) -> str:
-    visible = place.environment.get("NVIDIA_VISIBLE_DEVICES")
+def _why_no_device(host: Host, container: str) -> str:
+    visible = host.environment.get("NVIDIA_VISIBLE_DEVICES")
     if visible is None and container in ("enroot", "docker", "kubernetes"):
         return "NVIDIA_VISIBLE_DEVICES is not set: the NVIDIA runtime and enroot's hook give such a container no GPU"
     if container == "enroot":
@@ -235,12 +235,12 @@ def fix_for_gpu(container: str) -> str:
     }.get(container, "start the container with the host's GPUs: --nv, --gpus all, or NVIDIA_VISIBLE_DEVICES=all")
 
 
-def _library(place: Place, nvidia: Nvidia, container: str) -> Iterator[Finding]:
+def _library(host: Host, nvidia: Nvidia, container: str) -> Iterator[Finding]:
     """Whether libcuda is there, is the module's own, and starts."""
     if not nvidia.devices:
         return
     if not nvidia.loaded:
-        capabilities = place.environment.get("NVIDIA_DRIVER_CAPABILITIES", "")
+        capabilities = host.environment.get("NVIDIA_DRIVER_CAPABILITIES", "")
         if (
             container
             and nvidia.devices

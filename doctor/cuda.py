@@ -2,8 +2,8 @@
 
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
-from graphcrate.doctor.facts import GPU_CAPABILITIES, MINIMUM_DRIVERS, TOOLKIT_DRIVERS, VARIANTS
-from graphcrate.doctor.finding import numbers
+from doctor.facts import GPU_CAPABILITIES, MINIMUM_DRIVERS, TOOLKIT_DRIVERS, VARIANTS
+from doctor.finding import numbers
 
 #: what cuInit and its like answer. Source: cuda.h of CUDA 13 (CUresult), NVIDIA's driver API reference
 CODES = {

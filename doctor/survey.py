@@ -4,15 +4,14 @@ import json
 import threading
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from graphcrate.doctor.container import PROBE, Interpreter, container_of, judge_container
-from graphcrate.doctor.docker import judge_docker
-from graphcrate.doctor.driver import Nvidia, judge_driver, look_at_driver
-from graphcrate.doctor.enroot import judge_enroot, judge_slurm
-from graphcrate.doctor.finding import FAIL, Finding, note, warn
-from graphcrate.doctor.machine import judge_machine, judge_network, judge_storage
-from graphcrate.doctor.place import Place
-from graphcrate.doctor.singularity import judge_identities, judge_singularity
-from graphcrate.doctor.stack import installed_in, judge_imports, judge_versions
+from doctor.container import PROBE, Interpreter, container_of, judge_container
+from doctor.driver import Nvidia, judge_driver, look_at_driver
+from doctor.enroot import judge_enroot, judge_slurm
+from doctor.finding import FAIL, Finding, note, warn
+from doctor.host import Host
+from doctor.machine import judge_machine, judge_network, judge_storage
+from doctor.singularity import judge_singularity
+from doctor.stack import installed_in, judge_imports, judge_versions
 
 Judge = Callable[[], Iterable[Finding]]
 Report = List[Tuple[str, List[Finding]]]
@@ -27,14 +26,14 @@ class Sight(NamedTuple):
     installed: Dict[str, str]
 
 
-def look(place: Place) -> Sight:
+def look(host: Host) -> Sight:
     """Gather what several areas need."""
-    python = _interpreter(place)
-    return Sight(container_of(place), look_at_driver(place), python, installed_in(place, python))
+    python = _interpreter(host)
+    return Sight(container_of(host), look_at_driver(host), python, installed_in(host, python))
 
 
-def _interpreter(place: Place) -> Interpreter:
-    done = place.run([place.python, "-c", PROBE], limit=20.0)
+def _interpreter(host: Host) -> Interpreter:
+    done = host.run([host.python, "-c", PROBE], limit=20.0)
     try:
         told = json.loads(done.out.strip().splitlines()[-1]) if done else {}
     except (ValueError, IndexError):
@@ -46,59 +45,44 @@ def _interpreter(place: Place) -> Interpreter:
     )
 
 
-def survey(place: Place, imports: Optional[bool] = None) -> Report:
+def survey(host: Host, imports: Optional[bool] = None) -> Report:
     """Every area with its findings. `imports`: import torch and the extensions; by default where torch is installed."""
     alone: Tuple[Tuple[str, Judge], ...] = (
-        ("machine", lambda: judge_machine(place)),
-        ("network", lambda: judge_network(place)),
+        ("machine", lambda: judge_machine(host)),
+        ("network", lambda: judge_network(host)),
     )
     gathered: Dict[str, List[Finding]] = {}
     threads = _start(alone, gathered)
-    sight = look(place)
+    sight = look(host)
     has_gpu = bool(sight.nvidia.devices)
     areas: List[Tuple[str, Judge]] = [
-        ("GPU", lambda: judge_driver(place, sight.nvidia, sight.container)),
-        ("storage", lambda: judge_storage(place, sight.container)),
-        ("environment", lambda: judge_container(place, sight.container, sight.python)),
+        ("GPU", lambda: judge_driver(host, sight.nvidia, sight.container)),
+        ("storage", lambda: judge_storage(host, sight.container)),
+        ("environment", lambda: judge_container(host, sight.container, sight.python)),
     ]
     runtimes: List[Tuple[str, Tuple[str, ...], Judge]] = [
-        ("Apptainer", ("apptainer", "singularity"), lambda: judge_singularity(place)),
-        ("enroot", ("enroot",), lambda: judge_enroot(place, has_gpu)),
-        ("Slurm", ("srun",), lambda: judge_slurm(place, has_gpu)),
-        ("Docker", ("docker", "podman", "nvidia-container-cli"), lambda: judge_docker(place, has_gpu)),
+        ("Apptainer", ("apptainer", "singularity"), lambda: judge_singularity(host)),
+        ("enroot", ("enroot",), lambda: judge_enroot(host, has_gpu)),
+        ("Slurm", ("srun",), lambda: judge_slurm(host, has_gpu)),
     ]
     # In a container those alone that are in it too: a workspace, a node of a cluster in Kubernetes.
-    present = [(area, judge) for area, names, judge in runtimes if not sight.container or any(map(place.find, names))]
-    if present:
-        areas += [*present, ("users", lambda: judge_identities(place))]
+    areas += [(area, judge) for area, names, judge in runtimes if not sight.container or any(map(host.find, names))]
     if "torch" in sight.installed or imports:
-        areas.append(("torch", lambda: _torch(place, sight, imports is not False)))
+        areas.append(("torch", lambda: _torch(host, sight, imports is not False)))
     for thread in [*threads, *_start(areas, gathered)]:
         thread.join()
-    order = [
-        "GPU",
-        "torch",
-        "environment",
-        "machine",
-        "storage",
-        "network",
-        "Apptainer",
-        "enroot",
-        "Slurm",
-        "Docker",
-        "users",
-    ]
+    order = ("GPU", "torch", "environment", "machine", "storage", "network", "Apptainer", "enroot", "Slurm")
     return [(area, gathered[area]) for area in order if gathered.get(area)]
 
 
-def _torch(place: Place, sight: Sight, imports: bool) -> Iterator[Finding]:
+def _torch(host: Host, sight: Sight, imports: bool) -> Iterator[Finding]:
     if "torch" not in sight.installed:
-        yield note("packages", f"torch is not installed for {place.python}")
+        yield note("packages", f"torch is not installed for {host.python}")
         return
-    for finding in judge_versions(place, sight.installed):
+    for finding in judge_versions(host, sight.installed):
         yield finding
     if imports:
-        for finding in judge_imports(place, sight.installed, sight.nvidia, sight.container):
+        for finding in judge_imports(host, sight.installed, sight.nvidia, sight.container):
             yield finding
 
 

@@ -4,8 +4,8 @@ import os
 import textwrap
 from typing import Iterator, List
 
-from graphcrate.doctor.finding import FAIL, WARN
-from graphcrate.doctor.survey import Report
+from doctor.finding import FAIL, WARN
+from doctor.survey import Report
 
 COLOURS = {"ok": "32", "note": "36", "warn": "33", "fail": "31;1"}
 
@@ -36,7 +36,7 @@ def summary(report: Report) -> str:
     """The last line."""
     counts = {kind: sum(each.status == kind for _, found in report for each in found) for kind in (FAIL, WARN)}
     if not counts[FAIL] and not counts[WARN]:
-        return "Nothing speaks against it."
+        return "No problem found."
     parts = []
     if counts[FAIL]:
         parts.append(f"{counts[FAIL]} cannot work")

@@ -1,4 +1,4 @@
-"""Kernel, distribution, C library, cores, memory and limits; disks and shared memory; the network."""
+"""Kernel, distribution, C library, cores, memory and limits; disks and shared memory; InfiniBand."""
 
 import os
 import platform
@@ -6,8 +6,8 @@ import re
 import resource
 from typing import Dict, Iterator, List, Optional, Tuple
 
-from graphcrate.doctor.finding import Finding, fail, listed, note, numbers, ok, size, warn
-from graphcrate.doctor.place import Place
+from doctor.finding import Finding, fail, note, numbers, ok, size, warn
+from doctor.host import Host
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -18,34 +18,33 @@ SMALL_DISK = 10 * GIB  #: an image of 5 GB, and it unpacked
 FEW_FILES = 4096
 #: kernel → what it lacks before. Source: docs/runtimes.md, Apptainer's user guide
 ZSTD_KERNEL = "4.14"
-NO_LIMIT = 1 << 60  #: cgroup v1 says so where there is none
 
 
-def judge_machine(place: Place) -> Iterator[Finding]:
+def judge_machine(host: Host) -> Iterator[Finding]:
     """Kernel, distribution, C library, processor, memory, limits."""
     for part in (_system, _cores, _memory, _limits):
-        yield from part(place)
+        yield from part(host)
 
 
-def kernel_of(place: Place) -> str:
+def kernel_of(host: Host) -> str:
     """`3.10.0-1160.el7.x86_64`."""
-    return (place.read("/proc/sys/kernel/osrelease") or "").strip()
+    return (host.read("/proc/sys/kernel/osrelease") or "").strip()
 
 
-def distribution_of(place: Place) -> str:
+def distribution_of(host: Host) -> str:
     """`Debian GNU/Linux 12 (bookworm)`."""
-    text = place.read("/etc/os-release") or place.read("/usr/lib/os-release") or ""
+    text = host.read("/etc/os-release") or host.read("/usr/lib/os-release") or ""
     found = re.search(r'^PRETTY_NAME="?([^"\n]+)', text, re.MULTILINE)
     return found.group(1) if found else "an unknown distribution"
 
 
-def _system(place: Place) -> Iterator[Finding]:
-    kernel = kernel_of(place)
+def _system(host: Host) -> Iterator[Finding]:
+    kernel = kernel_of(host)
     library, version = platform.libc_ver()
     c_library = f"{library} {version}" if version else "an unknown C library"
     yield ok(
         "system",
-        f"{distribution_of(place)}, kernel {kernel}, {c_library}, Python {platform.python_version()}",
+        f"{distribution_of(host)}, kernel {kernel}, {c_library}, Python {platform.python_version()}",
     )
     if kernel and numbers(kernel) < numbers(ZSTD_KERNEL):
         why = "it mounts squashfs with gzip alone; zstd came with " + ZSTD_KERNEL
@@ -59,16 +58,16 @@ def _system(place: Place) -> Iterator[Finding]:
     if machine != "x86_64":
         why = "the images are for x86_64: `exec format error`"
         yield fail("machine", f"this is a {machine}", why, "a node with an Intel or AMD processor")
-    flags = re.search(r"^flags\s*:(.*)$", place.read("/proc/cpuinfo") or "", re.MULTILINE)
+    flags = re.search(r"^flags\s*:(.*)$", host.read("/proc/cpuinfo") or "", re.MULTILINE)
     if flags and "avx2" not in flags.group(1).split():
         why = "PyG's and others' wheels may use AVX2: `Illegal instruction`"
         yield warn("avx2", "the processor has no AVX2", why, "EXTENSIONS=source make image …    compiles them without")
 
 
-def _cores(place: Place) -> Iterator[Finding]:
+def _cores(host: Host) -> Iterator[Finding]:
     count = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0))
-    quota = _quota(place)
+    quota = _quota(host)
     told = f"{allowed} of {count} cores" if allowed < count else f"{count} cores"
     if quota and quota + 0.5 < allowed:
         why = "torch starts a thread for each core that it sees; they then wait for one another"
@@ -80,65 +79,31 @@ def _cores(place: Place) -> Iterator[Finding]:
         yield ok("cores", told)
 
 
-def _cgroups(place: Place) -> List[Tuple[str, str]]:
-    """(controllers, folder) of each cgroup of this process, from the innermost folder that can be there."""
-    found = []
-    for line in (place.read("/proc/self/cgroup") or "").splitlines():
-        parts = line.split(":", 2)
-        if len(parts) == 3:
-            found.append((parts[1], parts[2]))
-    return found
+def _cgroup_values(host: Host, name: str) -> List[str]:
+    """The values of a file of cgroup v2 in this process's cgroup and in all above it."""
+    found = re.search(r"^0::/(.*)$", host.read("/proc/self/cgroup") or "", re.MULTILINE)
+    parts = found.group(1).split("/") if found else []
+    folders = ["/".join(["/sys/fs/cgroup", *parts[:depth]]) for depth in range(len(parts) + 1)]
+    texts = [host.read(f"{folder}/{name}") for folder in folders]
+    return [text.strip() for text in texts if text]
 
 
-def cgroup_folders(place: Place, controller: str) -> List[Tuple[str, int]]:
-    """(folder, version of cgroups) of this process's cgroup, and of all above it, for the files of a controller."""
-    found = []
-    for controllers, folder in _cgroups(place):
-        if controllers == "":
-            tops, version = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"), 2
-        elif controller in controllers.split(","):
-            tops, version = ("/sys/fs/cgroup/" + controllers, "/sys/fs/cgroup/" + controller), 1
-        else:
-            continue
-        parts = [part for part in folder.split("/") if part]
-        for top in tops:
-            for depth in range(len(parts), -1, -1):
-                found.append(("/".join([top, *parts[:depth]]), version))
-    return found
-
-
-def _cgroup_values(place: Place, controller: str, name: str, name_v2: str) -> List[str]:
-    """The values of a file in this process's cgroup and in all above it."""
-    values = []
-    for folder, version in cgroup_folders(place, controller):
-        text = place.read(folder + "/" + (name if version == 1 else name_v2))
-        if text:
-            values.append(text.strip())
-    return values
-
-
-def _quota(place: Place) -> Optional[float]:
+def _quota(host: Host) -> Optional[float]:
     """Cores' worth of time that the cgroup gives; None for no limit."""
-    found = []
-    for value in _cgroup_values(place, "cpu", "cpu.cfs_quota_us", "cpu.max"):
-        parts = value.split()
-        if parts and parts[0].isdigit():
-            found.append(int(parts[0]) / int(parts[1] if len(parts) > 1 else 100000))
-    return min(found) if found else None
+    rows = [value.split() for value in _cgroup_values(host, "cpu.max")]
+    return min((int(row[0]) / int(row[1]) for row in rows if len(row) == 2 and row[0].isdigit()), default=None)
 
 
-def memory_limit(place: Place) -> Optional[int]:
+def memory_limit(host: Host) -> Optional[int]:
     """Bytes that the cgroup gives; None for no limit."""
-    values = _cgroup_values(place, "memory", "memory.limit_in_bytes", "memory.max")
-    limits = [int(value) for value in values if value.isdigit() and int(value) < NO_LIMIT]
-    return min(limits) if limits else None
+    return min((int(value) for value in _cgroup_values(host, "memory.max") if value.isdigit()), default=None)
 
 
-def _memory(place: Place) -> Iterator[Finding]:
-    told = dict(re.findall(r"^(\w+):\s+(\d+) kB", place.read("/proc/meminfo") or "", re.MULTILINE))
+def _memory(host: Host) -> Iterator[Finding]:
+    told = dict(re.findall(r"^(\w+):\s+(\d+) kB", host.read("/proc/meminfo") or "", re.MULTILINE))
     total = int(told.get("MemTotal", 0)) * 1024
     free = int(told.get("MemAvailable") or told.get("MemFree") or 0) * 1024
-    limit = memory_limit(place)
+    limit = memory_limit(host)
     if limit and (not total or limit < total):
         seen, least = f"{size(limit)} by the cgroup's limit, of {size(total)}", limit
     else:
@@ -152,7 +117,7 @@ def _memory(place: Place) -> Iterator[Finding]:
         yield ok("memory", seen)
 
 
-def _limits(place: Place) -> Iterator[Finding]:
+def _limits(host: Host) -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < FEW_FILES:
         fix = f"ulimit -n {hard if hard >= 0 else 65536}"
@@ -163,7 +128,7 @@ def _limits(place: Place) -> Iterator[Finding]:
             fix,
         )
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    adapters = place.names("/sys/class/infiniband")
+    adapters = host.names("/sys/class/infiniband")
     if adapters and 0 <= locked < GIB:
         why = "InfiniBand pins memory: NCCL says `ibv_reg_mr failed` or `Cannot allocate memory`"
         fix = "ulimit -l unlimited; docker run --ulimit memlock=-1; Slurm: PropagateResourceLimitsExcept=MEMLOCK"
@@ -177,25 +142,25 @@ def _limits(place: Place) -> Iterator[Finding]:
 # Disks
 
 
-def judge_storage(place: Place, container: str) -> Iterator[Finding]:
+def judge_storage(host: Host, container: str) -> Iterator[Finding]:
     """/dev/shm, /tmp, $TMPDIR, $HOME and what runtimes unpack into."""
-    yield from _shared_memory(place, container)
-    mounts = mounts_of(place)
-    temporary = place.environment.get("TMPDIR", "")
-    if temporary and not place.exists(temporary):
+    yield from _shared_memory(host, container)
+    mounts = mounts_of(host)
+    temporary = host.environment.get("TMPDIR", "")
+    if temporary and not host.exists(temporary):
         why = "programs then fail or write elsewhere: a job's TMPDIR of the host is often not bound into the container"
         yield warn("tmpdir", f"TMPDIR={temporary} is not there", why, "export TMPDIR=/tmp")
         temporary = ""
-    folders = {"tmp": "/tmp", "tmpdir": temporary, "home": place.home()}
+    folders = {"tmp": "/tmp", "tmpdir": temporary, "home": host.home()}
     seen = set()
     for name, folder in folders.items():
-        room = place.room(folder) if folder else None
+        room = host.room(folder) if folder else None
         if room is None or (name == "tmpdir" and folder in seen):
             continue
         seen.add(folder)
         kind = kind_of(mounts, folder)
         told = "{}: {} free of {}{}".format(folder, size(room.free), size(room.total), ", " + kind if kind else "")
-        if not place.may_write(folder):
+        if not host.may_write(folder):
             fix = "export HOME=/tmp" if name == "home" else "export TMPDIR=a folder of yours"
             yield warn(name, told + ", closed to you", "caches of PyG, ogb and torch are written there", fix)
         elif room.free < GIB // 4:
@@ -211,19 +176,19 @@ def judge_storage(place: Place, container: str) -> Iterator[Finding]:
             yield ok(name, told)
 
 
-def _shared_memory(place: Place, container: str) -> Iterator[Finding]:
+def _shared_memory(host: Host, container: str) -> Iterator[Finding]:
     fix = {
         "docker": "docker run --shm-size=8g …    (or --ipc=host)",
         "podman": "podman run --shm-size=8g …",
         "kubernetes": "an emptyDir with `medium: Memory` at /dev/shm; in PAI: shared memory in the job's settings",
     }.get(container, "as root: mount -o remount,size=50% /dev/shm; Docker: --shm-size=8g")
-    room = place.room("/dev/shm") if place.exists("/dev/shm") else None
+    room = host.room("/dev/shm") if host.exists("/dev/shm") else None
     if room is None:
         yield fail("shm", "there is no /dev/shm", "workers of DataLoaders and GLT cannot start", fix)
         return
     seen = f"/dev/shm: {size(room.free)} free of {size(room.total)}"
     why = "workers of DataLoaders, NCCL and GLT hand data over there; who runs out of it dies of `Bus error`"
-    if not place.may_write("/dev/shm"):
+    if not host.may_write("/dev/shm"):
         yield fail("shm", seen + ", closed to you", why, "as root: chmod 1777 /dev/shm")
     elif room.free < TINY_SHM or room.total <= TINY_SHM:
         yield fail("shm", seen, why, fix)
@@ -233,9 +198,9 @@ def _shared_memory(place: Place, container: str) -> Iterator[Finding]:
         yield ok("shm", seen)
 
 
-def mounts_of(place: Place) -> List[Tuple[str, str]]:
+def mounts_of(host: Host) -> List[Tuple[str, str]]:
     """(mount point, kind of file system), as the kernel lists them."""
-    rows = [line.split() for line in (place.read("/proc/self/mounts") or "").splitlines()]
+    rows = [line.split() for line in (host.read("/proc/self/mounts") or "").splitlines()]
     return [(row[1].replace("\\040", " "), row[2]) for row in rows if len(row) > 2]
 
 
@@ -252,80 +217,28 @@ def kind_of(mounts: List[Tuple[str, str]], path: str) -> str:
 # Network
 
 
-def judge_network(place: Place) -> Iterator[Finding]:
-    """What processes of one job need to find each other."""
-    broken = place.loopback()
-    if broken:
-        why = "processes of one machine meet there: torchrun, gloo and GLT hang or fail"
-        yield fail("loopback", "127.0.0.1 does not work: " + broken, why, "as root: ip link set lo up")
-    host = place.host_name()
-    address = place.resolves(host)
-    if address:
-        yield ok("host-name", f"{host} is {address}")
-    else:
-        seen = "{} {}".format(host, "has no address" if address == "" else "is not answered in time")
-        why = "torch.distributed and gloo look their own machine up by name: they hang, or `Name or service not known`"
-        fix = "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0    (a name of `ip link`); or a line in /etc/hosts"
-        yield warn("host-name", seen, why, fix)
-    for finding in _interfaces(place):
-        yield finding
-    master = place.environment.get("MASTER_ADDR", "")
-    if master and not place.resolves(master):
-        why = "every rank but the first waits for it until its time-out"
-        yield fail(
-            "master",
-            f"MASTER_ADDR={master} has no address here",
-            why,
-            "export MASTER_ADDR=$(hostname -i)    on the first node",
-        )
-    for finding in _infiniband(place):
-        yield finding
-    told = {name: value for name, value in place.environment.items() if re.match(r"(NCCL|GLOO|UCX|FI)_", name)}
-    if told:
-        yield note("variables", listed((f"{name}={told[name]}" for name in sorted(told)), 8))
-
-
-def _interfaces(place: Place) -> Iterator[Finding]:
-    present = place.names("/sys/class/net")
-    if present == ["lo"]:
+def judge_network(host: Host) -> Iterator[Finding]:
+    """Whether there is a network at all, and what there is of InfiniBand."""
+    if host.names("/sys/class/net") == ["lo"]:
         why = "started with --container-unshare=net, --net or --network none: processes of other nodes are out of reach"
         yield note("network", "there is no network but 127.0.0.1", why, "leave that option out")
-    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
-        value = place.environment.get(name, "")
-        if not value or value.startswith("^") or not present:
-            continue
-        exact = value.startswith("=")
-        wanted = [part for part in value.lstrip("=").split(",") if part]
-        prefix = name.startswith("NCCL") and not exact
-        if not any(each == part or (prefix and each.startswith(part)) for each in present for part in wanted):
-            why = "NCCL says `no socket interface found`, gloo `Unable to find interface`"
-            yield fail(
-                "interface",
-                f"{name}={value}, and there is none of that name",
-                why,
-                f"export {name}={_outward(present)}",
-            )
+    yield from _infiniband(host)
 
 
-def _outward(present: List[str]) -> str:
-    others = [name for name in present if not re.match(r"lo$|docker|veth|br-|virbr|cni|flannel|tun|sit|ip6tnl", name)]
-    return others[0] if others else "lo"
-
-
-def _infiniband(place: Place) -> Iterator[Finding]:
+def _infiniband(host: Host) -> Iterator[Finding]:
     states: Dict[str, str] = {}
-    for adapter in place.names("/sys/class/infiniband"):
-        for port in place.names(f"/sys/class/infiniband/{adapter}/ports"):
-            text = place.read(f"/sys/class/infiniband/{adapter}/ports/{port}/state") or ""
+    for adapter in host.names("/sys/class/infiniband"):
+        for port in host.names(f"/sys/class/infiniband/{adapter}/ports"):
+            text = host.read(f"/sys/class/infiniband/{adapter}/ports/{port}/state") or ""
             states[f"{adapter}:{port}"] = text.split(":")[-1].strip()
     if not states:
         return
     active = [port for port, state in states.items() if state == "ACTIVE"]
     seen = f"InfiniBand: {len(active)} of {len(states)} ports active"
-    if active and not any(name.startswith("uverbs") for name in place.names("/dev/infiniband")):
+    if active and not any(name.startswith("uverbs") for name in host.names("/dev/infiniband")):
         why = "there is no /dev/infiniband/uverbs0 here: NCCL goes over TCP, ten times as slow"
         yield warn("infiniband", seen, why, "enroot: MELLANOX_VISIBLE_DEVICES=all; docker run --device /dev/infiniband")
-    elif active and place.environment.get("NCCL_IB_DISABLE") == "1":
+    elif active and host.environment.get("NCCL_IB_DISABLE") == "1":
         yield warn("infiniband", seen, "NCCL_IB_DISABLE=1: NCCL goes over TCP", "unset NCCL_IB_DISABLE")
     else:
         yield ok("infiniband", seen)

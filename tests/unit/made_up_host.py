@@ -1,12 +1,12 @@
 """Machines made of files below a folder, and programs with what they would say, for the doctor to look at."""
 
-from graphcrate.doctor.place import Done, Place, Room
+from doctor.host import Done, Host, Room
 
 GIB = 1 << 30
 LARGE = Room(500 * GIB, 400 * GIB)
 
 
-class MadeUp(Place):
+class MadeUp(Host):
     """`programs`: name → what it prints, or a Done; `python`: what it says to a program with that text."""
 
     def __init__(self, root, files=None, programs=None, python=None, rooms=None, environment=None, uid=1000):
@@ -17,9 +17,7 @@ class MadeUp(Place):
         self.rooms = rooms or {}
         self.closed = set()
         self.setuid = set()
-        self.names_of_hosts = {"node1": "10.0.0.1"}
         self.asked = []
-        self.socket_answer = b""
         self.put("/home/alice/", "")
         self.put("/tmp/", "")
         self.put("/dev/shm/", "")
@@ -65,22 +63,11 @@ class MadeUp(Place):
     def is_setuid_root(self, name):
         return name in self.setuid
 
-    def resolves(self, host, limit=2.0):
-        return self.names_of_hosts.get(host, "")
-
-    def loopback(self):
-        return ""
-
-    def host_name(self):
+    def name(self):
         return "node1"
 
     def working_folder(self):
         return "/home/alice"
-
-    def ask_socket(self, path, question, limit=2.0):
-        if isinstance(self.socket_answer, Exception):
-            raise self.socket_answer
-        return self.socket_answer
 
 
 def by_id(findings):

@@ -4,9 +4,9 @@ import os
 import re
 from typing import Dict, Iterator, List, NamedTuple, Tuple
 
-from graphcrate.doctor.finding import Finding, fail, listed, note, ok, warn
-from graphcrate.doctor.machine import mounts_of
-from graphcrate.doctor.place import Place
+from doctor.finding import Finding, fail, listed, note, ok, warn
+from doctor.host import Host
+from doctor.machine import mounts_of
 
 OURS = "/opt/graphcrate/examples"
 IMAGE_PYTHON = "/opt/venv/bin/python"
@@ -42,43 +42,43 @@ class Interpreter(NamedTuple):
     user_on: bool = False
 
 
-def container_of(place: Place) -> str:
+def container_of(host: Host) -> str:
     """`apptainer`, `docker`, `podman`, `enroot`, `kubernetes`, `graphcrate` (our sandbox), `image`; empty outside."""
-    variables = place.environment
-    if place.exists("/.singularity.d") or "APPTAINER_CONTAINER" in variables or "SINGULARITY_CONTAINER" in variables:
+    variables = host.environment
+    if host.exists("/.singularity.d") or "APPTAINER_CONTAINER" in variables or "SINGULARITY_CONTAINER" in variables:
         return "apptainer"
-    if place.exists("/run/.containerenv"):
+    if host.exists("/run/.containerenv"):
         return "podman"
-    if "KUBERNETES_SERVICE_HOST" in variables or place.exists("/var/run/secrets/kubernetes.io"):
+    if "KUBERNETES_SERVICE_HOST" in variables or host.exists("/var/run/secrets/kubernetes.io"):
         return "kubernetes"
-    if place.exists("/.dockerenv"):
+    if host.exists("/.dockerenv"):
         return "docker"
-    if place.exists("/etc/rc") and place.exists("/etc/environment") and _enroot_root(place):
+    if host.exists("/etc/rc") and host.exists("/etc/environment") and _enroot_root(host):
         return "enroot"
-    if place.exists(OURS):
-        return "graphcrate" if place.host_name() == "graphcrate" else "image"
+    if host.exists(OURS):
+        return "graphcrate" if host.name() == "graphcrate" else "image"
     return ""
 
 
-def _enroot_root(place: Place) -> bool:
+def _enroot_root(host: Host) -> bool:
     """enroot writes these two files at import, and its containers have no /etc/fstab of a machine with disks."""
     return any(
         point.startswith("/etc/") or kind in ("fuse.squashfuse", "fuse.squashfuse_ll", "overlay", "fuse.fuse-overlayfs")
-        for point, kind in mounts_of(place)
+        for point, kind in mounts_of(host)
     )
 
 
-def judge_container(place: Place, container: str, python: Interpreter) -> Iterator[Finding]:
+def judge_container(host: Host, container: str, python: Interpreter) -> Iterator[Finding]:
     """What leaks in. Outside a container, what would leak into one."""
-    variables = place.environment
+    variables = host.environment
     if container:
         yield ok("container", f"in a container: {NAMES.get(container, container)}")
     for finding in (
-        *_user_site(place, python),
-        *_python_path(place, python, container),
-        *_working_folder(place, python),
-        *_library_path(place),
-        *_preload(place),
+        *_user_site(host, python),
+        *_python_path(host, python, container),
+        *_working_folder(host, python),
+        *_library_path(host),
+        *_preload(host),
     ):
         yield finding
     if variables.get("PYTHONHOME"):
@@ -95,13 +95,13 @@ def judge_container(place: Place, container: str, python: Interpreter) -> Iterat
             "host's packages"
         )
         yield warn("conda", seen, why, "conda deactivate    before; or singularity exec --cleanenv …")
-    if container and place.exists(IMAGE_PYTHON):
-        for finding in _which_python(place, container):
+    if container and host.exists(IMAGE_PYTHON):
+        for finding in _which_python(host, container):
             yield finding
 
 
-def _which_python(place: Place, container: str) -> Iterator[Finding]:
-    found = place.find("python") or ""
+def _which_python(host: Host, container: str) -> Iterator[Finding]:
+    found = host.find("python") or ""
     if found.startswith("/opt/venv/"):
         yield ok("python", found)
         return
@@ -112,10 +112,10 @@ def _which_python(place: Place, container: str) -> Iterator[Finding]:
     yield fail("python", "`python` is {}".format(found or "not found"), why, fix)
 
 
-def names_in(place: Place, folder: str) -> Dict[str, str]:
+def names_in(host: Host, folder: str) -> Dict[str, str]:
     """Packages of a folder: name as imported → version where a distribution says so, else nothing."""
     found: Dict[str, str] = {}
-    for entry in place.names(folder):
+    for entry in host.names(folder):
         info = re.match(r"([A-Za-z0-9_.]+?)-(\d[^-]*)(?:-.*)?\.(?:dist-info|egg-info)$", entry)
         if info:
             found[info.group(1).lower().replace("-", "_")] = info.group(2)
@@ -126,25 +126,25 @@ def names_in(place: Place, folder: str) -> Dict[str, str]:
     return found
 
 
-def _own_packages(place: Place, python: Interpreter) -> Dict[str, str]:
+def _own_packages(host: Host, python: Interpreter) -> Dict[str, str]:
     found: Dict[str, str] = {}
     for folder in python.path:
         if folder.startswith(python.prefix) and folder.endswith(("site-packages", "dist-packages")):
-            found.update(names_in(place, folder))
+            found.update(names_in(host, folder))
     return found
 
 
-def _user_site(place: Place, python: Interpreter) -> Iterator[Finding]:
+def _user_site(host: Host, python: Interpreter) -> Iterator[Finding]:
     if not python.user:
         return
-    theirs = names_in(place, python.user)
+    theirs = names_in(host, python.user)
     if not theirs:
         return
     seen = f"{python.user} has {len(theirs)} packages"
     if not python.user_on or python.user not in python.path:
         yield ok("user-site", seen + ", which Python leaves alone")
         return
-    both = sorted(set(theirs) & set(_own_packages(place, python)))
+    both = sorted(set(theirs) & set(_own_packages(host, python)))
     fix = "export PYTHONNOUSERSITE=1    (or python -s); singularity exec --no-home …"
     why = "Python takes what is there before its own packages: other versions than you think, `undefined symbol`"
     if both:
@@ -154,14 +154,14 @@ def _user_site(place: Place, python: Interpreter) -> Iterator[Finding]:
         yield warn("user-site", seen + ": " + listed(sorted(theirs)), why, fix)
 
 
-def _python_path(place: Place, python: Interpreter, container: str) -> Iterator[Finding]:
-    value = place.environment.get("PYTHONPATH", "")
+def _python_path(host: Host, python: Interpreter, container: str) -> Iterator[Finding]:
+    value = host.environment.get("PYTHONPATH", "")
     if not value:
         return
-    own = _own_packages(place, python)
+    own = _own_packages(host, python)
     shadowed: List[str] = []
     for folder in value.split(os.pathsep):
-        shadowed += [name for name in names_in(place, folder) if name in own and name not in shadowed]
+        shadowed += [name for name in names_in(host, folder) if name in own and name not in shadowed]
     fix = "unset PYTHONPATH; singularity exec --cleanenv …; pyxis passes the host's on"
     if shadowed:
         why = "Python takes these before its own packages: `undefined symbol`, wrong versions"
@@ -177,25 +177,25 @@ def _python_path(place: Place, python: Interpreter, container: str) -> Iterator[
         )
 
 
-def _working_folder(place: Place, python: Interpreter) -> Iterator[Finding]:
+def _working_folder(host: Host, python: Interpreter) -> Iterator[Finding]:
     """Python looks where the program lies before all else, and that is mostly where one works."""
-    folder = place.working_folder()
+    folder = host.working_folder()
     if not folder or folder in python.path:
         return
-    shadowed = sorted(set(names_in(place, folder)) & {*_own_packages(place, python), *STANDARD})
+    shadowed = sorted(set(names_in(host, folder)) & {*_own_packages(host, python), *STANDARD})
     if shadowed:
         why = "programs that lie there, and `python -c`, import these instead of the packages of that name"
         yield warn("working-folder", f"{folder} has {listed(shadowed)}", why, "rename them, or work in another folder")
 
 
-def _library_path(place: Place) -> Iterator[Finding]:
-    folders = [folder for folder in place.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+def _library_path(host: Host) -> Iterator[Finding]:
+    folders = [folder for folder in host.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
     rivals: Dict[str, List[str]] = {}
     stubs = [folder for folder in folders if folder.rstrip("/").endswith("/stubs")]
     for folder in folders:
         if folder.rstrip("/") in RUNTIMES_OWN:
             continue
-        names = [name.split(".so")[0] for name in place.names(folder) if RIVALS.match(name)]
+        names = [name.split(".so")[0] for name in host.names(folder) if RIVALS.match(name)]
         if names:
             rivals[folder] = sorted(set(names))
     fix = "unset LD_LIBRARY_PATH; module unload cuda; singularity exec --cleanenv …"
@@ -213,9 +213,9 @@ def _library_path(place: Place) -> Iterator[Finding]:
         )
 
 
-def _preload(place: Place) -> Iterator[Finding]:
-    names = [name for name in re.split(r"[ :]+", place.environment.get("LD_PRELOAD", "")) if name]
-    absent = [name for name in names if "/" in name and not place.exists(name)]
+def _preload(host: Host) -> Iterator[Finding]:
+    names = [name for name in re.split(r"[ :]+", host.environment.get("LD_PRELOAD", "")) if name]
+    absent = [name for name in names if "/" in name and not host.exists(name)]
     if absent:
         why = "the host's LD_PRELOAD names what is not here: every program says `cannot be preloaded`"
         yield warn("preload", "LD_PRELOAD has " + listed(absent), why, "unset LD_PRELOAD")

@@ -1,62 +1,50 @@
-"""Recognises pasted errors: each known one that is in a text, with what its own words add to cause and fix."""
+"""From a pasted error to cause and fix, by the table in errors.ini."""
 
+import configparser
+import os
 import re
 from typing import Dict, List, NamedTuple
 
-from graphcrate.doctor.cuda import cuda_of, model_of, oldest_driver
-from graphcrate.doctor.facts import GLT_RELEASES, VARIANTS
-from graphcrate.doctor.finding import numbers
-from graphcrate.doctor.known_gpu import GPU_PATTERNS
-from graphcrate.doctor.known_library import LIBRARY_PATTERNS
-from graphcrate.doctor.known_runtime import RUNTIME_PATTERNS
-from graphcrate.doctor.known_training import TRAINING_PATTERNS
-from graphcrate.doctor.pattern import Pattern
-from graphcrate.doctor.symbols import demangled, has_new_strings, has_old_strings, owner_of
+from doctor.cuda import cuda_of, model_of, oldest_driver
+from doctor.facts import GLT_RELEASES, VARIANTS
+from doctor.finding import numbers
+from doctor.symbols import demangled, has_new_strings, has_old_strings, owner_of
 
-#: in order: what says most of the cause goes first
-PATTERNS = RUNTIME_PATTERNS + GPU_PATTERNS + LIBRARY_PATTERNS + TRAINING_PATTERNS
 LONGEST = 400000  #: characters of a log that are looked at: its first half and its last
-#: said of many things: only where nothing else was recognised
-VAGUE = (
-    "permission",
-    "segfault",
-    "no-module",
-    "connection",
-    "killed",
-    "enroot-hook-failed",
-    "plugstack",
-    "missing-library",
-)
-#: what a recognised error makes needless to say
-CONTAINS = {
-    "enroot-space": ("disk-full",),
-    "nccl-shm": ("nccl-system", "shm"),
-    "nccl-memlock": ("nccl-system", "out-of-memory"),
-    "nccl-interface": ("nccl-system",),
-    "nccl-duplicate": ("nccl-system",),
-    "docker-clone3": ("out-of-memory",),
-    "slurm-oom": ("killed", "out-of-memory"),
-    "worker-killed": ("killed",),
-    "glibc-nv": ("glibc",),
-    "cuda-memory": ("out-of-memory",),
-    "cudart": ("torch-library",),
-    "glt-symbol": ("undefined-symbol",),
-    "nvjitlink": ("undefined-symbol",),
-    "mkl-ijit": ("undefined-symbol",),
-    "python-symbol": ("undefined-symbol",),
-    "no-driver": ("missing-library",),
-    "gloo": ("connection", "rendezvous"),
-    "pyxis-hub": ("name-resolution", "connection"),
-    "pyxis-path": ("enroot-401", "enroot-404", "pyxis-hash"),
-    "pyxis-hash": ("enroot-401", "enroot-404"),
-    "apptainer-fakeroot": ("apptainer-namespaces",),
-    "apptainer-squashfs": ("apptainer-bind",),
-    "apptainer-loop": ("apptainer-bind", "permission"),
-    "apptainer-401": ("enroot-401",),
-    "nccl-remote": ("nccl-system", "connection"),
-    "forward-compat": ("no-device",),
-    "require-cuda": ("enroot-hook", "docker-gpu"),
-}
+
+
+class Pattern(NamedTuple):
+    """An error as errors.ini has it; `hides` are the ids of its mere consequences."""
+
+    id: str
+    sign: str
+    cause: str
+    fix: str
+    source: str
+    hides: List[str]
+    vague: bool
+
+
+def _table() -> str:
+    """Return the text of errors.ini, which the one file has within it."""
+    if "ERRORS_INI" in globals():
+        return str(globals()["ERRORS_INI"])
+    with open(os.path.join(os.path.dirname(__file__), "errors.ini"), encoding="utf-8") as stream:  # noqa: PTH118, PTH120, PTH123
+        return stream.read()
+
+
+def _patterns(table: str) -> List[Pattern]:
+    parser = configparser.RawConfigParser(delimiters=("=",), comment_prefixes=(";",))
+    parser.read_string(table)
+    found = []
+    for name in parser.sections():
+        row = parser[name]
+        hides = row.get("hides", "").split()
+        found.append(Pattern(name, row["sign"], row["cause"], row["fix"], row["seen"], hides, "vague" in row))
+    return found
+
+
+PATTERNS = _patterns(_table())
 
 
 class Answer(NamedTuple):
@@ -73,15 +61,11 @@ def explain(text: str) -> List[Answer]:
     """The errors that a text holds, the most telling first; none that is the mere consequence of another."""
     if len(text) > LONGEST:
         text = text[: LONGEST // 2] + "\n" + text[-LONGEST // 2 :]
-    found: Dict[str, Answer] = {}
-    for pattern in PATTERNS:
-        match = re.search(pattern.sign, text, re.MULTILINE)
-        if match:
-            found[pattern.id] = _answer(pattern, match, text)
-    needless = {each for name in found for each in CONTAINS.get(name, ())}
-    kept = [answer for name, answer in found.items() if name not in needless]
-    telling = [answer for answer in kept if answer.id not in VAGUE]
-    return telling or kept
+    matches = [(pattern, re.search(pattern.sign, text, re.MULTILINE)) for pattern in PATTERNS]
+    found = [(pattern, _answer(pattern, match, text)) for pattern, match in matches if match]
+    hidden = {name for pattern, _ in found for name in pattern.hides}
+    shown = [(pattern, answer) for pattern, answer in found if pattern.id not in hidden]
+    return [answer for pattern, answer in shown if not pattern.vague] or [answer for _, answer in shown]
 
 
 def _answer(pattern: Pattern, match: "re.Match[str]", text: str) -> Answer:

@@ -11,7 +11,6 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -35,7 +34,7 @@ class Room(NamedTuple):
     free: int
 
 
-class Place:
+class Host:
     """This machine. `root` is where its files are; nothing is ever written."""
 
     def __init__(self, root: str = "/", environment: Optional[Mapping[str, str]] = None) -> None:
@@ -134,49 +133,8 @@ class Place:
             out, err, code = b"", b"", None
         return Done(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
-    def resolves(self, host: str, limit: float = LIMIT) -> Optional[str]:
-        """The address of a host; empty where there is none, None where the answer does not come in time."""
-        answers: List[str] = []
-
-        def ask() -> None:
-            try:
-                answers.append(str(socket.getaddrinfo(host, None)[0][4][0]))
-            except (OSError, UnicodeError):
-                answers.append("")
-
-        thread = threading.Thread(target=ask, daemon=True)
-        thread.start()
-        thread.join(limit)
-        return answers[0] if answers else None
-
-    def loopback(self) -> str:
-        """Why two processes of this machine cannot talk; empty where they can."""
-        try:
-            with socket.socket() as server, socket.socket() as client:
-                server.settimeout(LIMIT)
-                client.settimeout(LIMIT)
-                server.bind(("127.0.0.1", 0))
-                server.listen(1)
-                client.connect(server.getsockname())
-        except OSError as error:
-            return str(error)
-        return ""
-
-    def host_name(self) -> str:
+    def name(self) -> str:
         return socket.gethostname()
-
-    def ask_socket(self, path: str, question: bytes, limit: float = LIMIT) -> bytes:
-        """What a server answers on a Unix socket. Raises OSError."""
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(limit)
-            client.connect(self.root.rstrip("/") + path)
-            client.sendall(question)
-            parts: List[bytes] = []
-            while True:
-                part = client.recv(65536)
-                if not part:
-                    return b"".join(parts)
-                parts.append(part)
 
 
 def end_group(process: "subprocess.Popen[bytes]") -> None:

@@ -4,13 +4,13 @@ import json
 import re
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from graphcrate.doctor.container import Interpreter, names_in
-from graphcrate.doctor.cuda import newest_fitting, oldest_driver
-from graphcrate.doctor.driver import Nvidia, fix_for_gpu
-from graphcrate.doctor.facts import GLT_RELEASES
-from graphcrate.doctor.finding import Finding, fail, listed, note, numbers, ok, warn
-from graphcrate.doctor.place import Done, Place
-from graphcrate.doctor.symbols import has_new_strings, has_old_strings, owner_of, readable
+from doctor.container import Interpreter, names_in
+from doctor.cuda import newest_fitting, oldest_driver
+from doctor.driver import Nvidia, fix_for_gpu
+from doctor.facts import GLT_RELEASES
+from doctor.finding import Finding, fail, listed, note, numbers, ok, warn
+from doctor.host import Done, Host
+from doctor.symbols import has_new_strings, has_old_strings, owner_of, readable
 
 IMPORT_LIMIT = 240.0  #: seconds for torch and all extensions; a cold network disk is slow
 EXTENSIONS = ("torch_scatter", "torch_sparse", "torch_cluster", "torch_spline_conv", "pyg_lib")
@@ -88,17 +88,17 @@ tell(name="cuda", **told)
 """
 
 
-def installed_in(place: Place, python: Interpreter) -> Dict[str, str]:
+def installed_in(host: Host, python: Interpreter) -> Dict[str, str]:
     """Distributions that Python would find, the first of each name: its version, or nothing where it has no record."""
     found: Dict[str, str] = {}
     for folder in python.path:
-        for name, version in names_in(place, folder).items() if folder else ():
+        for name, version in names_in(host, folder).items() if folder else ():
             if version or name not in found:
                 found[name] = found.get(name) or version
     return found
 
 
-def judge_versions(place: Place, installed: Dict[str, str]) -> Iterator[Finding]:
+def judge_versions(host: Host, installed: Dict[str, str]) -> Iterator[Finding]:
     """What distributions say of each other, without importing anything."""
     torch = installed.get("torch", "")
     if not torch:
@@ -120,7 +120,7 @@ def judge_versions(place: Place, installed: Dict[str, str]) -> Iterator[Finding]
             why = f"it was built for {for_cuda}, torch for {torch.split('+')[1]}"
             yield fail("extension-version", seen, why, "a wheel of the same CUDA, from the page of PyG for it")
     yield from _glt(installed, torch, series)
-    stated = place.environment.get("PYTORCH_VERSION")
+    stated = host.environment.get("PYTORCH_VERSION")
     if stated and stated.split("+")[0] != torch.split("+")[0]:
         why = "another torch than the image's own is found first"
         yield warn(
@@ -151,10 +151,10 @@ def _glt(installed: Dict[str, str], torch: str, series: str) -> Iterator[Finding
         yield ok("glt", seen)
 
 
-def judge_imports(place: Place, installed: Dict[str, str], nvidia: Nvidia, container: str) -> Iterator[Finding]:
+def judge_imports(host: Host, installed: Dict[str, str], nvidia: Nvidia, container: str) -> Iterator[Finding]:
     """Import everything for real, and ask torch for the GPU."""
     wanted = [name for name in IMPORTED if name in installed]
-    done = place.run([place.python, "-c", IMPORT_ALL, *wanted], limit=IMPORT_LIMIT)
+    done = host.run([host.python, "-c", IMPORT_ALL, *wanted], limit=IMPORT_LIMIT)
     told = [json.loads(line[8:]) for line in (done.out if done else "").splitlines() if line.startswith("@doctor ")]
     whole = [answer["name"] for answer in told if answer["name"] != "cuda" and _went_well(answer)]
     if whole:
@@ -162,7 +162,7 @@ def judge_imports(place: Place, installed: Dict[str, str], nvidia: Nvidia, conta
     for answer in told:
         name = answer["name"]
         if name == "cuda":
-            yield from judge_torch_gpu(place, answer, told[0], nvidia, container)
+            yield from judge_torch_gpu(host, answer, told[0], nvidia, container)
         elif not _went_well(answer):
             yield import_finding(name, answer, told[0])
     if done is None or done.code != 0 or not told:
@@ -227,7 +227,7 @@ def _import_reason(name: str, error: str, torch: Dict[str, Any]) -> Tuple[str, s
 
 
 def judge_torch_gpu(
-    place: Place, cuda: Dict[str, Any], torch: Dict[str, Any], nvidia: Nvidia, container: str
+    host: Host, cuda: Dict[str, Any], torch: Dict[str, Any], nvidia: Nvidia, container: str
 ) -> Iterator[Finding]:
     """Whether torch works on the GPU; if not, the one cause of the many."""
     version, built = torch.get("version", ""), torch.get("cuda")
@@ -258,16 +258,16 @@ def judge_torch_gpu(
             fix_for_gpu(container) if container else "",
         )
         return
-    yield fail("torch-gpu", seen, *why_torch_sees_none(place, cuda, built, nvidia, container))
+    yield fail("torch-gpu", seen, *why_torch_sees_none(host, cuda, built, nvidia, container))
 
 
 def why_torch_sees_none(
-    place: Place, cuda: Dict[str, Any], built: str, nvidia: Nvidia, container: str
+    host: Host, cuda: Dict[str, Any], built: str, nvidia: Nvidia, container: str
 ) -> Tuple[str, str]:
     """(cause, fix), the first that holds."""
     if not nvidia.devices:
         return "there is no /dev/nvidia0 (see `devices`)", fix_for_gpu(container)
-    visible = place.environment.get("CUDA_VISIBLE_DEVICES")
+    visible = host.environment.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in ("", "-1", "NoDevFiles"):
         return f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU", "unset CUDA_VISIBLE_DEVICES; srun --gres=gpu:1"
     if not nvidia.loaded:
@@ -293,7 +293,7 @@ def why_torch_sees_none(
 
 
 def _lacks(archs: List[str], capability: str) -> bool:
-    """As examples/proof/stack.py has it: machine code of the same major version, or PTX of any older one."""
+    """As suites/proof/stack.py has it: machine code of the same major version, or PTX of any older one."""
     wanted = numbers(capability)
     for name in archs:
         found = re.match(r"(sm|compute)_(\d+)(\d)([af]?)$", name)
