@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from graphcrate import errors
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 #: made by programs or by a person's work here; not part of the project
 NOT_OURS = {
     ".git",

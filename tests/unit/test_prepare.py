@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_house import ROOT
+from tests import ROOT
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,7 +1,6 @@
 """Recipes: what is accepted, and what a mistake is told (file, line, field)."""
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,8 +8,8 @@ from hypothesis import strategies as st
 
 from graphcrate import recipes
 from graphcrate.errors import RecipeError
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 PYG = (ROOT / "recipes" / "pyg.toml").read_text()
 
 
