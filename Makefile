@@ -53,7 +53,7 @@ test-unit: .venv/ready-dev ## the unit tests alone, which start no program: abou
 	@$(pytest) tests/unit
 
 test-engines: .venv/ready-dev .venv/ready-system ## real Docker, Podman, Apptainer, registry and Slurm, installed as root: 25 minutes
-	@tools/prepare engines
+	@$(python) -m tests.engines.install
 	@ENGINES=prepared $(pytest) -m '(slow or installed) and not weekly'
 
 test-all: test test-engines ## all of it, and what takes hours: whole stacks compiled, tutorials over several nodes
