@@ -8,7 +8,7 @@ import ast
 import graphlib
 from collections.abc import Iterable, Mapping
 
-from tools.readme_tables import ROOT
+from tools.generate import ROOT
 
 PACKAGE = ROOT / "graphcrate" / "doctor"
 TARGET = ROOT / "examples" / "doctor.py"
