@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help image sif publish render lock list test test-unit test-engines test-all lint bench clean
+.PHONY: help image sif publish render generate lock list test test-unit test-engines test-all lint bench clean
 
 STACK ?= pyg
 option = $(if $(2),--$(1) '$(2)')
@@ -33,6 +33,9 @@ publish: .venv/ready-run .venv/ready-system ## build, prove and publish: make pu
 render: .venv/ready-run ## write the Dockerfiles and Singularity definitions under images/
 	@$(graphcrate) render
 
+generate: .venv/ready-run ## write the tables of README.md and docs/ from the code
+	@$(python) -m tools.generate
+
 lock: .venv/ready-run .venv/ready-system ## resolve a variant anew and write its lock under images/
 	@$(graphcrate) lock $(request)
 
@@ -53,7 +56,7 @@ test-unit: .venv/ready-dev ## the unit tests alone, which start no program: abou
 	@$(pytest) tests/unit
 
 test-engines: .venv/ready-dev .venv/ready-system ## real Docker, Podman, Apptainer, registry and Slurm, installed as root: 25 minutes
-	@tools/prepare engines
+	@$(python) -m tests.engines.install
 	@ENGINES=prepared $(pytest) -m '(slow or installed) and not weekly'
 
 test-all: test test-engines ## all of it, and what takes hours: whole stacks compiled, tutorials over several nodes

@@ -49,7 +49,7 @@ def main() -> None:
     given = parser.parse_args()
     layout, _ = find_image(given.ref, Path("dist"))
     if "apptainer" in given.only and shutil.which("apptainer") is None:
-        sys.exit("apptainer is not installed: tools/prepare engines, or --only zstd gzip")
+        sys.exit("apptainer is not installed: as root, .venv/bin/python -m tests.engines.install, or --only zstd gzip")
     folder = Path(tempfile.mkdtemp(prefix="graphcrate-bench-", dir=given.folder))
     try:
         figures = []

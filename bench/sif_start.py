@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args()
     if shutil.which("apptainer") is None:
-        sys.exit("apptainer is not installed: tools/prepare engines")
+        sys.exit("apptainer is not installed: as root, .venv/bin/python -m tests.engines.install")
     folder = Path(tempfile.mkdtemp(prefix="graphcrate-bench-", dir=given.folder))
     try:
         images = {way: made(given.ref, way, folder) for way in (*given.ways, FOLDER)}

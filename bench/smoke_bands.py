@@ -1,127 +1,99 @@
-#!/usr/bin/env python3
-"""Finds where DNAConv's accuracy lands over seeds, for the bands in examples/dna.py and the table in docs/smoke.md.
+"""Runs a smoke suite over many seeds and prints where its figures land: what the bands in docs/smoke.md rest on.
 
-Needs torch and torch_geometric, so run it inside an image or in an environment that has both:
+    .venv/bin/python -m bench.smoke_bands dna --seeds 20 --python /path/to/python      where torch and PyG are
+    .venv/bin/python -m bench.smoke_bands glt --seeds 20 --image glt:<tag>             in an image
+    .venv/bin/python -m bench.smoke_bands ddp --seeds 3 --arguments='--ranks 3'        with other arguments
 
-    python bench/smoke_bands.py --seeds 20                    # as the smoke test stops on a CPU
-    python bench/smoke_bands.py --seeds 3 --mode full         # all 200 epochs, as on a GPU
-    python bench/smoke_bands.py --seeds 3 --mode features     # no edges: what the words alone give, up to 60 epochs
-    python bench/smoke_bands.py --table                       # writes the table of all records into docs/smoke.md
-
-Each run is one line of the record file, and a seed that is there is not run again.
+Each seed is the whole program, with other weights, splits and batches, as its suite starts it. Its verdict is a line of
+the record file, and a seed that is there already is not run again.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
+import subprocess
 import sys
-import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from graphcrate import smoke
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "examples"))
-
-import dna  # noqa: E402  examples/ is no package
-from proof import data, graphs, stack  # noqa: E402
-from proof.verdict import Proof  # noqa: E402
-
-PAGE = ROOT / "docs" / "smoke.md"
-BEGIN, END = "<!-- bands: written by bench/smoke_bands.py -->\n", "<!-- end of bands -->\n"
-#: mode → (epochs, stop when proven, use the edges, what the table says)
-MODES = {
-    "proven": (200, True, True, "until proven (as on a CPU)"),
-    "full": (200, False, True, "200 epochs (as on a GPU)"),
-    "features": (60, False, False, "60 epochs without edges"),
-}
-EVERY = 3
 
 
-def main() -> None:
+def main() -> int:
+    """Returns 1 when a run failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", choices=smoke.SUITES)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--mode", choices=MODES, default="proven")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--records", type=Path, default=Path("smoke_bands.jsonl"))
-    parser.add_argument("--table", action="store_true")
-    options = parser.parse_args()
-    records = read(options.records)
-    if options.table:
-        page = PAGE.read_text(encoding="utf-8")
-        before, rest = page.split(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}{table(records)}{END}{rest.split(END)[1]}", encoding="utf-8")
-        print(table(records), end="")
-        return
-    done = {(record["mode"], record["seed"]) for record in records}
-    for seed in range(options.seeds):
-        if (options.mode, seed) in done:
-            continue
-        record = measure(options.mode, seed, options.device)
-        with options.records.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(record) + "\n")
-        print(json.dumps({key: value for key, value in record.items() if key != "points"}), flush=True)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--python", default=sys.executable, help="of the environment that has torch")
+    parser.add_argument("--image", help="NAME:TAG below dist/, in place of an environment")
+    parser.add_argument("--records", type=Path, help="default: SUITE_bands.jsonl")
+    parser.add_argument("--arguments", help="of the program, in place of the suite's")
+    given = parser.parse_args()
+    records = given.records or Path(f"{given.suite}_bands.jsonl")
+    kept = records.read_text(encoding="utf-8").splitlines() if records.is_file() else []
+    verdicts = [json.loads(line) for line in kept]
+    for seed in range(len(verdicts), given.seeds):
+        done = subprocess.run(command(given, seed), stdout=subprocess.PIPE, encoding="utf-8", check=False, cwd=ROOT)
+        line = done.stdout.splitlines()[-1]
+        print(line, flush=True)
+        verdicts.append(json.loads(line))
+        with records.open("a", encoding="utf-8") as stream:
+            stream.write(f"{line}\n")
+    print("\n".join(table(verdicts)))
+    return int(any(verdict["status"] != "passed" for verdict in verdicts))
 
 
-def read(path: Path) -> list[dict]:
-    """The records so far."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
-def measure(mode: str, seed: int, wanted: str) -> dict:
-    """Train once; what the smoke test would have judged, with the whole curve."""
-    epochs, stop, edges, _ = MODES[mode]
-    proof = Proof("bands")
-    torch = stack.load_torch(proof)
-    stack.load_pyg(proof)
-    device = stack.choose_device(torch, wanted, proof)
-    graph = data.from_graph(graphs.generate())
-    if not edges:
-        graph = data.Tensors(graph.x, graph.edge_index[:, :0], graph.y, graph.classes)
-    training = dna.Training(graph, device, seed)
-    start = time.perf_counter()
-    while training.epoch < epochs:
-        training.step()
-        if training.epoch % EVERY == 0 or training.epoch == epochs:
-            training.evaluate()
-            if stop and dna.is_proven(training.points, training.first_loss):
-                break
-    chosen = dna.best(training.points)
-    return {
-        "mode": mode,
-        "seed": seed,
-        "device": proof.device,
-        "torch": torch.__version__,
-        "pyg": proof.versions["pyg"],
-        "epochs": training.epoch,
-        "seconds": round(time.perf_counter() - start, 1),
-        "test": chosen.test,
-        "last_test": training.points[-1].test,
-        "loss_ratio": training.loss / training.first_loss,
-        "points": [point.as_list() for point in training.points],
-    }
-
-
-def table(records: list[dict]) -> str:
-    """Markdown: one row per mode, device and version."""
-    lines = [
-        "| run | device, torch, PyG | seeds | epochs | test accuracy: least | mean | most | loss, last/first |\n",
-        "|---|---|---|---|---|---|---|---|\n",
+def command(given: argparse.Namespace, seed: int) -> list[str]:
+    """What runs the suite's program with this seed."""
+    suite = smoke.SUITES[given.suite]
+    own = suite.cuda if given.device == "cuda" else suite.cpu
+    words = [
+        *(own if given.arguments is None else shlex.split(given.arguments)),
+        "--device",
+        given.device,
+        "--seed",
+        str(seed),
     ]
-    groups: dict[tuple[str, str], list[dict]] = {}
-    for record in records:
-        groups.setdefault((record["mode"], f"{record['device']}, {record['torch']}, {record['pyg']}"), []).append(
-            record
-        )
-    for (mode, where), group in sorted(groups.items(), key=lambda item: (list(MODES).index(item[0][0]), item[0][1])):
-        tests, epochs = [record["test"] for record in group], [record["epochs"] for record in group]
-        span = str(epochs[0]) if min(epochs) == max(epochs) else f"{min(epochs)} … {max(epochs)}"
-        lines.append(
-            f"| {MODES[mode][3]} | {where} | {len(group)} | {span} | {min(tests):.3f} | {statistics.mean(tests):.3f} "
-            f"| {max(tests):.3f} | {max(record['loss_ratio'] for record in group):.2f} |\n"
-        )
-    return "".join(lines)
+    if given.image:
+        inside = ["python", f"{smoke.EXAMPLES}/{suite.program}", *words]
+        return [sys.executable, "-E", "-s", str(ROOT / "build.py"), "run", given.image, "--", *inside]
+    return [given.python, str(ROOT / "examples" / suite.program), *words]
+
+
+def table(verdicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Markdown: the least, the mean, the most and the deviation of each figure of the runs that passed."""
+    passed = [verdict for verdict in verdicts if verdict["status"] == "passed"]
+    yield f"{len(passed)} of {len(verdicts)} seeds passed"
+    yield from (f"{verdict['device']}: {verdict['reason']}" for verdict in verdicts if verdict not in passed)
+    if not passed:
+        return
+    yield f"{passed[-1]['device']}, {', '.join(f'{name} {value}' for name, value in passed[-1]['versions'].items())}\n"
+    yield "| figure | seeds | least | mean | most | deviation |"
+    yield "|---|---|---|---|---|---|"
+    columns: dict[str, list[float]] = {}
+    for verdict in passed:
+        for name, value in figures(verdict["metrics"]):
+            columns.setdefault(name, []).append(value)
+    for name, values in columns.items():
+        cells = (min(values), statistics.mean(values), max(values), statistics.pstdev(values))
+        yield f"| {name} | {len(values)} | {' | '.join(f'{cell:.4g}' for cell in cells)} |"
+
+
+def figures(metrics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers among a verdict's metrics, those of groups as `group.name`; and the last loss by the first."""
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            yield from figures(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{prefix}{name}", value
+    if metrics.get("first_loss") and "last_loss" in metrics:
+        yield f"{prefix}last/first loss", metrics["last_loss"] / metrics["first_loss"]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

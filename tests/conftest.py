@@ -40,7 +40,7 @@ TOGETHER = {
 }
 
 
-#: names for `engine(...)` that `tools/prepare engines` installs; the other programs are on every machine that builds
+#: names for `engine(...)` that tests/engines/install.py installs; the other programs are on every machine that builds
 INSTALLED = {
     "apptainer",
     "apptainer build",

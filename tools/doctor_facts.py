@@ -10,7 +10,7 @@ from typing import Any
 
 from graphcrate import recipes
 from graphcrate.compat import facts, glt
-from tools.readme_tables import ROOT
+from tools.generate import ROOT
 
 MODULE = ROOT / "doctor" / "facts.py"
 HEAD = '''\

@@ -4,7 +4,7 @@
 """
 
 from doctor.explain import PATTERNS
-from tools.readme_tables import ROOT, table
+from tools.generate import ROOT, table
 
 PAGE = ROOT / "docs" / "doctor.md"
 BEGIN, END = "<!-- patterns, from tools/doctor_page.py -->", "<!-- end of patterns -->"

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from graphcrate.compat.facts import TorchBuild
 from graphcrate.errors import IntegrityError
-from tools.readme_tables import ROOT
+from tools.generate import ROOT
 from tools.wheel_contents import Measurement
 
 TORCH = ROOT / "graphcrate" / "compat" / "data" / "torch.toml"

@@ -1,12 +1,12 @@
 """Linters find nothing in the texts that are committed for engines, nor in our own shell scripts."""
 
 import re
-from pathlib import Path
 
 import pytest
 from spython.main.parse.parsers import SingularityParser
 
 from graphcrate import render
+from tests import ROOT
 from tests.lint.linters import (
     DefinitionError,
     filled,
@@ -19,8 +19,6 @@ from tests.lint.linters import (
 )
 from tests.unit.compiled_plans import PLANS
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
 
 def committed(pattern):
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in sorted(ROOT.glob(pattern))}
@@ -31,6 +29,7 @@ KINDS = ("debian", "pypi", "image", "cpu", "debian-devel", "image-devel")
 DOCKERFILES = committed("images/*/*/Dockerfile") | {f"of {kind}": render.dockerfile(PLANS[kind]) for kind in KINDS}
 DEFINITIONS = committed("images/*/*/*.def") | {f"of {kind}": render.definition(PLANS[kind]) for kind in KINDS}
 DEFINITIONS["of image, old form"] = render.definition(PLANS["image"], render.DefinitionForm(arguments=False))
+JOBS = ROOT / "tests" / "unit" / "jobs"
 SCRIPTS = [ROOT / name for name in ("tools/prepare", "tools/lock-requirements", ".ci/run", ".ci/machine")]
 #: What a rendered text may ask a linter to overlook, with why.
 OVERLOOKED = {
@@ -43,12 +42,8 @@ OVERLOOKED = {
 def shellcheck_all(texts, folder):
     """One process for many: starting it takes longer than most texts do."""
     for name, text in texts.items():
-        (folder / name).write_text(text)
+        (folder / name.replace("/", " ")).write_text(text)
     return findings("shellcheck", "--norc", "--color=never", "--shell=sh", *sorted(folder.iterdir()))
-
-
-def label(path):
-    return path.relative_to(ROOT).as_posix()
 
 
 def test_there_is_something_to_look_at():
@@ -58,11 +53,11 @@ def test_there_is_something_to_look_at():
     assert {name.rpartition("/")[0] for name in texts[0]} == {name.rpartition("/")[0] for name in texts[1]}
 
 
-@pytest.mark.parametrize("name", DOCKERFILES)
-def test_hadolint_finds_only_what_is_agreed(name):
+def test_hadolint_finds_only_what_is_agreed():
     """Asked to mind no pragma, it finds what they name and nothing else; so a stranger's hadolint finds nothing."""
-    said = hadolint("--disable-ignore-pragma", text=DOCKERFILES[name]).replace("-:", "")
-    assert {tuple(line.split(" ")[:2]) for line in said.splitlines()} == overlooked(DOCKERFILES[name])
+    for name, text in DOCKERFILES.items():
+        said = hadolint("--disable-ignore-pragma", text=text).replace("-:", "")
+        assert {tuple(line.split(" ")[:2]) for line in said.splitlines()} == overlooked(text), name
 
 
 def overlooked(text, form="# hadolint ignore="):
@@ -77,63 +72,65 @@ def overlooked(text, form="# hadolint ignore="):
     return found
 
 
-@pytest.mark.parametrize("name", DOCKERFILES)
-def test_a_dockerfile_needs_no_newer_builder_than_the_classic_one(name):
-    text = DOCKERFILES[name]
-    for pattern in (r"^# *(syntax|escape) *=", r"^(RUN|COPY|ADD) .*<<", r"^RUN --", r"^(COPY|ADD) --(?!from=|chown=)"):
-        assert not re.search(pattern, text, re.MULTILINE), pattern
+def test_a_dockerfile_needs_no_newer_builder_than_the_classic_one():
+    newer = r"^# *(syntax|escape) *=|^(RUN|COPY|ADD) .*<<|^RUN --|^(COPY|ADD) --(?!from=|chown=)"
+    assert [name for name, text in DOCKERFILES.items() if re.search(newer, text, re.MULTILINE)] == []
 
 
-@pytest.mark.parametrize("name", DOCKERFILES)
-def test_shellcheck_finds_nothing_in_what_a_dockerfile_runs(name, tmp_path):
-    runs = run_instructions(DOCKERFILES[name])
-    assert runs
-    agreed = {
-        line: f"# shellcheck disable={rule}\n" for line, rule in overlooked(DOCKERFILES[name]) if rule[:2] == "SC"
-    }
-    texts = {f"line {number}": agreed.get(str(number), "") + script for number, script in runs}
+def test_shellcheck_finds_nothing_in_what_a_dockerfile_runs(tmp_path):
+    texts = {}
+    for name, text in DOCKERFILES.items():
+        agreed = {line: f"# shellcheck disable={rule}\n" for line, rule in overlooked(text) if rule[:2] == "SC"}
+        runs = run_instructions(text)
+        assert runs, name
+        texts |= {f"{name} line {number}": agreed.get(str(number), "") + script for number, script in runs}
     assert shellcheck_all(texts, tmp_path) == ""
 
 
-@pytest.mark.parametrize("name", DEFINITIONS)
-def test_shellcheck_finds_nothing_in_a_definitions_sections(name, tmp_path):
-    parts = {(stage.name, part): text for stage in stages(DEFINITIONS[name]) for part, text in scripts(stage)}
-    assert {"post", "runscript", "test"} <= {part for _, part in parts}
-    assert shellcheck_all({f"%{part} of {stage}": text for (stage, part), text in parts.items()}, tmp_path) == ""
-    overlooked(DEFINITIONS[name], "# shellcheck disable=")
+def test_shellcheck_finds_nothing_in_a_definitions_sections(tmp_path):
+    texts = {}
+    for name, definition in DEFINITIONS.items():
+        parts = {(stage.name, part): text for stage in stages(definition) for part, text in scripts(stage)}
+        assert {"post", "runscript", "test"} <= {part for _, part in parts}, name
+        texts |= {f"{name} %{part} of {stage}": text for (stage, part), text in parts.items()}
+        overlooked(definition, "# shellcheck disable=")
+    assert shellcheck_all(texts, tmp_path) == ""
 
 
-@pytest.mark.parametrize("name", DEFINITIONS)
-def test_a_definition_is_whole(name):
-    found = stages(DEFINITIONS[name])
-    assert {"environment", "help", "labels", "post", "runscript", "test"} <= set(found[-1].sections) | {"post"}
-    assert any("post" in stage.sections for stage in found)
-    assert "LD_LIBRARY_PATH" not in DEFINITIONS[name]
-    for line in found[-1].sections["labels"].split("\n"):
-        assert not line.strip() or re.fullmatch(r"[a-z0-9._-]+ \S.*", line.strip()), line
-    if len(found) > 1:
-        assert all(stage.name for stage in found[:-1])
-        assert {source for stage in found for source, _ in stage.files} >= {stage.name for stage in found[:-1]} - {
-            stage.header["from"] for stage in found
-        }
+def test_a_definition_is_whole():
+    for name, definition in DEFINITIONS.items():
+        found = stages(definition)
+        assert {"environment", "help", "labels", "post", "runscript", "test"} <= set(found[-1].sections) | {"post"}, (
+            name
+        )
+        assert any("post" in stage.sections for stage in found), name
+        assert "LD_LIBRARY_PATH" not in definition, name
+        for line in found[-1].sections["labels"].split("\n"):
+            assert not line.strip() or re.fullmatch(r"[a-z0-9._-]+ \S.*", line.strip()), (name, line)
+        if len(found) > 1:
+            assert all(stage.name for stage in found[:-1]), name
+            copied = {source for stage in found for source, _ in stage.files}
+            assert copied >= {stage.name for stage in found[:-1]} - {stage.header["from"] for stage in found}, name
 
 
-@pytest.mark.parametrize("name", DEFINITIONS)
-def test_spython_reads_a_definition_as_we_do(name, tmp_path):
+def test_spython_reads_a_definition_as_we_do(tmp_path):
     """Arguments filled in: it does not know them."""
     file = tmp_path / "definition"
-    file.write_text(filled(DEFINITIONS[name], stages(DEFINITIONS[name])[-1].arguments))
-    ours, theirs = stages(file.read_text()), list(SingularityParser(str(file)).parse().values())
-    assert len(theirs) == len(ours)
-    for stage, recipe in zip(ours, theirs, strict=True):
-        assert recipe.fromHeader.lower().endswith(stage.header["from"].lower()), stage.name
-        assert {source for source, _ in stage.files if source} == set(recipe.layer_files)
-        assert ("post" in stage.sections) == bool(recipe.install)
+    for name, definition in DEFINITIONS.items():
+        file.write_text(filled(definition, stages(definition)[-1].arguments))
+        ours, theirs = stages(file.read_text()), list(SingularityParser(str(file)).parse().values())
+        assert len(theirs) == len(ours), name
+        for stage, recipe in zip(ours, theirs, strict=True):
+            assert recipe.fromHeader.lower().endswith(stage.header["from"].lower()), (name, stage.name)
+            assert {source for source, _ in stage.files if source} == set(recipe.layer_files), (name, stage.name)
+            assert ("post" in stage.sections) == bool(recipe.install), (name, stage.name)
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=label)
-def test_shellcheck_finds_nothing_in_our_scripts(path):
-    assert findings("shellcheck", "--norc", path) == ""
+def test_shellcheck_finds_nothing_in_our_scripts_and_jobs():
+    """Jobs are those that `job` prints, kept by tests/unit/test_jobs.py."""
+    jobs = sorted([*JOBS.glob("*.sbatch"), *JOBS.glob("*.sh")])
+    assert {path.suffix for path in jobs} == {".sbatch", ".sh"}
+    assert findings("shellcheck", "--norc", *SCRIPTS, *jobs) == ""
 
 
 # --- a linter that does nothing finds nothing either ----------------------------------------------------------------

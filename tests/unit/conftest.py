@@ -1,7 +1,9 @@
 """Unit tests start no process and open no connection beyond loopback. Python's audit events say who tries."""
 
+import contextlib
 import ipaddress
 import sys
+import threading
 
 import pytest
 
@@ -91,3 +93,97 @@ def typed(monkeypatch, capsys):
         return code, out, err
 
     return run
+
+
+# --- what many tests need ---------------------------------------------------------------------------------------------
+# Imports stand inside: of graphcrate a test loads what it needs itself.
+
+
+@pytest.fixture
+def cache(tmp_path):
+    from graphcrate.host.cache import Cache
+
+    opened = Cache(tmp_path / "cache")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def context(tmp_path, monkeypatch):
+    """An empty folder as the project, with a cache of its own: what commands work in, and the working folder."""
+    from graphcrate.host.workplace import Workplace
+
+    made = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)})
+    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: made))
+    monkeypatch.chdir(tmp_path)
+    yield made
+    made.cache.close()
+
+
+@pytest.fixture
+def server():
+    """A package index on loopback."""
+    from tests.unit.wheel_server import WheelServer
+
+    with WheelServer() as running:
+        yield running
+
+
+@pytest.fixture
+def channels(server, monkeypatch):
+    """The same server in place of PyTorch's and PyG's channels; nothing waits before a retry."""
+    from graphcrate.compat import addresses
+    from graphcrate.host import http
+    from graphcrate.resolve import offers
+
+    monkeypatch.setattr(http, "PAUSES", (0.0,))
+    monkeypatch.setattr(addresses, "PYTORCH", server.url("/whl"))
+    monkeypatch.setattr(addresses, "PYG", server.url("/whl"))
+    monkeypatch.setattr(offers, "VOUCHED", {})
+    return server
+
+
+@pytest.fixture
+def program(monkeypatch):
+    """Stands in for uv and for the resolution of a toolkit; remembers what it was asked."""
+    from graphcrate.resolve import toolkit, uv
+    from tests.unit import small_index
+
+    stand_in = small_index.Uv()
+    monkeypatch.setattr(uv, "compile_requirements", stand_in)
+    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
+    return stand_in
+
+
+@pytest.fixture
+def world(channels, cache, program, progress, monkeypatch):
+    """Where candidates are chosen."""
+    from tests.unit import resolve_world, small_index
+
+    small_index.fill(channels)
+    return resolve_world.World(channels, cache, progress, monkeypatch)
+
+
+class Recorder:
+    """Progress that remembers: `lines` of notes, `total` announced and `done` reported by tasks."""
+
+    def __init__(self):
+        self.lines, self.total, self.done = [], 0, 0
+        self._lock = threading.Lock()
+
+    def note(self, message):
+        self.lines.append(message)
+
+    @contextlib.contextmanager
+    def task(self, description, total):
+        self.total += total
+        yield self
+
+    def advance(self, amount):
+        with self._lock:
+            self.done += amount
+
+
+@pytest.fixture
+def progress():
+    return Recorder()

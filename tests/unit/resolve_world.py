@@ -1,39 +1,26 @@
 """Where candidates are chosen: a server with all channels, a cache, a clock that tests set."""
 
-import contextlib
-
-from graphcrate.compat import addresses
 from graphcrate.host import http, settings
-from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase
-from graphcrate.resolve import toolkit, uv
+from graphcrate.resolve import uv
 from graphcrate.resolve.candidates import Request, choose
 from graphcrate.resolve.fetch import fetch, fetch_for_compilation
 from tests.unit import small_index
 from tests.unit.small_index import CP311
-from tests.unit.wheel_server import WheelServer, small_wheel
+from tests.unit.wheel_server import small_wheel
 
 BASE = DebianBase(suite="bookworm", packages=())
 NOWHERE = "http://127.0.0.1:1/whl"
 
 
-class Notes(Silent):
-    def __init__(self):
-        self.lines = []
-
-    def note(self, message):
-        self.lines.append(message)
-
-
 class World:
     """A server, a cache and a clock; `choose` as the pipeline calls it."""
 
-    def __init__(self, server, cache, monkeypatch):
+    def __init__(self, server, cache, progress, monkeypatch):
         self.server, self.cache, self.monkeypatch = server, cache, monkeypatch
         self.environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
         self.now = 1_000_000.0
-        self.notes = Notes()
+        self.notes = progress
         self.bases = 0
         self.built = set()
         monkeypatch.setattr(settings, "now", lambda: self.now)
@@ -76,17 +63,3 @@ class World:
         for name in ("request", "download", "reaches"):
             self.monkeypatch.setattr(http.Client, name, fail)
         self.monkeypatch.setattr(uv, "emitted_indexes", fail)
-
-
-@contextlib.contextmanager
-def opened(monkeypatch, tmp_path):
-    monkeypatch.setattr(http, "PAUSES", (0.0,))
-    monkeypatch.setattr(uv, "compile_requirements", small_index.Uv())
-    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
-    with WheelServer() as server:
-        monkeypatch.setattr(addresses, "PYTORCH", server.url("/whl"))
-        monkeypatch.setattr(addresses, "PYG", server.url("/whl"))
-        small_index.fill(server)
-        cache = Cache(tmp_path / "cache")
-        yield World(server, cache, monkeypatch)
-        cache.close()

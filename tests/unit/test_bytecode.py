@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.errors import BuildError, IntegrityError
-from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.wheels import bytecode, compile_program
 from graphcrate.wheels.bytecode import Bundle, Job, Shard, bundle_path, compile_shards, is_compiled, shards
@@ -35,13 +34,6 @@ class InProcess:
         for sources in sorted(folder.glob("*.sources")):
             compile_program.compile_bundle(str(sources.with_suffix("")))
         return Completed(self.returncode, ("Fatal Python error",))
-
-
-@pytest.fixture
-def cache(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
 
 
 def compiled(tmp_path, cache, files, interpreter=None):

@@ -13,13 +13,6 @@ from graphcrate.errors import CacheError, DiskFullError
 from graphcrate.host.cache import Cache, default_root, remove_tree
 
 
-@pytest.fixture
-def cache(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
-
-
 @pytest.mark.parametrize(
     ("environment", "root"),
     [

@@ -9,15 +9,9 @@ from graphcrate.model.recipe import BaseSpec, Channel
 from graphcrate.resolve import channels
 from graphcrate.resolve.candidates import request_digest
 from tests.unit import small_index
-from tests.unit.resolve_world import NOWHERE, opened
+from tests.unit.resolve_world import NOWHERE
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
 from tests.unit.wheel_server import Fault, small_wheel
-
-
-@pytest.fixture
-def world(monkeypatch, tmp_path):
-    with opened(monkeypatch, tmp_path) as found:
-        yield found
 
 
 def test_the_preferred_candidate_wins(world):

@@ -1,7 +1,6 @@
 """What there is for which GPUs, and variants that are refused."""
 
 import io
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,9 +10,9 @@ from graphcrate import catalogue, recipes, views
 from graphcrate.compat import facts
 from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host.workplace import Workplace
+from tests import ROOT
 from tests.unit import small_layouts, tars
 
-ROOT = Path(__file__).parents[2]
 PYG = recipes.load(ROOT / "recipes" / "pyg.toml")
 
 

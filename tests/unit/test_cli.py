@@ -12,10 +12,9 @@ import typer
 from graphcrate import cli, pipeline
 from graphcrate.catalogue import nearest_cuda
 from graphcrate.host.workplace import Workplace
+from tests import ROOT
 from tests.unit import small_layouts
 from tests.unit.tars import folder
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

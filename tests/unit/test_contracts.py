@@ -8,7 +8,6 @@ from graphcrate.contracts import CHECKS, CONTRACTS, texts, wording
 from graphcrate.contracts.check import absent, failed
 from graphcrate.model.contract import RUNTIMES, FileFact, Finding, Host, ImageView, Inspection, Settings
 from tests.unit.contract_cases import CASES, FILES, GOOD, HOST, UNREAD, configured
-from tools import contracts_page
 
 #: they judge what is there alone: nothing can be unknown
 ALWAYS_KNOWN = {
@@ -166,9 +165,3 @@ def test_after_a_build_only_what_is_not_kept_is_told():
     assert told[0] == "contracts: 1 fail, 1 warn    (./build.py check a:b)"
     assert told[1].startswith("  fail  a check (docker, pai): seen")
     assert len(told) == 3
-
-
-def test_the_page_has_every_check():
-    text = contracts_page.PAGE.read_text(encoding="utf-8")
-    assert contracts_page.rendered(text) == text, "python -m tools.contracts_page"
-    assert all(f"| `{name}` |" in text for name in BY_ID)

@@ -9,16 +9,10 @@ from graphcrate.errors import IntegrityError
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
 from graphcrate.host.partial import Part
-from tests.unit.wheel_server import Fault, WheelServer
+from tests.unit.wheel_server import Fault
 
 CONTENT = bytes(range(256)) * 20_000  # 5 MB
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-
-
-@pytest.fixture
-def server():
-    with WheelServer() as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Which engine builds, from what, and what it is told; with engines that only remember."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -14,8 +13,8 @@ from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Channel
 from graphcrate.model.report import Artifact
 from graphcrate.resolve.channels import Request as Sources
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")
 LOCK = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
 

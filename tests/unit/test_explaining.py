@@ -15,8 +15,8 @@ from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Candidate
 from graphcrate.model.target import Target
 from graphcrate.targets import Said
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 RECIPES = {path.stem: recipes.load(path) for path in (ROOT / "recipes").glob("*.toml")}
 LOCKS = sorted((ROOT / "images").glob("*/*/*.lock.json"))

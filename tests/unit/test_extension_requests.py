@@ -10,15 +10,9 @@ from graphcrate.resolve.candidates import Request, request_digest
 from graphcrate.resolve.channels import Extensions
 from graphcrate.resolve.fetch import fetch
 from tests.unit import small_index
-from tests.unit.resolve_world import NOWHERE, opened
+from tests.unit.resolve_world import NOWHERE
 from tests.unit.small_index import COMPATIBLE, CP311
 from tests.unit.wheel_server import small_wheel
-
-
-@pytest.fixture
-def world(monkeypatch, tmp_path):
-    with opened(monkeypatch, tmp_path) as found:
-        yield found
 
 
 def test_a_lock_that_compiles_for_a_silent_channel_is_left_once_it_answers(world, monkeypatch):

@@ -8,38 +8,22 @@ import pytest
 
 from graphcrate.compat import addresses
 from graphcrate.errors import ResolutionError, UsageError
-from graphcrate.host import http
-from graphcrate.host.cache import Cache
 from graphcrate.model.lock import DebianBase, encode
 from graphcrate.model.recipe import BaseSpec, Channel
-from graphcrate.resolve import toolkit, uv
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.offers import Market
 from graphcrate.resolve.resolver import Wanted, resolve
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL
-from tests.unit.wheel_server import WheelServer, small_sdist, small_wheel
+from tests.unit.wheel_server import small_sdist, small_wheel
 
 NOWHERE = "http://127.0.0.1:1/whl"
 
 
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(http, "PAUSES", (0.0,))
-    monkeypatch.setattr(uv, "compile_requirements", small_index.Uv())
-    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
-    with WheelServer() as running:
-        monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
-        monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
-        small_index.fill(running)
-        yield running
-
-
-@pytest.fixture
-def cache(tmp_path):
-    opened = Cache(tmp_path / "cache")
-    yield opened
-    opened.close()
+def server(channels, program):
+    small_index.fill(channels)
+    return channels
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """GPU and architecture facts, and the rules that read them."""
 
-from pathlib import Path
-
 import pytest
 
 from graphcrate import recipes
 from graphcrate.compat import facts
 from graphcrate.errors import UsageError
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")
 
 

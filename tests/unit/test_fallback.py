@@ -17,8 +17,8 @@ from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import Artifact, Outcome
 from graphcrate.model.target import Target
 from graphcrate.resolve.candidates import Resolution
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 RECIPES = {path.stem: recipes.load(path) for path in (ROOT / "recipes").glob("*.toml")}
 FALLBACKS = [

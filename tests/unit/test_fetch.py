@@ -1,6 +1,5 @@
 """From a lock to files in the cache, with mirrors that are stale, broken, slow or gone."""
 
-import contextlib
 import errno
 import hashlib
 import threading
@@ -9,12 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.compat import addresses
 from graphcrate.errors import DiskFullError, HostError, IntegrityError, NetworkError
-from graphcrate.host import http
 from graphcrate.host.cache import Cache
 from graphcrate.host.partial import Part
-from graphcrate.host.progress import Silent
 from graphcrate.model.lock import (
     Compilation,
     DebianBase,
@@ -29,45 +25,13 @@ from graphcrate.resolve import store
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch, fetch_for_compilation, missing_packages
 from graphcrate.resolve.source import Link
+from tests.unit.conftest import Recorder
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
 
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(http, "PAUSES", (0.0,))
-    with WheelServer() as running:
-        monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
-        monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
-        yield running
-
-
-@pytest.fixture
-def cache(tmp_path):
-    opened = Cache(tmp_path / "cache")
-    yield opened
-    opened.close()
-
-
-class Watched(Silent):
-    """Progress that adds up what tasks report."""
-
-    def __init__(self):
-        self.total = self.done = 0
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def task(self, description, total):
-        self.total += total
-        yield self
-
-    def advance(self, amount):
-        with self._lock:
-            self.done += amount
-
-
-@pytest.fixture
-def progress():
-    return Watched()
+def server(channels):
+    return channels
 
 
 def locked_file(name, content):
@@ -324,7 +288,7 @@ def test_two_runs_on_one_cache_fetch_each_file_once(server, cache, progress, tmp
     name, _, lock = torch_lock(server)
     server.faults[f"/whl/cu118/{name}"] = [Fault(seconds=0.2)]
     other = Cache(tmp_path / "cache")
-    second = Watched()
+    second = Recorder()
     errors = []
 
     def run(opened, watched):

@@ -6,21 +6,12 @@ import tarfile
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from graphcrate.bases import Base
 from graphcrate.builders import foundation
-from graphcrate.host.cache import Cache
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.layer import LayerWriter
 from graphcrate.oci.validate import validate
-
-
-@pytest.fixture
-def cache(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
 
 
 def make_layer(cache, name):

@@ -3,49 +3,32 @@
 import msgspec
 import pytest
 
-from graphcrate.compat import addresses
 from graphcrate.errors import ResolutionError
-from graphcrate.host import http
-from graphcrate.host.cache import Cache
 from graphcrate.model.lock import DebianBase
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel
-from graphcrate.resolve import toolkit, uv
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.offers import Market
 from graphcrate.resolve.resolver import Wanted, resolve
 from tests.unit import small_index
-from tests.unit.wheel_server import WheelServer, small_sdist, small_wheel
+from tests.unit.wheel_server import small_sdist, small_wheel
 
 CP39 = "cp39-cp39-linux_x86_64"
 CANDIDATE = Candidate(name="pypi", channels=(Channel.PYPI, Channel.PYG), torch="1.13.1", torch_cuda="11.7")
 
 
 @pytest.fixture
-def program(monkeypatch):
-    stand_in = small_index.Uv()
-    monkeypatch.setattr(uv, "compile_requirements", stand_in)
-    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
-    return stand_in
+def server(channels):
+    small_index.fill(channels)
+    channels.simple("torch", dict([small_wheel("torch", "1.13.1", tag=CP39)]))
+    for name, version in (("torch_scatter", "2.1.2"), ("torch_sparse", "0.6.18")):
+        channels.simple(name.replace("_", "-"), dict([small_sdist(name, version, pyproject="")]))
+    glt = [small_wheel("graphlearn_torch", version, tag=CP39) for version in ("0.2.2", "0.2.4")]
+    channels.simple("graphlearn-torch", dict(glt))
+    return channels
 
 
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(http, "PAUSES", (0.0,))
-    with WheelServer() as running:
-        monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
-        small_index.fill(running)
-        running.simple("torch", dict([small_wheel("torch", "1.13.1", tag=CP39)]))
-        for name, version in (("torch_scatter", "2.1.2"), ("torch_sparse", "0.6.18")):
-            running.simple(name.replace("_", "-"), dict([small_sdist(name, version, pyproject="")]))
-        glt = [small_wheel("graphlearn_torch", version, tag=CP39) for version in ("0.2.2", "0.2.4")]
-        running.simple("graphlearn-torch", dict(glt))
-        yield running
-
-
-@pytest.fixture
-def lock(server, tmp_path, program):
-    cache = Cache(tmp_path / "cache")
-
+def lock(server, cache, program):
     def locked(requirement, wanted_extensions=("torch_scatter", "torch_sparse"), **request):
         recipe = small_index.recipe(CANDIDATE, requirements=(requirement,), extensions=wanted_extensions)
         base = BaseSpec(suite="bullseye")
@@ -55,8 +38,7 @@ def lock(server, tmp_path, program):
         wanted = Wanted(recipe, variant, CANDIDATE, "f" * 64)
         return resolve(wanted, market, lambda: DebianBase(suite="bullseye", packages=()), small_index.lock_compiler)
 
-    yield locked
-    cache.close()
+    return locked
 
 
 def test_the_release_for_this_torch(lock):

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from graphcrate import errors
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 #: made by programs or by a person's work here; not part of the project
 NOT_OURS = {
     ".git",
@@ -111,7 +111,7 @@ def test_requirements_are_pinned_with_hashes_and_agree():
 
 
 def test_preparing_uses_the_exit_codes_of_the_errors():
-    text = (ROOT / "tools" / "machine.py").read_text()
+    text = (ROOT / "tools" / "prepare.py").read_text()
     numbers = re.search(r"^NETWORK, HASHES, HOST, DISK, BUILD = (.*?)  #", text, re.MULTILINE)[1]
     kinds = (errors.NetworkError, errors.IntegrityError, errors.HostError, errors.DiskFullError, errors.BuildError)
     assert [int(number) for number in numbers.split(",")] == [kind.exit_code for kind in kinds]

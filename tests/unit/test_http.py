@@ -18,12 +18,6 @@ from graphcrate.host.http import Client
 from tests.unit.wheel_server import Fault, WheelServer
 
 
-@pytest.fixture
-def server():
-    with WheelServer() as running:
-        yield running
-
-
 class Pauses(list):
     def __call__(self, seconds):
         self.append(seconds)

@@ -12,16 +12,10 @@ from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
 from graphcrate.resolve.index import Listings, parse_html, parse_json
 from graphcrate.resolve.source import Kind, Source
-from tests.unit.wheel_server import Fault, Page, WheelServer, small_wheel
+from tests.unit.wheel_server import Fault, Page, small_wheel
 
 HASH = "ab" * 32
 PAGE = "https://example.org/whl/cu118/torch/"
-
-
-@pytest.fixture
-def server():
-    with WheelServer() as running:
-        yield running
 
 
 @pytest.fixture

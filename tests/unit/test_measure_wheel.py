@@ -13,7 +13,7 @@ from graphcrate.compat import facts
 from graphcrate.errors import IntegrityError, NetworkError
 from graphcrate.host.http import Client
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
-from tests.unit.wheel_server import Fault, WheelServer
+from tests.unit.wheel_server import Fault
 from tests.unit.wheelmaker import make_wheel
 from tools import torch_facts
 from tools.ranged_file import RangedFile
@@ -126,12 +126,6 @@ def test_a_damaged_library_is_named(tmp_path):
     path = make_wheel(tmp_path, files={"pkg/core.so": b"\x7fELF" + bytes(100)})
     with pytest.raises(IntegrityError, match=r"core\.so"):
         measured(path)
-
-
-@pytest.fixture
-def server():
-    with WheelServer() as running:
-        yield running
 
 
 def opened(server, path, content):

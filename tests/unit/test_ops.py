@@ -1,6 +1,6 @@
 """The suite `ops` as far as it needs no torch: its ledger, what it demands of samples, how it ends.
 
-`bench/ops_bands.py` breaks real operators and shows that each is found.
+`bench/ops_faults.py` breaks real operators and shows that each is found.
 """
 
 import json

@@ -1,15 +1,13 @@
 """Plans: grouping into layers, environment, labels, tags."""
 
-from pathlib import Path
-
 import pytest
 
 from graphcrate import planning, recipes
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage
 from graphcrate.model.plan import ConfigStep, FilesStep, WheelsStep, content_id
 from graphcrate.model.recipe import Channel
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")
 
 

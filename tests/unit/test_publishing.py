@@ -19,11 +19,11 @@ from graphcrate.model.audit import Audit
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, Asked, BuildReport, Fallback, SmokeReport
 from graphcrate.oci import push
+from tests import ROOT
 from tests.unit import small_layouts, tars
 from tests.unit.test_gate import contract
 from tests.unit.writable_registry import WritableRegistry
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 TAG = "2.0.1-cu117-py311"
 PROOFS = ("bill-of-materials", "provenance", "suites", "contracts", "audit")
 

@@ -1,13 +1,11 @@
 """What is known of PyG: features and their extensions, coverage, releases."""
 
-from pathlib import Path
-
 import pytest
 
 from graphcrate import recipes
 from graphcrate.compat import pyg
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 RECIPES = [recipes.load(path) for path in (ROOT / "recipes").glob("*.toml")]
 VARIANTS = [variant for recipe in RECIPES for variant in recipe.variants if variant.torch_geometric]
 

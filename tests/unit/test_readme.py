@@ -1,27 +1,39 @@
-"""README.md agrees with the code: generated tables, commands and settings that exist."""
+"""README.md and the pages of docs/ agree with the code: what is generated is fresh, what they name exists."""
 
 import re
 
+import pytest
+
 from graphcrate import cli, recipes
-from tools import readme_tables
+from graphcrate.contracts import CHECKS
+from tests import ROOT
+from tools import generate
 
-README = (readme_tables.ROOT / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("docs/**/*.md"))}
 
 
-def test_tables_are_fresh():
-    assert readme_tables.rendered(README) == README, "python -m tools.readme_tables"
+def test_what_is_generated_is_fresh():
+    assert [path for path, text in generate.files() if path.read_text(encoding="utf-8") != text] == [], "make generate"
+    contracts = generate.contracts()
+    assert all(f"| `{check.id}` |" in contracts for check in CHECKS)
+
+
+def test_a_page_without_its_markers_is_refused():
+    with pytest.raises(AssertionError, match="settings"):
+        generate.filled("<!-- settings, from elsewhere -->", {"settings": ""})
 
 
 def test_tables_have_every_variant_and_code():
-    table = readme_tables.variants()
-    for path in (readme_tables.ROOT / "recipes").glob("*.toml"):
+    table = generate.variants()
+    for path in (ROOT / "recipes").glob("*.toml"):
         for variant in recipes.load(path).variants:
             assert f"| `{path.stem}` | {variant.cuda} |" in table
-    assert "| 8 | No room left on the disk" in readme_tables.exit_codes()
+    assert "| 8 | No room left on the disk" in generate.exit_codes()
 
 
 def test_every_make_target_that_is_named_exists():
-    makefile = (readme_tables.ROOT / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     named = set(re.findall(r"`?make (?:[A-Z]+=\S+ )*([a-z]+(?:\.py)?)", README))
     assert "image" in named
     assert named <= set(re.findall(r"^([a-z]+(?:\.py)?):", makefile, re.MULTILINE))
@@ -29,18 +41,20 @@ def test_every_make_target_that_is_named_exists():
 
 def test_every_command_that_is_named_exists():
     commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
-    pages = [README, *(path.read_text() for path in (readme_tables.ROOT / "docs").glob("*.md"))]
-    for page in pages:
-        assert set(re.findall(r"\./build\.py ([a-z]+)", page)) <= commands
+    named = {
+        name: set(re.findall(r"\./build\.py ([a-z]+)", page)) for name, page in {"README": README, **PAGES}.items()
+    }
+    assert {name: words - commands for name, words in named.items() if words - commands} == {}
 
 
 def test_every_environment_variable_that_is_named_is_read():
-    code = "".join(path.read_text() for path in (readme_tables.ROOT / "graphcrate").rglob("*.py"))
+    code = "".join(path.read_text() for path in (ROOT / "graphcrate").rglob("*.py"))
     rows = re.findall(r"^\| `([A-Z_]+)`", README, re.MULTILINE)
     assert "GRAPHCRATE_CACHE" in rows
     assert [name for name in rows if name not in code and not name.startswith("PIP_")] == []
 
 
 def test_links_lead_to_files():
-    for target in re.findall(r"\]\(([^)#:]+)\)", README):
-        assert (readme_tables.ROOT / target).exists(), target
+    for name, page in {"README.md": README, **PAGES}.items():
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page):
+            assert ((ROOT / name).parent / target).exists(), (name, target)

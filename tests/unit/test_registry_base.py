@@ -38,13 +38,6 @@ RUN = {"Env": ["PATH=/usr/local/bin:/bin", "LANG=C.UTF-8"], "Labels": {"maintain
 ALL_TYPES = (spec.LAYER_GZIP, spec.LAYER_ZSTD, spec.LAYER_TAR)
 
 
-@pytest.fixture
-def cache(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
-
-
 @pytest.fixture(autouse=True)
 def started(monkeypatch):
     """Stands in for the sandbox; what was run, and in which root file system."""

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,8 +18,8 @@ from graphcrate.model.recipe import Channel
 from graphcrate.render.commands import quoted, write_lines
 from graphcrate.render.layout import complete, double
 from graphcrate.render.tools import UV
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 PLACE = Workplace(root=ROOT, environment={})
 VARIANTS = [
     (recipes.load(path), variant)

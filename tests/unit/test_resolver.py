@@ -6,14 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.compat import addresses
 from graphcrate.errors import NetworkError, ResolutionError
-from graphcrate.host import http, process
-from graphcrate.host.cache import Cache
+from graphcrate.host import process
 from graphcrate.host.process import Completed
 from graphcrate.model.lock import DebianBase, encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import channels, resolver, toolkit, uv
+from graphcrate.resolve import channels, resolver, uv
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.offers import Market, UnavailableError
 from graphcrate.resolve.resolver import Wanted, resolve
@@ -26,28 +24,9 @@ BASE = DebianBase(suite="bookworm", packages=())
 
 
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(http, "PAUSES", (0.0,))
-    with WheelServer() as running:
-        monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
-        monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
-        small_index.fill(running)
-        yield running
-
-
-@pytest.fixture
-def program(monkeypatch):
-    stand_in = small_index.Uv()
-    monkeypatch.setattr(uv, "compile_requirements", stand_in)
-    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
-    return stand_in
-
-
-@pytest.fixture
-def cache(tmp_path):
-    opened = Cache(tmp_path / "cache")
-    yield opened
-    opened.close()
+def server(channels):
+    small_index.fill(channels)
+    return channels
 
 
 def lock(server, cache, candidate, request=None, **options):

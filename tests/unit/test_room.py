@@ -14,13 +14,6 @@ from graphcrate.model.room import KINDS
 SIZE = 40960
 
 
-@pytest.fixture
-def cache(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
-
-
 def keep(cache, *parts):
     path = cache.path(*parts)
     path.write_bytes(bytes(range(256)) * (SIZE // 256))

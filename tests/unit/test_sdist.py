@@ -10,20 +10,12 @@ import zipfile
 import pytest
 
 from graphcrate.errors import BuildError, IntegrityError
-from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.wheels import sdist
 from graphcrate.wheels.wheel import open_wheel
 from tests.unit import tars
 from tests.unit.wheelmaker import locked, make_wheel
-
-
-@pytest.fixture
-def cache(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
 
 
 def package(build=()):

@@ -22,7 +22,7 @@ from graphcrate.oci.layout import read_layout, write_layout
 from graphcrate.runners import RUNNERS, pyxis
 from graphcrate.trials import addressing, forms, stores, subject
 from graphcrate.trials.testing import cell_of, check_partitions
-from tests.unit.test_house import ROOT
+from tests import ROOT
 
 SIF = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0") + b"SIF_MAGIC\0".ljust(600, b"\0")
 

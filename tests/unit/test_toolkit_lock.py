@@ -1,6 +1,5 @@
 """Which files of a CUDA toolkit are locked, for each provider."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -10,8 +9,6 @@ from graphcrate import recipes
 from graphcrate.bases import apt
 from graphcrate.compat.toolkits import Option
 from graphcrate.errors import ResolutionError
-from graphcrate.host import http
-from graphcrate.host.cache import Cache
 from graphcrate.model.lock import DebianPackage, ImageToolkit, LockedFile, WheelToolkit
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve import toolkit, uv
@@ -19,9 +16,10 @@ from graphcrate.resolve.channels import Request
 from graphcrate.resolve.compilation import means_for
 from graphcrate.resolve.offers import Market, Offers
 from graphcrate.resolve.target import Target
+from tests import ROOT
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE
-from tests.unit.wheel_server import WheelServer, small_wheel
+from tests.unit.wheel_server import small_wheel
 
 TARGET = Target("3.11", "2.36")
 WHEELS = ("nvidia-cuda-nvcc-cu11==11.8.89", "nvidia-cuda-runtime-cu11==11.8.89")
@@ -36,18 +34,14 @@ DEBIAN = Option(
 
 
 @pytest.fixture
-def offers(monkeypatch, tmp_path):
-    monkeypatch.setattr(http, "PAUSES", (0.0,))
+def offers(channels, cache, monkeypatch):
     monkeypatch.setattr(uv, "compile_requirements", small_index.Uv())
-    cache = Cache(tmp_path / "cache")
-    with WheelServer() as server:
-        small_index.fill(server)
-        for pin in WHEELS:
-            name, _, version = pin.partition("==")
-            server.simple(name, dict([small_wheel(name.replace("-", "_"), version, requires=["tqdm"])]))
-        environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-        yield Offers(Market(Request(), cache, environment), "2.0.1", "11.7")
-    cache.close()
+    small_index.fill(channels)
+    for pin in WHEELS:
+        name, _, version = pin.partition("==")
+        channels.simple(name, dict([small_wheel(name.replace("-", "_"), version, requires=["tqdm"])]))
+    environment = {"UV_DEFAULT_INDEX": channels.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
+    return Offers(Market(Request(), cache, environment), "2.0.1", "11.7")
 
 
 @pytest.fixture
@@ -119,7 +113,6 @@ def test_an_image_is_locked_by_its_digest(offers, monkeypatch):
     assert found == ImageToolkit(version="11.8", reference="docker.io/nvidia/cuda", digest=document.digest)
 
 
-ROOT = Path(__file__).parents[2]
 COMPILED = [
     pytest.param(variant, candidate, id=f"{recipe.name}-{variant.cuda}-{candidate.name}")
     for recipe in (recipes.load(ROOT / "recipes" / f"{name}.toml") for name in ("pyg", "glt"))

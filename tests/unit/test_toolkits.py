@@ -13,7 +13,6 @@ from graphcrate.bases import BaseDriftError, debian
 from graphcrate.compat import toolkit_assembly
 from graphcrate.compat import toolkits as facts
 from graphcrate.errors import BuildError, ResolutionError, UsageError
-from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import (
@@ -48,13 +47,6 @@ DEB = DebianPackage(
 RUNTIME = locked("nvidia-cuda-runtime-cu11", "11.8.89")
 DEBIAN = DebianToolkit(version="11.8.89", suite="bookworm", packages=(DEB,), wheels=(RUNTIME,))
 WHEELS = WheelToolkit(version="13.0.88", wheels=(RUNTIME,))
-
-
-@pytest.fixture
-def cache(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
 
 
 # -- facts

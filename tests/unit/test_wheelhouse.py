@@ -13,7 +13,6 @@ from graphcrate import wheelhouse
 from graphcrate.compat import headers
 from graphcrate.errors import BuildError, DiskFullError
 from graphcrate.host import settings
-from graphcrate.host.cache import Cache
 from graphcrate.host.memory import free_memory
 from graphcrate.model.lock import Compilation, DebianBase, DebianPackage, DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
@@ -90,13 +89,6 @@ def test_what_does_not_change_a_wheel_leaves_its_key(changes):
     assert key(**changes) == key()
 
 
-@pytest.fixture
-def cache(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
-
-
 def test_cached_finds_what_is_there(cache):
     made = step(packages=(package("one", compiled=True), package("two", compiled=True)))
     assert wheelhouse.cached(made, cache) == {}
@@ -106,8 +98,8 @@ def test_cached_finds_what_is_there(cache):
     assert wheelhouse.cached(made, cache) == {"two": place / "two-1.0-cp311-cp311-linux_x86_64.whl"}
 
 
-def test_a_run_that_waits_for_anothers_compile_says_so(cache):
-    made, notes = step(), Notes()
+def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
+    made = step()
     other = filelock.FileLock(cache.root / "locks" / "wheelhouse.lock")
     place = shelf.folder(made.packages[0], made, cache)
 
@@ -115,14 +107,14 @@ def test_a_run_that_waits_for_anothers_compile_says_so(cache):
         place.mkdir(parents=True)
         (place / "one-1.0-cp311-cp311-linux_x86_64.whl").touch()
         other.release()
-        notes.note(message)
+        progress.note(message)
 
     other.acquire()
     job = SimpleNamespace(step=made, cache=cache, progress=SimpleNamespace(note=finish))
     assert list(wheelhouse.provide(job)) == ["torch-scatter"]
-    assert notes.said == ["compiling: another run is compiling; waiting for it"]
+    assert progress.lines == ["compiling: another run is compiling; waiting for it"]
     wheelhouse.provide(job)
-    assert len(notes.said) == 1
+    assert len(progress.lines) == 1
 
 
 def pack(path, members):
@@ -247,32 +239,23 @@ def test_free_memory_is_that_of_the_container_or_job(tmp_path, group, files, exp
     assert free_memory(tmp_path) == expected
 
 
-class Notes:
-    def __init__(self):
-        self.said = []
-
-    def note(self, message):
-        self.said.append(message)
-
-
 def compiled(name, peak=900, weight=2.0, *, counts=True):
     line = {"event": "compiled", "package": name, "source": "a.cpp", "cpu": 2.5, "peak_mb": peak, "failed": False}
     line |= {"weight": weight, "counts": counts}
     return msgspec.json.encode(line).decode()
 
 
-def test_progress_is_one_line_now_and_then(monkeypatch):
+def test_progress_is_one_line_now_and_then(monkeypatch, progress):
     clock = [100.0]
     monkeypatch.setattr(settings, "now", lambda: clock[0])
-    notes = Notes()
-    watcher = Watcher(["one", "two"], notes)
+    watcher = Watcher(["one", "two"], progress)
     for line in (
         '{"event": "files", "package": "one", "count": 2, "weight": 10}',
         compiled("one"),
         compiled("one", 1700),
     ):
         watcher.hear(line)
-    assert notes.said == []  # what the other has is not known
+    assert progress.lines == []  # what the other has is not known
     watcher.hear('{"event": "files", "package": "two", "count": 3, "weight": 6}')
     clock[0] += 21
     watcher.hear(compiled("two", counts=False))  # a header, which no person has asked for
@@ -281,7 +264,7 @@ def test_progress_is_one_line_now_and_then(monkeypatch):
     watcher.hear(compiled("two"))
     watcher.hear(compiled("two"))
     watcher.hear('{"event": "built", "package": "two"}')
-    assert notes.said == [
+    assert progress.lines == [
         "compiling one, two: 2/5 files, about 63 s left",
         "compiling one, two: 3/5 files, about 70 s left",
         "compiling one, two: 5/5 files",
@@ -289,26 +272,24 @@ def test_progress_is_one_line_now_and_then(monkeypatch):
     assert (watcher.peak, watcher.cpu, watcher.built) == (1700, {"one": 5.0, "two": 10.0}, {"two"})
 
 
-def test_what_goes_slower_is_said_once_for_a_package():
-    notes = Notes()
-    watcher = Watcher(["one", "two"], notes)
+def test_what_goes_slower_is_said_once_for_a_package(progress):
+    watcher = Watcher(["one", "two"], progress)
     for name in ("one", "one", "two"):
         line = {"event": "slower", "package": name, "source": "a.cu", "said": "note\na.cu(3): error: no such thing\n"}
         watcher.hear(msgspec.json.encode(line).decode())
-    assert [note.split()[1] for note in notes.said] == ["one", "two"]
-    assert "in a.cu at least" in notes.said[0]
-    assert "(a.cu(3): error: no such thing)" in notes.said[0]
+    assert [note.split()[1] for note in progress.lines] == ["one", "two"]
+    assert "in a.cu at least" in progress.lines[0]
+    assert "(a.cu(3): error: no such thing)" in progress.lines[0]
 
 
-def test_fewer_jobs_and_failures_are_heard():
-    notes = Notes()
-    watcher = Watcher(["one"], notes)
+def test_fewer_jobs_and_failures_are_heard(progress):
+    watcher = Watcher(["one"], progress)
     watcher.hear('{"event": "fewer", "package": "one", "source": "b.cu", "jobs": 1}')
     watcher.hear('{"event": "failed", "package": "one", "source": "b.cu", "killed": false, "log": "/build/x.log"}')
     watcher.hear('{"event": "failed", "package": "two"}')
     watcher.hear("Traceback (most recent call last):")
     watcher.hear("7")
-    assert "from here 1 at a time, and b.cu again" in notes.said[0]
+    assert "from here 1 at a time, and b.cu again" in progress.lines[0]
     assert (watcher.failed, watcher.source, watcher.log) == ("one", "b.cu", "/build/x.log")
     assert list(watcher.strays) == ["Traceback (most recent call last):", "7"]
 

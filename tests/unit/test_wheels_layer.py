@@ -22,13 +22,6 @@ PACKAGES = "opt/venv/lib/python3.11/site-packages"
 NOISE = b"".join(i.to_bytes(3, "big") * 2 for i in range(200_000))
 
 
-@pytest.fixture
-def cache(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
-
-
 def wheel_file(path, name="pkg", bytecode=(), checked=True):
     package = locked(path, name)
     with open_wheel(path) as wheel:

@@ -1,18 +1,38 @@
-"""Writes the tables of README.md from their sources: recipes/*.toml and graphcrate/errors.py.
+"""Writes what is generated: tables of README.md and docs/contracts.md, and the JSON schema of recipes.
 
-`python -m tools.readme_tables` rewrites them; a unit test fails when they are stale.
+`make generate` (`python -m tools.generate`) rewrites them; a unit test fails when one is stale.
 """
 
 import inspect
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from graphcrate import errors, recipes
+from graphcrate.contracts import CHECKS
 from graphcrate.model.recipe import Variant
 
 ROOT = Path(__file__).resolve().parent.parent
 #: codes that no error class stands for
 OTHER_CODES = {0: "done", 1: "a fault of graphcrate itself, with a traceback", 130: "interrupted (Ctrl-C)"}
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    """Each generated file, or file with generated parts, and its text."""
+    readme = {"variants": variants(), "exit codes": exit_codes(), "settings": settings()}
+    for name, tables in (("README.md", readme), ("docs/contracts.md", {"contracts": contracts()})):
+        yield ROOT / name, filled((ROOT / name).read_text(encoding="utf-8"), tables)
+    yield ROOT / "recipes" / "recipe.schema.json", json.dumps(recipes.schema(), indent=2) + "\n"
+
+
+def filled(page: str, tables: dict[str, str]) -> str:
+    """A page with fresh tables between their markers."""
+    for name, content in tables.items():
+        marked = re.compile(rf"(<!-- {name}, generated -->\n).*?(\n<!-- end of {name} -->)", re.DOTALL)
+        assert marked.search(page), name
+        page = marked.sub(lambda match: match[1] + content + match[2], page)  # noqa: B023  called at once
+    return page
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -56,16 +76,20 @@ def settings() -> str:
     return f"`{line[1]}`"
 
 
-def rendered(text: str) -> str:
-    """README.md's text with fresh tables between its markers."""
-    for name, content in (("variants", variants()), ("exit codes", exit_codes()), ("settings", settings())):
-        begin, end = f"<!-- {name}, from tools/readme_tables.py -->", f"<!-- end of {name} -->"
-        head, _, rest = text.partition(begin)
-        _, _, tail = rest.partition(end)
-        text = f"{head}{begin}\n{content}\n{end}{tail}"
-    return text
+def contracts() -> str:
+    """One row per check."""
+    rows = [
+        (f"`{check.id}`", check.title, ", ".join(check.runtimes), cell(check.reason), cell(check.source))
+        for check in CHECKS
+    ]
+    return table(("check", "what it wants", "runtimes", "reason", "source"), rows)
+
+
+def cell(text: str) -> str:
+    """Text for a table: a bar would end the cell."""
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(rendered(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, text in files():
+        path.write_text(text, encoding="utf-8")

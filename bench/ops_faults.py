@@ -1,20 +1,13 @@
 #!/usr/bin/env python3
-"""Finds how far the operators are from their references over seeds, and that broken ones are found, for docs/smoke.md.
+"""Breaks operators of the extensions one by one: the suite `ops` must find each. Needs torch and the extensions.
 
-Needs torch and the extensions, so run it inside an image or in an environment that has them:
-
-    python bench/ops_bands.py --seeds 20      # the largest differences
-    python bench/ops_bands.py --faults        # breaks operators one by one: each must be found
-    python bench/ops_bands.py --table         # writes the table of all records into docs/smoke.md
-
-Each run is one line of the record file, and a seed that is there is not run again.
+python bench/ops_faults.py [--device cuda]        inside an image, or in an environment that has them
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,68 +17,17 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 import ops  # noqa: E402  examples/ is no package
 from proof import stack  # noqa: E402
-from proof.operators.ledger import BANDS, Ledger  # noqa: E402
+from proof.operators.ledger import Ledger  # noqa: E402
 from proof.verdict import Proof  # noqa: E402
 
-PAGE = ROOT / "docs" / "smoke.md"
 Anything = Any  #: operators, their arguments and results are of all kinds
-BEGIN, END = "<!-- errors: written by bench/ops_bands.py -->\n", "<!-- end of errors -->\n"
 
 
 def main() -> int:
-    """Returns 1 when a fault was not found."""
+    """Print what the suite says of each fault. Returns 1 when it missed one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="cpu")
-    parser.add_argument("--records", type=Path, default=Path("ops_bands.jsonl"))
-    parser.add_argument("--faults", action="store_true")
-    parser.add_argument("--table", action="store_true")
-    options = parser.parse_args()
-    records = read(options.records)
-    if options.table:
-        page = PAGE.read_text(encoding="utf-8")
-        before, rest = page.split(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}{table(records)}{END}{rest.split(END)[1]}", encoding="utf-8")
-        print(table(records), end="")
-        return 0
-    if options.faults:
-        return break_operators(options.device)
-    done = {record["seed"] for record in records}
-    for seed in range(options.seeds):
-        if seed not in done:
-            ledger, versions = examine(seed, options.device)
-            record = {"seed": seed, "versions": versions, **ledger.metrics()}
-            with options.records.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(record) + "\n")
-            print(seed, record["largest_error"], record["failed"], flush=True)
-    return 0
-
-
-class Silent(Proof):
-    """Says nothing."""
-
-    def say(self, line: str) -> None:
-        """Say nothing."""
-
-
-def read(path: Path) -> list[dict]:
-    """The records so far."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
-def examine(seed: int, wanted: str, only: str = "") -> tuple[Ledger, dict[str, Any]]:
-    """What the suite would have found, of all extensions or of `only` one."""
-    proof, ledger = Silent("bands"), Ledger()
-    torch = stack.load_torch(proof)
-    stack.load_extensions(proof)
-    there = [only] if only else [name for name in stack.EXTENSIONS if name in proof.versions]
-    for device in ops.choose_devices(torch, wanted, proof):
-        ops.check_device(torch, device, there, False, seed, ledger, proof, set())
-    return ledger, proof.versions
-
-
-def break_operators(wanted: str) -> int:
-    """Replace operators by broken ones, one after another; says which the suite finds."""
+    given = parser.parse_args()
     missed = 0
     for name, path, broken in FAULTS:
         extension, attribute = path.split(".")[0], path.rsplit(".", 1)[1]
@@ -97,13 +39,29 @@ def break_operators(wanted: str) -> int:
         whole = getattr(owner, attribute)
         setattr(owner, attribute, broken(whole))
         try:
-            ledger, _ = examine(0, wanted, extension)
+            ledger = examine(given.device, extension)
         finally:
             setattr(owner, attribute, whole)
-        first = str(ledger.findings[0]) if ledger.findings else "NOT FOUND"
         missed += not ledger.findings
-        print(f"{name}: {first}", flush=True)
+        print(f"{name}: {ledger.findings[0] if ledger.findings else 'NOT FOUND'}", flush=True)
     return 1 if missed else 0
+
+
+class Silent(Proof):
+    """Says nothing."""
+
+    def say(self, line: str) -> None:
+        """Say nothing."""
+
+
+def examine(wanted: str, extension: str) -> Ledger:
+    """What the suite finds of one extension."""
+    proof, ledger = Silent("faults"), Ledger()
+    torch = stack.load_torch(proof)
+    stack.load_extensions(proof)
+    for device in ops.choose_devices(torch, wanted, proof):
+        ops.check_device(torch, device, [extension], False, 0, ledger, proof, set())
+    return ledger
 
 
 def _off(share: float) -> Anything:
@@ -186,28 +144,6 @@ FAULTS = (
     ("a result off by 0.01 %", "torch_spline_conv.spline_conv", _off(1e-4)),
     ("a gradient off by 0.01 %", "torch_spline_conv.spline_weighting", _slope(1e-4)),
 )
-
-
-def table(records: list[dict]) -> str:
-    """Markdown: the largest error of each kind over all seeds, by version."""
-    lines = ["| seen with | seeds | " + " | ".join(f"`{kind}`" for kind in BANDS) + " |\n", "|---|---|---|---|---|\n"]
-    groups: dict[str, list[dict]] = {}
-    for record in records:
-        versions = {name: record["versions"].get(name) for name in ("torch", *stack.EXTENSIONS)}
-        told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-        groups.setdefault(told, []).append(record)
-    for told, group in sorted(groups.items()):
-        most = {
-            kind: max((each["largest_error"][kind] for each in group if kind in each["largest_error"]), key=_size)
-            for kind in BANDS
-        }
-        cells = " | ".join(f"{each['error']:.1e} ({each['of']})" for each in most.values())
-        lines.append(f"| {told} | {len(group)} | {cells} |\n")
-    return "".join(lines)
-
-
-def _size(error: dict) -> float:
-    return error["error"]
 
 
 if __name__ == "__main__":

@@ -1,18 +1,31 @@
-"""Programs that the machine's own apt has not: from Debian's sid, with sid's C library, each in a folder of its own.
+"""Installs the engines that tests try images with, as root on Debian and Ubuntu: `python -m tests.engines.install`.
 
-The machine's packages and package lists stay as they are. Sid's programs want a newer C library than Debian 12 has,
-so they are told to load their libraries from their own folder. The links are made last: a run that was broken off
-leaves none, and the next one starts afresh.
+Most are packages of the machine's own apt. What it lacks comes from Debian's sid, each program in a folder of its own
+with sid's C library, from which it is told to load: the machine's packages and package lists stay as they are.
+Links are made last: a run that was broken off leaves none, and the next one starts afresh.
 """
 
 import contextlib
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from machine import HOST, KEYRING, StopError, apt_failed, apt_install, find, quiet, say
+from tools.prepare import (
+    HOST,
+    KEYRING,
+    StopError,
+    apt_install,
+    failure,
+    find,
+    finished,
+    has_apt_as_root,
+    packages_of,
+    quiet,
+    say,
+)
 
 ROOT = Path("/opt/graphcrate-engines")
 LINKS = Path("/usr/local/bin")
@@ -20,6 +33,31 @@ SUITE = "sid"  #: the suite of Debian that has them all
 SUITES = "bullseye|bookworm|trixie|forky|sid|stable|oldstable|testing|unstable"
 MULTIARCH = "lib/x86_64-linux-gnu"
 FIRST_ID, IDS = 200_000, 65_536  #: subordinate ids for root: where they may begin, how many a container needs
+#: program → Debian's package
+PROGRAMS = {
+    **{name: name for name in ("fuse-overlayfs", "iptables", "patchelf", "podman", "runc", "skopeo", "slirp4netns")},
+    **{name: name for name in ("docker-registry", "slurmctld", "slurmd", "squashfuse", "tmux", "umoci")},
+    "dockerd": "docker.io",
+    "mksquashfs": "squashfs-tools",
+    "munged": "munge",
+    "newuidmap": "uidmap",
+    "ip": "iproute2",
+    "ps": "procps",
+    "sbatch": "slurm-client",
+    "sshd": "openssh-server",
+    "ssh-keyscan": "openssh-client",
+}
+
+
+def install() -> None:
+    """Install what is missing; tests skip what cannot be installed. Raises StopError."""
+    if has_apt_as_root():
+        apt_install(packages_of(PROGRAMS))
+        apt_install(packages_of({"docker": "docker-cli"}))  # a package of its own from Debian 13 on
+        prepare_apptainer()
+        prepare_cosign()
+    elif missing := packages_of(PROGRAMS):
+        say(f"not installed: {', '.join(missing)}; their tests are skipped\nnext:  as root, make test-engines")
 
 
 def prepare_apptainer() -> None:
@@ -123,7 +161,7 @@ def fetch(work: Path, mirror: str, package: str) -> list[Path]:
     def apt(*words: str) -> str:
         result = quiet(words, environment, work / "debs")
         if result.returncode:
-            raise apt_failed(result.stderr + result.stdout, "tools/prepare engines")
+            raise failure("apt-get", result.stderr + result.stdout, "make test-engines")
         return result.stdout
 
     apt("apt-get", "-q", "update")
@@ -245,3 +283,7 @@ def must(command: Sequence[str], what: str) -> None:
         lines = (result.stdout + result.stderr).strip().splitlines()[-8:]
         tail = "".join(f"\n    {line}" for line in lines)
         raise StopError(HOST, f"{what}{tail}", "report these lines; tests that need it cannot run here until then")
+
+
+if __name__ == "__main__":
+    sys.exit(finished(install))
