@@ -108,7 +108,6 @@ GUESTS = {
     "graphcrate.doctor",
     "graphcrate.wheels.compile_program",
     "graphcrate.wheelhouse.inside",
-    "graphcrate.wheelhouse.turns",
     "graphcrate.wheelhouse.trial",
 }
 
