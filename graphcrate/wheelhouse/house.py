@@ -30,9 +30,7 @@ MEMORY_PER_JOB = 3_000_000_000
 BUILD = "/build"  #: sources are here while they are compiled, whoever compiles them: paths get into binaries
 #: what sources, objects and wheels of one package take at most
 _ROOM_PER_PACKAGE = 500_000_000
-#: by the name that it has here, so that its modules find each other
-_PROGRAM = "graphcrate.wheelhouse.inside"
-_ORDERS, _HEADERS = "orders.json", "headers"
+_PROGRAM, _ORDERS, _HEADERS = "inside.py", "orders.json", "headers"
 
 
 def make(job: Job, found: Mapping[str, Path]) -> dict[str, Path]:
@@ -114,17 +112,14 @@ def _compile(
         (build / name).mkdir()
     orders = {"jobs": jobs, "packages": [_order(package) for package in wanted]}
     (build / _ORDERS).write_text(json.dumps(orders))
-    program = build.joinpath(*_PROGRAM.split("."))
-    program.parent.mkdir(parents=True)
-    for name in (program.name, "turns"):
-        shutil.copyfile(Path(__file__).with_name(f"{name}.py"), program.with_name(f"{name}.py"))
+    shutil.copyfile(Path(__file__).with_name(_PROGRAM), build / _PROGRAM)
     binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
     if toolkit is not None:
         binds.append(sandbox.Bind(toolkit, CUDA_HOME))
     watcher = Watcher([package.name for package in wanted], job.progress)
     done = sandbox.run_in(
         base.rootfs,
-        [f"{VENV}/bin/python", "-s", "-m", _PROGRAM, f"{BUILD}/{_ORDERS}"],
+        [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"],
         working_folder=BUILD,
         environment=environment(job, jobs),
         binds=binds,

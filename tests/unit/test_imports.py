@@ -101,7 +101,6 @@ TOUCHING = DOORS | {"os", "io", "tempfile", "shutil", "glob", "fcntl", "mmap", "
 GUESTS = {
     "graphcrate.wheels.compile_program",
     "graphcrate.wheelhouse.inside",
-    "graphcrate.wheelhouse.turns",
     "graphcrate.wheelhouse.trial",
 }
 
