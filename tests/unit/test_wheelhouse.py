@@ -262,7 +262,7 @@ def test_progress_is_one_line_now_and_then(monkeypatch, progress):
     watcher.hear(compiled("two"))
     watcher.hear(compiled("two"))
     watcher.hear('{"event": "built", "package": "two"}')
-    assert notes.said == [
+    assert progress.lines == [
         "compiling one, two: 3/5 files, about 35 s left",
         "compiling one, two: 5/5 files",
     ]
