@@ -86,7 +86,7 @@ def publish(
         compression=Compression(compression) if compression else None,
         replace=replace,
     )
-    publishing.destination_of(request, place, to)  # what cannot be is said before anything is built
+    publishing.destination_of(request, place, to)  # fail before anything is built
     if ":" not in image and not Path(image).exists():
         request = dataclasses.replace(request, ref=_built(image, cuda, gpu, target, output, place))
     published = publishing.publish(request, place, to)
@@ -122,24 +122,24 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check what is said of a published image: signature, bill of materials, provenance, suites, contracts, audit."""
+    """Verify a published image: signature, bill of materials, provenance, suites, contracts, audit."""
     from graphcrate import verifying
     from graphcrate.errors import ProofError
     from graphcrate.host.workplace import Workplace
     from graphcrate.model.lock import encode
 
     request = verifying.Request(ref=ref, key=key, rebuild=rebuild, wheels=wheels)
-    found = verifying.run(request, Workplace.here())
+    result = verifying.run(request, Workplace.here())
     if as_json:
-        sys.stdout.write(encode(found).decode())
+        sys.stdout.write(encode(result).decode())
     else:
-        for check in found.checks:
+        for check in result.checks:
             sys.stdout.write(f"{'pass' if check.ok else 'fail'}\t{check.what}\t{check.said}\n")
-    failed = [check for check in found.checks if not check.ok]
+    failed = [check for check in result.checks if not check.ok]
     if failed:
         raise ProofError(
-            f"{found.reference}: {failed[0].what}: {failed[0].said}",
-            cause=f"{len(failed)} of {len(found.checks)} checks failed, of the image {found.digest}.",
+            f"{result.reference}: {failed[0].what}: {failed[0].said}",
+            cause=f"{len(failed)} of {len(result.checks)} checks failed, of the image {result.digest}.",
             next_step="do not run it before you know why; `./build.py publish` attaches and signs what is missing",
         )
 

@@ -127,13 +127,17 @@ def judge(
     *,
     allow_cpu_only: bool = False,
 ) -> Evidence:
-    """Judge an image by its reports. `suites`: those that its recipe wants; `passes`: found beside it, of any image.
+    """Judge an image by its reports. `suites`: those that its recipe wants; `passes`: of any image.
 
     A target with a GPU wants a pass on a GPU, of any of the suites: docs/publish.md says why one is enough.
     """
     name = f"{report.name}:{report.tag}"
     passed = tuple(_passed(report, passes))
-    refusals = [*_audited(report, audit, name), *_kept(report, name), *_tested(report, passed, suites, name)]
+    refusals = [
+        *_audit_refusals(report, audit, name),
+        *_contract_refusals(report, name),
+        *_suite_refusals(report, passed, suites, name),
+    ]
     on_gpu = any(_is_gpu(one) for one in passed)
     without = report.torch_cuda != _CPU and not on_gpu
     if without and not allow_cpu_only:
@@ -159,7 +163,7 @@ def _passed(report: BuildReport, passes: Iterable[Pass]) -> Iterator[SmokeReport
             yield one
 
 
-def _audited(report: BuildReport, audit: Audit | None, name: str) -> Iterator[Refusal]:
+def _audit_refusals(report: BuildReport, audit: Audit | None, name: str) -> Iterator[Refusal]:
     if audit is None or audit.digest != report.digest:
         yield Refusal(
             what=f"there is no audit of this very image ({report.digest})", fix="make image … again: every build audits"
@@ -171,7 +175,7 @@ def _audited(report: BuildReport, audit: Audit | None, name: str) -> Iterator[Re
             yield Refusal(what=f"audit: {place}: {finding.what}", fix=finding.fix or f"./build.py audit {name}")
 
 
-def _kept(report: BuildReport, name: str) -> Iterator[Refusal]:
+def _contract_refusals(report: BuildReport, name: str) -> Iterator[Refusal]:
     if not report.contracts:
         yield Refusal(what="no contract was checked", fix="make image … again: every build checks them")
     for finding in report.contracts:
@@ -180,7 +184,9 @@ def _kept(report: BuildReport, name: str) -> Iterator[Refusal]:
             yield Refusal(what=f"contract {finding.check} ({runtimes}): {finding.seen}", fix=finding.fix)
 
 
-def _tested(report: BuildReport, passed: Sequence[SmokeReport], suites: Sequence[str], name: str) -> Iterator[Refusal]:
+def _suite_refusals(
+    report: BuildReport, passed: Sequence[SmokeReport], suites: Sequence[str], name: str
+) -> Iterator[Refusal]:
     proven = {one.suite for one in passed}
     failed = {one.suite: one.reason for one in report.suites if one.status == "failed"}
     for suite in suites:

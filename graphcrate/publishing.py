@@ -172,7 +172,7 @@ def _line(form: FileForm, placed: folder.Placed, candidate: Candidate) -> tuple[
 
 def _converted(request: Request, place: Workplace, candidate: Candidate, form: FileForm) -> Path:
     """The image in a runtime's own form, beside its layout; made where it is not there yet."""
-    is_squashed = form != "oci-archive" or request.forms == (form,)  # alone it is told that the options do not apply
+    is_squashed = form != "oci-archive" or request.forms == (form,)  # alone, it refuses the options
     order = converting.Request(
         ref=str(candidate.layout.path),
         to=form,

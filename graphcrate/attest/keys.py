@@ -107,8 +107,8 @@ def wants_password(pem: bytes) -> bool:
 
 def read_private(pem: bytes, password: bytes, name: str) -> PrivateKey:
     """A private key in any of the forms; `name` is how a person knows it. Raises UsageError."""
-    if found := _PEM.search(pem):
-        der = _open(_unwrap(found[1], name), password, name)
+    if sealed := _PEM.search(pem):
+        der = _open(_unwrap(sealed[1], name), password, name)
         return _private(lambda: serialization.load_der_private_key(der, None), name)
     if not wants_password(pem):
         return _private(lambda: serialization.load_pem_private_key(pem, None), name)
@@ -199,7 +199,7 @@ def _wrong_password(name: str) -> NoReturn:
 def _wrong_kind(name: str) -> NoReturn:
     raise UsageError(
         f"{name} is not an ECDSA key on the curve P-256",
-        cause="That is the only kind that every version of cosign takes without being told.",
+        cause="That is the only kind that every version of cosign takes by itself.",
         next_step="make a new key pair",
     )
 

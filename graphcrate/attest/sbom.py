@@ -97,7 +97,7 @@ def _root(lock: Lock, subject: Subject) -> Component:
 
 def _about(lock: Lock) -> dict[str, str]:
     """What the image is, and what it lacks of its recipe."""
-    told = {
+    details = {
         "recipe": lock.recipe,
         "cuda": lock.cuda,
         "candidate": lock.candidate,
@@ -105,7 +105,7 @@ def _about(lock: Lock) -> dict[str, str]:
         "torch:cuda": lock.torch_cuda,
     }
     # not why it is missing: that may name a mirror of the user's
-    return told | {"missing": " ".join(package.name for package in lock.missing)}
+    return details | {"missing": " ".join(package.name for package in lock.missing)}
 
 
 def _system(base: DebianBase) -> Component:
@@ -128,24 +128,24 @@ def _component(item: Item, facts: PackageFacts) -> Component:
         scope=ComponentScope.REQUIRED if item.in_image else ComponentScope.EXCLUDED,
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=item.sha256)] if item.sha256 else [],
         licenses=_licences(facts.licences),
-        properties=list(_properties(_told(item))),
+        properties=list(_properties(_details(item))),
     )
 
 
-def _told(item: Item) -> dict[str, str]:
+def _details(item: Item) -> dict[str, str]:
     """What CycloneDX has no word for."""
-    told = {"use": "" if item.in_image else "build", "channel": item.channel.value if item.channel else ""}
+    details = {"use": "" if item.in_image else "build", "channel": item.channel.value if item.channel else ""}
     if item.file is not None:
-        told |= {"file": item.file.name, "size": str(item.file.size)}
+        details |= {"file": item.file.name, "size": str(item.file.size)}
     if item.built_with:
-        told["built-with"] = " ".join(item.built_with)
+        details["built-with"] = " ".join(item.built_with)
     if item.compilation is not None:
-        told |= {
+        details |= {
             "compiled:compiler": item.compilation.compiler,
             "compiled:architectures": " ".join(item.compilation.architectures) or "cpu",
             "compiled:toolkit": toolkit_words(item.compilation.toolkit),
         }
-    return told
+    return details
 
 
 def toolkit_words(toolkit: Toolkit | None) -> str:
@@ -153,8 +153,8 @@ def toolkit_words(toolkit: Toolkit | None) -> str:
     return f"{toolkit.__struct_config__.tag} {toolkit.version}" if toolkit is not None else ""
 
 
-def _properties(told: Mapping[str, str]) -> Iterator[Property]:
-    return (Property(name=f"graphcrate:{name}", value=value) for name, value in told.items() if value)
+def _properties(values: Mapping[str, str]) -> Iterator[Property]:
+    return (Property(name=f"graphcrate:{name}", value=value) for name, value in values.items() if value)
 
 
 def _licences(texts: Iterable[str]) -> list[DisjunctiveLicense | LicenseExpression]:
@@ -162,7 +162,7 @@ def _licences(texts: Iterable[str]) -> list[DisjunctiveLicense | LicenseExpressi
     the format allows no other licence beside it.
     """
     names = [text for text in texts if text and "\n" not in text and len(text) <= _LONGEST_LICENCE]
-    found = [LicenseFactory().make_from_string(name) for name in names]
-    if len(found) > 1:
-        return [DisjunctiveLicense(name=one.value) if isinstance(one, LicenseExpression) else one for one in found]
-    return found
+    licences = [LicenseFactory().make_from_string(name) for name in names]
+    if len(licences) > 1:
+        return [DisjunctiveLicense(name=one.value) if isinstance(one, LicenseExpression) else one for one in licences]
+    return licences

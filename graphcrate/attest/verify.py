@@ -63,38 +63,24 @@ def signature(digest: str, manifest: bytes | None, blobs: Mapping[str, bytes], k
 def attestations(
     digest: str, manifest: bytes | None, blobs: Mapping[str, bytes], key: PublicKey | None
 ) -> Iterator[tuple[str, Verdict]]:
-    """Verify what lies under `attestation_tag`: (predicate type, verdict) of each statement.
-
-    Without a key signatures are not looked at, and the verdict says so.
-    """
+    """Verify what lies under `attestation_tag`: (predicate type, verdict) of each statement, as `envelope`."""
     layers: tuple[spec.Descriptor, ...] = ()
     with suppress(*_UNREADABLE):
         layers = msgspec.json.decode(manifest or b"", type=spec.Manifest).layers
     for layer in layers:
         listed = layer.annotations.get(signing.PREDICATE) or layer.annotations.get(signing.UNSIGNED_PREDICATE, "")
         data = blobs.get(layer.digest, b"")
-        if layer.media_type == signing.ENVELOPE:
-            yield _sealed(digest, listed, data, key)
-        elif layer.media_type == statement.PAYLOAD:
-            unsigned = _verdict(Outcome.ABSENT, _NOBODY)
-            yield _kind(data) or listed, unsigned if key else _unchecked(digest, statement.PAYLOAD, data, _NOBODY)
-
-
-def _sealed(digest: str, listed: str, data: bytes, key: PublicKey | None) -> tuple[str, Verdict]:
-    try:
-        sealed = msgspec.json.decode(data, type=signing.Envelope)
-    except _UNREADABLE:
-        return listed, _malformed("attached, but no signed statement")
-    kind = _kind(sealed.payload) or listed
-    if key is None:
-        return kind, _unchecked(digest, sealed.payload_type, sealed.payload, _UNCHECKED)
-    return kind, envelope(digest, sealed, key)
-
-
-def _unchecked(digest: str, payload_type: str, payload: bytes, message: str) -> Verdict:
-    """Of a statement whose signature nobody asked for: it is one, about this image."""
-    verdict = signed_payload(digest, payload_type, payload, how="attached")
-    return msgspec.structs.replace(verdict, message=message) if verdict.is_verified else verdict
+        if layer.media_type == statement.PAYLOAD:
+            sealed = signing.Envelope(payload=data, payload_type=statement.PAYLOAD, signatures=())
+        elif layer.media_type == signing.ENVELOPE:
+            try:
+                sealed = msgspec.json.decode(data, type=signing.Envelope)
+            except _UNREADABLE:
+                yield listed, _malformed("attached, but no signed statement")
+                continue
+        else:
+            continue
+        yield _kind(sealed.payload) or listed, envelope(digest, sealed, key)
 
 
 def _kind(payload: bytes) -> str:
@@ -104,22 +90,31 @@ def _kind(payload: bytes) -> str:
     return ""
 
 
-def envelope(digest: str, sealed: signing.Envelope, key: PublicKey) -> Verdict:
-    """Verify a DSSE envelope: signed with this key, a statement, about this digest."""
+def envelope(digest: str, sealed: signing.Envelope, key: PublicKey | None) -> Verdict:
+    """Verify a DSSE envelope: signed with this key, a statement, about this digest.
+
+    Without a key its signatures are not looked at, and the message says so.
+    """
+    if key is None:
+        verdict = _statement(digest, sealed, "attached")
+        message = _UNCHECKED if sealed.signatures else _NOBODY
+        return msgspec.structs.replace(verdict, message=message) if verdict.is_verified else verdict
+    if not sealed.signatures:
+        return _verdict(Outcome.ABSENT, _NOBODY)
     signed = signing.authenticated(sealed.payload_type, sealed.payload)
     if not any(key.fits(signature.sig, signed) for signature in sealed.signatures):
-        return _wrong_key() if sealed.signatures else _absent(digest)
-    return signed_payload(digest, sealed.payload_type, sealed.payload)
+        return _wrong_key()
+    return _statement(digest, sealed, "signed with this key")
 
 
-def signed_payload(digest: str, payload_type: str, payload: bytes, *, how: str = "signed with this key") -> Verdict:
+def _statement(digest: str, sealed: signing.Envelope, how: str) -> Verdict:
     """Judge a payload whose signature is good: a statement, about this digest. `how` it was attached, for people."""
-    if payload_type != statement.PAYLOAD:
-        return _malformed(f"the envelope holds {payload_type}, no in-toto statement")
+    if sealed.payload_type != statement.PAYLOAD:
+        return _malformed(f"the envelope holds {sealed.payload_type}, no in-toto statement")
     try:
-        about = statement.decode(payload)
+        about = statement.decode(sealed.payload)
     except _UNREADABLE:
-        return _malformed("the envelope holds no in-toto statement")
+        return _malformed("attached, but no in-toto statement")
     if about.type not in (statement.TYPE, _OLDER):
         return _malformed(f"the statement is of type {about.type}, not {statement.TYPE}")
     subjects = [f"sha256:{subject.digest.get('sha256', '')}" for subject in about.subject]

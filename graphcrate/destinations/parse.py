@@ -101,7 +101,7 @@ def _location(text: str, where: str, *, oras: bool = False) -> Registry:
         _refuse(text, "a digest says what an image is, not where it goes")
     host, _, path = where.rstrip("/").partition("/")
     if not _is_host(host):
-        _refuse(text, f"{host!r} is no host of a registry")
+        _refuse(text, f"invalid host of a registry: {host!r}")
     path, colon, tag = path.partition(":")
     if colon and not tag:
         _refuse(text, "the tag is missing")
@@ -116,17 +116,17 @@ def _location(text: str, where: str, *, oras: bool = False) -> Registry:
 
 
 def _acr(text: str, rest: str) -> Registry:
-    place, _, path = rest.strip("/").partition("/")
-    instance, at, region = place.rpartition("@")
+    location, _, path = rest.strip("/").partition("/")
+    instance, at, region = location.rpartition("@")
     if not _REGION.fullmatch(region):
-        _refuse(text, f"{region!r} is no region, such as cn-hangzhou")
+        _refuse(text, f"invalid region {region!r}, cn-hangzhou is one")
     if at and not _INSTANCE.fullmatch(instance):
-        _refuse(text, f"{instance!r} is no instance's name")
+        _refuse(text, f"invalid name of an instance: {instance!r}")
     path, colon, tag = path.partition(":")
     if not path or (colon and not tag):
         _refuse(text, "the tag is missing" if path else "the namespace is missing: acr:cn-hangzhou/NAMESPACE")
     if not _NAMESPACE.fullmatch(path.partition("/")[0]):
-        _refuse(text, f"{path.partition('/')[0]!r} is no namespace")
+        _refuse(text, f"invalid namespace {path.partition('/')[0]!r}")
     parts = path.count("/") + 1
     if parts > (2 if tag else 1) and (not instance or instance.startswith("crpi-")):
         _refuse(text, "the Personal Edition has no repositories deeper than NAMESPACE/NAME")
@@ -154,4 +154,4 @@ def _folder(text: str, path: str, environment: Mapping[str, str]) -> Folder:
 
 def _refuse(text: str, why: str) -> NoReturn:
     shown = text if len(text) <= 120 else f"{text[:117]}…"
-    raise UsageError(f"{shown!r} is no place to publish to: {why}", next_step=FORMS)
+    raise UsageError(f"{shown!r} cannot be published to: {why}", next_step=FORMS)
