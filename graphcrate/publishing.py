@@ -1,6 +1,7 @@
 """Publish an image that may go out: to a registry (blobs, attestations, the tag last), as a SIF, or into a folder."""
 
 import functools
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -164,9 +165,12 @@ def _line(form: FileForm, placed: folder.Placed, candidate: Candidate) -> tuple[
         return "singularity", f"singularity run --nv {path} python dna.py"
     if form == "sqsh":
         return "srun", f"srun --container-image={Path(path).absolute()} python /opt/graphcrate/examples/torch_check.py"
-    there = f"dist/{report.name}/{report.tag}"
-    unpack = f"mkdir -p {there}/oci && tar -xf {placed.path} -C {there}/oci"
-    copy = f"cp {Path(placed.path).parent}/{report.name}-{report.tag}.proofs/report.json {there}"
+    there, proofs = (
+        f"dist/{report.name}/{report.tag}",
+        Path(placed.path).with_name(f"{report.name}-{report.tag}.proofs"),
+    )
+    unpack = f"mkdir -p {there}/oci && tar -xf {shlex.quote(placed.path)} -C {there}/oci"
+    copy = f"cp {shlex.quote(str(proofs / 'report.json'))} {there}"
     return "elsewhere", f"{unpack} && {copy}    (in a clone of graphcrate: ./build.py run, convert and test take it)"
 
 

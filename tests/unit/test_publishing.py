@@ -1,6 +1,7 @@
 """publish and verify against a strict registry on loopback: the order of things, and what does not hold is told."""
 
 import json
+import shlex
 import shutil
 import tarfile
 from pathlib import Path
@@ -249,16 +250,18 @@ def layout_digest(folder):
 
 def test_an_archive_from_a_folder_is_the_image_again_elsewhere(place, folder, tmp_path, monkeypatch):
     request = gate.Request(ref=str(folder / "oci"), forms=("oci-archive",))
-    published = publishing.publish(request, place, str(tmp_path / "stick"))
-    unpack, copy = published.lines["elsewhere"].partition("    (")[0].split(" && ", 1)[1].split(" && ")
-    there = tmp_path / "there" / "dist" / "torch" / TAG
-    (there / "oci").mkdir(parents=True)
+    published = publishing.publish(request, place, str(tmp_path / "a stick"))
+    words = shlex.split(published.lines["elsewhere"].partition("    (")[0])
+    make, target, _, tar, _, archive, _, unpacked, _, copy, report, copied = words[:1] + words[2:]
+    assert (make, tar, copy, target) == ("mkdir", "tar", "cp", unpacked)
+    (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
-    with tarfile.open(unpack.split()[2]) as archive:
-        archive.extractall(unpack.split()[4])
-    shutil.copy(*copy.split()[1:])
-    layout, report = catalogue.find_image(f"torch:{TAG}", Path("dist"))
-    assert (layout.digest, report.build_key) == (layout_digest(folder), "key-1")
+    Path(target).mkdir(parents=True)
+    with tarfile.open(archive) as opened:
+        opened.extractall(unpacked)
+    shutil.copy(report, copied)
+    layout, known = catalogue.find_image(f"torch:{TAG}", Path("dist"))
+    assert (layout.digest, known.build_key) == (layout_digest(folder), "key-1")
 
 
 def test_options_of_squashed_files_are_not_for_an_archive(place, folder, tmp_path):
