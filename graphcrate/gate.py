@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from graphcrate.model.audit import Audit
-from graphcrate.model.passes import Pass
 from graphcrate.model.publish import Evidence, Refusal
-from graphcrate.model.report import BuildReport, SmokeReport
+from graphcrate.model.report import BuildReport, Pass, SmokeReport
 
 _CPU = "cpu"
 
