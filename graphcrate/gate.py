@@ -16,9 +16,8 @@ from graphcrate.formats.mksquashfs import Compression
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.audit import Audit
 from graphcrate.model.lock import Lock, decode_lock
-from graphcrate.model.passes import Pass
 from graphcrate.model.publish import Evidence, Refusal
-from graphcrate.model.report import BuildReport, SmokeReport
+from graphcrate.model.report import BuildReport, Pass, SmokeReport
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import push
 from graphcrate.oci.layout import Layout

@@ -130,6 +130,15 @@ def server():
 
 
 @pytest.fixture
+def registry_server():
+    """A registry on loopback, to be read."""
+    from tests.unit.registry_server import RegistryServer
+
+    with RegistryServer() as running:
+        yield running
+
+
+@pytest.fixture
 def channels(server, monkeypatch):
     """The same server in place of PyTorch's and PyG's channels; nothing waits before a retry."""
     from graphcrate.compat import addresses

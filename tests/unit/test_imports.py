@@ -28,7 +28,6 @@ FLOORS = {
     "graphcrate.contracts": 1.3,
     "graphcrate.audit": 1.35,
     "graphcrate.judging": 1.1,
-    "graphcrate.passes": 1.1,
     "graphcrate.render": 1.4,
     "graphcrate.host": 2,
     "graphcrate.oci.blob": 3,

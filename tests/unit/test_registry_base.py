@@ -38,6 +38,11 @@ RUN = {"Env": ["PATH=/usr/local/bin:/bin", "LANG=C.UTF-8"], "Labels": {"maintain
 ALL_TYPES = (spec.LAYER_GZIP, spec.LAYER_ZSTD, spec.LAYER_TAR)
 
 
+@pytest.fixture
+def server(registry_server):
+    return registry_server
+
+
 @pytest.fixture(autouse=True)
 def started(monkeypatch):
     """Stands in for the sandbox; what was run, and in which root file system."""
@@ -82,11 +87,10 @@ def test_from_a_tag_to_a_base(cache, docker, started):
     assert all(layer.media_type == spec.LAYER_GZIP for layer in base.layers)
 
 
-def test_layers_of_every_type_become_an_image_that_is_valid(cache, tmp_path):
+def test_layers_of_every_type_become_an_image_that_is_valid(server, cache, tmp_path):
     """Gzip stays as it is; zstd and plain tars become gzip with the same diff_id."""
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM, PYTHON, [file("x")]], "v1", types=ALL_TYPES)
-        base = prepared(server, cache)
+    server.image("team/base", [SYSTEM, PYTHON, [file("x")]], "v1", types=ALL_TYPES)
+    base = prepared(server, cache)
     assert [layer.digest in server.blobs for layer in base.layers] == [True, False, False]
     for layer in base.layers:
         plain = gzip.decompress(cache.blob(layer.digest).read_bytes())
@@ -97,59 +101,53 @@ def test_layers_of_every_type_become_an_image_that_is_valid(cache, tmp_path):
     assert validate(write_layout(tmp_path / "oci", image, cache.blob, "t")) == ()
 
 
-def test_compressed_anew_a_layer_is_the_same_anywhere(cache, tmp_path):
+def test_compressed_anew_a_layer_is_the_same_anywhere(server, cache, tmp_path):
     """Golden: other bytes would give another image from the same lock."""
-    with RegistryServer() as server:
-        server.image("team/base", [[*SYSTEM, *PYTHON[:1]]], "v1", types=(spec.LAYER_ZSTD,))
-        (layer,) = prepared(server, cache).layers
+    server.image("team/base", [[*SYSTEM, *PYTHON[:1]]], "v1", types=(spec.LAYER_ZSTD,))
+    (layer,) = prepared(server, cache).layers
     assert layer.digest == "sha256:168ce272c92433d05102565209ce05615d746ed0be1d2cd2d952f5acabf0080d"
 
 
-def test_once_in_the_cache_nothing_is_asked(cache, started):
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM, PYTHON], "v1", types=ALL_TYPES)
-        lock = locked(server, cache)
-        first = registry.prepare(lock, cache, {}, Silent())
-        before = len(server.asked)
-        assert registry.prepare(lock, cache, {}, Silent()) == first
-        assert len(server.asked) == before
+def test_once_in_the_cache_nothing_is_asked(server, cache, started):
+    server.image("team/base", [SYSTEM, PYTHON], "v1", types=ALL_TYPES)
+    lock = locked(server, cache)
+    first = registry.prepare(lock, cache, {}, Silent())
+    before = len(server.asked)
+    assert registry.prepare(lock, cache, {}, Silent()) == first
+    assert len(server.asked) == before
     assert len(started) == 1
 
 
-def test_a_moved_tag_does_not_move_the_lock(cache):
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM, PYTHON], "v1")
-        lock = locked(server, cache)
-        server.image("team/base", [SYSTEM, PYTHON, [file("newer")]], "v1")
-        base = registry.prepare(lock, cache, {}, Silent())
-        assert locked(server, cache).digest != lock.digest
+def test_a_moved_tag_does_not_move_the_lock(server, cache):
+    server.image("team/base", [SYSTEM, PYTHON], "v1")
+    lock = locked(server, cache)
+    server.image("team/base", [SYSTEM, PYTHON, [file("newer")]], "v1")
+    base = registry.prepare(lock, cache, {}, Silent())
+    assert locked(server, cache).digest != lock.digest
     assert len(base.layers) == 2
 
 
-def test_the_official_images_need_no_pull_to_be_locked(cache):
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM], "v1", run={"Env": ["PYTHON_VERSION=3.11.9"]})
-        assert locked(server, cache).interpreter == "/usr/local/bin/python3.11"
-        with pytest.raises(ResolutionError, match=r"no Python 3\.1\n"):
-            locked(server, cache, python="3.1")
+def test_the_official_images_need_no_pull_to_be_locked(server, cache):
+    server.image("team/base", [SYSTEM], "v1", run={"Env": ["PYTHON_VERSION=3.11.9"]})
+    assert locked(server, cache).interpreter == "/usr/local/bin/python3.11"
+    with pytest.raises(ResolutionError, match=r"no Python 3\.1\n"):
+        locked(server, cache, python="3.1")
     assert len(server.seen("/blobs/")) == 1  # the configuration
 
 
-def test_another_python_is_named(cache):
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM, PYTHON], "v1")
-        with pytest.raises(ResolutionError) as caught:
-            locked(server, cache, python="3.9")
+def test_another_python_is_named(server, cache):
+    server.image("team/base", [SYSTEM, PYTHON], "v1")
+    with pytest.raises(ResolutionError) as caught:
+        locked(server, cache, python="3.9")
     assert "has no Python 3.9" in caught.value.what
     assert caught.value.cause == "It has 3.11."
 
 
-def test_a_python_that_does_not_run_is_named(cache, monkeypatch):
+def test_a_python_that_does_not_run_is_named(server, cache, monkeypatch):
     monkeypatch.setattr(registry, "run_in", lambda *_, **__: Completed(127, ("no such file",)))
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM, PYTHON], "v1")
-        with pytest.raises(ResolutionError, match=r"does not run \(exit code 127\): no such file"):
-            prepared(server, cache)
+    server.image("team/base", [SYSTEM, PYTHON], "v1")
+    with pytest.raises(ResolutionError, match=r"does not run \(exit code 127\): no such file"):
+        prepared(server, cache)
 
 
 @pytest.mark.parametrize(
@@ -161,127 +159,117 @@ def test_a_python_that_does_not_run_is_named(cache, monkeypatch):
         [symlink("lib64", "/usr/lib/x86_64-linux-gnu")],
     ],
 )
-def test_a_base_without_glibc_is_refused(cache, system):
+def test_a_base_without_glibc_is_refused(server, cache, system):
     """Links that lead to this machine's own library do not count."""
-    with RegistryServer() as server:
-        server.image("team/base", [system, [file("usr/bin/python3.11")]], "v1")
-        with pytest.raises(ResolutionError, match="has no glibc"):
-            prepared(server, cache)
+    server.image("team/base", [system, [file("usr/bin/python3.11")]], "v1")
+    with pytest.raises(ResolutionError, match="has no glibc"):
+        prepared(server, cache)
 
 
-def test_no_image_for_the_platform(cache):
-    with RegistryServer() as server:
-        arm = server.image("team/base", [SYSTEM], "arm", platform="linux/arm64")
-        server.index("team/base", [arm], "v1")
-        for tag in ("v1", "arm"):
-            with pytest.raises(ResolutionError, match="no image for linux/amd64") as caught:
-                locked(server, cache, tag=tag)
-            assert "linux/arm64" in caught.value.cause
+def test_no_image_for_the_platform(server, cache):
+    arm = server.image("team/base", [SYSTEM], "arm", platform="linux/arm64")
+    server.index("team/base", [arm], "v1")
+    for tag in ("v1", "arm"):
+        with pytest.raises(ResolutionError, match="no image for linux/amd64") as caught:
+            locked(server, cache, tag=tag)
+        assert "linux/arm64" in caught.value.cause
 
 
-def test_what_is_no_image(cache):
-    with RegistryServer() as server:
-        server.put("team/base", {"schemaVersion": 2, "mediaType": "x/y"}, spec.MANIFEST, "v1")
-        server.put("team/base", {"schemaVersion": 2}, spec.MANIFEST, "v2")
-        chart = {"mediaType": "application/vnd.cncf.helm.config.v1+json", "digest": tars.sha256(b""), "size": 0}
-        server.put("team/base", {"schemaVersion": 2, "config": chart, "layers": []}, spec.MANIFEST, "v3")
-        loop = {"mediaType": spec.INDEX, "digest": "", "size": 1, "platform": {"os": "linux", "architecture": "amd64"}}
-        for number in range(4):
-            loop = {**server.index("team/base", [loop], "v4"), "platform": loop["platform"], "size": number}
-        for tag, kind, message in (
-            ("v1", ResolutionError, "type x/y"),
-            ("v2", IntegrityError, "malformed"),
-            ("v3", ResolutionError, "no container image"),
-            ("v4", ResolutionError, "index of indexes"),
-        ):
-            with pytest.raises(kind, match=message):
-                locked(server, cache, tag=tag)
+def test_what_is_no_image(server, cache):
+    server.put("team/base", {"schemaVersion": 2, "mediaType": "x/y"}, spec.MANIFEST, "v1")
+    server.put("team/base", {"schemaVersion": 2}, spec.MANIFEST, "v2")
+    chart = {"mediaType": "application/vnd.cncf.helm.config.v1+json", "digest": tars.sha256(b""), "size": 0}
+    server.put("team/base", {"schemaVersion": 2, "config": chart, "layers": []}, spec.MANIFEST, "v3")
+    loop = {"mediaType": spec.INDEX, "digest": "", "size": 1, "platform": {"os": "linux", "architecture": "amd64"}}
+    for number in range(4):
+        loop = {**server.index("team/base", [loop], "v4"), "platform": loop["platform"], "size": number}
+    for tag, kind, message in (
+        ("v1", ResolutionError, "type x/y"),
+        ("v2", IntegrityError, "malformed"),
+        ("v3", ResolutionError, "no container image"),
+        ("v4", ResolutionError, "index of indexes"),
+    ):
+        with pytest.raises(kind, match=message):
+            locked(server, cache, tag=tag)
 
 
-def test_layers_that_may_not_be_distributed(cache):
-    with RegistryServer() as server:
-        kind = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
-        manifest = msgspec.json.decode(server.documents[_pushed(server)][1])
-        manifest["layers"][0]["mediaType"] = kind
-        server.put("team/base", manifest, spec.MANIFEST, "v1")
-        with pytest.raises(ResolutionError, match=kind):
-            locked(server, cache)
+def test_layers_that_may_not_be_distributed(server, cache):
+    kind = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
+    manifest = msgspec.json.decode(server.documents[_pushed(server)][1])
+    manifest["layers"][0]["mediaType"] = kind
+    server.put("team/base", manifest, spec.MANIFEST, "v1")
+    with pytest.raises(ResolutionError, match=kind):
+        locked(server, cache)
 
 
 def _pushed(server):
     return f"team/base/manifests/{server.image('team/base', [SYSTEM, PYTHON], 'v1')['digest']}"
 
 
-def test_a_layer_that_is_not_what_the_configuration_says(cache):
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM], "v1", diff_ids=["sha256:" + "0" * 64])
-        with pytest.raises(LayoutError, match="its configuration says"):
-            locked(server, cache)
+def test_a_layer_that_is_not_what_the_configuration_says(server, cache):
+    server.image("team/base", [SYSTEM], "v1", diff_ids=["sha256:" + "0" * 64])
+    with pytest.raises(LayoutError, match="its configuration says"):
+        locked(server, cache)
     assert not list((cache.root / "bases").rglob("rootfs"))
 
 
 @pytest.mark.parametrize("entries", [[file("../../evil")], [file("/evil")], [symlink("a", "/"), file("a/evil")]])
-def test_a_hostile_layer_is_refused_before_it_is_unpacked(cache, entries):
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM, entries], "v1")
-        with pytest.raises(LayoutError):
-            locked(server, cache)
+def test_a_hostile_layer_is_refused_before_it_is_unpacked(server, cache, entries):
+    server.image("team/base", [SYSTEM, entries], "v1")
+    with pytest.raises(LayoutError):
+        locked(server, cache)
     assert not list(cache.root.rglob("evil"))
 
 
-def test_a_pull_that_was_cut_off_goes_on(cache):
+def test_a_pull_that_was_cut_off_goes_on(server, cache):
     """Layers that have arrived are not asked for again, and the one that had not goes on where it stopped."""
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM, PYTHON, [file("big", random.Random(0).randbytes(3_000_000))]], "v1")
-        big = max(server.blobs, key=lambda digest: len(server.blobs[digest]))
-        server.faults[big] = ["truncate", 404]
-        with pytest.raises(NetworkError, match="404"):
-            locked(server, cache)
-        partial = cache.root / "partial" / big.removeprefix("sha256:")
-        assert 0 < partial.stat().st_size < len(server.blobs[big])
-        arrived = {f"sha256:{path.name}" for path in (cache.root / "blobs" / "sha256").iterdir()}
-        before = len(server.asked)
-        assert prepared(server, cache).glibc == "2.36"
+    server.image("team/base", [SYSTEM, PYTHON, [file("big", random.Random(0).randbytes(3_000_000))]], "v1")
+    big = max(server.blobs, key=lambda digest: len(server.blobs[digest]))
+    server.faults[big] = ["truncate", 404]
+    with pytest.raises(NetworkError, match="404"):
+        locked(server, cache)
+    partial = cache.root / "partial" / big.removeprefix("sha256:")
+    assert 0 < partial.stat().st_size < len(server.blobs[big])
+    arrived = {f"sha256:{path.name}" for path in (cache.root / "blobs" / "sha256").iterdir()}
+    before = len(server.asked)
+    assert prepared(server, cache).glibc == "2.36"
     again = {asked.path.rpartition("/")[2] for asked in server.asked[before:]}
     assert big in again
     assert not arrived & again
 
 
-def test_two_at_once_share_one_pull(tmp_path):
+def test_two_at_once_share_one_pull(server, tmp_path):
     caches = [Cache(tmp_path / "cache") for _ in range(2)]
     bases = []
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM, PYTHON], "v1")
-        threads = [threading.Thread(target=lambda c=cache: bases.append(prepared(server, c))) for cache in caches]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        layers = len({asked.path for asked in server.seen("/blobs/")})
-        assert len(server.seen("/blobs/")) <= layers + 1  # the configuration may be asked for twice
+    server.image("team/base", [SYSTEM, PYTHON], "v1")
+    threads = [threading.Thread(target=lambda c=cache: bases.append(prepared(server, c))) for cache in caches]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    layers = len({asked.path for asked in server.seen("/blobs/")})
+    assert len(server.seen("/blobs/")) <= layers + 1  # the configuration may be asked for twice
     assert bases[0] == bases[1]
     for cache in caches:
         cache.close()
 
 
-def test_too_little_room_is_said_before_the_pull(cache, monkeypatch):
+def test_too_little_room_is_said_before_the_pull(server, cache, monkeypatch):
     monkeypatch.setattr(Cache, "free_bytes", lambda self: 10)
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM, PYTHON], "v1")
-        with pytest.raises(DiskFullError, match="the base"):
-            locked(server, cache)
+    server.image("team/base", [SYSTEM, PYTHON], "v1")
+    with pytest.raises(DiskFullError, match="the base"):
+        locked(server, cache)
     assert len(server.seen("/blobs/")) == 1
 
 
-def test_a_blob_that_rotted_in_the_cache_is_fetched_again(cache):
-    with RegistryServer() as server:
-        server.image("team/base", [SYSTEM, PYTHON], "v1")
-        manifest = pulled.repository(_reference(server), {}).manifest("v1")
-        digest = msgspec.json.decode(manifest.data)["layers"][0]["digest"]
-        cache.blob(digest).write_bytes(tars.compressed(tars.tar([file("rot")]), spec.LAYER_GZIP))
-        with pytest.raises(LayoutError):
-            locked(server, cache)
-        assert prepared(server, cache).glibc == "2.36"
+def test_a_blob_that_rotted_in_the_cache_is_fetched_again(server, cache):
+    server.image("team/base", [SYSTEM, PYTHON], "v1")
+    manifest = pulled.repository(_reference(server), {}).manifest("v1")
+    digest = msgspec.json.decode(manifest.data)["layers"][0]["digest"]
+    cache.blob(digest).write_bytes(tars.compressed(tars.tar([file("rot")]), spec.LAYER_GZIP))
+    with pytest.raises(LayoutError):
+        locked(server, cache)
+    assert prepared(server, cache).glibc == "2.36"
 
 
 def _reference(server):

@@ -28,7 +28,6 @@ from graphcrate.model.recipe import Channel
 from graphcrate.oci import spec
 from graphcrate.toolkits import assembling
 from graphcrate.toolkits import debian as debian_provider
-from tests.unit.registry_server import RegistryServer
 from tests.unit.tars import file, folder, hardlink, symlink
 
 
@@ -267,9 +266,8 @@ SYSTEM = [folder("etc"), file("etc/passwd"), file("usr/bin/python3")]
 
 
 @pytest.fixture
-def server():
-    with RegistryServer() as server:
-        yield server
+def server(registry_server):
+    return registry_server
 
 
 def image_toolkit(server, layers, **more):
