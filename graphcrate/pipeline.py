@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from graphcrate import compiling, planning
+from graphcrate.artifacts.locate import read_report
 from graphcrate.asking import Request
-from graphcrate.catalogue import examples, find_variant, lock_path, read_report
+from graphcrate.catalogue import examples, find_variant, lock_path
 from graphcrate.compat import fallback
 from graphcrate.errors import HostError, UsageError
 from graphcrate.host import process, settings
