@@ -10,7 +10,7 @@ from packaging.version import Version
 from graphcrate.compat.facts import TorchBuild
 from graphcrate.errors import IntegrityError
 from graphcrate.wheels.measure import Measurement
-from tools.readme_tables import ROOT
+from tools.generate import ROOT
 
 TORCH = ROOT / "graphcrate" / "compat" / "data" / "torch.toml"
 #: what torch's metadata pins and other packages collide with
