@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 STACK=pyg|glt|torch ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image|host FLAVOUR=devel KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
+# Settings: CUDA=11.8 STACK=pyg|glt|torch ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image FLAVOUR=devel KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -71,6 +71,9 @@ bench: .venv/ready-run .venv/ready-system ## measure the main job; writes docs/p
 
 clean: ## remove images and the project's environment (the cache of wheels and layers stays)
 	@rm -rf dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+doctor.py: $(wildcard doctor/*) # one file to copy to a node
+	@python3 -m tools.doctor_file
 
 .venv/ready-run: requirements.txt $(python)
 	@tools/prepare run

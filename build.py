@@ -8,7 +8,10 @@ root = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib wou
 
 if sys.argv[1:2] == ["doctor"]:
     # looks at machines that may lack all that the environment needs, with the Python that is there
-    os.execv(sys.executable, [sys.executable, "-B", f"{root}/examples/doctor.py", *sys.argv[2:]])
+    sys.dont_write_bytecode = True
+    from doctor.__main__ import main as look_around
+
+    sys.exit(look_around(sys.argv[2:]))
 
 if os.path.realpath(sys.prefix) != os.path.realpath(f"{root}/.venv"):
     # a make that called us has flags and variables that are not for this one; stdout is for the result alone

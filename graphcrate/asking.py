@@ -3,10 +3,9 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from graphcrate.model.proof import Asked
-from graphcrate.model.report import BuildReport
+from graphcrate.model.report import Asked, BuildReport
 from graphcrate.targets import Said
 
 if TYPE_CHECKING:
@@ -80,6 +79,22 @@ class Request:
             return shlex.join(["./build.py", "image", self.name, *options, *more])
         stack = [] if self.name == "pyg" else [f"STACK={self.name}"]
         return shlex.join(["make", "image", *stack, *(f"{name.upper()}={value}" for name, value in said.items())])
+
+    @classmethod
+    def again(cls, asked: Asked, **options: Any) -> "Request":  # noqa: ANN401
+        """The request for an image that was built before, by its provenance; `options` change it."""
+        fields = {
+            "name": asked.recipe,
+            "cuda": asked.variant,
+            "gpu": ",".join(asked.gpus) or None,
+            "driver": asked.driver,
+            "target": asked.target,
+            "channel": asked.channel or None,
+            "extensions": asked.extensions or "auto",
+            "toolkit": asked.toolkit or None,
+            "devel": asked.flavour == "devel",
+        }
+        return cls(**{**fields, **options})
 
     def asked(self, report: BuildReport) -> Asked:
         """As provenance tells it: enough to ask again."""

@@ -10,6 +10,7 @@ import msgspec
 
 from graphcrate import recipes
 from graphcrate.compat import facts
+from graphcrate.compat.doctor_file import one_file
 from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import decode_lock
@@ -97,13 +98,17 @@ def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list
 
 
 def examples(place: Workplace) -> dict[str, str]:
-    """The programs that ship in images, by their names below `examples/`."""
-    folder = place.root / "examples"
-    return {
+    """Return the programs that ship in images, by their names below `examples/`; the doctor is made into one file."""
+    folder, doctor = place.root / "examples", place.root / "doctor"
+    programs = {
         path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
         for path in sorted(folder.rglob("*"))
         if path.suffix in (".py", ".md", ".sbatch", ".json", ".yml")
     }
+    modules = {path.stem: path.read_text(encoding="utf-8") for path in doctor.glob("*.py")}
+    if modules:
+        programs["doctor.py"] = one_file(modules, (doctor / "errors.ini").read_text(encoding="utf-8"))
+    return programs
 
 
 def check_digest(ref: str, output: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphcrate import cli_audit, cli_bundle, cli_cache, cli_end, cli_explain, cli_publish, cli_trials
+from graphcrate import cli_audit, cli_cache, cli_end, cli_explain, cli_publish, cli_trials
 
 if TYPE_CHECKING:
     from graphcrate.host.workplace import Workplace
@@ -44,7 +44,7 @@ Extensions = Annotated[
 ]
 Toolkit = Annotated[
     str | None,
-    typer.Option(help="CUDA toolkit to compile them with: debian, pypi, image or host; else the first."),
+    typer.Option(help="CUDA toolkit to compile them with: debian, pypi or image; else the first."),
 ]
 Flavour = Annotated[
     Literal["runtime", "devel"], typer.Option(help="devel: keep compiler and CUDA toolkit in the image.")
@@ -324,7 +324,6 @@ def run(
 
 app.command()(cli_audit.audit)
 app.command()(cli_cache.cache)
-app.command("import")(cli_bundle.take_in)
 app.command()(cli_explain.explain)
 app.command()(cli_publish.publish)
 app.command()(cli_publish.verify)
@@ -336,7 +335,7 @@ app.command()(cli_trials.job)
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def doctor(context: typer.Context) -> None:
     """Look at this machine or container: what cannot work, why, and what to do. --explain TEXT: of an error."""
-    from graphcrate.doctor.__main__ import main as look_around
+    from doctor.__main__ import main as look_around
 
     sys.exit(look_around(context.args))
 

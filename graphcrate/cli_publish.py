@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Image = Annotated[
     str, typer.Argument(help="NAME:TAG below dist/, a layout, or a recipe, which is built first.", metavar="REF|NAME")
 ]
-To = Annotated[str, typer.Option(help="registry.example/team, acr:cn-hangzhou/ns, oras://…, a folder, bundle:FILE.")]
+To = Annotated[str, typer.Option(help="registry.example/team, acr:cn-hangzhou/ns, oras://…, a folder.")]
 Cuda = Annotated[str | None, typer.Option(help="CUDA version of a recipe to build first.")]
 Gpu = Annotated[str | None, typer.Option(help="GPU models to build it for.")]
 Target = Annotated[str, typer.Option(help="A machine of targets/ to build it for.")]
@@ -26,13 +26,14 @@ MountFrom = Annotated[
     list[str] | None, typer.Option(help="On a registry: a repository of it that may have layers of the image.")
 ]
 Key = Annotated[Path | None, typer.Option(help="Sign with this key (cosign.key; `keys` makes one).")]
-Keyless = Annotated[bool, typer.Option("--keyless", help="Sign with the identity of a CI job, or of a person's login.")]
 CpuOnly = Annotated[
     bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded beside the image.")
 ]
 As = Annotated[
     list[str] | None,
-    typer.Option("--as", help="In a folder: sif for Singularity, sqsh for enroot and pyxis; again for both."),
+    typer.Option(
+        "--as", help="In a folder: sif for Singularity, sqsh for enroot and pyxis, oci-archive for all; again for more."
+    ),
 ]
 Kernel = Annotated[
     str | None, typer.Option(help="Kernel of the machines that mount a sif: zstd from 4.14 on, else gzip.")
@@ -40,7 +41,6 @@ Kernel = Annotated[
 Squashed = Annotated[
     Literal["gzip", "zstd"] | None, typer.Option(help="Of those files, whatever the kernel; of sqsh zstd if left out.")
 ]
-Keep = Annotated[int | None, typer.Option(help="In a folder: keep so many of this name, remove older ones.")]
 Replace = Annotated[bool, typer.Option("--replace", help="In a folder: another file of that name gives way.")]
 Output = Annotated[Path, typer.Option(help="Where images are.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
@@ -56,47 +56,49 @@ def publish(
     tag: Tag = None,
     mount_from: MountFrom = None,
     key: Key = None,
-    keyless: Keyless = False,
     allow_cpu_only: CpuOnly = False,
     as_: As = None,
     kernel: Kernel = None,
     compression: Squashed = None,
-    keep: Keep = None,
     replace: Replace = False,
     output: Output = Path("dist"),
     as_json: Json = False,
 ) -> None:
     """Publish an image that passed audit, contracts and suites; prints where. Blobs first, proofs, then the tag."""
-    from graphcrate import admitting, publishing
-    from graphcrate.errors import UsageError
+    from graphcrate import asking, catalogue, gate, publishing
+    from graphcrate.compat import fallback
     from graphcrate.formats.mksquashfs import Compression
     from graphcrate.host.workplace import Workplace
     from graphcrate.model.lock import encode
+    from graphcrate.model.report import Asked
 
     place = Workplace.here()
-    if key and keyless:
-        raise UsageError("an image is signed by a key or by an identity", next_step="leave --key or --keyless out")
-    request = admitting.Request(
+    request = gate.Request(
         ref=image,
         output=output,
         form=form,
         tags=tuple(tag or ()),
         mount_from=tuple(mount_from or ()),
-        signer=admitting.Signer(key=key, keyless=keyless),
+        key=key,
         allow_cpu_only=allow_cpu_only,
-        forms=admitting.forms_of(as_ or ()),
+        forms=gate.forms_of(as_ or ()),
         kernel=kernel,
         compression=Compression(compression) if compression else None,
-        keep=keep,
         replace=replace,
     )
-    publishing.destination_of(request, place, to)  # what cannot be is said before anything is built
+    publishing.destination_of(request, place, to)  # fail before anything is built
     if ":" not in image and not Path(image).exists():
         request = dataclasses.replace(request, ref=_built(image, cuda, gpu, target, output, place))
     published = publishing.publish(request, place, to)
     for runtime, line in published.lines.items():
         place.progress.note(f"{runtime}: {line}")
     sys.stdout.write(encode(published).decode() if as_json else f"{published.reference}@{published.digest}\n")
+    sys.stdout.flush()
+    report = catalogue.find_image(request.ref, output)[1]
+    if report.fallback:
+        asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
+        insisting = asking.Request.again(asked, channel=report.fallback.channel).command()
+        sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting)))
 
 
 def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Path, place: "Workplace") -> str:
@@ -112,12 +114,6 @@ def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Pa
 def verify(
     ref: Annotated[str, typer.Argument(help="An image on a registry.", metavar="REGISTRY/NAME[:TAG|@DIGEST]")],
     key: Annotated[Path | None, typer.Option(help="Public key that must have signed it (cosign.pub).")] = None,
-    identity: Annotated[
-        str, typer.Option(help="Who must have signed it without a key: a person's address, or a CI job's name.")
-    ] = "",
-    issuer: Annotated[
-        str, typer.Option(help="Who vouches for that identity, https://token.actions.githubusercontent.com say.")
-    ] = "",
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Build it again from its lock, and compare the bytes.")
     ] = False,
@@ -126,24 +122,24 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check what is said of a published image: signature, bill of materials, provenance, suites, contracts, audit."""
+    """Verify a published image: signature, bill of materials, provenance, suites, contracts, audit."""
     from graphcrate import verifying
     from graphcrate.errors import ProofError
     from graphcrate.host.workplace import Workplace
     from graphcrate.model.lock import encode
 
-    request = verifying.Request(ref=ref, key=key, identity=identity, issuer=issuer, rebuild=rebuild, wheels=wheels)
-    found = verifying.run(request, Workplace.here())
+    request = verifying.Request(ref=ref, key=key, rebuild=rebuild, wheels=wheels)
+    result = verifying.run(request, Workplace.here())
     if as_json:
-        sys.stdout.write(encode(found).decode())
+        sys.stdout.write(encode(result).decode())
     else:
-        for check in found.checks:
+        for check in result.checks:
             sys.stdout.write(f"{'pass' if check.ok else 'fail'}\t{check.what}\t{check.said}\n")
-    failed = [check for check in found.checks if not check.ok]
+    failed = [check for check in result.checks if not check.ok]
     if failed:
         raise ProofError(
-            f"{found.reference}: {failed[0].what}: {failed[0].said}",
-            cause=f"{len(failed)} of {len(found.checks)} checks failed, of the image {found.digest}.",
+            f"{result.reference}: {failed[0].what}: {failed[0].said}",
+            cause=f"{len(failed)} of {len(result.checks)} checks failed, of the image {result.digest}.",
             next_step="do not run it before you know why; `./build.py publish` attaches and signs what is missing",
         )
 

@@ -42,7 +42,7 @@ def for_gpus(lock: Lock, gpus: str | None) -> Lock:
     if newer and any(package.compiled for package in lock.packages):
         notes += (
             f"nvcc {version} makes no code for {', '.join(newer)}: extensions bring PTX of {highest}, which the driver "
-            "translates when it first loads them (TOOLKIT=image or TOOLKIT=host may be newer)",
+            "translates when it first loads them (TOOLKIT=image may be newer)",
         )
     compilation = msgspec.structs.replace(compilation, architectures=chosen)
     return msgspec.structs.replace(lock, compilation=compilation, notes=notes)

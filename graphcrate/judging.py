@@ -1,6 +1,6 @@
 """What the output of a suite's program amounts to. Its word is not taken: where the run contradicts it, it has failed.
 
-Pure, and apart from what runs the suites: the bytes of this module are part of what a pass is remembered by.
+Pure. Raise `smoke.JUDGING` with a change that may give another verdict.
 """
 
 import re

@@ -1,61 +1,65 @@
-"""Where passes are kept: a file for each, in a folder beside the image, so that they go where its folder goes.
+"""Past results of suites: a file for each pass, in a folder beside the image, so that they go where its folder goes.
 
-No locks: nodes of a cluster write at the same time through a network file system. A file appears whole or not at all.
+A pass counts for the same image, suite, version of the suite, device, driver and runtime. No locks: nodes of a cluster
+write at the same time through a network file system. docs/decisions/remembered-passes.md has the reasons.
 """
 
-import contextlib
+import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
-from graphcrate import passes
+import msgspec
+
+from graphcrate.errors import GraphcrateError
 from graphcrate.host import settings
+from graphcrate.host.replace import write_file
 from graphcrate.model.lock import encode
-from graphcrate.model.passes import Claim, Pass
-from graphcrate.model.report import SmokeReport
+from graphcrate.model.report import Claim, Pass, SmokeReport
+from graphcrate.model.unreadable import UNREADABLE
 
 FOLDER = "passes"  #: in the image's folder, dist/<name>/<tag>
 
 
+def content(image: str) -> str:
+    """The digest that stands for an image's bytes; empty for a tag on a registry, which may be another one tomorrow."""
+    digest = image.rpartition("@")[2]
+    return digest if digest.startswith("sha256:") else ""
+
+
 class Memory(NamedTuple):
-    """The passes of a folder. `rerun`: nothing is recalled, and what passes is remembered all the same."""
+    """The passes of a folder. `rerun`: nothing is recalled, and what passes is stored all the same."""
 
     folder: Path
     rerun: bool = False
 
-    def recall(self, claim: Claim | None) -> Pass | None:
-        """The pass of this claim, if there is one and it may be used."""
-        if claim is None or self.rerun:
+    def recall(self, claim: Claim) -> Pass | None:
+        """Read the stored pass of just this claim; None for anything else, readable or not."""
+        if self.rerun or not claim.image:
             return None
         try:
-            return passes.read(self._path(claim).read_bytes(), claim)
-        except OSError:
+            found = msgspec.json.decode(self._path(claim).read_bytes(), type=Pass)
+        except (OSError, *UNREADABLE):
             return None
+        fits = found.claim == claim and found.report.suite == claim.suite and found.report.status == "passed"
+        return found if fits else None
 
-    def settle(self, claim: Claim | None, report: SmokeReport) -> str:
-        """Remember a pass; forget an older one where the suite has failed since. Returns why it could not, or nothing.
+    def settle(self, claim: Claim, report: SmokeReport) -> str:
+        """Store a pass; remove an older one where the suite failed. Returns why that failed, or nothing.
 
         A folder that this user may not write to is no reason to fail.
         """
-        if claim is None:
-            return ""
-        import secrets  # takes longer to load than all that an unchanged image asks for
-
-        path, proven = self._path(claim), passes.made(claim, report, settings.now_utc())
+        path = self._path(claim)
         try:
-            if proven is None:
+            if report.status != "passed":
                 path.unlink(missing_ok=True)
-                return ""
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-            try:
-                temporary.write_bytes(encode(proven))
-                temporary.replace(path)
-            finally:
-                with contextlib.suppress(OSError):
-                    temporary.unlink(missing_ok=True)
-        except OSError as error:
-            return f"{claim.suite} will be run again next time: {self.folder} cannot be written ({error.strerror})"
+            elif claim.image:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_file(path, encode(Pass(claim=claim, when=settings.now_utc(), report=report)))
+        except (OSError, GraphcrateError) as error:
+            why = error.what if isinstance(error, GraphcrateError) else error.strerror
+            return f"{claim.suite} will be run again next time: {self.folder} cannot be written ({why})"
         return ""
 
     def _path(self, claim: Claim) -> Path:
-        return self.folder / f"{claim.suite}-{passes.key(claim)}.json"
+        key = hashlib.sha256(msgspec.json.encode(claim)).hexdigest()[:32]
+        return self.folder / f"{claim.suite}-{key}.json"

@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphcrate import passes, smoke
+from graphcrate import smoke
 from graphcrate.errors import SmokeError
 from graphcrate.host import gpu, hardware, slurm_engine
 from graphcrate.host.workplace import Workplace
-from graphcrate.memory import Memory
-from graphcrate.model.passes import Claim, Ground
-from graphcrate.model.report import Artifact, BuildReport, SmokeReport
+from graphcrate.memory import Memory, content
+from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
 from graphcrate.model.trial import Device
 from graphcrate.runners import RUNNERS
 
@@ -29,10 +28,11 @@ def prove(
     `folder`: the image's.
     """
     packages = [package.name for package in report.packages]
-    trial = _trial(report.artifact, folder, place, device, packages, place.progress.note)
+    trial = _Trial(report.artifact, folder, place, device, packages, place.progress.note)
     claims = _claims(trial, suites)
     known = [found.report for claim in claims.values() if (found := memory.recall(claim))]
-    if len(known) == len(claims) and known == [passes.forgotten(result) for result in report.suites]:
+    reported = [msgspec.structs.replace(result, remembered="") for result in report.suites]
+    if len(known) == len(claims) and known == reported:
         return report
     results = _results(trial, claims, memory)
     return msgspec.structs.replace(report, smoke=_summary(results), suites=tuple(results))
@@ -54,7 +54,7 @@ def run_suites(
     What is remembered is not run, and that is said. Logs go into `folder`, lines to `say` (default: the person's
     eyes). Raises as `smoke.run_suite`.
     """
-    trial = _trial(artifact, folder, place, device, packages, say or place.progress.note)
+    trial = _Trial(artifact, folder, place, device, packages, say or place.progress.note)
     return _results(trial, _claims(trial, suites), memory)
 
 
@@ -65,59 +65,61 @@ class _Trial(NamedTuple):
     device: Device
     packages: Collection[str]
     say: Callable[[str], None]
-    ground: Ground
 
 
-def _trial(
-    artifact: Artifact,
-    folder: Path,
-    place: Workplace,
-    device: Device,
-    packages: Collection[str],
-    say: Callable[[str], None],
-) -> _Trial:
-    """Raises HostError where the artifact's runner does not answer."""
-    on_gpu = smoke.runs_on_gpu(device)
-    name, version = RUNNERS[artifact.kind]().runtime(place.environment)
-    ground = Ground(
-        device=hardware.device(place.environment, on_gpu=on_gpu),
-        driver=gpu.driver_version() if on_gpu else "",
-        runtime=name,
-        runtime_version=version,
-    )
-    return _Trial(artifact, folder, place, device, packages, say, ground)
+def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim]:
+    """What each suite would show here. Raises HostError where the artifact's runner does not answer."""
+    on_gpu = smoke.runs_on_gpu(trial.device)
+    runtime, version = RUNNERS[trial.artifact.kind]().runtime(trial.place.environment)
+    device = hardware.device(trial.place.environment, on_gpu=on_gpu)
+    driver = gpu.driver_version() if on_gpu else ""
+    return {
+        suite: Claim(
+            image=content(trial.artifact.digest),
+            suite=suite,
+            version=smoke.version_of(suite, trial.packages),
+            device=device,
+            driver=driver,
+            runtime=runtime,
+            runtime_version=version,
+        )
+        for suite in suites
+    }
 
 
-def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim | None]:
-    """What each suite would show here."""
-    image, packages = trial.artifact.digest, trial.packages
-    return {suite: passes.claim(image, suite, smoke.hash_of(suite, packages), trial.ground) for suite in suites}
-
-
-def _results(trial: _Trial, claims: Mapping[str, Claim | None], memory: Memory) -> list[SmokeReport]:
-    """Of each suite, remembered or run now."""
-    found = {name: memory.recall(claim) for name, claim in claims.items()}
-    results = {name: passes.recalled(known) for name, known in found.items() if known}
-    for known in filter(None, found.values()):
-        trial.say(passes.told(known))
+def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list[SmokeReport]:
+    """The result of each suite, remembered or run now."""
+    found = {name: known for name, claim in claims.items() if (known := memory.recall(claim))}
+    results = {name: msgspec.structs.replace(known.report, remembered=known.when) for name, known in found.items()}
+    for known in found.values():
+        trial.say(_not_run(known))
     if missing := [name for name in claims if name not in results]:
-        observed = _observed(trial.ground)
         runner = RUNNERS[trial.artifact.kind]()
         with runner.opened(trial.artifact, cache=trial.place.cache, progress=trial.place.progress) as inside:
             for name in missing:
                 ran = smoke.run_suite(
                     name, inside, trial.folder, say=trial.say, device=trial.device, packages=trial.packages
                 )
-                results[name] = msgspec.structs.replace(ran, **observed)
+                results[name] = msgspec.structs.replace(ran, **_observed(claims[name]))
                 if trouble := memory.settle(claims[name], results[name]):
                     trial.say(trouble)
     return [results[name] for name in claims]
 
 
-def _observed(ground: Ground) -> Mapping[str, str]:
+def _not_run(known: Pass) -> str:
+    claim = known.claim
+    driver = f", driver {claim.driver}" if claim.driver else ""
+    runtime = f"{claim.runtime} {claim.runtime_version}".strip()
+    return (
+        f"{claim.suite} passed on this kind of node before ({known.when[:10]}, {claim.device}{driver}, {runtime}): "
+        "not run again; --rerun runs it"
+    )
+
+
+def _observed(claim: Claim) -> Mapping[str, str]:
     """Driver, runtime and, in a job of Slurm, where that is."""
-    told = {"runtime": ground.runtime, "runtime_version": ground.runtime_version}
-    return {"driver": gpu.driver_version(), **told, **slurm_engine.here()}
+    observed = {"runtime": claim.runtime, "runtime_version": claim.runtime_version}
+    return {"driver": gpu.driver_version(), **observed, **slurm_engine.here()}
 
 
 def _summary(results: Sequence[SmokeReport]) -> SmokeReport:

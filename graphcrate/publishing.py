@@ -1,69 +1,52 @@
-"""An image that may go out, to where it goes: gate, blobs, proofs, and the tag last; then what its users type."""
+"""Publish an image that may go out: to a registry (blobs, attestations, the tag last), as a SIF, or into a folder."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
-from graphcrate import catalogue, delivering, statements
-from graphcrate.admitting import Candidate, Request, Signer, examine
-from graphcrate.attest import keyfile, statement, storage
-from graphcrate.attest.keys import PrivateKey
-from graphcrate.destinations.parse import parse, reference_for, vpc_reference
-from graphcrate.errors import ResolutionError, UsageError
+from graphcrate import converting, statements
+from graphcrate.attest import keyfile
+from graphcrate.attest.statement import Subject
+from graphcrate.destinations import folder, oras
+from graphcrate.destinations.parse import Destination, Folder, parse, reference_for, vpc_reference
+from graphcrate.errors import UsageError
+from graphcrate.gate import FILE_FORMS, Candidate, FileForm, Request, examine
 from graphcrate.host import settings
 from graphcrate.host.http import Client
-from graphcrate.host.person import ask_password, is_there
+from graphcrate.host.person import ask_password
 from graphcrate.host.workplace import Workplace
-from graphcrate.model.destination import Acr, Destination, Folder, Oras, Registry
-from graphcrate.model.proof import Subject
-from graphcrate.model.publish import Published
-from graphcrate.oci import credentials, push, spec
+from graphcrate.model.publish import CPU_ONLY, Published
+from graphcrate.oci import credentials, push
 from graphcrate.oci.reference import TAG_RULE, Reference, is_tag
-from graphcrate.oci.referrers import Attachment, attach
-from graphcrate.oci.registry import Repository
-from graphcrate.oci.upload import Blob, Pace
 from graphcrate.render import pulling
 
-_BYTES = "application/octet-stream"
-#: what a person may say → the field of the request, and what it is for
-_OPTIONS: Mapping[str, tuple[str, str, tuple[type[Destination], ...]]] = {
-    "--form": ("form", "a registry", (Registry, Acr)),
-    "--mount-from": ("mount_from", "a registry", (Registry, Acr)),
-    "--tag": ("tags", "a registry and oras://", (Registry, Acr, Oras)),
-    "--as": ("forms", "a folder", (Folder,)),
-    "--kernel": ("kernel", "a folder and oras://", (Folder, Oras)),
-    "--compression": ("compression", "a folder and oras://", (Folder, Oras)),
-    "--keep": ("keep", "a folder", (Folder,)),
-    "--replace": ("replace", "a folder", (Folder,)),
+#: what a person may say → the field of the request, and kinds of destinations (`parse`) that it is for
+_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "--form": ("form", ("registry",)),
+    "--mount-from": ("mount_from", ("registry",)),
+    "--key": ("key", ("registry",)),
+    "--tag": ("tags", ("registry", "oras")),
+    "--as": ("forms", ("folder",)),
+    "--kernel": ("kernel", ("folder", "oras")),
+    "--compression": ("compression", ("folder", "oras")),
+    "--replace": ("replace", ("folder",)),
 }
-
-
-def publish(request: Request, place: Workplace, to: str) -> Published:
-    """Publish where a person says (`destinations.parse`). Raises as `examine` and whatever the destination raises."""
-    destination = destination_of(request, place, to)
-    report = catalogue.find_image(request.ref, request.output)[1]
-    if isinstance(destination, Registry | Acr):
-        return to_registry(request, place, reference_for(destination, report.name, report.tag), to)
-    return delivering.deliver(request, place, destination, to)
+_WORDS = {"registry": "a registry", "oras": "oras://", "folder": "a folder"}
 
 
 def destination_of(request: Request, place: Workplace, to: str) -> Destination:
-    """Where it goes. Raises UsageError for no such place, and for an option that does not apply to it."""
+    """Parse where it goes. Raises UsageError, also for an option that does not apply to it."""
     destination = parse(to, place.environment)
-    for option, (field, words, kinds) in _OPTIONS.items():
-        value = getattr(request, field)
-        if not (value is None or value is False or value == () or isinstance(destination, kinds)):
+    for option, (field, kinds) in _OPTIONS.items():
+        if getattr(request, field) not in (None, False, ()) and destination.kind not in kinds:
             raise UsageError(
-                f"{option} does not apply to {to}", cause=f"It is for {words}.", next_step=f"leave {option} out"
+                f"{option} does not apply to {to}",
+                cause=f"It is for {' and '.join(_WORDS[kind] for kind in kinds)}.",
+                next_step=f"leave {option} out",
             )
-    if request.signer.name and not isinstance(destination, Registry | Acr):
-        raise UsageError(
-            f"{to} has no place for signatures",
-            cause="They are kept beside an image on a registry; files on a shelf have checksums.",
-            next_step="leave --key out, or publish to a registry",
-        )
     for tag in request.tags:
         if not is_tag(tag):
             raise UsageError(
@@ -74,19 +57,34 @@ def destination_of(request: Request, place: Workplace, to: str) -> Destination:
     return destination
 
 
-def to_registry(request: Request, place: Workplace, reference: Reference, destination: str) -> Published:
-    """Publish on a registry. `reference` has a tag.
+def publish(request: Request, place: Workplace, to: str) -> Published:
+    """Publish where a person says (`destinations.parse`).
 
-    Blobs, then the manifest by its digest, then the proofs, and the tags when all of it is there.
-    Raises as `examine`, NetworkError, IntegrityError.
+    Raises UsageError, GateError for an image that may not go out, and what converting, writing or sending raises.
     """
     start = settings.now()
+    destination = destination_of(request, place, to)
     candidate = examine(request, place)
-    report, signer = candidate.report, request.signer
-    key = keyfile.read_private(signer.key, place.environment, ask_password) if signer.key else None
-    client, form = Client(place.environment), request.form or "docker"
+    if isinstance(destination, Folder):
+        published = _to_folder(request, place, candidate, Path(destination.path))
+    else:
+        reference = reference_for(destination, candidate.report.name, candidate.report.tag)
+        send = _to_oras if destination.oras else _to_registry
+        published = send(request, place, candidate, reference)
+    return msgspec.structs.replace(
+        published,
+        destination=to,
+        cpu_only=candidate.evidence.cpu_only,
+        seconds=round(settings.now() - start, 3),
+    )
+
+
+def _to_registry(request: Request, place: Workplace, candidate: Candidate, reference: Reference) -> Published:
+    """Blobs, then the manifest by its digest, then statements and signatures, and the tags when all of it is there."""
+    report, client = candidate.report, Client(place.environment)
+    key = keyfile.read_private(request.key, place.environment, ask_password) if request.key else None
     find = functools.partial(credentials.for_destination, reference, place.environment)
-    realms = credentials.trusted_realms(place.environment)
+    realms, form = credentials.trusted_realms(place.environment), request.form or "docker"
     pushed = push.push_layout(
         candidate.layout,
         msgspec.structs.replace(reference, tag="", digest=""),  # under its digest alone, until all is there
@@ -98,68 +96,98 @@ def to_registry(request: Request, place: Workplace, reference: Reference, destin
         trusted_realms=realms,
     )
     target = push.repository(reference, client=client, find_credential=find, trusted_realms=realms)
-    subject = Subject(name=report.name, tag=report.tag, digest=pushed.manifest_digest)
-    proofs = tuple(_attached(target, candidate, subject, key, signer, place))
+    subject = Subject(name=report.name, tag=report.tag, digest=pushed.digest)
+    proofs = tuple(statements.attach(target, candidate, subject, key, place))
     tags = tuple(dict.fromkeys((reference.tag, *request.tags)))
     document = target.manifest(pushed.digest)
     for tag in tags:
         push.put_manifest(target, tag, document.data, pushed.media_type)
-    named = msgspec.structs.replace(reference, tag=tags[0], digest="")
-    return Published(
-        name=report.name,
-        tag=report.tag,
-        destination=destination,
-        reference=str(named),
-        digest=pushed.digest,
+    return msgspec.structs.replace(
+        _published(candidate, str(reference), pushed.digest),
         form=form,
         tags=tags,
         bytes_sent=pushed.bytes_sent,
         bytes_there=pushed.bytes_there,
         bytes_mounted=pushed.bytes_mounted,
         proofs=proofs,
-        signed=signer.name,
-        cpu_only=candidate.evidence.cpu_only,
-        seconds=round(settings.now() - start, 3),
-        lines=pulling.lines(named, report.name, inside=vpc_reference(named)),
+        signed="key" if key else "",
+        lines=pulling.lines(reference, report.name, inside=vpc_reference(reference)),
     )
 
 
-def _attached(
-    target: Repository, candidate: Candidate, subject: Subject, key: PrivateKey | None, signer: Signer, place: Workplace
-) -> Iterator[str]:
-    """Attach the proofs; the digest of each artifact."""
-    said, created = statements.of(candidate, subject, place), candidate.lock.created
-    if key is not None:
-        tags = (storage.signature_tag(subject.digest), storage.attestation_tag(subject.digest))
-        proof = storage.signed(said, subject, target.name, key, created, _there(target, tags))
-    elif signer.keyless:
-        from graphcrate.host import keyless
+def _to_oras(request: Request, place: Workplace, candidate: Candidate, reference: Reference) -> Published:
+    tags = tuple(dict.fromkeys((reference.tag, *request.tags)))
+    pushed = oras.push_sif(
+        _converted(request, place, candidate, "sif"),
+        reference,
+        client=Client(place.environment),
+        find_credential=functools.partial(credentials.for_destination, reference, place.environment),
+        progress=place.progress,
+        tags=tags,
+        annotations={CPU_ONLY: "true"} if candidate.evidence.cpu_only else {},
+        trusted_realms=credentials.trusted_realms(place.environment),
+    )
+    return msgspec.structs.replace(
+        _published(candidate, f"oras://{reference}", pushed.digest),
+        tags=tags,
+        bytes_sent=pushed.bytes_sent,
+        bytes_there=pushed.bytes_there,
+        lines={"apptainer": f"apptainer pull {candidate.report.name}.sif oras://{reference}"},
+    )
 
-        every = (statement.signed(subject), *said)
-        bundles = keyless.sign([statement.encode(one) for one in every], browser=is_there())
-        proof = storage.Attached(
-            referrers=tuple(
-                storage.bundle(data, one.predicate_type, created) for one, data in zip(every, bundles, strict=True)
-            )
+
+def _to_folder(request: Request, place: Workplace, candidate: Candidate, shared: Path) -> Published:
+    """Each form as a file, then the build's report and the statements beside them."""
+    report, forms = candidate.report, request.forms or FILE_FORMS[:1]
+    files = {
+        form: folder.publish(
+            _converted(request, place, candidate, form),
+            shared,
+            report.name,
+            report.tag,
+            converting.SUFFIXES[form],
+            progress=place.progress,
+            replace=request.replace,
         )
-    else:
-        proof = storage.unsigned(said, created)
-    for one in proof.referrers:
-        blob = Attachment(media_type=one.artifact_type, data=one.data)
-        yield attach(target, subject.digest, one.artifact_type, [blob], one.annotations)
-    for tagged in proof.tagged:
-        blobs = [
-            Blob(descriptor=spec.Descriptor(media_type=_BYTES, digest=digest, size=len(data)), data=data)
-            for digest, data in tagged.blobs.items()
-        ]
-        push.push_blobs(target, blobs, lambda _: None, Pace())
-        push.put_manifest(target, tagged.tag, tagged.manifest, spec.MANIFEST)
+        for form in forms
+    }
+    for name, data in statements.files(candidate, place).items():
+        folder.write(shared / f"{report.name}-{report.tag}.proofs" / name, data)
+    first = files[forms[0]]
+    lines = dict(_line(form, placed, candidate) for form, placed in files.items())
+    return msgspec.structs.replace(_published(candidate, first.path, f"sha256:{first.sha256}"), lines=lines)
 
 
-def _there(target: Repository, tags: Sequence[str]) -> Mapping[str, bytes]:
-    """Manifests that lie under these tags."""
-    found = {}
-    for tag in tags:
-        with suppress(ResolutionError):
-            found[tag] = target.manifest(tag).data
-    return found
+def _line(form: FileForm, placed: folder.Placed, candidate: Candidate) -> tuple[str, str]:
+    """Runtime and what its users type."""
+    report, path = candidate.report, placed.latest or placed.path
+    if form == "sif":
+        return "singularity", f"singularity run --nv {path} python dna.py"
+    if form == "sqsh":
+        return "srun", f"srun --container-image={Path(path).absolute()} python /opt/graphcrate/examples/torch_check.py"
+    there, proofs = (
+        f"dist/{report.name}/{report.tag}",
+        Path(placed.path).with_name(f"{report.name}-{report.tag}.proofs"),
+    )
+    unpack = f"mkdir -p {there}/oci && tar -xf {shlex.quote(placed.path)} -C {there}/oci"
+    copy = f"cp {shlex.quote(str(proofs / 'report.json'))} {there}"
+    return "elsewhere", f"{unpack} && {copy}    (in a clone of graphcrate: ./build.py run, convert and test take it)"
+
+
+def _converted(request: Request, place: Workplace, candidate: Candidate, form: FileForm) -> Path:
+    """The image in a runtime's own form, beside its layout; made where it is not there yet."""
+    is_squashed = form != "oci-archive" or request.forms == (form,)  # alone, it refuses the options
+    order = converting.Request(
+        ref=str(candidate.layout.path),
+        to=form,
+        compression=request.compression if is_squashed else None,
+        kernel=request.kernel if is_squashed else None,
+        images=request.output,
+        force=True,
+    )
+    return Path(converting.convert(order, place).path)
+
+
+def _published(candidate: Candidate, reference: str, digest: str) -> Published:
+    report = candidate.report
+    return Published(name=report.name, tag=report.tag, destination="", reference=reference, digest=digest, seconds=0.0)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from graphcrate import judging, passes
 from graphcrate.errors import BuildError, UsageError
 from graphcrate.host import gpu, settings
 from graphcrate.host.process import Completed
@@ -24,15 +23,20 @@ EXAMPLES = "/opt/graphcrate/examples"
 OUT = "/out"  #: inside: the folder that a suite may write to
 MOST_THREADS = 16  #: the programs' tensors are too small for more
 SECONDS_TO_SAY_SO = 30.0  #: beyond a suite's limit, for the program's own account of the phase it hangs in
+#: of `judging`, and of the variables that suites get: raise it where another verdict may come of it
+JUDGING = 1
 #: packages whose operators are examined
 EXTENSIONS = ("pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv")
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
-    """A program with its arguments by device. `limit` in seconds, by device; `proves` in words."""
+    """A program with its arguments by device. `limit` in seconds, by device. docs/smoke.md says what each proves.
+
+    `version`: raise it with any change of what follows, so that past results of the suite do not count.
+    """
 
     program: str
-    proves: str
+    version: int = 1
     cpu: tuple[str, ...]
     cuda: tuple[str, ...]
     cpu_limit: int
@@ -44,7 +48,6 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
 SUITES: Mapping[str, Suite] = {
     "torch": Suite(
         program="torch_check.py",
-        proves="torch imports, multiplies, trains, and its processes or GPUs reach one another",
         cpu=(),
         cuda=(),
         cpu_limit=300,
@@ -52,7 +55,6 @@ SUITES: Mapping[str, Suite] = {
     ),
     "dna": Suite(
         program="dna.py",
-        proves="a graph network trains with PyG and lands where it should; every installed extension imports",
         # docs/decisions/smoke-length.md
         cpu=("--until-proven", "--every", "3"),
         cuda=(),
@@ -62,7 +64,6 @@ SUITES: Mapping[str, Suite] = {
     ),
     "ops": Suite(
         program="ops.py",
-        proves="every operator of the installed extensions gives what dense PyTorch does, gradients too; PyG uses them",
         cpu=(),
         cuda=(),
         cpu_limit=600,
@@ -71,7 +72,6 @@ SUITES: Mapping[str, Suite] = {
     ),
     "ddp": Suite(
         program="multi_node.py",
-        proves="two processes train one model on sampled batches, with gradients averaged over both, and it learns",
         cpu=("--ranks", "2"),
         cuda=("--ranks", "2", "--share"),  # one GPU for both where there are no two
         cpu_limit=600,
@@ -79,7 +79,6 @@ SUITES: Mapping[str, Suite] = {
     ),
     "glt": Suite(
         program="glt_check.py",
-        proves="GLT partitions a graph, samples it as it is from both parts at once, and GraphSAGE learns from that",
         cpu=(),
         cuda=(),
         cpu_limit=900,
@@ -87,7 +86,6 @@ SUITES: Mapping[str, Suite] = {
     ),
     "glt-distributed": Suite(
         program="glt/check.py",
-        proves="partition.py and two train_distributed.py train GraphSAGE on a graph in two parts, each edge as it is",
         cpu=(),
         cuda=(),
         cpu_limit=600,
@@ -134,6 +132,7 @@ def run_suite(
     # what an unchanged image, which runs nothing, need not load
     import tempfile
 
+    from graphcrate.host.replace import write_file
     from graphcrate.host.sandbox import Bind
 
     if name not in SUITES:
@@ -165,10 +164,10 @@ def run_suite(
         except BuildError as error:  # the runner's time-out: the program could not even say so itself
             completed, late = None, error.what
             lines.append(late)
-        _keep(folder / f"smoke-{name}.log", "".join(f"{line}\n" for line in lines).encode(errors="replace"))
+        write_file(folder / f"smoke-{name}.log", "".join(f"{line}\n" for line in lines).encode(errors="replace"))
         drawing = Path(scratch) / f"{name}.svg"
         if drawing.is_file():
-            _keep(kept, drawing.read_bytes())
+            write_file(kept, drawing.read_bytes())
     seconds = round(settings.now() - start, 2)
     if completed is None:
         reason = f"{late} (while {phase(lines)[0]})"
@@ -181,21 +180,23 @@ def runs_on_gpu(device: Literal["auto", "cpu", "cuda"]) -> bool:
     return device == "cuda" or (device == "auto" and bool(gpu.detect().devices))
 
 
-def hash_of(name: str, packages: Collection[str] = ()) -> str:
-    """`passes.suite_hash` of a suite, for an image that is said to have these packages."""
+def version_of(name: str, packages: Collection[str] = ()) -> str:
+    """What past results of a suite are kept by: versions of judging and of the suite, and what it shall require."""
     suite = SUITES[name]
-    limits = ((False, suite.cpu_limit), (True, suite.cuda_limit))
-    commands = [command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages) for on_gpu, limit in limits]
-    return passes.suite_hash(commands, CPU_ENVIRONMENT, Path(judging.__file__).read_bytes())
+    return " ".join([f"{name} {JUDGING}.{suite.version}", *_required(suite, packages)])
 
 
 def command(suite: Suite, name: str, *, on_gpu: bool, limit: int, packages: Collection[str] = ()) -> list[str]:
     """What is run inside the image."""
     argv = [f"{VENV}/bin/python", f"{EXAMPLES}/{suite.program}", "--limit", str(limit)]
     argv += ["--device", "cuda" if on_gpu else "cpu", *(suite.cuda if on_gpu else suite.cpu)]
-    if suite.requires and (required := [extension for extension in EXTENSIONS if extension in packages]):
-        argv += ["--require", ",".join(extension.replace("-", "_") for extension in required)]
+    if required := _required(suite, packages):
+        argv += ["--require", ",".join(required)]
     return [*argv, "--curve", f"{OUT}/{name}.svg"] if suite.draws else argv
+
+
+def _required(suite: Suite, packages: Collection[str]) -> list[str]:
+    return [name.replace("-", "_") for name in EXTENSIONS if name in packages] if suite.requires else []
 
 
 def variables(on_gpu: bool) -> dict[str, str]:
@@ -204,10 +205,3 @@ def variables(on_gpu: bool) -> dict[str, str]:
 
     threads = {"OMP_NUM_THREADS": str(min(default_jobs(), MOST_THREADS))}
     return threads if on_gpu else {**threads, **CPU_ENVIRONMENT}
-
-
-def _keep(target: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    temporary = target.with_name(f".{target.name}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(target)

@@ -16,7 +16,6 @@ from graphcrate.model.contract import Inspection, Status
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.recipe import BaseSpec, Recipe
 from graphcrate.model.report import BuildReport, LayerRecord, Outcome
-from graphcrate.model.room import Room
 from graphcrate.model.target import Explanation
 from graphcrate.model.target import Status as Verdict
 
@@ -33,17 +32,6 @@ def size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.2f} {unit}" if unit == "GB" else f"{count / scale:.1f} {unit}"
     return f"{count} B"
-
-
-def room_lines(room: Room) -> list[str]:
-    """What the cache takes, kind by kind, and what stays when it is freed."""
-    total = sum(use.bytes for use in room.uses)
-    freed = f"; {size(room.freed)} were freed" if room.freed else ""
-    lines = [f"{room.root}: {size(total)}; {size(room.free)} are free on its disk{freed}"]
-    for use in room.uses:
-        images = f" ({size(use.shared)} of it are files of images in dist/ too)" if use.shared else ""
-        lines.append(f"  {use.kind:10} {size(use.bytes):>9}  {use.what}; {use.again}{images}")
-    return lines
 
 
 def base_line(base: BaseSpec) -> str:

@@ -1,4 +1,4 @@
-"""Writes graphcrate/doctor/facts.py from graphcrate/compat/data and recipes/*.toml.
+"""Write doctor/facts.py from graphcrate/compat/data and recipes/*.toml.
 
 `python -m tools.doctor_facts` rewrites it; a unit test fails when it is stale. The doctor runs where neither msgspec
 nor tomllib is, so it has the facts as Python.
@@ -12,7 +12,7 @@ from graphcrate import recipes
 from graphcrate.compat import facts, glt
 from tools.generate import ROOT
 
-MODULE = ROOT / "graphcrate" / "doctor" / "facts.py"
+MODULE = ROOT / "doctor" / "facts.py"
 HEAD = '''\
 """What drivers, GPUs, builds of torch and graphlearn-torch want of each other.
 

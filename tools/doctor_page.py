@@ -1,9 +1,9 @@
-"""Writes the table of docs/doctor.md from the errors that graphcrate/doctor knows.
+"""Writes the table of docs/doctor.md from the errors that doctor/ knows.
 
 `python -m tools.doctor_page` rewrites it; a unit test fails when it is stale.
 """
 
-from graphcrate.doctor.explain import PATTERNS
+from doctor.explain import PATTERNS
 from tools.generate import ROOT, table
 
 PAGE = ROOT / "docs" / "doctor.md"

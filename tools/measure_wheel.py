@@ -22,15 +22,15 @@ from packaging.version import Version
 
 from graphcrate.compat import facts
 from graphcrate.errors import GraphcrateError, UsageError
-from graphcrate.host.ranges import RangedFile
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.offers import Market, Offers
 from graphcrate.resolve.source import Link
 from graphcrate.resolve.target import project_and_version
-from graphcrate.wheels.measure import Measurement, measure
+from tools.ranged_file import RangedFile
 from tools.torch_facts import TORCH, build_of, written
+from tools.wheel_contents import Measurement, measure
 
 if TYPE_CHECKING:
     from graphcrate.compat.facts import TorchBuild

@@ -9,8 +9,8 @@ from packaging.version import Version
 
 from graphcrate.compat.facts import TorchBuild
 from graphcrate.errors import IntegrityError
-from graphcrate.wheels.measure import Measurement
 from tools.generate import ROOT
+from tools.wheel_contents import Measurement
 
 TORCH = ROOT / "graphcrate" / "compat" / "data" / "torch.toml"
 #: what torch's metadata pins and other packages collide with

@@ -1,4 +1,4 @@
 """Proof of what an image is: bill of materials, provenance, reports, and the signatures on them.
 
-Pure but for `keyfile` (key files) and what `host.keyless` reaches. docs/decisions/proof.md has the reasons.
+Pure but for `keyfile`. docs/decisions/proof.md has the reasons.
 """

@@ -12,7 +12,6 @@ from graphcrate.model.lock import (
     DebianBase,
     DebianPackage,
     DebianToolkit,
-    HostToolkit,
     ImageToolkit,
     Lock,
     LockedFile,
@@ -31,7 +30,6 @@ class Kind(StrEnum):
     PYTHON = "python"
     DEBIAN = "debian"
     IMAGE = "image"
-    TOOLKIT = "toolkit"  #: of the machine that built it
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,11 +54,11 @@ def items(lock: Lock, *, devel: bool = False) -> tuple[Item, ...]:
 
     What is both in the image and a tool counts as being in the image.
     """
-    found: dict[str, Item] = {}
+    known: dict[str, Item] = {}
     for item in _all(lock, devel):
-        if item.purl not in found or (item.in_image and not found[item.purl].in_image):
-            found[item.purl] = item
-    return tuple(found.values())
+        if item.purl not in known or (item.in_image and not known[item.purl].in_image):
+            known[item.purl] = item
+    return tuple(known.values())
 
 
 def _all(lock: Lock, devel: bool) -> Iterator[Item]:
@@ -98,10 +96,6 @@ def _toolkit(toolkit: Toolkit | None, lock: Lock, in_image: bool) -> Iterator[It
             yield from (_python(wheel, lock, in_image=in_image) for wheel in toolkit.wheels)
         case ImageToolkit():
             yield _image(toolkit.reference, toolkit.digest, "linux/amd64", in_image)
-        case HostToolkit():
-            name = "cuda-toolkit"
-            purl = PackageURL("generic", None, name, toolkit.version).to_string()
-            yield Item(kind=Kind.TOOLKIT, name=name, version=toolkit.version, purl=purl, in_image=in_image)
 
 
 def _python(package: LockedPackage, lock: Lock, *, in_image: bool) -> Item:
@@ -151,7 +145,7 @@ def _debian(packages: Iterable[DebianPackage], suite: str, in_image: bool) -> It
 
 
 def _image(reference: str, digest: str, platform: str, in_image: bool) -> Item:
-    """An image by its digest; on which registry of the user's it was found is nobody's business."""
+    """An image by its digest; the user's registry that it came from is left out."""
     repository = reference.rpartition("/")[2].lower()
     architecture = platform.partition("/")[2]
     return Item(

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn
 
 from graphcrate.attest import keys
 from graphcrate.errors import UsageError
@@ -16,9 +15,17 @@ _MOST = 1 << 16  #: bytes; keys have a few hundred
 def read_private(path: Path, environment: Mapping[str, str], ask: Callable[[str], str | None]) -> keys.PrivateKey:
     """The key that signs. `ask` gets a password of a person, None where there is nobody. Raises UsageError."""
     pem = _read(path)
-    password = ""
+    password: str | None = ""
     if keys.wants_password(pem):
-        password = environment[keys.PASSWORD] if keys.PASSWORD in environment else _asked(path, ask)
+        password = environment.get(keys.PASSWORD)
+        if password is None:
+            password = ask(f"password of {path}: ")
+    if password is None:
+        raise UsageError(
+            f"{path} is locked and there is nobody to ask for its password",
+            cause="This is no terminal.",
+            next_step=f"{keys.PASSWORD}=… and the same command again    (in CI from its secrets)",
+        )
     return keys.read_private(pem, password.encode(), str(path))
 
 
@@ -62,18 +69,3 @@ def _read(path: Path) -> bytes:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}", next_step="name the file with the key, such as cosign.key"
         ) from error
-
-
-def _asked(path: Path, ask: Callable[[str], str | None]) -> str:
-    answer = ask(f"password of {path}: ")
-    if answer is None:
-        _nobody(path)
-    return answer
-
-
-def _nobody(path: Path) -> NoReturn:
-    raise UsageError(
-        f"{path} is locked and there is nobody to ask for its password",
-        cause="This is no terminal.",
-        next_step=f"{keys.PASSWORD}=… and the same command again    (in CI from its secrets)",
-    )

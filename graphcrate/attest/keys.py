@@ -8,8 +8,6 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Callable
-from typing import NoReturn
 
 import msgspec
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -40,13 +38,6 @@ class PublicKey:
         """As in cosign.pub."""
         form = serialization.PublicFormat.SubjectPublicKeyInfo
         return self._key.public_bytes(serialization.Encoding.PEM, form)
-
-    @property
-    def hint(self) -> str:
-        """What bundles name the key by: the SHA-256 of its DER form, in base64."""
-        form = serialization.PublicFormat.SubjectPublicKeyInfo
-        der = self._key.public_bytes(serialization.Encoding.DER, form)
-        return base64.b64encode(hashlib.sha256(der).digest()).decode()
 
     def fits(self, signature: bytes, data: bytes) -> bool:
         """Whether this key made the signature over just these bytes."""
@@ -114,27 +105,33 @@ def wants_password(pem: bytes) -> bool:
 
 def read_private(pem: bytes, password: bytes, name: str) -> PrivateKey:
     """A private key in any of the forms; `name` is how a person knows it. Raises UsageError."""
-    if found := _PEM.search(pem):
-        der = _open(_unwrap(found[1], name), password, name)
-        return _private(lambda: serialization.load_der_private_key(der, None), name)
-    if not wants_password(pem):
-        return _private(lambda: serialization.load_pem_private_key(pem, None), name)
+    sealed, locked = _PEM.search(pem), wants_password(pem)
     try:
-        return _private(lambda: serialization.load_pem_private_key(pem, password), name)
-    except UsageError as error:
-        if isinstance(error.__cause__, ValueError):
-            _wrong_password(name)
-        raise
+        if sealed:
+            key = serialization.load_der_private_key(_open(_unwrap(sealed[1], name), password, name), None)
+        else:
+            key = serialization.load_pem_private_key(pem, password if locked else None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        if locked and not sealed and isinstance(error, ValueError):
+            raise _wrong_password(name) from error
+        raise UsageError(
+            f"{name} is no private key in PEM form", next_step="give the file that cosign calls cosign.key"
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise _wrong_kind(name)
+    return PrivateKey(key)
 
 
 def read_public(pem: bytes, name: str) -> PublicKey:
     """A public key (PEM, SubjectPublicKeyInfo). Raises UsageError."""
     try:
         key = serialization.load_pem_public_key(pem)
-    except (ValueError, UnsupportedAlgorithm):
-        _refuse(f"{name} is no public key in PEM form", "give the file that cosign calls cosign.pub")
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UsageError(
+            f"{name} is no public key in PEM form", next_step="give the file that cosign calls cosign.pub"
+        ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        _wrong_kind(name)
+        raise _wrong_kind(name)
     return PublicKey(key)
 
 
@@ -156,15 +153,15 @@ def seal(key: PrivateKey, password: bytes, salt: bytes, nonce: bytes) -> bytes:
 def _unwrap(text: bytes, name: str) -> _Sealed:
     try:
         sealed = msgspec.json.decode(base64.b64decode(b"".join(text.split()), validate=True), type=_Sealed)
-    except (binascii.Error, *UNREADABLE):
-        _refuse(f"{name} is damaged: it is no whole cosign key", "copy it again from where it was made")
+    except (binascii.Error, *UNREADABLE) as error:
+        raise _damaged(name) from error
     cost = sealed.kdf.params
     known = sealed.kdf.name == "scrypt" and sealed.cipher.name == "nacl/secretbox"
     bearable = cost.n > 1 and not cost.n & (cost.n - 1) and cost.r > 0 and 0 < cost.p <= _MOST_ROUNDS
     if not known or not bearable or 128 * cost.r * cost.n > _MOST_MEMORY:
-        _refuse(f"{name} is locked in a way that no cosign uses", "make a new key pair")
+        raise UsageError(f"{name} is locked in a way that no cosign uses", next_step="make a new key pair")
     if len(sealed.cipher.nonce) != NONCE_BYTES:
-        _refuse(f"{name} is damaged: it is no whole cosign key", "copy it again from where it was made")
+        raise _damaged(name)
     return sealed
 
 
@@ -175,41 +172,29 @@ def _open(sealed: _Sealed, password: bytes, name: str) -> bytes:
     try:
         secret = _stretch(password, sealed.kdf.salt, sealed.kdf.params)
         return SecretBox(secret).decrypt(sealed.ciphertext, sealed.cipher.nonce)
-    except (CryptoError, ValueError):
-        _wrong_password(name)
+    except (CryptoError, ValueError) as error:
+        raise _wrong_password(name) from error
 
 
 def _stretch(password: bytes, salt: bytes, cost: _Parameters) -> bytes:
     return hashlib.scrypt(password, salt=salt, n=cost.n, r=cost.r, p=cost.p, maxmem=2 * _MOST_MEMORY, dklen=32)
 
 
-def _private(load: Callable[[], object], name: str) -> PrivateKey:
-    try:
-        key = load()
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise UsageError(
-            f"{name} is no private key in PEM form", next_step="give the file that cosign calls cosign.key"
-        ) from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        _wrong_kind(name)
-    return PrivateKey(key)
-
-
-def _wrong_password(name: str) -> NoReturn:
-    raise UsageError(
+def _wrong_password(name: str) -> UsageError:
+    return UsageError(
         f"{name} does not open with this password",
         cause=f"It was locked with another one, or {PASSWORD} holds that of another key.",
         next_step=f"{PASSWORD}=… and the same command again",
     )
 
 
-def _wrong_kind(name: str) -> NoReturn:
-    raise UsageError(
+def _wrong_kind(name: str) -> UsageError:
+    return UsageError(
         f"{name} is not an ECDSA key on the curve P-256",
-        cause="That is the only kind that every version of cosign takes without being told.",
+        cause="That is the only kind that every version of cosign takes by itself.",
         next_step="make a new key pair",
     )
 
 
-def _refuse(what: str, following: str) -> NoReturn:
-    raise UsageError(what, next_step=following)
+def _damaged(name: str) -> UsageError:
+    return UsageError(f"{name} is damaged: it is no whole cosign key", next_step="copy it again from where it was made")

@@ -10,9 +10,9 @@ import msgspec
 
 from graphcrate import __version__
 from graphcrate.attest.inventory import Item, items
-from graphcrate.attest.statement import OURS
+from graphcrate.attest.statement import OURS, Resource
 from graphcrate.model.lock import Lock
-from graphcrate.model.proof import Asked, Resource
+from graphcrate.model.report import Asked
 from graphcrate.oci.image import rfc3339
 
 PREDICATE = "https://slsa.dev/provenance/v1"

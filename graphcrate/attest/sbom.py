@@ -4,54 +4,42 @@ import datetime
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentScope, ComponentType
+from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
+from cyclonedx.model.tool import ToolRepository
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
 
 from graphcrate import __version__
+from graphcrate.attest.facts import PackageFacts
 from graphcrate.attest.inventory import Item, Kind, items
+from graphcrate.attest.statement import Subject
 from graphcrate.model.lock import DebianBase, Lock, Toolkit
-from graphcrate.model.proof import Facts, PackageFacts, Subject
 from graphcrate.planning import DEBIAN_RELEASES
 
-if TYPE_CHECKING:
-    from cyclonedx.model import Property
-    from cyclonedx.model.bom import Bom
-    from cyclonedx.model.component import Component
-    from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
-
-PREDICATE = "https://cyclonedx.org/bom"  #: in-toto's type of a CycloneDX document
-MEDIA_TYPE = "application/vnd.cyclonedx+json"
 ROOT, SYSTEM = "image", "operating-system"  #: references in the document
 _LONGEST_LICENCE = 120  #: characters; longer ones are texts of licences, not names
 
 
-class _Hash(msgspec.Struct):
-    alg: str
-    content: str
-
-
-class _Root(msgspec.Struct):
-    hashes: tuple[_Hash, ...] = ()
-
-
-class _Metadata(msgspec.Struct):
-    component: _Root = msgspec.field(default_factory=_Root)
-
-
-class _Document(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-
-
-def sbom(lock: Lock, subject: Subject, *, created: int, devel: bool = False, facts: Facts | None = None) -> bytes:
+def sbom(
+    lock: Lock,
+    subject: Subject,
+    *,
+    created: int,
+    devel: bool = False,
+    facts: Mapping[str, PackageFacts] | None = None,
+) -> bytes:
     """The document. `created` in Unix seconds: the image's own, never the clock.
 
-    `facts`: licences and requirements of packages, where they are known.
+    `facts`: licences and requirements of Python packages, where they are known.
     """
-    # a quarter of a second that only those pay who publish
-    from cyclonedx.output.json import JsonV1Dot6
-
-    bom = _bom(lock, subject, created, devel, facts or Facts())
+    bom = _bom(lock, subject, created, devel, facts or {})
     document: dict[str, Any] = msgspec.json.decode(JsonV1Dot6(bom).output_as_string())
     document.pop("serialNumber")
     content = hashlib.sha256(canonical(document)).hexdigest()
@@ -64,17 +52,7 @@ def canonical(document: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
-def about(document: bytes) -> str:
-    """The digest of the image that a bill of materials is of; empty where it names none. Raises `UNREADABLE`."""
-    hashes = msgspec.json.decode(document, type=_Document).metadata.component.hashes
-    return next((f"sha256:{one.content}" for one in hashes if one.alg == "SHA-256"), "")
-
-
-def _bom(lock: Lock, subject: Subject, created: int, devel: bool, facts: Facts) -> "Bom":
-    from cyclonedx.model.bom import Bom, BomMetaData
-    from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.model.tool import ToolRepository
-
+def _bom(lock: Lock, subject: Subject, created: int, devel: bool, facts: Mapping[str, PackageFacts]) -> Bom:
     tool = Component(name="graphcrate", version=__version__, type=ComponentType.APPLICATION)
     metadata = BomMetaData(
         timestamp=datetime.datetime.fromtimestamp(created, datetime.UTC),
@@ -88,29 +66,24 @@ def _bom(lock: Lock, subject: Subject, created: int, devel: bool, facts: Facts) 
     if isinstance(lock.base, DebianBase):
         inside.append(_system(lock.base))
     for item in items(lock, devel=devel):
-        is_python = item.kind is Kind.PYTHON
         # what is left behind may be of another version than what the image has under that name
-        known = {Kind.PYTHON: facts.python, Kind.DEBIAN: facts.debian}.get(item.kind, {}) if item.in_image else {}
-        component = _component(item, known.get(item.name, PackageFacts()))
+        is_inside = item.kind is Kind.PYTHON and item.in_image
+        component = _component(item, facts.get(item.name, PackageFacts()) if is_inside else PackageFacts())
         bom.components.add(component)
         bom.register_dependency(component)
         if item.in_image:
             inside.append(component)
-            python |= {item.name: component} if is_python else {}
+            python |= {item.name: component} if is_inside else {}
     bom.components.update(inside)
     if metadata.component is not None:
         bom.register_dependency(metadata.component, inside)
     for name, component in python.items():
-        needed = facts.python[name].requires if name in facts.python else ()
+        needed = facts[name].requires if name in facts else ()
         bom.register_dependency(component, [python[other] for other in needed if other in python and other != name])
     return bom
 
 
-def _root(lock: Lock, subject: Subject) -> "Component":
-    from cyclonedx.model import HashAlgorithm, HashType
-    from cyclonedx.model.component import Component, ComponentType
-    from packageurl import PackageURL
-
+def _root(lock: Lock, subject: Subject) -> Component:
     return Component(
         name=subject.name,
         version=subject.tag,
@@ -124,7 +97,7 @@ def _root(lock: Lock, subject: Subject) -> "Component":
 
 def _about(lock: Lock) -> dict[str, str]:
     """What the image is, and what it lacks of its recipe."""
-    told = {
+    details = {
         "recipe": lock.recipe,
         "cuda": lock.cuda,
         "candidate": lock.candidate,
@@ -132,13 +105,11 @@ def _about(lock: Lock) -> dict[str, str]:
         "torch:cuda": lock.torch_cuda,
     }
     # not why it is missing: that may name a mirror of the user's
-    return told | {"missing": " ".join(package.name for package in lock.missing)}
+    return details | {"missing": " ".join(package.name for package in lock.missing)}
 
 
-def _system(base: DebianBase) -> "Component":
+def _system(base: DebianBase) -> Component:
     """What scanners take the meaning of Debian's versions from."""
-    from cyclonedx.model.component import Component, ComponentType
-
     return Component(
         name="debian",
         version=DEBIAN_RELEASES.get(base.suite, base.suite),
@@ -147,11 +118,7 @@ def _system(base: DebianBase) -> "Component":
     )
 
 
-def _component(item: Item, facts: PackageFacts) -> "Component":
-    from cyclonedx.model import HashAlgorithm, HashType
-    from cyclonedx.model.component import Component, ComponentScope, ComponentType
-    from packageurl import PackageURL
-
+def _component(item: Item, facts: PackageFacts) -> Component:
     return Component(
         name=item.name,
         version=item.version or None,
@@ -161,24 +128,24 @@ def _component(item: Item, facts: PackageFacts) -> "Component":
         scope=ComponentScope.REQUIRED if item.in_image else ComponentScope.EXCLUDED,
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=item.sha256)] if item.sha256 else [],
         licenses=_licences(facts.licences),
-        properties=list(_properties(_told(item))),
+        properties=list(_properties(_details(item))),
     )
 
 
-def _told(item: Item) -> dict[str, str]:
+def _details(item: Item) -> dict[str, str]:
     """What CycloneDX has no word for."""
-    told = {"use": "" if item.in_image else "build", "channel": item.channel.value if item.channel else ""}
+    details = {"use": "" if item.in_image else "build", "channel": item.channel.value if item.channel else ""}
     if item.file is not None:
-        told |= {"file": item.file.name, "size": str(item.file.size)}
+        details |= {"file": item.file.name, "size": str(item.file.size)}
     if item.built_with:
-        told["built-with"] = " ".join(item.built_with)
+        details["built-with"] = " ".join(item.built_with)
     if item.compilation is not None:
-        told |= {
+        details |= {
             "compiled:compiler": item.compilation.compiler,
             "compiled:architectures": " ".join(item.compilation.architectures) or "cpu",
             "compiled:toolkit": toolkit_words(item.compilation.toolkit),
         }
-    return told
+    return details
 
 
 def toolkit_words(toolkit: Toolkit | None) -> str:
@@ -186,21 +153,16 @@ def toolkit_words(toolkit: Toolkit | None) -> str:
     return f"{toolkit.__struct_config__.tag} {toolkit.version}" if toolkit is not None else ""
 
 
-def _properties(told: Mapping[str, str]) -> Iterator["Property"]:
-    from cyclonedx.model import Property
-
-    return (Property(name=f"graphcrate:{name}", value=value) for name, value in told.items() if value)
+def _properties(values: Mapping[str, str]) -> Iterator[Property]:
+    return (Property(name=f"graphcrate:{name}", value=value) for name, value in values.items() if value)
 
 
-def _licences(texts: Iterable[str]) -> "list[DisjunctiveLicense | LicenseExpression]":
+def _licences(texts: Iterable[str]) -> list[DisjunctiveLicense | LicenseExpression]:
     """SPDX ids as such, short names as names; whole texts are left out. An expression is one only where it is alone:
     the format allows no other licence beside it.
     """
-    from cyclonedx.contrib.license.factories import LicenseFactory
-    from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
-
     names = [text for text in texts if text and "\n" not in text and len(text) <= _LONGEST_LICENCE]
-    found = [LicenseFactory().make_from_string(name) for name in names]
-    if len(found) > 1:
-        return [DisjunctiveLicense(name=one.value) if isinstance(one, LicenseExpression) else one for one in found]
-    return found
+    licences = [LicenseFactory().make_from_string(name) for name in names]
+    if len(licences) > 1:
+        return [DisjunctiveLicense(name=one.value) if isinstance(one, LicenseExpression) else one for one in licences]
+    return licences

@@ -1,19 +1,30 @@
-"""Signatures over an image: cosign's simple signing, DSSE envelopes, sigstore bundles.
+"""Signatures over an image as cosign makes and stores them: simple signing and DSSE envelopes, under two tags.
 
-Shapes: SIGNATURE_SPEC.md, ATTESTATION_SPEC.md and BUNDLE_SPEC.md of github.com/sigstore/cosign;
-github.com/secure-systems-lab/dsse (v1.0.2); the protobuf message sigstore.bundle.v1.Bundle in its JSON form.
+Manifests under tags made of the image's digest are the form that every version of cosign finds, on registries of any
+age: docs/decisions/proof.md. Shapes: SIGNATURE_SPEC.md and ATTESTATION_SPEC.md of github.com/sigstore/cosign;
+github.com/secure-systems-lab/dsse (v1.0.2).
 """
 
+import base64
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from graphcrate.attest import statement
 from graphcrate.attest.keys import PrivateKey
-from graphcrate.model.proof import Statement
+from graphcrate.attest.statement import Statement
+from graphcrate.oci import spec
+from graphcrate.oci.image import digest_of
 
 CLAIM = "cosign container image signature"
-BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+SIMPLE_SIGNING = "application/vnd.dev.cosign.simplesigning.v1+json"
+ENVELOPE = "application/vnd.dsse.envelope.v1+json"
+MEDIA_TYPES = (SIMPLE_SIGNING, ENVELOPE, statement.PAYLOAD)  #: what lies under the two tags
+SIGNATURE = "dev.cosignproject.cosign/signature"  #: annotation with the signature in base64
+#: annotations with the predicate's type: cosign's of an envelope, BuildKit's of a statement that nobody signed
+PREDICATE, UNSIGNED_PREDICATE = "predicateType", "in-toto.io/predicate-type"
+_EPOCH = "0001-01-01T00:00:00Z"  #: in cosign's configurations: no time
 
 
 class _Identity(msgspec.Struct, frozen=True, kw_only=True, rename={"reference": "docker-reference"}):
@@ -37,13 +48,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     optional: dict[str, Any] | None = None
 
 
-class SimpleSignature(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload and the signature over its bytes."""
-
-    payload: bytes
-    signature: bytes
-
-
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """One signature in an envelope."""
 
@@ -59,23 +63,22 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     signatures: tuple[Signature, ...]
 
 
-class _KeyHint(msgspec.Struct, frozen=True, kw_only=True):
-    hint: str = ""
+class Tagged(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest to push under a tag after its blobs, by digest; its configuration is one of them."""
+
+    tag: str
+    manifest: bytes
+    blobs: Mapping[str, bytes]
 
 
-class Material(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a bundle is to be checked with; a certificate instead of a key where nobody had one."""
-
-    public_key: _KeyHint | None = None
-    certificate: Any = None
+def signature_tag(digest: str) -> str:
+    """Where cosign looks for signatures of an image."""
+    return f"{digest.replace(':', '-')}.sig"
 
 
-class Bundle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A sigstore bundle that holds an envelope."""
-
-    media_type: str = BUNDLE
-    verification_material: Material
-    dsse_envelope: Envelope
+def attestation_tag(digest: str) -> str:
+    """Where cosign looks for statements about an image."""
+    return f"{digest.replace(':', '-')}.att"
 
 
 def claim(repository: str, digest: str) -> bytes:
@@ -84,26 +87,85 @@ def claim(repository: str, digest: str) -> bytes:
     return msgspec.json.encode(Claim(critical=critical))
 
 
-def sign_simply(repository: str, digest: str, key: PrivateKey) -> SimpleSignature:
-    """What cosign 1 and 2, podman and others look for."""
-    payload = claim(repository, digest)
-    return SimpleSignature(payload=payload, signature=key.sign(payload))
-
-
-def seal(said: Statement, key: PrivateKey) -> Envelope:
-    """A signed statement."""
-    payload = statement.encode(said)
+def seal(about: Statement, key: PrivateKey) -> Envelope:
+    """Sign a statement."""
+    payload = statement.encode(about)
     signature = Signature(sig=key.sign(authenticated(statement.PAYLOAD, payload)))
     return Envelope(payload=payload, payload_type=statement.PAYLOAD, signatures=(signature,))
-
-
-def bundle(envelope: Envelope, hint: str) -> bytes:
-    """A bundle of an envelope that was signed with a key, which `hint` names."""
-    material = {"publicKey": {"hint": hint}}
-    return msgspec.json.encode({"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope})
 
 
 def authenticated(payload_type: str, payload: bytes) -> bytes:
     """DSSE's pre-authentication encoding: what is signed says its type and lengths."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+
+
+def attached(
+    about: Sequence[Statement], digest: str, repository: str, key: PrivateKey | None, before: Mapping[str, bytes]
+) -> Iterator[Tagged]:
+    """Sign the image and each statement; without a key the statements alone, as they are.
+
+    `repository`: registry and repository where the image lies; `before`: manifests under these tags, by tag, whose
+    signatures stay. Raises msgspec.DecodeError or msgspec.ValidationError for one that is no manifest.
+    """
+    if key is None:
+        yield statements(digest, about, before.get(attestation_tag(digest), b""))
+        return
+    yield signatures(digest, claim(repository, digest), key, before.get(signature_tag(digest), b""))
+    yield envelopes(digest, [seal(one, key) for one in about], before.get(attestation_tag(digest), b""))
+
+
+def signatures(digest: str, payload: bytes, key: PrivateKey, before: bytes = b"") -> Tagged:
+    """The manifest of all simple signatures. `before`: the manifest that is there, whose other signatures stay."""
+    signature = base64.b64encode(key.sign(payload)).decode()
+    return _tagged(signature_tag(digest), [(SIMPLE_SIGNING, payload, {SIGNATURE: signature})], _layers(before))
+
+
+def envelopes(digest: str, made: Sequence[Envelope], before: bytes = b"") -> Tagged:
+    """The manifest of all envelopes. Those in `before` stay; statements that nobody signed give way."""
+    blobs = [
+        (
+            ENVELOPE,
+            msgspec.json.encode(one),
+            {SIGNATURE: "", PREDICATE: statement.decode(one.payload).predicate_type},
+        )
+        for one in made
+    ]
+    stay = [layer for layer in _layers(before) if layer.media_type != statement.PAYLOAD]
+    return _tagged(attestation_tag(digest), blobs, stay)
+
+
+def statements(digest: str, about: Sequence[Statement], before: bytes = b"") -> Tagged:
+    """The manifest of statements that nobody signed, in BuildKit's form. What is in `before` stays."""
+    blobs = [(statement.PAYLOAD, statement.encode(one), {UNSIGNED_PREDICATE: one.predicate_type}) for one in about]
+    return _tagged(attestation_tag(digest), blobs, _layers(before))
+
+
+def _layers(manifest: bytes) -> Sequence[spec.Descriptor]:
+    return msgspec.json.decode(manifest, type=spec.Manifest).layers if manifest else ()
+
+
+def _tagged(tag: str, blobs: Sequence[tuple[str, bytes, dict[str, str]]], stay: Sequence[spec.Descriptor]) -> Tagged:
+    """An image whose layers are payloads (media type, bytes, annotations): what registries from before OCI 1.1 take."""
+    layers = [
+        spec.Descriptor(media_type=media_type, digest=digest_of(data), size=len(data), annotations=annotations)
+        for media_type, data, annotations in blobs
+    ]
+    every = [*stay, *(layer for layer in layers if layer not in stay)]
+    config = {
+        "architecture": "",
+        "created": _EPOCH,
+        "history": [{"created": _EPOCH} for _ in every],
+        "os": "",
+        "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in every]},
+        "config": {},
+    }
+    encoded = msgspec.json.encode(config)
+    manifest = spec.Manifest(
+        schema_version=2,
+        media_type=spec.MANIFEST,
+        config=spec.Descriptor(media_type=spec.CONFIG, digest=digest_of(encoded), size=len(encoded)),
+        layers=tuple(every),
+    )
+    content = {digest_of(data): data for _, data, _ in blobs}
+    return Tagged(tag=tag, manifest=msgspec.json.encode(manifest), blobs={**content, digest_of(encoded): encoded})

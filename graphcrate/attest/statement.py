@@ -1,29 +1,66 @@
-"""in-toto Statements about an image: their types, and their bytes.
+"""in-toto Statements about an image: their bytes, and the project's own predicates (suites, contracts, audit).
 
 Shape: the in-toto Attestation Framework, v1 (Statement, ResourceDescriptor).
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from graphcrate.model.proof import Resource, Statement, Subject
+from graphcrate.model.contract import Finding
+from graphcrate.model.report import SmokeReport
 
+TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD = "application/vnd.in-toto+json"  #: media type of a statement
 #: Beginning of the project's own type names. It has no address on the web that it could promise to keep.
 OURS = "urn:graphcrate:"
-COSIGN = "https://sigstore.dev/cosign/sign/v1"  #: "this image is signed", as cosign 3 says it
+BILL = "https://cyclonedx.org/bom"  #: in-toto's type of a CycloneDX document
+SMOKE = f"{OURS}smoke:1"
+CONTRACTS = f"{OURS}contracts:1"
+AUDIT = f"{OURS}audit:1"
+#: of a suite's report: which machine of the site it was, and words that may quote its paths
+_PRIVATE = ("node", "partition", "job", "reason")
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """The image that a statement is about. `digest` is that of its manifest, `sha256:` before the hex.
+
+    `name` and `tag` are the project's own, without a registry: the statement holds wherever the image lies.
+    """
+
+    name: str
+    tag: str
+    digest: str
+
+    @property
+    def sha256(self) -> str:
+        """The digest's hex."""
+        return self.digest.removeprefix("sha256:")
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """in-toto's ResourceDescriptor: something that is named by digest, `{"sha256": hex}`."""
+
+    name: str = ""
+    uri: str = ""
+    digest: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True, rename={"type": "_type", "predicate_type": "predicateType"}):
+    """An in-toto Statement, v1."""
+
+    type: str = TYPE
+    subject: tuple[Resource, ...]
+    predicate_type: str
+    predicate: Any
 
 
 def make(subject: Subject, predicate_type: str, predicate: Any) -> Statement:  # noqa: ANN401
-    """A statement about one image. `predicate`: anything that msgspec turns into a JSON object."""
+    """Make a statement about one image. `predicate`: anything that msgspec turns into a JSON object."""
     about = Resource(name=subject.name, digest={"sha256": subject.sha256})
     return Statement(subject=(about,), predicate_type=predicate_type, predicate=predicate)
-
-
-def signed(subject: Subject) -> Statement:
-    """That the image is signed, nothing more."""
-    return make(subject, COSIGN, {})
 
 
 def encode(statement: Statement) -> bytes:
@@ -34,3 +71,27 @@ def encode(statement: Statement) -> bytes:
 def decode(data: bytes) -> Statement:
     """Raises msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError."""
     return msgspec.json.decode(data, type=Statement)
+
+
+def smoke(reports: Iterable[SmokeReport], *, cpu_only_allowed: bool = False) -> dict[str, Any]:
+    """The suites with device, driver and runtime. `cpu_only_allowed`: a person let it go out without a GPU's report."""
+    suites = [
+        {name: value for name, value in _object(report).items() if name not in _PRIVATE and value not in ("", None)}
+        for report in reports
+    ]
+    return {"suites": suites, "cpuOnlyAllowed": cpu_only_allowed}
+
+
+def contracts(findings: Iterable[Finding]) -> dict[str, Any]:
+    """The contracts' findings."""
+    return {"findings": [_object(finding) for finding in findings]}
+
+
+def audit(report: msgspec.Struct) -> dict[str, Any]:
+    """The audit's report, without the name that a person gave the image."""
+    return {name: value for name, value in _object(report).items() if name != "subject"}
+
+
+def _object(value: msgspec.Struct) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(value)
+    return fields

@@ -1,29 +1,54 @@
-"""Whether signatures are what they should be: bytes in, verdict out. Every outcome has words of its own."""
+"""Verify signatures and statements: bytes in, verdict out. Every outcome has words of its own."""
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from enum import StrEnum
 
 import msgspec
 
-from graphcrate.attest import signing, statement, storage
+from graphcrate.attest import signing, statement
 from graphcrate.attest.keys import PublicKey
-from graphcrate.model.proof import STATEMENT, Outcome, Verdict
+from graphcrate.attest.statement import Statement
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
 
-#: Best first: of several signatures one that fits is enough, and otherwise the one that came closest is told of.
-_RANK = (
-    *(Outcome.VERIFIED, Outcome.OTHER_IMAGE, Outcome.ALTERED),
-    *(Outcome.WRONG_KEY, Outcome.MALFORMED, Outcome.ABSENT),
-)
 _OLDER = "https://in-toto.io/Statement/v0.1"  #: the same fields; what `cosign attest` 3.1 still writes
 _UNREADABLE = (*UNREADABLE, binascii.Error)
+_NOBODY = "attached, and signed by nobody"
+_UNCHECKED = "attached and signed, signature not checked: no key was given"
 
 
-def simple_signature(digest: str, manifest: bytes | None, blobs: Mapping[str, bytes], key: PublicKey) -> Verdict:
-    """Of the manifest under `storage.signature_tag` (None: there is none) with its blobs by digest."""
+class Outcome(StrEnum):
+    """Result of a check, best first: of several signatures the first one counts."""
+
+    VERIFIED = "verified"
+    OTHER_IMAGE = "other image"  #: signed with this key, about another digest
+    ALTERED = "altered"  #: bytes are not those that were signed
+    WRONG_KEY = "wrong key"  #: made with another key
+    MALFORMED = "malformed"  #: not in a form that can be checked
+    ABSENT = "absent"  #: nothing is signed
+
+
+_RANK = tuple(Outcome)
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """An outcome in words. `statement`: what was signed, of an attestation that is verified."""
+
+    outcome: Outcome
+    message: str
+    statement: Statement | None = None
+
+    @property
+    def is_verified(self) -> bool:
+        return self.outcome is Outcome.VERIFIED
+
+
+def signature(digest: str, manifest: bytes | None, blobs: Mapping[str, bytes], key: PublicKey) -> Verdict:
+    """Verify the image's signature: the manifest under `signature_tag` (None: there is none), blobs by digest."""
     if manifest is None:
         return _absent(digest)
     try:
@@ -31,54 +56,71 @@ def simple_signature(digest: str, manifest: bytes | None, blobs: Mapping[str, by
     except _UNREADABLE:
         return _malformed("what lies under the signature's tag is no manifest")
     return best(
-        digest, (_simple(digest, layer, blobs, key) for layer in layers if layer.media_type == storage.SIMPLE_SIGNING)
+        digest, (_simple(digest, layer, blobs, key) for layer in layers if layer.media_type == signing.SIMPLE_SIGNING)
     )
 
 
-def bundle(digest: str, data: bytes, key: PublicKey, predicate_type: str = "") -> Verdict:
-    """Of a sigstore bundle that was made with a key. `predicate_type`: the only one that is wanted."""
-    try:
-        found = msgspec.json.decode(data, type=signing.Bundle)
-    except _UNREADABLE:
-        return _malformed("the bundle is no sigstore bundle with an envelope")
-    named = found.verification_material.public_key
-    if named is None:
-        return _malformed("the bundle was signed without a key: it holds a certificate")
-    verdict = envelope(digest, found.dsse_envelope, key, predicate_type)
-    if verdict.outcome is Outcome.WRONG_KEY and named.hint == key.hint:
-        return _altered("the statement was altered after it was signed: the bundle names this key, which does not fit")
-    return verdict
+def attestations(
+    digest: str, manifest: bytes | None, blobs: Mapping[str, bytes], key: PublicKey | None
+) -> Iterator[tuple[str, Verdict]]:
+    """Verify what lies under `attestation_tag`: (predicate type, verdict) of each statement, as `envelope`."""
+    layers: tuple[spec.Descriptor, ...] = ()
+    with suppress(*_UNREADABLE):
+        layers = msgspec.json.decode(manifest or b"", type=spec.Manifest).layers
+    for layer in layers:
+        listed = layer.annotations.get(signing.PREDICATE) or layer.annotations.get(signing.UNSIGNED_PREDICATE, "")
+        data = blobs.get(layer.digest, b"")
+        if layer.media_type == statement.PAYLOAD:
+            sealed = signing.Envelope(payload=data, payload_type=statement.PAYLOAD, signatures=())
+        elif layer.media_type == signing.ENVELOPE:
+            try:
+                sealed = msgspec.json.decode(data, type=signing.Envelope)
+            except _UNREADABLE:
+                yield listed, _malformed("attached, but no signed statement")
+                continue
+        else:
+            continue
+        yield _kind(sealed.payload) or listed, envelope(digest, sealed, key)
 
 
-def envelope(digest: str, sealed: signing.Envelope, key: PublicKey, predicate_type: str = "") -> Verdict:
-    """Of a DSSE envelope: signed with this key, a statement, about this digest."""
+def _kind(payload: bytes) -> str:
+    """The predicate type that a statement says it has."""
+    with suppress(*UNREADABLE):
+        return statement.decode(payload).predicate_type
+    return ""
+
+
+def envelope(digest: str, sealed: signing.Envelope, key: PublicKey | None) -> Verdict:
+    """Verify a DSSE envelope: signed with this key, a statement, about this digest.
+
+    Without a key its signatures are not looked at, and the message says so.
+    """
+    if key is None:
+        verdict = _statement(digest, sealed, "attached")
+        message = _UNCHECKED if sealed.signatures else _NOBODY
+        return msgspec.structs.replace(verdict, message=message) if verdict.is_verified else verdict
+    if not sealed.signatures:
+        return _verdict(Outcome.ABSENT, _NOBODY)
     signed = signing.authenticated(sealed.payload_type, sealed.payload)
     if not any(key.fits(signature.sig, signed) for signature in sealed.signatures):
-        return _wrong_key() if sealed.signatures else _absent(digest)
-    return signed_payload(digest, sealed.payload_type, sealed.payload, predicate_type)
+        return _wrong_key()
+    return _statement(digest, sealed, "signed with this key")
 
 
-def signed_payload(
-    digest: str, payload_type: str, payload: bytes, predicate_type: str = "", *, how: str = "signed with this key"
-) -> Verdict:
-    """Of a payload whose signature is good, whoever has checked that: a statement, about this digest.
-
-    `how` it came to be taken for that, for people.
-    """
-    if payload_type != statement.PAYLOAD:
-        return _malformed(f"the envelope holds {payload_type}, no in-toto statement")
+def _statement(digest: str, sealed: signing.Envelope, how: str) -> Verdict:
+    """Judge a payload whose signature is good: a statement, about this digest. `how` it was attached, for people."""
+    if sealed.payload_type != statement.PAYLOAD:
+        return _malformed(f"the envelope holds {sealed.payload_type}, no in-toto statement")
     try:
-        said = statement.decode(payload)
+        about = statement.decode(sealed.payload)
     except _UNREADABLE:
-        return _malformed("the envelope holds no in-toto statement")
-    if said.type not in (STATEMENT, _OLDER):
-        return _malformed(f"the statement is of type {said.type}, not {STATEMENT}")
-    subjects = [f"sha256:{subject.digest.get('sha256', '')}" for subject in said.subject]
+        return _malformed("attached, but no in-toto statement")
+    if about.type not in (statement.TYPE, _OLDER):
+        return _malformed(f"the statement is of type {about.type}, not {statement.TYPE}")
+    subjects = [f"sha256:{subject.digest.get('sha256', '')}" for subject in about.subject]
     if digest not in subjects:
         return _other_image(digest, subjects, how)
-    if predicate_type and said.predicate_type != predicate_type:
-        return _malformed(f"the statement is a {said.predicate_type}, not a {predicate_type}")
-    return Verdict(outcome=Outcome.VERIFIED, said=f"{said.predicate_type} is signed", statement=said)
+    return Verdict(outcome=Outcome.VERIFIED, message=f"{about.predicate_type} is signed", statement=about)
 
 
 def best(digest: str, verdicts: Iterable[Verdict]) -> Verdict:
@@ -91,9 +133,9 @@ def _simple(digest: str, layer: spec.Descriptor, blobs: Mapping[str, bytes], key
     if payload is None:
         return _malformed(f"the signature's payload {layer.digest} is not there")
     if digest_of(payload) != layer.digest:
-        return _altered("the payload was altered: it has not the digest that it is stored under")
+        return _verdict(Outcome.ALTERED, "the payload was altered: it has not the digest that it is stored under")
     try:
-        signature = base64.b64decode(layer.annotations.get(storage.SIGNATURE, ""), validate=True)
+        signature = base64.b64decode(layer.annotations.get(signing.SIGNATURE, ""), validate=True)
         claim = msgspec.json.decode(payload, type=signing.Claim)
     except _UNREADABLE:
         return _malformed("the signature or its payload is not in cosign's form")
@@ -105,30 +147,26 @@ def _simple(digest: str, layer: spec.Descriptor, blobs: Mapping[str, bytes], key
         return _malformed(f"the payload is a {claim.critical.type!r}, no signature of an image")
     if claim.critical.image.digest != digest:
         return _other_image(digest, [claim.critical.image.digest])
-    return Verdict(outcome=Outcome.VERIFIED, said=f"signed with this key as {claim.critical.identity.reference}")
+    return _verdict(Outcome.VERIFIED, f"signed with this key as {claim.critical.identity.reference}")
 
 
 def _absent(digest: str) -> Verdict:
-    return Verdict(outcome=Outcome.ABSENT, said=f"{digest} is not signed")
+    return _verdict(Outcome.ABSENT, f"{digest} is not signed")
 
 
 def _wrong_key() -> Verdict:
-    return Verdict(
-        outcome=Outcome.WRONG_KEY,
-        said="signed with another key than the one given, or altered by somebody who has no key",
+    return _verdict(
+        Outcome.WRONG_KEY, "signed with another key than the one given, or altered by somebody who has no key"
     )
-
-
-def _altered(why: str) -> Verdict:
-    return Verdict(outcome=Outcome.ALTERED, said=why)
 
 
 def _other_image(digest: str, subjects: Iterable[str], how: str = "signed with this key") -> Verdict:
-    return Verdict(
-        outcome=Outcome.OTHER_IMAGE,
-        said=f"{how}, but about {', '.join(subjects) or 'nothing'}, not about {digest}",
-    )
+    return _verdict(Outcome.OTHER_IMAGE, f"{how}, but about {', '.join(subjects) or 'nothing'}, not about {digest}")
 
 
 def _malformed(why: str) -> Verdict:
-    return Verdict(outcome=Outcome.MALFORMED, said=why)
+    return _verdict(Outcome.MALFORMED, why)
+
+
+def _verdict(outcome: Outcome, message: str) -> Verdict:
+    return Verdict(outcome=outcome, message=message)

@@ -4,7 +4,7 @@ docs/audit.md says what each check looks at and how its verdicts compare with wh
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from graphcrate.audit import code, metadata, space
 from graphcrate.audit.linking import Linking
@@ -53,12 +53,6 @@ def _not_read(what: str) -> Finding:
         breaks="nothing of it was looked at",
         fix="pull or build the image again; a layer of another type: write it as tar+gzip",
     )
-
-
-def loadable(contents: Contents, paths: Collection[str]) -> tuple[Finding, ...]:
-    """What keeps these files from being loaded. Of others no more is looked at than these need."""
-    packages = Packages(contents)
-    return tuple(Linking(contents, packages, Loader(contents, packages), paths).of_files())
 
 
 def count(findings: Iterable[Finding]) -> dict[Severity, int]:

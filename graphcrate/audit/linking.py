@@ -1,7 +1,7 @@
 """Whether the loader takes each program and library: libraries, their versions, symbols, the form of strings."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from graphcrate.audit.loading import MACHINE, Loader, is_driver, loadable
 from graphcrate.audit.names import by_number, demangled
@@ -20,27 +20,22 @@ _DRIVER_SYMBOL = re.compile(r"(cu[A-Z]|nvml|cuvid|Nv[A-Z])")
 
 
 class Linking:
-    """Findings on how things are linked. `broken`: files that cannot be loaded, after the findings were run through.
+    """Findings on how things are linked. `broken`: files that cannot be loaded, after the findings were run through."""
 
-    `only`: the files that are looked at, and of which one may bring another; None: all.
-    """
-
-    def __init__(
-        self, contents: Contents, packages: Packages, loader: Loader, only: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, contents: Contents, packages: Packages, loader: Loader) -> None:
         self._contents, self._packages, self._loader = contents, packages, loader
-        self._paths = sorted(contents.binaries if only is None else only)
+        self._paths = sorted(contents.binaries)
         self._strings_of: dict[Package, bool | None] = {}
         self.broken: set[str] = set()
 
     def findings(self) -> Iterator[Finding]:
         """Of every file, of packages that need one of several, and of all programs together."""
-        yield from self.of_files()
+        yield from self._files()
         yield from self._alternatives()
         yield from self._programs()
 
-    def of_files(self) -> Iterator[Finding]:
-        """Of those that are broken themselves before those that need one which is."""
+    def _files(self) -> Iterator[Finding]:
+        """Yield those of files that are broken themselves, then those of files that need a broken one."""
         for path in self._paths:
             yield from self._file(path, self._contents.binaries[path])
         causes = frozenset(self.broken)

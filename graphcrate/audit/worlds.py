@@ -1,6 +1,5 @@
 """Which folders of packages a Python process sees together: two environments in one image do not serve each other."""
 
-import posixpath
 import re
 from collections.abc import Iterable
 
@@ -16,8 +15,8 @@ _DEBIANS = "/usr/bin/"  #: whose interpreters see python3/dist-packages
 class Worlds:
     """A world: folders of one interpreter or virtual environment, by the name of one of them.
 
-    A folder that is neither's (`pip install --target`, PYTHONUSERBASE, a prefix of Spack's) is one too, and is meant
-    for any interpreter there is. Sources: the module `site`, PEP 405; Debian's and Fedora's Pythons look below /usr
+    A folder that is neither's (`pip install --target`, a prefix of Spack's) is one too, and is meant for any
+    interpreter there is. Sources: the module `site`, PEP 405; Debian's and Fedora's Pythons look below /usr
     and /usr/local alike.
     """
 
@@ -31,7 +30,6 @@ class Worlds:
                 prefix = "/usr" if found["prefix"] in _SYSTEM else found["prefix"]
                 self._interpreters.setdefault(prefix, []).append(path)
         self._laid = self.of(contents.laid) if contents.laid else ""
-        self._shared = [self.of(posixpath.normpath(folder)) for folder in contents.shared]
         self._all = list(dict.fromkeys(map(self.of, folders)))
 
     def of(self, folder: str) -> str:
@@ -45,19 +43,15 @@ class Worlds:
         return "/usr/lib/python3/dist-packages" if kind == "dist" else f"/usr/lib/python{version}/site-packages"
 
     def seen(self, world: str) -> tuple[str, ...]:
-        """The worlds that a process of this one sees, in the order in which it looks: PYTHONPATH's, its own, others."""
+        """The worlds that a process of this one sees, in the order in which it looks: its own, then others."""
         prefix = _prefix(world)
-        if world == self._laid or world in self._shared:  # whichever of the image's interpreters they are meant for
+        if world == self._laid:  # whichever of the image's interpreters it is meant for
             others = self._all
         elif prefix in self._environments:
             others = [one for one in self._all if self._environments[prefix] and not self._is_environment(one)]
-        elif _is_users(world):  # `pip install --user` adds to what an interpreter has, and leans on it
-            others = [one for one in self._all if not self._is_environment(one)]
-        elif prefix in self._interpreters:
-            others = [one for one in self._all if _is_users(one)]
         else:
-            others = self._all
-        return tuple(dict.fromkeys((*self._shared, world, *others)))
+            others = [] if prefix in self._interpreters else self._all
+        return tuple(dict.fromkeys((world, *others)))
 
     def interpreters(self, world: str) -> tuple[str, ...]:
         """Paths of a world's own; a virtual environment may borrow one, and other folders have none."""
@@ -86,7 +80,3 @@ class Worlds:
 def _prefix(world: str) -> str:
     found = _FOLDER.fullmatch(world)
     return found["prefix"] if found else ""
-
-
-def _is_users(world: str) -> bool:
-    return _prefix(world).endswith("/.local")

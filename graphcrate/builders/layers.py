@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from graphcrate import wheelhouse
 from graphcrate.builders import work
 from graphcrate.builders.form import LAYER_FORMAT
 from graphcrate.host.cache import Cache
@@ -19,7 +20,6 @@ from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, FilesStep, ToolkitStep, WheelsStep, content_id
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import layer as stream
-from graphcrate.wheelhouse import keys
 from graphcrate.wheels import bytecode, sdist
 from graphcrate.wheels.claims import Claims
 from graphcrate.wheels.install import Installation, Site
@@ -53,7 +53,7 @@ class Workshop:
         """What a layer's bytes depend on, as one hash."""
         parts = [LAYER_FORMAT, stream.LAYER_FORMAT, self.site, self.interpreter.version, content_id(step)]
         if isinstance(step, CompileStep):  # how sources are compiled can change, and the step stays as it is
-            parts += [keys.origin(package, step) for package in step.packages]
+            parts += [wheelhouse.origin(package, step) for package in step.packages]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -113,7 +113,7 @@ class WheelsLayer:
 
     def _origin(self, package: LockedPackage) -> str:
         if isinstance(self.step, CompileStep):
-            return keys.origin(package, self.step)
+            return wheelhouse.origin(package, self.step)
         return sdist.origin(package)
 
     def _make(self, package: LockedPackage) -> None:

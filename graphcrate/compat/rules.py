@@ -209,7 +209,7 @@ def _extensions(stack: Software, target: Target, driver: str) -> Iterator[_Found
         )
         yield _Found(effect="note", what=f"{what}, and pyg_lib is left out" if "pyg_lib" in stack.extensions else what)
     if stack.impossible:
-        fix = "TOOLKIT=image or TOOLKIT=host, or EXTENSIONS=wheels"
+        fix = "TOOLKIT=image, or EXTENSIONS=wheels"
         yield _Found(effect="rejects", what=stack.impossible, source="what nvcc makes, measured", fix=fix)
         return
     sass = [name.removesuffix("+PTX") for name in stack.architectures]
@@ -222,7 +222,7 @@ def _extensions(stack: Software, target: Target, driver: str) -> Iterator[_Found
             continue
         if any(facts.compiles_for(one, capability) for one in ptx):
             own = drivers.own_driver(".".join(stack.nvcc.split(".")[:2]))
-            fix = f"TOOLKIT=image or TOOLKIT=host, where they are newer than nvcc {stack.nvcc}"
+            fix = f"TOOLKIT=image, where it is newer than nvcc {stack.nvcc}"
             yield from _compiled_by_driver(f"{names} have PTX alone for {name}", own, driver, fix)
         else:
             what = f"{names} are compiled for {', '.join(stack.architectures) or 'no GPU'}, and not for {name}"

@@ -14,7 +14,7 @@ from graphcrate.compat import tables
 from graphcrate.errors import UsageError
 
 #: Providers in order of preference; what each does is in `graphcrate.toolkits`.
-PROVIDERS = ("debian", "pypi", "image", "host")
+PROVIDERS = ("debian", "pypi", "image")
 #: Sections of Debian's archive that a toolkit is in, besides `main`.
 COMPONENTS = ("contrib", "non-free")
 _ARCHITECTURE = re.compile(r"(?P<sm>[1-9]\d*\.\d)(?P<kind>[af]?)(?P<ptx>\+PTX)?")
@@ -68,7 +68,7 @@ def _data() -> _Data:
 def options(torch_cuda: str) -> tuple[Option, ...]:
     """Toolkits for a torch built with this CUDA ("11.7"), the preferred one first; none where nobody knows any.
 
-    First what needs neither a registry of images nor anything installed. The host's own is always the last.
+    First what needs no registry of images.
     """
     if not re.fullmatch(r"\d+\.\d+", torch_cuda):
         return ()
@@ -78,7 +78,7 @@ def options(torch_cuda: str) -> tuple[Option, ...]:
     found.sort(key=lambda option: PROVIDERS.index(option.provider))
     if reference := _data().images.get(torch_cuda):
         found.append(Option(provider="image", version=torch_cuda, reference=reference))
-    return (*found, Option(provider="host", version=torch_cuda))
+    return tuple(found)
 
 
 def requirements(option: Option, locked: Mapping[str, str]) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ def refuse_impossible(wanted: Sequence[str], version: str) -> None:
         f"nvcc {version} makes code for {lowest} to {highest}; {'; '.join(fixes)}",
         cause="nvcc knows the GPUs of its own time, and a new major version drops the oldest.",
         next_step=f"leave {', '.join(missing)} out, or take "
-        + ("another toolkit: TOOLKIT=image or TOOLKIT=host" if elsewhere else "a variant of another CUDA version"),
+        + ("another toolkit: TOOLKIT=image" if elsewhere else "a variant of another CUDA version"),
     )
 
 

@@ -4,12 +4,12 @@ Media types are those of Apptainer's and SingularityCE's clients (Singularity be
 pull it). The manifest is an OCI one: SingularityCE's older clients take no other for `oras://`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from graphcrate.destinations import whole
 from graphcrate.errors import UsageError
 from graphcrate.formats.kinds import kind_of
 from graphcrate.host.http import Client
@@ -23,6 +23,7 @@ from graphcrate.oci.upload import Blob, Outcome, Pace
 
 CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
+_CHUNK = 4 << 20
 TITLE = "org.opencontainers.image.title"  #: of a layer: the file's name
 
 
@@ -61,7 +62,7 @@ def push_sif(
     with progress.task(f"reading {sif.name}", sif.stat().st_size) as task:
         layer = spec.Descriptor(
             media_type=LAYER,
-            digest=f"sha256:{whole.sha256(sif, task.advance)}",
+            digest=f"sha256:{_sha256(sif, task.advance)}",
             size=sif.stat().st_size,
             annotations={TITLE: f"{reference.repository.rpartition('/')[2]}_{reference.tag}.sif"},
         )
@@ -96,3 +97,12 @@ def push_sif(
         bytes_mounted=0,
         manifest_digest=digest,
     )
+
+
+def _sha256(path: Path, advance: Callable[[int], None]) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            advance(len(chunk))
+    return digest.hexdigest()

@@ -1,11 +1,13 @@
 """What `--to` says becomes a Destination. Pure: nothing is looked for on a disk or on the network."""
 
 import re
-from collections.abc import Callable, Mapping
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import ClassVar, NoReturn
 
+import msgspec
+
+from graphcrate.compat import addresses
 from graphcrate.errors import UsageError
-from graphcrate.model.destination import Acr, Bundle, Destination, Folder, Oras, Registry
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
 
@@ -15,35 +17,62 @@ FORMS = """\
     registry.example/team/pyg:1.2     the whole name, taken as it is because it has a tag
     acr:cn-hangzhou/NAMESPACE         Alibaba Cloud (acr:INSTANCE@cn-hangzhou/NAMESPACE for an instance of one's own)
     oras://registry.example/team      a SIF in a registry, for apptainer pull oras://…
-    /shared/images, ./images          a folder for .sif and .sqsh (file:PATH for any other name)
-    bundle:FILE                       one file for a site without a network"""
+    /shared/images, ./images          a folder for .sif, .sqsh and .oci.tar (file:PATH for any other name)"""
 _SUFFIXES = (".sif", ".sqsh", ".squashfs", ".tar", ".tgz")
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z0-9]+)+", re.ASCII)
 _INSTANCE = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", re.ASCII)
-_ACR_HOST = (
-    (re.compile(r"registry(\.[a-z0-9-]+\.aliyuncs\.com)", re.ASCII), r"registry-vpc\1"),
-    (re.compile(r"([a-z0-9-]+-registry)(\.[a-z0-9-]+\.cr\.aliyuncs\.com)", re.ASCII), r"\1-vpc\2"),
-    (re.compile(r"(crpi-[a-z0-9]+)(\.[a-z0-9-]+\.personal\.cr\.aliyuncs\.com)", re.ASCII), r"\1-vpc\2"),
-)
+
+
+class Registry(msgspec.Struct, frozen=True, kw_only=True):
+    """A registry. With a tag it is the whole reference; without, `repository` is what image names are put below."""
+
+    host: str  #: with its port
+    repository: str  #: empty: names stand directly below the host
+    tag: str = ""
+    oras: bool = False  #: it gets a SIF, as Apptainer's `oras://` has it
+
+    @property
+    def kind(self) -> str:
+        """As the table of options has it."""
+        return "oras" if self.oras else "registry"
+
+
+class Folder(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder that several machines share, or that is carried to a site without a network."""
+
+    path: str
+    kind: ClassVar[str] = "folder"
+
+
+Destination = Registry | Folder
 
 
 def parse(text: str, environment: Mapping[str, str]) -> Destination:
     """The destination that a person names. `environment`: for HOME in paths. Raises UsageError with the forms."""
     scheme, colon, rest = text.partition(":")
-    if colon and scheme in _SCHEMES:
-        return _SCHEMES[scheme](text, rest, environment)
+    match scheme if colon else "":
+        case "acr":
+            return _acr(text, rest)
+        case "file":
+            return _folder(text, f"/{rest.lstrip('/')}" if rest.startswith("///") else rest, environment)
+        case "docker" | "oras":
+            if not rest.startswith("//"):
+                _refuse(text, "two slashes are missing after the colon")
+            return _location(text, rest[2:], oras=scheme == "oras")
+        case "http" | "https":
+            _refuse(text, f"a registry is named without its scheme: {rest.strip('/')}")
     if text.startswith(("/", "./", "../", "~")) or text in (".", ".."):
         return _folder(text, text, environment)
     if text.endswith(_SUFFIXES):
-        _refuse(text, f"it looks like a file; a folder or bundle:{text}?")
+        _refuse(text, "it looks like a file, and files are published to a folder")
     first = text.partition("/")[0]
     if not _is_host(first):
         _refuse(text, f"no host of a registry begins it; a folder is ./{text}, on Docker Hub it is docker.io/{text}")
-    return Registry(**_location(text, text))
+    return _location(text, text)
 
 
-def reference_for(destination: Registry | Acr | Oras, name: str, tag: str) -> Reference:
+def reference_for(destination: Registry, name: str, tag: str) -> Reference:
     """Where the image `name`:`tag` goes there: the destination's own name and tag where it has them.
 
     Raises UsageError for a name or tag that no registry takes.
@@ -57,12 +86,8 @@ def reference_for(destination: Registry | Acr | Oras, name: str, tag: str) -> Re
 
 def vpc_reference(there: Reference) -> Reference | None:
     """The same image inside the region's own network, where the host is one of Alibaba Cloud's registry; else None."""
-    for pattern, inside in _ACR_HOST:
-        if match := pattern.fullmatch(there.host):
-            if there.host.startswith("registry-vpc."):
-                return None
-            return Reference(host=match.expand(inside), repository=there.repository, tag=there.tag, digest=there.digest)
-    return None
+    inside = addresses.inside_vpc(there.host)
+    return msgspec.structs.replace(there, host=inside) if inside else None
 
 
 def _is_host(first: str) -> bool:
@@ -70,13 +95,13 @@ def _is_host(first: str) -> bool:
     return "." in first or ":" in first or first == "localhost"
 
 
-def _location(text: str, where: str) -> dict[str, str]:
-    """`host`, `repository` and `tag` of HOST[:PORT][/PATH][:TAG]."""
+def _location(text: str, where: str, *, oras: bool = False) -> Registry:
+    """Parse HOST[:PORT][/PATH][:TAG]."""
     if "@" in where:
         _refuse(text, "a digest says what an image is, not where it goes")
     host, _, path = where.rstrip("/").partition("/")
     if not _is_host(host):
-        _refuse(text, f"{host!r} is no host of a registry")
+        _refuse(text, f"invalid host of a registry: {host!r}")
     path, colon, tag = path.partition(":")
     if colon and not tag:
         _refuse(text, "the tag is missing")
@@ -87,89 +112,46 @@ def _location(text: str, where: str) -> dict[str, str]:
         raise UsageError(error.what, cause=error.cause, next_step=FORMS) from error
     if known.host == reference.DOCKER_HUB and not (path if not tag else "/" in path):
         _refuse(text, "on Docker Hub images lie below a user's name: docker.io/USER")
-    return {"host": known.host, "repository": path, "tag": tag}
+    return Registry(host=known.host, repository=path, tag=tag, oras=oras)
 
 
-def _registry(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
-    return Registry(**_location(text, _after_slashes(text, rest)))
-
-
-def _oras(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
-    return Oras(**_location(text, _after_slashes(text, rest)))
-
-
-def _acr(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
-    place, _, path = rest.strip("/").partition("/")
-    instance, at, region = place.rpartition("@")
+def _acr(text: str, rest: str) -> Registry:
+    location, _, path = rest.strip("/").partition("/")
+    instance, at, region = location.rpartition("@")
     if not _REGION.fullmatch(region):
-        _refuse(text, f"{region!r} is no region, such as cn-hangzhou")
+        _refuse(text, f"invalid region {region!r}, cn-hangzhou is one")
     if at and not _INSTANCE.fullmatch(instance):
-        _refuse(text, f"{instance!r} is no instance's name")
+        _refuse(text, f"invalid name of an instance: {instance!r}")
     path, colon, tag = path.partition(":")
     if not path or (colon and not tag):
         _refuse(text, "the tag is missing" if path else "the namespace is missing: acr:cn-hangzhou/NAMESPACE")
     if not _NAMESPACE.fullmatch(path.partition("/")[0]):
-        _refuse(text, f"{path.partition('/')[0]!r} is no namespace")
+        _refuse(text, f"invalid namespace {path.partition('/')[0]!r}")
     parts = path.count("/") + 1
     if parts > (2 if tag else 1) and (not instance or instance.startswith("crpi-")):
         _refuse(text, "the Personal Edition has no repositories deeper than NAMESPACE/NAME")
     if tag and parts == 1:
         _refuse(text, "a tag belongs to a repository: acr:cn-hangzhou/NAMESPACE/NAME:TAG")
-    found = Acr(region=region, instance=instance, repository=path, tag=tag)
-    reference_for(found, "name", "tag")
-    return found
+    registry = Registry(host=addresses.alibaba_registry(region, instance), repository=path, tag=tag)
+    reference_for(registry, "name", "tag")
+    return registry
 
 
-def _file(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
-    return _folder(text, f"/{rest.lstrip('/')}" if rest.startswith("///") else rest, environment)
-
-
-def _folder(text: str, path: str, environment: Mapping[str, str]) -> Destination:
+def _folder(text: str, path: str, environment: Mapping[str, str]) -> Folder:
     if path.endswith(_SUFFIXES):
         _refuse(text, "a folder is wanted: files in it are named after the image and its tag")
-    return Folder(path=_path(text, path, environment))
-
-
-def _bundle(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
-    if rest.endswith("/"):
-        _refuse(text, "a bundle is a file")
-    return Bundle(path=_path(text, rest, environment))
-
-
-def _path(text: str, path: str, environment: Mapping[str, str]) -> str:
     if not path or "\0" in path:
         _refuse(text, "the path is missing")
     if path == "~" or path.startswith("~/"):
         home = environment.get("HOME", "")
         if not home:
             _refuse(text, "HOME is not set, so nothing tells what ~ is")
-        return f"{home.rstrip('/')}{path[1:]}" or "/"
+        return Folder(path=f"{home.rstrip('/')}{path[1:]}" or "/")
     if path.startswith("~"):
         _refuse(text, "homes of other users are to be written out")
-    return path
-
-
-def _after_slashes(text: str, rest: str) -> str:
-    if not rest.startswith("//"):
-        _refuse(text, "two slashes are missing after the colon")
-    return rest[2:]
-
-
-def _web(text: str, rest: str, environment: Mapping[str, str]) -> Destination:
-    _refuse(text, f"a registry is named without its scheme: {rest.strip('/')}")
+    return Folder(path=path)
 
 
 def _refuse(text: str, why: str) -> NoReturn:
     shown = text if len(text) <= 120 else f"{text[:117]}…"
-    raise UsageError(f"{shown!r} is no place to publish to: {why}", next_step=FORMS)
-
-
-_SCHEMES: Mapping[str, Callable[[str, str, Mapping[str, str]], Destination]] = {
-    "acr": _acr,
-    "bundle": _bundle,
-    "docker": _registry,
-    "file": _file,
-    "http": _web,
-    "https": _web,
-    "oras": _oras,
-}
+    raise UsageError(f"{shown!r} cannot be published to: {why}", next_step=FORMS)

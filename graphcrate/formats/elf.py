@@ -8,7 +8,6 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 import msgspec
@@ -111,14 +110,8 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
     fat_binaries: Extent | None  #: .nv_fatbin, GPU code that the CUDA runtime loads
 
 
-def read(path: Path) -> Elf:
-    """Read a file. Raises IntegrityError naming it, when it is no whole ELF file of 64 bits."""
-    with path.open("rb") as stream:
-        return read_stream(stream, path.name)
-
-
 def read_stream(stream: BinaryIO, name: str) -> Elf:
-    """Read an open, seekable file, called `name` in errors. Raises IntegrityError."""
+    """Read an open, seekable file, called `name` in errors. Raises IntegrityError when it is no whole ELF file."""
     reader = _Reader(stream, name)
     try:
         return reader.read()

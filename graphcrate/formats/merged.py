@@ -93,8 +93,8 @@ def set_of(inodes: Iterable[Inode]) -> list[Inode]:
     return list({id(inode): inode for inode in inodes}.values())
 
 
-def read_merged(layout: Layout, advance: Callable[[int], None] | None = None, jobs: int | None = None) -> Merged:
-    """Read and check every layer, on `jobs` threads (default: all cores). `advance` counts compressed bytes.
+def read_merged(layout: Layout, advance: Callable[[int], None] | None = None) -> Merged:
+    """Read and check every layer, on all cores. `advance` counts compressed bytes.
 
     Raises LayoutError for a layer that is missing, cut off or altered (by its digest), or that no engine would take.
     """
@@ -109,7 +109,7 @@ def read_merged(layout: Layout, advance: Callable[[int], None] | None = None, jo
 
     blobs, digests = layout.layer_blobs, [layer.digest for layer in layout.layers]
     order = sorted(range(len(blobs)), key=lambda number: -layout.layers[number].size)
-    with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         try:
             # The largest first, so that no core waits for a late large one.
             started = {n: pool.submit(_read_layer, n, blobs[n], digests[n], advancing) for n in order}

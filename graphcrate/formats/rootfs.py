@@ -35,20 +35,19 @@ def unpack(
     destination: Path,
     *,
     advance: Callable[[int], None] | None = None,
-    jobs: int | None = None,
 ) -> None:
     """Unpack layers, lowest first, into the folder `destination`, which appears whole or not at all.
 
     Does nothing where it is there already; a second process waits for the first. `advance` counts compressed bytes,
-    from any thread; `jobs` layers at once (default: all cores). Owners, devices and extended attributes are set only
+    from any thread. Owners, devices and extended attributes are set only
     for root; modes and times always. Raises LayoutError for a layer that is broken or would leave the folder.
     """
     with appearing(destination, _ROOT) as partial:
         if partial is not None:
-            _unpack(layers, partial, advance, jobs or len(os.sched_getaffinity(0)))
+            _unpack(layers, partial, advance)
 
 
-def _unpack(layers: Sequence[LayerBlob], partial: Path, advance: Callable[[int], None] | None, jobs: int) -> None:
+def _unpack(layers: Sequence[LayerBlob], partial: Path, advance: Callable[[int], None] | None) -> None:
     stop = threading.Event()
     privileged = os.geteuid() == 0
 
@@ -61,7 +60,7 @@ def _unpack(layers: Sequence[LayerBlob], partial: Path, advance: Callable[[int],
     tree = _Tree(partial / _ROOT, privileged)
     # The largest first, so that no core waits for a late large one.
     order = sorted(range(len(layers)), key=lambda number: -layers[number].path.stat().st_size)
-    with ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         started: dict[int, Future[Stage]] = {}
         try:
             for number in order:

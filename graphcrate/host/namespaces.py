@@ -1,7 +1,7 @@
 """The program that `host.sandbox` starts: enters namespaces, builds a root out of a folder, runs a command in it.
 
-Where namespaces are forbidden and the user is root, a plain chroot is the last resort. Runs as a script of its own
-(`python -I -S namespaces.py N`, standard library alone): entering a user namespace wants a process with one thread.
+Runs as a script of its own (`python -I -S namespaces.py N`, standard library alone): entering a user namespace wants a
+process with one thread.
 Reads its orders as JSON from descriptor N, a file, and writes behind them why nothing came about. Does with the
 kernel's calls what unshare(1), mount(8) and pivot_root(8) do, because those on old login nodes lack options.
 
@@ -37,7 +37,7 @@ KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 18})
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 OWN_FOLDERS = ("proc", "sys", "dev", "tmp", "run")  #: made here, never the root file system's own
 HOST_NAME = b"graphcrate"
-NOBODY, SETUP_FAILED = 65534, 125
+SETUP_FAILED = 125
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -104,31 +104,25 @@ def fork_init(stage: Stage, orders: dict[str, Any]) -> int:
     with stage:
         die_with(0)  # its parent is outside the namespace, where process numbers are others'
         stage.name = "mount"
-        enter_root(stage.kind, orders)
+        enter_root(orders)
         if not orders["network"]:
             raise_loopback()
-        drop_privileges(stage.kind)
+        drop_privileges()
         stage.name = "chdir"
         with contextlib.suppress(OSError):
             os.makedirs(orders["environment"]["HOME"], exist_ok=True)
         os.chdir(orders["working_folder"])
         command = os.fork()
         if command == 0:
-            execute(stage.kind, orders)
+            execute(orders)
         os.close(stage.say)
-        code = wait(command)
-        if stage.kind == "chroot":  # elsewhere the kernel does it as the namespace ends
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(command, signal.SIGKILL)
-        os._exit(code)
+        os._exit(wait(command))
     raise AssertionError("leaving a stage ends the process")
 
 
-def execute(kind: str, orders: dict[str, Any]) -> NoReturn:
+def execute(orders: dict[str, Any]) -> NoReturn:
     """Become the command. Exit codes 126 and 127 as in a shell."""
     die_with(0)
-    if kind == "chroot" and not orders["at_terminal"]:  # no Ctrl-C of the terminal's would reach a group of its own
-        os.setpgid(0, 0)
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # ignored here; the command would inherit that
         signal.signal(number, signal.SIG_DFL)
     program = orders["argv"][0]
@@ -141,8 +135,6 @@ def execute(kind: str, orders: dict[str, Any]) -> NoReturn:
 
 def isolate(kind: str, network: bool) -> None:
     """Enter new namespaces; `user` first gets all rights in a user namespace with this user as root."""
-    if kind == "chroot":
-        return
     if kind == "user":
         enter_user_namespace()
     check(_libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC), "mount, PID and IPC namespaces")
@@ -183,18 +175,12 @@ def all_numbers(name: str) -> str:
     return "\n".join(f"{inside} {inside} {count}" for inside, _, count in ranges)
 
 
-def enter_root(kind: str, orders: dict[str, Any]) -> None:
+def enter_root(orders: dict[str, Any]) -> None:
     """Make the root file system the root. New mounts lie over a folder that the command does not get to see anyway."""
-    if kind == "chroot":
-        os.chroot(orders["rootfs"])
-        return
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     path = os.path.join(orders["rootfs"], orders["staging"])
     root = Root(path)
-    if orders["writable"]:
-        mount(orders["rootfs"], path, None, MS_BIND)
-    else:
-        root.spread(orders["rootfs"], path, leave_out=frozenset(OWN_FOLDERS))
+    root.spread(orders["rootfs"], path, leave_out=frozenset(OWN_FOLDERS))
     for name in OWN_FOLDERS:
         os.makedirs(os.path.join(path, name), 0o755, exist_ok=True)
     mount_kernel_folder(path, "proc", "proc")
@@ -326,15 +312,8 @@ def raise_loopback() -> None:
         fcntl.ioctl(channel, 0x8914, request)  # SIOCSIFFLAGS
 
 
-def drop_privileges(kind: str) -> None:
-    """No new privileges through set-uid programs, nor those that could undo this root or harm the host.
-
-    In a mere chroot nothing but file modes keeps the root file system as it is: there root becomes nobody.
-    """
-    if kind == "chroot":
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+def drop_privileges() -> None:
+    """Allow no new privileges through set-uid programs, nor those that could undo this root or harm the host."""
     for capability in set(range(64)) - KEPT_CAPABILITIES:
         _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

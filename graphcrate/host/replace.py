@@ -39,7 +39,7 @@ def make_folder(path: Path) -> None:
 
 def check_link(path: Path) -> None:
     """Raises HostError where something stands that `link` would not replace: to be asked before a long work."""
-    if path.is_symlink() or not path.exists():
+    if not path.exists() or path.is_symlink():  # in this order: somebody may be making the link
         return
     quoted = shlex.quote(str(path))
     raise HostError(f"{path} is in the way: a link is to be there", next_step=f"mv {quoted} {quoted}.old")

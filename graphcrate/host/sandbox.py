@@ -1,13 +1,14 @@
 """Runs a command inside a root file system with no engine: no daemon, no root, nothing left mounted.
 
-Ways, first that works: user namespace (plain user or root), mount namespace (root), chroot (root, last resort). What
-happens inside is in `host.namespaces`. It keeps accidents in, not attackers: an image is trusted as any program is.
+In a user namespace (plain user or root), else in a mount namespace (root with CAP_SYS_ADMIN). What happens inside is in
+`host.namespaces`. It keeps accidents in, not attackers: an image is trusted as any program is.
 """
 
 import errno
 import functools
 import json
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -18,8 +19,8 @@ from typing import Any
 import msgspec
 
 from graphcrate.errors import HostError
-from graphcrate.host import chroot, namespaces, process, terminal
 from graphcrate.host import gpu as gpus
+from graphcrate.host import namespaces, process, terminal
 
 HOSTS = "127.0.0.1\tlocalhost {name}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 #: settings under /proc/sys that can forbid user namespaces: the value that does, the value that allows them
@@ -28,6 +29,7 @@ RESTRICTIONS = {
     "user.max_user_namespaces": ("0", "15000"),
     "kernel.apparmor_restrict_unprivileged_userns": ("1", "0"),
 }
+SECCOMP, FILTERED = "Seccomp", "2"  #: line of /proc/self/status, and its value under a filter
 
 
 class Bind(msgspec.Struct, frozen=True):
@@ -55,7 +57,6 @@ def run_in(
     binds: Sequence[Bind] = (),
     working_folder: str = "/",
     network: bool = False,
-    writable: bool = False,
     on_line: Callable[[str], None] | None = None,
     timeout: float | None = None,
     gpu: bool = False,
@@ -64,7 +65,7 @@ def run_in(
     """Run a command with `rootfs` as its root folder, as root inside; exit code 128 + N after signal N.
 
     It gets exactly this environment (`HOME` defaults to /tmp/home), empty /tmp, /run and /dev/shm in memory, /proc,
-    /sys, a small /dev, and the binds; the root file system is read-only unless `writable`. Without `network` it has
+    /sys, a small /dev, and the binds; the root file system is read-only. Without `network` it has
     the loopback interface alone, where the machine allows that. `gpu` adds the host's NVIDIA devices and driver.
     `attached` leaves the command this process's stdin, stdout, stderr and terminal (no lines, no time-out): see
     `terminal.run`. Raises HostError when this machine allows no isolation, BuildError after `timeout` seconds.
@@ -84,17 +85,10 @@ def run_in(
         "binds": [(str(bind.source.resolve()), bind.target, bind.read_only) for bind in binds],
         "files": network_files(network),
         "network": network,
-        "writable": writable,
-        "at_terminal": attached and terminal.own() is not None,
         "parent": os.getpid(),
     }
-    is_root = os.geteuid() == 0
     run = _attached if attached else functools.partial(process.run, on_line=on_line, timeout=timeout)
-    done, failures = _try(orders, ["user", "mount"] if is_root else ["user"], run)
-    if done is None and is_root and not writable:
-        with chroot.prepared(rootfs, orders["binds"], orders["files"]) as folder:
-            done, more = _try(orders | {"rootfs": str(folder)}, ["chroot"], run)
-        failures += more
+    done, failures = _try(orders, ["user", "mount"] if os.geteuid() == 0 else ["user"], run)
     if done is None:
         raise explain(failures, os.geteuid(), _restrictions())
     return done
@@ -155,33 +149,38 @@ def gpu_binds(host: gpus.HostGpu) -> list[Bind]:
 
 
 def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, str]) -> HostError:
-    """The error for a machine where nothing worked. `restrictions` are the values of RESTRICTIONS that exist."""
+    """The error for a machine where nothing worked. `restrictions`: what `_restrictions` found."""
     first = failures[0]
     if first.stage == "chdir":
         return HostError(f"the command's working folder cannot be entered: {first.what}")
-    elsewhere = "or run the same command as root, or on a machine with Docker or Apptainer"
     what = "no command can be run inside the image on this machine"
+    engine = "or use an engine that is set up here: ENGINE=docker, podman or apptainer"
     for name, (forbidding, allowing) in RESTRICTIONS.items():
         if uid != 0 and restrictions.get(name) == forbidding:
             return HostError(
                 what,
                 cause=f"{name} is {forbidding}, which forbids user namespaces to plain users.",
-                next_step=f"ask the administrator for: sysctl -w {name}={allowing}    ({elsewhere})",
+                next_step=f"ask the machine's administrator for: sysctl -w {name}={allowing}    ({engine})",
             )
     seen = "; ".join(f"{failure.kind}: {failure.stage}: {failure.what}" for failure in failures)
     if first.errno == errno.ENOSPC:
         return HostError(
             what,
             cause=f"All user namespaces that user.max_user_namespaces allows are in use ({seen}).",
-            next_step=f"sysctl -w user.max_user_namespaces=15000    ({elsewhere})",
+            next_step=f"ask the machine's administrator for: sysctl -w user.max_user_namespaces=15000    ({engine})",
         )
+    seccomp = "a seccomp filter forbids" if restrictions.get(SECCOMP) == FILTERED else "a security policy forbids"
+    lacks = ", and it has no CAP_SYS_ADMIN" if uid == 0 else ""
     return HostError(
         what,
-        cause=f"A container or a security policy around this shell forbids namespaces ({seen}).",
-        next_step=f"start the container with --privileged, {elsewhere.removeprefix('or ')}",
+        cause=f"In the container around this shell {seccomp} user namespaces{lacks} ({seen}).",
+        next_step=f"whoever starts the container can allow them: --privileged, or --cap-add SYS_ADMIN "
+        f"--security-opt seccomp=unconfined --security-opt apparmor=unconfined    ({engine})",
     )
 
 
 def _restrictions() -> dict[str, str]:
     files = {name: Path("/proc/sys", *name.split(".")) for name in RESTRICTIONS}
-    return {name: path.read_text().strip() for name, path in files.items() if path.exists()}
+    found = {name: path.read_text().strip() for name, path in files.items() if path.exists()}
+    mode = re.search(rf"^{SECCOMP}:\s*(\d)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return found | ({SECCOMP: mode[1]} if mode else {})

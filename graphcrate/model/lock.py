@@ -7,8 +7,6 @@ import msgspec
 
 from graphcrate.model.recipe import Channel
 
-LOCK_FORMAT = 1
-
 
 class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file to fetch. `size` in bytes, `sha256` in lower-case hex."""
@@ -96,13 +94,7 @@ class ImageToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="image", tag_f
     digest: str  #: of the platform's manifest; empty in texts that go by a tag
 
 
-class HostToolkit(msgspec.Struct, frozen=True, kw_only=True, tag="host", tag_field="provider"):
-    """The toolkit that this machine has installed, found through CUDA_HOME or nvcc's place."""
-
-    version: str
-
-
-Toolkit = DebianToolkit | WheelToolkit | ImageToolkit | HostToolkit
+Toolkit = DebianToolkit | WheelToolkit | ImageToolkit
 
 
 class Compilation(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +108,7 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> tuple[LockedFile, ...]:
-        """All that is fetched for it; an image's layers and a machine's own toolkit are not files of a lock."""
+        """All that is fetched for it; an image's layers are not files of a lock."""
         toolkit = self.toolkit
         debian = [*self.base.packages, *(toolkit.packages if isinstance(toolkit, DebianToolkit) else ())]
         wheels = [*self.tools, *(toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ())]

@@ -6,7 +6,7 @@ import msgspec
 
 from graphcrate.model.report import SmokeReport
 
-#: annotation of what went out with `Evidence.cpu_only`; statements and records beside files have a field for it
+#: annotation of what went out with `Evidence.cpu_only`; the statement about its suites has a field for it
 CPU_ONLY = "graphcrate.cpu-only"
 
 
@@ -41,8 +41,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     bytes_sent: int = 0
     bytes_there: int = 0
     bytes_mounted: int = 0
-    proofs: tuple[str, ...] = ()  #: digests of what is attached
-    signed: str = ""  #: "key", "keyless"; empty: nobody signed
+    proofs: tuple[str, ...] = ()  #: digests of the manifests that hold statements and signatures
+    signed: str = ""  #: "key"; empty: nobody signed
     cpu_only: bool = False
     seconds: float
     lines: Mapping[str, str] = {}

@@ -5,7 +5,21 @@ from typing import Any, Literal
 import msgspec
 
 from graphcrate.model.contract import Finding
-from graphcrate.model.proof import Asked
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person asked for: the external parameters of the build's provenance. Empty is "not said"."""
+
+    recipe: str
+    variant: str  #: its CUDA version
+    candidate: str = ""
+    target: str = ""
+    gpus: tuple[str, ...] = ()
+    driver: str = ""
+    channel: str = ""
+    extensions: str = ""
+    toolkit: str = ""
+    flavour: str = ""  #: "devel": with compiler and toolkit
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +71,27 @@ class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = ""  #: in Slurm
     job: str = ""  #: in Slurm: its id
     remembered: str = ""  #: when it ran, if it was not run anew (ISO 8601, UTC): docs/decisions/remembered-passes.md
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """That an image passes a suite on a kind of node, under a runtime: all of it is the same where a pass counts."""
+
+    image: str  #: digest of the artifact, with `sha256:`; empty where nothing stands for its bytes
+    suite: str
+    version: str  #: of how the suite is run and judged (`smoke.version_of`); its program lies in the image
+    device: str  #: "2 x Tesla V100-SXM3-32GB", "cpu AMD EPYC 7742": models and how many of them it may see
+    driver: str  #: version of the NVIDIA driver; empty on a CPU, which needs none
+    runtime: str  #: as in SmokeReport
+    runtime_version: str
+
+
+class Pass(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim that was shown once: when (ISO 8601, UTC), and the report of that run."""
+
+    claim: Claim
+    when: str
+    report: SmokeReport
+    format: Literal[2] = 2
 
 
 class PackageLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,7 +50,6 @@ class Returned(msgspec.Struct, frozen=True, kw_only=True):
 
     suites: tuple[SmokeReport, ...] = ()
     error: str = ""
-    exit_code: int = 0  #: of that error
 
 
 class State(StrEnum):
@@ -87,7 +86,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     submitted: float = 0.0  #: Unix seconds
     gone: float = 0.0  #: since when Slurm says that it ended (or does not know it) while there is no report
-    exit_code: int = 0  #: of the error that a job came back with
     suites: tuple[SmokeReport, ...] = ()
 
 

@@ -1,6 +1,6 @@
 """A repository of a registry over HTTP: manifests and blobs, each checked against its digest (distribution spec 1.1).
 
-`session` logs in; `upload`, `push` and `referrers` write.
+`session` logs in; `upload` and `push` write.
 """
 
 import hashlib

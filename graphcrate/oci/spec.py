@@ -12,8 +12,7 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER_TAR = "application/vnd.oci.image.layer.v1.tar"
 LAYER_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 LAYER_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
-EMPTY = "application/vnd.oci.empty.v1+json"
-EMPTY_BLOB = b"{}"  #: the content of that type, where a manifest needs a blob that says nothing
+EMPTY_BLOB = b"{}"  #: where a manifest needs a blob that says nothing
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
@@ -55,7 +54,6 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     size: int
     annotations: dict[str, str] = {}
     platform: Platform | None = None
-    artifact_type: str = ""
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -73,18 +71,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     config: Descriptor
     layers: tuple[Descriptor, ...]
     media_type: str = ""
-
-
-class ArtifactManifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A manifest of something else than an image. `subject`: what it tells of."""
-
-    schema_version: int
-    media_type: str
-    artifact_type: str
-    config: Descriptor
-    layers: tuple[Descriptor, ...]
-    subject: Descriptor | None = None
-    annotations: dict[str, str] = {}
 
 
 class RootFS(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,6 @@ from graphcrate.model.lock import (
     DebianBase,
     DebianPackage,
     DebianToolkit,
-    HostToolkit,
     ImageToolkit,
     Toolkit,
     WheelToolkit,
@@ -41,19 +40,13 @@ FIXED = {"SOURCE_DATE_EPOCH": str(LAYER_MTIME), "PYTHONHASHSEED": "0", "LC_ALL":
 def toolkit_of(plan: Plan) -> Toolkit | None:
     """The toolkit that compiles the plan's sources or stays in the image.
 
-    Raises BuildError for the host's own, which no text has, and for two that differ.
+    Raises BuildError for two that differ.
     """
     wanted = [step.compilation.toolkit for step in plan.steps if isinstance(step, CompileStep)]
     wanted += [step.toolkit for step in plan.steps if isinstance(step, ToolkitStep)]
     found = list(dict.fromkeys(toolkit for toolkit in wanted if toolkit is not None))
     if len(found) > 1:
         raise BuildError(f"a text of {plan.name}:{plan.tag} cannot have two CUDA toolkits")
-    if found and isinstance(found[0], HostToolkit):
-        raise BuildError(
-            f"a text of {plan.name}:{plan.tag} cannot have this machine's CUDA toolkit {found[0].version}",
-            cause="The lock compiles with the toolkit that is installed here, which an engine's build does not see.",
-            next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda} --toolkit debian",
-        )
     return found[0] if found else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from graphcrate.compat import sites
+from graphcrate.compat import addresses, sites
 from graphcrate.errors import UsageError
 from graphcrate.model.job import Job, Runtime
 from graphcrate.oci import reference
@@ -86,8 +86,7 @@ def pai_image(text: str) -> str:
     parsed = reference.parse(text)
     if parsed.host == reference.DOCKER_HUB:
         return str(parsed).removeprefix(f"{parsed.host}/").removeprefix("library/")
-    inside = re.sub(r"^registry\.([a-z0-9-]+)\.(cr\.)?aliyuncs\.com$", r"registry-vpc.\1.\2aliyuncs.com", parsed.host)
-    return str(parsed).replace(parsed.host, inside, 1)
+    return str(parsed).replace(parsed.host, addresses.inside_vpc(parsed.host) or parsed.host, 1)
 
 
 def _common(job: Job) -> dict[str, object]:

@@ -10,7 +10,7 @@ import jinja2
 
 import graphcrate.render.commands as commands
 from graphcrate.errors import BuildError
-from graphcrate.model.lock import DebianToolkit, ImageToolkit, LockedPackage, Toolkit, WheelToolkit
+from graphcrate.model.lock import ImageToolkit, LockedPackage, Toolkit, WheelToolkit
 from graphcrate.model.plan import (
     CUDA_HOME,
     BaseStep,
@@ -143,10 +143,9 @@ def _of_toolkit(toolkit: Toolkit | None) -> list[str]:
             return [toolkit.reference, toolkit.digest]
         case WheelToolkit():
             return _pinned(toolkit.wheels)
-        case DebianToolkit():
+        case _:
             found = [f"{package.name}={package.version}" for package in toolkit.packages]
             return [*found, *(package.file.sha256 for package in toolkit.packages), *_pinned(toolkit.wheels)]
-    raise BuildError(f"a text cannot express the toolkit {type(toolkit).__name__}")
 
 
 def _escaped(value: str) -> str:

@@ -87,22 +87,6 @@ def _chosen(options: Sequence[toolkits.Option], candidate: Candidate, provider: 
     return fitting
 
 
-def _as_found(means: Means, found: Toolkit, variant: Variant) -> Means:
-    """The means with this toolkit: what a machine has installed is known only when it was looked at."""
-    assert means.option is not None
-    if found.version == means.option.version:
-        return means
-    if found.version.partition(".")[0] != means.option.version.partition(".")[0]:
-        raise UsageError(
-            f"this machine's CUDA toolkit is {found.version}, and torch was built with CUDA {means.option.version}",
-            cause="Extensions want the same major version as torch.",
-            next_step="make image … TOOLKIT=debian    (or CUDA_HOME=… of another toolkit)",
-        )
-    toolkits.refuse_impossible(variant.architectures, found.version)
-    compiler = compilers.compiler_for(means.suite, toolkits.newest_gcc(found.version))
-    return msgspec.structs.replace(means, compiler=compiler)
-
-
 def lock_compilation(
     means: Means,
     variant: Variant,
@@ -125,7 +109,6 @@ def lock_compilation(
     found: Toolkit | None = None
     if means.option is not None:
         found = toolkit.lock_toolkit(means.option, installed, target, offers)
-        means = _as_found(means, found, variant)
     return Compilation(
         architectures=means.architectures,
         compiler=means.compiler,

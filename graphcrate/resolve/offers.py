@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from graphcrate.resolve.target import Target
     from graphcrate.resolve.user_index import UserIndexes
 
-#: hashes that two independent public sources state, against mirrors with none or with other files
-VOUCHED = {
-    "torch-2.0.1+cu118-cp311-cp311-linux_x86_64.whl": "143b6c658c17d43376e2dfbaa2c106d35639d615e5e8dec4429cf1e510dd8d61"
-}
-
 
 class Offer(msgspec.Struct, frozen=True):
     """A wheel or an sdist that can be had."""
@@ -129,10 +124,7 @@ class Offers:
             unreachable = False
             if found := _newest(links, target, accept):
                 version, link = found
-                if link.sha256 and link.sha256 != VOUCHED.get(link.name, link.sha256):
-                    reasons.append(f"{place.title} has another file as {link.name} (sha256 differs)")
-                    continue
-                return Offer(channel, self._vouched(link, project, places), version)
+                return Offer(channel, self._with_hash(link, project, places), version)
             reasons.append(_why_not(links, place, target, what))
         raise UnavailableError.of(channel, reasons or ["no folder of wheels is named"], unreachable=unreachable)
 
@@ -164,12 +156,10 @@ class Offers:
             links += fitting
         return links, reasons
 
-    def _vouched(self, link: "Link", project: str, places: tuple["Source", ...]) -> "Link":
-        """The link with a hash, where any source or the table above states one."""
+    def _with_hash(self, link: "Link", project: str, places: tuple["Source", ...]) -> "Link":
+        """Add the hash that another source states, where this one states none."""
         if link.sha256:
             return link
-        if link.name in VOUCHED:
-            return msgspec.structs.replace(link, sha256=VOUCHED[link.name])
         for place in places:
             try:
                 others = self.market.listings.project(place, project)

@@ -10,10 +10,9 @@ from graphcrate.bases import pulled
 from graphcrate.bases.apt import Apt, find_mirror, folder_name
 from graphcrate.compat import toolkits
 from graphcrate.errors import ResolutionError
-from graphcrate.model.lock import DebianToolkit, HostToolkit, ImageToolkit, WheelToolkit
+from graphcrate.model.lock import DebianToolkit, ImageToolkit, WheelToolkit
 from graphcrate.oci import reference
 from graphcrate.resolve.pinning import pin_wheels
-from graphcrate.toolkits import host
 
 if TYPE_CHECKING:
     from graphcrate.model.lock import DebianPackage, LockedPackage, Toolkit
@@ -26,7 +25,7 @@ def lock_toolkit(
 ) -> "Toolkit":
     """The toolkit's files. `installed`: versions of the image's packages by name; their files serve where they can.
 
-    Raises ResolutionError when the archive or the index has another version, NetworkError, HostError.
+    Raises ResolutionError when the archive or the index has another version, NetworkError.
     """
     match option.provider:
         case "debian":
@@ -38,9 +37,7 @@ def lock_toolkit(
             )
         case "pypi":
             return WheelToolkit(version=option.version, wheels=_wheels(option, installed, target, offers))
-        case "image":
-            return _image(option, offers.market)
-    return HostToolkit(version=host.find(offers.market.environment).version)
+    return _image(option, offers.market)
 
 
 def _wheels(

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
-from graphcrate.model.lock import HostToolkit, Toolkit
+from graphcrate.model.lock import Toolkit
 from graphcrate.toolkits.kept import place
 
 
@@ -39,7 +39,6 @@ PROVIDERS: Mapping[str, Callable[[], Provider]] = {
     "debian": _module("debian"),
     "pypi": _module("wheels"),
     "image": _module("image"),
-    "host": _module("host"),
 }
 
 
@@ -51,11 +50,11 @@ def prepare(
     environment: Mapping[str, str],
     progress: Progress,
 ) -> Path:
-    """A folder that can be bound to CUDA_HOME: in the cache, or the host's own. Never to be written to.
+    """A folder that can be bound to CUDA_HOME: in the cache. Never to be written to.
 
     `files`: the toolkit's wheels by sha256. `rootfs`: a Debian with Python, in which packages are unpacked. Raises
-    BaseDriftError when Debian has replaced a package, HostError when the host's toolkit is gone or is another one,
-    NetworkError, IntegrityError, BuildError, DiskFullError.
+    BaseDriftError when Debian has replaced a package, NetworkError, IntegrityError,
+    BuildError, DiskFullError.
     """
     provider = PROVIDERS[str(type(toolkit).__struct_config__.tag)]()
     return provider.prepare(toolkit, files, rootfs, cache, environment, progress)
@@ -63,7 +62,5 @@ def prepare(
 
 def cached(toolkit: Toolkit, cache: Cache) -> Path | None:
     """The toolkit's folder where the cache has it: then no files are wanted. Starts no process, opens no connection."""
-    if isinstance(toolkit, HostToolkit):
-        return None
     found = place(toolkit, cache)
     return found if found.is_dir() else None

@@ -35,7 +35,7 @@ def assemble(toolkit: DebianToolkit | WheelToolkit, packages: Mapping[str, Path]
         raise BuildError(
             f"the CUDA toolkit {toolkit.version} cannot be put together: {done.lines[-1] if done.lines else 'no word'}",
             cause="A package has other contents than the one that was tried, or the base lacks dpkg or Python.",
-            next_step="lock anew: ./build.py lock …, or with another toolkit: TOOLKIT=image or TOOLKIT=host",
+            next_step="lock anew: ./build.py lock …, or with another toolkit: TOOLKIT=image",
         )
     if not any(f"V{toolkit.version}" in line for line in done.lines):
         raise BuildError(

@@ -31,7 +31,7 @@ ALLOWANCES = (
         forms=("sif",),
     ),
     Allowance(
-        reason="the same bytecode, written with other reference marks: they tell what the compiling process did before",
+        reason="bytecode of the same source by the same Python (equal headers); its reference marks may differ",
         patterns=(f"{_PACKAGES}/**/*.pyc",),
         aspects=("content",),
         same="bytecode",

@@ -20,7 +20,7 @@ from graphcrate.trees.settings import settings_of
 from graphcrate.wheels.archive import Member
 from graphcrate.wheels.wheel import open_wheel
 
-_VERSION = 3  #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` says
+_VERSION = 4  #: of what is kept of a file; change it with `model.audit.Binary` and with what `keeps` says
 _LARGEST_TEXT = 1 << 26
 _SMALLEST_BINARY = 64  #: bytes: an ELF header
 _SITE = re.compile(r"(?P<site>(?:/.*)?/(?:site|dist)-packages)/(?P<rest>.*)")
@@ -34,11 +34,9 @@ _SETTINGS = re.compile(
 )
 _ENVIRONMENT = re.compile(r"(?P<folder>.*)/pyvenv\.cfg")
 _SEES_SYSTEM = re.compile(r"^\s*include-system-site-packages\s*=\s*true\s*$", re.IGNORECASE | re.MULTILINE)
-_COPYRIGHT = re.compile(r"/usr/share/doc/[^/]+/copyright")
 _LOADER_FOLDERS = re.compile(r"/etc/ld\.so\.conf(\.d/[^/]+\.conf)?")
 _TOOLKIT = re.compile(r"(/usr/local/cuda(?:-[\d.]+)?|.*/pkgs/cuda-toolkit[^/]*)/.+")
-_CACHED = re.compile(r".*?/pkgs/[^/]+/")  #: a package in conda's cache, to be installed from: no Python sees it there
-_CONDAS = "info/index.json"  #: what conda says of it
+_CACHED = re.compile(r".*/pkgs/[^/]+-[^/]+-[^/]+/")  #: name-version-build in conda's cache, where no Python looks
 _LABELS = "graphcrate."  #: an image of ours keeps a toolkit on purpose alone (FLAVOUR=devel)
 _ARCHITECTURES = f"{_LABELS}architectures"
 #: what no loader takes, by name: most of an image's files
@@ -76,6 +74,8 @@ def wanted(folder: Path, below: str = "") -> Wanted:
 
 def keeps(path: str, size: int) -> bool:
     """Whether a file may be a program or library, or one of the texts that count, going by its name."""
+    if _CACHED.match(path):
+        return False
     if _is_text(path):
         return size <= _LARGEST_TEXT
     return size >= _SMALLEST_BINARY and not path.endswith(_TEXTS)
@@ -90,12 +90,7 @@ def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
     for path, entry in entries.items():
         if entry.kind == "file" and (found := _TOOLKIT.fullmatch(path)):
             read.toolkit[found[1]] = read.toolkit.get(found[1], 0) + entry.size
-    cached = {path.removesuffix(_CONDAS) for path in entries if path.endswith(f"/{_CONDAS}")}
-    paths = [
-        path
-        for path, entry in entries.items()
-        if entry.kind == "file" and keeps(path, entry.size) and not ((one := _CACHED.match(path)) and one[0] in cached)
-    ]
+    paths = [path for path, entry in entries.items() if entry.kind == "file" and keeps(path, entry.size)]
     with (
         tools.progress.task("looking at programs and libraries", sum(entries[path].size for path in paths)) as task,
         ThreadPoolExecutor(tools.jobs) as pool,
@@ -162,7 +157,6 @@ def contents(name: str, read: Read, *, base: bool, python: str = "") -> Contents
         base=base,
         folders=tuple(dict.fromkeys((*_configured(read.texts), *SYSTEM_FOLDERS))),
         preferred=tuple(filter(None, variables.get("LD_LIBRARY_PATH", "").split(":"))),
-        shared=tuple(filter(None, variables.get("PYTHONPATH", "").split(":"))),
         environments=dict(_environments(read.texts)),
         laid=read.laid,
         architectures=tuple(filter(None, re.split(r"[,;]", labels.get(_ARCHITECTURES, "")))),
@@ -217,7 +211,7 @@ def _encoded(found: Binary | None) -> bytes:
 def _is_text(path: str) -> bool:
     if place := _SITE.fullmatch(path):
         return bool(_METADATA.fullmatch(place["rest"]) or _RECORD.fullmatch(place["rest"]))
-    return bool(_SETTINGS.fullmatch(path) or _COPYRIGHT.fullmatch(path) or _ENVIRONMENT.fullmatch(path))
+    return bool(_SETTINGS.fullmatch(path) or _ENVIRONMENT.fullmatch(path))
 
 
 def _add(read: Read, path: str, data: bytes) -> None:

@@ -33,7 +33,7 @@ def differences(first: Tree, second: Tree) -> Iterator[Difference]:
 def judge(first: Tree, second: Tree, allowances: Sequence[Allowance], same: Same) -> Comparison:
     """Compare, and sort the differences by whether an allowance covers them; the first that does counts."""
     usable = [
-        (allowance, _Patterns(allowance.patterns)) for allowance in allowances if _concerns(allowance, first, second)
+        (allowance, Patterns(allowance.patterns)) for allowance in allowances if _concerns(allowance, first, second)
     ]
     unexpected: list[Difference] = []
     allowed: dict[str, tuple[Allowance, list[Difference]]] = {}
@@ -60,12 +60,7 @@ def judge(first: Tree, second: Tree, allowances: Sequence[Allowance], same: Same
     )
 
 
-def matches(pattern: str, path: str) -> bool:
-    """Whether a pattern of an allowance names this path."""
-    return _Patterns((pattern,)).match(path)
-
-
-class _Patterns:
+class Patterns:
     """Patterns as one regular expression: there are many paths."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -89,7 +84,7 @@ def _concerns(allowance: Allowance, first: Tree, second: Tree) -> bool:
     return not allowance.forms or any(tree.form in (*allowance.forms, *_ANY_ENGINE) for tree in (first, second))
 
 
-def _covers(allowance: Allowance, patterns: _Patterns, difference: Difference, same: Same) -> bool:
+def _covers(allowance: Allowance, patterns: Patterns, difference: Difference, same: Same) -> bool:
     if difference.aspect not in allowance.aspects or not patterns.match(difference.path):
         return False
     if difference.aspect != "content" or allowance.same == "any":

@@ -7,11 +7,11 @@ import csv
 import re
 
 from graphcrate.model.tree import Sameness
-from graphcrate.trees.bytecode import same_code
 
 #: A larger file is compared by its bytes alone, so that nobody's image fills our memory.
 LARGEST = 1 << 24
 _LAUNCHER_LIMIT = 1 << 12
+_PYC_HEADER = 16  #: magic number, flags (PEP 552), and hash, or time and size, of the source
 #: A file that the installer itself adds: rows about it say nothing about the package.
 _INSTALLERS_OWN = re.compile(
     r".*\.pyc|.*\.dist-info/(INSTALLER|REQUESTED|direct_url\.json|uv_cache\.json|uv_build\.json)"
@@ -46,7 +46,7 @@ def is_kept(path: str, size: int) -> bool:
 def same(form: Sameness, first: bytes, second: bytes) -> bool:
     """Whether two contents are the same in this form. False where either is not of that form."""
     if form == "bytecode":
-        return same_code(first, second)
+        return len(first) > _PYC_HEADER < len(second) and first[:_PYC_HEADER] == second[:_PYC_HEADER]
     if form == "record":
         return None is not _record(first) == _record(second)
     if form == "launcher":

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from graphcrate import passes
+from graphcrate import memory
 from graphcrate.host.slurm_words import HOPELESS, JobView
 from graphcrate.model.report import SmokeReport
 from graphcrate.model.trial import Cell, Matrix, Order, Resources, Returned, State
@@ -41,7 +41,7 @@ def recalled(matrix: Matrix, wanted: Sequence[Cell], *, rerun: bool = False) -> 
 
 def _holds(cell: Cell, rerun: bool) -> bool:
     """Whether what it has passed is still so."""
-    return cell.state is State.PASSED and not rerun and bool(passes.content(cell.order.artifact.digest))
+    return cell.state is State.PASSED and not rerun and bool(memory.content(cell.order.artifact.digest))
 
 
 def remembered(matrix: Matrix, cells: Iterable[Cell]) -> Matrix:

@@ -125,7 +125,7 @@ def cell_of(subject: Subject, resources: Resources, device: Device, *, rerun: bo
         layout=subject.layout,
         passes=str(subject.passes.absolute()),
         rerun=rerun,
-        proof="-".join(smoke.hash_of(suite, subject.packages)[:16] for suite in sorted(subject.suites)),
+        proof=" ".join(smoke.version_of(suite, subject.packages) for suite in sorted(subject.suites)),
     )
     return matrix.new_cell(subject.reference, order, resources)
 

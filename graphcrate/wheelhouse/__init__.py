@@ -6,8 +6,7 @@
 from pathlib import Path
 
 from graphcrate.wheelhouse.job import Job
-from graphcrate.wheelhouse.keys import origin
-from graphcrate.wheelhouse.shelf import cached
+from graphcrate.wheelhouse.shelf import cached, origin
 
 __all__ = ["Job", "cached", "origin", "provide"]
 

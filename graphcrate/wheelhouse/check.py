@@ -7,19 +7,18 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate import audit
 from graphcrate.audit.loading import MACHINE, is_driver
 from graphcrate.audit.names import by_number
 from graphcrate.audit.packages import joined
 from graphcrate.errors import IntegrityError
-from graphcrate.formats import binary, elf, fatbin
+from graphcrate.formats import elf, fatbin
 from graphcrate.formats.elf import Elf
 from graphcrate.formats.fatbin import Code
-from graphcrate.model.plan import CompileStep, site_packages
-from graphcrate.wheelhouse.surroundings import LIBRARY, surrounded
+from graphcrate.model.plan import CompileStep
 from graphcrate.wheels.archive import Member
 from graphcrate.wheels.wheel import Wheel, open_wheel
 
+_LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
 _TORCH = re.compile(r"lib(c10|torch)[a-z_]*\.so")
 _FOR_PYTHON = re.compile(r"\.cpython-(\d)(\d+)[^/]*$")
 
@@ -29,36 +28,27 @@ class _Built(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     elf: Elf
-    size: int
     codes: tuple[Code, ...]
 
 
-def check_wheel(wheel: Path, *, step: CompileStep, site: Path, rootfs: Path) -> tuple[str, ...]:
-    """What keeps the wheel from working, as sentences; nothing for a good one.
+def check_wheel(wheel: Path, step: CompileStep) -> tuple[str, ...]:
+    """List what keeps the wheel from working, as sentences; nothing for a good one.
 
-    `site`: the folder that is /opt/venv while it is compiled, with torch and what torch needs; `rootfs`: the runtime
-    base. Raises IntegrityError where the wheel is no wheel, or torch or the base themselves cannot be read.
+    Whether its libraries load is what an import shows (`import_check`). Raises IntegrityError where it is no wheel.
     """
     findings: list[str] = []
     built: list[_Built] = []
     with open_wheel(wheel) as opened:
         for member in opened.members:
-            if LIBRARY.search(member.name):
+            if _LIBRARY.search(member.name):
                 try:
                     built.append(_read(opened, member))
                 except IntegrityError as error:
                     findings.append(f"{error.what}.")
     if not built and not findings:
         findings.append(f"{wheel.name} has no extension module: nothing was compiled.")
-    fitting = []
     for one in built:
-        said = [*_form(one, step.python), *_driver(one)]
-        findings += said
-        fitting += [] if said else [one]
-    folder = site_packages(step.python)
-    own = {f"{folder}/{one.name}": binary.of_parts(one.elf, one.codes, one.size) for one in fitting}
-    contents = surrounded(own, site=site, rootfs=rootfs, python=step.python)
-    findings += [f"{one.file} {one.what}." for one in audit.loadable(contents, own) if one.severity != "note"]
+        findings += [*_form(one, step.python), *_driver(one)]
     return (*findings, *_architectures(built, step.compilation.architectures))
 
 
@@ -69,7 +59,7 @@ def _read(wheel: Wheel, member: Member) -> _Built:
             stream.write(chunk)
         found = elf.read_stream(stream, member.name)
         codes = fatbin.read(stream, found.fat_binaries, member.name) if found.fat_binaries else ()
-    return _Built(name=member.name, elf=found, size=member.size, codes=codes)
+    return _Built(name=member.name, elf=found, codes=codes)
 
 
 def _form(one: _Built, python: str) -> Iterator[str]:

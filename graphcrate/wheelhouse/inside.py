@@ -1,74 +1,124 @@
-"""Compiles sdists inside the image's base: the program that the wheelhouse has the image's own Python run.
+"""Compile sdists inside the image's base: the program that the image's own Python runs in the sandbox.
 
-Packages, their extensions and the files of these are all compiled side by side, and never more than `jobs` at once.
-setuptools would compile file after file (PyG's packages ask for that), ninja the few files of one extension. So every
-file is a process of its own, forked where setuptools would compile it, that waits for its turn; the first process
-deals out the turns, longest work first. A file whose compiler the kernel ended for want of memory is compiled again,
-with half as many beside it.
+setuptools would compile file after file, as PyG's packages ask for, and ninja the few files of one extension. So each
+package's setup.py runs in a process of its own, which lists the compilers' commands in place of starting them. When
+all packages have listed theirs, the files of all are compiled side by side, longest first. A package whose files are
+compiled goes on to link, and makes its wheel. A file whose compiler the kernel ended for want of memory is compiled
+again, with half as many beside it.
 
 A package whose order names `headers` is compiled with those in front of torch's, and the host compiler reads them
-compiled beforehand. Where that fails the file is compiled as setup.py has it.
+precompiled. Where that fails the file is compiled as setup.py has it.
 
-Knows the standard library, torch and setuptools; Python 3.9 and newer. Reads its orders (`Orders`) from the file that
-its argument names, writes what goes on to stdout as one JSON object a line, and all that is said else to logs.
+Uses the standard library, torch and setuptools; Python 3.9 and newer. Reads its orders from the file that its argument
+names, and writes events to stdout, one JSON object a line; all other output goes to logs.
 """
 
 import contextlib
-import ctypes
-import fcntl
+import functools
 import glob
 import hashlib
 import importlib
 import json
 import os
 import re
-import resource
+import shlex
 import signal
-import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
-
-from graphcrate.wheelhouse.turns import TURNS, Dealer, connected, tell, was_killed
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-#: where headers lie that were compiled beforehand
+#: where precompiled headers lie
 PRECOMPILED = "/build/precompiled"
-#: what brings all that the host compiler wants of torch
+#: the header that includes everything of torch's that the host compiler needs
 WHOLE = "torch/extension.h"
-#: options that packages have each of their own, and torch's headers know nothing of
+#: options that differ from package to package, and change nothing in torch's headers
 ITS_OWN = re.compile(r"-DTORCH_EXT|-DWITH_|-I[^/]")
-#: Estimates in seconds, by which turns are dealt out: of files that no order knows, and of a header.
-CUDA_SECONDS, CPP_SECONDS, HEADER_SECONDS = 12.0, 3.0, 40.0
-CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
+#: Estimates in seconds for files that no order knows.
+CUDA_SECONDS, CPP_SECONDS = 12.0, 3.0
+#: what compilers and drivers print when the kernel ended a part of them for want of memory
+KILLED = re.compile(r"[Kk]illed|signal 9|SIGKILL|out of memory|[Cc]annot allocate memory|bad_alloc")
+#: Runs a command as process 2 of a namespace. nvcc names temporary files by its process number, and of a file without
+#: external functions the kernels too.
+NUMBERED = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "sh", "-c", '"$@"; exit $?', "sh")
 
 Orders = dict[str, Any]
 Command = list[str]
 
 
+class Work(NamedTuple):
+    """One file to compile. `command`: as setup.py has it; `folder`: where it runs; `log`: where its output goes."""
+
+    package: str
+    source: str
+    target: str
+    command: Command
+    folder: str
+    log: str
+    headers: str
+    seconds: float
+
+
+class Package:
+    """A process that runs a package's setup.py, and the two pipes to it."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.name: str = order["name"]
+        listed, ends = os.pipe(), os.pipe()
+        self.pid = fork(build, order, listed[1], ends[0])
+        os.close(listed[1])
+        os.close(ends[0])
+        self._listed, self._ends = listed[0], ends[1]
+
+    def works(self) -> list[Work]:
+        """Wait for the list of what is to be compiled; empty when setup.py ended before it had one."""
+        with os.fdopen(self._listed) as stream:
+            text = stream.readline()
+        return [Work(*values) for values in json.loads(text)] if text else []
+
+    def finish(self) -> bool:
+        """Have the package link and make its wheel, now that its files are compiled. Returns whether it could."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._ends, b"\n")
+        os.close(self._ends)
+        return os.waitpid(self.pid, 0)[1] == 0
+
+
 def main(orders: Orders) -> int:
     """Compile every package of the orders; 0 when all became wheels."""
-    glob_in_order()
+    sort_glob()
     importlib.import_module("setuptools")  # first, so that distutils is its own
-    build_ext = importlib.import_module("setuptools.command.build_ext")
-    cpp_extension = importlib.import_module("torch.utils.cpp_extension")
+    importlib.import_module("torch.utils.cpp_extension")
     os.umask(0o022)
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(TURNS)
-    server.listen(4096)
-    spread_out(build_ext, cpp_extension)
-    dealer = Dealer(server, orders["jobs"])
-    for package in orders["packages"]:
-        dealer.packages[fork(build, package)] = package["name"]
-    return dealer.serve()
+    packages = [Package(order) for order in orders["packages"]]
+    listed = {package.name: package.works() for package in packages}
+    for name, works in listed.items():
+        report("files", package=name, count=len(works), weight=sum(work.seconds for work in works))
+    files = Compiler(orders["jobs"], run_compiler).start([work for works in listed.values() for work in works])
+    linking = ThreadPoolExecutor(max_workers=len(packages))
+    links = [linking.submit(link, package, files.get(package.name, [])) for package in packages]
+    done = wait(links, return_when=FIRST_EXCEPTION).done
+    return 1 if any(link.exception() for link in done) else 0
 
 
-def glob_in_order() -> None:
+def link(package: Package, files: "list[Future[None]]") -> None:
+    """Finish a package when its files are compiled. Raises what one of them raised, and OSError when it fails."""
+    for file in files:
+        file.result()
+    if not package.finish():
+        report("failed", package=package.name)
+        raise OSError(package.name)
+    report("built", package=package.name)
+
+
+def sort_glob() -> None:
     """Make `glob` independent of the order that a disk has its files in: link order goes by it."""
     original = glob.glob
 
@@ -78,206 +128,201 @@ def glob_in_order() -> None:
     glob.glob = in_order
 
 
-#: of the package that this process builds: file → seconds that compiling it takes
-KNOWN_SECONDS: dict[str, float] = {}
-
-
-def build(package: dict[str, Any]) -> None:
-    """Make the wheel of an unpacked sdist, as an installer would: by its setup.py through setuptools' back-end."""
-    redirect(f"{package['log']}.log")
-    os.environ["GRAPHCRATE_PACKAGE"] = package["name"]
-    os.environ["GRAPHCRATE_LOG"] = package["log"]
-    os.environ["GRAPHCRATE_HEADERS"] = package["headers"]
-    KNOWN_SECONDS.update(package["seconds"])
-    os.chdir(package["folder"])
-    sys.path.insert(0, package["folder"])
-    Path(package["wheels"]).mkdir()
-    importlib.import_module("setuptools.build_meta").__legacy__.build_wheel(package["wheels"])
-
-
-def spread_out(build_ext: Any, cpp_extension: Any) -> None:  # noqa: ANN401
-    """Have setuptools compile extensions, and the files of each, in processes of their own."""
-    ccompiler = importlib.import_module("distutils.ccompiler")
-    begin = cpp_extension.BuildExtension.__init__
+def build(order: dict[str, Any], listed: int, go: int) -> None:
+    """Make the wheel of an unpacked sdist by its setup.py, through setuptools' back-end, as an installer would."""
+    log = os.open(f"{order['log']}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.chdir(order["folder"])
+    sys.path.insert(0, order["folder"])
+    Path(order["wheels"]).mkdir()
+    extensions = importlib.import_module("torch.utils.cpp_extension").BuildExtension
+    begin = extensions.__init__
 
     def without_ninja(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
         begin(self, *arguments, **options)
         self.use_ninja = False
 
-    cpp_extension.BuildExtension.__init__ = without_ninja
-    build_ext.build_ext.build_extensions = build_extensions
-    ccompiler.CCompiler.compile = compile_files
+    def build_extensions(self: Any) -> None:  # noqa: ANN401
+        self.check_extensions_list(self.extensions)
+        commands, objects = list_commands(self)
+        with os.fdopen(listed, "w") as stream:
+            json.dump([work_of(order, *command) for command in commands], stream)
+        if os.read(go, 1):  # the files are compiled
+            self.compiler.compile = lambda sources, **_: objects[tuple(sources), self.build_temp]
+            each_extension(self)
+
+    extensions.__init__ = without_ninja
+    importlib.import_module("setuptools.command.build_ext").build_ext.build_extensions = build_extensions
+    importlib.import_module("setuptools.build_meta").__legacy__.build_wheel(order["wheels"])
 
 
-def build_extensions(self: Any) -> None:  # noqa: ANN401
-    """In place of setuptools' `build_ext.build_extensions`."""
-    self.check_extensions_list(self.extensions)
-    sources = [source for extension in self.extensions for source in extension.sources]
-    tell("files", count=len(sources), weight=sum(map(weight, sources)))
-
-    def one(extension: Any) -> None:  # noqa: ANN401
-        # Two variants of an extension are made of the same sources, hence objects of the same name.
-        self.build_temp = f"{self.build_temp}/{extension.name}"
-        self.build_extension(extension)
-
-    wait_for([fork(one, extension) for extension in self.extensions], "an extension could not be built")
+def each_extension(build_ext: Any) -> None:  # noqa: ANN401
+    """Build the extensions one by one. Variants of one have the same sources, hence objects of the same names."""
+    temporary = build_ext.build_temp
+    for extension in build_ext.extensions:
+        build_ext.build_temp = f"{temporary}/{extension.name}"
+        build_ext.build_extension(extension)
+    build_ext.build_temp = temporary
 
 
-def compile_files(
-    self: Any,  # noqa: ANN401
-    sources: list[str],
-    output_dir: "str | None" = None,
-    macros: Any = None,  # noqa: ANN401
-    include_dirs: Any = None,  # noqa: ANN401
-    debug: Any = 0,  # noqa: ANN401
-    extra_preargs: Any = None,  # noqa: ANN401
-    extra_postargs: Any = None,  # noqa: ANN401
-    depends: Any = None,  # noqa: ANN401
-) -> list[str]:
-    """In place of distutils' `CCompiler.compile`, which does the same in a row."""
-    macros, objects, extra_postargs, pp_opts, wanted = self._setup_compile(
-        output_dir, macros, include_dirs, sources, depends, extra_postargs
-    )
-    cc_args = self._get_cc_args(pp_opts, debug, extra_preargs)
+def list_commands(build_ext: Any) -> "tuple[list[tuple[str, str, Command]], dict[Any, list[str]]]":  # noqa: ANN401
+    """List the compilers' commands as (source, object, command), and the objects of each call; start none."""
+    compiler = build_ext.compiler
+    commands: list[tuple[str, str, Command]] = []
+    objects: dict[Any, list[str]] = {}
+    compile_in_a_row = compiler.compile
 
-    def one(target: str) -> None:
-        source, extension = wanted[target]
-        commands = commands_of(self, lambda: self._compile(target, source, extension, cc_args, extra_postargs, pp_opts))
-        in_turn(source, target, ways(commands, source, target), self.spawn)
+    def compile_files(sources: list[str], output_dir: "str | None" = None, **options: Any) -> list[str]:  # noqa: ANN401
+        started: list[Command] = []
+        # setuptools up to 83 starts programs by `spawn`, newer ones by `call`
+        compiler.spawn = compiler.call = lambda command, **_: started.append(list(command))
+        made = list(compile_in_a_row(sources, output_dir=output_dir, **options))
+        del compiler.spawn, compiler.call
+        targets = {compiler.object_filenames([source], output_dir=output_dir)[0]: source for source in sources}
+        for command in started:
+            target = command[command.index("-o") + 1]
+            commands.append((targets[target], target, command))
+        objects[tuple(sources), build_ext.build_temp] = made
+        return made
 
-    wait_for([fork(one, target) for target in objects if target in wanted], "a file could not be compiled")
-    return list(objects)
-
-
-def commands_of(compiler: Any, work: "Callable[[], None]") -> list[Command]:  # noqa: ANN401
-    """What distutils' compiler would start for this work, which is not started."""
-    found: list[Command] = []
-    compiler.spawn = found.append
-    try:
-        work()
-    finally:
-        del compiler.spawn
-    return found
+    compiler.compile = compile_files
+    compiler.link_shared_object = lambda *_, **__: None
+    each_extension(build_ext)
+    del compiler.compile, compiler.link_shared_object
+    return commands, objects
 
 
-def ways(commands: list[Command], source: str, target: str) -> list[list[Command]]:
-    """How a file can be compiled, the quickest way first, as setup.py has it last."""
-    headers = os.environ["GRAPHCRATE_HEADERS"]
-    if not headers or len(commands) != 1:
-        return [commands]
-    program, *options = commands[0]
-    quick = [program, f"-I{headers}", *options]
-    if source.endswith(".cu"):
-        return [[quick], commands]
-    header = precompiled(quick, source, target)
-    return [*([[[*quick[:2], "-include", header, *options]]] if header else []), [quick], commands]
-
-
-def precompiled(command: Command, source: str, target: str) -> str:
-    """Precompile the header for what this command compiles; the first process that wants it makes it.
-
-    Returns "" where it cannot be made. Macros that each package has of its own are no part of it; g++ reads the text
-    where one of them changes anything.
-    """
-    files = {"-c", source, "-o", target}
-    options = [word for word in command[1:] if word not in files and not ITS_OWN.match(word)]
-    header = Path(PRECOMPILED, hashlib.sha256(repr(options).encode()).hexdigest()[:16], "torch.h")
-    made = header.with_suffix(".h.gch")
-    header.parent.mkdir(parents=True, exist_ok=True)
-    with header.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not header.exists():
-            header.write_text(f"#include <{WHOLE}>\n")
-            make = [command[0], "-x", "c++-header", str(header), "-o", str(made), *options]
-            in_turn(WHOLE, str(made), [[make], []], start, counts=False)
-    return str(header) if made.exists() else ""
-
-
-def start(command: Command) -> None:
-    """Run a program. Raises CalledProcessError when it fails."""
-    subprocess.run(command, check=True)
-
-
-def weight(source: str) -> float:
-    """Seconds that compiling a file takes, roughly: nvcc's work is the longest, and what others wait for at the end."""
-    if source == WHOLE:
-        return HEADER_SECONDS
+def work_of(order: dict[str, Any], source: str, target: str, command: Command) -> Work:
+    """Complete a command with what the order says of its package."""
     usual = CUDA_SECONDS if source.endswith(".cu") else CPP_SECONDS
-    return KNOWN_SECONDS.get(source, usual) + Path(source).stat().st_size / 1e6
+    seconds = order["seconds"].get(source, usual) + Path(source).stat().st_size / 1e6
+    log = f"{order['log']}.{target.replace(os.sep, '_')}.log"
+    return Work(order["name"], source, target, command, order["folder"], log, order["headers"], seconds)
 
 
-def in_turn(
-    source: str,
-    target: str,
-    ways: list[list[Command]],
-    run: "Callable[[Command], None]",
-    *,
-    counts: bool = True,
-) -> None:
-    """Run the first of these ways that works when it is this process's turn; again where the dealer wants that."""
-    log = f"{os.environ['GRAPHCRATE_LOG']}.{target.replace(os.sep, '_')}.log"
-    with own_temporary_folder(target), connected() as dealer:
-        dealer.send({"source": source, "weight": weight(source), "counts": counts})
-        while dealer.receive() == "go":
-            begin, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-            failed = True
-            for way in ways:
-                redirect(log, anew=True)
-                failed = wait(fork(numbered_anew, run_all, run, way)) != 0
-                if not failed or was_killed(log):
-                    break
-                if way is not ways[-1]:
-                    said = Path(log).read_text(encoding="utf-8", errors="replace")
-                    dealer.send({"event": "slower", "source": source, "said": said[:4000]})
-            usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-            dealer.send(
-                {
-                    "seconds": round(time.monotonic() - begin, 1),
-                    "cpu": round(usage.ru_utime - used, 1),
-                    "peak_mb": usage.ru_maxrss // 1024,
-                    "failed": failed,
-                    "log": log,
-                }
-            )
-            if not failed:
+class Compiler:
+    """Runs commands side by side, at most `jobs` at once, and fewer when memory does not suffice."""
+
+    def __init__(self, jobs: int, run: "Callable[[Command, Work], tuple[int, float, int]]") -> None:
+        self._jobs, self._run = jobs, run
+        self._room = threading.Semaphore(jobs)
+        self._pool = ThreadPoolExecutor(max_workers=jobs)
+        self._headers: dict[str, Future[str]] = {}
+
+    def start(self, works: list[Work]) -> "dict[str, list[Future[None]]]":
+        """Begin to compile, longest first; package → its files. A file that cannot be compiled raises OSError."""
+        for work in works:
+            if work.headers and not work.source.endswith(".cu"):
+                header = header_of(work)
+                if header.target not in self._headers:  # before any file that waits for it
+                    self._headers[header.target] = self._pool.submit(self._precompile, header)
+        files: dict[str, list[Future[None]]] = {work.package: [] for work in works}
+        for work in sorted(works, key=lambda work: -work.seconds):
+            files[work.package].append(self._pool.submit(self._compile, work))
+        return files
+
+    def _compile(self, work: Work) -> None:
+        while True:
+            result = self._first_that_works(work, self._ways(work))
+            if not result["failed"]:
+                report("compiled", package=work.package, source=work.source, weight=work.seconds, **result)
                 return
-    sys.exit(1)
+            killed = was_killed(work.log)
+            if not killed or self._jobs == 1:
+                report("failed", package=work.package, source=work.source, killed=killed, log=work.log)
+                raise OSError(work.source)
+            fewer = self._jobs // 2
+            for _ in range(self._jobs - fewer):
+                self._room.acquire()
+            self._jobs = fewer
+            report("fewer", package=work.package, source=work.source, jobs=fewer)
+
+    def _ways(self, work: Work) -> list[Command]:
+        """List how a file can be compiled, the quickest way first, as setup.py has it last."""
+        if not work.headers:
+            return [work.command]
+        program, *options = work.command
+        quick = [program, f"-I{work.headers}", *options]
+        if work.source.endswith(".cu"):
+            return [quick, work.command]
+        header = self._headers[header_of(work).target].result()
+        return [*([[*quick[:2], "-include", header, *options]] if header else []), quick, work.command]
+
+    def _precompile(self, header: Work) -> str:
+        """Precompile a header; returns its path, and "" where that fails."""
+        Path(header.source).parent.mkdir(parents=True, exist_ok=True)
+        Path(header.source).write_text(f"#include <{WHOLE}>\n")
+        return "" if self._first_that_works(header, [header.command])["failed"] else header.source
+
+    def _first_that_works(self, work: Work, ways: list[Command]) -> dict[str, Any]:
+        """Run the first of these commands that works; the log holds the output of the last that ran."""
+        begin, used, peak, code = time.monotonic(), 0.0, 0, 1
+        for way in ways:
+            with self._room:
+                code, seconds, megabytes = self._run(way, work)
+            used, peak = used + seconds, max(peak, megabytes)
+            if code == 0 or was_killed(work.log):
+                break
+            if way is not ways[-1]:
+                output = Path(work.log).read_text(encoding="utf-8", errors="replace")
+                report("slower", package=work.package, source=work.source, said=output[:4000])
+        seconds = round(time.monotonic() - begin, 1)
+        return {"seconds": seconds, "cpu": round(used, 1), "peak_mb": peak, "failed": code != 0}
 
 
-@contextlib.contextmanager
-def own_temporary_folder(target: str) -> "Iterator[None]":
-    """Temporary files of each object apart: processes are numbered alike, and files of two packages are named alike."""
-    before = os.environ["TMPDIR"]
-    folder = Path(before, os.environ["GRAPHCRATE_PACKAGE"], target.replace(os.sep, "_"))
-    folder.mkdir(parents=True, exist_ok=True)
-    os.environ["TMPDIR"] = str(folder)
-    try:
-        yield
-    finally:
-        os.environ["TMPDIR"] = before
+def run_compiler(command: Command, work: Work) -> "tuple[int, float, int]":
+    """Run a compiler; returns its exit code, seconds of processor, and the memory of its largest part in MB."""
+    # Temporary files of each object lie apart: processes are numbered alike, and files of two packages named alike.
+    temporary = Path(os.environ["TMPDIR"], work.package, work.target.replace(os.sep, "_"))
+    temporary.mkdir(parents=True, exist_ok=True)
+    with Path(work.log).open("w") as log:
+        print(shlex.join(command), file=log, flush=True)
+        child = subprocess.Popen(
+            [*numbered(), *command],
+            cwd=work.folder,
+            env={**os.environ, "TMPDIR": str(temporary)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return child.returncode, usage.ru_utime, usage.ru_maxrss // 1024
 
 
-def run_all(run: "Callable[[Command], None]", commands: list[Command]) -> None:
-    """Run these commands in a row, as far as they work."""
-    for command in commands:
-        run(command)
+@functools.cache
+def numbered() -> "tuple[str, ...]":
+    """Return NUMBERED where the kernel allows that, else nothing."""
+    return NUMBERED if subprocess.run([*NUMBERED, "true"], capture_output=True, check=False).returncode == 0 else ()
 
 
-def numbered_anew(work: "Callable[..., None]", *arguments: Any) -> None:  # noqa: ANN401
-    """Do the work where processes are numbered from 1, wherever the kernel allows that.
+def header_of(work: Work) -> Work:
+    """Describe the precompiled header that a file for the host compiler reads; files with the same options share it.
 
-    nvcc names temporary files by its number, and of a file without external functions the kernels too.
+    Macros that each package has of its own are left out; g++ reads the text where one of them changes anything.
     """
-    kernel, uid, gid = ctypes.CDLL(None), os.geteuid(), os.getegid()
-    if kernel.unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0:
-        return work(*arguments)
-    maps = (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1"))
-    for name, text in maps:
-        with contextlib.suppress(OSError), Path(f"/proc/self/{name}").open("w") as stream:
-            stream.write(text)
-    if wait(fork(work, *arguments)):
-        sys.exit(1)
-    return None
+    files = {"-c", work.source, "-o", work.target}
+    program, *options = [work.command[0], f"-I{work.headers}", *work.command[1:]]
+    options = [word for word in options if word not in files and not ITS_OWN.match(word)]
+    name = hashlib.sha256(repr(options).encode()).hexdigest()[:16]
+    header = f"{PRECOMPILED}/{name}/torch.h"
+    command = [program, "-x", "c++-header", header, "-o", f"{header}.gch", *options]
+    return work._replace(source=header, target=f"{header}.gch", command=command, log=f"{work.log}.header.log")
+
+
+def was_killed(log: str) -> bool:
+    """Whether the kernel ended a program whose output this is."""
+    return KILLED.search(Path(log).read_text(encoding="utf-8", errors="replace")) is not None
+
+
+_stdout = threading.Lock()
+
+
+def report(event: str, **about: Any) -> None:  # noqa: ANN401
+    """Write an event for the wheelhouse."""
+    with _stdout:
+        print(json.dumps({"event": event, **about}), flush=True)
 
 
 def fork(work: "Callable[..., None]", *arguments: Any) -> int:  # noqa: ANN401
@@ -303,32 +348,10 @@ def attempt(work: "Callable[..., Any]", *arguments: Any) -> int:  # noqa: ANN401
 
 
 def leave(code: int) -> NoReturn:
-    """End a forked process without what its parent would do at its end."""
+    """End a process without what its interpreter would do at its end: threads may still wait for compilers."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def wait(pid: int) -> int:
-    """Whether a child failed: 0 when it did not."""
-    return os.waitpid(pid, 0)[1]
-
-
-def wait_for(children: list[int], what: str) -> None:
-    """Wait for all of these children. Raises RuntimeError when one failed."""
-    codes = [wait(child) for child in children]
-    if any(codes):
-        raise RuntimeError(what)
-
-
-def redirect(path: str, *, anew: bool = False) -> None:
-    """Have stdout and stderr, also of programs started from here, go to a file."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if anew else os.O_APPEND), 0o644)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
 
 
 if __name__ == "__main__":

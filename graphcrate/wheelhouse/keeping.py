@@ -33,7 +33,7 @@ def keep(job: Job, made: Mapping[LockedPackage, Path], venv: Path, work: Path) -
         with open_wheel(wheel) as opened:
             repack(opened, done)
         check_tags(wheel.name, job.step.python, job.base.glibc)
-        _refuse(package, check_wheel(done, step=job.step, site=venv, rootfs=job.base.rootfs))
+        _refuse(package, check_wheel(done, job.step))
         ready[package] = done
     # Importing torch takes longest: all at once, and one by one only to tell whose fault it is.
     if len(ready) < 2 or try_import(job, tuple(ready.values()), venv, work / "trial"):

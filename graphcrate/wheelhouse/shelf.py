@@ -1,15 +1,44 @@
-"""Where finished wheels lie in the cache."""
+"""Where compiled wheels lie in the cache: under a hash of all that they depend on. The same key, the same bytes."""
 
+import hashlib
+import json
+import re
 from pathlib import Path
 
+from graphcrate.compat.compilers import variables
+from graphcrate.compat.headers import STAND_INS, folder_for
 from graphcrate.host.cache import Cache
 from graphcrate.model.lock import LockedPackage
-from graphcrate.model.plan import CompileStep
-from graphcrate.wheelhouse.keys import origin
+from graphcrate.model.plan import CompileStep, content_id
+
+#: Raise it whenever the same inputs would give another wheel.
+WHEELHOUSE_FORMAT = 2
+#: Debian's packages that what a compiler makes depends on: itself, assembler and linker, headers. Others may have had a
+#: security update since, and the wheel is the same.
+_COMPILING = re.compile(r"(gcc|g\+\+|cpp)-\d+|binutils|libc6(-dev)?|libstdc\+\+-\d+-dev|lib(gcc-\d+|python3\.\d+)-dev")
+
+
+def origin(package: LockedPackage, step: CompileStep) -> str:
+    """The cache key of the wheel that this step makes of a compiled sdist."""
+    compilation = step.compilation
+    inputs = {
+        "format": WHEELHOUSE_FORMAT,
+        "sdist": package.file.sha256,
+        "headers": STAND_INS if folder_for(package.name) else {},
+        "torch": [other.file.sha256 for other in step.against if other.name == "torch"],
+        "python": step.python,
+        "variables": variables(compilation),
+        "toolkit": content_id(compilation.toolkit) if compilation.toolkit else "",
+        "debian": sorted(
+            f"{one.name} {one.version}" for one in compilation.base.packages if _COMPILING.fullmatch(one.name)
+        ),
+        "tools": sorted(tool.file.sha256 for tool in compilation.tools),
+    }
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def cached(step: CompileStep, cache: Cache) -> dict[str, Path]:
-    """The step's wheels that are there, by the sha256 of their sdist. Starts no process."""
+    """Find the step's wheels that are in the cache, by the sha256 of their sdist."""
     found = {}
     for package in step.packages:
         wheel = next(folder(package, step, cache).glob("*.whl"), None)
@@ -19,5 +48,5 @@ def cached(step: CompileStep, cache: Cache) -> dict[str, Path]:
 
 
 def folder(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
-    """Where the wheel of a package lies, or will lie."""
+    """Return the folder for the wheel of a package, whether it is there or not."""
     return cache.root / "compiled" / origin(package, step)

@@ -43,8 +43,8 @@ class Watcher:
             self._total += message["count"]
             self._weight += message["weight"]
         elif event == "compiled":
-            self._done += message["counts"]
-            self._finished += message["weight"] * message["counts"]
+            self._done += 1
+            self._finished += message["weight"]
             self.peak = max(self.peak, message["peak_mb"])
             self.cpu[name] = self.cpu.get(name, 0.0) + message["cpu"]
             self._say()

@@ -9,7 +9,7 @@ shared, which depends on what the process did before. So the bytes depend on whe
 the same time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -116,8 +116,6 @@ def compile_shards(jobs: Sequence[Job], interpreter: Interpreter, cache: Cache) 
     They share the start of the sandbox and nothing else. Raises BuildError when the image's Python does not work.
     """
     with cache.folder() as folder:
-        # A sandbox of last resort runs as another user.
-        folder.chmod(0o777)
         (folder / PROGRAM).write_bytes(Path(compile_program.__file__).read_bytes())
         for number, job in enumerate(jobs):
             write_sources(folder / f"{number}.sources", job)
@@ -157,8 +155,7 @@ class Bundle:
             raise BuildError(
                 f"the bytecode at {path} is damaged: {error}", next_step=f"rm {path}    (the next run makes it again)"
             ) from error
-        self.files = {name: place for name, place in found.items() if name.endswith(".pyc")}
-        self._skipped = {name: place for name, place in found.items() if name.endswith(".py")}
+        self.files = {name: extent for name, extent in found.items() if name.endswith(".pyc")}
 
     def close(self) -> None:
         """Close the file."""
@@ -166,12 +163,6 @@ class Bundle:
 
     def read(self, path: str) -> bytes:
         """Content of the `.pyc` at this path."""
-        return self._at(self.files[path])
-
-    def skipped(self) -> Mapping[str, str]:
-        """Sources that do not compile (templates, other Pythons' code): path → reason."""
-        return {name: self._at(place).decode() for name, place in self._skipped.items()}
-
-    def _at(self, place: tuple[int, int]) -> bytes:
-        self._stream.seek(place[0])
-        return self._stream.read(place[1])
+        offset, size = self.files[path]
+        self._stream.seek(offset)
+        return self._stream.read(size)

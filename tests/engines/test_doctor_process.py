@@ -12,14 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.doctor.driver import CUDA_LIMIT, look_at_driver
-from graphcrate.doctor.place import Place
-from graphcrate.doctor.stack import IMPORT_ALL, judge_imports
+from doctor.driver import CUDA_LIMIT, look_at_driver
+from doctor.host import Host
+from doctor.stack import IMPORT_ALL, judge_imports
 from tests.conftest import program
+from tools import doctor_file
 
 pytestmark = pytest.mark.engine("python3")
 
-DOCTOR = Path(__file__).resolve().parent.parent.parent / "examples" / "doctor.py"
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_file(tmp_path_factory):
+    global DOCTOR
+    DOCTOR = tmp_path_factory.mktemp("doctor") / "doctor.py"
+    DOCTOR.write_text(doctor_file.text())
+
+
 LIBCUDA = """
 #include <stddef.h>
 #include <string.h>
@@ -45,8 +55,8 @@ def compiled(folder, name, source, *options):
     return folder / name
 
 
-def place(**variables):
-    here = Place(environment={**os.environ, **{name: str(value) for name, value in variables.items()}})
+def host(**variables):
+    here = Host(environment={**os.environ, **{name: str(value) for name, value in variables.items()}})
     here.python = sys.executable
     return here
 
@@ -62,7 +72,7 @@ def place(**variables):
 )
 def test_a_libcuda_is_asked(tmp_path, answer, code, gpus, error):
     compiled(tmp_path, "libcuda.so.1", LIBCUDA.replace("ANSWER", answer))
-    seen = look_at_driver(place(LD_LIBRARY_PATH=tmp_path))
+    seen = look_at_driver(host(LD_LIBRARY_PATH=tmp_path))
     assert (seen.loaded, seen.code, len(seen.gpus), seen.error) == (True, code, gpus, error)
     if not error:
         assert seen.cuda == "12.2"
@@ -76,7 +86,7 @@ def test_a_libcuda_is_asked(tmp_path, answer, code, gpus, error):
 @pytest.mark.engine("gcc")
 def test_a_libcuda_that_hangs_is_left(tmp_path, monkeypatch):
     compiled(tmp_path, "libcuda.so.1", LIBCUDA.replace("ANSWER", "sleep(600); return 0"))
-    here = place(LD_LIBRARY_PATH=tmp_path)
+    here = host(LD_LIBRARY_PATH=tmp_path)
     run = here.run
     monkeypatch.setattr(here, "run", lambda argv, limit: run(argv, min(limit, 3.0)))
     began = time.monotonic()
@@ -112,8 +122,8 @@ def test_each_import_ends_by_itself(tmp_path):
     package(tmp_path, "pyg_lib", "import os\nos._exit(4)\n")
     package(tmp_path, "numpy", "print('noise')\n")
     installed = dict.fromkeys(("torch_scatter", "torch_cluster", "torch_sparse", "pyg_lib", "numpy"), "1.0")
-    here = place(PYTHONPATH=tmp_path)
-    told = list(judge_imports(here, installed, look_at_driver(place(LD_LIBRARY_PATH="")), ""))
+    here = host(PYTHONPATH=tmp_path)
+    told = list(judge_imports(here, installed, look_at_driver(host(LD_LIBRARY_PATH="")), ""))
     seen = " ".join(finding.seen for finding in told)
     assert "can be imported: torch, numpy" in seen
     assert "undefined symbol: torch::jit::parseSchemaOrName(std::string const&)" in seen
@@ -199,7 +209,7 @@ def test_limits_of_the_shell_are_seen(tmp_path):
 
 
 def test_build_py_needs_no_environment_for_it():
-    build = DOCTOR.parent.parent / "build.py"
+    build = ROOT / "build.py"
     done = subprocess.run(
         [program("python3"), "-S", build, "doctor", "--explain", "No CUDA GPUs are available"],
         capture_output=True,

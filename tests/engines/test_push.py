@@ -1,7 +1,6 @@
 """Images to Debian's docker-registry: every log-in, and every engine that pulls them."""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -17,11 +16,10 @@ from graphcrate.oci import spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
-from graphcrate.oci.referrers import Attachment, attach, referrers
 from tests.conftest import ROOT, program
 from tests.engines import fault_proxy, tiny
 from tests.engines.daemons import MACHINE, registry_server
-from tests.engines.pushing import LOGIN, MIB, blob_bytes, check, opened, random_layout, send
+from tests.engines.pushing import LOGIN, MIB, blob_bytes, check, random_layout, send
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("docker-registry")]
 
@@ -92,20 +90,6 @@ def test_tls(scratch, authority, layout):
         assert again.bytes_sent == 0
         with pytest.raises(NetworkError, match="certificate is not trusted"):
             send("registry.test", layout, "team/tls:v1", environment={"https_proxy": proxy})
-
-
-def test_what_is_attached_is_found_by_the_tag(registry, layout):
-    """Version 2.8 has no referrers API."""
-    digest = send(registry, layout, "team/attached:v1").digest
-    target = opened(registry, "team/attached")
-    attached = attach(target, digest, "text/sbom", [Attachment(media_type="text/plain", data=b"all of it")], {"a": "b"})
-    second = attach(target, digest, "text/report", [])
-    assert {one.digest for one in referrers(target, digest)} == {attached, second}
-    (found,) = referrers(target, digest, "text/sbom")
-    assert (found.digest, found.annotations) == (attached, {"a": "b"})
-    (layer,) = json.loads(target.manifest(attached).data)["layers"]
-    about = spec.Descriptor(media_type=layer["mediaType"], digest=layer["digest"], size=layer["size"])
-    assert target.config(about) == b"all of it"
 
 
 MEMORY = r"""

@@ -7,7 +7,6 @@ import pytest
 from graphcrate.errors import IntegrityError, NetworkError
 from graphcrate.oci import push
 from graphcrate.oci.chunks import ChunkSize
-from graphcrate.oci.referrers import attach
 from graphcrate.oci.upload import Pace
 from tests.engines import fault_proxy
 from tests.engines.fault_proxy import NOTICED, UNNOTICED, FaultProxy, any_fault, bearable, first, seeded
@@ -204,8 +203,7 @@ def test_no_secret_shows(token_registry, basic_registry, layout, ground, capfd, 
     raised, other = [], random_layout(ground / "other", [3 * MIB], seed=9)
     for registry, name in ((token_registry, "team/bearer:v9"), (basic_registry, "team/basic:v9")):
         with FaultProxy(registry, seeded(3, 0.2, bearable)) as between:
-            pushed = send(between.address, layout, name, login=LOGIN)
-            attach(opened(between.address, name, LOGIN), pushed.digest, "text/report", [])
+            send(between.address, layout, name, login=LOGIN)
         for fault, method in (("503", "PATCH"), ("expired", "POST"), ("500 late", "PUT")):
             with (
                 FaultProxy(registry, first(fault, method, times=999)) as between,

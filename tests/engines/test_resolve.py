@@ -19,7 +19,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import offers, toolkit, uv
+from graphcrate.resolve import toolkit, uv
 from graphcrate.resolve.candidates import Request, choose
 from graphcrate.resolve.fetch import fetch, fetch_for_compilation
 from tests.unit import small_index
@@ -35,7 +35,6 @@ def server(monkeypatch):
     with WheelServer() as running:
         monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
         monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
-        monkeypatch.setattr(offers, "VOUCHED", {})
         monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
         small_index.fill(running)
         yield running

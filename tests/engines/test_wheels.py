@@ -108,7 +108,6 @@ def test_the_program_runs_on_other_pythons(tmp_path, cache, python):
     pyc = tmp_path / "root" / name.removeprefix("/")
     pyc.parent.mkdir(parents=True)
     pyc.write_bytes(bundle.read(name))
-    assert list(bundle.skipped()) == [f"{SITE.packages}/pkg/bad.py"]
     bundle.close()
     pyc.parent.with_name("__init__.py").write_bytes(source)
     code = f"import sys; sys.path.insert(0, {str(pyc.parents[2])!r}); import pkg; print(pkg.x, pkg.__cached__)"

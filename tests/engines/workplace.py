@@ -15,7 +15,18 @@ from pathlib import Path
 from tests.conftest import program
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
-PARTS = ("graphcrate", "recipes", "images", "examples", "tools", "Makefile", "build.py", "README.md", "pyproject.toml")
+PARTS = (
+    "graphcrate",
+    "doctor",
+    "recipes",
+    "images",
+    "examples",
+    "tools",
+    "Makefile",
+    "build.py",
+    "README.md",
+    "pyproject.toml",
+)
 CPU_INDEX = "https://download.pytorch.org/whl/cpu/torch/"
 REQUIREMENTS = ("requirements.txt", "requirements-dev.txt")
 

@@ -143,12 +143,10 @@ def channels(server, monkeypatch):
     """The same server in place of PyTorch's and PyG's channels; nothing waits before a retry."""
     from graphcrate.compat import addresses
     from graphcrate.host import http
-    from graphcrate.resolve import offers
 
     monkeypatch.setattr(http, "PAUSES", (0.0,))
     monkeypatch.setattr(addresses, "PYTORCH", server.url("/whl"))
     monkeypatch.setattr(addresses, "PYG", server.url("/whl"))
-    monkeypatch.setattr(offers, "VOUCHED", {})
     return server
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 
+from graphcrate.attest.statement import Subject
 from graphcrate.model.lock import (
     Compilation,
     DebianBase,
@@ -13,7 +14,6 @@ from graphcrate.model.lock import (
     MissingPackage,
     RegistryBase,
 )
-from graphcrate.model.proof import Subject
 from graphcrate.model.recipe import Channel
 
 DIGEST = "sha256:" + hashlib.sha256(b"the image").hexdigest()

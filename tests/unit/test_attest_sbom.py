@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from packageurl import PackageURL
 
 from graphcrate.attest import facts
+from graphcrate.attest.facts import PackageFacts
 from graphcrate.attest.inventory import items
 from graphcrate.attest.sbom import sbom
-from graphcrate.model.lock import HostToolkit, ImageToolkit, LockedFile, LockedPackage, WheelToolkit, decode_lock
-from graphcrate.model.proof import Facts, PackageFacts
+from graphcrate.model.lock import ImageToolkit, LockedFile, LockedPackage, WheelToolkit, decode_lock
 from graphcrate.model.recipe import Channel
 from tests.unit.proof_lock import COMPILATION, CREATED, LOCK, ON_REGISTRY, PACKAGES, SUBJECT, sdist, wheel
 
@@ -72,7 +72,6 @@ KINDS = {
     "wheels": with_toolkit(WheelToolkit(version="13.0.88", wheels=(wheel("nvidia-cuda-nvcc", "13.0.88"),))),
     "image": with_toolkit(ImageToolkit(version="11.8.89", reference="nvidia/cuda", digest="sha256:" + "d" * 64)),
     "image by tag": with_toolkit(ImageToolkit(version="11.8.89", reference="nvidia/cuda", digest="")),
-    "host": with_toolkit(HostToolkit(version="12.4")),
     "for the CPU": with_toolkit(None),
     "nothing compiled": changed(packages=PACKAGES[:5], compilation=None),
 }
@@ -145,9 +144,7 @@ def test_tools_are_not_said_to_be_in_the_image_unless_they_are():
 
 
 def test_the_image_depends_on_what_is_in_it():
-    found = document(
-        facts=Facts(python={"torch-geometric": PackageFacts(requires=("numpy", "torch", "tqdm", "torch-geometric"))})
-    )
+    found = document(facts={"torch-geometric": PackageFacts(requires=("numpy", "torch", "tqdm", "torch-geometric"))})
     graph = {entry["ref"]: entry.get("dependsOn", []) for entry in found["dependencies"]}
     inside = {component["bom-ref"] for component in found["components"] if component.get("scope") != "excluded"}
     assert set(graph["image"]) == inside
@@ -167,7 +164,7 @@ def test_the_image_depends_on_what_is_in_it():
     ],
 )
 def test_licences_as_what_they_are(licence, written):
-    data = sbom(LOCK, SUBJECT, created=CREATED, facts=Facts(python={"numpy": PackageFacts(licences=(licence,))}))
+    data = sbom(LOCK, SUBJECT, created=CREATED, facts={"numpy": PackageFacts(licences=(licence,))})
     (numpy,) = by_name(json.loads(data), "numpy")
     assert numpy.get("licenses") == written
     assert is_valid(data)
@@ -175,87 +172,21 @@ def test_licences_as_what_they_are(licence, written):
 
 def test_many_licences_stand_side_by_side_and_an_expression_among_them_is_a_name():
     licences = ("GPL-2.0-or-later", "Artistic OR GPL-1.0-or-later", "MIT OR ISC", "a text\nof many lines")
-    data = sbom(LOCK, SUBJECT, created=CREATED, facts=Facts(debian={"libc6": PackageFacts(licences=licences)}))
-    (libc,) = by_name(json.loads(data), "libc6")
-    assert sorted(next(iter(one["license"].values())) for one in libc["licenses"]) == sorted(licences[:3])
-    assert {"license": {"id": "GPL-2.0-or-later"}} in libc["licenses"]
+    data = sbom(LOCK, SUBJECT, created=CREATED, facts={"numpy": PackageFacts(licences=licences)})
+    (numpy,) = by_name(json.loads(data), "numpy")
+    assert sorted(next(iter(one["license"].values())) for one in numpy["licenses"]) == sorted(licences[:3])
+    assert {"license": {"id": "GPL-2.0-or-later"}} in numpy["licenses"]
     assert is_valid(data)
 
 
-def test_what_was_left_behind_is_not_told_the_facts_of_what_is_in_the_image():
-    told = Facts(debian={"g++-11": PackageFacts(licences=("MIT",))}, python={"wheel": PackageFacts(licences=("MIT",))})
-    assert "MIT" not in json.dumps(document(facts=told))
-    assert by_name(document(facts=told, devel=True), "g++-11")[0]["licenses"] == [{"license": {"id": "MIT"}}]
-
-
-COPYRIGHT = b"""Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
-Files: *
-Copyright: somebody
-License: GPL-2+
- All of the text.
- License: not this one
-
-Files: a
-License: Artistic or GPL-1+
-
-License: GPL-2+
- Again.
-
-License:
- nameless
-
-License: Expat
-"""
-
-
-def test_a_machine_readable_copyright_names_its_licences():
-    assert facts.of_copyright(COPYRIGHT).licences == (
-        "GPL-2.0-or-later",
-        "Artistic OR GPL-1.0-or-later",
-        "MIT",
-    )
-    assert facts.of_copyright(b"") == facts.of_copyright(b"\xff\xfe\x00") == PackageFacts()
-
-
-def test_a_copyright_in_free_words_names_the_common_licences_that_it_refers_to():
-    text = b"The text is in /usr/share/common-licenses/LGPL-2.1, or in `/usr/share/common-licenses/GPL'.\nLicense: no"
-    assert facts.of_copyright(text).licences == ("GPL", "LGPL-2.1")
-    assert facts.of_copyright(b"do with it what you like") == PackageFacts()
-
-
-@pytest.mark.parametrize(
-    ("short", "wanted"),
-    [
-        ("LGPL-2.1+", "LGPL-2.1-or-later"),
-        ("GPL-3", "GPL-3.0-only"),
-        ("GFDL-NIV-1.3", "GFDL-NIV-1.3"),
-        ("BSD-3-clause, and ISC", "BSD-3-clause AND ISC"),
-        ("GPL-3+ with Bison exception", "GPL-3+ with Bison exception"),
-        ("zlib", "Zlib"),
-    ],
-)
-def test_debians_names_are_told_as_spdx_has_them(short, wanted):
-    assert facts.spdx(short) == wanted
-
-
-def test_an_images_own_files_tell_of_all_packages():
-    texts = {
-        "/opt/venv/lib/python3.11/site-packages/Example_Package-1.0.dist-info/METADATA": METADATA.replace(
-            b"Name: example", b"Name: Example_Package"
-        ),
-        "/opt/venv/lib/python3.11/site-packages/nameless-1.0.dist-info/METADATA": b"Version: 1.0\n",
-        "/usr/share/doc/gcc-12-base/copyright": COPYRIGHT,
-        "/usr/share/doc/free/copyright": b"in free words",
-    }
-    links = {"/usr/share/doc/libgcc-s1": "gcc-12-base", "/usr/share/doc/a/b": "gcc-12-base", "/lib": "usr/lib"}
-    found = facts.of_image(texts, links, "3.11")
-    assert set(found.python) == {"example-package"}
-    assert found.python["example-package"].requires == ("numpy", "typing-extensions")
-    assert set(found.debian) == {"gcc-12-base", "libgcc-s1"}
+def test_what_was_left_behind_is_not_described_by_what_is_in_the_image():
+    known = {"ninja": PackageFacts(licences=("MIT",))}
+    assert "MIT" not in json.dumps(document(facts=known))
+    assert by_name(document(facts=known, devel=True), "ninja")[0]["licenses"] == [{"license": {"id": "MIT"}}]
 
 
 METADATA = b"""Metadata-Version: 2.1
-Name: example
+Name: Example_Package
 License: MIT License
 Classifier: License :: OSI Approved :: BSD License
 Classifier: Programming Language :: Python
@@ -267,15 +198,33 @@ Requires-Dist: this is no requirement
 """
 
 
+def facts_of(data, python="3.11"):
+    texts = {
+        "/opt/venv/lib/python3.11/site-packages/Example_Package-1.0.dist-info/METADATA": data,
+        "/opt/venv/lib/python3.11/site-packages/nameless-1.0.dist-info/METADATA": b"Version: 1.0\n",
+        "/usr/share/doc/free/METADATA": b"Name: elsewhere\n",
+    }
+    return facts.of_image(texts, python)
+
+
 def test_metadata_is_read_for_the_images_own_python():
-    assert facts.of_metadata(METADATA, "3.11") == PackageFacts(
-        licences=("BSD License",), requires=("numpy", "typing-extensions")
-    )
-    assert facts.of_metadata(METADATA, "3.9").requires == ("numpy", "tomli")
-    assert facts.requirements(["Torch>=2 ; sys_platform == 'linux'", "win ; os_name == 'nt'"], "3.11") == ("torch",)
-    assert facts.of_metadata(b"License-Expression: MIT\nLicense: other\n", "3.11").licences == ("MIT",)
-    assert facts.of_metadata(b"License: Apache 2.0\n", "3.11").licences == ("Apache 2.0",)
-    assert facts.of_metadata(b"License: UNKNOWN\n", "3.11") == PackageFacts()
+    assert facts_of(METADATA) == {
+        "example-package": PackageFacts(licences=("BSD License",), requires=("numpy", "typing-extensions"))
+    }
+    assert facts_of(METADATA, "3.9")["example-package"].requires == ("numpy", "tomli")
+
+
+@pytest.mark.parametrize(
+    ("lines", "licences"),
+    [
+        (b"License-Expression: MIT\nLicense: other\n", ("MIT",)),
+        (b"License: Apache 2.0\n", ("Apache 2.0",)),
+        (b"License: UNKNOWN\n", ()),
+        (b"Classifier: License :: OSI Approved :: MIT License\nLicense: other\n", ("MIT",)),
+    ],
+)
+def test_a_licence_is_read_where_metadata_has_it(lines, licences):
+    assert facts_of(b"Name: a\n" + lines) == {"a": PackageFacts(licences=licences)}
 
 
 def test_another_lock_or_image_is_another_document_with_another_number():

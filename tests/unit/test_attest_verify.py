@@ -1,4 +1,4 @@
-"""Signatures that are stored as cosign stores them, and each way in which they can be wrong."""
+"""Signatures and statements under cosign's tags, and each way in which they can be wrong."""
 
 import base64
 import hashlib
@@ -9,38 +9,32 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
-from sigstore.dsse import Envelope as TheirEnvelope
 
-from graphcrate.attest import keys, sbom, signing, statement, storage, verify
-from graphcrate.model.proof import Outcome
+from graphcrate.attest import keys, signing, statement, verify
+from graphcrate.attest.verify import Outcome
 from graphcrate.oci import spec
-from tests.unit.proof_lock import CREATED, DIGEST, LOCK, SUBJECT
+from tests.unit.proof_lock import DIGEST, SUBJECT
 
 KEY = keys.PrivateKey(ec.derive_private_key(0xC0FFEE, ec.SECP256R1()))
 STRANGER = keys.PrivateKey(ec.derive_private_key(0xBAD, ec.SECP256R1()))
 REPOSITORY = "registry.example/team/pyg"
 OTHER = "sha256:" + "0" * 64
+SMOKE = "urn:graphcrate:smoke:1"
+ABOUT = statement.make(SUBJECT, SMOKE, {"suites": []})
 
 
-def signed(key=KEY, digest=DIGEST, before=b""):
-    return storage.signatures(digest, [signing.sign_simply(REPOSITORY, digest, key)], before)
+def signed(key=KEY, payload=None, before=b""):
+    return signing.signatures(DIGEST, payload or signing.claim(REPOSITORY, DIGEST), key, before)
 
 
-def simple(stored, digest=DIGEST, key=KEY, **blobs):
-    return verify.simple_signature(digest, stored.manifest, {**stored.blobs, **blobs}, key.public)
-
-
-def bundled(key=KEY, subject=SUBJECT, kind="urn:graphcrate:smoke:1"):
-    return signing.bundle(signing.seal(statement.make(subject, kind, {"suites": []}), key), key.public.hint)
+def outcome(stored, digest=DIGEST, key=KEY, **blobs):
+    return verify.signature(digest, stored.manifest, {**stored.blobs, **blobs}, key.public).outcome
 
 
 def changed(data, change):
     document = json.loads(data)
     change(document)
     return json.dumps(document).encode()
-
-
-# Simple signing
 
 
 def test_a_signature_has_cosigns_form_to_the_byte():
@@ -60,177 +54,118 @@ def test_a_signature_has_cosigns_form_to_the_byte():
     assert stored.tag == f"sha256-{DIGEST[7:]}.sig"
     assert json.loads(stored.blobs[manifest["config"]["digest"]])["rootfs"]["diff_ids"] == [layer["digest"]]
     assert manifest["config"]["mediaType"] == "application/vnd.oci.image.config.v1+json"
-
-
-def test_a_signature_is_verified():
-    verdict = simple(signed())
-    assert verdict.is_verified
-    assert verdict.said == f"signed with this key as {REPOSITORY}"
+    verdict = verify.signature(DIGEST, stored.manifest, stored.blobs, KEY.public)
+    assert (verdict.is_verified, verdict.message) == (True, f"signed with this key as {REPOSITORY}")
 
 
 def test_signing_again_changes_nothing_and_another_key_adds_to_it():
     first = signed()
     assert signed(before=first.manifest).manifest == first.manifest
     both = signed(STRANGER, before=first.manifest)
-    everything = {**first.blobs, **both.blobs}
     for key in (KEY, STRANGER):
-        assert verify.simple_signature(DIGEST, both.manifest, everything, key.public).is_verified
+        assert outcome(both, key=key, **first.blobs) is Outcome.VERIFIED
     assert len(json.loads(both.blobs[json.loads(both.manifest)["config"]["digest"]])["rootfs"]["diff_ids"]) == 2
 
 
-def without_signature(document):
-    document["layers"][0]["annotations"].clear()
-
-
-def with_other_type(document):
-    document["layers"][0]["mediaType"] = spec.LAYER_GZIP
-
-
-def with_no_base64(document):
-    document["layers"][0]["annotations"][storage.SIGNATURE] = "%%%"
-
-
 @pytest.mark.parametrize(
-    ("change", "outcome"),
+    ("change", "expected"),
     [
-        (without_signature, Outcome.ABSENT),
-        (with_other_type, Outcome.ABSENT),
+        (lambda document: document["layers"][0]["annotations"].clear(), Outcome.ABSENT),
+        (lambda document: document["layers"][0].update(mediaType=spec.LAYER_GZIP), Outcome.ABSENT),
         (lambda document: document["layers"].clear(), Outcome.ABSENT),
-        (with_no_base64, Outcome.MALFORMED),
+        (lambda document: document["layers"][0]["annotations"].update({signing.SIGNATURE: "%%%"}), Outcome.MALFORMED),
         (lambda document: document.pop("layers"), Outcome.MALFORMED),
     ],
 )
-def test_a_manifest_that_was_changed(change, outcome):
+def test_a_manifest_that_was_changed(change, expected):
     stored = signed()
-    verdict = verify.simple_signature(DIGEST, changed(stored.manifest, change), stored.blobs, KEY.public)
-    assert verdict.outcome is outcome
+    assert outcome(msgspec.structs.replace(stored, manifest=changed(stored.manifest, change))) is expected
 
 
-def test_each_way_to_be_wrong_has_an_outcome_and_words_of_its_own():
+def test_each_way_a_signature_can_be_wrong():
     stored = signed()
     (layer,) = json.loads(stored.manifest)["layers"]
     payload = stored.blobs[layer["digest"]]
-    elsewhere = payload.replace(DIGEST.encode(), OTHER.encode())
-    moved = storage.signatures(DIGEST, [signing.SimpleSignature(payload=elsewhere, signature=KEY.sign(payload))])
-    seen = {
-        "fine": simple(stored),
-        "nothing there": verify.simple_signature(DIGEST, None, {}, KEY.public),
-        "wrong key": simple(stored, key=STRANGER),
-        "payload altered": simple(stored, **{layer["digest"]: payload + b" "}),
-        "payload exchanged with its digest": simple(moved),
-        "signature of another image": verify.simple_signature(OTHER, stored.manifest, stored.blobs, KEY.public),
-        "payload gone": verify.simple_signature(DIGEST, stored.manifest, {}, KEY.public),
-        "no manifest": verify.simple_signature(DIGEST, b"\xff", {}, KEY.public),
-    }
-    assert {name: verdict.outcome.value for name, verdict in seen.items()} == {
-        "fine": "verified",
-        "nothing there": "absent",
-        "wrong key": "wrong key",
-        "payload altered": "altered",
-        "payload exchanged with its digest": "wrong key",
-        "signature of another image": "other image",
-        "payload gone": "malformed",
-        "no manifest": "malformed",
-    }
-    assert f"about {DIGEST}, not about {OTHER}" in seen["signature of another image"].said
-    assert seen["nothing there"].said == f"{DIGEST} is not signed"
-    words = [verdict.said for verdict in seen.values()]
-    assert len(set(words)) == len(words) - 1  # "wrong key" stands twice
+    atomic = payload.replace(b"cosign container image signature", b"atomic container")
+    assert outcome(stored) is Outcome.VERIFIED
+    assert outcome(stored, key=STRANGER) is Outcome.WRONG_KEY
+    assert outcome(stored, **{layer["digest"]: payload + b" "}) is Outcome.ALTERED
+    assert outcome(signed(payload=payload.replace(DIGEST.encode(), OTHER.encode()))) is Outcome.OTHER_IMAGE
+    assert outcome(stored, digest=OTHER) is Outcome.OTHER_IMAGE
+    assert outcome(msgspec.structs.replace(stored, blobs={})) is Outcome.MALFORMED
+    assert outcome(msgspec.structs.replace(stored, manifest=b"\xff")) is Outcome.MALFORMED
+    assert outcome(signed(payload=atomic)) is Outcome.MALFORMED
+    nothing = verify.signature(DIGEST, None, {}, KEY.public)
+    assert (nothing.outcome, nothing.message) == (Outcome.ABSENT, f"{DIGEST} is not signed")
+    moved = verify.signature(OTHER, stored.manifest, stored.blobs, KEY.public)
+    assert f"about {DIGEST}, not about {OTHER}" in moved.message
 
 
-def test_a_statement_is_no_signature_of_an_image():
-    payload = signing.claim(REPOSITORY, DIGEST).replace(b"cosign container image signature", b"atomic container")
-    stored = storage.signatures(DIGEST, [signing.SimpleSignature(payload=payload, signature=KEY.sign(payload))])
-    assert simple(stored).outcome is Outcome.MALFORMED
+# Statements
 
 
-# Attestations
+def sealed(about=ABOUT, key=KEY, payload_type=statement.PAYLOAD, payload=None):
+    payload = payload or statement.encode(about)
+    signature = signing.Signature(sig=key.sign(signing.authenticated(payload_type, payload)))
+    return signing.Envelope(payload=payload, payload_type=payload_type, signatures=(signature,))
 
 
-def test_a_bundle_is_verified_and_gives_the_statement():
-    verdict = verify.bundle(DIGEST, bundled(), KEY.public)
-    assert verdict.is_verified
-    assert verdict.statement.predicate == {"suites": []}
-    assert verify.bundle(DIGEST, bundled(), KEY.public, "urn:graphcrate:smoke:1").is_verified
-
-
-def exchange_payload(document):
-    payload = base64.b64decode(document["dsseEnvelope"]["payload"])
-    document["dsseEnvelope"]["payload"] = base64.b64encode(payload.replace(b"[]", b"[1]")).decode()
-
-
-def test_each_way_a_bundle_can_be_wrong():
-    other = msgspec.structs.replace(SUBJECT, digest=OTHER)
-    good = bundled()
-    unsigned = changed(good, lambda document: document["dsseEnvelope"].update(signatures=[]))
-    keyless = changed(good, lambda document: document.update(verificationMaterial={"certificate": {"rawBytes": ""}}))
-    hintless = changed(good, lambda document: document["verificationMaterial"].update(publicKey={"hint": "AAAA"}))
-    seen = {
-        "fine": verify.bundle(DIGEST, good, KEY.public),
-        "its hint is not what counts": verify.bundle(DIGEST, hintless, KEY.public),
-        "wrong key": verify.bundle(DIGEST, good, STRANGER.public),
-        "altered": verify.bundle(DIGEST, changed(good, exchange_payload), KEY.public),
-        "about another image": verify.bundle(DIGEST, bundled(subject=other), KEY.public),
-        "unsigned": verify.bundle(DIGEST, unsigned, KEY.public),
-        "signed without a key": verify.bundle(DIGEST, keyless, KEY.public),
-        "another statement": verify.bundle(DIGEST, good, KEY.public, "urn:graphcrate:audit:1"),
-        "no bundle": verify.bundle(DIGEST, b"{}", KEY.public),
-        "no JSON": verify.bundle(DIGEST, b"\xff\xfe", KEY.public),
-    }
-    assert {name: verdict.outcome.value for name, verdict in seen.items()} == {
-        "fine": "verified",
-        "its hint is not what counts": "verified",
-        "wrong key": "wrong key",
-        "altered": "altered",
-        "about another image": "other image",
-        "unsigned": "absent",
-        "signed without a key": "malformed",
-        "another statement": "malformed",
-        "no bundle": "malformed",
-        "no JSON": "malformed",
-    }
-    assert all(verdict.statement is None for verdict in seen.values() if not verdict.is_verified)
+def test_envelopes_lie_where_cosign_looks():
+    stored = signing.envelopes(DIGEST, [signing.seal(ABOUT, KEY)])
+    (layer,) = json.loads(stored.manifest)["layers"]
+    assert stored.tag == f"sha256-{DIGEST[7:]}.att"
+    assert layer["mediaType"] == "application/vnd.dsse.envelope.v1+json"
+    assert layer["annotations"] == {signing.SIGNATURE: "", "predicateType": SMOKE}
+    assert json.loads(stored.blobs[layer["digest"]])["payloadType"] == "application/vnd.in-toto+json"
 
 
 @pytest.mark.parametrize(
-    ("payload_type", "payload"),
+    ("envelope", "expected"),
     [
-        ("text/plain", statement.encode(statement.signed(SUBJECT))),
-        (statement.PAYLOAD, b"no statement"),
-        (statement.PAYLOAD, statement.encode(statement.signed(SUBJECT)).replace(b"Statement/v1", b"Statement/v9")),
+        (signing.seal(ABOUT, KEY), "verified"),
+        (sealed(payload=statement.encode(ABOUT).replace(b"Statement/v1", b"Statement/v0.1")), "verified"),
+        (sealed(key=STRANGER), "wrong key"),
+        (msgspec.structs.replace(sealed(), payload=statement.encode(ABOUT).replace(b"[]", b"[1]")), "wrong key"),
+        (msgspec.structs.replace(sealed(), payload_type="text/plain"), "wrong key"),
+        (sealed(statement.make(msgspec.structs.replace(SUBJECT, digest=OTHER), SMOKE, {})), "other image"),
+        (msgspec.structs.replace(sealed(), signatures=()), "absent"),
+        (sealed(payload_type="text/plain"), "malformed"),
+        (sealed(payload=b"no statement"), "malformed"),
+        (sealed(payload=statement.encode(ABOUT).replace(b"Statement/v1", b"Statement/v9")), "malformed"),
     ],
 )
-def test_what_is_signed_must_be_a_statement(payload_type, payload):
-    signature = signing.Signature(sig=KEY.sign(signing.authenticated(payload_type, payload)))
-    sealed = signing.Envelope(payload=payload, payload_type=payload_type, signatures=(signature,))
-    assert verify.envelope(DIGEST, sealed, KEY.public).outcome is Outcome.MALFORMED
+def test_each_way_an_envelope_can_be_wrong(envelope, expected):
+    verdict = verify.envelope(DIGEST, envelope, KEY.public)
+    assert verdict.outcome == expected
+    assert (verdict.statement is not None) == (expected == "verified")
 
 
-def test_a_statement_of_the_older_version_counts():
-    payload = statement.encode(statement.signed(SUBJECT)).replace(b"Statement/v1", b"Statement/v0.1")
-    assert verify.signed_payload(DIGEST, statement.PAYLOAD, payload).is_verified
-
-
-def test_of_several_bundles_one_that_fits_is_enough():
-    verdicts = [verify.bundle(DIGEST, bundled(key), KEY.public) for key in (STRANGER, KEY)]
+def test_of_several_signatures_one_that_fits_is_enough():
+    verdicts = [verify.envelope(DIGEST, sealed(key=key), KEY.public) for key in (STRANGER, KEY)]
     assert verify.best(DIGEST, verdicts).is_verified
     assert verify.best(DIGEST, verdicts[:1]).outcome is Outcome.WRONG_KEY
     assert verify.best(DIGEST, []).outcome is Outcome.ABSENT
 
 
 @given(st.binary(max_size=200))
-def test_whatever_is_found_gets_a_verdict(data):
-    assert not verify.bundle(DIGEST, data, KEY.public).is_verified
-    assert not verify.simple_signature(DIGEST, data, {}, KEY.public).is_verified
+def test_whatever_lies_there_gets_a_verdict(data):
+    assert not verify.signature(DIGEST, data, {}, KEY.public).is_verified
+    kinds = (signing.ENVELOPE, statement.PAYLOAD)
+    layers = [{"mediaType": kind, "digest": f"sha256:{'1' * 64}", "size": len(data)} for kind in kinds]
+    manifest = changed(signed().manifest, lambda document: document.update(layers=layers))
+    for key in (KEY.public, None):
+        assert list(verify.attestations(DIGEST, data, {}, key)) == []
+        verdicts = list(verify.attestations(DIGEST, manifest, {f"sha256:{'1' * 64}": data}, key))
+        assert len(verdicts) == 2
+        assert not any(verdict.is_verified for _, verdict in verdicts)
 
 
 @given(st.data())
 def test_no_change_of_a_byte_stays_verified(data):
-    good = bytearray(signing.seal(statement.signed(SUBJECT), KEY).payload)
-    place = data.draw(st.integers(0, len(good) - 1))
-    good[place] ^= data.draw(st.integers(1, 255))
-    sealed = signing.seal(statement.signed(SUBJECT), KEY)
-    assert not verify.envelope(DIGEST, msgspec.structs.replace(sealed, payload=bytes(good)), KEY.public).is_verified
+    good = bytearray(statement.encode(ABOUT))
+    position = data.draw(st.integers(0, len(good) - 1))
+    good[position] ^= data.draw(st.integers(1, 255))
+    assert not verify.envelope(DIGEST, msgspec.structs.replace(sealed(), payload=bytes(good)), KEY.public).is_verified
 
 
 def test_what_is_signed_says_its_type_and_lengths():
@@ -239,75 +174,54 @@ def test_what_is_signed_says_its_type_and_lengths():
     assert signed == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
 
 
-def test_sigstores_library_reads_our_envelopes():
-    sealed = signing.seal(statement.signed(SUBJECT), KEY)
-    theirs = TheirEnvelope._from_json(msgspec.json.encode(sealed))
-    assert theirs.pae() == signing.authenticated(sealed.payload_type, sealed.payload)
-    assert KEY.public.fits(theirs.signature, theirs.pae())
-
-
-# Storage
-
-
-def said():
-    bill = json.loads(sbom.sbom(LOCK, SUBJECT, created=CREATED))
-    return [statement.make(SUBJECT, sbom.PREDICATE, bill), statement.make(SUBJECT, "urn:graphcrate:smoke:1", {})]
+# What is pushed
 
 
 def attached(key=KEY, before=None):
-    return storage.signed(said(), SUBJECT, REPOSITORY, key, CREATED, before or {})
+    about = [ABOUT, statement.make(SUBJECT, "urn:x:y", {})]
+    return {one.tag[-3:]: one for one in signing.attached(about, DIGEST, REPOSITORY, key, before or {})}
 
 
-def test_all_that_is_signed_is_there_in_both_forms():
+def verdicts(stored, key, **blobs):
+    found = verify.attestations(DIGEST, stored.manifest, {**stored.blobs, **blobs}, key.public if key else None)
+    return [(kind, verdict.outcome.value, verdict.message) for kind, verdict in found]
+
+
+def test_with_a_key_the_image_and_each_statement_are_signed():
     made = attached()
-    kinds = [statement.COSIGN, sbom.PREDICATE, "urn:graphcrate:smoke:1"]
-    for referrer, kind in zip(made.referrers, kinds, strict=True):
-        assert referrer.artifact_type == "application/vnd.dev.sigstore.bundle.v0.3+json"
-        assert referrer.annotations == {
-            "dev.sigstore.bundle.content": "dsse-envelope",
-            "dev.sigstore.bundle.predicateType": kind,
-            "org.opencontainers.image.created": "2023-11-14T22:13:20Z",
-        }
-        assert verify.bundle(DIGEST, referrer.data, KEY.public, kind).is_verified
-    signature, envelopes = made.tagged
-    assert simple(signature).is_verified
-    sealed = [json.loads(envelopes.blobs[layer["digest"]]) for layer in json.loads(envelopes.manifest)["layers"]]
-    assert [json.loads(base64.b64decode(one["payload"]))["predicateType"] for one in sealed] == kinds[1:]
+    assert list(made) == ["sig", "att"]
+    assert outcome(made["sig"]) is Outcome.VERIFIED
+    assert verdicts(made["att"], KEY) == [(kind, "verified", f"{kind} is signed") for kind in (SMOKE, "urn:x:y")]
+    unchecked = "attached and signed, signature not checked: no key was given"
+    assert verdicts(made["att"], None) == [(kind, "verified", unchecked) for kind in (SMOKE, "urn:x:y")]
 
 
-def test_publishing_again_sends_the_same_and_takes_nothing_away():
+def test_without_a_key_statements_are_attached_as_they_are():
+    made = attached(None)
+    assert list(made) == ["att"]
+    layers = json.loads(made["att"].manifest)["layers"]
+    assert {layer["mediaType"] for layer in layers} == {"application/vnd.in-toto+json"}
+    assert layers[0]["annotations"] == {"in-toto.io/predicate-type": SMOKE}
+    assert statement.decode(made["att"].blobs[layers[0]["digest"]]) == ABOUT
+    nobody = "attached, and signed by nobody"
+    assert verdicts(made["att"], None) == [(kind, "verified", nobody) for kind in (SMOKE, "urn:x:y")]
+    assert verdicts(made["att"], KEY) == [(kind, "absent", nobody) for kind in (SMOKE, "urn:x:y")]
+
+
+def test_publishing_again_sends_the_same_and_takes_no_signature_away():
     first = attached()
-    there = {tagged.tag: tagged.manifest for tagged in first.tagged}
+    there = {tagged.tag: tagged.manifest for tagged in first.values()}
     assert attached(before=there) == attached() == first
-    both = attached(STRANGER, there)
-    assert [len(json.loads(tagged.manifest)["layers"]) for tagged in both.tagged] == [2, 4]
-
-
-def test_without_a_key_the_documents_are_attached_as_they_are():
-    made = storage.unsigned(said(), CREATED)
-    assert made.tagged == ()
-    bill, smoke = made.referrers
-    assert bill.artifact_type == "application/vnd.cyclonedx+json"
-    assert bill.data == sbom.sbom(LOCK, SUBJECT, created=CREATED)
-    assert smoke.artifact_type == "application/vnd.in-toto+json"
-    assert statement.decode(smoke.data) == said()[1]
-    assert smoke.annotations["in-toto.io/predicate-type"] == "urn:graphcrate:smoke:1"
+    assert [len(json.loads(one.manifest)["layers"]) for one in attached(STRANGER, there).values()] == [2, 4]
+    unsigned = attached(None, there)["att"]
+    assert ("urn:x:y", "verified", "urn:x:y is signed") in verdicts(unsigned, KEY, **first["att"].blobs)
+    # signed ones take the place of those that nobody signed
+    assert attached(before={unsigned.tag: unsigned.manifest})["att"] == first["att"]
 
 
 def test_every_blob_that_a_manifest_names_is_there():
-    for stored in attached().tagged:
+    for stored in (*attached().values(), *attached(None).values()):
         manifest = json.loads(stored.manifest)
         named = {entry["digest"]: entry["size"] for entry in (manifest["config"], *manifest["layers"])}
         assert named == {digest: len(data) for digest, data in stored.blobs.items()}
         assert all(digest == "sha256:" + hashlib.sha256(data).hexdigest() for digest, data in stored.blobs.items())
-
-
-def test_envelopes_lie_where_older_cosigns_look():
-    sealed = signing.seal(statement.signed(SUBJECT), KEY)
-    stored = storage.envelopes(DIGEST, [sealed])
-    (layer,) = json.loads(stored.manifest)["layers"]
-    assert stored.tag == f"sha256-{DIGEST[7:]}.att"
-    assert layer["mediaType"] == "application/vnd.dsse.envelope.v1+json"
-    assert layer["annotations"] == {storage.SIGNATURE: "", "predicateType": statement.COSIGN}
-    assert json.loads(stored.blobs[layer["digest"]])["payloadType"] == "application/vnd.in-toto+json"
-    assert storage.envelopes(DIGEST, [sealed], stored.manifest).manifest == stored.manifest

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from graphcrate import audit
+from graphcrate.audit.names import demangled
 from tests.unit.audited import (
     FAIL,
     GOOD,
@@ -348,3 +349,9 @@ def test_names_cannot_speak_to_the_terminal():
     judged = audit.judge(stack(GOOD, evil, files={f"{SITE}/evil/\x1b[2Ja.so": changed(undefined=(FAIL[:-1] + "x",))}))
     assert judged.findings
     assert all("\x1b" not in line for line in wording.lines(judged))
+
+
+def test_names_that_no_demangler_knows_stay():
+    assert demangled("_ZN3c104cuda9SetDeviceEa") == "c10::cuda::SetDevice(signed char)"
+    for name in ("cudaMalloc", "_Z", "_ZN", "_ZZZZ", "_Z1fDT_E", ""):
+        assert demangled(name) == name

@@ -202,9 +202,6 @@ def test_condas_cache_of_packages_is_not_installed(call, tmp_path):
     metadata = cached / "lib/python3.11/site-packages/torch_scatter-2.1.1.dist-info/METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Name: torch_scatter\nVersion: 2.1.1\nRequires-Dist: torch==1.13.1\n")
-    assert call(root, "--json")[0] == 15
-    (cached / "info").mkdir()
-    (cached / "info/index.json").write_text("{}")
     code, out, _ = call(root, "--json")
     assert (code, told(out)) == (0, [])
 

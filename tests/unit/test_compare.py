@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from graphcrate.model.tree import Allowance, Difference, Entry, Tree
 from graphcrate.trees import wording
 from graphcrate.trees.allowances import ALLOWANCES
-from graphcrate.trees.compare import differences, judge, matches
+from graphcrate.trees.compare import Patterns, differences, judge
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 HASHES = ["0" * 64, "1" * 64]
@@ -127,7 +127,7 @@ def test_lines_can_be_written_and_name_every_path_but_those_in_folders_that_are_
     ],
 )
 def test_patterns(pattern, path, expected):
-    assert matches(pattern, path) is expected
+    assert Patterns((pattern,)).match(path) is expected
 
 
 def allowed(path, aspect, form="layout", same=lambda *_: True):

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from graphcrate.doctor.container import Interpreter
-from graphcrate.doctor.driver import Gpu, Nvidia, judge_driver, look_at_driver
-from graphcrate.doctor.place import Done
-from graphcrate.doctor.stack import import_finding, judge_imports, judge_torch_gpu, judge_versions
-from tests.unit.made_up_place import GIB, MadeUp, by_id
+from doctor.container import Interpreter
+from doctor.driver import Gpu, Nvidia, judge_driver, look_at_driver
+from doctor.host import Done
+from doctor.stack import import_finding, judge_imports, judge_torch_gpu, judge_versions
+from tests.unit.made_up_host import GIB, MadeUp, by_id
 
 VERSION = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Tue Sep 19 19:17:35 UTC 2023\nGCC version: 12\n"
 DEVICES = {"/dev/nvidia0": "", "/dev/nvidiactl": "", "/dev/nvidia-uvm": ""}
@@ -27,8 +27,8 @@ def libcuda(code=0, cuda=12020, gpus=(V100,), library="/usr/lib/libcuda.so.535.5
 NO_LIBCUDA = {"libcuda": json.dumps({"loaded": False, "error": "libcuda.so.1: cannot open shared object file"})}
 
 
-def judged(place, container=""):
-    return by_id(judge_driver(place, look_at_driver(place), container))
+def judged(host, container=""):
+    return by_id(judge_driver(host, look_at_driver(host), container))
 
 
 def test_a_machine_without_a_gpu_is_no_failure(tmp_path):
@@ -117,11 +117,11 @@ def test_a_library_of_another_version_than_the_module(tmp_path):
 
 
 def test_devices_that_are_closed_or_missing(tmp_path):
-    place = MadeUp(tmp_path / "closed", files(), python=libcuda())
-    place.closed.add("/dev/nvidia0")
-    assert judged(place)["devices"].seen == "/dev/nvidia0 closed to you"
-    place = MadeUp(tmp_path / "uvm", files(devices={"/dev/nvidia0": ""}), python=libcuda(999, gpus=[]))
-    assert "nvidia-uvm is missing" in judged(place)["devices"].seen
+    host = MadeUp(tmp_path / "closed", files(), python=libcuda())
+    host.closed.add("/dev/nvidia0")
+    assert judged(host)["devices"].seen == "/dev/nvidia0 closed to you"
+    host = MadeUp(tmp_path / "uvm", files(devices={"/dev/nvidia0": ""}), python=libcuda(999, gpus=[]))
+    assert "nvidia-uvm is missing" in judged(host)["devices"].seen
     assert "srun --gres" in judged(MadeUp(tmp_path / "none", files(devices={}), python=NO_LIBCUDA))["devices"].fix
 
 
@@ -138,15 +138,15 @@ def test_devices_that_are_closed_or_missing(tmp_path):
     ],
 )
 def test_a_container_that_got_no_gpu_says_which_way_it_is_asked_for(tmp_path, container, variables, why, fix):
-    place = MadeUp(tmp_path, files(devices={}), python=NO_LIBCUDA, environment=variables)
-    found = judged(place, container)["devices"]
+    host = MadeUp(tmp_path, files(devices={}), python=NO_LIBCUDA, environment=variables)
+    found = judged(host, container)["devices"]
     assert (found.status, why in found.why, fix in found.fix) == ("fail", True, True)
 
 
 @pytest.mark.parametrize(("capabilities", "why"), [("utility", "is utility"), ("", "utility` alone")])
 def test_capabilities_without_compute_are_told(tmp_path, capabilities, why):
-    place = MadeUp(tmp_path, files(), python=NO_LIBCUDA, environment={"NVIDIA_DRIVER_CAPABILITIES": capabilities})
-    found = judged(place, "enroot")["libcuda"]
+    host = MadeUp(tmp_path, files(), python=NO_LIBCUDA, environment={"NVIDIA_DRIVER_CAPABILITIES": capabilities})
+    found = judged(host, "enroot")["libcuda"]
     assert (found.status, why in found.why) == ("fail", True)
     assert found.fix == "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
 
@@ -175,8 +175,8 @@ FOR_CUDA = {"version": "2.3.1", "cuda": "12.1"}
 
 
 def of_torch(tmp_path, cuda=BLIND, torch=FOR_CUDA, nvidia=THERE, container="", **variables):
-    place = MadeUp(tmp_path, environment=variables)
-    (found,) = judge_torch_gpu(place, cuda, torch, nvidia, container)
+    host = MadeUp(tmp_path, environment=variables)
+    (found,) = judge_torch_gpu(host, cuda, torch, nvidia, container)
     return found
 
 
@@ -254,9 +254,9 @@ def test_the_glt_that_fits_is_named(tmp_path):
 
 
 def test_another_torch_than_the_images_is_noticed(tmp_path):
-    place = MadeUp(tmp_path, environment={"PYTORCH_VERSION": "2.0.1+cu118"})
-    assert by_id(judge_versions(place, {"torch": "2.3.1"}))["pytorch-version"].status == "warn"
-    assert "pytorch-version" not in by_id(judge_versions(place, {"torch": "2.0.1"}))
+    host = MadeUp(tmp_path, environment={"PYTORCH_VERSION": "2.0.1+cu118"})
+    assert by_id(judge_versions(host, {"torch": "2.3.1"}))["pytorch-version"].status == "warn"
+    assert "pytorch-version" not in by_id(judge_versions(host, {"torch": "2.0.1"}))
 
 
 @pytest.mark.parametrize(
@@ -294,13 +294,13 @@ def test_what_became_of_an_import(answer, seen, why):
 
 def test_imports_that_end_early_are_told(tmp_path):
     said = '@doctor {"name": "torch", "error": "", "version": "2.3.1", "cuda": null}\n'
-    place = MadeUp(tmp_path, python={"@doctor": Done(-9, said, "")})
-    found = by_id(judge_imports(place, {"torch": "2.3.1"}, Nvidia(), ""))
+    host = MadeUp(tmp_path, python={"@doctor": Done(-9, said, "")})
+    found = by_id(judge_imports(host, {"torch": "2.3.1"}, Nvidia(), ""))
     assert found["import"].seen == "importing ended by signal 9"
     assert found["import"].why == "after torch"
     for done, seen in ((Done(None, "", ""), "time limit"), (None, "cannot be started")):
-        place = MadeUp(tmp_path, python={"@doctor": done})
-        assert seen in by_id(judge_imports(place, {}, Nvidia(), ""))["import"].seen
+        host = MadeUp(tmp_path, python={"@doctor": done})
+        assert seen in by_id(judge_imports(host, {}, Nvidia(), ""))["import"].seen
 
 
 def test_an_interpreter_is_empty_where_nothing_is_known():

@@ -1,37 +1,39 @@
-"""examples/doctor.py is the modules of graphcrate/doctor, fresh, for Python 3.6, and knows what graphcrate knows."""
+"""The doctor: modules and one file for Python 3.6, which know what graphcrate knows."""
 
 import ast
-import os
 import re
 import sys
+import types
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate import errors
+from doctor import __main__ as command
+from doctor import cuda
+from doctor import facts as doctors_facts
+from graphcrate import catalogue, errors
 from graphcrate.compat import drivers, facts
-from graphcrate.doctor import __main__ as command
-from graphcrate.doctor import cuda
-from graphcrate.doctor import facts as doctors_facts
 from tools import doctor_facts, doctor_file, doctor_page
 
-MODULES = sorted(doctor_file.PACKAGE.glob("*.py"))
-SINGLE = doctor_file.TARGET.read_text(encoding="utf-8")
+MODULES = {path.name: path.read_text(encoding="utf-8") for path in (doctor_file.ROOT / "doctor").glob("*.py")}
+SINGLE = doctor_file.text()
+SOURCES = {**MODULES, "the one file": SINGLE}
 
 
 def test_its_facts_are_fresh():
     assert doctor_facts.MODULE.read_text(encoding="utf-8") == doctor_facts.text(), "python -m tools.doctor_facts"
 
 
-def test_it_is_fresh():
-    assert doctor_file.text() == SINGLE, "python -m tools.doctor_file"
-    assert os.access(doctor_file.TARGET, os.X_OK)
+def test_every_image_has_it():
+    shipped = catalogue.examples(types.SimpleNamespace(root=doctor_file.ROOT))
+    assert shipped["doctor.py"] == SINGLE
+    assert SINGLE.startswith("#!")
 
 
-@pytest.mark.parametrize("path", [*MODULES, doctor_file.TARGET], ids=lambda path: path.name)
-def test_python_3_6_reads_it(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 6))
+@pytest.mark.parametrize("name", SOURCES)
+def test_python_3_6_reads_it(name):
+    tree = ast.parse(SOURCES[name], feature_version=(3, 6))
     for node in ast.walk(tree):  # what the parser lets through
         assert not isinstance(node, ast.NamedExpr | ast.Match)
         assert not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
@@ -43,14 +45,23 @@ def test_python_3_6_reads_it(path):
             assert node.attr not in ("removeprefix", "removesuffix", "is_relative_to", "fromisoformat", "readlink")
 
 
-@pytest.mark.parametrize("path", [*MODULES, doctor_file.TARGET], ids=lambda path: path.name)
-def test_it_needs_the_standard_library_alone(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+@pytest.mark.parametrize("name", SOURCES)
+def test_it_needs_the_standard_library_alone(name):
+    for node in ast.walk(ast.parse(SOURCES[name])):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) else []
-        for name in names:
-            sister = path != doctor_file.TARGET and name.startswith("graphcrate.doctor")
-            assert sister or name.split(".")[0] in sys.stdlib_module_names
+        for imported in names:
+            sister = name in MODULES and imported.startswith("doctor.")
+            assert sister or imported.split(".")[0] in sys.stdlib_module_names
+
+
+def test_no_build_imports_it():
+    """The command line alone does, for `graphcrate doctor`."""
+    package = doctor_file.ROOT / "graphcrate"
+    importing = [
+        path for path in package.rglob("*.py") if re.search(r"^\s*(from|import) doctor\b", path.read_text(), re.M)
+    ]
+    assert [path.relative_to(package).as_posix() for path in importing] == ["cli.py"]
 
 
 def test_the_file_does_what_the_modules_do(capsys):
@@ -61,12 +72,24 @@ def test_the_file_does_what_the_modules_do(capsys):
     assert (code, alone) == (command.main(["--explain", "CUDA out of memory"]), capsys.readouterr().out)
 
 
-def test_names_that_two_modules_have_are_refused():
-    trees = {"one": ast.parse("def look(): pass"), "other": ast.parse("look = 1")}
-    with pytest.raises(ValueError, match="look is in one and in other"):
-        doctor_file.refuse_doubles(trees)
-    with pytest.raises(ValueError, match="imports json under another name"):
-        doctor_file.refuse_doubles({"one": ast.parse("import json as j")})
+def test_a_name_at_the_top_is_there_once_and_under_its_own_name():
+    """In one file a second one would take the first one's place."""
+    owners = {}
+    for module, source in MODULES.items():
+        tree = ast.parse(source)
+        assert [node.name for node in ast.walk(tree) if isinstance(node, ast.alias) and node.asname] == []
+        for node in tree.body:
+            targets = (
+                node.targets
+                if isinstance(node, ast.Assign)
+                else [node.target]
+                if isinstance(node, ast.AnnAssign)
+                else []
+            )
+            names = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+            names += [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+            for name in names:
+                assert owners.setdefault(name, module) == module, f"{name} is in {owners[name]} and in {module}"
 
 
 def test_it_ends_with_the_codes_of_graphcrate():

@@ -4,16 +4,15 @@ import json
 
 import pytest
 
-from graphcrate.doctor import __main__ as command
-from graphcrate.doctor import survey as surveys
-from graphcrate.doctor.docker import judge_docker
-from graphcrate.doctor.enroot import judge_enroot, judge_slurm
-from graphcrate.doctor.finding import numbers, ok, size, warn
-from graphcrate.doctor.page import page_lines
-from graphcrate.doctor.place import Done, Room
-from graphcrate.doctor.singularity import judge_identities, judge_singularity, setting
-from graphcrate.doctor.survey import cannot_work, survey
-from tests.unit.made_up_place import GIB, MadeUp, by_id
+from doctor import __main__ as command
+from doctor import survey as surveys
+from doctor.enroot import judge_enroot, judge_slurm
+from doctor.finding import numbers, ok, size, warn
+from doctor.host import Done, Room
+from doctor.page import page_lines
+from doctor.singularity import judge_singularity, setting
+from doctor.survey import cannot_work, survey
+from tests.unit.made_up_host import GIB, MadeUp, by_id
 
 SUID = "/usr/libexec/apptainer/bin/starter-suid"
 CONFIGURATION = "/etc/apptainer/apptainer.conf"
@@ -25,10 +24,10 @@ APPTAINER = {"apptainer": "apptainer version 1.3.4-1.el8\n", "ldconfig": "", "fu
 
 
 def apptainer(tmp_path, files=None, programs=None, setuid=(), closed=(), uid=1000):
-    place = MadeUp(tmp_path, {**LIBRARIES, **(files or {})}, {**APPTAINER, **(programs or {})}, uid=uid)
-    place.setuid |= set(setuid)
-    place.closed |= set(closed)
-    return by_id(judge_singularity(place))
+    host = MadeUp(tmp_path, {**LIBRARIES, **(files or {})}, {**APPTAINER, **(programs or {})}, uid=uid)
+    host.setuid |= set(setuid)
+    host.closed |= set(closed)
+    return by_id(judge_singularity(host))
 
 
 def test_none(tmp_path):
@@ -88,8 +87,8 @@ def test_variables_that_every_container_gets(tmp_path, variables, found, fix):
 def test_what_nv_goes_by(tmp_path):
     without = {"/etc/apptainer/nvliblist.conf": "# libcuda.so\nlibnvidia-ml.so\n"}
     assert apptainer(tmp_path, without)["nv"].status == "fail"
-    place = MadeUp(tmp_path / "gone", {CONFIGURATION: "mount home = no\n"}, APPTAINER)
-    found = by_id(judge_singularity(place))
+    host = MadeUp(tmp_path / "gone", {CONFIGURATION: "mount home = no\n"}, APPTAINER)
+    found = by_id(judge_singularity(host))
     assert found["nv"].seen == "/etc/apptainer/nvliblist.conf is missing"
     assert found["home"].status == "note"
 
@@ -103,14 +102,6 @@ def test_a_broken_installation_and_settings(tmp_path):
         "yes",
         "x",
     )
-
-
-@pytest.mark.parametrize("row", ["alice:100000:65536\n", "1000:100000:65536\n"])
-def test_subordinate_ids(tmp_path, row):
-    place = MadeUp(tmp_path, {"/etc/subuid": row, "/etc/subgid": row})
-    assert by_id(judge_identities(place))["subordinate-ids"].status == "ok"
-    place = MadeUp(tmp_path / "other", {"/etc/subuid": "bob:1:2\n", "/etc/subgid": row})
-    assert by_id(judge_identities(place))["subordinate-ids"].seen == "alice is not in /etc/subuid"
 
 
 # enroot
@@ -228,70 +219,19 @@ def test_a_job_that_asked_for_no_gpu(tmp_path):
     assert slurm(tmp_path, has_gpu=True, SLURM_JOB_GPUS="0,1", **job)["job"].seen == "job 7 with 6 cores, GPUs: 0,1"
 
 
-# Docker
-
-
-def docker(tmp_path, answer, has_gpu=False, programs=None, **more):
-    place = MadeUp(tmp_path, {"/var/run/docker.sock": "", **more}, {"docker": "", **(programs or {})})
-    place.socket_answer = answer
-    return by_id(judge_docker(place, has_gpu))
-
-
-def info(**told):
-    return b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + json.dumps(told).encode()
-
-
-def test_docker_with_and_without_gpus(tmp_path):
-    plain = info(ServerVersion="26.1.0", Runtimes={"runc": {}})
-    assert docker(tmp_path, plain)["docker"].seen == "26.1.0, runtimes: runc"
-    assert "nvidia-ctk" in docker(tmp_path, plain, has_gpu=True)["docker-gpu"].fix
-    assert "docker-gpu" not in docker(tmp_path, info(ServerVersion="26.1.0", Runtimes={"nvidia": {}}), has_gpu=True)
-    assert "docker-gpu" not in docker(tmp_path / "cdi", plain, has_gpu=True, **{"/etc/cdi/nvidia.yaml": ""})
-
-
-def test_old_dockers(tmp_path):
-    assert "clone3" in docker(tmp_path, info(ServerVersion="20.10.5"))["docker-version"].why
-    assert "--gpus" in docker(tmp_path, info(ServerVersion="18.09.1"))["docker-version"].why
-
-
-@pytest.mark.parametrize(
-    ("answer", "fix"),
-    [
-        (PermissionError(13, "Permission denied"), "usermod -aG docker"),
-        (ConnectionRefusedError(111, "refused"), "restart docker"),
-        (b"HTTP/1.0 404 Not Found\r\n\r\n{}", "docker info"),
-        (b"\x00\xff", "docker info"),
-        (b"HTTP/1.0 200 OK\r\n\r\n[1]", "docker info"),
-    ],
-)
-def test_daemons_that_do_not_answer(tmp_path, answer, fix):
-    assert fix in docker(tmp_path, answer)["docker"].fix
-
-
-def test_no_docker_and_podman(tmp_path):
-    assert by_id(judge_docker(MadeUp(tmp_path), False))["docker"].status == "note"
-    client = MadeUp(tmp_path, programs={"docker": "", "podman": "podman version 4.3.1"})
-    found = by_id(judge_docker(client, True))
-    assert "systemctl start docker" in found["docker"].fix
-    assert found["podman"].seen == "podman version 4.3.1"
-    assert found["podman-gpu"].status == "warn"
-    other = MadeUp(tmp_path, programs={"docker": ""}, environment={"DOCKER_HOST": "tcp://10.0.0.1:2375"})
-    assert by_id(judge_docker(other, False))["docker"].status == "note"
-
-
 # The report
 
 
 def test_everything_at_once(tmp_path):
     report = survey(MadeUp(tmp_path))
     assert [area for area, _ in report] == [
-        *("GPU", "machine", "storage", "network", "Apptainer", "enroot", "Slurm", "Docker", "users"),
+        *("GPU", "machine", "storage", "Apptainer", "enroot", "Slurm"),
     ]
     assert not any(finding.id == "doctor" for _, findings in report for finding in findings)
 
 
 def test_a_fault_of_the_doctors_own_is_a_finding(tmp_path, monkeypatch):
-    def stumble(place):
+    def stumble(host):
         yield ok("first", "seen")
         raise ZeroDivisionError("oh")
 
@@ -308,12 +248,12 @@ def test_a_container_asks_for_runtimes_that_are_in_it_alone(tmp_path):
 
 @pytest.mark.parametrize(("files", "code"), [({}, 0), ({"/dev/shm": None}, 7)])
 def test_the_command(tmp_path, files, code, monkeypatch, capsys):
-    place = MadeUp(tmp_path)
+    host = MadeUp(tmp_path)
     if "/dev/shm" in files:
-        place.path("/dev/shm").rmdir()
-    monkeypatch.setattr(command, "Place", lambda: place)
+        host.path("/dev/shm").rmdir()
+    monkeypatch.setattr(command, "Host", lambda: host)
     assert command.main([]) == code
-    assert capsys.readouterr().out.splitlines()[-1] == ("1 cannot work." if code else "Nothing speaks against it.")
+    assert capsys.readouterr().out.splitlines()[-1] == ("1 cannot work." if code else "No problem found.")
     assert command.main(["--json"]) == code
     told = json.loads(capsys.readouterr().out)["findings"]
     assert {"area", "id", "status", "seen", "why", "fix"} == set(told[0])

@@ -29,7 +29,7 @@ from graphcrate.model.plan import (
 from graphcrate.model.recipe import Channel
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
-from graphcrate.wheelhouse import keys
+from graphcrate.wheelhouse import shelf
 from graphcrate.wheels import sdist
 from tests.unit.test_bytecode import InProcess
 from tests.unit.test_sdist import Pip
@@ -261,7 +261,7 @@ def compiling(tmp_path, cache):
 
 def test_an_extension_is_compiled_once_and_again_when_compiling_changes(compiling, monkeypatch):
     assert [compiling(), compiling()] == [1, 1]
-    monkeypatch.setattr(keys, "WHEELHOUSE_FORMAT", "another")
+    monkeypatch.setattr(shelf, "WHEELHOUSE_FORMAT", "another")
     assert [compiling(), compiling()] == [2, 2]
 
 

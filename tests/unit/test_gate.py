@@ -7,8 +7,7 @@ from graphcrate import gate
 from graphcrate.model.audit import Audit
 from graphcrate.model.audit import Finding as AuditFinding
 from graphcrate.model.contract import Finding
-from graphcrate.model.passes import Claim, Ground, Pass
-from graphcrate.model.report import Artifact, BuildReport, SmokeReport
+from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
 
 DIGEST, OTHER = f"sha256:{'ab' * 32}", f"sha256:{'cd' * 32}"
 
@@ -67,8 +66,16 @@ def finding(severity):
 
 
 def passed(one, image=DIGEST):
-    ground = Ground(device=one.device, driver="", runtime=one.runtime, runtime_version="")
-    return Pass(claim=Claim(image=image, suite=one.suite, suite_hash="h", ground=ground), when="2026", report=one)
+    claim = Claim(
+        image=image,
+        suite=one.suite,
+        version="1",
+        device=one.device,
+        driver="",
+        runtime=one.runtime,
+        runtime_version="",
+    )
+    return Pass(claim=claim, when="2026", report=one)
 
 
 def judged(of=None, its_audit=None, passes=(), suites=("dna", "ops"), **options):

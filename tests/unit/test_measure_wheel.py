@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from graphcrate.compat import facts
 from graphcrate.errors import IntegrityError, NetworkError
 from graphcrate.host.http import Client
-from graphcrate.host.ranges import RangedFile
-from graphcrate.wheels.measure import measure
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 from tests.unit.wheel_server import Fault
 from tests.unit.wheelmaker import make_wheel
 from tools import torch_facts
+from tools.ranged_file import RangedFile
+from tools.wheel_contents import measure
 
 LIST = b"sm_70 sm_80 compute_80\0"
 METADATA = b"""\

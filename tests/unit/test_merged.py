@@ -17,7 +17,7 @@ from tests.unit.test_rootfs_model import Model, operations, parents
 
 
 def merged(place, *layers, **more):
-    return read_merged(layout(place, *layers, **more), jobs=2)
+    return read_merged(layout(place, *layers, **more))
 
 
 def members(image):

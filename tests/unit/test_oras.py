@@ -134,7 +134,7 @@ def test_a_file_that_changes_meanwhile_gets_no_tag(image, monkeypatch):
         path.write_bytes(path.read_bytes()[:-1] + b"x")
         return digest
 
-    monkeypatch.setattr(oras.whole, "sha256", other)
+    monkeypatch.setattr(oras, "_sha256", other)
     with WritableRegistry() as server:
         with pytest.raises(LayoutError):
             push(server, image)

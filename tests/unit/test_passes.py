@@ -1,112 +1,125 @@
 """Passes: what counts as the same again, where it is kept, and that only what is missing is run."""
 
 import contextlib
+import hashlib
 import os
 import stat
 from types import SimpleNamespace
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from graphcrate import memory, passes, proving, smoke
+from graphcrate import memory, proving, smoke
 from graphcrate.errors import HostError
 from graphcrate.host import hardware
 from graphcrate.host.gpu import HostGpu
-from graphcrate.memory import Memory
+from graphcrate.memory import Memory, content
 from graphcrate.model.lock import encode
-from graphcrate.model.passes import Claim, Ground, Pass
-from graphcrate.model.report import Artifact, BuildReport, SmokeReport
+from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
 from graphcrate.runners import Runtime
 
 IMAGE = f"sha256:{'7' * 64}"
-GROUND = Ground(device="2 x Tesla V100", driver="535.54.03", runtime="apptainer", runtime_version="1.4.5")
-CLAIM = Claim(image=IMAGE, suite="dna", suite_hash="a" * 64, ground=GROUND)
-PASSED = SmokeReport(suite="dna", status="passed", device="Tesla V100", seconds=41.0, driver="535.54.03")
-PROVEN = Pass(claim=CLAIM, when="2026-11-22T05:00:00Z", report=PASSED)
-#: one other word each
-OTHERS = [
-    msgspec.structs.replace(CLAIM, image=f"sha256:{'8' * 64}"),
-    msgspec.structs.replace(CLAIM, suite="ops"),
-    msgspec.structs.replace(CLAIM, suite_hash="b" * 64),
-    *(
-        msgspec.structs.replace(CLAIM, ground=msgspec.structs.replace(GROUND, **{name: "other"}))
-        for name in Ground.__struct_fields__
-    ),
-]
-
-
-def test_a_pass_counts_for_just_its_claim():
-    data = encode(PROVEN)
-    assert passes.read(data, CLAIM) == PROVEN
-    assert [passes.read(data, other) for other in OTHERS] == [None] * len(OTHERS)
-    assert len({passes.key(claim) for claim in (CLAIM, *OTHERS)}) == len(OTHERS) + 1
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        msgspec.structs.replace(PROVEN, format=passes.FORMAT + 1),
-        msgspec.structs.replace(PROVEN, report=msgspec.structs.replace(PASSED, status="failed", reason="no CUDA")),
-        msgspec.structs.replace(PROVEN, report=msgspec.structs.replace(PASSED, suite="ops")),
-    ],
+CLAIM = Claim(
+    image=IMAGE,
+    suite="dna",
+    version="dna 1.1",
+    device="2 x Tesla V100",
+    driver="535.54.03",
+    runtime="apptainer",
+    runtime_version="1.4.5",
 )
-def test_what_was_changed_by_hand_or_by_another_version_does_not_count(changed):
-    assert passes.read(encode(changed), CLAIM) is None
+PASSED = SmokeReport(suite="dna", status="passed", device="Tesla V100", seconds=41.0, driver="535.54.03")
+FAILED = msgspec.structs.replace(PASSED, status="failed", reason="no CUDA")
+#: one other word each
+OTHERS = [msgspec.structs.replace(CLAIM, **{name: "other"}) for name in Claim.__struct_fields__]
 
 
-@given(st.binary(max_size=200) | st.integers(0, len(encode(PROVEN)) - 2).map(lambda n: encode(PROVEN)[:n]))
-def test_what_cannot_be_read_does_not_count(data):
-    assert passes.read(data, CLAIM) is None
+# Where passes lie
 
 
-def test_a_tag_on_a_registry_stands_for_nothing():
-    assert passes.claim("registry.example.com/team/pyg:1", "dna", "a", GROUND) is None
-    assert passes.claim(f"registry.example.com/team/pyg@{IMAGE}", "dna", "a" * 64, GROUND) == CLAIM
-    assert passes.claim(IMAGE, "dna", "a" * 64, GROUND) == CLAIM
+def test_a_pass_counts_for_just_its_claim(tmp_path):
+    kept = Memory(tmp_path / "passes")
+    assert kept.recall(CLAIM) is None
+    assert kept.settle(CLAIM, PASSED) == ""
+    found = kept.recall(CLAIM)
+    assert found.report == PASSED
+    assert found.when.endswith("Z")
+    (path,) = (tmp_path / "passes").iterdir()
+    assert path.name.startswith("dna-")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask()
+    assert Memory(tmp_path / "passes", rerun=True).recall(CLAIM) is None
+    assert [kept.recall(other) for other in OTHERS] == [None] * len(OTHERS)
+    for other in OTHERS:  # a file by another's name
+        kept._path(other).write_bytes(path.read_bytes())
+        assert kept.recall(other) is None
 
 
-def test_only_passes_are_remembered():
-    failed = msgspec.structs.replace(PASSED, status="failed", reason="no CUDA")
-    assert passes.made(CLAIM, PASSED, PROVEN.when) == PROVEN
-    assert passes.made(CLAIM, failed, PROVEN.when) is None
+def umask():
+    before = os.umask(0)
+    os.umask(before)
+    return before
 
 
-def test_a_person_is_told_what_is_not_run():
-    assert passes.told(PROVEN) == (
-        "dna passed on this kind of node before (2026-11-22, 2 x Tesla V100, driver 535.54.03, apptainer 1.4.5): "
-        "not run again; --rerun runs it"
-    )
-    assert passes.recalled(PROVEN).remembered == PROVEN.when
-    assert passes.forgotten(passes.recalled(PROVEN)) == PASSED
+PROVEN = encode(Pass(claim=CLAIM, when="2026-11-22T05:00:00Z", report=PASSED))
+
+
+@given(st.binary(max_size=200) | st.integers(0, len(PROVEN) - 2).map(lambda n: PROVEN[:n]))
+@example(PROVEN.replace(b'"format": 2', b'"format": 1'))
+@example(PROVEN.replace(b'"passed"', b'"failed"'))
+@example(PROVEN.replace(b'"suite": "dna",\n    "status"', b'"suite": "ops",\n    "status"'))
+def test_what_was_changed_or_cannot_be_read_does_not_count(tmp_path_factory, data):
+    kept = Memory(tmp_path_factory.mktemp("passes"))
+    assert data != PROVEN
+    kept._path(CLAIM).write_bytes(data)
+    assert kept.recall(CLAIM) is None
+    kept.settle(CLAIM, PASSED)
+    assert kept.recall(CLAIM)
+
+
+def test_a_suite_that_fails_later_is_forgotten(tmp_path):
+    kept = Memory(tmp_path)
+    kept.settle(CLAIM, PASSED)
+    kept.settle(CLAIM, FAILED)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tag_on_a_registry_stands_for_nothing(tmp_path):
+    assert [content(f"registry.example.com/team/pyg{end}") for end in (":1", f"@{IMAGE}")] == ["", IMAGE]
+    assert content(IMAGE) == IMAGE
+    unknown = msgspec.structs.replace(CLAIM, image="")
+    assert Memory(tmp_path).settle(unknown, PASSED) == ""
+    assert Memory(tmp_path).recall(unknown) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_no_failure(tmp_path):
+    (tmp_path / "passes").write_text("in the way")
+    assert "dna will be run again next time" in Memory(tmp_path / "passes").settle(CLAIM, PASSED)
 
 
 # What a suite is
 
-
-def test_a_suite_is_its_commands_its_variables_and_its_judge():
-    whole = passes.suite_hash([["python", "dna.py"]], {"A": "b"}, b"judge")
-    others = [
-        passes.suite_hash([["python", "dna.py", "--every=3"]], {"A": "b"}, b"judge"),
-        passes.suite_hash([["python", "dna.py"]], {"A": "c"}, b"judge"),
-        passes.suite_hash([["python", "dna.py"]], {"A": "b"}, b"a kinder judge"),
-    ]
-    assert whole not in others
-    assert whole == passes.suite_hash([["python", "dna.py"]], {"A": "b"}, b"judge")
+#: what is run, by version: whoever changes a suite's commands raises its version and writes the new hash here
+COMMANDS = {
+    "torch 1.1": "aeac3fc29bb53100",
+    "dna 1.1": "1a4334ec8c4f97e3",
+    "ops 1.1": "1b1629d7f7a19694",
+    "ddp 1.1": "bc8ad8d794c7a51f",
+    "glt 1.1": "0b634ac9bbd9407e",
+    "glt-distributed 1.1": "08e1cbc10507b106",
+}
 
 
 @pytest.mark.parametrize("name", smoke.SUITES)
-def test_limits_arguments_and_required_packages_are_part_of_a_suite(name, monkeypatch):
+def test_a_suite_that_is_run_in_another_way_has_another_version(name):
     suite = smoke.SUITES[name]
-    before = smoke.hash_of(name)
-    assert (smoke.hash_of(name, ["torch-sparse"]) != before) == suite.requires
-    changes = {"cpu_limit": 7}, {"cuda_limit": 7}, {"cpu": (*suite.cpu, "--x")}, {"cuda": (*suite.cuda, "--x")}
-    for change in changes:
-        monkeypatch.setitem(smoke.SUITES, name, msgspec.structs.replace(suite, **change))
-        assert smoke.hash_of(name) != before
-    monkeypatch.setitem(smoke.SUITES, name, msgspec.structs.replace(suite, proves="in other words"))
-    assert smoke.hash_of(name) == before
+    limits = ((False, suite.cpu_limit), (True, suite.cuda_limit))
+    commands = [smoke.command(suite, name, on_gpu=on_gpu, limit=limit) for on_gpu, limit in limits]
+    told = repr((commands, smoke.CPU_ENVIRONMENT)).encode()
+    assert COMMANDS[smoke.version_of(name)] == hashlib.sha256(told).hexdigest()[:16]
+    assert (smoke.version_of(name, ["torch-sparse"]) != smoke.version_of(name)) == suite.requires
 
 
 # What a node is
@@ -146,57 +159,6 @@ def test_without_the_drivers_files_nvidia_smi_is_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "GPUS", tmp_path / "none")
     monkeypatch.setattr(hardware.gpu, "gpu_names", lambda: ("NVIDIA RTX A2000",))
     assert hardware.device({}, on_gpu=True) == "1 x NVIDIA RTX A2000"
-
-
-# Where passes lie
-
-
-def test_a_pass_is_kept_and_found(tmp_path):
-    kept = Memory(tmp_path / "passes")
-    assert kept.recall(CLAIM) is None
-    assert kept.settle(CLAIM, PASSED) == ""
-    found = kept.recall(CLAIM)
-    assert found.report == PASSED
-    assert found.when.endswith("Z")
-    (path,) = (tmp_path / "passes").iterdir()
-    assert path.name.startswith("dna-")
-    assert Memory(tmp_path / "passes", rerun=True).recall(CLAIM) is None
-    assert all(kept.recall(other) is None for other in OTHERS)
-
-
-def test_a_suite_that_fails_later_is_forgotten(tmp_path):
-    kept = Memory(tmp_path)
-    kept.settle(CLAIM, PASSED)
-    kept.settle(CLAIM, msgspec.structs.replace(PASSED, status="failed", reason="no CUDA"))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_is_kept_of_an_image_that_has_no_digest(tmp_path):
-    assert Memory(tmp_path).settle(None, PASSED) == ""
-    assert Memory(tmp_path).recall(None) is None
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_written_is_told_and_no_failure(tmp_path):
-    (tmp_path / "passes").write_text("in the way")
-    assert "dna will be run again next time" in Memory(tmp_path / "passes").settle(CLAIM, PASSED)
-
-
-def test_a_half_written_pass_is_none(tmp_path):
-    kept = Memory(tmp_path)
-    kept.settle(CLAIM, PASSED)
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[:-20])
-    assert kept.recall(CLAIM) is None
-    kept.settle(CLAIM, PASSED)
-    assert kept.recall(CLAIM)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask()
-
-
-def umask():
-    before = os.umask(0)
-    os.umask(before)
-    return before
 
 
 # What is run

@@ -1,12 +1,16 @@
 """publish and verify against a strict registry on loopback: the order of things, and what does not hold is told."""
 
 import json
+import shlex
 import shutil
+import tarfile
+from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
-from graphcrate import admitting, converting, publishing, verifying
+from graphcrate import catalogue, converting, gate, publishing, verifying
 from graphcrate.attest import keyfile
 from graphcrate.errors import GateError, IntegrityError, ProofError, ResolutionError, UsageError
 from graphcrate.formats import sif
@@ -14,7 +18,7 @@ from graphcrate.formats.mksquashfs import Compression
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.audit import Audit
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Artifact, BuildReport, SmokeReport
+from graphcrate.model.report import Artifact, Asked, BuildReport, Fallback, SmokeReport
 from graphcrate.oci import push
 from tests import ROOT
 from tests.unit import small_layouts, tars
@@ -22,6 +26,7 @@ from tests.unit.test_gate import contract
 from tests.unit.writable_registry import WritableRegistry
 
 TAG = "2.0.1-cu117-py311"
+PROOFS = ("bill-of-materials", "provenance", "suites", "contracts", "audit")
 
 
 @pytest.fixture
@@ -76,7 +81,7 @@ def folder(tmp_path):
 @pytest.fixture
 def publish(place, registry, folder):
     def run(to="team", **fields):
-        request = admitting.Request(ref=str(folder / "oci"), **fields)
+        request = gate.Request(ref=str(folder / "oci"), **fields)
         return publishing.publish(request, place, f"{registry.host}/{to}")
 
     return run
@@ -92,9 +97,8 @@ def test_the_tag_is_set_when_all_of_it_is_there(registry, publish):
     puts = [one.path for one in registry.asked if one.method == "PUT" and "/manifests/" in one.path]
     tags = [path.rpartition("/")[2] for path in puts]
     assert tags[-2:] == [TAG, "latest"]
-    assert tags[0] == found.digest
-    assert all(tag.startswith("sha256:") for tag in tags[:-2])
-    assert len(tags) == 1 + len(found.proofs) + 2
+    assert tags[:-2] == [found.digest, f"{found.digest.replace(':', '-')}.att"]
+    assert len(found.proofs) == 1
     assert found.reference == f"{registry.host}/team/torch:{TAG}"
 
 
@@ -116,7 +120,7 @@ def test_what_is_attached_is_about_this_image_and_names_no_machine(place, regist
 
 def test_signed_with_a_key(place, publish, registry, tmp_path):
     private, public = keyfile.make_pair(tmp_path, "canary")
-    found = publish(signer=admitting.Signer(key=private))
+    found = publish(key=private)
     assert found.signed == "key"
     told = checks(place, found.reference, key=public)
     assert len(told) == 6
@@ -136,9 +140,7 @@ def test_an_image_that_nobody_signed_or_spoke_of(place, registry, publish, tmp_p
     found = publish()
     told = checks(place, found.reference, key=public)
     assert not any(ok for ok, _ in told.values()), told
-    registry.documents = {
-        path: (kind, data) for path, (kind, data) in registry.documents.items() if "subject" not in json.loads(data)
-    }
+    registry.documents = {path: told for path, told in registry.documents.items() if not path.endswith(".att")}
     told = checks(place, found.reference)
     assert set(told.values()) == {(False, "nothing of the kind is attached to this image")}
     assert len(told) == 5
@@ -148,9 +150,9 @@ def test_an_image_that_nobody_signed_or_spoke_of(place, registry, publish, tmp_p
 
 def test_an_altered_signature_is_told(place, registry, publish, tmp_path):
     private, public = keyfile.make_pair(tmp_path, "canary")
-    found = publish(signer=admitting.Signer(key=private))
+    found = publish(key=private)
     for digest, data in list(registry.blobs.items()):
-        if b"urn:graphcrate:audit" in data or b"dsseEnvelope" in data:
+        if b"payloadType" in data:
             registry.blobs[digest] = data.replace(b"a", b"b", 1)
     with pytest.raises(IntegrityError):  # the registry serves other bytes than their digest says
         verifying.run(verifying.Request(ref=found.reference, key=public), place)
@@ -191,17 +193,19 @@ def test_what_is_no_tag_is_refused_before_anything_is_sent(registry, publish, ta
 @pytest.mark.parametrize(
     ("to", "useless"),
     [
-        ("{}/team", {"forms": ("sif",), "kernel": "5.14", "keep": 0, "replace": True}),
+        ("{}/team", {"forms": ("sif",), "kernel": "5.14", "replace": True}),
         ("{}/team", {"compression": Compression.GZIP}),
-        ("acr:cn-hangzhou/team", {"forms": ("sqsh",), "kernel": "5.14", "keep": 3, "replace": True}),
-        ("oras://{}/team", {"form": "oci", "mount_from": ("team/other",), "forms": ("sif",), "keep": 3}),
-        ("./shelf", {"form": "docker", "mount_from": ("team/other",), "tags": ("latest",)}),
-        ("bundle:x.tar", {"tags": ("latest",), "kernel": "5.14", "forms": ("sif",), "form": "oci", "replace": True}),
+        ("acr:cn-hangzhou/team", {"forms": ("sqsh",), "kernel": "5.14", "replace": True}),
+        (
+            "oras://{}/team",
+            {"form": "oci", "mount_from": ("team/other",), "forms": ("sif",), "key": Path("cosign.key")},
+        ),
+        ("./shelf", {"form": "docker", "mount_from": ("team/other",), "tags": ("latest",), "key": Path("cosign.key")}),
     ],
 )
 def test_what_a_destination_has_no_use_for_is_said(place, registry, folder, to, useless):
     for field, value in useless.items():
-        request = admitting.Request(ref=str(folder / "oci"), **{field: value})
+        request = gate.Request(ref=str(folder / "oci"), **{field: value})
         with pytest.raises(UsageError, match="does not apply to"):
             publishing.publish(request, place, to.format(registry.host))
     assert registry.asked == []
@@ -216,7 +220,7 @@ def on_cpu(folder, monkeypatch):
     (folder / "report.json").write_text(json.dumps(report))
 
     def converted(order, place):
-        path = folder / f"torch.{order.to}"
+        path = folder / f"torch{converting.SUFFIXES[order.to]}"
         path.write_bytes(bytes(sif.MAGIC_OFFSET) + sif.MAGIC if order.to == "sif" else b"hsqs")
         return SimpleNamespace(path=str(path))
 
@@ -224,11 +228,46 @@ def on_cpu(folder, monkeypatch):
     return folder
 
 
-def test_what_went_out_without_a_gpu_says_so_on_a_shelf(place, on_cpu, tmp_path):
-    request = admitting.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, forms=("sif", "sqsh"))
-    publishing.publish(request, place, str(tmp_path / "shelf"))
-    records = [json.loads(path.read_text()) for path in (tmp_path / "shelf/.graphcrate").iterdir()]
-    assert [record["cpu_only"] for record in records] == [True, True]
+def test_a_folder_gets_the_files_and_what_proves_them(place, on_cpu, tmp_path):
+    request = gate.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, forms=gate.FILE_FORMS)
+    published = publishing.publish(request, place, str(tmp_path / "shared"))
+    files = {path.name for path in (tmp_path / "shared").iterdir() if path.is_file() and not path.is_symlink()}
+    endings = ("sif", "sqsh", "oci.tar")
+    assert files == {f"torch-{TAG}.{end}{more}" for end in endings for more in ("", ".sha256")}
+    assert published.reference == str(tmp_path / "shared" / f"torch-{TAG}.sif")
+    proofs = tmp_path / "shared" / f"torch-{TAG}.proofs"
+    documents = {path.name: json.loads(path.read_text()) for path in proofs.iterdir()}
+    assert documents.pop("report.json")["digest"] == json.loads((on_cpu / "report.json").read_text())["digest"]
+    assert set(documents) == {f"{name}.json" for name in PROOFS}
+    assert {f"sha256:{one['subject'][0]['digest']['sha256']}" for one in documents.values()} == {layout_digest(on_cpu)}
+    assert documents["suites.json"]["predicate"]["cpuOnlyAllowed"] is True
+    assert b"secret-node" not in b"".join((proofs / name).read_bytes() for name in documents)
+
+
+def layout_digest(folder):
+    return json.loads((folder / "oci/index.json").read_text())["manifests"][0]["digest"]
+
+
+def test_an_archive_from_a_folder_is_the_image_again_elsewhere(place, folder, tmp_path, monkeypatch):
+    request = gate.Request(ref=str(folder / "oci"), forms=("oci-archive",))
+    published = publishing.publish(request, place, str(tmp_path / "a stick"))
+    words = shlex.split(published.lines["elsewhere"].partition("    (")[0])
+    make, target, _, tar, _, archive, _, unpacked, _, copy, report, copied = words[:1] + words[2:]
+    assert (make, tar, copy, target) == ("mkdir", "tar", "cp", unpacked)
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    Path(target).mkdir(parents=True)
+    with tarfile.open(archive) as opened:
+        opened.extractall(unpacked)
+    shutil.copy(report, copied)
+    layout, known = catalogue.find_image(f"torch:{TAG}", Path("dist"))
+    assert (layout.digest, known.build_key) == (layout_digest(folder), "key-1")
+
+
+def test_options_of_squashed_files_are_not_for_an_archive(place, folder, tmp_path):
+    request = gate.Request(ref=str(folder / "oci"), forms=("oci-archive",), kernel="5.14")
+    with pytest.raises(UsageError, match="does not apply to oci-archive"):
+        publishing.publish(request, place, str(tmp_path / "stick"))
 
 
 def test_how_files_are_to_be_compressed_is_handed_on(place, on_cpu, tmp_path, monkeypatch):
@@ -240,13 +279,13 @@ def test_how_files_are_to_be_compressed_is_handed_on(place, on_cpu, tmp_path, mo
 
     monkeypatch.setattr(converting, "convert", heard)
     wanted = {"forms": ("sif", "sqsh"), "compression": Compression.GZIP, "kernel": "3.10"}
-    request = admitting.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, **wanted)
+    request = gate.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, **wanted)
     publishing.publish(request, place, str(tmp_path / "shelf"))
     assert asked == [("sif", "gzip", "3.10"), ("sqsh", "gzip", "3.10")]
 
 
 def test_what_went_out_without_a_gpu_says_so_as_oras_under_every_tag(place, on_cpu, registry):
-    request = admitting.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, tags=("latest",))
+    request = gate.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, tags=("latest",))
     found = publishing.publish(request, place, f"oras://{registry.host}/sifs")
     assert (found.tags, found.cpu_only) == ((TAG, "latest"), True)
     for tag in found.tags:
@@ -264,10 +303,30 @@ def test_the_users_word_on_token_servers_holds_everywhere(place, on_cpu, registr
 
     monkeypatch.setattr(push, "repository", noted)
     place.environment["REGISTRY_REALMS"] = "tokens.invalid"
-    request = admitting.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True)
+    request = gate.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True)
     publishing.publish(request, place, f"{scheme}{registry.host}/team")
     assert set(seen) == {("tokens.invalid",)}
 
 
 def test_errors_have_codes_of_their_own():
     assert (GateError.exit_code, ProofError.exit_code) == (16, 17)
+
+
+@pytest.mark.parametrize("channel", ["", "pypi"])
+def test_what_a_fall_back_cannot_do_is_the_last_word(place, registry, folder, typed, monkeypatch, channel):
+    known = Fallback(meaning="torch of CUDA 11.7", limits=("has no code for H100 (sm_90)",), no_code=("H100",))
+    known = msgspec.structs.replace(known, preferred="pytorch", torch="2.0.1", channel="pytorch", gains=("H100",))
+    report = msgspec.json.decode((folder / "report.json").read_bytes(), type=BuildReport)
+    asked = Asked(recipe="torch", variant="11.7", channel=channel, gpus=("v100",), extensions="auto")
+    report = msgspec.structs.replace(report, fallback=known, asked=asked if channel else None)
+    (folder / "report.json").write_bytes(encode(report))
+    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
+    code, out, err = typed("publish", folder / "oci", "--to", f"{registry.host}/team")
+    assert (code, out.startswith(f"{registry.host}/team/torch:{TAG}@sha256:"), out.count("\n")) == (0, True, 1), err
+    gpu = " GPU=v100" if channel else ""
+    assert err.splitlines()[-3:] == [
+        f"torch:{TAG} is a fall-back: torch of CUDA 11.7",
+        "  it has no code for H100 (sm_90)",
+        f"  insist on torch 2.0.1, which has code for H100 (sm_90): "
+        f"make image STACK=torch CUDA=11.7{gpu} CHANNEL=pytorch",
+    ]

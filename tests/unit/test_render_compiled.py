@@ -13,7 +13,7 @@ from graphcrate.compat import headers
 from graphcrate.compat.toolkit_assembly import assembly
 from graphcrate.errors import BuildError
 from graphcrate.foundations import chosen_image
-from graphcrate.model.lock import DebianToolkit, HostToolkit
+from graphcrate.model.lock import DebianToolkit
 from graphcrate.model.plan import CompileStep, ToolkitStep
 from graphcrate.model.recipe import Channel
 from graphcrate.render.layout import complete
@@ -82,12 +82,6 @@ def test_a_toolkit_of_an_images_is_a_stage():
         text = write(PLANS["image"])
         assert f"Bootstrap: docker\nFrom: {wanted}\nStage: toolkit\n" in text
         assert "%files from toolkit\n    /opt/toolkit /usr/local/cuda\n" in text
-
-
-@every_form
-def test_the_hosts_toolkit_is_refused_by_name(write):
-    with pytest.raises(BuildError, match=r"this machine's CUDA toolkit 11\.8\.89"):
-        write(plan(HostToolkit(version="11.8.89")))
 
 
 @every_form

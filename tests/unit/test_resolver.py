@@ -11,7 +11,7 @@ from graphcrate.host import process
 from graphcrate.host.process import Completed
 from graphcrate.model.lock import DebianBase, encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import channels, offers, resolver, uv
+from graphcrate.resolve import channels, resolver, uv
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.offers import Market, UnavailableError
 from graphcrate.resolve.resolver import Wanted, resolve
@@ -171,21 +171,6 @@ def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, cac
         locked = lock(server, cache, PYTORCH, Request(mirror=mirror.url("")))
     assert locked.package("torch").file.sha256 == hashlib.sha256(content).hexdigest()
     assert locked.notes == ()
-
-
-def test_a_hash_known_beforehand_vouches_too(server, cache, program, monkeypatch):
-    name, _ = pytorch_channel(server, hashes=False)
-    monkeypatch.setattr(offers, "VOUCHED", {name: "e" * 64})
-    market = Market(Request(), cache, {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"})
-    target = resolver.target_of(small_index.recipe(PYTORCH).variants[0].base, "3.11")
-    assert resolver.find_torch(PYTORCH, target, market).link.sha256 == "e" * 64
-
-
-def test_a_source_with_another_file_than_the_known_one_is_passed_over(server, cache, program, monkeypatch):
-    name, _ = pytorch_channel(server)
-    monkeypatch.setattr(offers, "VOUCHED", {name: "e" * 64})
-    with pytest.raises(UnavailableError, match="sha256 differs"):
-        lock(server, cache, PYTORCH)
 
 
 def test_a_channel_that_is_out(server, cache, program):

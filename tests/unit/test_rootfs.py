@@ -16,12 +16,12 @@ TYPES = (spec.LAYER_TAR, spec.LAYER_GZIP, spec.LAYER_ZSTD)
 ROOT = os.geteuid() == 0
 
 
-def unpacked(tmp_path, *layers, jobs=2):
+def unpacked(tmp_path, *layers):
     """The root file system of these layers, each of another type."""
     blobs = [tars.blob(tmp_path, layer, TYPES[number % 3]) for number, layer in enumerate(layers)]
     destination = tmp_path / "root"
     remove_tree(destination)
-    unpack(blobs, destination, jobs=jobs)
+    unpack(blobs, destination)
     return destination
 
 
@@ -302,7 +302,6 @@ def test_one_broken_layer_stops_the_others(tmp_path):
             [spec.LayerBlob(path=broken, media_type=spec.LAYER_GZIP), *blobs],
             tmp_path / "root",
             advance=counted.append,
-            jobs=1,
         )
     assert not (tmp_path / "root").exists()
     assert not (tmp_path / ".root.partial").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphcrate.errors import HostError
-from graphcrate.host import chroot, gpu, namespaces, process, sandbox, terminal
+from graphcrate.host import gpu, namespaces, process, sandbox, terminal
 
 REFUSED = sandbox.Failure("user", "unshare", errno.EPERM, "Operation not permitted")
 
@@ -28,13 +28,25 @@ REFUSED = sandbox.Failure("user", "unshare", errno.EPERM, "Operation not permitt
 def test_the_setting_that_forbids_is_named(restrictions, sysctl):
     error = sandbox.explain([REFUSED], 1000, restrictions)
     assert sysctl in error.next_step
-    assert "as root" in error.next_step
+    assert "administrator" in error.next_step
+    assert "ENGINE=docker" in error.next_step
 
 
-def test_settings_for_plain_users_do_not_explain_roots_failure():
-    error = sandbox.explain([REFUSED], 0, {"user.max_user_namespaces": "0"})
-    assert "container" in error.cause
+@pytest.mark.parametrize(
+    ("uid", "seccomp", "cause"),
+    [
+        (0, "2", "a seccomp filter forbids user namespaces, and it has no CAP_SYS_ADMIN"),
+        (0, "0", "a security policy forbids user namespaces, and it has no CAP_SYS_ADMIN"),
+        (1000, "2", "a seccomp filter forbids user namespaces ("),
+    ],
+)
+def test_a_container_that_forbids_namespaces_is_named_with_what_allows_them(uid, seccomp, cause):
+    settings = {"user.max_user_namespaces": "0" if uid == 0 else "9", sandbox.SECCOMP: seccomp}
+    error = sandbox.explain([REFUSED], uid, settings)
+    assert cause in error.cause
     assert "Operation not permitted" in error.cause
+    assert "--cap-add SYS_ADMIN" in error.next_step
+    assert "ENGINE=docker" in error.next_step
 
 
 def test_used_up_namespaces_are_told_from_forbidden_ones():
@@ -89,42 +101,6 @@ def test_links_are_followed_inside_the_new_root_only(tmp_path: Path):
     assert not (outside / "x").exists()
     with pytest.raises(OSError, match="loop"):
         made.make_room("/loop/x", folder=True)
-
-
-def test_chroot_follows_links_inside_only(tmp_path: Path):
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root/up").symlink_to("../../etc")
-    (tmp_path / "root/absolute").symlink_to("/data")
-    assert chroot._inside(tmp_path / "root", "/up/passwd") == tmp_path / "root/etc/passwd"
-    assert chroot._inside(tmp_path / "root", "/absolute/x") == tmp_path / "root/data/x"
-
-
-def test_chroot_copy_shares_files_and_not_folders(tmp_path: Path):
-    rootfs, source = tmp_path / "rootfs", tmp_path / "data"
-    (rootfs / "etc").mkdir(parents=True)
-    (rootfs / "etc/passwd").write_text("root")
-    (rootfs / "etc/hosts").write_text("image's own")
-    source.mkdir()
-    (source / "file").write_text("data")
-    with chroot.prepared(rootfs, [(str(source), "/work", True)], {"/etc/hosts": "ours"}) as folder:
-        assert (folder / "etc/passwd").samefile(rootfs / "etc/passwd")
-        assert (folder / "etc/hosts").read_text() == "ours"
-        assert (folder / "work/file").read_text() == "data"
-        (folder / "etc/new").touch()
-    assert not folder.exists()
-    assert sorted(path.name for path in rootfs.rglob("*")) == ["etc", "hosts", "passwd"]
-    assert (rootfs / "etc/hosts").read_text() == "image's own"
-
-
-def test_what_a_killed_chroot_left_is_removed_and_what_is_in_use_stays(tmp_path: Path):
-    rootfs, left = tmp_path / "rootfs", tmp_path / f"{chroot.PREFIX}left"
-    rootfs.mkdir()
-    (left / "root").mkdir(parents=True)
-    with chroot.prepared(rootfs, [], {}) as first:
-        assert not left.exists()
-        with chroot.prepared(rootfs, [], {}) as second:
-            assert first.exists()
-            assert second != first
 
 
 @pytest.mark.parametrize("attached", [True, False])

@@ -8,12 +8,12 @@ import pytest
 from graphcrate import recipes
 from graphcrate.bases import apt
 from graphcrate.compat.toolkits import Option
-from graphcrate.errors import ResolutionError, UsageError
-from graphcrate.model.lock import DebianPackage, HostToolkit, ImageToolkit, LockedFile, LockedPackage, WheelToolkit
-from graphcrate.model.recipe import BaseSpec, Channel
+from graphcrate.errors import ResolutionError
+from graphcrate.model.lock import DebianPackage, ImageToolkit, LockedFile, WheelToolkit
+from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve import toolkit, uv
 from graphcrate.resolve.channels import Request
-from graphcrate.resolve.compilation import lock_compilation, means_for
+from graphcrate.resolve.compilation import means_for
 from graphcrate.resolve.offers import Market, Offers
 from graphcrate.resolve.target import Target
 from tests import ROOT
@@ -111,32 +111,6 @@ def test_an_image_is_locked_by_its_digest(offers, monkeypatch):
     reference = "docker.io/nvidia/cuda:11.8.0-devel-ubuntu22.04"
     found = toolkit.lock_toolkit(Option(provider="image", version="11.8", reference=reference), {}, TARGET, offers)
     assert found == ImageToolkit(version="11.8", reference="docker.io/nvidia/cuda", digest=document.digest)
-
-
-TORCH = LockedPackage(
-    name="torch", version="2.0.1", channel=Channel.PYPI, file=LockedFile(name="t.whl", size=1, sha256="e" * 64)
-)
-
-
-def compilation(offers, monkeypatch, installed, **changes):
-    """With this machine's toolkit of the version `installed`."""
-    monkeypatch.setattr(toolkit.host, "find", lambda _: SimpleNamespace(version=installed))
-    variant = msgspec.structs.replace(small_index.recipe(COMPATIBLE).variants[0], **changes)
-    means = means_for(variant, COMPATIBLE, Request(toolkit="host"))
-    return lock_compilation(means, variant, [TORCH], TARGET, offers, small_index.lock_compiler)
-
-
-def test_this_machine_s_toolkit_decides_over_compiler_and_architectures(offers, monkeypatch):
-    found = compilation(offers, monkeypatch, "11.8.89")
-    assert found.toolkit == HostToolkit(version="11.8.89")
-    assert found.compiler == "g++-11"
-    with pytest.raises(UsageError, match=r"9\.0 needs CUDA 11\.8"):
-        compilation(offers, monkeypatch, "11.7.99", architectures=("9.0",))
-
-
-def test_this_machine_s_toolkit_of_another_major_version_is_refused(offers, monkeypatch):
-    with pytest.raises(UsageError, match=r"toolkit is 12\.4\.131, and torch was built with CUDA 11\.7"):
-        compilation(offers, monkeypatch, "12.4.131")
 
 
 COMPILED = [

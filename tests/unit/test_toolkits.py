@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import re
 import sys
 import zipfile
@@ -13,13 +12,12 @@ from graphcrate import toolkits
 from graphcrate.bases import BaseDriftError, debian
 from graphcrate.compat import toolkit_assembly
 from graphcrate.compat import toolkits as facts
-from graphcrate.errors import BuildError, HostError, ResolutionError, UsageError
+from graphcrate.errors import BuildError, ResolutionError, UsageError
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import (
     DebianPackage,
     DebianToolkit,
-    HostToolkit,
     ImageToolkit,
     LockedFile,
     LockedPackage,
@@ -28,7 +26,7 @@ from graphcrate.model.lock import (
 from graphcrate.model.plan import CUDA_HOME
 from graphcrate.model.recipe import Channel
 from graphcrate.oci import spec
-from graphcrate.toolkits import assembling, host
+from graphcrate.toolkits import assembling
 from graphcrate.toolkits import debian as debian_provider
 from tests.unit.tars import file, folder, hardlink, symlink
 
@@ -56,10 +54,10 @@ WHEELS = WheelToolkit(version="13.0.88", wheels=(RUNTIME,))
 @pytest.mark.parametrize(
     ("cuda", "expected"),
     [
-        ("11.7", [("debian", "11.8.89"), ("image", "11.7"), ("host", "11.7")]),
-        ("11.3", [("debian", "11.8.89"), ("host", "11.3")]),
-        ("12.8", [("debian", "12.4.131"), ("image", "12.8"), ("host", "12.8")]),
-        ("13.0", [("pypi", "13.0.88"), ("image", "13.0"), ("host", "13.0")]),
+        ("11.7", [("debian", "11.8.89"), ("image", "11.7")]),
+        ("11.3", [("debian", "11.8.89")]),
+        ("12.8", [("debian", "12.4.131"), ("image", "12.8")]),
+        ("13.0", [("pypi", "13.0.88"), ("image", "13.0")]),
         ("10.2", []),
         ("cpu", []),
     ],
@@ -307,64 +305,3 @@ def test_an_image_without_a_toolkit(server, cache, tmp_path, layers):
     with pytest.raises(ResolutionError, match=r"has no CUDA toolkit(.|\n)*devel"):
         toolkits.prepare(image_toolkit(server, layers), {}, tmp_path, cache, {}, Silent())
     assert not list((cache.root / "tmp").glob("run-*/*"))
-
-
-# -- host
-
-
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """A toolkit in /usr/local as it were; nvcc says `said`."""
-    home = tmp_path / "cuda-11.8"
-    (home / "include").mkdir(parents=True)
-    (home / "include" / "cuda_runtime.h").touch()
-    (home / "bin").mkdir()
-    (home / "bin" / "nvcc").touch(0o755)
-    said = ["Cuda compilation tools, release 11.8, V11.8.89"]
-    monkeypatch.setattr(host.process, "run", lambda *_, **__: Completed(0 if said else 126, tuple(said)))
-    monkeypatch.setattr(host.process, "find", lambda _: None)
-    monkeypatch.setattr(host, "USUAL", tmp_path / "usual")
-    (tmp_path / "link").symlink_to(home)
-    return home, said
-
-
-def test_the_hosts_toolkit_is_found_where_it_is(installed, tmp_path, monkeypatch):
-    home, _ = installed
-    with pytest.raises(HostError, match="this machine has no CUDA toolkit"):
-        host.find({})
-    assert host.find({"CUDA_HOME": str(tmp_path / "link")}) == host.Installed(home, "11.8.89")
-    assert host.find({"CUDA_PATH": str(home)}).folder == home
-    monkeypatch.setattr(host.process, "find", lambda _: str(tmp_path / "link" / "bin" / "nvcc"))
-    assert host.find({}).folder == home
-    with pytest.raises(HostError, match="CUDA_HOME is /no/such, and there is no such folder"):
-        host.find({"CUDA_HOME": "/no/such"})
-
-
-def test_an_nvcc_that_cannot_be_asked(installed):
-    home, said = installed
-    said.clear()
-    with pytest.raises(HostError, match="does not say which version it is"):
-        host.find({"CUDA_HOME": str(home)})
-    (home / "version.json").write_text(json.dumps({"cuda": {"version": "11.8.20220929"}}))
-    assert host.find({"CUDA_HOME": str(home)}).version == "11.8.20220929"
-
-
-def test_a_toolkit_that_is_spread_over_the_system(installed, tmp_path):
-    home, _ = installed
-    (home / "include" / "cuda_runtime.h").unlink()
-    (tmp_path / "cuda_runtime.h").touch()
-    (home / "include" / "cuda_runtime.h").symlink_to(tmp_path / "cuda_runtime.h")
-    with pytest.raises(HostError, match="no CUDA toolkit of its own"):
-        host.find({"CUDA_HOME": str(home)})
-
-
-def test_the_hosts_toolkit_is_the_locks(installed, cache, tmp_path):
-    home, _ = installed
-    environment = {"CUDA_HOME": str(home)}
-    for version in ("11.8", "11.8.89"):
-        toolkit = HostToolkit(version=version)
-        assert toolkits.prepare(toolkit, {}, tmp_path, cache, environment, Silent()) == home
-        assert toolkits.cached(toolkit, cache) is None
-    for version in ("11.7", "11.8.8"):
-        with pytest.raises(HostError, match=r"this machine has CUDA 11\.8\.89 in .*, and the lock wants CUDA"):
-            toolkits.prepare(HostToolkit(version=version), {}, tmp_path, cache, environment, Silent())

@@ -159,7 +159,7 @@ def test_a_whiteout_makes_no_folder_of_those_above_it(tmp_path):
 def test_the_tree_of_layers_is_that_of_the_unpacked_layers(tmp_path_factory, drawn):
     model, directory = Model(), tmp_path_factory.mktemp("layers")
     layers = [model.layer(drawn_layer) for drawn_layer in drawn]
-    unpack([blob(directory, layer) for layer in layers], directory / "root", jobs=1)
+    unpack([blob(directory, layer) for layer in layers], directory / "root")
     with ExitStack() as stack:
         tree = merged(directory, *layers, stack=stack)
         stack_tools = Tools(cache=Cache(directory / "cache"), progress=Silent(), environment={}, stack=stack, jobs=1)

@@ -13,12 +13,12 @@ from graphcrate import wheelhouse
 from graphcrate.compat import headers
 from graphcrate.errors import BuildError, DiskFullError
 from graphcrate.host import settings
+from graphcrate.host.memory import free_memory
 from graphcrate.model.lock import Compilation, DebianBase, DebianPackage, DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
-from graphcrate.wheelhouse import jobs, shelf, trial
+from graphcrate.wheelhouse import house, shelf, trial
 from graphcrate.wheelhouse.house import add_headers, unpack_source
 from graphcrate.wheelhouse.watching import Watcher
-from tests.unit.made_up_place import MadeUp
 
 TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
 
@@ -183,7 +183,7 @@ GB = 10**9
     ("cores", "memory", "expected"), [(2, 24 * GB, 2), (64, 24 * GB, 8), (8, 5 * GB, 1), (4, 0, 1)]
 )
 def test_jobs_fit_into_memory(cores, memory, expected):
-    assert jobs.affordable(cores, memory) == expected
+    assert house.affordable(cores, memory) == expected
 
 
 MEMINFO = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:    8388608 kB\n"}
@@ -232,13 +232,16 @@ SLURM = "/slurm/uid_1/job_2"
     ],
 )
 def test_free_memory_is_that_of_the_container_or_job(tmp_path, group, files, expected):
-    made = MadeUp(tmp_path, {**MEMINFO, "/proc/self/cgroup": f"{group}\n", **files})
-    assert jobs.free_memory(made) == expected
+    for name, text in {**MEMINFO, "/proc/self/cgroup": f"{group}\n", **files}.items():
+        path = tmp_path / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert free_memory(tmp_path) == expected
 
 
-def compiled(name, peak=900, weight=2.0, *, counts=True):
+def compiled(name, peak=900, weight=2.0):
     line = {"event": "compiled", "package": name, "source": "a.cpp", "cpu": 2.5, "peak_mb": peak, "failed": False}
-    line |= {"weight": weight, "counts": counts}
+    line |= {"weight": weight}
     return msgspec.json.encode(line).decode()
 
 
@@ -255,18 +258,15 @@ def test_progress_is_one_line_now_and_then(monkeypatch, progress):
     assert progress.lines == []  # what the other has is not known
     watcher.hear('{"event": "files", "package": "two", "count": 3, "weight": 6}')
     clock[0] += 21
-    watcher.hear(compiled("two", counts=False))  # a header, which no person has asked for
-    clock[0] += 21
     watcher.hear(compiled("two"))
     watcher.hear(compiled("two"))
     watcher.hear(compiled("two"))
     watcher.hear('{"event": "built", "package": "two"}')
     assert progress.lines == [
-        "compiling one, two: 2/5 files, about 63 s left",
-        "compiling one, two: 3/5 files, about 70 s left",
+        "compiling one, two: 3/5 files, about 35 s left",
         "compiling one, two: 5/5 files",
     ]
-    assert (watcher.peak, watcher.cpu, watcher.built) == (1700, {"one": 5.0, "two": 10.0}, {"two"})
+    assert (watcher.peak, watcher.cpu, watcher.built) == (1700, {"one": 5.0, "two": 7.5}, {"two"})
 
 
 def test_what_goes_slower_is_said_once_for_a_package(progress):

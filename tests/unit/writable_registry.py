@@ -10,7 +10,6 @@ import json
 import re
 import urllib.parse
 
-from graphcrate.oci import spec
 from tests.unit import tars
 from tests.unit.registry_server import Answers, Asked, RegistryServer
 
@@ -23,7 +22,6 @@ class WritableRegistry(RegistryServer):
     """`moods` are called with each request, its body not yet read, and may answer it: then they return true."""
 
     mounts: bool = True
-    referrers: bool = True
     chunks: bool = True  # else an upload takes one PATCH or PUT with all
     least: int = 0  # OCI-Chunk-Min-Length, enforced
     most: int = 1 << 30  # bytes of one request
@@ -59,8 +57,6 @@ class _Writes(Answers):
         path = urllib.parse.urlsplit(self.path).path
         if (found := _UPLOAD.fullmatch(path)) and self.noted() and self.allowed():
             self.where(found[2])
-        elif "/referrers/" in path and self.noted():
-            self.list_referrers(path)
         else:
             super().do_GET()
 
@@ -185,29 +181,7 @@ class _Writes(Answers):
             registry.documents[f"{name}/manifests/{tag}"] = (kind, data)
         registry.order.append(what)
         headers = {"Docker-Content-Digest": registry.altered_digest or digest}
-        if registry.referrers and "subject" in document:
-            headers["OCI-Subject"] = document["subject"]["digest"]
         return self.answer(201, headers=headers)
-
-    def list_referrers(self, path):
-        registry = self.registry
-        if not registry.referrers:
-            return self.answer(404)
-        name, _, digest = path.removeprefix("/v2/").partition("/referrers/")
-        found = {}
-        for place, (kind, data) in registry.documents.items():
-            document = json.loads(data)
-            if place.startswith(f"{name}/manifests/sha256:") and document.get("subject", {}).get("digest") == digest:
-                entry = {"mediaType": kind, "digest": tars.sha256(data), "size": len(data)}
-                kept = {key: document[key] for key in ("artifactType", "annotations") if key in document}
-                found[entry["digest"]] = entry | kept
-        first = int(dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query)).get("page", 0))
-        page = [found[one] for one in sorted(found)][first : first + 2]
-        more = (
-            {"Link": f'</v2/{name}/referrers/{digest}?page={first + 2}>; rel="next"'} if first + 2 < len(found) else {}
-        )
-        body = {"schemaVersion": 2, "mediaType": spec.INDEX, "manifests": page}
-        return self.answer(200, json.dumps(body).encode(), {"Content-Type": spec.INDEX, **more})
 
     def content(self, path, fault):
         name, kind, what = re.fullmatch(r"(?:(.+)/(manifests|blobs)/(.+))?", path).groups()

@@ -1,0 +1,85 @@
+"""The command: `doctor`, `doctor --explain TEXT`; the exit code says whether something cannot work."""
+
+import argparse
+import json
+import shutil
+import sys
+from typing import List, Optional
+
+from doctor.explain import PATTERNS, Answer, explain
+from doctor.host import Host
+from doctor.page import folded, page_lines, say
+from doctor.survey import cannot_work, survey
+
+#: as in graphcrate.errors: HostError ("The machine lacks something"), UsageError
+DONE, LACKING, UNKNOWN = 0, 7, 2
+NOTHING_KNOWN = """\
+The doctor knows {count} errors, and this is none of them. What helps to find it:
+  - the first error of the output, not the last; of several processes that of the one which failed first
+  - python -X faulthandler PROGRAM where it crashed; NCCL_DEBUG=WARN where processes wait for each other
+Ask where you have graphcrate from (an issue in its repository), with three things: the command, the whole output, and
+what `doctor --json` prints on the same node and in the same container. Look through it before you send it: it has names
+of hosts, users and folders."""
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Look around, or explain; returns the exit code."""
+    options = arguments(sys.argv[1:] if argv is None else argv)
+    if options.explain is not None:
+        # a log is of many programs and letters, whatever this machine's locale says
+        text = sys.stdin.buffer.read().decode("utf-8", "replace") if options.explain == "-" else options.explain
+        return explain_text(text, options.json)
+    report = survey(Host(), options.imports)
+    if options.json:
+        say(json.dumps({"findings": [each.as_json(area) for area, found in report for each in found]}, indent=2))
+    else:
+        width = min(shutil.get_terminal_size((110, 24)).columns, 140)
+        for line in page_lines(report, width, sys.stdout.isatty()):
+            say(line)
+    return LACKING if cannot_work(report) else DONE
+
+
+def arguments(argv: List[str]) -> argparse.Namespace:
+    """The command line; ends with code 2 where it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="doctor",
+        description="Looks at this machine or container: what CUDA, torch and PyG will meet there, and what to "
+        "do about it. "
+        "Writes nothing. Exit code 0: nothing stands against it; 7: something cannot work; 2: wrong usage, or an "
+        "error that is "
+        "not known.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON value")
+    parser.add_argument("--explain", metavar="TEXT", help="cause and fix of a pasted error; - reads it from stdin")
+    imports = parser.add_mutually_exclusive_group()
+    imports.add_argument(
+        "--imports", action="store_true", default=None, help="import torch and the extensions (where there is a torch)"
+    )
+    imports.add_argument("--no-imports", dest="imports", action="store_false", help="import nothing: seconds less")
+    return parser.parse_args(argv)
+
+
+def explain_text(text: str, as_json: bool) -> int:
+    """Print what is known of an error."""
+    answers = explain(text)
+    if as_json:
+        say(json.dumps({"answers": [answer._asdict() for answer in answers]}, indent=2))
+    elif not answers:
+        say(NOTHING_KNOWN.format(count=len(PATTERNS)))
+    else:
+        say("\n\n".join("\n".join(answer_lines(answer)) for answer in answers))
+    return DONE if answers else UNKNOWN
+
+
+def answer_lines(answer: Answer) -> List[str]:
+    """An answer for eyes."""
+    rows = [("error:", answer.line), ("cause:", answer.cause), ("fix:", answer.fix), ("seen:", answer.source)]
+    lines = []
+    for label, text in rows:
+        for number, line in enumerate(folded(text, 100)):
+            lines.append("{:7}{}".format("" if number else label, line))
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Put the modules of doctor/ into one file, which every image has and anybody can copy to a node. Pure."""
+
+import graphlib
+import re
+from collections.abc import Mapping
+
+_PACKAGE = "doctor."
+_MAIN = "__main__"  #: starts the program, so it comes last
+_HEAD = '''\
+#!/usr/bin/env python3
+"""Looks at the machine, or the container, that it runs on: what a CUDA + PyTorch + PyG image will meet there, and why.
+
+python3 doctor.py                        what works, what cannot, why, and what to type
+python3 doctor.py --explain "ERROR"      cause and fix of an error
+ssh node python3 - < doctor.py           it needs nothing but Python 3.6, and writes nothing
+
+Written from the modules of doctor/: change those.
+"""
+'''
+#: a module: docstring, imports, and the rest. (Parsing with `ast` would take a fifth of an unchanged build's time.)
+_MODULE = re.compile(
+    r'"""(?P<title>[^\n]*?)(?:\n.*?)?"""\n'
+    r"(?P<imports>(?:\n|import [^\n]+\n|from [\w.]+ import (?:\([^)]*\)|[^\n(]+)\n)*)"
+    r"(?P<body>.*)\Z",
+    re.DOTALL,
+)
+_FROM = re.compile(r"^from ([\w.]+) import \(?([^)]*?)\)?$", re.MULTILINE)
+
+
+def one_file(modules: Mapping[str, str], errors: str) -> str:
+    """Return the program made of `modules` (name → text), each below those that it imports from, and of errors.ini.
+
+    So a name at the top of a module may be there once in the whole package. Raises ValueError for a text that does not
+    begin with a docstring.
+    """
+    parts = {name: _split(name, text) for name, text in sorted(modules.items()) if name != "__init__"}
+    whole: set[str] = set()
+    names: dict[str, set[str]] = {}
+    needs: dict[str, list[str]] = {}
+    for name, part in parts.items():
+        whole |= set(re.findall(r"^import (\S+)$", part["imports"], re.MULTILINE))
+        needs[name] = []
+        for module, imported in _FROM.findall(part["imports"]):
+            if module.startswith(_PACKAGE):
+                needs[name].append(module.removeprefix(_PACKAGE))
+            else:
+                names.setdefault(module, set()).update(re.findall(r"\w+", imported))
+    lines = [f"import {name}" for name in sorted(whole)]
+    lines += [f"from {module} import {', '.join(sorted(imported))}" for module, imported in sorted(names.items())]
+    order = [name for name in graphlib.TopologicalSorter(needs).static_order() if name != _MAIN]
+    table = f"\nERRORS_INI = r'''{errors}'''\n"
+    bodies = [f"\n\n# {name}: {parts[name]['title']}\n\n{parts[name]['body'].strip()}\n" for name in [*order, _MAIN]]
+    return "\n".join([_HEAD, "\n".join(lines), table, *bodies])
+
+
+def _split(name: str, text: str) -> Mapping[str, str]:
+    found = _MODULE.match(text)
+    if found is None:
+        raise ValueError(f"doctor/{name}.py does not begin with a docstring and imports")
+    return found.groupdict()

@@ -1,0 +1,94 @@
+"""A shared folder on disks of its own: full ones, and one whose publisher was killed. sha256sum has the last word."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from graphcrate.destinations import folder as destination
+from graphcrate.errors import DiskFullError, HostError
+from graphcrate.host.progress import Silent
+from tests.engines.workplace import PROJECT, call
+
+pytestmark = pytest.mark.engine("root", "sha256sum", "mount")
+MIB = 1 << 20
+SLOW = """\
+import sys, time
+from pathlib import Path
+from graphcrate.destinations import folder
+from graphcrate.host.progress import Silent
+folder._CHUNK = 4096
+copy = folder._copy
+folder._copy = lambda source, target, mode, advance: copy(source, target, mode, lambda count: time.sleep(0.05))
+folder.publish(Path(sys.argv[1]), Path(sys.argv[2]), "pyg", "1", ".sif", progress=Silent())
+"""
+
+
+@pytest.fixture
+def disk(scratch):
+    """A file system of 8 MiB."""
+    folder = scratch / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=True)
+    return folder
+
+
+def made(scratch, name, size):
+    path = scratch / f"{name}.sif"
+    path.write_bytes(os.urandom(size))
+    return path
+
+
+def publish(source, folder, tag):
+    return destination.publish(source, folder, "pyg", tag, ".sif", progress=Silent())
+
+
+def files(folder):
+    return sorted(path.name for path in folder.rglob("*") if path.is_file() or path.is_symlink())
+
+
+def test_sha256sum_agrees(scratch):
+    publish(made(scratch, "a", MIB), scratch / "shared", "1")
+    checked = call("sh", "-c", f"cd {scratch}/shared && sha256sum --check --strict pyg-1.sif.sha256")
+    assert checked == "pyg-1.sif: OK\n"
+
+
+@pytest.mark.parametrize("looked", [True, False])
+def test_a_disk_that_fills_up_keeps_what_it_had(scratch, disk, monkeypatch, looked):
+    """Also where the disk has less room than it says, as with a quota."""
+    publish(made(scratch, "a", 3 * MIB), disk, "1")
+    before = files(disk)
+    if not looked:
+        monkeypatch.setattr(destination, "_require", lambda *arguments: None)
+    with pytest.raises(DiskFullError):
+        publish(made(scratch, "b", 6 * MIB), disk, "2")
+    assert files(disk) == before
+    assert (disk / "pyg.sif").resolve() == (disk / "pyg-1.sif").resolve()
+
+
+def test_a_publisher_that_is_killed_leaves_no_name_and_the_next_one_cleans_up(scratch):
+    source, folder = made(scratch, "a", MIB), scratch / "shared"
+    process = subprocess.Popen([sys.executable, "-c", SLOW, source, folder], cwd=PROJECT)
+    try:
+        while not (parts := list(folder.glob(".*.part"))):
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert files(folder) == [parts[0].name]
+    publish(source, folder, "1")
+    assert (folder / "pyg-1.sif").read_bytes() == source.read_bytes()
+    assert parts[0].exists(), "it may be another publisher's"
+    os.utime(parts[0], (1, 1))
+    publish(source, folder, "1")
+    assert not parts[0].exists()
+
+
+def test_a_read_only_folder_is_said(scratch, disk):
+    call("mount", "-o", "remount,ro", disk)
+    with pytest.raises(HostError, match="Read-only file system"):
+        publish(made(scratch, "a", MIB), disk, "1")

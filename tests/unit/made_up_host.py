@@ -1,0 +1,85 @@
+"""Machines made of files below a folder, and programs with what they would say, for the doctor to look at."""
+
+from doctor.host import Done, Host, Room
+
+GIB = 1 << 30
+LARGE = Room(500 * GIB, 400 * GIB)
+
+
+class MadeUp(Host):
+    """`programs`: name → what it prints, or a Done; `python`: what it says to a program with that text."""
+
+    def __init__(self, root, files=None, programs=None, python=None, rooms=None, environment=None, uid=1000):
+        super().__init__(str(root), {"HOME": "/home/alice", "PATH": "/usr/bin", **(environment or {})})
+        self.uid = uid
+        self.programs = programs or {}
+        self.answers = python or {}
+        self.rooms = rooms or {}
+        self.closed = set()
+        self.setuid = set()
+        self.asked = []
+        self.put("/home/alice/", "")
+        self.put("/tmp/", "")
+        self.put("/dev/shm/", "")
+        self.put("/proc/self/ns/user", "")
+        self.put("/proc/sys/kernel/osrelease", "5.15.0-100-generic\n")
+        for name, text in (files or {}).items():
+            self.put(name, text)
+
+    def put(self, name, text):
+        """A file, or, where the name ends in a slash, a folder."""
+        path = self.path(name)
+        if name.endswith("/"):
+            path.mkdir(parents=True, exist_ok=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def user(self):
+        return "alice"
+
+    def find(self, program):
+        return f"/usr/bin/{program}" if program in self.programs else None
+
+    def run(self, argv, limit=2.0, stdin=""):
+        self.asked.append(list(argv))
+        if argv[0] == self.python:
+            for sign, answer in self.answers.items():
+                if sign in argv[-1] or any(sign in word for word in argv):
+                    return answer if isinstance(answer, Done) or answer is None else Done(0, answer, "")
+            return Done(1, "", "nothing made up")
+        said = self.programs[argv[0].rsplit("/", 1)[-1]]
+        if isinstance(said, dict):
+            said = next((text for word, text in said.items() if word in argv), "")
+        return said if isinstance(said, Done) or said is None else Done(0, said, "")
+
+    def room(self, name):
+        fitting = [folder for folder in self.rooms if name == folder or name.startswith(folder.rstrip("/") + "/")]
+        return self.rooms[max(fitting, key=len)] if fitting else LARGE
+
+    def may_write(self, name):
+        return name not in self.closed
+
+    def is_setuid_root(self, name):
+        return name in self.setuid
+
+    def name(self):
+        return "node1"
+
+    def working_folder(self):
+        return "/home/alice"
+
+
+def by_id(findings):
+    """Findings by their id; of several with one the worst."""
+    order = ("ok", "note", "warn", "fail")
+    found = {}
+    for each in findings:
+        assert each.status in order
+        assert each.seen
+        if each.status in ("warn", "fail"):
+            assert each.why, f"{each.id} does not say why"
+            assert each.fix, f"{each.id} does not say what to do"
+        if each.id not in found or order.index(each.status) > order.index(found[each.id].status):
+            found[each.id] = each
+    return found
