@@ -95,7 +95,7 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-# --- what the doctor knows: as Python, since it runs without msgspec and tomllib ---------------------------------------
+# --- what the doctor knows: as Python, since it runs without msgspec and tomllib --------------------------------------
 
 DOCTOR_HEAD = '''\
 """What drivers, GPUs, builds of torch and graphlearn-torch want of each other.
