@@ -37,7 +37,7 @@ from bench.audit_record import (
     merged,
     needs_driver,
     plain,
-    table,
+    summary,
 )
 from graphcrate.bases import Base, debian
 from graphcrate.bases.apt import Apt, find_mirror, folder_name
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     comparing.add_argument("file", type=Path)
     given = parser.parse_args(arguments)
     if given.command == "compare":
-        print("\n".join(table(read(given.file), pairs().idle)))
+        print("\n".join(summary(read(given.file), pairs().idle)))
         return 0
     place = Workplace.here()
     with place.cache.folder() as folder:

@@ -16,7 +16,6 @@ _KINDS = (
 )
 _PYTHON = "Python code"
 _LINKING = ("libraries", "versions", "symbols")  #: the audit's checks of whether a file loads
-_SYMBOL_SHOWN, _CAUSES = 60, 2  #: characters of a name; causes of a pair
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -217,28 +216,27 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def table(observations: Mapping[str, Observation], idle: Sequence[Idle] = ()) -> list[str]:
-    """Markdown: a line for each pair that has a prediction, and below it what they come to."""
-    lines = ["| torch | with | base | files | observed | predicted | agree |", "|---|---|---|---|---|---|---|"]
+def summary(observations: Mapping[str, Observation], idle: Sequence[Idle] = ()) -> list[str]:
+    """A line for each pair where prediction and observation differ, and below them what all pairs come to."""
     compared = {
-        name: (seen, seen.predicted, compare(seen, seen.predicted, idle))
+        name: (seen, compare(seen, seen.predicted, idle))
         for name, seen in observations.items()
         if seen.judged and seen.predicted is not None
     }
-    for seen, predicted, difference in compared.values():
-        cells = [seen.torch or "none", _with(seen), seen.suite, str(len(seen.files))]
-        observed = ("breaks: " if difference.observed_broken else "works: ") + _observed(seen)
-        cells += [observed, _predicted(seen, predicted), _agree(difference)]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return [*lines, "", *_sums([difference for _, _, difference in compared.values()], observations.values())]
+    lines = [f"{name}: {_difference(*both)}" for name, both in compared.items() if _difference(*both)]
+    return [*lines, *_sums([difference for _, difference in compared.values()], observations.values())]
 
 
-def _agree(difference: Comparison) -> str:
+def _difference(seen: Observation, difference: Comparison) -> str:
+    """Where the audit was wrong, in words; empty where it was right."""
+    words = []
     if difference.false_fine:
-        return "**missed**"
+        failed = {**{file: seen.files[file] for file in difference.missed}, **seen.imports}
+        causes = [f"{name} ({' '.join(cause(one))})" for name, one in failed.items() if not one.ok]
+        words.append(f"missed: {', '.join(causes)}")
     if difference.false_alarm:
-        return "**false alarm**"
-    return "beyond binaries" if difference.beyond and not difference.predicted_broken else "yes"
+        words.append(f"false alarm: {', '.join(difference.cried) or 'the package'}")
+    return "; ".join(words)
 
 
 def _sums(differences: Sequence[Comparison], observations: Iterable[Observation]) -> list[str]:
@@ -258,40 +256,3 @@ def _sums(differences: Sequence[Comparison], observations: Iterable[Observation]
 
 def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "none"
-
-
-def _with(seen: Observation) -> str:
-    told = ", ".join(name.replace("==", " ") for name in seen.packages) or "nothing else"
-    return f"{told} ({seen.about})" if seen.about else told
-
-
-def _observed(seen: Observation) -> str:
-    """The causes in words, each once, with how many libraries."""
-    counts: dict[tuple[str, str], int] = {}
-    for outcome in seen.files.values():
-        if not outcome.ok:
-            counts[cause(outcome)] = counts.get(cause(outcome), 0) + 1
-    ordered = sorted(counts.items(), key=lambda item: -item[1])
-    words = [f"{count} {_told(*key)}" for key, count in ordered[:_CAUSES]]
-    if len(ordered) > _CAUSES:
-        words.append(f"{sum(count for _, count in ordered[_CAUSES:])} more")
-    for name, outcome in seen.imports.items():
-        if not outcome.ok:
-            words.append(f"`import {name}`: {_told(*cause(outcome))}")
-    driver = sum(one.driver for one in (*seen.files.values(), *seen.imports.values()))
-    return "; ".join(words or ["all load"]) + (f" ({driver} with the driver)" if driver else "")
-
-
-def _told(kind: str, name: str) -> str:
-    return f"{kind} `{name[:_SYMBOL_SHOWN]}{'…' * (len(name) > _SYMBOL_SHOWN)}`"
-
-
-def _predicted(seen: Observation, predicted: Prediction) -> str:
-    named = predicted.broken & seen.files.keys()
-    failing = [each for each in predicted.findings if each.severity == "fail" and (not each.file or each.file in named)]
-    count = len(predicted.idle & seen.files.keys())
-    idle = f" ({count} idle)" if count else ""
-    if not failing:
-        return "fine" + idle
-    checks = {each.check: None for each in failing}
-    return f"{len(named)} broken: {', '.join(checks)}" + idle

@@ -1,6 +1,6 @@
 """What drivers, GPUs, builds of torch and graphlearn-torch want of each other.
 
-Written by `python -m tools.doctor_facts` from graphcrate/compat/data and recipes/. Do not edit.
+Written by `make generate` from graphcrate/compat/data and recipes/. Do not edit.
 """
 
 #: major CUDA version → the oldest driver that runs what it made

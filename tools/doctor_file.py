@@ -1,7 +1,10 @@
 """Write doctor.py, the doctor in one file to copy to a node. `make doctor.py` calls it; images have the same file."""
 
+from pathlib import Path
+
 from graphcrate.compat.doctor_file import one_file
-from tools.generate import ROOT
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def text() -> str:

@@ -1,15 +1,19 @@
-"""Writes what is generated: tables of README.md and docs/contracts.md, and the JSON schema of recipes.
+"""Write what is generated: tables of README.md and docs/contracts.md, the JSON schema of recipes, the doctor's facts.
 
 `make generate` (`python -m tools.generate`) rewrites them; a unit test fails when one is stale.
 """
 
 import inspect
 import json
+import pprint
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from graphcrate import errors, recipes
+from graphcrate.compat import facts, glt
 from graphcrate.contracts import CHECKS
 from graphcrate.model.recipe import Variant
 
@@ -24,6 +28,7 @@ def files() -> Iterator[tuple[Path, str]]:
     for name, tables in (("README.md", readme), ("docs/contracts.md", {"contracts": contracts()})):
         yield ROOT / name, filled((ROOT / name).read_text(encoding="utf-8"), tables)
     yield ROOT / "recipes" / "recipe.schema.json", json.dumps(recipes.schema(), indent=2) + "\n"
+    yield ROOT / "doctor" / "facts.py", doctor_facts()
 
 
 def filled(page: str, tables: dict[str, str]) -> str:
@@ -88,6 +93,53 @@ def contracts() -> str:
 def cell(text: str) -> str:
     """Text for a table: a bar would end the cell."""
     return text.replace("|", "\\|")
+
+
+# --- what the doctor knows: as Python, since it runs without msgspec and tomllib --------------------------------------
+
+DOCTOR_HEAD = '''\
+"""What drivers, GPUs, builds of torch and graphlearn-torch want of each other.
+
+Written by `make generate` from graphcrate/compat/data and recipes/. Do not edit.
+"""
+'''
+
+
+def doctor_facts() -> str:
+    """doctor/facts.py, one entry a line with double quotes, as ruff formats."""
+    drivers = tomllib.loads((ROOT / "graphcrate" / "compat" / "data" / "drivers.toml").read_text(encoding="utf-8"))
+    releases = {release.version: (tuple(release.torch), release.cuda) for release in glt.releases()}
+    values = (
+        ("MINIMUM_DRIVERS", "major CUDA version → the oldest driver that runs what it made", drivers["minimum"]),
+        ("TOOLKIT_DRIVERS", "CUDA version → the driver that came with it", drivers["toolkit"]),
+        ("GPU_CAPABILITIES", "GPU model → compute capability", facts.all_gpus()),
+        ("VARIANTS", "CUDA of our variants, torch, compute capabilities with machine code", newest_of_variants()),
+        ("GLT_RELEASES", "graphlearn-torch → series of torch, major CUDA version", releases),
+    )
+    return DOCTOR_HEAD + "".join(f"\n#: {meaning}\n{name} = {literal(value)}\n" for name, meaning, value in values)
+
+
+def newest_of_variants() -> list[tuple[str, str, tuple[str, ...]]]:
+    """CUDA of a variant, its torch, and what that has code for; each CUDA and torch once, the newest last."""
+    builds = {(build.torch, build.cuda): tuple(build.sm) for build in facts.torch_builds()}
+    rows = set()
+    for path in (ROOT / "recipes").glob("*.toml"):
+        for variant in recipes.load(path).variants:
+            for way in variant.candidates[:1] if variant.unavailable is None and variant.cuda != "cpu" else ():
+                version = way.torch.partition("+")[0]
+                rows.add((variant.cuda, version, builds.get((version, way.torch_cuda), ())))
+    return sorted(rows, key=lambda row: ([int(part) for part in row[0].split(".")], row[1]))
+
+
+def literal(value: Any) -> str:  # noqa: ANN401
+    """A dict or a tuple as Python."""
+
+    def quoted(entry: object) -> str:
+        return pprint.pformat(entry, width=1000).replace("'", '"')
+
+    if isinstance(value, dict):
+        return "{\n" + "".join(f"    {quoted(key)}: {quoted(entry)},\n" for key, entry in value.items()) + "}"
+    return "(\n" + "".join(f"    {quoted(entry)},\n" for entry in value) + ")"
 
 
 if __name__ == "__main__":

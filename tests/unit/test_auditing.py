@@ -7,7 +7,6 @@ import pytest
 
 from graphcrate import auditing
 from graphcrate.errors import UsageError
-from graphcrate.host.workplace import Workplace
 from graphcrate.model.audit import Audit
 from tests.unit import small_layouts
 from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, TORCH
@@ -20,16 +19,7 @@ WHAT = "refers to a symbol that nothing it is loaded with defines: c10::cuda::Se
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)})
-    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
-    monkeypatch.chdir(tmp_path)
-    yield place
-    place.cache.close()
-
-
-@pytest.fixture
-def call(place, typed):
+def call(context, typed):
     return lambda *arguments: typed("audit", *arguments)
 
 
@@ -80,7 +70,7 @@ def test_a_layout(call, tmp_path):
     assert "keep" in err
 
 
-def test_the_second_audit_reads_nothing_again(place, call, tmp_path):
+def test_the_second_audit_reads_nothing_again(context, call, tmp_path):
     layout(tmp_path / "good", GOOD)
     first = call(tmp_path / "good/oci", "--json")[:2]
     blobs = tmp_path / "good/oci/blobs/sha256"
@@ -256,10 +246,10 @@ def test_a_wheel_that_is_none(call, tmp_path):
     assert "x-1.0-py3-none-any.whl" in err
 
 
-def test_run_is_what_the_command_calls(place, tmp_path):
+def test_run_is_what_the_command_calls(context, tmp_path):
     root = unpacked(tmp_path / "root", GOOD)
-    found = auditing.run(auditing.Request(names=(str(root),)), place)
+    found = auditing.run(auditing.Request(names=(str(root),)), context)
     assert isinstance(found, Audit)
     assert found.findings == ()
     with pytest.raises(UsageError):
-        auditing.run(auditing.Request(names=()), place)
+        auditing.run(auditing.Request(names=()), context)

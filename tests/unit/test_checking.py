@@ -8,7 +8,6 @@ import pytest
 
 from graphcrate import checking, hosts
 from graphcrate.errors import UsageError
-from graphcrate.host.workplace import Workplace
 from graphcrate.model.contract import FileFact, Host
 from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, FilesStep, Plan, PlannedFile, Stack, WheelsStep
 from graphcrate.model.report import Artifact, BuildReport
@@ -55,15 +54,7 @@ CONFIG = ConfigStep(environment=GOOD, labels={}, command=("sh",))
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)})
-    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
-    monkeypatch.chdir(tmp_path)
-    return place
-
-
-@pytest.fixture
-def call(place, typed):
+def call(context, typed):
     return lambda *arguments: typed("check", *arguments)
 
 
@@ -141,7 +132,7 @@ def test_arguments_that_mean_nothing(call, layout, arguments, message):
     assert message in err
 
 
-def test_sizes_as_docker_has_them(place):
+def test_sizes_as_docker_has_them(context):
     sizes = {"64m": 64 << 20, "8g": 8 << 30, "8GiB": 8 << 30, "1024": 1024, "": None, "64kb": 64 << 10}
     for text, size in sizes.items():
         assert hosts.host_of((), "", None, "", "", "", text).shm == size
@@ -175,9 +166,9 @@ def archive(layers, config, *, oci):
     return tars.tar([*(file(name, data) for name, data in blobs.items()), file("index.json", index)])
 
 
-def test_archives_give_the_view_of_the_layout(place, layout, tmp_path):
+def test_archives_give_the_view_of_the_layout(context, layout, tmp_path):
     layers = (BASE, [PROFILE], WHEELS)
-    expected = checking.read_view(str(layout(*layers)), place)
+    expected = checking.read_view(str(layout(*layers)), context)
     assert expected.c_library.version == "2.36"
     assert expected.c_library.kernel == "3.2.0"
     assert (expected.torch, expected.cuda) == ("2.0.1+cu118", "11.8")
@@ -188,7 +179,7 @@ def test_archives_give_the_view_of_the_layout(place, layout, tmp_path):
     for form, without_platform in ((False, 0), (True, 1)):
         path = tmp_path / f"saved-{form}.tar"
         path.write_bytes(archive(layers, CONFIG, oci=form))
-        view = checking.read_view(str(path), place)
+        view = checking.read_view(str(path), context)
         assert view.without_platform == without_platform
         assert len(view.layers) == 3
         said = ("files", "programs", "packages", "distributions", "torch", "cuda", "c_library", "unpacked")
@@ -196,9 +187,9 @@ def test_archives_give_the_view_of_the_layout(place, layout, tmp_path):
         assert view.settings.variables == GOOD
 
 
-def test_a_squashfs_and_folders(place, call, tmp_path):
+def test_a_squashfs_and_folders(context, call, tmp_path):
     (tmp_path / "a.sqsh").write_bytes(sample("zstd"))
-    view = checking.read_view("a.sqsh", place)
+    view = checking.read_view("a.sqsh", context)
     assert (view.form, view.compression, view.settings) == ("squashfs", "zstd", None)
     code, out, _ = call("a.sqsh", "--kernel", "3.10", "--json")
     assert code == 14
@@ -207,11 +198,11 @@ def test_a_squashfs_and_folders(place, call, tmp_path):
     (root / ".singularity.d" / "env").mkdir(parents=True)
     (root / ".singularity.d" / "runscript").write_text('#!/bin/sh\nexec "$@"\n')
     (root / ".singularity.d" / "env" / "90-environment.sh").write_text("export A=b\n")
-    assert checking.read_view("sandbox", place).settings.variables == {"A": "b"}
+    assert checking.read_view("sandbox", context).settings.variables == {"A": "b"}
     (root / ".singularity.d" / "runscript").unlink()
     (root / "etc").mkdir()
     (root / "etc" / "rc").write_text('exec bash "$@"\n')
-    assert checking.read_view("sandbox", place).settings.entrypoint == ("bash",)
+    assert checking.read_view("sandbox", context).settings.entrypoint == ("bash",)
 
 
 def test_layers_that_contradict_each_other_are_a_finding(call, layout):
@@ -246,7 +237,7 @@ def test_what_is_no_image(call, tmp_path):
 RUN = {"Env": [f"{key}={value}" for key, value in GOOD.items()], "Cmd": ["sh"]}
 
 
-def test_an_image_of_a_registry(place, call):
+def test_an_image_of_a_registry(context, call):
     with RegistryServer() as registry:
         registry.image("team/image", [BASE, [PROFILE], WHEELS], "1.0", run=RUN)
         code, out, err = call(f"docker://{registry.host}/team/image:1.0", *HOST_OPTIONS, "--json")
@@ -256,10 +247,10 @@ def test_an_image_of_a_registry(place, call):
         plain = f"{registry.host}/team/image:1.0"
         assert call(plain, *HOST_OPTIONS, "--json")[:2] == (code, out.replace(f"docker://{plain}", plain))
         enroots = f"docker://{registry.host}#team/image:1.0"
-        assert checking.read_view(enroots, place).torch == "2.0.1+cu118"
+        assert checking.read_view(enroots, context).torch == "2.0.1+cu118"
 
 
-def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(place, call):
+def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(context, call):
     with RegistryServer() as registry:
         registry.image("team/image", [BASE, [PROFILE], WHEELS], "1.0", run=RUN)
         code, out, _ = call(f"docker://{registry.host}/team/image:1.0", "--fetch", "none", "--json")
@@ -271,29 +262,29 @@ def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(place, ca
         assert "--fetch all" in json.loads(out)["unread"][0]
 
 
-def test_only_the_lowest_layers_are_brought(place, monkeypatch):
+def test_only_the_lowest_layers_are_brought(context, monkeypatch):
     with RegistryServer() as registry:
         registry.image("team/image", [BASE, WHEELS, [PROFILE]], "1.0")
         lowest = len(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))
         monkeypatch.setattr(checking, "_MOST_FETCHED", lowest + 10)
-        view = checking.read_view(f"docker://{registry.host}/team/image:1.0", place)
+        view = checking.read_view(f"docker://{registry.host}/team/image:1.0", context)
     assert view.unread == ("2 of 3 layers were left on the registry (--fetch all brings them)",)
     assert (view.c_library.version, view.torch) == ("2.36", "")
 
 
-def test_foreign_layers_are_named(place):
+def test_foreign_layers_are_named(context):
     foreign = "application/vnd.docker.image.rootfs.foreign.diff.tar"
     with RegistryServer() as registry:
         registry.image("team/image", [BASE, [file("big")]], "1.0")
         document = json.loads(registry.documents["team/image/manifests/1.0"][1])
         document["layers"][1]["mediaType"] = foreign
         registry.put("team/image", document, spec.MANIFEST, "2.0")
-        view = checking.read_view(f"docker://{registry.host}/team/image:2.0", place, fetch="all")
+        view = checking.read_view(f"docker://{registry.host}/team/image:2.0", context, fetch="all")
     assert view.unread == (f"a layer of type {foreign} cannot be read",)
     assert view.layers[1].media_type == foreign
 
 
-def test_an_index_without_platforms(place, call):
+def test_an_index_without_platforms(context, call):
     with RegistryServer() as registry:
         entry = registry.image("team/image", [BASE], run=RUN)
         del entry["platform"]
@@ -333,20 +324,20 @@ def planned(path):
     return Plan(name="image", tag="tag", created=0, stack=stack, steps=steps), report
 
 
-def test_after_a_build_layers_of_wheels_are_not_read(place, layout):
+def test_after_a_build_layers_of_wheels_are_not_read(context, layout):
     path = layout(BASE, WHEELS, [PROFILE])
     plan, report = planned(path)
     blob = read_layout(path).layer_blobs[1].path
     blob.chmod(0o644)
     blob.write_bytes(b"nobody reads this")
-    found = {finding.check: finding.status for finding in checking.of_build(report, plan, place, ("v100",))}
+    found = {finding.check: finding.status for finding in checking.of_build(report, plan, context, ("v100",))}
     assert found["layers"] == found["path-login"] == found["glibc"] == "pass"
     assert "fail" not in found.values()
 
 
-def test_reports_of_older_versions_and_of_this_one_are_read(place, layout):
+def test_reports_of_older_versions_and_of_this_one_are_read(context, layout):
     plan, report = planned(layout(BASE, WHEELS, [PROFILE]))
-    report = msgspec.structs.replace(report, contracts=checking.of_build(report, plan, place))
+    report = msgspec.structs.replace(report, contracts=checking.of_build(report, plan, context))
     encoded = msgspec.json.encode(report)
     assert msgspec.json.decode(encoded, type=BuildReport) == report
     older = json.loads(encoded)
@@ -354,11 +345,11 @@ def test_reports_of_older_versions_and_of_this_one_are_read(place, layout):
     assert msgspec.json.decode(json.dumps(older), type=BuildReport).contracts == ()
 
 
-def test_the_table_shows_what_was_seen(place, layout):
+def test_the_table_shows_what_was_seen(context, layout):
     from rich.console import Console
 
     console = Console(width=200, record=True, force_terminal=False)
-    show(checking.check(str(layout(BASE)), Host(), place, runtimes=("pai",)), console)
+    show(checking.check(str(layout(BASE)), Host(), context, runtimes=("pai",)), console)
     text = console.export_text()
     assert "a notebook server (pai)" in text
     assert "1 warn" in text

@@ -11,20 +11,16 @@ import typer
 
 from graphcrate import cli, pipeline
 from graphcrate.catalogue import nearest_cuda
-from graphcrate.host.workplace import Workplace
 from tests import ROOT
 from tests.unit import small_layouts
 from tests.unit.tars import folder
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(context):
     """A copy of the recipes with a cache of its own, and no way to the network."""
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    environment = {"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)}
-    place = Workplace(root=tmp_path, environment=environment)
-    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
-    return tmp_path
+    shutil.copytree(ROOT / "recipes", context.root / "recipes")
+    return context.root
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 import requests.exceptions
 
 from graphcrate.host import docker_engine
-from graphcrate.host.workplace import Workplace
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
@@ -22,10 +21,7 @@ FILES = (folder("etc"), file("etc/passwd", b"root"), file("etc/resolv.conf", b"n
 
 
 @pytest.fixture
-def call(tmp_path, monkeypatch, typed):
-    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
-    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
-    monkeypatch.chdir(tmp_path)
+def call(context, typed):
     return lambda *arguments: typed("diff", *arguments)
 
 

@@ -14,15 +14,11 @@ from doctor import cuda
 from doctor import facts as doctors_facts
 from graphcrate import catalogue, errors
 from graphcrate.compat import drivers, facts
-from tools import doctor_facts, doctor_file, doctor_page
+from tools import doctor_file
 
 MODULES = {path.name: path.read_text(encoding="utf-8") for path in (doctor_file.ROOT / "doctor").glob("*.py")}
 SINGLE = doctor_file.text()
 SOURCES = {**MODULES, "the one file": SINGLE}
-
-
-def test_its_facts_are_fresh():
-    assert doctor_facts.MODULE.read_text(encoding="utf-8") == doctor_facts.text(), "python -m tools.doctor_facts"
 
 
 def test_every_image_has_it():
@@ -137,11 +133,6 @@ def test_it_judges_machine_code_alike(built, capability):
 )
 def test_a_gpu_is_known_by_its_name(name, capability):
     assert cuda.capability_of(name) == capability
-
-
-def test_its_page_is_fresh():
-    page = doctor_page.PAGE.read_text(encoding="utf-8")
-    assert doctor_page.rendered(page) == page, "python -m tools.doctor_page"
 
 
 def test_the_readmes_example_is_what_it_prints(capsys):

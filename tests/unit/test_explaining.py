@@ -23,15 +23,9 @@ LOCKS = sorted((ROOT / "images").glob("*/*/*.lock.json"))
 
 
 @pytest.fixture
-def place(tmp_path):
+def call(context, typed):
     for folder in ("recipes", "targets"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    return Workplace(root=tmp_path, environment={"HOME": str(tmp_path)})
-
-
-@pytest.fixture
-def call(place, monkeypatch, typed):
-    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
+        shutil.copytree(ROOT / folder, context.root / folder)
     return typed
 
 

@@ -12,7 +12,6 @@ from rich.console import Console
 from graphcrate import asking, explaining, pipeline, proving, recipes, vetting, views
 from graphcrate.catalogue import read_report
 from graphcrate.compat import drivers, facts, fallback, rules
-from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import Artifact, Outcome
 from graphcrate.model.target import Target
@@ -37,10 +36,9 @@ def label(value):
 
 
 @pytest.fixture
-def call(tmp_path, monkeypatch, typed):
+def call(context, monkeypatch, typed):
     """Types a command where layers are made and suites run in no time, and whose locks are those that are committed."""
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)})
+    shutil.copytree(ROOT / "recipes", context.root / "recipes")
 
     def resolved(request, place, recipe, variant):
         candidate = variant.candidates[-1]
@@ -48,13 +46,11 @@ def call(tmp_path, monkeypatch, typed):
         chosen = Outcome(candidate=candidate.name, chosen=True)
         return Resolution(lock=decode_lock(path.read_bytes()), candidate=candidate, outcomes=(OUT, chosen))
 
-    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
     monkeypatch.setattr(pipeline, "_resolve", resolved)
     monkeypatch.setattr(pipeline, "_build", lambda *_: (ARTIFACT, ()))
     monkeypatch.setattr(pipeline, "_is_whole", lambda *_: True)
     monkeypatch.setattr(proving, "prove", lambda report, *_: report)
     monkeypatch.setattr(vetting, "vet", unvetted)
-    monkeypatch.chdir(tmp_path)
     return typed
 
 

@@ -8,7 +8,6 @@ import pytest
 from graphcrate import asking, pipeline, planning
 from graphcrate.bases import BaseDriftError
 from graphcrate.errors import ResolutionError, UsageError
-from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Variant
 from graphcrate.resolve import base
@@ -32,10 +31,9 @@ def today():
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch, today):
-    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
+def place(context, monkeypatch, today):
     monkeypatch.setattr(base, "PROVIDERS", {"debian": lambda: SimpleNamespace(lock=lambda *_: debian(today[-1]))})
-    return place
+    return context
 
 
 def resolution(version):

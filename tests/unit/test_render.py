@@ -40,7 +40,7 @@ ALL = (render.dockerfile, render.definition, lambda plan: render.definition(plan
 
 
 def label(value):
-    return value[0].name + "-" + value[1].cuda if isinstance(value, tuple) else getattr(value, "__name__", "old form")
+    return getattr(value, "__name__", "old form")
 
 
 def plan_of(lock=LOCK, image=None):
