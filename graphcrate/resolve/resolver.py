@@ -25,8 +25,7 @@ from graphcrate.resolve.compilation import lock_compilation, means_for
 from graphcrate.resolve.extensions import Source, find_extensions
 from graphcrate.resolve.locks import Context
 from graphcrate.resolve.offers import Market, Offer, Offers
-from graphcrate.resolve.pinning import constraints_of, lock_links, run_uv, sized
-from graphcrate.resolve.pylock import parse_pylock
+from graphcrate.resolve.pinning import constraints_of, lock_links, parse_pylock, run_uv, sized
 from graphcrate.resolve.sdists import read_sdist
 from graphcrate.resolve.source import Link
 from graphcrate.resolve.store import is_stored, store, store_unvouched
