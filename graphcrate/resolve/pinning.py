@@ -129,20 +129,19 @@ def lock_links(links: Sequence[tuple[str, str, Link]], market: Market) -> list[L
 
     def lock(item: tuple[str, str, Link]) -> LockedPackage:
         name, version, link = item
-        if link.sha256:
-            file = sized(link, market)
-        else:
-            file = store_unvouched(link, market.client, market.cache, lambda _: None)
-        return LockedPackage(name=name, version=version, channel=Channel.PYPI, file=file)
+        return LockedPackage(name=name, version=version, channel=Channel.PYPI, file=locked_file(link, market))
 
     with ThreadPoolExecutor(THREADS) as pool:
         return sorted(pool.map(lock, links), key=lambda package: package.name)
 
 
-def sized(link: Link, market: Market) -> LockedFile:
-    """The file with its size: stated, that of the cached copy, or what a HEAD says. Raises NetworkError."""
+def locked_file(link: Link, market: Market) -> LockedFile:
+    """The file with its size: stated, that of the cached copy, or what a HEAD says. Raises NetworkError.
+
+    One whose hash no page states is fetched.
+    """
     size = link.size
-    if size is None and link.url.startswith("file:"):
+    if not link.sha256 or (size is None and link.url.startswith("file:")):
         return store_unvouched(link, market.client, market.cache, lambda _: None)
     if size is None:
         cached = market.cache.file(link.sha256, link.name)

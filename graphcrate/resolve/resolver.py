@@ -25,10 +25,10 @@ from graphcrate.resolve.compilation import lock_compilation, means_for
 from graphcrate.resolve.extensions import Source, find_extensions
 from graphcrate.resolve.locks import Context
 from graphcrate.resolve.offers import Market, Offer, Offers
-from graphcrate.resolve.pinning import constraints_of, lock_links, parse_pylock, run_uv, sized
+from graphcrate.resolve.pinning import constraints_of, lock_links, locked_file, parse_pylock, run_uv
 from graphcrate.resolve.sdists import read_sdist
 from graphcrate.resolve.source import Link
-from graphcrate.resolve.store import is_stored, store, store_unvouched
+from graphcrate.resolve.store import is_stored, store
 from graphcrate.resolve.target import Target, project_and_version, target_of
 
 PYG = "torch-geometric"
@@ -54,7 +54,8 @@ def resolve(context: Context, candidate: Candidate, digest: str) -> Lock:
     locked, notes = _lock_offers(direct, market)
     sdists = [*_find_sdist(variant, target, offers), *(_lock_source(source, market) for source in found.sources)]
     requirements = _requirements(context, torch, locked, direct, sdists)
-    text = _compile(requirements, target, candidate, torch.version, offers)
+    constraints = constraints_of(torch.version)
+    text = run_uv(requirements, target, offers, overrides=candidate.overrides, constraints=constraints)
     pinned = {package.name: package for package in parse_pylock(text, target)}
     links = [
         (package.name, package.version, package.link)
@@ -103,12 +104,9 @@ def _lock_offers(offers: Sequence[Offer], market: Market) -> tuple[dict[str, Loc
     for offer in offers:
         found = project_and_version(offer.link.name)
         assert found is not None
-        if offer.link.sha256:
-            file = sized(offer.link, market)
-        else:
-            file = store_unvouched(offer.link, market.client, market.cache, lambda _: None)
-            if offer.channel is not Channel.LOCAL:
-                notes.append(f"the sha256 of {file.name} was taken from the file itself: no page states it")
+        file = locked_file(offer.link, market)
+        if not offer.link.sha256 and offer.channel is not Channel.LOCAL:
+            notes.append(f"the sha256 of {file.name} was taken from the file itself: no page states it")
         locked[str(found[0])] = LockedPackage(
             name=str(found[0]), version=offer.version, channel=offer.channel, file=file
         )
@@ -137,7 +135,7 @@ def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[Locked
 
 def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
     market = offers.market
-    file = sized(link, market)
+    file = locked_file(link, market)
     path = store(file, link.url, market.client, market.cache, lambda _: None)
     text = run_uv(read_sdist(path, file.name).build_requires, BUILD_TARGET, offers)
     build = [(package.name, package.version, package.link) for package in parse_pylock(text, BUILD_TARGET)]
@@ -159,11 +157,8 @@ def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
 def _lock_source(source: Source, market: Market) -> LockedPackage:
     """An sdist that is to be compiled, in the cache: what it requires is read from it."""
     link = source.offer.link
-    if link.sha256:
-        file = sized(link, market)
-        store(file, link.url, market.client, market.cache, lambda _: None)
-    else:
-        file = store_unvouched(link, market.client, market.cache, lambda _: None)
+    file = locked_file(link, market)
+    store(file, link.url, market.client, market.cache, lambda _: None)
     found = project_and_version(link.name)
     assert found is not None
     return LockedPackage(
@@ -199,10 +194,6 @@ def _requirements(
     if variant.torch_geometric and PYG not in [sdist.name for sdist in sdists]:
         lines.append(f"{PYG}=={variant.torch_geometric}")
     return lines
-
-
-def _compile(requirements: Sequence[str], target: Target, candidate: Candidate, torch: str, offers: Offers) -> str:
-    return run_uv(requirements, target, offers, overrides=candidate.overrides, constraints=constraints_of(torch))
 
 
 def _check(packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate) -> None:
