@@ -16,6 +16,7 @@ from graphcrate.formats.rootfs import unpack
 from graphcrate.host.cache import Cache
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Progress
+from graphcrate.model.lock import PLATFORM
 from graphcrate.model.report import LayerRecord, Owner
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import credentials, spec
@@ -27,7 +28,6 @@ from graphcrate.oci.validate import inspect_layer
 
 #: Raise it whenever the same image would give other layers.
 FORMAT = 1
-PLATFORM = ("linux", "amd64")
 THREADS = 4  #: downloads at once
 PIECE = 1 << 20  #: uncompressed bytes of one gzip member, where a layer is compressed anew
 LEVEL = 6
@@ -58,7 +58,7 @@ def for_platform(source: Repository, document: Document, name: str) -> Document:
             for entry in decode(document.data, spec.Index, name).manifests
             if entry.platform is not None
         }
-        fitting = [digest for digest, platform in listed.items() if platform == PLATFORM]
+        fitting = [digest for digest, platform in listed.items() if "/".join(platform) == PLATFORM]
         if not fitting:
             raise _no_platform(name, listed.values())
         document = source.manifest(fitting[0])
@@ -80,7 +80,7 @@ def documents(
     place = cache.blob(manifest.config.digest)
     content = place.read_bytes() if place.is_file() else source.config(manifest.config)
     config = decode(content, spec.ImageConfig, manifest.config.digest)
-    if not any_platform and (config.os, config.architecture) != PLATFORM:
+    if not any_platform and f"{config.os}/{config.architecture}" != PLATFORM:
         raise _no_platform(digest, [(config.os, config.architecture)])
     if len(config.rootfs.diff_ids) != len(manifest.layers):
         raise IntegrityError(f"{digest} has {len(manifest.layers)} layers, its configuration tells of others")
@@ -239,9 +239,9 @@ def _members(blob: LayerBlob) -> Iterator[bytes]:
 def _no_platform(name: str, known: Iterable[tuple[str, str]]) -> ResolutionError:
     names = ", ".join(sorted({"/".join(platform) for platform in known} - {"unknown/unknown"})) or "no platform"
     return ResolutionError(
-        f"{name} has no image for {'/'.join(PLATFORM)}",
+        f"{name} has no image for {PLATFORM}",
         cause=f"It is for {names}.",
-        next_step=f"name a base that was built for {'/'.join(PLATFORM)}",
+        next_step=f"name a base that was built for {PLATFORM}",
     )
 
 

@@ -152,13 +152,13 @@ def channels(server, monkeypatch):
 
 @pytest.fixture
 def program(monkeypatch):
-    """Stands in for uv and for the resolution of a toolkit; remembers what it was asked."""
-    from graphcrate.resolve import toolkit, uv
+    """Stands in for uv and for the resolution of bases and toolkits; remembers what it was asked."""
+    from graphcrate.resolve import uv
     from tests.unit import small_index
 
     stand_in = small_index.Uv()
     monkeypatch.setattr(uv, "compile_requirements", stand_in)
-    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
+    small_index.stand_in_bases(monkeypatch)
     return stand_in
 
 

@@ -6,9 +6,9 @@ import pytest
 from graphcrate.compat import addresses
 from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.resolve.candidates import Request, request_digest
-from graphcrate.resolve.channels import Extensions
+from graphcrate.resolve.channels import Extensions, Request
 from graphcrate.resolve.fetch import fetch
+from graphcrate.resolve.locks import request_digest
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE
 from tests.unit.small_index import COMPATIBLE, CP311
@@ -91,7 +91,7 @@ def test_a_compiler_that_nobody_knows_for_this_base(world):
 
 @pytest.mark.parametrize(
     ("request_", "words"),
-    [({"extensions": "sources"}, "auto, wheels, source, none"), ({"toolkit": "conda"}, "debian, pypi, image, host")],
+    [({"extensions": "sources"}, "auto, wheels, source, none"), ({"toolkit": "conda"}, "debian, pypi, image")],
 )
 def test_ways_and_toolkits_that_do_not_exist(world, request_, words):
     with pytest.raises(UsageError, match=words):
