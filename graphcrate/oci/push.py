@@ -4,9 +4,7 @@ Whoever pulls meanwhile gets the old image or the new one. What was sent when a 
 for the next push, under no tag.
 """
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Literal
 
 import msgspec
@@ -14,6 +12,7 @@ import msgspec
 from graphcrate.errors import IntegrityError, UsageError
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client, Response
+from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Progress
 from graphcrate.oci import schema2, spec
 from graphcrate.oci.image import digest_of
@@ -116,31 +115,15 @@ def push_blobs(target: Repository, blobs: Sequence[Blob], advance: Callable[[int
 
     The first error ends the others, too. Raises as `upload.upload`.
     """
-    stop = threading.Event()
-
-    def advancing(count: int) -> None:
-        if stop.is_set():
-            raise _StoppedError
-        advance(count)
-
-    wanted = sorted({blob.descriptor.digest: blob for blob in blobs}.values(), key=lambda blob: -blob.size)
-    with ThreadPoolExecutor(THREADS) as pool:
-        started = {
-            blob.descriptor.digest: pool.submit(upload, target, blob, advancing, mount_from=target.mount_from)
-            for blob in wanted
-        }
-        try:
-            for future in wait(started.values(), return_when=FIRST_EXCEPTION).done:
-                future.result()
-            return {digest: future.result() for digest, future in started.items()}
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-
-
-class _StoppedError(Exception):
-    """Another blob failed, or the user interrupted."""
+    wanted = list({blob.descriptor.digest: blob for blob in blobs}.values())
+    arrived = parallel(
+        lambda blob, advancing: upload(target, blob, advancing, mount_from=target.mount_from),
+        wanted,
+        threads=THREADS,
+        advance=advance,
+        size=lambda blob: blob.size,
+    )
+    return {blob.descriptor.digest: one for blob, one in zip(wanted, arrived, strict=True)}
 
 
 def put_manifest(

@@ -377,7 +377,7 @@ def test_the_first_error_ends_all_uploads(tmp_path, monkeypatch):
             ended.set()  # the error is known, and the others were told
             super().shutdown(*arguments, **options)
 
-    monkeypatch.setattr(push, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr("graphcrate.host.parallel.ThreadPoolExecutor", Pool)
     large, small = (random.Random(seed).randbytes(size * KIB) for seed, size in ((1, 600), (2, 30)))
     layout = small_layouts.layout(tmp_path, [tars.file("a", large)], [tars.file("b", small)], media_type=spec.LAYER_TAR)
     largest, smallest = layout.layers[0].digest, layout.manifest.config.digest
