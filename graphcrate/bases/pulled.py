@@ -2,7 +2,6 @@
 
 import functools
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from graphcrate.errors import IntegrityError, LayoutError, ResolutionError
 from graphcrate.formats.rootfs import unpack
 from graphcrate.host.cache import Cache
 from graphcrate.host.http import Client
+from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Progress
 from graphcrate.model.lock import PLATFORM
 from graphcrate.model.report import LayerRecord, Owner
@@ -161,14 +161,8 @@ def download(
     source: Repository, layers: Iterable[spec.Descriptor], cache: Cache, advance: Callable[[int], None]
 ) -> None:
     """Bring blobs into the cache, several at once. What has arrived when one fails stays for the next run."""
-    stop = threading.Event()
 
-    def advancing(count: int) -> None:
-        if stop.is_set():
-            raise _StoppedError
-        advance(count)
-
-    def fetch(layer: spec.Descriptor) -> None:
+    def fetch(layer: spec.Descriptor, advancing: Callable[[int], None]) -> None:
         with cache.exclusively(f"blob-{layer.digest.removeprefix('sha256:')}"), cache.guard():
             if cache.blob(layer.digest).is_file():
                 advancing(layer.size)
@@ -177,19 +171,7 @@ def download(
             source.blob(layer, partial, advancing)
             cache.adopt(partial, cache.blob(layer.digest))
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        started = [pool.submit(fetch, layer) for layer in {layer.digest: layer for layer in layers}.values()]
-        try:
-            for future in started:
-                future.result()
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-
-
-class _StoppedError(Exception):
-    """Another layer failed, or the user interrupted."""
+    parallel(fetch, list({layer.digest: layer for layer in layers}.values()), threads=THREADS, advance=advance)
 
 
 def _checked(layer: spec.Descriptor, diff_id: str, cache: Cache, advance: Callable[[int], None]) -> LayerRecord:

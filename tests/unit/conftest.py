@@ -142,9 +142,8 @@ def registry_server():
 def channels(server, monkeypatch):
     """The same server in place of PyTorch's and PyG's channels; nothing waits before a retry."""
     from graphcrate.compat import addresses
-    from graphcrate.host import http
 
-    monkeypatch.setattr(http, "PAUSES", (0.0,))
+    monkeypatch.setattr("graphcrate.host.retry.FIRST_PAUSE", 0.0)
     monkeypatch.setattr(addresses, "PYTORCH", server.url("/whl"))
     monkeypatch.setattr(addresses, "PYG", server.url("/whl"))
     return server
