@@ -38,7 +38,7 @@ from graphcrate.trials import subject  # noqa: E402
 SECTION = Section("container", "bench/container_cost.py")
 OUTSIDE = "outside"
 #: program → its arguments besides --epochs, --device and --seed
-PROGRAMS: Mapping[str, tuple[str, ...]] = {"dna": ("--every", "1"), "multi_node": ()}
+PROGRAMS: Mapping[str, tuple[str, ...]] = {"dna": ("--every", "1"), "ddp": ()}
 EPOCH = "Epoch: "
 #: Runs a command and says what it took of the processors, with its children: engines run it out of our sight.
 TIMED = ["/bin/sh", "-c", '"$@"; code=$?; times; exit $code', "sh"]

@@ -1,6 +1,6 @@
 """Runs small trainings inside an image and has judged what they say. `docs/smoke.md` tells what each proves.
 
-A suite is a program of `examples/` that streams its curve and ends with one JSON line.
+A suite is a program of `suites/` that streams its curve and ends with one JSON line.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ from graphcrate.model.report import SmokeReport
 if TYPE_CHECKING:
     from graphcrate.host.sandbox import Bind
 
-EXAMPLES = "/opt/graphcrate/examples"
+SUITES_FOLDER = "/opt/graphcrate/suites"
 OUT = "/out"  #: inside: the folder that a suite may write to
 MOST_THREADS = 16  #: the programs' tensors are too small for more
 SECONDS_TO_SAY_SO = 30.0  #: beyond a suite's limit, for the program's own account of the phase it hangs in
@@ -62,7 +62,7 @@ SUITES: Mapping[str, Suite] = {
     ),
     "ops": Suite(
         program="ops.py",
-        proves="every operator of the installed extensions gives what dense PyTorch does, gradients too; PyG uses them",
+        proves="an operator of each installed extension gives what dense PyTorch does, gradient too; PyG uses them",
         cpu=(),
         cuda=(),
         cpu_limit=600,
@@ -70,10 +70,10 @@ SUITES: Mapping[str, Suite] = {
         requires=True,
     ),
     "ddp": Suite(
-        program="multi_node.py",
+        program="ddp.py",
         proves="two processes train one model on sampled batches, with gradients averaged over both, and it learns",
         cpu=("--ranks", "2"),
-        cuda=("--ranks", "2", "--share"),  # one GPU for both where there are no two
+        cuda=("--ranks", "2"),
         cpu_limit=600,
         cuda_limit=300,
     ),
@@ -86,7 +86,7 @@ SUITES: Mapping[str, Suite] = {
         cuda_limit=600,
     ),
     "glt-distributed": Suite(
-        program="glt/check.py",
+        program="glt_distributed.py",
         proves="partition.py and two train_distributed.py train GraphSAGE on a graph in two parts, each edge as it is",
         cpu=(),
         cuda=(),
@@ -191,7 +191,7 @@ def hash_of(name: str, packages: Collection[str] = ()) -> str:
 
 def command(suite: Suite, name: str, *, on_gpu: bool, limit: int, packages: Collection[str] = ()) -> list[str]:
     """What is run inside the image."""
-    argv = [f"{VENV}/bin/python", f"{EXAMPLES}/{suite.program}", "--limit", str(limit)]
+    argv = [f"{VENV}/bin/python", f"{SUITES_FOLDER}/{suite.program}", "--limit", str(limit)]
     argv += ["--device", "cuda" if on_gpu else "cpu", *(suite.cuda if on_gpu else suite.cpu)]
     if suite.requires and (required := [extension for extension in EXTENSIONS if extension in packages]):
         argv += ["--require", ",".join(extension.replace("-", "_") for extension in required)]

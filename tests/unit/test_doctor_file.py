@@ -27,7 +27,7 @@ def test_its_facts_are_fresh():
 
 def test_every_image_has_it():
     shipped = catalogue.examples(types.SimpleNamespace(root=doctor_file.ROOT))
-    assert shipped["doctor.py"] == SINGLE
+    assert shipped["examples/doctor.py"] == SINGLE
     assert SINGLE.startswith("#!")
 
 
