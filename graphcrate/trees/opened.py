@@ -3,7 +3,6 @@
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from graphcrate.contracts import texts
 from graphcrate.host.cache import Cache
+from graphcrate.host.parallel import Advance, parallel
 from graphcrate.host.progress import Progress
 from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry, Tree
@@ -132,19 +132,18 @@ def with_hashes(
     """The entries with hashes of these files' contents, read side by side in this order, where hashes are wanted."""
     if not tools.wanted.hashes:
         return entries
-    with (
-        tools.progress.task(f"reading {name}", sum(entries[path].size for path in order)) as task,
-        ThreadPoolExecutor(tools.jobs) as pool,
-    ):
 
-        def hashed(path: str) -> Entry:
-            digest = hashlib.sha256()
-            for chunk in chunks(path):
-                digest.update(chunk)
-                task.advance(len(chunk))
-            return msgspec.structs.replace(entries[path], sha256=digest.hexdigest())
+    def hashed(path: str, advance: Advance) -> Entry:
+        digest = hashlib.sha256()
+        for chunk in chunks(path):
+            digest.update(chunk)
+            advance(len(chunk))
+        return msgspec.structs.replace(entries[path], sha256=digest.hexdigest())
 
-        return entries | dict(zip(order, pool.map(hashed, order), strict=True))
+    with tools.progress.task(f"reading {name}", sum(entries[path].size for path in order)) as task:
+        return entries | dict(
+            zip(order, parallel(hashed, order, threads=tools.jobs, advance=task.advance), strict=True)
+        )
 
 
 def settings_of(opened: Opened, text: texts.Text) -> Settings | None:
