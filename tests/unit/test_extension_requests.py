@@ -91,7 +91,7 @@ def test_a_compiler_that_nobody_knows_for_this_base(world):
 
 @pytest.mark.parametrize(
     ("request_", "words"),
-    [({"extensions": "sources"}, "auto, wheels, source, none"), ({"toolkit": "conda"}, "debian, pypi, image, host")],
+    [({"extensions": "sources"}, "auto, wheels, source, none"), ({"toolkit": "conda"}, "debian, pypi, image")],
 )
 def test_ways_and_toolkits_that_do_not_exist(world, request_, words):
     with pytest.raises(UsageError, match=words):
