@@ -24,6 +24,7 @@ if os.path.realpath(sys.prefix) != os.path.realpath(f"{root}/.venv"):
     # -E -s: what environment modules leave in PYTHONPATH is not for us
     os.execv(python, [python, "-E", "-s", __file__, *sys.argv[1:]])
 
-from graphcrate.cli import main  # noqa: E402
+if __name__ == "__main__":  # worker processes import this file, too
+    from graphcrate.cli import main
 
-main()
+    main()

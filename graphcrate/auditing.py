@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate import audit, checking
+from graphcrate.artifacts.locate import locate
 from graphcrate.compat import facts
 from graphcrate.errors import UsageError
 from graphcrate.host.workers import default_jobs
@@ -103,12 +104,13 @@ class _Reader:
 
     def opened(self, name: str, below: str = "") -> Read:
         tools = self._tools(below)
-        if remote := opening.registry_name(name):
-            opened, unread = checking.pull(remote, tools, "all")
+        image = locate(name, self._request.output)
+        if image.form == "registry":
+            opened, unread = checking.pull(image.name, tools, "all")
             read = binaries.of_opened(opened, tools)
             read.form, read.unread = "registry", (*read.unread, *unread)
             return read
-        return binaries.of_opened(opening.find(name, self._request.output)(tools), tools, below)
+        return binaries.of_opened(opening.reader(image)(tools), tools, below)
 
     def _tools(self, below: str) -> Tools:
         return Tools(

@@ -1,10 +1,9 @@
 """What there is: recipes and their variants, committed locks, images below the output folder."""
 
-import contextlib
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,11 +14,6 @@ from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
-from graphcrate.model.report import Artifact, BuildReport
-from graphcrate.model.unreadable import UNREADABLE
-
-if TYPE_CHECKING:
-    from graphcrate.oci.layout import Layout
 
 
 def find_recipe(place: Workplace, name: str) -> Recipe:
@@ -111,55 +105,6 @@ def examples(place: Workplace) -> dict[str, str]:
     return programs
 
 
-def check_digest(ref: str, output: Path) -> None:
-    """Raises UsageError where a NAME:TAG@DIGEST that is there (below `output`) has another digest by now.
-
-    Engines' builds of the same lock have digests of their own, beside the layout's. An image without a layout, such as
-    a SIF that was copied here, says nothing of a digest.
-    """
-    name, _, digest = ref.partition("@")
-    folder = output / name.replace(":", "/")
-    built = [report.digest for path in folder.glob("*/report.json") if (report := read_report(path))]
-    if digest not in built and (folder / "oci" / "index.json").is_file():
-        find_image(ref, output)
-
-
-def find_image(ref: str, output: Path) -> tuple["Layout", BuildReport]:
-    """A layout by NAME:TAG[@DIGEST] (below `output`) or path, with its report.
-
-    Raises UsageError, also where the name has another digest by now, LayoutError.
-    """
-    from graphcrate.oci.layout import read_layout
-
-    path, name, digest = Path(ref), ref, ""
-    if not (path / "index.json").is_file():
-        name, _, digest = ref.partition("@")
-        path = output / name.replace(":", "/") / "oci"
-    if not (path / "index.json").is_file():
-        present = [f"{p.parent.parent.parent.name}:{p.parent.parent.name}" for p in output.glob("*/*/oci/index.json")]
-        near = difflib.get_close_matches(ref, present, n=3, cutoff=0.3) or present[:3]
-        raise UsageError(
-            f"there is no image {ref!r}" + (f"; there are {', '.join(near)}" if near else f" in {output}/"),
-            next_step="make image CUDA=11.8    builds one; a path to an OCI layout works too",
-        )
-    layout = read_layout(path)
-    if digest not in ("", layout.digest):
-        raise UsageError(
-            f"{name} is {layout.digest} now, and {digest} was asked for",
-            cause="It was built again since, from another lock or with another graphcrate.",
-            next_step=f"name the one that is there: {name}@{layout.digest}",
-        )
-    report = read_report(path.parent / "report.json")
-    return layout, report if report and report.digest == layout.digest else _foreign_report(layout)
-
-
-def read_report(path: Path) -> BuildReport | None:
-    """A build's report; None where there is none, or one of an older graphcrate."""
-    with contextlib.suppress(OSError, *UNREADABLE):
-        return msgspec.json.decode(path.read_bytes(), type=BuildReport)
-    return None
-
-
 def nearest_cuda(cuda: str, known: list[str]) -> list[str]:
     """At most two of the known CUDA versions, the nearest first."""
     numbers = [version for version in known if version != "cpu"]
@@ -176,30 +121,3 @@ def lock_path(place: Workplace, recipe: Recipe, variant: Variant, candidate: Can
 
     label = planning.cuda_label(variant.cuda)
     return place.root / "images" / recipe.name / label / f"{candidate.name}.lock.json"
-
-
-def _foreign_report(layout: "Layout") -> BuildReport:
-    """What a layout without our report says of itself."""
-    labels = layout.labels
-    name = labels.get("org.opencontainers.image.title", layout.path.name)
-    size = sum(layer.size for layer in layout.layers)
-    return BuildReport(
-        artifact=Artifact(
-            engine="unknown", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=size
-        ),
-        name=name,
-        tag=layout.tag or "",
-        digest=layout.digest,
-        layout=str(layout.path),
-        bytes=size,
-        candidate=labels.get("graphcrate.candidate", ""),
-        torch=labels.get("graphcrate.torch", ""),
-        torch_cuda=labels.get("graphcrate.torch.cuda", ""),
-        cuda=labels.get("graphcrate.cuda", ""),
-        python=labels.get("graphcrate.python", ""),
-        packages=(),
-        smoke=None,
-        seconds=0.0,
-        layers=layout.records,
-        lock_sha256=labels.get("graphcrate.lock.sha256", ""),
-    )

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from graphcrate import contracts
+from graphcrate.artifacts.locate import locate
 from graphcrate.bases import pulled
 from graphcrate.contracts.view import make_view, wants_content
 from graphcrate.formats import sif
@@ -59,10 +60,11 @@ def read_view(ref: str, place: Workplace, output: Path = Path("dist"), fetch: Fe
     """What contracts ask about, of any artifact that `diff` takes, or of REGISTRY/NAME:TAG."""
     with ExitStack() as stack:
         tools = _tools(place, stack)
-        if name := opening.registry_name(ref):
-            opened, unread = pull(name, tools, fetch)
+        image = locate(ref, output)
+        if image.form == "registry":
+            opened, unread = pull(image.name, tools, fetch)
             return msgspec.structs.replace(_view(ref, opened, unread), form="registry")
-        view = _view(ref, opening.find(ref, output)(tools))
+        view = _view(ref, opening.reader(image)(tools))
     if view.form in ("sif", "squashfs"):
         return msgspec.structs.replace(view, compression=_compression(Path(ref), view.form))
     return view

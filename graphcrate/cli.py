@@ -182,7 +182,7 @@ def render(
 @app.command()
 def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> None:
     """Show an image: layers by size and owner, environment, packages."""
-    from graphcrate.catalogue import find_image
+    from graphcrate.artifacts.locate import find_image
     from graphcrate.model.lock import encode
 
     layout, report = find_image(ref, output)
@@ -200,7 +200,7 @@ def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> N
 @app.command()
 def validate(ref: Ref, output: Output = Path("dist")) -> None:
     """Re-check every invariant of an OCI layout: sizes, digests, diff_ids, archives."""
-    from graphcrate.catalogue import find_image
+    from graphcrate.artifacts.locate import find_image
     from graphcrate.oci.validate import validate as check
 
     layout, _ = find_image(ref, output)
@@ -316,7 +316,7 @@ def run(
 ) -> None:
     """Run a command inside an image without any engine, with this terminal; the working directory is /work there."""
     from graphcrate import pipeline
-    from graphcrate.catalogue import find_image
+    from graphcrate.artifacts.locate import find_image
 
     layout, _ = find_image(ref, output)
     sys.exit(pipeline.run_inside(layout, command, _workplace()))

@@ -65,7 +65,8 @@ def publish(
     as_json: Json = False,
 ) -> None:
     """Publish an image that passed audit, contracts and suites; prints where. Blobs first, proofs, then the tag."""
-    from graphcrate import asking, catalogue, gate, publishing
+    from graphcrate import asking, gate, publishing
+    from graphcrate.artifacts import locate
     from graphcrate.compat import fallback
     from graphcrate.formats.mksquashfs import Compression
     from graphcrate.host.workplace import Workplace
@@ -94,7 +95,7 @@ def publish(
         place.progress.note(f"{runtime}: {line}")
     sys.stdout.write(encode(published).decode() if as_json else f"{published.reference}@{published.digest}\n")
     sys.stdout.flush()
-    report = catalogue.find_image(request.ref, output)[1]
+    report = locate.find_image(request.ref, output)[1]
     if report.fallback:
         asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
         insisting = asking.Request.again(asked, channel=report.fallback.channel).command()

@@ -13,11 +13,11 @@ from typing import Literal, get_args
 
 import msgspec
 
-from graphcrate.catalogue import find_image
+from graphcrate.artifacts import locate
+from graphcrate.artifacts.locate import find_image
 from graphcrate.compat import runtimes
 from graphcrate.errors import DiskFullError, GraphcrateError, HostError, UsageError
 from graphcrate.formats import enroot, mksquashfs, saved, sif, singularity
-from graphcrate.formats.kinds import Kind, kind_of
 from graphcrate.formats.merged import Inode, Merged, read_merged, with_additions
 from graphcrate.formats.mksquashfs import Compression
 from graphcrate.formats.rootfs import unpack
@@ -44,7 +44,14 @@ SIF_FORMAT = 1
 _GROWTH = 1.05
 _CHUNK = 1 << 20
 _ARCHIVE = "an archive (skopeo copy docker-archive:FILE oci:FOLDER:TAG makes a layout of it)"
-_CALLED: Mapping[Kind | None, str] = {"sif": "a SIF", "squashfs": "a squashfs", "tar": _ARCHIVE, "gzip": _ARCHIVE}
+_CALLED: Mapping[locate.Form, str] = {
+    "sif": "a SIF",
+    "squashfs": "a squashfs",
+    "archive": _ARCHIVE,
+    "rootfs": "a folder",
+    "docker": "in Docker's store",
+    "podman": "in Podman's store",
+}
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,16 +154,14 @@ def created_of(layout: Layout) -> int:
 
 def _found(request: Request) -> tuple[Layout, str]:
     """The layout and the image's name. Raises UsageError for anything else that exists, by what it is."""
-    path = Path(request.ref)
-    if path.is_dir() and not (path / "index.json").is_file() and (path / "oci" / "index.json").is_file():
-        path = path / "oci"
-    if path.is_file():
+    image = locate.locate(request.ref, request.images)
+    if image.form not in ("layout", "registry"):
         raise UsageError(
-            f"{path} is {_CALLED.get(kind_of(path), 'a file')}, and a conversion begins with an OCI layout",
+            f"{request.ref} is {_CALLED[image.form]}, and a conversion begins with an OCI layout",
             cause="Every other form is made from the layout, which alone has all of the image.",
             next_step="./build.py convert NAME:TAG --to …    (./build.py image … makes the layout)",
         )
-    layout, report = find_image(str(path) if path.is_dir() else request.ref, request.images)
+    layout, report = find_image(request.ref, request.images)
     name = report.name.rpartition("/")[2] or "image"
     return layout, name
 

@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from graphcrate import catalogue, memory, vetting
+from graphcrate.artifacts.locate import find_image
 from graphcrate.errors import GateError, UsageError
 from graphcrate.formats.mksquashfs import Compression
 from graphcrate.host.workplace import Workplace
@@ -72,7 +73,7 @@ class Candidate:
 
 def examine(request: Request, place: Workplace) -> Candidate:
     """Load the image if it may go out. Raises UsageError for none, GateError with every reason against it."""
-    layout, report = catalogue.find_image(request.ref, request.output)
+    layout, report = find_image(request.ref, request.output)
     folder = layout.path.parent
     if not report.build_key:
         raise UsageError(

@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from graphcrate import compiling, planning
+from graphcrate.artifacts.locate import read_report
 from graphcrate.asking import Request
-from graphcrate.catalogue import examples, find_variant, lock_path, read_report
+from graphcrate.catalogue import examples, find_variant, lock_path
 from graphcrate.compat import fallback
 from graphcrate.errors import HostError, UsageError
 from graphcrate.host import process, settings
 from graphcrate.host.replace import check_link, link, make_folder, write_file
 from graphcrate.host.workplace import Workplace
-from graphcrate.model.lock import Lock, decode_lock, encode
+from graphcrate.model.lock import decode_lock, encode
 from graphcrate.model.plan import Plan, content_id
-from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
+from graphcrate.model.recipe import Channel, Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine
 
 if TYPE_CHECKING:
     from graphcrate.oci.layout import Layout
-    from graphcrate.resolve.candidates import Resolution
+    from graphcrate.resolve.locks import Resolution
 
 _MOST_DIGITS = 11  #: of Unix seconds: to the year 5138
 
@@ -228,27 +229,20 @@ def _resolve(
     request: Request, place: Workplace, recipe: Recipe, variant: Variant, *, fresh: bool = False
 ) -> "Resolution":
     from graphcrate import explaining
-    from graphcrate.resolve import candidates
-    from graphcrate.resolve.base import lock_base, lock_compiler
-
-    def read(candidate: Candidate) -> Lock | None:
-        path = lock_path(place, recipe, variant, candidate)
-        return decode_lock(path.read_bytes()) if path.is_file() and not fresh else None
+    from graphcrate.resolve.candidates import choose
+    from graphcrate.resolve.locks import Context
 
     usable, out = explaining.usable(place, recipe, variant, request.said)
-    resolution = candidates.choose(
-        recipe,
-        msgspec.structs.replace(variant, candidates=usable),
-        lock_base=lambda: lock_base(place, variant),
-        lock_compiler=lambda suite, compiler: lock_compiler(place, variant, suite, compiler),
+    paths = {} if fresh else {one.name: lock_path(place, recipe, variant, one) for one in usable}
+    context = Context(
+        recipe=recipe,
+        variant=msgspec.structs.replace(variant, candidates=usable),
         request=request.sources,
-        committed=read,
+        place=place,
         built=lambda lock: compiling.built(compiling.for_gpus(lock, request.gpu), place),
-        fresh=fresh,
-        cache=place.cache,
-        environment=place.environment,
-        progress=place.progress,
     )
+    committed = {name: decode_lock(path.read_bytes()) for name, path in paths.items() if path.is_file()}
+    resolution = choose(context, committed, fresh=fresh)
     lock = compiling.for_gpus(resolution.lock, request.gpu)
     return msgspec.structs.replace(resolution, lock=lock, outcomes=(*out, *resolution.outcomes))
 

@@ -15,11 +15,11 @@ from graphcrate.host.process import Completed
 from graphcrate.judging import failed, judge, phase
 from graphcrate.model.plan import VENV
 from graphcrate.model.report import SmokeReport
+from graphcrate.planning import EXAMPLES
 
 if TYPE_CHECKING:
     from graphcrate.host.sandbox import Bind
 
-EXAMPLES = "/opt/graphcrate/examples"
 OUT = "/out"  #: inside: the folder that a suite may write to
 MOST_THREADS = 16  #: the programs' tensors are too small for more
 SECONDS_TO_SAY_SO = 30.0  #: beyond a suite's limit, for the program's own account of the phase it hangs in

@@ -16,7 +16,7 @@ from graphcrate.model.report import Asked
 from graphcrate.oci import push, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.registry import Repository
-from graphcrate.oci.upload import Blob, Pace
+from graphcrate.oci.upload import Blob
 
 _BYTES = "application/octet-stream"
 #: file name beside a published file, by predicate type
@@ -71,6 +71,6 @@ def attach(
             Blob(descriptor=spec.Descriptor(media_type=_BYTES, digest=digest, size=len(data)), data=data)
             for digest, data in tagged.blobs.items()
         ]
-        push.push_blobs(target, blobs, lambda _: None, Pace())
+        push.push_blobs(target, blobs, lambda _: None)
         push.put_manifest(target, tagged.tag, tagged.manifest, spec.MANIFEST)
         yield digest_of(tagged.manifest)

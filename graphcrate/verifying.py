@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate import asking, catalogue, pipeline
+from graphcrate import asking, pipeline
+from graphcrate.artifacts.locate import find_image
 from graphcrate.attest import keyfile, provenance, signing, statement, verify
 from graphcrate.attest.statement import Statement
 from graphcrate.attest.verify import Verdict
@@ -106,7 +107,7 @@ def _rebuilt(about: Statement | None, manifest: bytes, media_type: str, wheels: 
         if report.lock_sha256 != wanted:
             difference = f"the lock here is {report.lock_sha256[:12]}…, the image's was {wanted[:12]}…"
             return Check(what=what, ok=False, said=f"{difference}: check out the commit that it was built from")
-        layout, _ = catalogue.find_image(report.layout, folder)
+        layout, _ = find_image(report.layout, folder)
         own, _ = push.manifest_of(layout, "docker" if media_type == spec.DOCKER_MANIFEST else "oci")
     same = own == manifest
     return Check(what=what, ok=same, said=f"built again, {'the same' if same else 'and other'} bytes")

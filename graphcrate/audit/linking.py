@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from graphcrate.audit.loading import MACHINE, Loader, is_driver, loadable
 from graphcrate.audit.names import by_number, demangled
 from graphcrate.audit.packages import BASE, TORCH, Package, Packages, joined, name, short
-from graphcrate.compat import optional
+from graphcrate.compat import packages as package_facts
 from graphcrate.model.audit import Binary, Check, Contents, Finding, Severity, Wanted
 from graphcrate.model.words import listed
 
@@ -45,15 +45,15 @@ class Linking:
 
     def _alternatives(self) -> Iterator[Finding]:
         """Packages that need one of several libraries, and have none that can be loaded."""
-        for one in optional.facts():
+        for one in package_facts.optional():
             groups: dict[tuple[Package, str], list[str]] = {}
             for path in self._contents.binaries if one.one_of or one.by_torch else ():
                 package = self._packages.owner(path)
-                if optional.matches(one, package.name, short(path)):
+                if package_facts.matches(one, package.name, short(path)):
                     groups.setdefault((package, path.rpartition("/")[0] if one.by_torch else ""), []).append(path)
             for (package, _), paths in groups.items():
                 torch = self._torch(package)
-                fitting = [path for path in paths if not one.by_torch or optional.is_for(path, torch)]
+                fitting = [path for path in paths if not one.by_torch or package_facts.is_for(path, torch)]
                 if all(path in self.broken for path in fitting) and torch:
                     what = f"none of {joined(map(short, paths))} can be used" + (
                         f" with torch {torch}" if one.by_torch else ""
@@ -95,7 +95,7 @@ class Linking:
         if _RUNTIME.match(name(path)) and not any(True for _ in self._loaders(path)):
             return "nothing: a compiler's runtime library that was left over, which no other library needs"
         package = self._packages.owner(path)
-        return optional.reason(package.name, short(path), self._torch(package))
+        return package_facts.reason(package.name, short(path), self._torch(package))
 
     def _dependent(self, path: str, causes: frozenset[str]) -> Iterator[Finding]:
         """A file that cannot be loaded because another cannot; no worse than that one."""

@@ -7,7 +7,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from graphcrate.audit.packages import TORCH, Packages
-from graphcrate.compat import glt, hidden
+from graphcrate.compat import glt
+from graphcrate.compat import packages as package_facts
 from graphcrate.model.audit import Contents, Distribution, Finding, Severity
 from graphcrate.model.requirements import requirements
 from graphcrate.model.words import listed
@@ -110,7 +111,7 @@ def _glt(one: Distribution, installed: Mapping[str, Distribution]) -> Iterator[F
 
 
 def _hidden(one: Distribution, installed: Mapping[str, Distribution]) -> Iterator[Finding]:
-    for wanted in hidden.of(one.name, one.version):
+    for wanted in package_facts.hidden(one.name, one.version):
         if not any(name in installed for name in wanted.one_of):
             what = f"{wanted.why}; its metadata does not say so"
             yield _finding(one, "fail", what, "its import fails", f"pip install {wanted.one_of[0]}")

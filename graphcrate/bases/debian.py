@@ -26,12 +26,12 @@ from graphcrate.model.recipe import BaseSpec
 from graphcrate.model.report import LayerRecord, Owner
 from graphcrate.oci.layer import LAYER_FORMAT, LayerWriter
 from graphcrate.oci.spec import LayerBlob
+from graphcrate.planning import SYSTEM_PATH
 
 #: Raise it whenever the same packages would give other bytes.
 BASE_FORMAT = 2
 #: bookworm wants one of usrmerge and this; usrmerge would bring all of Perl
 EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SCRATCH_BYTES = 700_000_000  #: what the .debs, mmdebstrap's folder, the tar and the layer take at most
 
 
@@ -79,7 +79,7 @@ def prepare(lock: DebianBase, cache: Cache, environment: Mapping[str, str], prog
         python="/usr/bin/python" + ".".join(python.split(".")[:2]),
         python_version=python,
         glibc=_upstream(lock, r"libc6"),
-        environment={"PATH": PATH},
+        environment={"PATH": SYSTEM_PATH},
         labels={},
     )
 

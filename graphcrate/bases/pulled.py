@@ -2,7 +2,6 @@
 
 import functools
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,9 @@ from graphcrate.errors import IntegrityError, LayoutError, ResolutionError
 from graphcrate.formats.rootfs import unpack
 from graphcrate.host.cache import Cache
 from graphcrate.host.http import Client
+from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Progress
+from graphcrate.model.lock import PLATFORM
 from graphcrate.model.report import LayerRecord, Owner
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import credentials, spec
@@ -27,7 +28,6 @@ from graphcrate.oci.validate import inspect_layer
 
 #: Raise it whenever the same image would give other layers.
 FORMAT = 1
-PLATFORM = ("linux", "amd64")
 THREADS = 4  #: downloads at once
 PIECE = 1 << 20  #: uncompressed bytes of one gzip member, where a layer is compressed anew
 LEVEL = 6
@@ -58,7 +58,7 @@ def for_platform(source: Repository, document: Document, name: str) -> Document:
             for entry in decode(document.data, spec.Index, name).manifests
             if entry.platform is not None
         }
-        fitting = [digest for digest, platform in listed.items() if platform == PLATFORM]
+        fitting = [digest for digest, platform in listed.items() if "/".join(platform) == PLATFORM]
         if not fitting:
             raise _no_platform(name, listed.values())
         document = source.manifest(fitting[0])
@@ -80,7 +80,7 @@ def documents(
     place = cache.blob(manifest.config.digest)
     content = place.read_bytes() if place.is_file() else source.config(manifest.config)
     config = decode(content, spec.ImageConfig, manifest.config.digest)
-    if not any_platform and (config.os, config.architecture) != PLATFORM:
+    if not any_platform and f"{config.os}/{config.architecture}" != PLATFORM:
         raise _no_platform(digest, [(config.os, config.architecture)])
     if len(config.rootfs.diff_ids) != len(manifest.layers):
         raise IntegrityError(f"{digest} has {len(manifest.layers)} layers, its configuration tells of others")
@@ -161,14 +161,8 @@ def download(
     source: Repository, layers: Iterable[spec.Descriptor], cache: Cache, advance: Callable[[int], None]
 ) -> None:
     """Bring blobs into the cache, several at once. What has arrived when one fails stays for the next run."""
-    stop = threading.Event()
 
-    def advancing(count: int) -> None:
-        if stop.is_set():
-            raise _StoppedError
-        advance(count)
-
-    def fetch(layer: spec.Descriptor) -> None:
+    def fetch(layer: spec.Descriptor, advancing: Callable[[int], None]) -> None:
         with cache.exclusively(f"blob-{layer.digest.removeprefix('sha256:')}"), cache.guard():
             if cache.blob(layer.digest).is_file():
                 advancing(layer.size)
@@ -177,19 +171,7 @@ def download(
             source.blob(layer, partial, advancing)
             cache.adopt(partial, cache.blob(layer.digest))
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        started = [pool.submit(fetch, layer) for layer in {layer.digest: layer for layer in layers}.values()]
-        try:
-            for future in started:
-                future.result()
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-
-
-class _StoppedError(Exception):
-    """Another layer failed, or the user interrupted."""
+    parallel(fetch, list({layer.digest: layer for layer in layers}.values()), threads=THREADS, advance=advance)
 
 
 def _checked(layer: spec.Descriptor, diff_id: str, cache: Cache, advance: Callable[[int], None]) -> LayerRecord:
@@ -239,9 +221,9 @@ def _members(blob: LayerBlob) -> Iterator[bytes]:
 def _no_platform(name: str, known: Iterable[tuple[str, str]]) -> ResolutionError:
     names = ", ".join(sorted({"/".join(platform) for platform in known} - {"unknown/unknown"})) or "no platform"
     return ResolutionError(
-        f"{name} has no image for {'/'.join(PLATFORM)}",
+        f"{name} has no image for {PLATFORM}",
         cause=f"It is for {names}.",
-        next_step=f"name a base that was built for {'/'.join(PLATFORM)}",
+        next_step=f"name a base that was built for {PLATFORM}",
     )
 
 

@@ -19,10 +19,10 @@ from graphcrate.host.sandbox import run_in
 from graphcrate.model.lock import RegistryBase
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.oci import reference
+from graphcrate.planning import SYSTEM_PATH
 
 FOLDERS = ("usr/local/bin", "usr/bin", "opt/conda/bin")  #: where images have Python, the most wanted first
 GLIBC_FOLDERS = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib64", "lib64")
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: the line in libc.so.6 that `ldd --version` also shows
 _GLIBC = re.compile(rb"GNU C Library [^\n]{0,200}? release version (\d+\.\d+)")
 _ASK_VERSION = "import platform; print('graphcrate:', platform.python_version())"
@@ -74,7 +74,7 @@ def prepare(lock: RegistryBase, cache: Cache, environment: Mapping[str, str], pr
         python=lock.interpreter,
         python_version=facts.python_version,
         glibc=facts.glibc,
-        environment={"PATH": DEFAULT_PATH, **config.run.environment},
+        environment={"PATH": SYSTEM_PATH, **config.run.environment},
         labels=dict(config.run.labels or {}),
     )
 
@@ -118,7 +118,7 @@ def _python_version(rootfs: Path, interpreter: str, name: str) -> str:
     completed = run_in(
         rootfs,
         [interpreter, "-I", "-S", "-c", _ASK_VERSION],
-        environment={"PATH": DEFAULT_PATH, "LANG": "C.UTF-8"},
+        environment={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"},
         timeout=_LIKELY_SECONDS,
     )
     answers = [match[1] for match in map(_ANSWER.fullmatch, completed.lines) if match]

@@ -13,13 +13,13 @@ import msgspec
 
 from graphcrate import __version__
 from graphcrate.bases import Base
-from graphcrate.builders import Order, work
-from graphcrate.builders.layers import Advance, WheelsLayer, Workshop
+from graphcrate.builders import Order, layers, work
+from graphcrate.builders.layers import WheelsLayer, Workshop
 from graphcrate.errors import BuildError
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
-from graphcrate.host.workers import Inline, Processes, default_jobs
+from graphcrate.host.workers import Advance, Pool, default_jobs
 from graphcrate.model.plan import (
     CUDA_HOME,
     LAYER_MTIME,
@@ -76,7 +76,7 @@ def build_layout(order: Order) -> Layout:
     refuse_open(plan)
     if base is None:
         raise BuildError(f"the embedded builder got no base for {plan.name}:{plan.tag}")
-    layers = build_layers(
+    made = build_layers(
         plan,
         base,
         order.files,
@@ -87,7 +87,7 @@ def build_layout(order: Order) -> Layout:
         compiled=order.compiled,
         toolkit=order.toolkit,
     )
-    image = make_image([*base.layers, *layers], plan.config, plan.created, base.environment)
+    image = make_image([*base.layers, *made], plan.config, plan.created, base.environment)
     return write_layout(order.folder / FOLDER, image, order.cache.blob, plan.tag)
 
 
@@ -159,9 +159,9 @@ def refuse_open(plan: Plan) -> None:
 
 
 def _make_wheels_layers(
-    layers: Sequence[WheelsLayer], claims: Claims, cache: Cache, progress: Progress, jobs: int
+    wanted: Sequence[WheelsLayer], claims: Claims, cache: Cache, progress: Progress, jobs: int
 ) -> None:
-    missing = [layer for layer in layers if layer.record is None]
+    missing = [layer for layer in wanted if layer.record is None]
     total = sum(layer.size for layer in missing)
     with contextlib.ExitStack() as stack:
         advance: Advance = lambda _: None  # noqa: E731
@@ -169,10 +169,7 @@ def _make_wheels_layers(
             cache.require(int(total * _MORE_ROOM) + _MARGIN, "making layers")
             what = f"making {len(missing)} layer{'s' if len(missing) > 1 else ''}"
             advance = stack.enter_context(progress.task(what, total)).advance
-        crew = stack.enter_context(Processes(jobs, advance)) if jobs else Inline(advance)
-        for layer in layers:
-            layer.begin(crew, claims, advance)
-        crew.finish()
+        layers.make(wanted, claims, stack.enter_context(Pool(jobs, advance)))
 
 
 def write_files_layer(step: FilesStep, shop: Workshop) -> LayerRecord:

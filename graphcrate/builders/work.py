@@ -16,7 +16,7 @@ from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.wheels import bytecode, sdist
 from graphcrate.wheels.install import Installation, Site, place
 from graphcrate.wheels.layer import WheelFile, write_wheels_layer
-from graphcrate.wheels.wheel import open_wheel
+from graphcrate.wheels.wheel import check_tags, open_wheel
 
 Advance = Callable[[int], None]
 
@@ -72,33 +72,47 @@ def read_record(cache: Cache, key: str) -> LayerRecord | None:
     return record if whole else None
 
 
-def make_wheel(
-    _: Advance, package: LockedPackage, files: Mapping[str, Path], root: Path, environment: Mapping[str, str]
-) -> Path:
-    """Build the wheel of an sdist. `files`: sha256 → path."""
-    with opened_cache(root) as cache:
-        build = [files[wheel.file.sha256] for wheel in package.build]
-        return sdist.build_wheel(package, files[package.file.sha256], build, cache, environment)
+def inspect(
+    _: Advance,
+    packages: Sequence[tuple[LockedPackage, str]],
+    files: Mapping[str, Path],
+    site: Site,
+    root: Path,
+    environment: Mapping[str, str],
+) -> list[Ingredient]:
+    """The wheels of packages (with their origins), those of sdists built; where their files go is kept in the cache.
 
-
-def inspect(_: Advance, wheels: Sequence[Ingredient], site: Site, root: Path) -> None:
-    """Check the wheels' structure and keep where their files go."""
+    `files`: sha256 → path, of a compiled package its wheel.
+    """
+    wheels = []
     with opened_cache(root) as cache:
-        for wheel in wheels:
-            if read_installation(cache, wheel.origin, site) is None:
-                with open_wheel(wheel.path) as opened:
+        for package, origin in packages:
+            path, sha256 = files[package.file.sha256], package.file.sha256
+            if package.is_sdist and not package.compiled:
+                build = [files[wheel.file.sha256] for wheel in package.build]
+                path = sdist.build_wheel(package, path, build, cache, environment)
+            if package.is_sdist or package.compiled:
+                sha256 = ""  # nobody promised the hash of what was built here
+            check_tags(path.name, site.python, site.glibc)
+            if read_installation(cache, origin, site) is None:
+                with open_wheel(path) as opened:
                     installation = place(opened, site)
-                cache.write(installation_path(cache, wheel.origin, site), msgspec.msgpack.encode(installation))
+                cache.write(installation_path(cache, origin, site), msgspec.msgpack.encode(installation))
+            wheels.append(
+                Ingredient(name=package.name, version=package.version, path=path, origin=origin, sha256=sha256)
+            )
+    return wheels
 
 
 def compile_batch(
-    _: Advance,
+    advance: Advance,
     batch: Sequence[tuple[Ingredient, int]],
     site: Site,
     interpreter: bytecode.Interpreter,
     root: Path,
+    worth: int,
 ) -> None:
-    """Compile these shards (wheel, number of shard)."""
+    """Compile these shards (wheel, number of shard); `advance` gets the bytes of wheels that this is `worth`."""
     with opened_cache(root) as cache:
         jobs = []
         for wheel in dict.fromkeys(wheel for wheel, _ in batch):
@@ -107,6 +121,7 @@ def compile_batch(
                 if shard.number in wanted:
                     jobs.append(bytecode.Job(wheel.path, shard, wheel.bytecode[shard.number]))
         bytecode.compile_shards(jobs, interpreter, cache)
+    advance(worth)
 
 
 def write_layer(

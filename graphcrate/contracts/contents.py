@@ -14,6 +14,7 @@ from graphcrate.contracts.check import (
 from graphcrate.contracts.paths import is_below
 from graphcrate.contracts.view import CUBLAS, name_of
 from graphcrate.model.contract import Host, ImageView, Settings, Verdict
+from graphcrate.model.lock import PLATFORM
 
 #: An image of this size takes minutes to import, and does not fit into many a node's /tmp.
 LARGE = 10 * 10**9
@@ -23,7 +24,7 @@ _ON_A_LAYER = 1 << 20  #: a library of fewer bytes is a stub or a link
 
 
 @check(
-    "made for linux/amd64",
+    f"made for {PLATFORM}",
     *EVERYWHERE,
     reason="The hosts are of that kind; anything else ends in `exec format error`.",
     source="OCI image specification 1.1, configuration",
@@ -32,9 +33,9 @@ _ON_A_LAYER = 1 << 20  #: a library of fewer bytes is a stub or a link
 def platform(view: ImageView, host: Host, settings: Settings) -> Verdict:
     if not settings.platform:
         return unknown("the artifact does not say")
-    if settings.platform == "linux/amd64":
+    if settings.platform == PLATFORM:
         return passed(settings.platform)
-    return failed(settings.platform, "build it for linux/amd64 (docker build --platform)")
+    return failed(settings.platform, f"build it for {PLATFORM} (docker build --platform)")
 
 
 @check(

@@ -17,8 +17,9 @@ from graphcrate.contracts.check import (
     unknown,
     warned,
 )
-from graphcrate.contracts.view import DEFAULT_PATH, LARGEST_TEXT, name_of
+from graphcrate.contracts.view import LARGEST_TEXT, name_of
 from graphcrate.model.contract import Host, ImageView, Settings, Verdict
+from graphcrate.planning import SYSTEM_PATH
 
 #: programs that run what follows them
 _PASSING = ("tini", "dumb-init", "catatonit", "env", "nice", "setarch", "docker-init", "tini-static")
@@ -51,7 +52,7 @@ def entry_words(view: ImageView) -> tuple[str, ...]:
 def _place(view: ImageView, word: str) -> str:
     """The path of a word that names a program; empty where it is not in the image."""
     settings = view.settings or Settings()
-    folders = (settings.variables.get("PATH") or DEFAULT_PATH).split(":")
+    folders = (settings.variables.get("PATH") or SYSTEM_PATH).split(":")
     places = [word] if "/" in word else [f"{folder.rstrip('/')}/{word}" for folder in folders]
     return next((place for place in places if is_file(view.files.get(place))), "")
 
@@ -236,7 +237,7 @@ def library_path(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 def path_of(settings: Settings) -> list[str]:
     """Folders of PATH that no system has by itself."""
-    usual = (*DEFAULT_PATH.split(":"), "/usr/games", "/usr/local/games")
+    usual = (*SYSTEM_PATH.split(":"), "/usr/games", "/usr/local/games")
     return [folder for folder in folders_in_path(settings) if folder not in usual]
 
 

@@ -11,13 +11,13 @@ from graphcrate.compat.drivers import numbers
 from graphcrate.contracts.paths import find_program, is_below, resolve
 from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, Settings
 from graphcrate.model.tree import Entry
+from graphcrate.planning import SYSTEM_PATH
 
 #: The content of a path, or None where it was not kept.
 Read = Callable[[str], bytes | None]
 
 #: folders that Apptainer binds from the host, or that enroot covers with an empty file system
 HIDDEN = ("/root", "/home", "/tmp", "/run", "/var/lock")
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 C_LIBRARIES = (
     *("/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libc.so.6"),
     *("/lib64/libc.so.6", "/usr/lib64/libc.so.6", "/usr/lib/libc.so.6", "/lib/libc.so.6"),
@@ -69,7 +69,7 @@ def make_view(
     found = dict(_distributions(entries))
     named = {name: version for names in found.values() for name, version in names.items()} | dict(distributions or {})
     settings = base.settings
-    path = (settings.variables.get("PATH", "") if settings else "") or DEFAULT_PATH
+    path = (settings.variables.get("PATH", "") if settings else "") or SYSTEM_PATH
     programs = {name: place for name in _PROGRAMS if (place := find_program(entries, name, path.split(":")))}
     torch, cuda = _torch(entries, read, named, settings)
     return msgspec.structs.replace(

@@ -19,7 +19,7 @@ from graphcrate.oci.image import digest_of
 from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.session import FindCredential
-from graphcrate.oci.upload import Blob, Outcome, Pace
+from graphcrate.oci.upload import Blob, Outcome
 
 CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -47,7 +47,6 @@ def push_sif(
     tags: Sequence[str] = (),
     annotations: Mapping[str, str] | None = None,
     trusted_realms: Collection[str] = (),
-    pace: Pace | None = None,
 ) -> Pushed:
     """Push a SIF under the reference's tag, the tag last; what the registry has is not sent again.
 
@@ -76,15 +75,12 @@ def push_sif(
     )
     target = push.repository(reference, client=client, find_credential=find_credential, trusted_realms=trusted_realms)
     blobs = [Blob(descriptor=layer, path=sif), Blob(descriptor=config, data=spec.EMPTY_BLOB)]
-    pace = pace or Pace()
     with progress.task(f"pushing to {reference.name}", sum(blob.size for blob in blobs)) as task:
-        arrived = push.push_blobs(target, blobs, task.advance, pace)
+        arrived = push.push_blobs(target, blobs, task.advance)
     document = msgspec.json.encode(manifest)
     digest = digest_of(document)
     sent = sum(
-        push.put_manifest(
-            target, tag, document, spec.MANIFEST, lambda: push.push_blobs(target, blobs, lambda _: None, pace)
-        )
+        push.put_manifest(target, tag, document, spec.MANIFEST, lambda: push.push_blobs(target, blobs, lambda _: None))
         for tag in dict.fromkeys((reference.tag, *tags))
     )
     there = [blob.size for blob in blobs if arrived[blob.descriptor.digest].outcome is Outcome.THERE]
@@ -95,7 +91,6 @@ def push_sif(
         bytes_sent=sent + sum(one.sent for one in arrived.values()),
         bytes_there=sum(there),
         bytes_mounted=0,
-        manifest_digest=digest,
     )
 
 

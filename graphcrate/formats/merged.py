@@ -6,16 +6,14 @@ files in the order in which they lie in the layers; other names of a file follow
 they come from.
 """
 
-import os
 import tarfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, cast
 
 import msgspec
 
 from graphcrate.errors import LayoutError
+from graphcrate.host.parallel import parallel
 from graphcrate.oci.blob import CHUNK, TarStream, open_blob, sha256
 from graphcrate.oci.entries import Entries, overlaid, parents, read_entries
 from graphcrate.oci.layout import REBUILD, Layout, check_presence
@@ -99,25 +97,13 @@ def read_merged(layout: Layout, advance: Callable[[int], None] | None = None) ->
     Raises LayoutError for a layer that is missing, cut off or altered (by its digest), or that no engine would take.
     """
     check_presence(layout)
-    stop = threading.Event()
-
-    def advancing(count: int) -> None:
-        if stop.is_set():  # another layer failed, or the user interrupted
-            raise _StoppedError
-        if advance is not None:
-            advance(count)
-
-    blobs, digests = layout.layer_blobs, [layer.digest for layer in layout.layers]
-    order = sorted(range(len(blobs)), key=lambda number: -layout.layers[number].size)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        try:
-            # The largest first, so that no core waits for a late large one.
-            started = {n: pool.submit(_read_layer, n, blobs[n], digests[n], advancing) for n in order}
-            layers = [started[number].result() for number in range(len(blobs))]
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    blobs = layout.layer_blobs
+    layers = parallel(
+        lambda number, advancing: _read_layer(number, blobs[number], layout.layers[number].digest, advancing),
+        range(len(blobs)),
+        advance=advance,
+        size=lambda number: layout.layers[number].size,
+    )
     return Merged(paths=overlaid(layers, IMPLIED), layers=blobs)
 
 
@@ -166,10 +152,6 @@ def tar(merged: Merged) -> Iterator[bytes]:
         if piece:
             yield piece
     yield bytes(gathered) + END_OF_ARCHIVE
-
-
-class _StoppedError(Exception):
-    """Nobody waits for this layer any more."""
 
 
 def _read_layer(number: int, blob: LayerBlob, digest: str, advance: Callable[[int], None]) -> Entries[Inode]:

@@ -10,24 +10,19 @@ another write through a link of its own.
 
 import os
 import stat
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from graphcrate.errors import LayoutError
 from graphcrate.formats.stage import Attributes, Stage, apply, stage_layer
 from graphcrate.host.cache import remove_tree
+from graphcrate.host.parallel import parallel
 from graphcrate.host.replace import appearing
 from graphcrate.oci.spec import LayerBlob
 
 _ROOT = "root"
 #: of a folder that no layer has an entry for; a fixed time, so that the tree depends on the layers alone
 _IMPLIED = Attributes(mode=0o755, uid=0, gid=0, mtime=0)
-
-
-class _StoppedError(Exception):
-    """Another layer failed, or the user interrupted."""
 
 
 def unpack(
@@ -48,30 +43,16 @@ def unpack(
 
 
 def _unpack(layers: Sequence[LayerBlob], partial: Path, advance: Callable[[int], None] | None) -> None:
-    stop = threading.Event()
     privileged = os.geteuid() == 0
-
-    def advancing(count: int) -> None:
-        if stop.is_set():
-            raise _StoppedError
-        if advance is not None:
-            advance(count)
-
+    stages = parallel(
+        lambda number, advancing: stage_layer(layers[number], partial / str(number), advancing, privileged),
+        range(len(layers)),
+        advance=advance,
+        size=lambda number: layers[number].path.stat().st_size,
+    )
     tree = _Tree(partial / _ROOT, privileged)
-    # The largest first, so that no core waits for a late large one.
-    order = sorted(range(len(layers)), key=lambda number: -layers[number].path.stat().st_size)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        started: dict[int, Future[Stage]] = {}
-        try:
-            for number in order:
-                place = partial / str(number)
-                started[number] = pool.submit(stage_layer, layers[number], place, advancing, privileged)
-            for number in range(len(layers)):
-                tree.merge(started[number].result())
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    for stage in stages:
+        tree.merge(stage)
     tree.finish()
 
 

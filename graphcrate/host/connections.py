@@ -1,4 +1,4 @@
-"""How a connection is made (proxy, certificates, credentials) and what its failures are called."""
+"""Whom a request goes to (proxy, credentials), and what its failures are called."""
 
 import base64
 import contextlib
@@ -10,19 +10,14 @@ import ssl
 import urllib.parse
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphcrate.errors import HostError, NetworkError
+from graphcrate.errors import NetworkError
 from graphcrate.model.addresses import is_loopback
 
 if TYPE_CHECKING:
     import urllib3
 
-CONNECT_SECONDS = 10.0
-READ_SECONDS = 60.0
-CONNECTIONS = 16  #: kept open per host
-BUNDLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 #: statuses that may be gone at the next try
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -46,18 +41,12 @@ class Reason(StrEnum):
     ADDRESS = "not an address that can be fetched"
 
 
-#: how often another try is worth its wait. A name that does not resolve and a firewall that swallows packets
-#: are answers: whoever chooses between candidates wants them soon.
-_RETRIES = {
-    Reason.NAME_FOR_NOW: 1,
-    Reason.REFUSED: 1,
-    Reason.UNREACHABLE: 1,
-    Reason.NO_ANSWER: 1,
-    Reason.STALLED: 3,
-    Reason.CUT: 4,
-    Reason.TLS: 1,
-    Reason.PROXY: 1,
-}
+#: passes by itself
+_TEMPORARY = frozenset({Reason.STALLED, Reason.CUT})
+#: worth one more try: whoever chooses between candidates wants to know soon. A name that does not resolve is an answer.
+_TRIED_TWICE = frozenset(
+    {Reason.NAME_FOR_NOW, Reason.REFUSED, Reason.UNREACHABLE, Reason.NO_ANSWER, Reason.TLS, Reason.PROXY}
+)
 
 _HELP = {
     Reason.NAME: "This machine has no name server that knows the host, or no network.",
@@ -81,6 +70,7 @@ class HttpError(NetworkError):
     host: str = ""
     status: int | None = None
     retry_after: float | None = None
+    is_final: bool = False  #: the budget of tries is used up
 
     def __reduce__(self) -> tuple[object, ...]:
         return *super().__reduce__(), dict(self.__dict__)
@@ -104,11 +94,14 @@ class HttpError(NetworkError):
         return f"{what} ({self.host})" if self.host else what
 
     @property
+    def is_temporary(self) -> bool:
+        """Whether the server may answer at the next try."""
+        return self.status in TEMPORARY if self.reason is Reason.STATUS else self.reason in _TEMPORARY
+
+    @property
     def retries(self) -> int:
-        """How many more tries this failure deserves."""
-        if self.reason is Reason.STATUS:
-            return 4 if self.status in TEMPORARY else 0
-        return _RETRIES.get(self.reason, 0)
+        """Tries that this failure of a server is worth that has not answered before."""
+        return int(self.reason in _TRIED_TWICE)
 
 
 def redacted(url: str) -> str:
@@ -203,42 +196,6 @@ def _exempt(host: str, port: int | None, entry: str) -> bool:
         entry = name
     domain = entry.removeprefix("*").removeprefix(".").lower()
     return entry == "*" or (bool(domain) and (host == domain or host.endswith(f".{domain}")))
-
-
-def make_pool(proxy: str, secure: bool, environment: Mapping[str, str]) -> "urllib3.PoolManager":
-    """Connections through this proxy, or straight when it is empty. `secure`: with TLS on the way."""
-    import urllib3
-
-    from graphcrate.host.attentive import AttentivePool, AttentiveTlsPool
-
-    # Reading the system's certificates takes 30 ms.
-    context = _certificates(environment) if secure else None
-    timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
-    if not proxy:
-        made = urllib3.PoolManager(maxsize=CONNECTIONS, timeout=timeout, ssl_context=context)
-    else:
-        address, credentials = without_credentials(proxy)
-        headers = urllib3.make_headers(proxy_basic_auth=credentials) if credentials else None
-        made = urllib3.ProxyManager(
-            address, maxsize=CONNECTIONS, timeout=timeout, ssl_context=context, proxy_headers=headers
-        )
-    made.pool_classes_by_scheme = {"http": AttentivePool, "https": AttentiveTlsPool}
-    return made
-
-
-def _certificates(environment: Mapping[str, str]) -> ssl.SSLContext:
-    name = next((name for name in BUNDLES if environment.get(name)), "SSL_CERT_DIR")
-    chosen = environment.get(name)
-    if not chosen:
-        return ssl.create_default_context()
-    try:
-        folder = Path(chosen).is_dir()
-        return ssl.create_default_context(cafile=None if folder else chosen, capath=chosen if folder else None)
-    except OSError as error:
-        raise HostError(
-            f"{name}={chosen} is not a usable certificate bundle: {error.strerror or error}",
-            next_step=f"let {name} name a PEM file with the certificates to trust, or unset it",
-        ) from error
 
 
 def transport_errors() -> tuple[type[Exception], ...]:

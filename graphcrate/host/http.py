@@ -6,33 +6,32 @@ Proxies, certificate bundles and credentials come from the environment, as pip, 
 that says which kind of failure it was; neither passwords nor queries (signed addresses) ever appear in a message.
 """
 
+import hashlib
+import os
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Container, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from types import TracebackType
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from graphcrate.errors import IntegrityError
 from graphcrate.host import connections
 from graphcrate.host.connections import HttpError, Reason, failure, host_of, redacted
-from graphcrate.host.partial import Part
-from graphcrate.host.patience import Patience
+from graphcrate.host.retry import TRIES, Retry
 
 if TYPE_CHECKING:
     import urllib3
 
 CHUNK = 1 << 20  #: bytes read and written at once
-PAUSES = (0.5, 1.0, 2.0, 4.0)  #: seconds between tries, unless the server names a time
-LONGEST_PAUSE = 60.0  #: a server that asks for more is left alone
 REDIRECTS = 10
 FOLLOWED = (301, 302, 303, 307, 308)
 BODY_LIMIT = 256 << 20  #: bytes of a page; larger ones are files and belong in `download`
 
-Result = TypeVar("Result")
-#: what is sent: bytes, or a function that begins to yield them anew for each time that they are sent
+#: what is sent: bytes, or a function that yields them, called again for each try
 Body = bytes | Callable[[], Generator[bytes, None, None]] | None
 
 
@@ -43,6 +42,59 @@ class Response(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
     url: str
+
+
+class Part:
+    """A download's file, kept on disk between runs: opening it hashes and counts what is there."""
+
+    def __init__(self, path: Path, advance: Callable[[int], None]) -> None:
+        """`advance` gets the bytes that are there already, then those written; negative when they are thrown away."""
+        self._path, self._advance = path, advance
+        self._hash = hashlib.sha256()
+        self._file: IO[bytes]
+        self.position = 0
+
+    def __enter__(self) -> "Part":
+        self._file = self._path.open("r+b" if self._path.exists() else "w+b")
+        try:
+            while chunk := self._file.read(CHUNK):
+                self._hash.update(chunk)
+                self.position += len(chunk)
+            self._advance(self.position)
+        except BaseException:  # whoever waits for the bytes may refuse them: see `advance` in resolve.fetch
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    @property
+    def sha256(self) -> str:
+        """Lower-case hex over all bytes so far."""
+        return self._hash.hexdigest()
+
+    def write(self, chunk: bytes) -> None:
+        """Append."""
+        self._file.write(chunk)
+        self._hash.update(chunk)
+        self.position += len(chunk)
+        self._advance(len(chunk))
+
+    def restart(self) -> None:
+        """Throw away what is there."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._hash = hashlib.sha256()
+        self._advance(-self.position)
+        self.position = 0
+
+    def sync(self) -> None:
+        """Bring all bytes to the disk, so that a rename afterwards names a whole file."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
 
 class Client:
@@ -65,7 +117,7 @@ class Client:
         accept: Container[int] = (200,),
     ) -> Response:
         """Ask, follow redirects, try again where that can help. Raises HttpError for a status not in `accept`."""
-        return self._insist(lambda: self.send(method, url, headers=headers, body=body, accept=accept))
+        return self.retry().call(lambda: self.send(method, url, headers=headers, body=body, accept=accept))
 
     def send(
         self,
@@ -87,9 +139,9 @@ class Client:
         finally:
             response.release_conn()
 
-    def patience(self) -> Patience:
+    def retry(self, tries: int = TRIES) -> Retry:
         """A budget of tries and pauses for a piece of work of many requests with `send`."""
-        return Patience(self._sleep)
+        return Retry(self._sleep, tries=tries)
 
     def download(
         self,
@@ -112,7 +164,8 @@ class Client:
             while True:
                 resumed = part.position > 0
                 if size is None or part.position < size:
-                    self._complete(part, url, size, headers)
+                    # Each piece that arrives resets the count of failures.
+                    self.retry().call(lambda: self._fill(part, url, size, headers), lambda: part.position)
                 if part.position == size or size is None:
                     if sha256 in (None, part.sha256):
                         part.sync()
@@ -143,21 +196,6 @@ class Client:
         thread.start()
         thread.join(seconds)
         return bool(answered and answered[0])
-
-    def _complete(self, part: Part, url: str, size: int | None, headers: Mapping[str, str]) -> None:
-        """Fetch the rest; each piece that arrives earns the server new patience."""
-        failures = 0
-        while True:
-            before = part.position
-            try:
-                return self._fill(part, url, size, headers)
-            except HttpError as error:
-                if part.position > before:
-                    failures = 0
-                if failures >= error.retries:
-                    raise
-                self._pause(error, failures)
-                failures += 1
 
     def _fill(self, part: Part, url: str, size: int | None, headers: Mapping[str, str]) -> None:
         asked = dict(headers) | {"Accept-Encoding": "identity"}
@@ -240,28 +278,10 @@ class Client:
         key = proxy, "https:" in (url[:6], proxy[:6])
         with self._lock:
             if key not in self._pools:
-                self._pools[key] = connections.make_pool(*key, self._environment)
+                from graphcrate.host.pool import make_pool  # urllib3 takes 50 ms
+
+                self._pools[key] = make_pool(*key, self._environment)
             return self._pools[key]
-
-    def _insist(self, attempt: Callable[[], Result]) -> Result:
-        failures = 0
-        while True:
-            try:
-                return attempt()
-            except HttpError as error:
-                if failures >= error.retries:
-                    raise
-                self._pause(error, failures)
-                failures += 1
-
-    def _pause(self, error: HttpError, failures: int) -> None:
-        """Wait as long as the server asks for. Raises the error again when that is too long."""
-        if error.retry_after is None:
-            self._sleep(PAUSES[min(failures, len(PAUSES) - 1)])
-        elif error.retry_after > LONGEST_PAUSE:
-            raise error
-        else:
-            self._sleep(error.retry_after)
 
 
 def _chunks(response: "urllib3.BaseHTTPResponse", url: str) -> Iterator[bytes]:

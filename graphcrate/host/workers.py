@@ -1,195 +1,33 @@
 """Work side by side in other processes: hashing, inflating and compressing hold the interpreter's lock.
 
-Workers are plain children that run functions named by the parent, one at a time. They end with their parent however
-it ends (PR_SET_PDEATHSIG, and a closed connection), leave Ctrl-C to it, and report advance, result or error. The
-`multiprocessing` pools are not used: they import the main script again in each child, and wait for ever for a child
-that the kernel killed.
+The standard library's executor, whose workers here end with their parent however it ends (PR_SET_PDEATHSIG) and leave
+Ctrl-C to it. They are spawned, since this process has threads, so the main script must do nothing when it is imported.
 """
 
-import contextlib
 import ctypes
 import heapq
 import itertools
 import os
 import signal
-import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.context import SpawnContext, SpawnProcess
 from types import TracebackType
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Self
 
-from graphcrate.errors import GraphcrateError, HostError
-from graphcrate.host import settings
+from graphcrate.errors import HostError
 
 Advance = Callable[[int], None]
 
-_REPORT_EVERY = 1 << 23  #: bytes of advance in one message
-_GRACE_SECONDS = 5.0
+_REPORT_EVERY = 1 << 23  #: bytes of advance that a worker gathers before it says so
+_LOOK_SECONDS = 0.2  #: between two looks at what the workers have advanced
+_GRACE_SECONDS = 5.0  #: for a worker to clean up
+_POLL_SECONDS = 0.01
+_LONGEST_END = 60  #: seconds, where nobody is left to kill it
 _PR_SET_PDEATHSIG = 1
-_PROGRAM = "import sys; sys.path[:0] = {path!r}; from graphcrate.host.workers import serve; serve({fd}, {parent})"
-
-
-class Crew(Protocol):
-    """Does work in any order that `submit` allows."""
-
-    def submit(self, weight: int, call: Callable[..., Any], *arguments: object, then: Callable[[Any], object]) -> None:
-        """Have `call(advance, *arguments)` done, heavier work first, then `then(result)` in this process.
-
-        `call` is a function of a module, arguments and result can be pickled. `then` may submit more.
-        """
-
-    def finish(self) -> None:
-        """Return when nothing is left. Raises the first error; nothing else is started after it."""
-
-
-class Inline:
-    """A crew of one: this process."""
-
-    def __init__(self, advance: Advance = lambda _: None) -> None:
-        self._advance = advance
-        self._queue = _Queue()
-
-    def submit(self, weight: int, call: Callable[..., Any], *arguments: object, then: Callable[[Any], object]) -> None:
-        """As `Crew.submit`."""
-        self._queue.put(_Work(call, arguments, then), weight)
-
-    def finish(self) -> None:
-        """As `Crew.finish`."""
-        while work := self._queue.take():
-            work.then(work.call(self._advance, *work.arguments))
-
-
-class Processes:
-    """A crew of at most `jobs` child processes. Leaving the `with` block ends them, whatever they do."""
-
-    def __init__(self, jobs: int, advance: Advance = lambda _: None) -> None:
-        self._jobs, self._advance = jobs, advance
-        self._queue = _Queue()
-        self._idle: list[_Worker] = []
-        self._busy: dict[Connection[Any, Any], _Worker] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        everyone = [*self._idle, *self._busy.values()]
-        for worker in self._busy.values():
-            worker.interrupt()
-        for worker in everyone:
-            worker.connection.close()
-        deadline = time.monotonic() + _GRACE_SECONDS
-        for worker in everyone:
-            worker.end(deadline)
-
-    def submit(self, weight: int, call: Callable[..., Any], *arguments: object, then: Callable[[Any], object]) -> None:
-        """As `Crew.submit`."""
-        self._queue.put(_Work(call, arguments, then), weight)
-
-    def finish(self) -> None:
-        """As `Crew.finish`."""
-        while self._queue or self._busy:
-            while self._queue and len(self._busy) < self._jobs:
-                self._start()
-            for connection in wait(list(self._busy)):
-                self._hear(self._busy[connection])  # type: ignore[index]
-
-    def _start(self) -> None:
-        worker = self._idle.pop() if self._idle else _Worker()
-        self._busy[worker.connection] = worker
-        worker.give(self._queue.take())
-
-    def _hear(self, worker: "_Worker") -> None:
-        kind, value = worker.message()
-        if kind == "advance":
-            self._advance(value)
-            return
-        if kind == "failed":
-            raise value
-        if kind == "broke":
-            raise RuntimeError(f"a worker process failed\n{value}")
-        del self._busy[worker.connection]
-        self._idle.append(worker)
-        worker.work.then(value)
-
-
-@dataclass(frozen=True)
-class _Work:
-    call: Callable[..., Any]
-    arguments: tuple[object, ...]
-    then: Callable[[Any], object]
-
-
-@dataclass
-class _Queue:
-    """Heaviest first; among equals the first submitted."""
-
-    _heap: list[tuple[int, int, _Work]] = field(default_factory=list)
-    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
-
-    def __bool__(self) -> bool:
-        return bool(self._heap)
-
-    def put(self, work: _Work, weight: int) -> None:
-        heapq.heappush(self._heap, (-weight, next(self._numbers), work))
-
-    def take(self) -> _Work | None:
-        return heapq.heappop(self._heap)[2] if self._heap else None
-
-
-class _Worker:
-    """One child process, seen from the parent."""
-
-    work: _Work
-
-    def __init__(self) -> None:
-        self.connection, theirs = Pipe()
-        root = str(Path(__file__).resolve().parents[2])
-        path = [root, *(folder for folder in sys.path if folder and folder != root)]
-        program = _PROGRAM.format(path=path, fd=theirs.fileno(), parent=os.getpid())
-        self._process = subprocess.Popen(
-            [sys.executable, "-E", "-s", "-c", program],
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # stdout belongs to results
-            env=settings.environment(),
-            pass_fds=[theirs.fileno()],
-        )
-        theirs.close()
-
-    def give(self, work: _Work | None) -> None:
-        assert work is not None
-        self.work = work
-        with contextlib.suppress(BrokenPipeError):  # `message` tells why
-            self.connection.send((work.call, work.arguments))
-
-    def message(self) -> tuple[str, Any]:
-        """The next message. Raises HostError when the process has ended."""
-        try:
-            message: tuple[str, Any] = self.connection.recv()
-        except (EOFError, ConnectionResetError):
-            code = self._process.wait()
-            reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            raise HostError(
-                f"a worker process ended before its work was done ({reason})",
-                cause="Most often the kernel ended it because the machine, or this job's limit, ran out of memory.",
-                next_step="run the same command again with fewer things running, or with a higher memory limit",
-            ) from None
-        return message
-
-    def interrupt(self) -> None:
-        self._process.terminate()
-
-    def end(self, deadline: float) -> None:
-        try:
-            self._process.wait(max(deadline - time.monotonic(), 0.0))
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 def default_jobs() -> int:
@@ -197,49 +35,120 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def serve(descriptor: int, parent: int) -> NoReturn:
-    """A worker's life: take work, do it, report, until the parent ends or asks it to."""
-    signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-    if os.getppid() != parent:
-        sys.exit(1)
-    connection: Connection[Any, Any] = Connection(descriptor)
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        while True:
-            call, arguments = connection.recv()
-            connection.send(_done(connection, call, arguments))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(0)
+class Pool:
+    """At most `jobs` worker processes; with 0 all work is done in this process.
+
+    Leaving the `with` block ends the workers, whatever they do. For one thread.
+    """
+
+    def __init__(self, jobs: int, advance: Advance = lambda _: None) -> None:
+        """`advance` gets the bytes that the work is done with."""
+        self._jobs, self._advance = jobs, advance
+        self._queue: list[tuple[int, int, object, Callable[..., Any], tuple[object, ...]]] = []
+        self._numbers = itertools.count()
+        self._running: dict[Future[Any], object] = {}
+        self._context = _Context()
+        self._advanced = self._context.Value("q", 0) if jobs else None
+        self._seen = 0
+        self._executor: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._executor is None:
+            return
+        if self._running:  # else they end by themselves
+            self._context.end()
+        self._executor.shutdown(cancel_futures=True)
+
+    def submit(self, weight: int, call: Callable[..., Any], *arguments: object, of: object = None) -> None:
+        """Have `call(advance, *arguments)` done: heavier work first, among equals the first submitted.
+
+        `call` is a function of a module, arguments and result can be pickled. `of` comes back with the result.
+        """
+        heapq.heappush(self._queue, (-weight, next(self._numbers), of, call, arguments))
+
+    def results(self) -> Iterator[tuple[Any, Any]]:
+        """(`of`, result) of all that is submitted, as it is done; more may be submitted meanwhile.
+
+        Raises the first error; HostError for a worker that was killed.
+        """
+        while self._queue or self._running:
+            if not self._jobs:
+                _, _, of, call, arguments = heapq.heappop(self._queue)
+                yield of, call(self._advance, *arguments)
+                continue
+            while self._queue and len(self._running) < self._jobs:
+                self._start()
+            done, _ = wait(self._running, _LOOK_SECONDS, FIRST_COMPLETED)
+            self._report()
+            for future in done:
+                of = self._running[future]
+                try:
+                    result = future.result()
+                except BrokenProcessPool:
+                    raise self._context.killed() from None
+                del self._running[future]
+                yield of, result
+
+    def _start(self) -> None:
+        if self._executor is None:
+            self._executor = ProcessPoolExecutor(self._jobs, self._context, _begin, (os.getpid(), self._advanced))
+        _, _, of, call, arguments = heapq.heappop(self._queue)
+        try:
+            self._running[self._executor.submit(_work, call, arguments)] = of
+        except BrokenProcessPool:
+            raise self._context.killed() from None
+
+    def _report(self) -> None:
+        assert self._advanced is not None
+        advanced = self._advanced.value
+        if advanced > self._seen:
+            self._advance(advanced - self._seen)
+            self._seen = advanced
 
 
-def _end(number: int, _: object) -> NoReturn:
-    # Python runs `finally` blocks on SystemExit, so temporary files go; a second signal must not stop that.
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(128 + number)
+class _Context(SpawnContext):
+    """Remembers the processes that the executor starts: it neither ends them at once nor says what ended them."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._started: list[SpawnProcess] = []
 
-def _done(
-    connection: "Connection[Any, Any]", call: Callable[..., Any], arguments: tuple[object, ...]
-) -> tuple[str, Any]:
-    reporter = _Reporter(connection)
-    try:
-        result = call(reporter.advance, *arguments)
-        reporter.flush()
-    except (BrokenPipeError, ConnectionResetError):
-        raise
-    except GraphcrateError as error:
-        return "failed", error
-    except Exception:
-        return "broke", traceback.format_exc()
-    return "done", result
+    def Process(self, *arguments: Any, **options: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: ANN401, N802
+        self._started.append(SpawnProcess(*arguments, **options))
+        return self._started[-1]
+
+    def end(self) -> None:
+        """Let all clean up and end; kill those that do not."""
+        for process in self._started:
+            process.terminate()
+        deadline = time.monotonic() + _GRACE_SECONDS
+        # Not by `join`: a thread of the executor waits for them, too, and one of two learns nothing.
+        while time.monotonic() < deadline and any(process.exitcode is None for process in self._started):
+            time.sleep(_POLL_SECONDS)
+        for process in self._started:
+            process.kill()
+
+    def killed(self) -> HostError:
+        """The error for a worker that ended before its work was done."""
+        self.end()  # SIGTERM ends the others
+        codes = [code for process in self._started if (code := process.exitcode) not in (None, 0, -signal.SIGTERM)]
+        code = min((code for code in codes if code is not None), default=-signal.SIGTERM)
+        reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return HostError(
+            f"a worker process ended before its work was done ({reason})",
+            cause="Most often the kernel ended it because the machine, or this job's limit, ran out of memory.",
+            next_step="run the same command again with fewer things running, or with a higher memory limit",
+        )
 
 
 class _Reporter:
-    """Gathers small steps into few messages."""
+    """A worker's side of `advance`: gathers small steps, so that workers seldom wait for one another."""
 
-    def __init__(self, connection: "Connection[Any, Any]") -> None:
-        self._connection, self._gathered = connection, 0
+    def __init__(self, total: Any) -> None:  # noqa: ANN401 (multiprocessing has no name for it)
+        self._total, self._gathered = total, 0
 
     def advance(self, amount: int) -> None:
         self._gathered += amount
@@ -247,5 +156,45 @@ class _Reporter:
             self.flush()
 
     def flush(self) -> None:
-        self._connection.send(("advance", self._gathered))
+        with self._total.get_lock():
+            self._total.value += self._gathered
         self._gathered = 0
+
+
+_reporter: _Reporter | None = None
+_working = False
+
+
+def _begin(parent: int, advanced: Any) -> None:  # noqa: ANN401
+    """Make this process a worker."""
+    global _reporter  # an executor hands nothing else from here to its work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)
+    os.dup2(2, 1)  # stdout belongs to results
+    _reporter = _Reporter(advanced)
+
+
+def _end(number: int, _: object) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # a second signal must not stop the cleaning up
+    if not _working:
+        os._exit(128 + number)
+    # Python runs `finally` blocks on SystemExit, so temporary files go.
+    signal.alarm(_LONGEST_END)
+    sys.exit(128 + number)
+
+
+def _work(call: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # noqa: ANN401
+    global _working
+    assert _reporter is not None
+    try:
+        _working = True
+        try:
+            return call(_reporter.advance, *arguments)
+        finally:
+            _reporter.flush()
+            _working = False
+    except SystemExit as ended:  # the executor would take it for a result and wait for more work
+        os._exit(int(ended.code or 0))

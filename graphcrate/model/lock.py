@@ -7,6 +7,8 @@ import msgspec
 
 from graphcrate.model.recipe import Channel
 
+PLATFORM = "linux/amd64"  #: of all images: operating system and processor, as OCI names them
+
 
 class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file to fetch. `size` in bytes, `sha256` in lower-case hex."""
@@ -66,7 +68,7 @@ class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, tag="registry", ta
 
     reference: str
     digest: str  #: of the platform's manifest
-    platform: str = "linux/amd64"
+    platform: str = PLATFORM
     interpreter: str  #: absolute path of the wanted Python inside the image
 
 

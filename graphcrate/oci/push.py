@@ -4,9 +4,7 @@ Whoever pulls meanwhile gets the old image or the new one. What was sent when a 
 for the next push, under no tag.
 """
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Literal
 
 import msgspec
@@ -14,6 +12,7 @@ import msgspec
 from graphcrate.errors import IntegrityError, UsageError
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client, Response
+from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Progress
 from graphcrate.oci import schema2, spec
 from graphcrate.oci.image import digest_of
@@ -21,16 +20,15 @@ from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import ACCEPT, Repository
 from graphcrate.oci.session import FindCredential
-from graphcrate.oci.upload import Arrived, Blob, Outcome, Pace, upload
+from graphcrate.oci.upload import Arrived, Blob, Outcome, upload
 
 Form = Literal["oci", "docker"]
 THREADS = 4  #: uploads at once
-_INDEX_OF: Mapping[str, str] = {"oci": spec.INDEX, "docker": spec.DOCKER_INDEX}
 _BLOB_UNKNOWN = ("MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN")
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
-    """An image that a registry has. `digest` and `media_type` of what the reference names: manifest or index.
+    """An image that a registry has. `digest` and `media_type` are those of its manifest.
 
     Bytes of blobs and documents: `bytes_sent` went to the connection, those of failed tries too; the registry had
     `bytes_there` and took `bytes_mounted` over from other repositories.
@@ -42,7 +40,6 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     bytes_sent: int
     bytes_there: int
     bytes_mounted: int
-    manifest_digest: str  #: of the image's manifest; `digest`, unless an index was pushed
 
 
 def repository(
@@ -74,20 +71,16 @@ def push_layout(
     progress: Progress,
     mount_from: Sequence[str] = (),
     trusted_realms: Collection[str] = (),
-    index: bool = False,
-    pace: Pace | None = None,
 ) -> Pushed:
     """Push the layout's image; under the reference's tag, or under its digest alone where it has none.
 
     `form`: of the manifest; `docker` is what every runtime can pull. `mount_from`: repositories of the same registry
-    that may have layers of it. `index`: the reference names an index that lists the manifest with its platform.
-    `pace`: what earlier pushes learned of the registry's chunks.
-    Raises LayoutError, UsageError (the reference's digest is another one), NetworkError, IntegrityError.
+    that may have layers of it. Raises LayoutError, UsageError (the reference's digest is another
+    one), NetworkError, IntegrityError.
     """
     check_presence(layout)
     document, media_type = manifest_of(layout, form)
-    top, top_type = _index(layout, document, media_type, form) if index else (document, media_type)
-    digest = digest_of(top)
+    digest = digest_of(document)
     if reference.digest not in ("", digest):
         raise UsageError(
             f"the image is {digest}, and {reference} names another one",
@@ -101,65 +94,42 @@ def push_layout(
         mount_from=mount_from,
         trusted_realms=trusted_realms,
     )
-    target.session.patience.tell = progress.note
+    target.session.retry.note = progress.note
     blobs = _blobs(layout)
-    pace = pace or Pace()
     with progress.task(f"pushing to {reference.name}", sum(blob.size for blob in blobs)) as task:
-        arrived = push_blobs(target, blobs, task.advance, pace)
-    documents = {digest_of(document): (document, media_type), digest: (top, top_type)}
-    sent = 0
-    for name, (data, kind) in documents.items():
-        what = reference.tag or name if name == digest else name
-        sent += put_manifest(target, what, data, kind, lambda: push_blobs(target, blobs, lambda _: None, pace))
+        arrived = push_blobs(target, blobs, task.advance)
+    what = reference.tag or digest
+    sent = put_manifest(target, what, document, media_type, lambda: push_blobs(target, blobs, lambda _: None))
     return Pushed(
         reference=msgspec.structs.replace(reference, digest=digest),
         digest=digest,
-        media_type=top_type,
+        media_type=media_type,
         bytes_sent=sent + sum(one.sent for one in arrived.values()),
         bytes_there=_total(blobs, arrived, Outcome.THERE),
         bytes_mounted=_total(blobs, arrived, Outcome.MOUNTED),
-        manifest_digest=digest_of(document),
     )
 
 
-def push_blobs(
-    target: Repository, blobs: Sequence[Blob], advance: Callable[[int], None], pace: Pace
-) -> dict[str, Arrived]:
-    """See to it that the repository has these blobs; how each came there, by digest. Largest first.
+def push_blobs(target: Repository, blobs: Sequence[Blob], advance: Callable[[int], None]) -> dict[str, Arrived]:
+    """Bring these blobs into the repository, largest first; how each came there, by digest.
 
     The first error ends the others, too. Raises as `upload.upload`.
     """
-    stop = threading.Event()
-
-    def advancing(count: int) -> None:
-        if stop.is_set():
-            raise _StoppedError
-        advance(count)
-
-    wanted = sorted({blob.descriptor.digest: blob for blob in blobs}.values(), key=lambda blob: -blob.size)
-    with ThreadPoolExecutor(THREADS) as pool:
-        started = {
-            blob.descriptor.digest: pool.submit(upload, target, blob, advancing, pace, mount_from=target.mount_from)
-            for blob in wanted
-        }
-        try:
-            for future in wait(started.values(), return_when=FIRST_EXCEPTION).done:
-                future.result()
-            return {digest: future.result() for digest, future in started.items()}
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-
-
-class _StoppedError(Exception):
-    """Another blob failed, or the user interrupted."""
+    wanted = list({blob.descriptor.digest: blob for blob in blobs}.values())
+    arrived = parallel(
+        lambda blob, advancing: upload(target, blob, advancing, mount_from=target.mount_from),
+        wanted,
+        threads=THREADS,
+        advance=advance,
+        size=lambda blob: blob.size,
+    )
+    return {blob.descriptor.digest: one for blob, one in zip(wanted, arrived, strict=True)}
 
 
 def put_manifest(
     target: Repository, what: str, data: bytes, media_type: str, restore: Callable[[], object] = lambda: None
 ) -> int:
-    """Store a manifest or index under a tag or its digest, unless it is there; the bytes that were sent.
+    """Store a manifest under a tag or its digest, unless it is there; the bytes that were sent.
 
     `restore` is called once when the registry misses a blob that it had: it may have cleaned up meanwhile.
     Raises NetworkError, IntegrityError.
@@ -211,13 +181,6 @@ def manifest_of(layout: Layout, form: Form) -> tuple[bytes, str]:
         f"{layout.path} holds a Docker manifest, which is not turned into an OCI one",
         next_step="publish it in Docker's form",
     )
-
-
-def _index(layout: Layout, document: bytes, media_type: str, form: Form) -> tuple[bytes, str]:
-    platform = spec.Platform(architecture=layout.config.architecture, os=layout.config.os)
-    entry = spec.Descriptor(media_type=media_type, digest=digest_of(document), size=len(document), platform=platform)
-    kind = _INDEX_OF[form]
-    return msgspec.json.encode(spec.Index(schema_version=2, media_type=kind, manifests=(entry,))), kind
 
 
 def _blobs(layout: Layout) -> list[Blob]:

@@ -36,6 +36,7 @@ _NOT_REACHED = frozenset(
 )
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _LONGEST_MESSAGE = 200
+TRIES = 8  #: more tries of one request. Where a fifth of all fail, one in two million requests needs another.
 TOKENS = 5  #: that one request is tried with while others renew them
 
 
@@ -74,7 +75,7 @@ class Session:
         # As Docker has it: a registry on this very machine needs no certificate.
         scheme = "http" if is_loopback(host_of(f"http://{self.host}")) else "https"
         self.address = f"{scheme}://{self.host}"
-        self.client, self.patience = client, client.patience()
+        self.client, self.retry = client, client.retry(TRIES)
         self._origin = realms.origin(self.address)
         self._find_credential, self._trusted, self._scopes = find_credential, trusted_realms, scopes
         self._writes = any("push" in scope.rpartition(":")[2].split(",") for scope in scopes)
@@ -91,8 +92,8 @@ class Session:
         return realms.origin(url) == self._origin
 
     def ask(self, method: str, url: str, headers: Mapping[str, str] = {}, body: bytes | None = None) -> "Response":
-        """An answer of any status but redirects, temporary ones and 401, with patience. Raises NetworkError."""
-        return self.patience.insist(lambda: self.once(method, url, headers, body))
+        """An answer of any status but redirects, temporary ones and 401, after retries. Raises NetworkError."""
+        return self.retry.call(lambda: self.once(method, url, headers, body))
 
     def once(self, method: str, url: str, headers: Mapping[str, str] = {}, body: "Body" = None) -> "Response":
         """As `ask`, but one try; with a new token where the old one has expired.

@@ -1,11 +1,11 @@
-"""One blob to a registry: asked for, taken over from a sister repository, or sent in chunks that go on after a break.
+"""One blob to a registry: asked for, mounted from a sister repository, or sent in chunks that resume after a break.
 
 Distribution specification 1.1, "Pushing blobs". The file is read piece by piece and hashed on the way; the upload is
 closed only when the hash is the digest.
 """
 
 import hashlib
-import threading
+import re
 import urllib.parse
 from collections.abc import Callable, Generator, Sequence
 from enum import StrEnum
@@ -16,16 +16,15 @@ import msgspec
 from graphcrate.errors import IntegrityError, LayoutError, NetworkError
 from graphcrate.host.connections import HttpError, Reason, host_of
 from graphcrate.host.http import Response
-from graphcrate.oci import chunks, spec
-from graphcrate.oci.chunks import ChunkSize
-from graphcrate.oci.registry import Repository
+from graphcrate.oci import spec
+from graphcrate.oci.registry import WHOLE, Repository
 
 PIECE = 1 << 17  #: bytes read and sent at once
-UPLOADS = 6  #: of one blob that a registry forgets or refuses in the middle, before it is given up
-BLIND = 3  #: tries in a row to go on with an upload of which a registry does not say how far it is
-_STREAM = "application/octet-stream"
-_NO_CHUNKS = (405, 501)
-_TAKEN = (200, 201, 202, 204)
+SMALLEST = 256 << 10  #: bytes of a chunk; a registry that refuses even this takes no image
+LOSSES = 2  #: of uploads of one blob, after which blobs go whole
+UPLOADS = 4  #: of one blob that a registry forgets or refuses in the middle, before it is given up
+_ACCEPTED = (200, 201, 202, 204)
+_RANGE = re.compile(r"(?:bytes[= ])?0-(\d+)")
 
 
 class Outcome(StrEnum):
@@ -65,24 +64,6 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
             raise LayoutError(f"{self.path} cannot be read: {error.strerror}") from error
 
 
-class Pace:
-    """What the uploads to one registry have learned of its chunks, in common. Safe from many threads."""
-
-    def __init__(self, size: ChunkSize | None = None) -> None:
-        self._size, self._lock = size or ChunkSize(), threading.Lock()
-
-    @property
-    def size(self) -> ChunkSize:
-        return self._size
-
-    def learn(self, change: Callable[[ChunkSize], ChunkSize | None]) -> bool:
-        """Replace the size by what `change` makes of it; false where that is nothing."""
-        with self._lock:
-            changed = change(self._size)
-            self._size = changed or self._size
-        return changed is not None
-
-
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     """The end of an upload. `sent`: bytes of the blob that went to the connection, those of failed tries too."""
 
@@ -91,9 +72,9 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def upload(
-    repository: Repository, blob: Blob, advance: Callable[[int], None], pace: Pace, *, mount_from: Sequence[str] = ()
+    repository: Repository, blob: Blob, advance: Callable[[int], None], *, mount_from: Sequence[str] = ()
 ) -> Arrived:
-    """See to it that the repository has this blob. `advance` gets bytes, negative for those that were lost.
+    """Bring the blob into the repository. `advance` gets bytes, negative for those that were lost.
 
     `mount_from` are repositories of the same registry that may have it. Raises NetworkError, IntegrityError,
     LayoutError.
@@ -101,57 +82,37 @@ def upload(
     if repository.has(blob.descriptor):
         advance(blob.size)
         return Arrived(outcome=Outcome.THERE)
-    place = _mount(repository, blob.descriptor, mount_from, pace)
-    if place is None:
+    url = _mount(repository, blob.descriptor, mount_from)
+    if url is None:
         advance(blob.size)
         return Arrived(outcome=Outcome.MOUNTED)
-    sending = _Sending(repository, blob, advance, pace)
-    sending.run(place)
+    sending = _Upload(repository, blob, advance, url)
+    sending.run()
     return Arrived(outcome=Outcome.SENT, sent=sending.sent)
 
 
-class _Place(msgspec.Struct):
-    """An upload that was begun: its address and how far it is."""
-
-    url: str
-    offset: int = 0
-    breaks: int = 0
-    blind: int = 0  #: how often in a row the registry did not say how far it is
-
-
-class _LostError(Exception):
-    """The registry forgot the upload, or it cannot be continued."""
-
-    def __init__(self, answer: Response | None = None, *, counts: bool = True) -> None:
-        """`answer`: why, where the registry said it. `counts`: not when the budget of pauses does."""
-        super().__init__("the upload is lost")
-        self.answer, self.counts = answer, counts
-
-
-def _mount(repository: Repository, descriptor: spec.Descriptor, sources: Sequence[str], pace: Pace) -> _Place | None:
-    """Take the blob over from the first source that has it: None. Else an upload that was begun, maybe without one."""
-    begun = _Place(url="")
+def _mount(repository: Repository, descriptor: spec.Descriptor, sources: Sequence[str]) -> str | None:
+    """Mount the blob from the first source that has it: None. Else the address of a begun upload, or empty."""
+    begun = ""
     for source in sources:
         query = urllib.parse.urlencode({"mount": descriptor.digest, "from": source})
         try:
-            response = _begin(repository, f"?{query}")
+            response = _post(repository, f"?{query}")
         except HttpError:
             raise
         except NetworkError:  # no right to read there
             continue
+        if response.status in (201, 202) and begun:
+            _cancel(repository, begun)
         if response.status == 201:
             _check_digest(repository, response, descriptor.digest)
-            if begun.url:
-                _cancel(repository, begun.url)
             return None
         if response.status == 202:
-            if begun.url:
-                _cancel(repository, begun.url)
-            begun = _opened(repository, response, pace)
+            begun = _begun(repository, response)
     return begun
 
 
-def _begin(repository: Repository, query: str = "") -> Response:
+def _post(repository: Repository, query: str = "") -> Response:
     session = repository.session
     try:
         return session.ask("POST", repository.url("blobs", f"uploads/{query}"), {"Content-Length": "0"})
@@ -159,8 +120,8 @@ def _begin(repository: Repository, query: str = "") -> Response:
         raise session.explained(error) from error
 
 
-def _opened(repository: Repository, response: Response, pace: Pace) -> _Place:
-    """The upload that an answer begins. Raises NetworkError."""
+def _begun(repository: Repository, response: Response) -> str:
+    """The address of the upload that an answer begins. Raises NetworkError."""
     session, url = repository.session, repository.session.resolved(response)
     if response.status != 202 or not url:
         raise session.unexpected(response, f"an upload to {repository.name}")
@@ -171,8 +132,8 @@ def _opened(repository: Repository, response: Response, pace: Pace) -> _Place:
         )
     least = response.headers.get("OCI-Chunk-Min-Length") or ""
     if least.isdigit():
-        pace.learn(lambda size: size.demanded(int(least)))
-    return _Place(url=url)
+        repository.least_chunk = int(least)
+    return url
 
 
 def _cancel(repository: Repository, url: str) -> None:
@@ -183,194 +144,166 @@ def _cancel(repository: Repository, url: str) -> None:
         return
 
 
-def _whole(size: ChunkSize) -> ChunkSize:
-    return msgspec.structs.replace(size, whole=True)
-
-
 def _check_digest(repository: Repository, response: Response, digest: str) -> None:
-    found = response.headers.get("Docker-Content-Digest") or digest
-    if found != digest:
+    stored = response.headers.get("Docker-Content-Digest") or digest
+    if stored != digest:
         raise IntegrityError(
-            f"{repository.session.host} has taken {digest} for {found}",
+            f"{repository.session.host} has taken {digest} for {stored}",
             cause="The registry is damaged, or a proxy on the way changed the upload.",
             next_step="run the same command again",
         )
 
 
-class _Sending:
-    """One blob on its way. Not for several threads."""
+def arrived_bytes(header: str | None) -> int | None:
+    """How many bytes a `Range` says that the registry has; None for anything else than a range from 0.
 
-    def __init__(self, repository: Repository, blob: Blob, advance: Callable[[int], None], pace: Pace) -> None:
+    `0-0` stands for one byte, and for none too, since the header cannot say that: it is taken for none.
+    """
+    match = _RANGE.fullmatch((header or "").strip())
+    if match is None:
+        return None
+    end = int(match[1])
+    return end + 1 if end else 0
+
+
+class _Upload:
+    """One blob on its way: chunks, resumed where the registry says it is, begun again where it cannot say.
+
+    Not for several threads.
+    """
+
+    def __init__(self, repository: Repository, blob: Blob, advance: Callable[[int], None], url: str) -> None:
         self._repository, self._session = repository, repository.session
-        self._blob, self._advance, self._pace = blob, advance, pace
-        self._hash, self._hashed = hashlib.sha256(), 0  # of the bytes up to there
-        self._shown = 0
-        self._failures = 0  # in a row, whatever upload they were in
-        self.sent = 0
+        self._blob, self._advance = blob, advance
+        self._url, self._offset = url, 0  #: of the upload in the registry; empty where none is begun
+        self._interrupted = False  #: whether the registry may have more or less than `_offset`
+        self._losses = 0  #: uploads that the registry forgot or refused
+        self._hash, self._hashed = hashlib.sha256(), 0  #: of the bytes up to there
+        self._shown = self.sent = 0
 
-    def run(self, place: _Place) -> None:
-        """Send it, in a new upload where one is lost."""
-        losses = 0
-        while True:
-            if not place.url:
-                place = _opened(self._repository, _begin(self._repository), self._pace)
-            try:
-                self._fill(place)
-            except _LostError as lost:
-                losses += lost.counts
-                if not self._repository.has(self._blob.descriptor):  # else closed, and only the answer was lost
-                    self._lost(place, lost, losses)
-                    place = _Place(url="")
-                    continue
-            except IntegrityError:
-                _cancel(self._repository, place.url)
-                raise
-            self._show(self._blob.size)
-            return
-
-    def _lost(self, place: _Place, lost: _LostError, losses: int) -> None:
-        """Learn from it. Raises NetworkError when there is no sense in another upload."""
-        if lost.counts and place.breaks and losses > 1:
-            # This registry keeps nothing of an upload that broke, so there is nothing to be had from chunks.
-            self._pace.learn(_whole)
-        if losses >= UPLOADS:
-            name = f"the blob {self._blob.descriptor.digest}"
-            if lost.answer is not None:
-                raise self._session.unexpected(lost.answer, name)
-            raise NetworkError(
-                f"{self._session.host} lost {name} {losses} times", next_step="run the same command again"
-            )
-
-    def _fill(self, place: _Place) -> None:
-        """Send what is missing and close the upload. Raises _LostError where that does not work out."""
-        while True:
-            before = place.offset
-            length = self._pace.size.of(self._blob.size - place.offset)
-            closing = place.offset + length == self._blob.size and (place.offset == 0 or length == 0)
-            try:
-                if closing and self._close(place, length):
-                    return
-                if not closing:
-                    self._chunk(place, length)
-                self._failures = 0 if place.offset > before else self._failures
-            except HttpError as error:
-                self._pace.learn(ChunkSize.broken)
-                self._recover(place, error, closing)
-                self._failures = 1 if place.offset > before else self._failures + 1
-
-    def _recover(self, place: _Place, error: HttpError, closing: bool) -> None:
-        """Wait, then find out where the registry is."""
-        place.breaks += 1
+    def run(self) -> None:
+        """Send it. Raises NetworkError, IntegrityError, LayoutError."""
         try:
-            self._session.patience.wait(error, self._failures)
-        except HttpError as last:
-            raise self._session.explained(last) from error
-        if closing and place.offset == 0 and self._blob.size:
-            self._failures += 1
-            raise _LostError(counts=False)
-        self._look(place)
-
-    def _look(self, place: _Place) -> None:
-        """Ask the upload for its Range."""
-        try:
-            answer = self._session.ask("GET", place.url)
+            self._session.retry.call(self._attempt, lambda: self._offset)
         except HttpError as error:
             raise self._session.explained(error) from error
-        if answer.status not in _TAKEN:
-            # Not all registries can tell, and those that have lost it say so at the next chunk as well.
-            place.blind += 1
-            if place.blind > BLIND:
-                raise _LostError(answer)
-            self._show(place.offset)
-            return
-        place.blind = 0
-        there = chunks.arrived_bytes(answer.headers.get("Range"))
+        self._show(self._blob.size)
+
+    def _attempt(self) -> None:
+        """Send what the registry lacks and close the upload. Raises HttpError where another try may go on."""
+        if self._interrupted and not self._resume():
+            if self._repository.has(self._blob.descriptor):  # closed, and only the answer was lost
+                return
+            self._url = ""
+        if not self._url:
+            self._url, self._offset = _begun(self._repository, _post(self._repository)), 0
+        self._interrupted = True
+        while True:
+            rest = self._blob.size - self._offset
+            length = min(rest, max(self._repository.chunk, self._repository.least_chunk))
+            if rest and length < self._blob.size:
+                self._send_chunk(length)
+            elif self._close(length):
+                return
+
+    def _resume(self) -> bool:
+        """Ask the upload for its Range and go on there; false where it cannot go on."""
+        if not self._url or self._repository.chunk == WHOLE:
+            return False
+        answer = self._session.ask("GET", self._url)
+        there = arrived_bytes(answer.headers.get("Range")) if answer.status in _ACCEPTED else None
         if there is None or there > self._hashed:
-            raise _LostError()
-        place.url, place.offset = self._session.resolved(answer) or place.url, there
+            self._lose()
+            return False
+        self._url, self._offset = self._session.resolved(answer) or self._url, there
+        self._show(there)
+        return True
+
+    def _lose(self) -> None:
+        """Note that the registry forgot an upload; one that forgets twice keeps nothing, and gets blobs whole."""
+        self._url = ""
+        self._losses += 1
+        if self._losses >= LOSSES:
+            self._repository.chunk = WHOLE
+
+    def _send_chunk(self, length: int) -> None:
+        headers = {"Content-Range": f"{self._offset}-{self._offset + length - 1}"}  # both ends count, without a unit
+        answer = self._send("PATCH", self._url, headers, length)
+        if answer.status == 413:
+            self._shrink(length)
+            return
+        if answer.status not in _ACCEPTED:
+            raise self._refused(answer)
+        stated = answer.headers.get("Range")
+        there = self._offset + length if stated is None else arrived_bytes(stated)
+        if there is None or not self._offset < there <= self._offset + length:
+            raise self._refused(answer)
+        self._url, self._offset = self._session.resolved(answer) or self._url, there
         self._show(there)
 
-    def _chunk(self, place: _Place, length: int) -> None:
-        headers = {"Content-Range": chunks.content_range(place.offset, length)}
-        answer = self._send("PATCH", place.url, headers, place.offset, length)
-        if answer.status in _TAKEN:
-            said = answer.headers.get("Range")
-            there = place.offset + length if said is None else chunks.arrived_bytes(said)
-            if there is None or not place.offset < there <= place.offset + length:
-                raise _LostError()
-            place.url, place.offset, place.blind = self._session.resolved(answer) or place.url, there, 0
-            self._pace.learn(ChunkSize.arrived)
-            self._show(there)
-        elif answer.status == 413:
-            self._too_large(length)
-        elif answer.status == 416 and not place.blind:
-            raise self._stuck(place.url, "the registry has another part of the blob")
-        elif answer.status in (401, 403):
-            raise self._session.unexpected(answer, f"the blob {self._blob.descriptor.digest}")
-        else:
-            # Who refuses the second chunk though nothing went wrong takes no chunks.
-            if answer.status in _NO_CHUNKS or (place.offset > 0 and not place.breaks):
-                self._pace.learn(_whole)
-            raise _LostError(answer)
-
-    def _close(self, place: _Place, length: int) -> bool:
+    def _close(self, length: int) -> bool:
         """Close the upload with its last `length` bytes, all or none; false where they were too many."""
         digest = self._blob.descriptor.digest
         if not length:
             self._check_hash()
-        url = f"{place.url}{'&' if '?' in place.url else '?'}{urllib.parse.urlencode({'digest': digest})}"
-        answer = self._send("PUT", url, {}, place.offset, length)
+        url = f"{self._url}{'&' if '?' in self._url else '?'}{urllib.parse.urlencode({'digest': digest})}"
+        answer = self._send("PUT", url, {}, length)
         if answer.status in (200, 201, 204):
             _check_digest(self._repository, answer, digest)
             return True
-        if answer.status == 413 and length:
-            self._too_large(length)
-            return False
-        if answer.status in (401, 403):
-            raise self._session.unexpected(answer, f"the blob {digest}")
-        if answer.status == 416 and not place.blind:
-            raise self._stuck(place.url, "the registry has not all of the blob")
-        raise _LostError(answer)
+        if answer.status != 413 or not length:
+            raise self._refused(answer)
+        self._shrink(length)
+        return False
 
-    def _send(self, method: str, url: str, headers: dict[str, str], begin: int, length: int) -> Response:
-        self._show(begin)
-        sent = {**headers, "Content-Type": _STREAM, "Content-Length": str(length)}
-        return self._session.once(method, url, sent, (lambda: self._pieces(begin, length)) if length else None)
+    def _refused(self, answer: Response) -> NetworkError:
+        """The error for an answer that does not accept what was sent: an HttpError where another try may help."""
+        if answer.status == 416:  # it has another part of the blob: `_resume` asks which
+            return HttpError.of(Reason.CUT, self._url, "the registry has another part of the blob")
+        self._lose()
+        if answer.status in (401, 403) or self._losses >= UPLOADS:
+            return self._session.unexpected(answer, f"the blob {self._blob.descriptor.digest}")
+        return HttpError.of(Reason.CUT, self._repository.url("blobs", "uploads/"), "the registry lost the upload")
 
-    def _pieces(self, begin: int, length: int) -> Generator[bytes, None, None]:
+    def _send(self, method: str, url: str, headers: dict[str, str], length: int) -> Response:
+        self._show(self._offset)
+        headers = {**headers, "Content-Type": "application/octet-stream", "Content-Length": str(length)}
+        return self._session.once(method, url, headers, (lambda: self._pieces(length)) if length else None)
+
+    def _pieces(self, length: int) -> Generator[bytes, None, None]:
         """The bytes of a request, hashed when they are read for the first time, counted when they are gone."""
-        at, end = begin, begin + length
-        for piece in self._blob.pieces(begin, length):
+        at = self._offset
+        for piece in self._blob.pieces(at, length):
             if at + len(piece) > self._hashed:
                 self._hash.update(memoryview(piece)[self._hashed - at :])
                 self._hashed = at + len(piece)
-            if at + len(piece) == end == self._blob.size:
+            at += len(piece)
+            if at == self._blob.size:
                 self._check_hash()
             self.sent += len(piece)
-            at += len(piece)
             self._show(at)
             yield piece
 
     def _check_hash(self) -> None:
         """Before the last byte goes out. Raises LayoutError for other bytes than the digest says."""
-        found = f"sha256:{self._hash.hexdigest()}"
-        if self._hashed == self._blob.size and found != self._blob.descriptor.digest:
+        actual = f"sha256:{self._hash.hexdigest()}"
+        if self._hashed == self._blob.size and actual != self._blob.descriptor.digest:
             raise LayoutError(
-                f"the blob {self._blob.descriptor.digest} has other bytes: {found}",
+                f"the blob {self._blob.descriptor.digest} has other bytes: {actual}",
                 cause="The file was changed after it was written, or its disk is faulty.",
                 next_step="build the image again; unchanged parts come from the cache",
             )
 
-    def _too_large(self, length: int) -> None:
-        if not self._pace.learn(lambda size: size.refused(length)):
+    def _shrink(self, length: int) -> None:
+        """After HTTP 413: chunks of the next power of two below, as limits are written."""
+        smaller = 1 << max(length - 1, 1).bit_length() - 1
+        if smaller < max(SMALLEST, self._repository.least_chunk):
             raise NetworkError(
                 f"{self._session.host} does not take {length} bytes at once (HTTP 413)",
                 cause="A proxy before the registry limits requests (nginx: client_max_body_size).",
                 next_step="ask the registry's administrator to raise that limit",
             )
-
-    def _stuck(self, url: str, what: str) -> HttpError:
-        return HttpError.of(Reason.CUT, url, what)
+        self._repository.chunk = min(self._repository.chunk, smaller)
 
     def _show(self, position: int) -> None:
         if position != self._shown:

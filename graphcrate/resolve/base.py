@@ -10,7 +10,7 @@ from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import DebianBase, Lock, RegistryBase, encode
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.recipe import BaseSpec, Variant
-from graphcrate.resolve.candidates import Resolution
+from graphcrate.resolve.locks import Resolution
 
 
 def lock_base(place: Workplace, variant: Variant) -> DebianBase | RegistryBase:

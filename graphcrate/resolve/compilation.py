@@ -4,23 +4,20 @@
 `lock_compilation` finds out which files that takes today.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from graphcrate.compat import compilers, toolkits
 from graphcrate.errors import ResolutionError, UsageError
-from graphcrate.model.lock import Compilation, DebianBase, LockedPackage, Toolkit
+from graphcrate.model.lock import Compilation, LockedPackage, Toolkit
 from graphcrate.model.recipe import Candidate, Variant
 from graphcrate.resolve.channels import Request
 
 if TYPE_CHECKING:
+    from graphcrate.host.workplace import Workplace
     from graphcrate.resolve.offers import Offers
-    from graphcrate.resolve.target import Target
-
-#: (suite, compiler) → the variant's base with it, as its suite has it today
-LockCompiler = Callable[[str, str], DebianBase]
 
 #: pip and setuptools make the wheel; from 1.13 on ninja shares a job server: packages side by side keep to the cores
 TOOLS = ("pip", "setuptools", "wheel", "ninja>=1.13")
@@ -91,20 +88,21 @@ def lock_compilation(
     means: Means,
     variant: Variant,
     packages: Sequence[LockedPackage],
-    target: "Target",
     offers: "Offers",
-    lock_compiler: LockCompiler,
+    place: "Workplace",
 ) -> Compilation:
     """What compiling takes today, for an image with these packages. Raises ResolutionError, NetworkError, HostError."""
     # Here, since a lock that is at hand has no need of them.
-    from graphcrate.resolve import toolkit
+    from graphcrate.resolve import base, toolkit
     from graphcrate.resolve.pinning import constraints_of, pin_wheels
+    from graphcrate.resolve.target import target_of
 
     if means.obstacle:
         raise ResolutionError(
             f"nothing can be compiled for CUDA {variant.cuda}: {means.obstacle}",
             next_step="make image … EXTENSIONS=wheels    (and without FLAVOUR=devel)",
         )
+    target = target_of(variant.base, variant.python)
     installed = {package.name: package.version for package in packages}
     found: Toolkit | None = None
     if means.option is not None:
@@ -112,7 +110,7 @@ def lock_compilation(
     return Compilation(
         architectures=means.architectures,
         compiler=means.compiler,
-        base=lock_compiler(means.suite, means.compiler),
+        base=base.lock_compiler(place, variant, means.suite, means.compiler),
         tools=pin_wheels(TOOLS, target, offers, constraints=constraints_of(installed["torch"])),
         toolkit=found,
     )

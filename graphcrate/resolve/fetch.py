@@ -5,14 +5,13 @@ states another hash is skipped, one that fails or serves other bytes is followed
 """
 
 import contextlib
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphcrate.errors import IntegrityError, NetworkError
 from graphcrate.host.cache import Cache
+from graphcrate.host.parallel import StoppedError, parallel
 from graphcrate.model.lock import DebianBase, DebianToolkit, Lock, LockedFile, LockedPackage, WheelToolkit
 from graphcrate.resolve.offers import Market, Offers
 from graphcrate.resolve.store import is_stored, store
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
 THREADS = 6
 #: kept free on the disk beside the downloads
 MARGIN = 200 << 20
-
-
-class _StoppedError(Exception):
-    """Another file failed, or the user interrupted: this download ends where it is."""
 
 
 def missing_packages(lock: Lock, cache: Cache, built: Collection[str] = ()) -> list[LockedPackage]:
@@ -111,26 +106,9 @@ def _fetch(
 
 
 def _fetch_all(packages: Sequence[LockedPackage], offers: Offers, advance: Callable[[int], None]) -> None:
-    stop = threading.Event()
-
-    def guarded(amount: int) -> None:
-        if stop.is_set():
-            raise _StoppedError
-        advance(amount)
-
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="fetch") as pool:
-        running: list[Future[None]] = [pool.submit(_fetch_one, package, offers, guarded) for package in packages]
-        try:
-            done, _ = wait(running, return_when=FIRST_EXCEPTION)
-        finally:
-            # Also on an interrupt: leaving the pool waits for its threads.
-            stop.set()
-            for future in running:
-                future.cancel()
-    errors = [future.exception() for future in done if not future.cancelled()]
-    for error in errors:
-        if error is not None and not isinstance(error, _StoppedError):
-            raise error
+    parallel(
+        lambda package, advancing: _fetch_one(package, offers, advancing), packages, threads=THREADS, advance=advance
+    )
 
 
 def _fetch_one(package: LockedPackage, offers: Offers, advance: Callable[[int], None]) -> None:
@@ -148,7 +126,7 @@ def _fetch_one(package: LockedPackage, offers: Offers, advance: Callable[[int], 
             failures.append(error.what)
         except NetworkError as error:
             failures.append(error.what)
-        with contextlib.suppress(_StoppedError):
+        with contextlib.suppress(StoppedError):
             advance(-counted.total)
     raise _nowhere(package, failures, integrity=bool(spoilt) and spoilt == len(links))
 

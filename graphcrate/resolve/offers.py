@@ -122,8 +122,10 @@ class Offers:
                 unreachable = unreachable and getattr(error, "status", None) != 404
                 continue
             unreachable = False
-            if found := _newest(links, target, accept):
-                version, link = found
+            if found := _newest(links, accept, lambda name: target.rank(name) is not None):
+                version, fitting = found
+                best = target.best([link.name for link in fitting])
+                link = next(link for link in fitting if link.name == best)
                 return Offer(channel, self._with_hash(link, project, places), version)
             reasons.append(_why_not(links, place, target, what))
         raise UnavailableError.of(channel, reasons or ["no folder of wheels is named"], unreachable=unreachable)
@@ -135,8 +137,8 @@ class Offers:
                 links = self.market.listings.project(place, project)
             except NetworkError:
                 continue
-            if found := _newest_sdist(links, accept):
-                return Offer(Channel.PYPI, found[1], found[0])
+            if found := _newest(links, accept, lambda name: not name.endswith(".whl")):
+                return Offer(Channel.PYPI, found[1][-1], found[0])
         return None
 
     def links(self, channel: Channel, project: str, name: str, sha256: str) -> tuple[list["Link"], list[str]]:
@@ -177,36 +179,19 @@ def torch_in(folders: tuple[str, ...]) -> frozenset[str]:
 
 
 def _newest(
-    links: tuple["Link", ...], target: "Target", accept: Callable[["Version"], bool]
-) -> tuple[str, "Link"] | None:
+    links: tuple["Link", ...], accept: Callable[["Version"], bool], fits: Callable[[str], bool]
+) -> tuple[str, list["Link"]] | None:
+    """The newest accepted version, a final release where there is one, and its files whose names fit."""
     from graphcrate.resolve.target import project_and_version
 
     versions: dict[Version, list[Link]] = {}
     for link in links:
-        found = project_and_version(link.name)
-        if found and not link.yanked and accept(found[1]) and target.rank(link.name):
+        if not link.yanked and fits(link.name) and (found := project_and_version(link.name)) and accept(found[1]):
             versions.setdefault(found[1], []).append(link)
     if not versions:
         return None
-    stable = [version for version in versions if not version.is_prerelease] or list(versions)
-    newest = max(stable)
-    name = target.best([link.name for link in versions[newest]])
-    return str(newest), next(link for link in versions[newest] if link.name == name)
-
-
-def _newest_sdist(links: tuple["Link", ...], accept: Callable[["Version"], bool]) -> tuple[str, "Link"] | None:
-    from graphcrate.resolve.target import project_and_version
-
-    versions = {
-        found[1]: link
-        for link in links
-        if not link.name.endswith(".whl")
-        and not link.yanked
-        and (found := project_and_version(link.name))
-        and accept(found[1])
-    }
-    stable = [version for version in versions if not version.is_prerelease] or list(versions)
-    return (str(max(stable)), versions[max(stable)]) if stable else None
+    newest = max([version for version in versions if not version.is_prerelease] or versions)
+    return str(newest), versions[newest]
 
 
 def _why_not(links: tuple["Link", ...], place: "Source", target: "Target", what: str) -> str:

@@ -1,17 +1,22 @@
 """From requirements to locked wheels of the package index: uv chooses, sizes that no page states are asked for."""
 
+import tomllib
+import urllib.parse
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import msgspec
+from packaging.markers import Marker
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.errors import NetworkError
+from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.host.connections import HttpError, Reason
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import uv
 from graphcrate.resolve.offers import Market, Offers
-from graphcrate.resolve.pylock import parse_pylock
 from graphcrate.resolve.source import Link
 from graphcrate.resolve.store import store_unvouched
 from graphcrate.resolve.target import Target
@@ -23,6 +28,43 @@ CONSTRAINTS = (
 )
 COMMON = "numpy"  #: a project that every package index has
 THREADS = 8
+
+
+class Pinned(msgspec.Struct, frozen=True):
+    """A package and the wheel chosen for it. `link` is None for a package that was given by address."""
+
+    name: str
+    version: str
+    link: Link | None
+
+
+def parse_pylock(text: str, target: Target) -> tuple[Pinned, ...]:
+    """The packages for this image. Raises ResolutionError when one has no wheel that fits."""
+    pinned = []
+    for package in tomllib.loads(text).get("packages", ()):
+        marker = package.get("marker")
+        if marker and not Marker(marker).evaluate(target.markers):
+            continue
+        name, version = canonicalize_name(package["name"]), str(package.get("version", ""))
+        if "archive" in package:
+            pinned.append(Pinned(name, version, None))
+            continue
+        links = {link.name: link for link in map(_link_of, package.get("wheels", ()))}
+        best = target.best(list(links))
+        if best is None:
+            raise ResolutionError(
+                f"{name} {version} has no wheel for Python {target.python} and glibc {target.glibc}",
+                cause=f"On offer are {', '.join(links) or 'no wheels at all'}.",
+                next_step=f"ask for another version of {name} in the recipe",
+            )
+        pinned.append(Pinned(name, version, links[best]))
+    return tuple(pinned)
+
+
+def _link_of(wheel: dict[str, Any]) -> Link:
+    url = wheel.get("url") or "file://" + urllib.parse.quote(wheel["path"])
+    name = wheel.get("name") or urllib.parse.unquote(urllib.parse.urlsplit(url).path.rpartition("/")[2])
+    return Link(name=name, url=url, sha256=wheel.get("hashes", {}).get("sha256", ""), size=wheel.get("size"))
 
 
 def constraints_of(torch: str) -> list[str]:
@@ -87,20 +129,19 @@ def lock_links(links: Sequence[tuple[str, str, Link]], market: Market) -> list[L
 
     def lock(item: tuple[str, str, Link]) -> LockedPackage:
         name, version, link = item
-        if link.sha256:
-            file = sized(link, market)
-        else:
-            file = store_unvouched(link, market.client, market.cache, lambda _: None)
-        return LockedPackage(name=name, version=version, channel=Channel.PYPI, file=file)
+        return LockedPackage(name=name, version=version, channel=Channel.PYPI, file=locked_file(link, market))
 
     with ThreadPoolExecutor(THREADS) as pool:
         return sorted(pool.map(lock, links), key=lambda package: package.name)
 
 
-def sized(link: Link, market: Market) -> LockedFile:
-    """The file with its size: stated, that of the cached copy, or what a HEAD says. Raises NetworkError."""
+def locked_file(link: Link, market: Market) -> LockedFile:
+    """The file with its size: stated, that of the cached copy, or what a HEAD says. Raises NetworkError.
+
+    One whose hash no page states is fetched.
+    """
     size = link.size
-    if size is None and link.url.startswith("file:"):
+    if not link.sha256 or (size is None and link.url.startswith("file:")):
         return store_unvouched(link, market.client, market.cache, lambda _: None)
     if size is None:
         cached = market.cache.file(link.sha256, link.name)

@@ -8,9 +8,8 @@ image's Python and platform, whatever the host's. Sdists are never built for the
 import functools
 import re
 import urllib.parse
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
-import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -18,17 +17,18 @@ from packaging.version import Version
 from graphcrate.compat import glt
 from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.host import settings
-from graphcrate.model.lock import DebianBase, Lock, LockedPackage, RegistryBase
-from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
+from graphcrate.model.lock import Lock, LockedPackage
+from graphcrate.model.recipe import Candidate, Channel, Variant
+from graphcrate.resolve.base import lock_base
 from graphcrate.resolve.channels import names_of
-from graphcrate.resolve.compilation import LockCompiler, lock_compilation, means_for
+from graphcrate.resolve.compilation import lock_compilation, means_for
 from graphcrate.resolve.extensions import Source, find_extensions
+from graphcrate.resolve.locks import Context
 from graphcrate.resolve.offers import Market, Offer, Offers
-from graphcrate.resolve.pinning import constraints_of, lock_links, run_uv, sized
-from graphcrate.resolve.pylock import parse_pylock
+from graphcrate.resolve.pinning import constraints_of, lock_links, locked_file, parse_pylock, run_uv
 from graphcrate.resolve.sdists import read_sdist
 from graphcrate.resolve.source import Link
-from graphcrate.resolve.store import is_stored, store, store_unvouched
+from graphcrate.resolve.store import is_stored, store
 from graphcrate.resolve.target import Target, project_and_version, target_of
 
 PYG = "torch-geometric"
@@ -37,38 +37,25 @@ BUILD_TARGET = Target("3.11", "2.28")
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda)-.*|triton")
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """A candidate together with what it is resolved for."""
-
-    recipe: Recipe
-    variant: Variant
-    candidate: Candidate
-    request_sha256: str
-
-
-def resolve(
-    wanted: Wanted,
-    market: Market,
-    lock_base: Callable[[], DebianBase | RegistryBase],
-    lock_compiler: LockCompiler,
-) -> Lock:
-    """Lock a candidate.
+def resolve(context: Context, candidate: Candidate, digest: str) -> Lock:
+    """Lock a candidate. `digest`: of the request that the lock answers.
 
     Raises UnavailableError when its main channel does not answer or lacks torch, ResolutionError when the requirements
     contradict each other, NetworkError.
     """
-    variant, candidate = wanted.variant, wanted.candidate
+    variant, market = context.variant, context.market
     target = target_of(variant.base, variant.python)
     torch = find_torch(candidate, target, market)
-    _refuse_breaking_pin(wanted, torch)
+    _refuse_breaking_pin(context, candidate, torch)
     offers = Offers(market, torch.version, candidate.torch_cuda)
     means = functools.cache(lambda: means_for(variant, candidate, market.request))
     found = find_extensions(variant, candidate, torch.version, target, offers, lambda: means().obstacle)
     direct = [*([torch] if torch.channel is not Channel.PYPI else []), *found.wheels]
     locked, notes = _lock_offers(direct, market)
     sdists = [*_find_sdist(variant, target, offers), *(_lock_source(source, market) for source in found.sources)]
-    requirements = _requirements(wanted, torch, locked, direct, sdists, market)
-    text = _compile(requirements, target, candidate, torch.version, offers)
+    requirements = _requirements(context, torch, locked, direct, sdists)
+    constraints = constraints_of(torch.version)
+    text = run_uv(requirements, target, offers, overrides=candidate.overrides, constraints=constraints)
     pinned = {package.name: package for package in parse_pylock(text, target)}
     links = [
         (package.name, package.version, package.link)
@@ -80,16 +67,16 @@ def resolve(
     notes += _check_glt(packages, torch, candidate, variant)
     compilation = None
     if found.sources:
-        compilation = lock_compilation(means(), variant, packages, target, offers, lock_compiler)
+        compilation = lock_compilation(means(), variant, packages, offers, context.place)
     return Lock(
-        recipe=wanted.recipe.name,
+        recipe=context.recipe.name,
         cuda=variant.cuda,
         candidate=candidate.name,
         torch_cuda=candidate.torch_cuda,
         python=variant.python,
         created=int(settings.now()),
-        request_sha256=wanted.request_sha256,
-        base=lock_base(),
+        request_sha256=digest,
+        base=lock_base(context.place, variant),
         packages=tuple(sorted(packages, key=lambda package: package.name)),
         compilation=compilation,
         missing=found.missing,
@@ -117,12 +104,9 @@ def _lock_offers(offers: Sequence[Offer], market: Market) -> tuple[dict[str, Loc
     for offer in offers:
         found = project_and_version(offer.link.name)
         assert found is not None
-        if offer.link.sha256:
-            file = sized(offer.link, market)
-        else:
-            file = store_unvouched(offer.link, market.client, market.cache, lambda _: None)
-            if offer.channel is not Channel.LOCAL:
-                notes.append(f"the sha256 of {file.name} was taken from the file itself: no page states it")
+        file = locked_file(offer.link, market)
+        if not offer.link.sha256 and offer.channel is not Channel.LOCAL:
+            notes.append(f"the sha256 of {file.name} was taken from the file itself: no page states it")
         locked[str(found[0])] = LockedPackage(
             name=str(found[0]), version=offer.version, channel=offer.channel, file=file
         )
@@ -151,7 +135,7 @@ def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[Locked
 
 def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
     market = offers.market
-    file = sized(link, market)
+    file = locked_file(link, market)
     path = store(file, link.url, market.client, market.cache, lambda _: None)
     text = run_uv(read_sdist(path, file.name).build_requires, BUILD_TARGET, offers)
     build = [(package.name, package.version, package.link) for package in parse_pylock(text, BUILD_TARGET)]
@@ -173,11 +157,8 @@ def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
 def _lock_source(source: Source, market: Market) -> LockedPackage:
     """An sdist that is to be compiled, in the cache: what it requires is read from it."""
     link = source.offer.link
-    if link.sha256:
-        file = sized(link, market)
-        store(file, link.url, market.client, market.cache, lambda _: None)
-    else:
-        file = store_unvouched(link, market.client, market.cache, lambda _: None)
+    file = locked_file(link, market)
+    store(file, link.url, market.client, market.cache, lambda _: None)
     found = project_and_version(link.name)
     assert found is not None
     return LockedPackage(
@@ -191,32 +172,28 @@ def _lock_source(source: Source, market: Market) -> LockedPackage:
 
 
 def _requirements(
-    wanted: Wanted,
+    context: Context,
     torch: Offer,
     locked: dict[str, LockedPackage],
     direct: Sequence[Offer],
     sdists: Sequence[LockedPackage],
-    market: Market,
 ) -> list[str]:
     """What uv is asked for: names with versions, addresses of what was found elsewhere, an sdist's requirements."""
-    lines = [*wanted.recipe.requirements, *wanted.variant.requirements]
+    cache, variant = context.place.cache, context.variant
+    lines = [*context.recipe.requirements, *variant.requirements]
     if torch.channel is Channel.PYPI:
         # `===` compares text (PEP 440): a local build of the same version is not meant.
         lines.append(f"torch==={torch.version}")
     for offer, package in zip(direct, locked.values(), strict=True):
-        stored = market.cache.file(package.file.sha256, package.file.name)
-        address = stored.absolute().as_uri() if is_stored(package.file, market.cache) else offer.link.url
+        stored = cache.file(package.file.sha256, package.file.name)
+        address = stored.absolute().as_uri() if is_stored(package.file, cache) else offer.link.url
         lines.append(f"{package.name} @ {_quoted(address)}#sha256={package.file.sha256}")
     for sdist in sdists:
-        path = market.cache.file(sdist.file.sha256, sdist.file.name)
+        path = cache.file(sdist.file.sha256, sdist.file.name)
         lines += read_sdist(path, sdist.file.name).requires
-    if wanted.variant.torch_geometric and PYG not in [sdist.name for sdist in sdists]:
-        lines.append(f"{PYG}=={wanted.variant.torch_geometric}")
+    if variant.torch_geometric and PYG not in [sdist.name for sdist in sdists]:
+        lines.append(f"{PYG}=={variant.torch_geometric}")
     return lines
-
-
-def _compile(requirements: Sequence[str], target: Target, candidate: Candidate, torch: str, offers: Offers) -> str:
-    return run_uv(requirements, target, offers, overrides=candidate.overrides, constraints=constraints_of(torch))
 
 
 def _check(packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate) -> None:
@@ -237,14 +214,14 @@ def _check(packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate
         )
 
 
-def _refuse_breaking_pin(wanted: Wanted, torch: Offer) -> None:
+def _refuse_breaking_pin(context: Context, candidate: Candidate, torch: Offer) -> None:
     """Raises ResolutionError, before anything is fetched, for a graphlearn-torch that breaks with this torch."""
-    given = [*map(Requirement, (*wanted.recipe.requirements, *wanted.variant.requirements))]
+    given = [*map(Requirement, (*context.recipe.requirements, *context.variant.requirements))]
     names = [requirement.name for requirement in given]
     for requirement in given:
         pins = [part.version for part in requirement.specifier if part.operator in ("==", "===")]
         if canonicalize_name(requirement.name) == glt.NAME and pins:
-            verdict = glt.judge(pins[0], torch.version, wanted.candidate.torch_cuda, wanted.variant.python, names)
+            verdict = glt.judge(pins[0], torch.version, candidate.torch_cuda, context.variant.python, names)
             if len(verdict.reasons) > len(verdict.absent):  # what is absent now may still come with something else
                 raise _breaking(verdict)
 

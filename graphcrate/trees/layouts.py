@@ -1,10 +1,9 @@
 """An OCI image layout to a tree: its layers side by side."""
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from graphcrate.errors import LayoutError
+from graphcrate.host.parallel import parallel
 from graphcrate.oci import spec
 from graphcrate.oci.blob import open_blob
 from graphcrate.oci.layout import Layout
@@ -14,37 +13,22 @@ from graphcrate.trees.layers import Documents, LayerTree, nothing, opened, read_
 from graphcrate.trees.opened import Opened, Spool, Tools
 
 
-class _StoppedError(Exception):
-    """Nobody waits for this layer any more."""
-
-
 def read(name: str, layout: Layout, tools: Tools) -> Opened:
     """Raises LayoutError for layers that are broken or contradict each other."""
     spool = Spool(tools.cache, tools.stack, tools.wanted)
     documents = Documents(layout.config, layout.manifest, layout.index)
     layers_of = list(zip(layout.layer_blobs, layout.layers, strict=True))
-    sizes = [descriptor.size for _, descriptor in layers_of]
-    stop = threading.Event()
 
-    def advancing(count: int) -> None:
-        if stop.is_set():  # another layer failed, or the user interrupted
-            raise _StoppedError
-        task.advance(count)
+    def read_one(one: tuple[LayerBlob, spec.Descriptor], advance: Callable[[int], None]) -> LayerTree:
+        return _layer(*one, spool, tools, advance)
 
-    with (
-        tools.progress.task(f"reading {name}", sum(sizes)) as task,
-        ThreadPoolExecutor(tools.jobs) as pool,
-    ):
-        started = {}
+    with tools.progress.task(f"reading {name}", sum(descriptor.size for _, descriptor in layers_of)) as task:
         try:
-            # The largest first, so that no core waits for a late large one.
-            for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
-                started[number] = pool.submit(_layer, *layers_of[number], spool, tools, advancing)
-            layers = [started[number].result() for number in range(len(sizes))]
-        except BaseException as error:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            if isinstance(error, LayoutError) and tools.wanted.patient:
+            layers = parallel(
+                read_one, layers_of, threads=tools.jobs, advance=task.advance, size=lambda one: one[1].size
+            )
+        except LayoutError as error:
+            if tools.wanted.patient:
                 return nothing(name, "layout", documents, error)
             raise
     return opened(name, "layout", layers, documents, spool)

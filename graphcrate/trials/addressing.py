@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from graphcrate.catalogue import check_digest
+from graphcrate.artifacts.locate import check_digest
 from graphcrate.errors import UsageError
 from graphcrate.model.job import Mount, Runtime
 from graphcrate.oci import reference

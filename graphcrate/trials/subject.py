@@ -9,27 +9,23 @@ from typing import Literal
 import msgspec
 
 from graphcrate import memory, smoke
-from graphcrate.catalogue import check_digest, find_image, find_variant, read_report
+from graphcrate.artifacts.locate import Form, Located, locate, read_report
+from graphcrate.catalogue import find_variant
 from graphcrate.errors import GraphcrateError, UsageError
-from graphcrate.formats import kinds
-from graphcrate.formats.kinds import kind_of
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.report import Artifact, BuildReport
-from graphcrate.oci.layout import read_layout
-from graphcrate.oci.reference import SCHEME
-from graphcrate.trees.opening import registry_name
 from graphcrate.trials import forms, stores
 
 RUNNERS = ("auto", "embedded", "docker", "podman", "apptainer", "slurm")
-_Kind = Literal["ours", "layout", "sif", "sqsh", "archive", "docker", "podman", "registry"]
-_FILES: Mapping[kinds.Kind | None, _Kind] = {"sif": "sif", "squashfs": "sqsh", "tar": "archive", "gzip": "archive"}
+#: forms that are found by a name alone
+_NAMED = ("docker", "podman", "registry")
 #: which runner opens what, where none is asked for
-_NATURAL: Mapping[_Kind, str] = {
-    "ours": "embedded",
+_NATURAL: Mapping[Form, str] = {
     "layout": "embedded",
     "sif": "apptainer",
-    "sqsh": "slurm",
+    "squashfs": "slurm",
     "archive": "docker",
+    "rootfs": "",
     "docker": "docker",
     "podman": "podman",
     "registry": "slurm",
@@ -56,25 +52,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     layout: str = ""  #: digest of the layout that the artifact was made from; empty where there is none
 
 
-class _Source(msgspec.Struct, frozen=True):
-    """What the words mean: a file or folder, or a name in an engine's store or on a registry."""
-
-    kind: _Kind
-    name: str
-    path: Path = Path()
-
-    @property
-    def layout(self) -> Path | None:
-        """The folder of its layout, if it has one."""
-        folder = self.path / "oci" if self.kind == "ours" else self.path
-        return folder if self.kind in ("ours", "layout") and (folder / "index.json").is_file() else None
-
-    @property
-    def image(self) -> str:
-        """Its name without the tag."""
-        return self.name.partition(":")[0]
-
-
 def find(
     reference: str, runner: str, suites: Sequence[str], place: Workplace, output: Path, *, pyxis: bool = False
 ) -> Subject:
@@ -87,18 +64,21 @@ def find(
             raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(smoke.SUITES)}.")
     if runner not in RUNNERS:
         raise UsageError(f"there is no runner {runner!r}; there are {', '.join(RUNNERS)}")
-    source = _source(reference, output)
-    chosen = _NATURAL[source.kind] if runner == "auto" else runner
-    if chosen == "slurm" and not pyxis and source.kind in ("sqsh", "registry"):
+    source = locate(reference, output)
+    chosen = _NATURAL[source.form] if runner == "auto" else runner
+    if chosen == "slurm" and not pyxis and source.form in ("squashfs", "registry"):
         raise _for_pyxis_alone(reference, runner)
-    artifact = _OPENERS[chosen](source, place, pyxis)
+    artifact = _OPENERS[chosen](source, place, pyxis) if chosen else None
     if artifact is None:
+        opens = _FORMS.get(chosen, "an image, and this is a folder of files")
         raise UsageError(
-            f"{chosen} cannot open {reference}", cause=f"It opens {_FORMS[chosen]}.", next_step=_instead(source, chosen)
+            f"{chosen or 'no runner'} cannot open {reference}",
+            cause=f"It opens {opens}.",
+            next_step=_instead(source, chosen),
         )
     report = _report(source, artifact, output)
     apart = output / "trials" / source.name.rpartition("/")[2].replace(":", "-")
-    folder = source.path / "trials" if source.kind == "ours" else apart
+    folder = source.ours / "trials" if source.ours else apart
     return Subject(
         reference=reference,
         runner=chosen,
@@ -107,84 +87,48 @@ def find(
         packages=tuple(package.name for package in report.packages) if report else (),
         folder=folder / chosen,
         passes=_home(source, output) / memory.FOLDER,
-        layout=read_layout(source.layout).digest if source.layout is not None else "",
+        layout=source.layout().digest if source.has_layout else "",
     )
 
 
-def _source(reference: str, output: Path) -> _Source:
-    for kind in ("docker", "podman"):
-        if reference.startswith(f"{kind}:") and not reference.startswith(SCHEME):
-            return _Source(kind, reference.removeprefix(f"{kind}:"))
-    path = Path(reference)
-    if path.is_dir():
-        for folder in (path, path / "oci"):
-            if (folder / "index.json").is_file():
-                return _Source("layout", _name_of(folder), folder)
-    if path.is_file():
-        return _Source(_kind_of(path), path.name, path)
-    name = reference.partition("@")[0]
-    if name.count(":") == 1 and (ours := output / name.replace(":", "/")).is_dir():
-        if name != reference:
-            check_digest(reference, output)
-        return _Source("ours", name, ours)
-    if remote := registry_name(reference):
-        return _Source("registry", remote)
-    find_image(reference, output)  # raises UsageError with what there is
-    raise UsageError(f"there is no image {reference!r}")
-
-
-def _name_of(layout: Path) -> str:
-    """Of the build's report, else of the folder."""
-    report = read_report(layout.resolve().parent / "report.json")
-    return report.name if report else layout.resolve().name
-
-
-def _kind_of(path: Path) -> _Kind:
-    found = _FILES.get(kind_of(path))
-    if found is None:
-        raise UsageError(f"{path} is no image: neither a SIF nor a squashfs nor a tar")
-    return found
-
-
-def _embedded(source: _Source, place: Workplace, pyxis: bool) -> Artifact | None:
-    folder = source.layout
-    if folder is None:
+def _embedded(source: Located, place: Workplace, pyxis: bool) -> Artifact | None:
+    if not source.has_layout:
         return None
-    layout = read_layout(folder)
+    layout = source.layout()
     size = sum(layer.size for layer in layout.layers)
-    return Artifact(engine="embedded", kind="layout", reference=str(folder), digest=layout.digest, bytes=size)
+    return Artifact(engine="embedded", kind="layout", reference=str(source.path), digest=layout.digest, bytes=size)
 
 
-def _store(engine: Literal["docker", "podman"]) -> Callable[[_Source, Workplace, bool], Artifact | None]:
-    def opened(source: _Source, place: Workplace, pyxis: bool) -> Artifact | None:
-        if source.kind == "archive":
+def _store(engine: Literal["docker", "podman"]) -> Callable[[Located, Workplace, bool], Artifact | None]:
+    def opened(source: Located, place: Workplace, pyxis: bool) -> Artifact | None:
+        if source.form == "archive":
             return stores.load(engine, source.path, place.environment)
         if built := _built(source, engine):
             return built
-        if source.layout is not None:
-            return forms.loaded(source.layout, source.image, engine, place)
-        return stores.inspect(engine, source.name, place.environment) if source.kind in (engine, "registry") else None
+        if source.has_layout:
+            return forms.loaded(source.path, _image(source), engine, place)
+        return stores.inspect(engine, source.name, place.environment) if source.form in (engine, "registry") else None
 
     return opened
 
 
-def _sif(source: _Source, place: Workplace, pyxis: bool) -> Artifact | None:
-    if source.layout is not None:
-        return _file(forms.file_of(source.layout, source.image, "sif", place), "apptainer", "sif")
-    return _file(source.path, "apptainer", "sif") if source.kind == "sif" else _built(source, "apptainer")
+def _sif(source: Located, place: Workplace, pyxis: bool) -> Artifact | None:
+    if source.has_layout:
+        return _file(forms.file_of(source.path, _image(source), "sif", place), "apptainer", "sif")
+    return _file(source.path, "apptainer", "sif") if source.form == "sif" else _built(source, "apptainer")
 
 
-def _slurm(source: _Source, place: Workplace, pyxis: bool) -> Artifact | None:
-    if pyxis and source.kind == "registry":
+def _slurm(source: Located, place: Workplace, pyxis: bool) -> Artifact | None:
+    if pyxis and source.form == "registry":
         return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
-    if pyxis and source.kind == "sqsh":
+    if pyxis and source.form == "squashfs":
         return _file(source.path, "pyxis", "sqsh")
-    if pyxis and source.layout is not None:
-        return _file(forms.file_of(source.layout, source.image, "sqsh", place), "pyxis", "sqsh")
+    if pyxis and source.has_layout:
+        return _file(forms.file_of(source.path, _image(source), "sqsh", place), "pyxis", "sqsh")
     return _sif(source, place, pyxis)
 
 
-_OPENERS: Mapping[str, Callable[[_Source, Workplace, bool], Artifact | None]] = {
+_OPENERS: Mapping[str, Callable[[Located, Workplace, bool], Artifact | None]] = {
     "embedded": _embedded,
     "docker": _store("docker"),
     "podman": _store("podman"),
@@ -201,32 +145,37 @@ def _file(path: Path, engine: str, kind: Literal["sif", "sqsh"]) -> Artifact:
     return Artifact(engine=engine, kind=kind, reference=str(real), digest=f"sha256:{digest}", bytes=size)
 
 
-def _built(source: _Source, engine: str) -> Artifact | None:
+def _image(source: Located) -> str:
+    """The name without the tag."""
+    return source.name.partition(":")[0]
+
+
+def _built(source: Located, engine: str) -> Artifact | None:
     """What this engine built under the same name."""
-    report = read_report(source.path / engine / "report.json") if source.kind == "ours" else None
+    report = read_report(source.ours / engine / "report.json") if source.ours else None
     return report.artifact if report else None
 
 
-def _report(source: _Source, artifact: Artifact, output: Path) -> BuildReport | None:
+def _report(source: Located, artifact: Artifact, output: Path) -> BuildReport | None:
     """The report of the build that this artifact comes from, by its name or by where it lies."""
-    if source.kind in ("docker", "podman", "registry"):
+    if source.form in _NAMED:
         name = source.name.rpartition("/")[2].partition("@")[0].replace(":", "/")
-        folders = [output / name / source.kind, output / name]
-    elif source.kind == "ours":
-        folders = [source.path / artifact.engine, source.path]
+        folders = [output / name / source.form, output / name]
+    elif source.ours:
+        folders = [source.ours / artifact.engine, source.ours]
     else:
         folders = [source.path.resolve().parent, source.path.resolve().parent.parent]
     return next((report for folder in folders if (report := read_report(folder / "report.json"))), None)
 
 
-def _home(source: _Source, output: Path) -> Path:
+def _home(source: Located, output: Path) -> Path:
     """The folder that what is known of an image goes with: that of our own image whatever its form, dist/<name>/<tag>;
     one that was copied elsewhere with its report; else one for all images of other people.
     """
-    if source.kind in ("docker", "podman", "registry"):
+    if source.form in _NAMED:
         folders = [output / source.name.rpartition("/")[2].partition("@")[0].replace(":", "/")]
-    elif source.kind == "ours":
-        folders = [source.path]
+    elif source.ours:
+        folders = [source.ours]
     else:
         path, dist = source.path.resolve(), output.resolve()
         own = path.relative_to(dist).parts if path.is_relative_to(dist) else ()
@@ -261,6 +210,6 @@ def _for_pyxis_alone(reference: str, runner: str) -> UsageError:
     )
 
 
-def _instead(source: _Source, runner: str) -> str:
-    natural = _NATURAL[source.kind]
+def _instead(source: Located, runner: str) -> str:
+    natural = _NATURAL[source.form]
     return f"--runner {natural}    opens it" if natural != runner else "./build.py list"

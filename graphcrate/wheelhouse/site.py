@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphcrate.host.progress import Progress
-from graphcrate.host.workers import Advance, Processes
+from graphcrate.host.workers import Advance, Pool
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import LAYER_MTIME, VENV
 from graphcrate.wheels.install import Site, place
@@ -45,10 +45,11 @@ def make(
     (folder / "bin" / "python").symlink_to(python)
     (folder / "pyvenv.cfg").write_text(f"home = {Path(python).parent}\ninclude-system-site-packages = false\n")
     total = sum(package.file.size for package in packages)
-    with progress.task("unpacking torch to compile against", total) as task, Processes(jobs, task.advance) as crew:
+    with progress.task("unpacking torch to compile against", total) as task, Pool(jobs, task.advance) as pool:
         for package in packages:
-            crew.submit(package.file.size, unpack, files[package.file.sha256], folder, site, then=_nothing)
-        crew.finish()
+            pool.submit(package.file.size, unpack, files[package.file.sha256], folder, site)
+        for _ in pool.results():
+            pass
 
 
 def unpack(advance: Advance, wheel: Path, folder: Path, site: Site) -> None:
@@ -69,7 +70,3 @@ def unpack(advance: Advance, wheel: Path, folder: Path, site: Site) -> None:
                     for chunk in opened.archive.chunks(placed.member, placed.identity):
                         stream.write(chunk)
                 os.fchmod(stream.fileno(), placed.mode)
-
-
-def _nothing(_: object) -> None:
-    pass

@@ -2,12 +2,12 @@
 
 import random
 
+import pytest
+
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
-from graphcrate.oci import push, reference, spec
-from graphcrate.oci.chunks import ChunkSize
+from graphcrate.oci import push, reference, registry, spec
 from graphcrate.oci.credentials import Credential
-from graphcrate.oci.upload import Pace
 from tests.unit import small_layouts, tars
 
 MIB = 1 << 20
@@ -22,18 +22,19 @@ def random_layout(folder, sizes=SIZES, seed=0):
     return small_layouts.layout(folder, *layers, media_type=spec.LAYER_TAR)
 
 
-def send(address, layout, name, *, form="oci", login=None, environment=None, pauses=None, **more):
-    """Push with chunks of 2 to 8 MiB; pauses are noted and not made."""
-    more.setdefault("pace", Pace(ChunkSize(bytes=2 * MIB, most=8 * MIB)))
-    return push.push_layout(
-        layout,
-        reference.parse(f"{address}/{name}"),
-        form=form,
-        client=Client(environment or {}, sleep=(pauses if pauses is not None else []).append),
-        find_credential=lambda: login,
-        progress=Silent(),
-        **more,
-    )
+def send(address, layout, name, *, form="oci", login=None, environment=None, pauses=None, chunk=2 * MIB, **more):
+    """Push with chunks of 2 MiB, unless `chunk` says how many bytes; pauses are noted and not made."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(registry, "CHUNK", chunk)
+        return push.push_layout(
+            layout,
+            reference.parse(f"{address}/{name}"),
+            form=form,
+            client=Client(environment or {}, sleep=(pauses if pauses is not None else []).append),
+            find_credential=lambda: login,
+            progress=Silent(),
+            **more,
+        )
 
 
 def opened(address, name, login=None, **more):

@@ -19,8 +19,9 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import toolkit, uv
-from graphcrate.resolve.candidates import Request, choose
+from graphcrate.resolve import uv
+from graphcrate.resolve.candidates import choose
+from graphcrate.resolve.channels import Request
 from graphcrate.resolve.fetch import fetch, fetch_for_compilation
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
@@ -35,7 +36,7 @@ def server(monkeypatch):
     with WheelServer() as running:
         monkeypatch.setattr(addresses, "PYTORCH", running.url("/whl"))
         monkeypatch.setattr(addresses, "PYG", running.url("/whl"))
-        monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
+        small_index.stand_in_bases(monkeypatch)
         small_index.fill(running)
         yield running
 
@@ -54,17 +55,7 @@ def environment(server):
 
 def resolved(server, cache, *candidates, request=None, **options):
     recipe = small_index.recipe(*candidates, **options)
-    resolution = choose(
-        recipe,
-        recipe.variants[0],
-        lock_base=lambda: DebianBase(suite="bookworm", packages=()),
-        lock_compiler=small_index.lock_compiler,
-        request=request or Request(),
-        committed=lambda _: None,
-        cache=cache,
-        environment=environment(server),
-        progress=Silent(),
-    )
+    resolution = choose(small_index.context(recipe, request or Request(), cache, environment(server)), {})
     for part in (fetch, fetch_for_compilation):
         part(resolution.lock, request or Request(), cache, environment(server), Silent())
     return resolution.lock
@@ -106,17 +97,7 @@ def test_a_python_that_this_machine_does_not_have(server, cache):
     recipe = small_index.recipe(COMPATIBLE)
     variant = msgspec.structs.replace(recipe.variants[0], python="3.9", torch_geometric="", extensions=())
     recipe = msgspec.structs.replace(recipe, variants=(variant,), requirements=("filelock",))
-    lock = choose(
-        recipe,
-        variant,
-        lock_base=lambda: DebianBase(suite="bullseye", packages=()),
-        lock_compiler=small_index.lock_compiler,
-        request=Request(),
-        committed=lambda _: None,
-        cache=cache,
-        environment=environment(server),
-        progress=Silent(),
-    ).lock
+    lock = choose(small_index.context(recipe, Request(), cache, environment(server)), {}).lock
     assert lock.package("torch").file.name == "torch-2.0.1-cp39-cp39-linux_x86_64.whl"
 
 
@@ -163,19 +144,11 @@ def test_uv_tells_its_default_index(tmp_path):
 
 @pytest.mark.weekly
 @pytest.mark.network
-def test_the_recipe_for_cuda_11_7_on_the_real_index(cache):
+def test_the_recipe_for_cuda_11_7_on_the_real_index(cache, monkeypatch):
+    small_index.stand_in_bases(monkeypatch, toolkits=False)
     recipe = recipes.load(PROJECT / "recipes" / "pyg.toml")
-    lock = choose(
-        recipe,
-        recipe.variant("11.7"),
-        lock_base=lambda: DebianBase(suite="bookworm", packages=()),
-        lock_compiler=small_index.lock_compiler,
-        request=Request(),
-        committed=lambda _: None,
-        cache=cache,
-        environment=settings.environment(),
-        progress=Silent(),
-    ).lock
+    variant = recipe.variant("11.7")
+    lock = choose(small_index.context(recipe, Request(), cache, settings.environment(), variant=variant), {}).lock
     found = versions(lock)
     assert found["torch"] == "2.0.1"
     assert found["numpy"].startswith("1.")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphcrate.errors import BuildError, HostError
-from graphcrate.host.workers import Processes
+from graphcrate.host.workers import Pool
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,65 +57,69 @@ def wait_for(condition):
 
 
 def test_results_come_back_from_other_processes():
-    advanced, results = [], []
-    with Processes(3, advanced.append) as crew:
+    advanced = []
+    with Pool(3, advanced.append) as pool:
         for number in range(8):
-            crew.submit(number, double, number, then=results.append)
-        crew.finish()
-        assert sorted(value for _, value in results) == [2 * number for number in range(8)]
-        assert len({pid for pid, _ in results} | {os.getpid()}) <= 4
-        assert os.getpid() not in {pid for pid, _ in results}
-        # A crew that has finished can be given more; what follows work may be submitted when it is done.
-        crew.submit(0, double, 1, then=lambda value: crew.submit(0, double, value[1], then=results.append))
-        crew.finish()
-    assert results[-1][1] == 4
+            pool.submit(number, double, number, of=number)
+        results = dict(pool.results())
+        assert {number: value for number, (_, value) in results.items()} == {n: 2 * n for n in range(8)}
+        pids = {pid for pid, _ in results.values()}
+        assert len(pids | {os.getpid()}) <= 4
+        assert os.getpid() not in pids
+        # More can be submitted when all is done, and while results come.
+        pool.submit(0, double, 1)
+        for of, value in pool.results():
+            if of is None:
+                pool.submit(0, double, value[1], of="last")
+        assert value[1] == 4
     assert sum(advanced) == sum(range(8)) + 1 + 2
-    wait_for(lambda: not any(alive(pid) for pid, _ in results))
+    wait_for(lambda: not any(alive(pid) for pid in pids))
 
 
-def test_the_heaviest_work_goes_first():
-    order = []
-    with Processes(1) as crew:
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_the_heaviest_work_goes_first(jobs):
+    with Pool(jobs) as pool:
         for weight in (1, 3, 2):
-            crew.submit(weight, double, weight, then=lambda value: order.append(value[1] // 2))
-        crew.finish()
-    assert order == [3, 2, 1]
+            pool.submit(weight, double, weight, of=weight)
+        assert [weight for weight, _ in pool.results()] == [3, 2, 1]
 
 
 def test_expected_errors_cross_with_cause_and_next_step(tmp_path):
     marker = str(tmp_path / "slow")
-    with Processes(2) as crew:
-        crew.submit(2, dawdle, marker, then=print)
-        crew.submit(1, refuse, "no", then=print)
+    with Pool(2) as pool:
+        pool.submit(2, dawdle, marker)
+        pool.submit(1, refuse, "no")
         with pytest.raises(BuildError) as caught:
-            crew.finish()
+            list(pool.results())
     assert (caught.value.what, caught.value.cause, caught.value.next_step) == ("no", "Because.", "do it")
     if Path(marker).exists():
         assert not alive(int(Path(marker).read_text()))
+        assert Path(marker + ".cleaned").exists()
 
 
 def test_unexpected_errors_show_where_they_came_from():
-    with Processes(1) as crew:
-        crew.submit(0, stumble, then=print)
-        with pytest.raises(RuntimeError, match=r"(?s)in stumble.*ZeroDivisionError: oops"):
-            crew.finish()
+    with Pool(1) as pool:
+        pool.submit(0, stumble)
+        with pytest.raises(ZeroDivisionError) as caught:
+            list(pool.results())
+    assert "in stumble" in str(caught.value.__cause__)
 
 
 def test_a_worker_that_the_kernel_kills_is_an_error_not_a_wait():
-    with Processes(2) as crew:
-        crew.submit(0, die, then=print)
+    with Pool(2) as pool:
+        pool.submit(0, die)
         with pytest.raises(HostError, match="signal SIGKILL"):
-            crew.finish()
+            list(pool.results())
 
 
 PARENT = """
 import sys
 sys.path.insert(0, sys.argv[2])
-from graphcrate.host.workers import Processes
+from graphcrate.host.workers import Pool
 from tests.engines.test_workers import dawdle
-with Processes(1) as crew:
-    crew.submit(0, dawdle, sys.argv[1], then=print)
-    crew.finish()
+with Pool(1) as pool:
+    pool.submit(0, dawdle, sys.argv[1])
+    list(pool.results())
 """
 
 

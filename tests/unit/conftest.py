@@ -142,9 +142,8 @@ def registry_server():
 def channels(server, monkeypatch):
     """The same server in place of PyTorch's and PyG's channels; nothing waits before a retry."""
     from graphcrate.compat import addresses
-    from graphcrate.host import http
 
-    monkeypatch.setattr(http, "PAUSES", (0.0,))
+    monkeypatch.setattr("graphcrate.host.retry.FIRST_PAUSE", 0.0)
     monkeypatch.setattr(addresses, "PYTORCH", server.url("/whl"))
     monkeypatch.setattr(addresses, "PYG", server.url("/whl"))
     return server
@@ -152,13 +151,13 @@ def channels(server, monkeypatch):
 
 @pytest.fixture
 def program(monkeypatch):
-    """Stands in for uv and for the resolution of a toolkit; remembers what it was asked."""
-    from graphcrate.resolve import toolkit, uv
+    """Stands in for uv and for the resolution of bases and toolkits; remembers what it was asked."""
+    from graphcrate.resolve import uv
     from tests.unit import small_index
 
     stand_in = small_index.Uv()
     monkeypatch.setattr(uv, "compile_requirements", stand_in)
-    monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: small_index.TOOLKIT)
+    small_index.stand_in_bases(monkeypatch)
     return stand_in
 
 

@@ -2,8 +2,9 @@
 
 from graphcrate.host import http, settings
 from graphcrate.model.lock import DebianBase
-from graphcrate.resolve import uv
-from graphcrate.resolve.candidates import Request, choose
+from graphcrate.resolve import resolver, uv
+from graphcrate.resolve.candidates import choose
+from graphcrate.resolve.channels import Request
 from graphcrate.resolve.fetch import fetch, fetch_for_compilation
 from tests.unit import small_index
 from tests.unit.small_index import CP311
@@ -24,24 +25,21 @@ class World:
         self.bases = 0
         self.built = set()
         monkeypatch.setattr(settings, "now", lambda: self.now)
+        monkeypatch.setattr(resolver, "lock_base", self.lock_base)
 
     def choose(self, *candidates, committed=None, fresh=False, recipe=None, **request):
         recipe = recipe or small_index.recipe(*candidates)
-        return choose(
+        context = small_index.context(
             recipe,
-            recipe.variants[0],
-            lock_base=self.lock_base,
-            lock_compiler=small_index.lock_compiler,
-            request=Request(**request),
-            committed=lambda candidate: committed if committed and committed.candidate == candidate.name else None,
-            built=lambda lock: self.built & {package.file.sha256 for package in lock.packages},
-            fresh=fresh,
-            cache=self.cache,
-            environment=self.environment,
+            Request(**request),
+            self.cache,
+            self.environment,
             progress=self.notes,
+            built=lambda lock: self.built & {package.file.sha256 for package in lock.packages},
         )
+        return choose(context, {committed.candidate: committed} if committed else {}, fresh=fresh)
 
-    def lock_base(self):
+    def lock_base(self, place, variant):
         self.bases += 1
         return BASE
 

@@ -9,13 +9,17 @@ import re
 import urllib.parse
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, DebianPackage, DebianToolkit, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
+from graphcrate.resolve import base, resolver, toolkit
+from graphcrate.resolve.locks import Context
 from graphcrate.resolve.source import Kind, Source
 from graphcrate.resolve.target import project_and_version
 from tests.unit.wheel_server import small_sdist, small_wheel
@@ -95,7 +99,21 @@ LOCAL = Candidate(name="local", channels=(Channel.LOCAL, Channel.PYG, Channel.PY
 TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
 
 
-def lock_compiler(suite, compiler):
+def context(recipe, request, cache, environment, *, variant=None, progress=None, **options):
+    """What is resolved, as the pipeline says it."""
+    place = SimpleNamespace(cache=cache, environment=environment, progress=progress or Silent())
+    return Context(recipe=recipe, variant=variant or recipe.variants[0], request=request, place=place, **options)
+
+
+def stand_in_bases(monkeypatch, *, toolkits=True):
+    """No mirror of Debian's is asked for bases, nor anybody for a toolkit."""
+    monkeypatch.setattr(base, "lock_compiler", lock_compiler)
+    monkeypatch.setattr(resolver, "lock_base", lambda place, variant: DebianBase(suite=variant.base.suite, packages=()))
+    if toolkits:
+        monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: TOOLKIT)
+
+
+def lock_compiler(place, variant, suite, compiler):
     """The base with a compiler: one package that tells what was asked for."""
     file = LockedFile(name=f"{compiler}.deb", size=1, sha256="c" * 64)
     package = DebianPackage(name=compiler, version="11", architecture="amd64", file=file)

@@ -6,7 +6,7 @@ import pytest
 from graphcrate import audit
 from graphcrate.audit import wording
 from graphcrate.audit.code import runs_natively
-from graphcrate.compat import optional
+from graphcrate.compat import packages as package_facts
 from graphcrate.model.audit import GpuCode, PackageCode
 from tests.unit.audited import GOOD, MODULE, PACKAGES, SITE, TORCH, found, package, stack
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary
@@ -242,10 +242,10 @@ def test_lines_and_summary():
 
 
 def test_optional_libraries_are_named_by_package_and_file():
-    assert optional.reason("torchaudio", "torio/lib/libtorio_ffmpeg6.so")
-    assert optional.reason("torchaudio", "torchaudio/_torchaudio_ffmpeg.so")  # of 0.13 and 2.0
-    assert optional.reason("torchaudio", "torchaudio/lib/libtorchaudio.so") is None
+    assert package_facts.reason("torchaudio", "torio/lib/libtorio_ffmpeg6.so")
+    assert package_facts.reason("torchaudio", "torchaudio/_torchaudio_ffmpeg.so")  # of 0.13 and 2.0
+    assert package_facts.reason("torchaudio", "torchaudio/lib/libtorchaudio.so") is None
     addon = "torch_c_dlpack_ext/libtorch_c_dlpack_addon_torch{}-cuda.so"
-    assert optional.reason("torch-c-dlpack-ext", addon.format("24"), "2.9.1")
-    assert optional.reason("torch-c-dlpack-ext", addon.format("29"), "2.9.1+cu128") is None
-    assert optional.reason("torch-c-dlpack-ext", addon.format("210"), "2.10.0") is None
+    assert package_facts.reason("torch-c-dlpack-ext", addon.format("24"), "2.9.1")
+    assert package_facts.reason("torch-c-dlpack-ext", addon.format("29"), "2.9.1+cu128") is None
+    assert package_facts.reason("torch-c-dlpack-ext", addon.format("210"), "2.10.0") is None

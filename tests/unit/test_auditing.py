@@ -218,7 +218,7 @@ def test_what_people_and_scripts_see(call, tmp_path):
     ("arguments", "words"),
     [
         (["a.whl"], "there is no wheel a.whl"),
-        (["gone"], "there is no image at 'gone'"),
+        (["gone"], "there is no image 'gone'"),
         (["root", "root"], "one at a time"),
         (["a.whl", "root"], "wheels"),
         (["root", "--base", "root"], "has a base of its own"),

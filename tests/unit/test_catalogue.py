@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from graphcrate import catalogue, recipes, views
+from graphcrate.artifacts import locate
 from graphcrate.compat import facts
 from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.host.workplace import Workplace
@@ -69,7 +70,7 @@ def test_a_digest_that_is_named_is_that_of_the_image(tmp_path):
     folder.mkdir(parents=True)
     layout = small_layouts.layout(folder, [tars.file("a")])
     for ref in ("pyg:1.0", f"pyg:1.0@{layout.digest}", str(layout.path)):
-        assert catalogue.find_image(ref, tmp_path)[0].digest == layout.digest
+        assert locate.find_image(ref, tmp_path)[0].digest == layout.digest
     with pytest.raises(UsageError, match=rf"pyg:1\.0 is {layout.digest} now, and sha256:0+ was asked for") as caught:
-        catalogue.find_image(f"pyg:1.0@sha256:{'0' * 64}", tmp_path)
+        locate.find_image(f"pyg:1.0@sha256:{'0' * 64}", tmp_path)
     assert caught.value.next_step.endswith(f" pyg:1.0@{layout.digest}")

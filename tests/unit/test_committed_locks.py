@@ -2,9 +2,9 @@
 
 from graphcrate import recipes
 from graphcrate.model.lock import DebianBase, decode_lock, encode
-from graphcrate.resolve.candidates import request_digest
 from graphcrate.resolve.channels import Request
 from graphcrate.resolve.compilation import means_for
+from graphcrate.resolve.locks import request_digest
 from tests import ROOT
 
 RECIPES = {path.stem: recipes.load(path) for path in (ROOT / "recipes").glob("*.toml")}

@@ -7,8 +7,7 @@ import pytest
 
 from graphcrate.errors import IntegrityError
 from graphcrate.host.connections import HttpError
-from graphcrate.host.http import Client
-from graphcrate.host.partial import Part
+from graphcrate.host.http import Client, Part
 from tests.unit.wheel_server import Fault
 
 CONTENT = bytes(range(256)) * 20_000  # 5 MB

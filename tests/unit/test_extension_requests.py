@@ -6,9 +6,9 @@ import pytest
 from graphcrate.compat import addresses
 from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.resolve.candidates import Request, request_digest
-from graphcrate.resolve.channels import Extensions
+from graphcrate.resolve.channels import Extensions, Request
 from graphcrate.resolve.fetch import fetch
+from graphcrate.resolve.locks import request_digest
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE
 from tests.unit.small_index import COMPATIBLE, CP311

@@ -8,11 +8,10 @@ import pytest
 
 from graphcrate.compat import addresses
 from graphcrate.errors import ResolutionError, UsageError
-from graphcrate.model.lock import DebianBase, encode
+from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec, Channel
 from graphcrate.resolve.channels import Request
-from graphcrate.resolve.offers import Market
-from graphcrate.resolve.resolver import Wanted, resolve
+from graphcrate.resolve.resolver import resolve
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL
 from tests.unit.wheel_server import small_sdist, small_wheel
@@ -35,9 +34,8 @@ def locked(server, cache, candidate=COMPATIBLE, *, variant=None, request=None, *
     recipe = small_index.recipe(candidate, **options)
     changed = msgspec.structs.replace(recipe.variants[0], **(variant or {}))
     environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-    wanted = Wanted(recipe, changed, candidate, "f" * 64)
-    market = Market(request or Request(), cache, environment)
-    return resolve(wanted, market, lambda: DebianBase(suite="bookworm", packages=()), small_index.lock_compiler)
+    context = small_index.context(recipe, request or Request(), cache, environment, variant=changed)
+    return resolve(context, candidate, "f" * 64)
 
 
 def reason(found, name):

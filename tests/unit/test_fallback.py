@@ -15,7 +15,7 @@ from graphcrate.compat import drivers, facts, fallback, rules
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import Artifact, Outcome
 from graphcrate.model.target import Target
-from graphcrate.resolve.candidates import Resolution
+from graphcrate.resolve.locks import Resolution
 from tests import ROOT
 
 GOLDEN = Path(__file__).parent / "golden"

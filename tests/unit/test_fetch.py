@@ -10,7 +10,7 @@ import pytest
 
 from graphcrate.errors import DiskFullError, HostError, IntegrityError, NetworkError
 from graphcrate.host.cache import Cache
-from graphcrate.host.partial import Part
+from graphcrate.host.http import Part
 from graphcrate.model.lock import (
     Compilation,
     DebianBase,

@@ -4,11 +4,9 @@ import msgspec
 import pytest
 
 from graphcrate.errors import ResolutionError
-from graphcrate.model.lock import DebianBase
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel
 from graphcrate.resolve.channels import Request
-from graphcrate.resolve.offers import Market
-from graphcrate.resolve.resolver import Wanted, resolve
+from graphcrate.resolve.resolver import resolve
 from tests.unit import small_index
 from tests.unit.wheel_server import small_sdist, small_wheel
 
@@ -34,9 +32,8 @@ def lock(server, cache, program):
         base = BaseSpec(suite="bullseye")
         variant = msgspec.structs.replace(recipe.variants[0], python="3.9", base=base, torch_geometric="")
         environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-        market = Market(Request(**request), cache, environment)
-        wanted = Wanted(recipe, variant, CANDIDATE, "f" * 64)
-        return resolve(wanted, market, lambda: DebianBase(suite="bullseye", packages=()), small_index.lock_compiler)
+        context = small_index.context(recipe, Request(**request), cache, environment, variant=variant)
+        return resolve(context, CANDIDATE, "f" * 64)
 
     return locked
 

@@ -49,6 +49,7 @@ FLOORS = {
     "graphcrate.resolve": 4,
     "graphcrate.memory": 5,
     "graphcrate.smoke": 5,
+    "graphcrate.artifacts": 5,
     "graphcrate.catalogue": 5,
     "graphcrate.converting": 5.1,
     "graphcrate.explaining": 5.1,

@@ -11,7 +11,7 @@ from graphcrate.errors import ResolutionError, UsageError
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Variant
 from graphcrate.resolve import base
-from graphcrate.resolve.candidates import Resolution
+from graphcrate.resolve.locks import Resolution
 from tests.unit.test_planning import lock
 
 CANDIDATE = Candidate(name="pypi", channels=(Channel.PYPI,), torch="2.0.1", torch_cuda="11.7")

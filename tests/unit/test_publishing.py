@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate import catalogue, converting, gate, publishing, verifying
+from graphcrate import converting, gate, publishing, verifying
+from graphcrate.artifacts import locate
 from graphcrate.attest import keyfile
 from graphcrate.errors import GateError, IntegrityError, ProofError, ResolutionError, UsageError
 from graphcrate.formats import sif
@@ -260,7 +261,7 @@ def test_an_archive_from_a_folder_is_the_image_again_elsewhere(place, folder, tm
     with tarfile.open(archive) as opened:
         opened.extractall(unpacked)
     shutil.copy(report, copied)
-    layout, known = catalogue.find_image(f"torch:{TAG}", Path("dist"))
+    layout, known = locate.find_image(f"torch:{TAG}", Path("dist"))
     assert (layout.digest, known.build_key) == (layout_digest(folder), "key-1")
 
 

@@ -1,18 +1,20 @@
 """Pushing to the strict registry of writable_registry.py: what is sent, in which order, and who sees which secret."""
 
 import contextlib
-import json
 import random
+import threading
+import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from graphcrate.errors import IntegrityError, LayoutError, NetworkError, UsageError
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
-from graphcrate.oci import chunks, push, reference, spec, upload
-from graphcrate.oci.chunks import ChunkSize
+from graphcrate.oci import push, reference, registry, spec, upload
 from graphcrate.oci.credentials import Credential
-from graphcrate.oci.upload import Pace
+from graphcrate.oci.upload import arrived_bytes
+from tests.engines.fault_proxy import NOTICED, UNNOTICED, FaultProxy, first
 from tests.unit import small_layouts, tars
 from tests.unit.writable_registry import WritableRegistry
 
@@ -28,8 +30,8 @@ def layout(tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(chunks, "LEAST", 16 * KIB)
-    monkeypatch.setattr(chunks, "SMALLEST", 8 * KIB)
+    monkeypatch.setattr(registry, "CHUNK", 64 * KIB)
+    monkeypatch.setattr(upload, "SMALLEST", 8 * KIB)
     monkeypatch.setattr(upload, "PIECE", 4 * KIB)
 
 
@@ -50,10 +52,9 @@ class Counted(Silent):
 
 
 def send(server, layout, name="team/image:v1", form="oci", *, credential=None, pauses=None, **more):
-    more.setdefault("pace", Pace(ChunkSize(bytes=64 * KIB, most=128 * KIB)))
     return push.push_layout(
         layout,
-        reference.parse(f"{server.host}/{name}"),
+        reference.parse(f"{getattr(server, 'host', server)}/{name}"),
         form=form,
         client=Client({}, sleep=(pauses if pauses is not None else []).append),
         find_credential=lambda: credential,
@@ -102,7 +103,7 @@ def test_a_first_push_sends_all_once_and_the_tag_last(layout):
     assert pushed.bytes_sent == blob_bytes(layout) + layout.descriptor.size
     assert (pushed.bytes_there, pushed.bytes_mounted) == (0, 0)
     assert server.received == blob_bytes(layout)
-    assert sorted(server.chunk_lengths)[-3:] == [128 * KIB] * 3
+    assert max(server.chunk_lengths) == 64 * KIB
 
 
 def test_a_second_push_sends_nothing_but_questions(layout):
@@ -136,19 +137,12 @@ def test_a_mount_that_is_not_granted_becomes_an_upload(layout):
     assert server.uploads == {}
 
 
-def test_dockers_form_and_an_index(layout):
+def test_dockers_form(layout):
     with WritableRegistry() as server:
-        pushed = send(server, layout, form="docker", index=True)
+        pushed = send(server, layout, form="docker")
         kind, data = server.documents["team/image/manifests/v1"]
-        (entry,) = json.loads(data)["manifests"]
-        listed = server.documents[f"team/image/manifests/{entry['digest']}"]
-    assert kind == pushed.media_type == spec.DOCKER_INDEX
+    assert kind == pushed.media_type == spec.DOCKER_MANIFEST
     assert pushed.digest == tars.sha256(data)
-    assert pushed.manifest_digest == entry["digest"]
-    assert entry["platform"] == {"architecture": "amd64", "os": "linux"}
-    assert listed[0] == spec.DOCKER_MANIFEST
-    assert json.loads(listed[1])["config"]["digest"] == layout.manifest.config.digest
-    assert server.order[-2:] == [entry["digest"], "v1"]
 
 
 def test_a_digest_is_pushed_without_a_tag_and_another_one_refused(layout):
@@ -168,9 +162,9 @@ def test_a_registry_says_how_small_chunks_may_be(layout):
 
 def test_a_registry_shows_how_large_requests_may_be(layout):
     with WritableRegistry(most=20 * KIB) as server:
-        pushed = send(server, layout, pace=Pace(ChunkSize(bytes=1 << 20, most=2 << 20)))
+        pushed = send(server, layout)
         assert whole(server, layout)
-    assert max(server.chunk_lengths) <= 20 * KIB
+    assert max(server.chunk_lengths) == 16 * KIB, "limits are powers of two"
     assert pushed.bytes_sent >= blob_bytes(layout)
 
 
@@ -211,35 +205,27 @@ def test_an_upload_that_breaks_goes_on_from_what_the_registry_has(layout):
     assert len(pauses) == 3
 
 
-def lost_answer(method):
-    """Let it happen and hang up without a word."""
-
-    def lose(handler):
-        answering = handler.wfile
-        handler.wfile = type("Nowhere", (), {"write": lambda *_: 0, "flush": lambda *_: None, "closed": True})()
-        handler.registry.moods, moods = [], handler.registry.moods
-        getattr(handler, f"do_{method}")()
-        handler.registry.moods, handler.wfile = moods, answering
-        handler.close_connection = True
-
-    return lose
-
-
-@pytest.mark.parametrize("method", ["PATCH", "PUT", "POST"])
-def test_a_lost_answer_sends_nothing_twice(layout, method):
+@pytest.mark.parametrize("fault", UNNOTICED + NOTICED)
+@pytest.mark.parametrize(
+    ("method", "part"), [("PATCH", ""), ("POST", "uploads"), ("PUT", "uploads"), ("PUT", "manifests")]
+)
+def test_one_fault_costs_one_pause_and_at_most_one_chunk(layout, fault, method, part):
+    pauses = []
     with WritableRegistry() as server:
-        server.moods = [once(method, "/uploads/")(lost_answer(method))]
-        send(server, layout)
+        with FaultProxy(server.host, first(fault, method, part)) as between:
+            send(between.address, layout, pauses=pauses)
+            assert between.faults == [fault]
         assert whole(server, layout)
-    assert server.received == blob_bytes(layout)
+    assert server.documents["team/image/manifests/v1"][1] == layout.blob(layout.digest).read_bytes()
+    assert len(pauses) == 1
+    assert fault != "429 after" or pauses == [1.0]
+    assert between.received < blob_bytes(layout) + 200 * KIB
+    if fault in NOTICED and "manifests" not in part:
+        assert server.received == blob_bytes(layout), "what had arrived was not sent again"
 
 
-def test_a_registry_that_does_not_tell_how_far_it_is_gets_the_next_chunk(layout):
+def test_a_registry_that_does_not_tell_how_far_it_is_gets_another_upload(layout):
     with WritableRegistry(tells=False) as server:
-        server.moods = [once("PATCH")(lambda handler: handler.leave(503)) for _ in range(3)]
-        send(server, layout)
-        assert whole(server, layout)
-        assert not [asked for asked in server.asked if asked.method == "POST"][3:], "no upload began anew"
         server.moods = [once("PATCH")(cut_in_the_middle())]
         send(server, layout, "team/other:v1")
         assert whole(server, layout, "team/other")
@@ -258,25 +244,10 @@ def test_an_upload_that_the_registry_forgets_begins_anew(layout):
             return True
 
         server.moods = [forget]
-        send(server, layout, pace=(pace := Pace(ChunkSize(bytes=64 * KIB, most=128 * KIB))))
+        send(server, layout)
         assert whole(server, layout)
-    assert pace.size.whole, "after two losses there is nothing to be had from chunks"
-
-
-@pytest.mark.parametrize(("status", "after"), [(429, 7), (429, None), (500, None), (503, 3), (502, None)])
-def test_a_registry_that_is_busy_is_waited_for_and_spared_the_body(layout, status, after):
-    pauses = []
-    with WritableRegistry() as server:
-
-        def refuse(handler):
-            handler.leave(status, headers={"Retry-After": str(after)} if after else {})
-
-        server.moods = [once("PATCH")(refuse), once("POST")(refuse), once("PUT", "manifests")(refuse)]
-        pushed = send(server, layout, pauses=pauses)
-        assert whole(server, layout)
-    assert len(pauses) == 3
-    assert after is None or set(pauses) == {after}
-    assert pushed.bytes_sent < 1.2 * blob_bytes(layout)
+    begun = [asked for asked in server.asked if asked.method == "POST"]
+    assert 5 <= len(begun) <= 7, "three blobs; of the two with chunks, after two losses they go whole"
 
 
 def test_a_registry_that_stays_away_ends_the_push_without_a_tag(layout):
@@ -306,7 +277,18 @@ def test_a_registry_that_stores_something_else_is_found_out(layout):
         send(server, layout)
 
 
-def test_bytes_that_change_on_the_way_are_sent_anew(layout):
+@pytest.mark.parametrize(
+    ("header", "there"),
+    [
+        *[("0-0", 0), ("0-1", 2), ("0-1023", 1024), ("bytes=0-1023", 1024), ("bytes 0-9", 10), (" 0-9 ", 10)],
+        *[(wrong, None) for wrong in ("5-9", "0-", "-9", "0--9", "0-9/100", "", None)],
+    ],
+)
+def test_a_range_says_how_many_bytes_arrived(header, there):
+    assert arrived_bytes(header) == there
+
+
+def test_bytes_that_change_on_the_way_are_sent_again(layout):
     with WritableRegistry() as server:
 
         def alter(handler):
@@ -315,7 +297,7 @@ def test_bytes_that_change_on_the_way_are_sent_anew(layout):
             return False
 
         server.moods = [once("PUT", "/uploads/")(alter)]
-        send(server, layout, pace=Pace(ChunkSize(bytes=16 * KIB, most=16 * KIB)))
+        send(server, layout)
         assert whole(server, layout)
 
 
@@ -384,3 +366,38 @@ def test_zstd_layers_are_refused_in_dockers_form(tmp_path):
     with WritableRegistry() as server, pytest.raises(LayoutError, match="Docker's manifest form"):
         send(server, layout, form="docker")
     assert server.asked == []
+
+
+def test_the_first_error_ends_all_uploads(tmp_path, monkeypatch):
+    """The smallest blob is refused while the largest one is on its way, which takes several requests."""
+    begun, ended = threading.Event(), threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *arguments, **options):
+            ended.set()  # the error is known, and the others were told
+            super().shutdown(*arguments, **options)
+
+    monkeypatch.setattr("graphcrate.host.parallel.ThreadPoolExecutor", Pool)
+    large, small = (random.Random(seed).randbytes(size * KIB) for seed, size in ((1, 600), (2, 30)))
+    layout = small_layouts.layout(tmp_path, [tars.file("a", large)], [tars.file("b", small)], media_type=spec.LAYER_TAR)
+    largest, smallest = layout.layers[0].digest, layout.manifest.config.digest
+
+    def hold(handler):
+        begun.set()
+        ended.wait(10)
+        return False
+
+    def refuse(handler):
+        begun.wait(10)
+        handler.rfile.read(int(handler.headers["Content-Length"]))
+        handler.leave(403)
+
+    with WritableRegistry() as server:
+        # a blob of one chunk is sent by PUT, so that the first PATCH is of the largest
+        server.moods = [once("PATCH")(hold), once("PUT", urllib.parse.quote(smallest))(refuse)]
+        with pytest.raises(NetworkError, match="refuses access") as caught:
+            send(server, layout)
+    assert "Not everybody may push there" in caught.value.cause
+    assert begun.is_set()
+    assert largest not in server.blobs
+    assert "team/image/manifests/v1" not in server.documents

@@ -3,7 +3,7 @@
 import pytest
 
 from graphcrate.errors import ResolutionError
-from graphcrate.resolve.pylock import parse_pylock
+from graphcrate.resolve.pinning import parse_pylock
 from graphcrate.resolve.target import Target
 
 BOOKWORM = Target("3.11", "2.36")

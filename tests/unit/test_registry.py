@@ -8,7 +8,7 @@ import pytest
 from graphcrate.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.host.connections import HttpError, Reason
 from graphcrate.host.http import Client, Response
-from graphcrate.host.patience import Patience
+from graphcrate.host.retry import Retry
 from graphcrate.oci import credentials, reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository
@@ -195,8 +195,8 @@ class Answering:
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), []
 
-    def patience(self):
-        return Patience(lambda _: None)
+    def retry(self, tries):
+        return Retry(lambda _: None)
 
     def send(self, method, url, *, headers=None, body=None, accept=(200,)):
         self.asked.append((method, url, dict(headers or {})))
@@ -362,7 +362,7 @@ def test_a_helper_is_asked_where_one_is_set_up(tmp_path, monkeypatch):
 
 
 def test_a_token_of_another_thread_that_expired_too_is_no_refusal(monkeypatch):
-    client = SimpleNamespace(patience=lambda: Patience(lambda _: None))
+    client = SimpleNamespace(retry=lambda tries: Retry(lambda _: None))
     repository = Repository(client, reference.parse("registry.example/team/image:1"), lambda: None)
     session, sent = repository.session, []
 

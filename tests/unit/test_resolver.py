@@ -9,18 +9,16 @@ import pytest
 from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.host import process
 from graphcrate.host.process import Completed
-from graphcrate.model.lock import DebianBase, encode
+from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import channels, resolver, uv
 from graphcrate.resolve.channels import Request
-from graphcrate.resolve.offers import Market, UnavailableError
-from graphcrate.resolve.resolver import Wanted, resolve
+from graphcrate.resolve.offers import UnavailableError
+from graphcrate.resolve.resolver import resolve
 from graphcrate.resolve.target import Target
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
-
-BASE = DebianBase(suite="bookworm", packages=())
 
 
 @pytest.fixture
@@ -31,13 +29,8 @@ def server(channels):
 
 def lock(server, cache, candidate, request=None, **options):
     recipe = small_index.recipe(candidate, **options)
-    market = Market(
-        request or Request(),
-        cache,
-        {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"},
-    )
-    wanted = Wanted(recipe, recipe.variants[0], candidate, "f" * 64)
-    return resolve(wanted, market, lambda: BASE, small_index.lock_compiler)
+    environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
+    return resolve(small_index.context(recipe, request or Request(), cache, environment), candidate, "f" * 64)
 
 
 def versions(locked):

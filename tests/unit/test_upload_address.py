@@ -4,11 +4,11 @@ import pytest
 
 from graphcrate.errors import NetworkError
 from graphcrate.host.http import Response
-from graphcrate.host.patience import Patience
+from graphcrate.host.retry import Retry
 from graphcrate.oci import push, reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.image import digest_of
-from graphcrate.oci.upload import Blob, Outcome, Pace, upload
+from graphcrate.oci.upload import Blob, Outcome, upload
 
 DATA = b"a layer"
 BLOB = Blob(descriptor=spec.Descriptor(media_type="x", digest=digest_of(DATA), size=len(DATA)), data=DATA)
@@ -21,8 +21,8 @@ class Registry:
     def __init__(self, location):
         self.location, self.asked = location, []
 
-    def patience(self):
-        return Patience(lambda _: None)
+    def retry(self, tries):
+        return Retry(lambda _: None)
 
     def send(self, method, url, *, headers, body, accept):
         self.asked.append((method, url, headers.get("Authorization", "")))
@@ -41,7 +41,7 @@ def sent(location):
     client = Registry(location)
     where = reference.parse("registry.example/team/image")
     target = push.repository(where, client=client, find_credential=lambda: LOGIN)
-    assert upload(target, BLOB, lambda _: None, Pace()).outcome is Outcome.SENT
+    assert upload(target, BLOB, lambda _: None).outcome is Outcome.SENT
     return [asked for asked in client.asked if asked[0] == "PUT"]
 
 

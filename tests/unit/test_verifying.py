@@ -52,7 +52,7 @@ def put(published, tagged):
         push.Blob(descriptor=spec.Descriptor(media_type="a/b", digest=digest, size=len(data)), data=data)
         for digest, data in tagged.blobs.items()
     ]
-    push.push_blobs(target, blobs, lambda _: None, push.Pace())
+    push.push_blobs(target, blobs, lambda _: None)
     push.put_manifest(target, tagged.tag, tagged.manifest, spec.MANIFEST)
 
 

@@ -23,7 +23,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.workplace import Workplace
 from graphcrate.model.lock import DebianBase, DebianPackage, Lock, LockedFile, encode
-from graphcrate.resolve import base, candidates
+from graphcrate.resolve import base, locks
 from graphcrate.runners import embedded as running
 from tests.unit import small_layouts, tars
 from tests.unit.audited import PYTHON
@@ -92,7 +92,7 @@ class World:
             torch_cuda="cpu",
             python="3.11",
             created=created,
-            request_sha256=candidates.request_digest(recipes.load(path), variant, variant.candidates[0]),
+            request_sha256=locks.request_digest(recipes.load(path), variant, variant.candidates[0]),
             base=DebianBase(suite="bookworm", packages=(self.deb("libc6"),)),
             packages=tuple(made),
         )

@@ -1,6 +1,7 @@
-"""Libraries that a package opens only where they can be, or one of several of: `data/optional.toml`.
+"""What packages do not say of themselves: libraries that they can do without, and packages that they cannot.
 
-That such a library cannot be loaded is no fault by itself.
+`data/optional.toml`: libraries that a package opens only where they can be, or one of several of; that one cannot be
+loaded is no fault by itself. `data/hidden.toml`: what an import needs (graphlearn-torch's is in `compat.glt`).
 """
 
 import fnmatch
@@ -8,6 +9,8 @@ import functools
 import re
 
 import msgspec
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 from graphcrate.compat import tables
 
@@ -26,14 +29,14 @@ class Optional(msgspec.Struct, frozen=True, kw_only=True):
     by_torch: bool = False
 
 
-class _Facts(msgspec.Struct, frozen=True):
+class _Optional(msgspec.Struct, frozen=True):
     optional: tuple[Optional, ...]
 
 
 @functools.cache
-def facts() -> tuple[Optional, ...]:
-    """The whole table."""
-    return tables.read("optional", _Facts).optional
+def optional() -> tuple[Optional, ...]:
+    """All optional libraries."""
+    return tables.read("optional", _Optional).optional
 
 
 def reason(package: str, file: str, torch: str = "") -> str | None:
@@ -41,7 +44,7 @@ def reason(package: str, file: str, torch: str = "") -> str | None:
 
     `torch`: the version that is installed.
     """
-    for one in facts():
+    for one in optional():
         if matches(one, package, file) and not (one.by_torch and is_for(file, torch)):
             return one.why
     return None
@@ -59,3 +62,35 @@ def is_for(file: str, torch: str) -> bool:
         return found[1] == version
     series = re.search(r"torch(\d)(\d+)", name)
     return series is not None and version.split(".")[:2] == [series[1], series[2]]
+
+
+class Hidden(msgspec.Struct, frozen=True, kw_only=True):
+    """`package` of these `versions` needs one of `one_of` (normalised names). `why` ends "… needs X": a sentence."""
+
+    package: str
+    versions: str
+    one_of: tuple[str, ...]
+    why: str
+    known: str
+
+
+class _Hidden(msgspec.Struct, frozen=True):
+    hidden: tuple[Hidden, ...]
+
+
+@functools.cache
+def _hidden() -> _Hidden:
+    return tables.read("hidden", _Hidden)
+
+
+def hidden(package: str, version: str) -> tuple[Hidden, ...]:
+    """What this release needs in silence."""
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return ()
+    return tuple(
+        one
+        for one in _hidden().hidden
+        if one.package == package and SpecifierSet(one.versions).contains(parsed, prereleases=True)
+    )

@@ -3,7 +3,7 @@
 import pytest
 
 from graphcrate.host.connections import HttpError, Reason
-from graphcrate.host.patience import LONGEST_PAUSE, TRIES, Patience
+from graphcrate.host.retry import LONGEST_PAUSE, TRIES, Retry
 
 
 def failing(times, reason=Reason.STATUS, status=503, after=None):
@@ -23,59 +23,80 @@ def failing(times, reason=Reason.STATUS, status=503, after=None):
 
 def test_pauses_grow_and_are_never_alike_for_all():
     pauses = []
-    assert Patience(pauses.append).insist(failing(6)) == "answer"
+    assert Retry(pauses.append).call(failing(TRIES)) == "answer"
     for number, pause in enumerate(pauses):
         assert 0.25 * 2**number <= pause <= 0.5 * 2**number
 
 
 def test_a_server_names_the_pause():
     pauses = []
-    Patience(pauses.append).insist(failing(3, status=429, after=7.0))
+    Retry(pauses.append).call(failing(3, status=429, after=7.0))
     assert pauses == [7.0] * 3
     with pytest.raises(HttpError):
-        Patience(pauses.append).insist(failing(1, status=429, after=LONGEST_PAUSE + 1))
+        Retry(pauses.append).call(failing(1, status=429, after=LONGEST_PAUSE + 1))
     assert len(pauses) == 3
 
 
 def test_who_waits_long_is_told():
     lines = []
-    patience = Patience(lambda _: None)
-    patience.tell = lines.append
-    patience.insist(failing(1, status=429, after=30.0))
-    patience.insist(failing(1, status=503))
+    retry = Retry(lambda _: None)
+    retry.note = lines.append
+    retry.call(failing(1, status=429, after=30.0))
+    retry.call(failing(1, status=503))
     assert lines == ["HTTP 429 (registry.example): trying again in 30 s"]
 
 
 def test_tries_end():
     pauses = []
     with pytest.raises(HttpError):
-        Patience(pauses.append).insist(failing(TRIES + 1))
+        Retry(pauses.append).call(failing(TRIES + 1))
     assert len(pauses) == TRIES
 
 
 def test_the_budget_is_for_all_that_is_asked():
     pauses = []
-    patience = Patience(pauses.append, seconds=20.0)
+    retry = Retry(pauses.append, seconds=20.0)
     for _ in range(2):
-        patience.insist(failing(1, after=10.0))
+        retry.call(failing(1, after=10.0))
     with pytest.raises(HttpError):
-        patience.insist(failing(1, after=10.0))
+        retry.call(failing(1, after=10.0))
     assert pauses == [10.0, 10.0]
 
 
 @pytest.mark.parametrize(("reason", "status"), [(Reason.STATUS, 404), (Reason.CERTIFICATE, 0), (Reason.NAME, 0)])
-def test_what_does_not_pass_is_said_at_once(reason, status):
+def test_what_does_not_pass_is_raised_at_once(reason, status):
     pauses = []
     with pytest.raises(HttpError):
-        Patience(pauses.append).insist(failing(1, reason, status))
+        Retry(pauses.append).call(failing(1, reason, status))
     assert pauses == []
 
 
 def test_a_server_that_was_there_is_worth_more_than_one_that_never_was():
     pauses = []
-    patience = Patience(pauses.append)
+    retry = Retry(pauses.append)
     with pytest.raises(HttpError):
-        patience.insist(failing(2, Reason.REFUSED))
+        retry.call(failing(2, Reason.REFUSED))
     assert len(pauses) == 1
-    patience.insist(failing(0))
-    assert patience.insist(failing(5, Reason.REFUSED)) == "answer"
+    retry.call(failing(0))
+    assert retry.call(failing(TRIES, Reason.REFUSED)) == "answer"
+
+
+def test_progress_resets_the_count_of_failures():
+    position, left = [0], [3 * TRIES]
+
+    def attempt():
+        if not left[0]:
+            return "answer"
+        left[0] -= 1
+        position[0] += left[0] % TRIES == 0
+        return failing(1)()
+
+    assert Retry(lambda _: None).call(attempt, lambda: position[0]) == "answer"
+
+
+def test_a_budget_within_a_budget_is_used_up_once():
+    pauses = []
+    retry, broken = Retry(pauses.append), failing(99)
+    with pytest.raises(HttpError):
+        retry.call(lambda: retry.call(broken))
+    assert len(pauses) == TRIES

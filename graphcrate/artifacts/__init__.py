@@ -1,0 +1,1 @@
+"""Any image, whatever its form: located by what a person types, opened as a tree, compared, converted."""

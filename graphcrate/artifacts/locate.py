@@ -1,0 +1,191 @@
+"""Locate the image that a person names: a build of ours, a path, an engine's store, a registry."""
+
+import contextlib
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from graphcrate.errors import UsageError
+from graphcrate.formats.kinds import kind_of
+from graphcrate.model.report import Artifact, BuildReport
+from graphcrate.model.unreadable import UNREADABLE
+from graphcrate.oci import reference
+from graphcrate.oci.layout import Layout, read_layout
+
+Form = Literal["layout", "sif", "squashfs", "archive", "rootfs", "docker", "podman", "registry"]
+FORMS = (
+    "NAME:TAG below dist/, the path of an OCI layout, of a tar (docker save, oci-archive), of a .sif, of a .sqsh "
+    "or of a root file system's folder, docker:NAME:TAG, podman:NAME:TAG"
+)
+_OF_FILES: dict[str | None, Form] = {
+    "sif": "sif",
+    "squashfs": "squashfs",
+    "tar": "archive",
+    "gzip": "archive",
+    "zstd": "archive",
+}
+#: as skopeo writes them; the path says what it is
+_PATH_PREFIXES = ("oci:", "oci-archive:", "docker-archive:")
+_REMOTE = ("oras://", "library://", "http://", "https://")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Located:
+    """An image: what it is and where. `name`: in an engine's store, on a registry, or the file's or folder's.
+
+    `ours`: the folder dist/<name>/<tag> of a build of ours, where it was named as NAME:TAG. A build by an engine alone
+    has no layout there. `tag`: of one image among several in a layout.
+    """
+
+    ref: str
+    form: Form
+    name: str
+    path: Path = Path()
+    tag: str = ""
+    ours: Path | None = None
+
+    @property
+    def has_layout(self) -> bool:
+        """Whether it is an OCI layout on this machine."""
+        return self.form == "layout" and _is_layout(self.path)
+
+    def layout(self) -> Layout:
+        """Read its OCI layout. Raises LayoutError."""
+        return read_layout(self.path, self.tag)
+
+
+def locate(ref: str, output: Path) -> Located:
+    """Locate an image. `output`: the folder of builds. Raises UsageError where there is none, with what there is.
+
+    A NAME:TAG@DIGEST of ours must still have that digest.
+    """
+    for engine in ("docker", "podman"):
+        if ref.startswith(f"{engine}:") and not ref.startswith(reference.SCHEME):
+            return Located(ref=ref, form=engine, name=ref.removeprefix(f"{engine}:"))
+    if ref.startswith(_REMOTE):
+        return Located(ref=ref, form="registry", name=ref)
+    return _at_path(ref) or _ours(ref, output) or _on_registry(ref) or _missing(ref, output)
+
+
+def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
+    """Find an OCI layout by NAME:TAG[@DIGEST] below `output` or by path, with its report.
+
+    Raises UsageError for another form of image, and where the name has another digest by now, LayoutError.
+    """
+    found = locate(ref, output)
+    if not found.has_layout:
+        _missing(ref, output)
+    layout = found.layout()
+    report = read_report(layout.path.parent / "report.json")
+    return layout, report if report and report.digest == layout.digest else _foreign_report(layout)
+
+
+def read_report(path: Path) -> BuildReport | None:
+    """Read a build's report; None where there is none, or one of an older graphcrate."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        return msgspec.json.decode(path.read_bytes(), type=BuildReport)
+    return None
+
+
+def check_digest(ref: str, output: Path) -> None:
+    """Check that a NAME:TAG@DIGEST below `output` still has this digest. Raises UsageError.
+
+    Engines' builds of the same lock have digests of their own, beside the layout's. An image without a layout, such as
+    a SIF that was copied here, states no digest.
+    """
+    name, _, digest = ref.partition("@")
+    folder = output / name.replace(":", "/")
+    built = [report.digest for path in folder.glob("*/report.json") if (report := read_report(path))]
+    if digest in built or not _is_layout(folder / "oci"):
+        return
+    current = read_layout(folder / "oci").digest
+    if digest not in ("", current):
+        raise UsageError(
+            f"{name} is {current} now, and {digest} was asked for",
+            cause="It was built again since, from another lock or with another graphcrate.",
+            next_step=f"name the one that is there: {name}@{current}",
+        )
+
+
+def _at_path(ref: str) -> Located | None:
+    prefix = next((prefix for prefix in _PATH_PREFIXES if ref.startswith(prefix)), "")
+    path, tag = Path(ref.removeprefix(prefix)), ""
+    if not path.exists():
+        stem, _, tag = str(path).rpartition(":")
+        path = Path(stem)
+        return Located(ref=ref, form="layout", name=_name_of(path), path=path, tag=tag) if _is_layout(path) else None
+    if path.is_file():
+        form = _OF_FILES.get(kind_of(path))
+        if form is None:
+            raise UsageError(f"{path} is no image: neither a tar nor a SIF nor a squashfs", next_step=f"give {FORMS}")
+        return Located(ref=ref, form=form, name=path.name, path=path)
+    for folder in (path, path / "oci"):
+        if _is_layout(folder):
+            return Located(ref=ref, form="layout", name=_name_of(folder), path=folder)
+    return Located(ref=ref, form="rootfs", name=path.resolve().name, path=path)
+
+
+def _ours(ref: str, output: Path) -> Located | None:
+    name = ref.partition("@")[0]
+    folder = output / name.replace(":", "/")
+    if name.count(":") != 1 or not folder.is_dir():
+        return None
+    if name != ref:
+        check_digest(ref, output)
+    return Located(ref=ref, form="layout", name=name, path=folder / "oci", ours=folder)
+
+
+def _on_registry(ref: str) -> Located | None:
+    is_path = not ref.startswith(reference.SCHEME) and Path(ref.partition("/")[0]).exists()
+    name = "" if is_path else reference.on_registry(ref)
+    return Located(ref=ref, form="registry", name=name) if name else None
+
+
+def _missing(ref: str, output: Path) -> Located:
+    present = [f"{p.parent.parent.parent.name}:{p.parent.parent.name}" for p in output.glob("*/*/oci/index.json")]
+    near = difflib.get_close_matches(ref, present, n=3, cutoff=0.3) or present[:3]
+    raise UsageError(
+        f"there is no image {ref!r}" + (f"; there are {', '.join(near)}" if near else f" in {output}/"),
+        cause=f"An image is {FORMS}.",
+        next_step="make image CUDA=11.8    builds one",
+    )
+
+
+def _is_layout(folder: Path) -> bool:
+    return (folder / "index.json").is_file() or (folder / "oci-layout").is_file()
+
+
+def _name_of(layout: Path) -> str:
+    """Take the name from the build's report, else from the folder."""
+    report = read_report(layout.resolve().parent / "report.json")
+    return report.name if report else layout.resolve().name
+
+
+def _foreign_report(layout: "Layout") -> BuildReport:
+    """What a layout without our report says of itself."""
+    labels = layout.labels
+    name = labels.get("org.opencontainers.image.title", layout.path.name)
+    size = sum(layer.size for layer in layout.layers)
+    return BuildReport(
+        artifact=Artifact(
+            engine="unknown", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=size
+        ),
+        name=name,
+        tag=layout.tag or "",
+        digest=layout.digest,
+        layout=str(layout.path),
+        bytes=size,
+        candidate=labels.get("graphcrate.candidate", ""),
+        torch=labels.get("graphcrate.torch", ""),
+        torch_cuda=labels.get("graphcrate.torch.cuda", ""),
+        cuda=labels.get("graphcrate.cuda", ""),
+        python=labels.get("graphcrate.python", ""),
+        packages=(),
+        smoke=None,
+        seconds=0.0,
+        layers=layout.records,
+        lock_sha256=labels.get("graphcrate.lock.sha256", ""),
+    )

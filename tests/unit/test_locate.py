@@ -1,0 +1,68 @@
+"""Where an image is that a person names, and what it is."""
+
+import pytest
+
+from graphcrate.artifacts.locate import locate
+from graphcrate.errors import UsageError
+from tests.unit import small_layouts
+
+
+@pytest.fixture
+def images(tmp_path, monkeypatch):
+    """A folder with an image of each kind, as the working folder."""
+    monkeypatch.chdir(tmp_path)
+    small_layouts.layout(tmp_path / "dist/pyg/1.0")
+    small_layouts.layout(tmp_path / "made").path.rename(tmp_path / "copy")
+    for path, content in (
+        ("a.sif", b"\0" * 32 + b"SIF_MAGIC\0"),
+        ("a.sqsh", b"hsqs"),
+        ("a.tar.gz", b"\x1f\x8b"),
+        ("a.txt", b"?"),
+    ):
+        (tmp_path / path).write_bytes(content)
+    for folder in ("root/usr/bin", "dist/torch/2.0/docker"):
+        (tmp_path / folder).mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("ref", "form", "name", "path"),
+    [
+        ("pyg:1.0", "layout", "pyg:1.0", "dist/pyg/1.0/oci"),
+        ("dist/pyg/1.0", "layout", "oci", "dist/pyg/1.0/oci"),
+        ("copy", "layout", "copy", "copy"),
+        ("oci:copy", "layout", "copy", "copy"),
+        ("copy:1.0", "layout", "copy", "copy"),
+        ("torch:2.0", "layout", "torch:2.0", "dist/torch/2.0/oci"),
+        ("a.sif", "sif", "a.sif", "a.sif"),
+        ("a.sqsh", "squashfs", "a.sqsh", "a.sqsh"),
+        ("a.tar.gz", "archive", "a.tar.gz", "a.tar.gz"),
+        ("docker-archive:a.tar.gz", "archive", "a.tar.gz", "a.tar.gz"),
+        ("root", "rootfs", "root", "root"),
+        ("docker:pyg:1.0", "docker", "pyg:1.0", "."),
+        ("podman:pyg", "podman", "pyg", "."),
+        ("docker://pyg:1.0", "registry", "pyg:1.0", "."),
+        ("registry.example/team/pyg:1.0", "registry", "registry.example/team/pyg:1.0", "."),
+        ("registry.example#team/pyg:1.0", "registry", "registry.example/team/pyg:1.0", "."),
+        ("oras://registry.example/pyg:1.0", "registry", "oras://registry.example/pyg:1.0", "."),
+    ],
+)  # fmt: skip
+def test_an_image_is_located_by_its_name_or_path(images, ref, form, name, path):
+    found = locate(ref, images / "dist")
+    assert (found.form, found.name) == (form, name)
+    assert found.path.resolve() == (images / path).resolve()
+    assert found.has_layout == ((images / path / "index.json").is_file() and form == "layout")
+
+
+@pytest.mark.parametrize(
+    ("ref", "words"),
+    [
+        ("pyg:1.1", "there is no image 'pyg:1.1'; there are pyg:1.0"),
+        ("elsewhere/pyg", "there is no image"),
+        ("a.txt", "a.txt is no image: neither a tar nor a SIF nor a squashfs"),
+        (f"pyg:1.0@sha256:{'0' * 64}", "and sha256:0000"),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is(images, ref, words):
+    with pytest.raises(UsageError, match=words):
+        locate(ref, images / "dist")
