@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from graphcrate import asking, explaining, pipeline, proving, recipes, vetting, views
-from graphcrate.catalogue import read_report
+from graphcrate.artifacts.locate import read_report
 from graphcrate.compat import drivers, facts, fallback, rules
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import Artifact, Outcome
