@@ -38,7 +38,7 @@ from graphcrate.trials import subject  # noqa: E402
 SECTION = Section("container", "bench/container_cost.py")
 OUTSIDE = "outside"
 #: program → its arguments besides --epochs, --device and --seed
-PROGRAMS: Mapping[str, tuple[str, ...]] = {"dna": ("--every", "1"), "multi_node": ()}
+PROGRAMS: Mapping[str, tuple[str, ...]] = {"dna": ("--every", "1")}
 EPOCH = "Epoch: "
 #: Runs a command and says what it took of the processors, with its children: engines run it out of our sight.
 TIMED = ["/bin/sh", "-c", '"$@"; code=$?; times; exit $code', "sh"]
@@ -138,7 +138,7 @@ def measured(run: Callable[..., Any], program: str, arguments: Sequence[str]) ->
 
     begun = time.perf_counter()
     # too few epochs for the band: the verdict says so, and is not what is looked at
-    run([f"{VENV}/bin/python", f"{smoke.EXAMPLES}/{program}.py", *arguments], hear)
+    run([f"{VENV}/bin/python", f"{smoke.SUITES_FOLDER}/{program}.py", *arguments], hear)
     if len(ended) < 2 or not re.match(r"\d+m", lines[-1]):
         sys.exit("\n".join(lines[-20:]))
     epochs = [after - before for before, after in itertools.pairwise(ended)]

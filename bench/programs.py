@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.programs pyg:<tag> glt:<tag> --rounds 3
 
 Each is run as its smoke suite runs it, and its own figure is read from the JSON line that it ends with: `dna.py`,
-`multi_node.py` in two processes, and GLT's training in two parts where the image has GLT. A run that fails has none,
+`ddp.py` in two processes, and GLT's training in two parts where the image has GLT. A run that fails has none,
 and ends the bench with its reason. Writes its section of docs/performance.md.
 """
 
@@ -34,7 +34,7 @@ class Program(NamedTuple):
 
 PROGRAMS: Mapping[str, Program] = {
     "dna": Program("`dna.py`", "seconds_per_epoch", "s/epoch"),
-    "ddp": Program("`multi_node.py`, 2 processes", "iterations_per_second", "iterations/s"),
+    "ddp": Program("`ddp.py`, 2 processes", "iterations_per_second", "iterations/s"),
     "glt-distributed": Program("`glt/train_distributed.py`, 2 parts", "iterations_per_second", "iterations/s"),
 }
 #: as the programs call them → as the page does

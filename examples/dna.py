@@ -1,317 +1,94 @@
 #!/usr/bin/env python3
-"""Node classification with DNAConv: the training that proves an image, and a program to start one's own from.
+"""Trains DNAConv (https://arxiv.org/abs/1904.04849) on a graph, after PyG's example of the same name. Copy and change.
 
-The network and its settings are those of PyG's example of the same name (DNAConv, https://arxiv.org/abs/1904.04849):
-five layers of 128 channels, 8 heads, 16 groups, attention dropout 0.8, Adam. Says at the end, as one JSON line, whether
-the loss fell and the accuracy landed where it lands in a sound stack. `--help` has the options.
+python dna.py                              on a graph that is made up, without a network
+python dna.py --dataset cora --root data   on Cora, which PyG downloads to data/ (or finds there)
+python dna.py --dataset mine.npz           on yours: x [nodes, features], edge_index [2, edges], y [nodes]
 """
 
-from __future__ import annotations
-
 import argparse
-import math
-import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # `python -P` and PYTHONSAFEPATH leave it out
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch_geometric.data import Data
+from torch_geometric.datasets import Planetoid
+from torch_geometric.nn import DNAConv
 
-from proof import curve, data, graphs, stack
-from proof.curve import Point
-from proof.verdict import Fault, Layer, Proof, exit_with, prove
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import torch
-
-CHANNELS, LAYERS, HEADS, GROUPS, ATTENTION_DROPOUT, DROPOUT = 128, 5, 8, 16, 0.8, 0.5
-LEARNING_RATE, WEIGHT_DECAY = 0.005, 5e-4
-LOSS_RATIO = 0.75  #: the last loss is at most this share of the first
-PROVEN_ACCURACY = 0.8  #: on validation nodes; `--until-proven` stops after PROVEN_TIMES evaluations in a row
-PROVEN_TIMES = 2
+parser = argparse.ArgumentParser()
+parser.add_argument("--dataset", default="generated", help="generated, cora, or a file .npz")
+parser.add_argument("--root", default="data", help="where Cora lies, or goes")
+parser.add_argument("--epochs", type=int, default=200)
+parser.add_argument("--every", type=int, default=10, help="epochs between two evaluations")
+parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--checkpoint", help="keep the training in this file, and go on from it")
 
 
-@dataclass(frozen=True)
-class Band:
-    """Where the test accuracy lands in a sound stack. `source` says how that is known.
+class Network(torch.nn.Module):
+    def __init__(self, features, classes, channels=128, layers=5, heads=8, groups=16):
+        super().__init__()
+        self.enter = torch.nn.Linear(features, channels)
+        self.layers = torch.nn.ModuleList(DNAConv(channels, heads, groups, 0.8, cached=True) for _ in range(layers))
+        self.leave = torch.nn.Linear(channels, classes)
 
-    `loss_ratio`: the last loss is at most this share of the first.
-    """
-
-    low: float
-    high: float
-    source: str
-    loss_ratio: float = LOSS_RATIO
-
-
-#: the only place where the bands are written; docs/smoke.md tells how they were found
-BANDS = {
-    "generated": Band(0.75, 0.95, "bench/smoke_bands.py"),
-    "cora": Band(0.80, 0.92, "the 0.8584 that a site's manual prints for PyG's example, with room"),
-}
+    def forward(self, x, edge_index):
+        x = F.dropout(F.relu(self.enter(x)), 0.5, self.training)
+        history = x.unsqueeze(1)  # [nodes, layers so far, channels]: each layer attends to all before it
+        for layer in self.layers:
+            x = F.relu(layer(history, edge_index))
+            history = torch.cat([history, x.unsqueeze(1)], dim=1)
+        return self.leave(F.dropout(x, 0.5, self.training))
 
 
-def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line; wrong usage ends with exit code 2."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--dataset", default="generated", help="generated, cora, or a .npz with x, edge_index and y")
-    parser.add_argument(
-        "--root", type=Path, default=Path("data"), metavar="DIR", help="where Cora lies, or goes (data)"
-    )
-    parser.add_argument("--epochs", type=_positive, default=200)
-    parser.add_argument("--every", type=_positive, default=10, metavar="N", help="evaluate each N epochs (10)")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--curve", type=Path, metavar="FILE", help="draw the curve: .svg, or .png with matplotlib")
-    parser.add_argument(
-        "--checkpoint", type=Path, metavar="FILE", help="keep the training here; go on from it if there"
-    )
-    parser.add_argument("--limit", type=float, metavar="SECONDS", help="fail when it takes longer")
-    parser.add_argument(
-        "--until-proven",
-        action="store_true",
-        help=f"stop once the loss fell and {PROVEN_TIMES} evaluations in a row have {PROVEN_ACCURACY:g} on validation",
-    )
-    options = parser.parse_args(argv)
-    if options.until_proven and options.dataset not in BANDS:
-        parser.error("--until-proven needs a dataset with a known band: " + ", ".join(BANDS))
-    return options
+def load(name, root):
+    if name == "cora":
+        return Planetoid(root, "Cora")[0]
+    if name != "generated":
+        arrays = np.load(name)
+        x, edge_index, y = (torch.from_numpy(arrays[key]) for key in ("x", "edge_index", "y"))
+        return Data(x=x.float(), edge_index=edge_index.long(), y=y.long())
+    y = torch.arange(2800) % 7
+    ends = torch.randint(2800, (2, 40000))
+    ends = ends[:, (y[ends[0]] == y[ends[1]]) | (torch.rand(40000) < 0.02)]  # most edges join nodes of one class
+    return Data(x=F.one_hot(y, 7) + torch.randn(2800, 7), edge_index=torch.cat([ends, ends.flip(0)], 1), y=y)
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
-
-
-def network(width: int, classes: int) -> torch.nn.Module:
-    """The model: `forward(x [nodes, width], edge_index)` gives log-probabilities [nodes, classes]."""
-    import torch
-    import torch.nn.functional as F  # noqa: N812
-    from torch_geometric.nn import DNAConv
-
-    class Network(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.enter = torch.nn.Linear(width, CHANNELS)
-            self.convolutions = torch.nn.ModuleList(
-                DNAConv(CHANNELS, HEADS, GROUPS, dropout=ATTENTION_DROPOUT, cached=True) for _ in range(LAYERS)
-            )
-            self.leave = torch.nn.Linear(CHANNELS, classes)
-
-        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
-            hidden = F.dropout(F.relu(self.enter(x)), DROPOUT, self.training)
-            history = hidden.unsqueeze(1)  # [nodes, layers so far, CHANNELS]: each layer attends to all before
-            for convolution in self.convolutions:
-                hidden = F.relu(convolution(history, edge_index))
-                history = torch.cat([history, hidden.unsqueeze(1)], dim=1)
-            return F.log_softmax(self.leave(F.dropout(hidden, DROPOUT, self.training)), dim=1)
-
-    return Network()
-
-
-class Training:
-    """A model on a graph, with its optimizer and what was seen so far."""
-
-    def __init__(self, graph: data.Tensors, device: torch.device, seed: int) -> None:
-        import torch
-
-        self.torch = torch
-        torch.manual_seed(seed)
-        self.graph = graph.to(device)
-        parts = graphs.split(graph.y.tolist(), seed)
-        self.parts = {
-            name: torch.tensor(nodes, device=device)
-            for name, nodes in (("train", parts.train), ("validation", parts.validation), ("test", parts.test))
-        }
-        self.model = network(graph.x.size(1), graph.classes).to(device)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-        self.epoch, self.first_loss, self.loss = 0, math.nan, math.nan
-        self.points: list[Point] = []
-        self.seconds: list[float] = []  #: of each epoch that was trained here
-
-    def step(self) -> None:
-        """One epoch. Raises Fault when the loss is no number."""
-        start = time.perf_counter()
-        self.model.train()
-        self.optimizer.zero_grad()
-        output = self.model(self.graph.x, self.graph.edge_index)
-        nodes = self.parts["train"]
-        loss = self.torch.nn.functional.nll_loss(output[nodes], self.graph.y[nodes])
+def main():
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    data = load(args.dataset, args.root).to(device)
+    fold = torch.randperm(len(data.y), device=device) % 5  # a fifth to train, a fifth to validate, the rest to test
+    masks = {"train": fold == 0, "val": fold == 1, "test": fold > 1}
+    model = Network(data.x.size(1), int(data.y.max()) + 1).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=5e-4)
+    first, points = 1, []
+    if args.checkpoint and Path(args.checkpoint).exists():
+        model_state, optimizer_state, masks, first, points = torch.load(args.checkpoint, map_location=device)
+        model.load_state_dict(model_state)
+        optimizer.load_state_dict(optimizer_state)
+    for epoch in range(first, args.epochs + 1):
+        model.train()
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(data.x, data.edge_index)[masks["train"]], data.y[masks["train"]])
         loss.backward()
-        self.optimizer.step()
-        self.epoch, self.loss = self.epoch + 1, float(loss.detach())  # waits for the device, which works in order
-        self.seconds.append(time.perf_counter() - start)
-        if self.epoch == 1:
-            self.first_loss = self.loss
-        if not math.isfinite(self.loss):
-            raise Fault(Layer.TRAINING, f"the loss is {self.loss} in epoch {self.epoch}: the arithmetic is broken")
-
-    def evaluate(self) -> Point:
-        """Accuracies without dropout, kept in `points`. Raises Fault when an output is no number."""
-        self.model.eval()
-        with self.torch.no_grad():
-            output = self.model(self.graph.x, self.graph.edge_index)
-        if not bool(self.torch.isfinite(output).all()):
-            raise Fault(Layer.TRAINING, f"the network's output has values that are no numbers after epoch {self.epoch}")
-        right = output.argmax(dim=1) == self.graph.y
-        shares = {name: float(right[nodes].float().mean()) for name, nodes in self.parts.items()}
-        self.points.append(Point(self.epoch, self.loss, **shares))
-        return self.points[-1]
-
-    def save(self, path: Path, identity: dict[str, Any]) -> None:
-        """Write the state whole or not at all."""
-        state = {
-            "identity": identity,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "random": self.torch.get_rng_state(),
-            "epoch": self.epoch,
-            "losses": [self.first_loss, self.loss],
-            "points": [point.as_list() for point in self.points],
-        }
-        temporary = path.with_name(f".{path.name}.tmp")
-        self.torch.save(state, temporary)
-        temporary.replace(path)
-
-    def resume(self, path: Path, identity: dict[str, Any]) -> None:
-        """Go on from a saved state. Raises Fault when it is unreadable or of another training."""
-        try:
-            state = self.torch.load(path, map_location="cpu", weights_only=True)
-            if state["identity"] != identity:
-                raise Fault(Layer.DATA, f"--checkpoint {path} is of another training: {state['identity']}")
-            self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.torch.set_rng_state(state["random"])
-            self.epoch, (self.first_loss, self.loss) = state["epoch"], state["losses"]
-            self.points = [Point(int(epoch), *rest) for epoch, *rest in state["points"]]
-        except Fault:
-            raise
-        except Exception as error:
-            raise Fault(Layer.DATA, f"--checkpoint {path} cannot be read: {type(error).__name__}: {error}") from error
-
-
-def is_proven(points: Sequence[Point], first_loss: float) -> bool:
-    """Whether the latest evaluations settle it; looks at training loss and validation nodes, never at test nodes."""
-    latest = points[-PROVEN_TIMES:]
-    return (
-        len(latest) == PROVEN_TIMES
-        and points[-1].loss <= LOSS_RATIO * first_loss
-        and all(point.validation >= PROVEN_ACCURACY for point in latest)
-    )
-
-
-def best(points: Sequence[Point]) -> Point:
-    """The first evaluation with the highest validation accuracy, whose test accuracy counts, as in PyG's example."""
-    return max(points, key=lambda point: (point.validation, -point.epoch))
-
-
-def objections(points: Sequence[Point], first_loss: float, band: Band) -> list[str]:
-    """What speaks against a finished training; empty: passed."""
-    found = []
-    last, test = points[-1], best(points).test
-    if not last.loss <= band.loss_ratio * first_loss:
-        found.append(
-            f"the loss went from {first_loss:.4f} to {last.loss:.4f}, not to {band.loss_ratio:g} of it or less"
-        )
-    if not band.low <= test <= band.high:
-        found.append(f"test accuracy {test:.4f} is outside [{band.low:.2f}, {band.high:.2f}]")
-    return found
-
-
-def describe(point: Point) -> str:
-    """The line that people read."""
-    return (
-        f"Epoch: {point.epoch:03d}, Loss: {point.loss:.4f}, Train: {point.train:.4f}, Val: {point.validation:.4f}, "
-        f"Test: {point.test:.4f}"
-    )
-
-
-def train(training: Training, options: argparse.Namespace, proof: Proof, keep: Callable[[], None]) -> str:
-    """Train and evaluate; returns why it stopped."""
-    while training.epoch < options.epochs:
-        training.step()
-        if training.epoch % options.every and training.epoch != options.epochs:
+        optimizer.step()
+        if epoch % args.every and epoch != args.epochs:
             continue
-        proof.say(describe(training.evaluate()))
-        record(proof, training)
-        keep()
-        if options.until_proven and is_proven(training.points, training.first_loss):
-            return "proven"
-    return "all epochs ran"
-
-
-def record(proof: Proof, training: Training) -> None:
-    """Bring the verdict's figures up to date."""
-    proof.extra["epochs"] = training.epoch
-    if not training.points:
-        return
-    last, chosen = training.points[-1], best(training.points)
-    proof.metrics.update(
-        first_loss=round(training.first_loss, 4),
-        last_loss=round(last.loss, 4),
-        train_accuracy=round(last.train, 4),
-        validation_accuracy=round(chosen.validation, 4),
-        test_accuracy=round(chosen.test, 4),
-        best_epoch=chosen.epoch,
-        last_test_accuracy=round(last.test, 4),
-    )
-    usual = training.seconds[1:] or training.seconds  # the first one warms up
-    if usual:
-        proof.metrics["seconds_per_epoch"] = round(sum(usual) / len(usual), 4)
-
-
-def run(options: argparse.Namespace, proof: Proof) -> None:
-    """The whole proof. Raises Fault."""
-    proof.extra.update(dataset=options.dataset, seed=options.seed, epochs=0, epochs_planned=options.epochs)
-    if options.curve:
-        curve.check(options.curve)
-    torch = stack.load_torch(proof)
-    complaints = stack.load_pyg(proof)
-    device = stack.choose_device(torch, options.device, proof)
-    proof.enter(f"loading the {options.dataset} graph", Layer.DATA)
-    graph = data.load(options.dataset, options.root)
-    majority = float(graph.y.bincount().max()) / len(graph.y)
-    # how fast it is learned is the graph's own affair
-    learned = Band(round(majority + 0.005, 3), 1.0, "better than the largest class", loss_ratio=1.0)
-    band = BANDS.get(options.dataset, learned)
-    proof.metrics["accuracy_band"] = [band.low, band.high]
-    proof.say(
-        f"{len(graph.y)} nodes, {graph.x.size(1)} features, {graph.edge_index.size(1)} edges, {graph.classes} classes"
-    )
-
-    proof.enter(f"training on {proof.device}", Layer.TORCH)
-    training = Training(graph, device, options.seed)
-    identity = {"dataset": options.dataset, "seed": options.seed}
-    if options.checkpoint and options.checkpoint.exists():
-        training.resume(options.checkpoint, identity)
-        proof.say(f"going on after epoch {training.epoch} of {options.checkpoint}")
-
-    def keep() -> None:
-        if options.checkpoint:
-            training.save(options.checkpoint, identity)
-
-    try:
-        proof.extra["stopped"] = train(training, options, proof, keep)
-    finally:
-        record(proof, training)
-        if options.curve and training.points:
-            curve.draw(training.points, f"DNAConv on {options.dataset}, {proof.device}", options.curve)
-    proof.enter("judging", Layer.TRAINING)
-    stack.raise_complaints(complaints)
-    if found := objections(training.points, training.first_loss, band):
-        raise Fault(Layer.TRAINING, "; ".join(found))
-
-
-def main() -> int:
-    """Returns 0 when proven, 1 when not."""
-    options = arguments()
-    return prove("dna", lambda proof: run(options, proof), options.limit)
+        model.eval()
+        with torch.no_grad():
+            right = model(data.x, data.edge_index).argmax(dim=1) == data.y
+        points.append((epoch, [float(right[mask].float().mean()) for mask in masks.values()]))
+        print(f"Epoch: {epoch:03d}, Loss: {loss:.4f}, Train: {points[-1][1][0]:.4f}, "
+              f"Val: {points[-1][1][1]:.4f}, Test: {points[-1][1][2]:.4f}", flush=True)  # fmt: skip
+        if args.checkpoint:
+            state = (model.state_dict(), optimizer.state_dict(), masks, epoch + 1, points)
+            torch.save(state, f"{args.checkpoint}.new")
+            Path(f"{args.checkpoint}.new").replace(args.checkpoint)
+    best = max(points, key=lambda point: point[1][1])
+    print(f"on {device}: test accuracy {best[1][2]:.4f} at the best validation accuracy, epoch {best[0]}")
 
 
 if __name__ == "__main__":
-    exit_with(main())
+    main()

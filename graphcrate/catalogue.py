@@ -92,16 +92,17 @@ def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list
 
 
 def examples(place: Workplace) -> dict[str, str]:
-    """Return the programs that ship in images, by their names below `examples/`; the doctor is made into one file."""
-    folder, doctor = place.root / "examples", place.root / "doctor"
+    """Return the programs that ship in images, by their names below /opt/graphcrate; the doctor as one file."""
+    doctor = place.root / "doctor"
     programs = {
-        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        path.relative_to(place.root).as_posix(): path.read_text(encoding="utf-8")
+        for folder in (place.root / "examples", place.root / "suites")
         for path in sorted(folder.rglob("*"))
         if path.suffix in (".py", ".md", ".sbatch", ".json", ".yml")
     }
     modules = {path.stem: path.read_text(encoding="utf-8") for path in doctor.glob("*.py")}
     if modules:
-        programs["doctor.py"] = one_file(modules, (doctor / "errors.ini").read_text(encoding="utf-8"))
+        programs["examples/doctor.py"] = one_file(modules, (doctor / "errors.ini").read_text(encoding="utf-8"))
     return programs
 
 

@@ -13,7 +13,7 @@ from graphcrate.model.report import SmokeReport
 from graphcrate.model.unreadable import UNREADABLE
 
 LAST_LINES = 8
-#: whom a failure may be blamed on; `Layer` of examples/proof/verdict.py
+#: whom a failure may be blamed on; `Layer` of suites/proof/verdict.py
 LAYERS = (
     "driver",
     "CUDA library",

@@ -34,7 +34,8 @@ OWN_LAYER = 30_000_000
 MOST_LAYERS = 60
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-EXAMPLES = "/opt/graphcrate/examples"
+PROGRAMS = "/opt/graphcrate"  #: what ships in the image: examples/ to copy, suites/ that prove it
+EXAMPLES = f"{PROGRAMS}/examples"
 VENV_TITLE, EXAMPLES_TITLE = "virtual environment", "examples"  #: of the two steps that write files
 COMPILED_TITLE = "compiled extensions"
 
@@ -87,9 +88,10 @@ def make_plan(
 ) -> Plan:
     """Order the lock's contents into layers, those that change least first.
 
-    `examples`: name → text of the programs that ship in the image. `created` in Unix seconds, the lock's by default.
-    `image`: another base for engines than the lock's own (see `foundations`). `devel`: keep compiler and toolkit, for
-    users who compile in the image. Raises ResolutionError for a devel image of a lock that names no compiler.
+    `examples`: name below PROGRAMS → text of the programs that ship in the image. `created` in Unix seconds, the
+    lock's by default. `image`: another base for engines than the lock's own (see `foundations`). `devel`: keep
+    compiler and toolkit, for users who compile in the image. Raises ResolutionError for a devel image of a lock that
+    names no compiler.
     """
     stack = Stack(
         description=recipe.description,
@@ -305,7 +307,7 @@ def _venv(python: str, executable: str) -> tuple[PlannedFile, ...]:
 
 def _examples(examples: Mapping[str, str]) -> tuple[PlannedFile, ...]:
     return tuple(
-        PlannedFile(path=f"{EXAMPLES}/{name}", content=text, mode=0o755 if text.startswith("#!") else 0o644)
+        PlannedFile(path=f"{PROGRAMS}/{name}", content=text, mode=0o755 if text.startswith("#!") else 0o644)
         for name, text in sorted(examples.items())
     )
 

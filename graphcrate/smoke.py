@@ -1,6 +1,6 @@
 """Runs small trainings inside an image and has judged what they say. `docs/smoke.md` tells what each proves.
 
-A suite is a program of `examples/` that streams its curve and ends with one JSON line.
+A suite is a program of `suites/` that streams its curve and ends with one JSON line.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,11 +15,11 @@ from graphcrate.host.process import Completed
 from graphcrate.judging import failed, judge, phase
 from graphcrate.model.plan import VENV
 from graphcrate.model.report import SmokeReport
-from graphcrate.planning import EXAMPLES
 
 if TYPE_CHECKING:
     from graphcrate.host.sandbox import Bind
 
+SUITES_FOLDER = "/opt/graphcrate/suites"
 OUT = "/out"  #: inside: the folder that a suite may write to
 MOST_THREADS = 16  #: the programs' tensors are too small for more
 SECONDS_TO_SAY_SO = 30.0  #: beyond a suite's limit, for the program's own account of the phase it hangs in
@@ -71,9 +71,9 @@ SUITES: Mapping[str, Suite] = {
         requires=True,
     ),
     "ddp": Suite(
-        program="multi_node.py",
+        program="ddp.py",
         cpu=("--ranks", "2"),
-        cuda=("--ranks", "2", "--share"),  # one GPU for both where there are no two
+        cuda=("--ranks", "2"),
         cpu_limit=600,
         cuda_limit=300,
     ),
@@ -85,7 +85,7 @@ SUITES: Mapping[str, Suite] = {
         cuda_limit=600,
     ),
     "glt-distributed": Suite(
-        program="glt/check.py",
+        program="glt_distributed.py",
         cpu=(),
         cuda=(),
         cpu_limit=600,
@@ -188,7 +188,7 @@ def version_of(name: str, packages: Collection[str] = ()) -> str:
 
 def command(suite: Suite, name: str, *, on_gpu: bool, limit: int, packages: Collection[str] = ()) -> list[str]:
     """What is run inside the image."""
-    argv = [f"{VENV}/bin/python", f"{EXAMPLES}/{suite.program}", "--limit", str(limit)]
+    argv = [f"{VENV}/bin/python", f"{SUITES_FOLDER}/{suite.program}", "--limit", str(limit)]
     argv += ["--device", "cuda" if on_gpu else "cpu", *(suite.cuda if on_gpu else suite.cpu)]
     if required := _required(suite, packages):
         argv += ["--require", ",".join(required)]

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suites"))
 
 from proof import hosts, remote
 from proof.hosts import Config, Host
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace, proof: Proof) -> None:
             machine.close()
 
 
-def _for_all(things: Any, work: Any) -> list[Any]:  # noqa: ANN401
+def _for_all(things: Any, work: Any) -> list[Any]:
     """Do it for all at once; what came of each. Raises one Fault with everything that went wrong."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=32) as pool:
         futures = [pool.submit(work, thing) for thing in things]
@@ -233,7 +233,7 @@ class Following:
         if self._running:
             self.proof.say(f"stopping what runs on {len(self._running)} of {len(self.machines)} hosts")
 
-        def unless_gone(work: Any) -> Any:  # noqa: ANN401
+        def unless_gone(work: Any) -> Any:
             def attempt(machine: Machine) -> None:
                 try:
                     work(machine)

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suites"))
 
 from proof import glt, ogb_files, partitions, parts, sources, stack
 from proof.partitions import Request

@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suites"))
 
 from proof import node, parts
 from proof.verdict import Fault, Layer, Proof, exit_with, prove

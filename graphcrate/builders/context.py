@@ -1,7 +1,7 @@
 """The folder that an engine builds from: the rendered text, and what the plan wants beside it.
 
-`Dockerfile`; `examples/`, programs that ship in the image; `wheels/`, files of the local channel; `ca.crt`, authorities
-to trust during the build alone. Only the first is always there.
+`Dockerfile`; `examples/` and `suites/`, programs that ship in the image; `wheels/`, files of the local channel;
+`ca.crt`, authorities to trust during the build alone. Only the first is always there.
 """
 
 import contextlib
@@ -17,12 +17,11 @@ from graphcrate.model.addresses import is_loopback
 from graphcrate.model.plan import LAYER_MTIME, FilesStep, Plan, WheelsStep
 from graphcrate.model.recipe import Channel
 from graphcrate.oci import tar
-from graphcrate.planning import EXAMPLES, EXAMPLES_TITLE
+from graphcrate.planning import EXAMPLES_TITLE, PROGRAMS
 
 DOCKERFILE = "Dockerfile"
 CERTIFICATES = "ca.crt"
 WHEELS = "wheels"
-EXAMPLES_FOLDER = "examples"
 #: Engines know these without an ARG and keep them out of the image and its history.
 PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 _CHUNK = 1 << 20
@@ -35,7 +34,7 @@ def write(folder: Path, order: Order, text: str, name: str = DOCKERFILE) -> None
     """
     (folder / name).write_text(text, encoding="utf-8")
     for path, content, mode in _examples(order.plan):
-        target = folder / EXAMPLES_FOLDER / path
+        target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(content, encoding="utf-8")
         target.chmod(mode)
@@ -122,9 +121,9 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def _examples(plan: Plan) -> Iterator[tuple[str, str, int]]:
-    """Path below the examples, text and mode of each program that the plan ships."""
+    """Path below PROGRAMS, text and mode of each program that the plan ships."""
     for step in plan.steps:
         if isinstance(step, FilesStep) and step.title == EXAMPLES_TITLE:
             for file in step.files:
                 if not file.folder and not file.link:
-                    yield file.path.removeprefix(f"{EXAMPLES}/"), file.content, file.mode
+                    yield file.path.removeprefix(f"{PROGRAMS}/"), file.content, file.mode

@@ -7,7 +7,7 @@ import graphcrate.render.ideas as ideas
 from graphcrate.compat.toolkit_assembly import PACKAGES
 from graphcrate.model.plan import CUDA_HOME, VENV, Plan, PythonFrom
 from graphcrate.model.recipe import Channel
-from graphcrate.planning import EXAMPLES, SYSTEM_PATH
+from graphcrate.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
 from graphcrate.render.about import about, folder
 from graphcrate.render.layout import WIDTH, complete, rendered, wrapped
 
@@ -65,6 +65,7 @@ def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
         "WORK": ideas.WORK,
         "CERTIFICATES": ideas.CERTIFICATES,
         "EXAMPLES": EXAMPLES,
+        "PROGRAMS": PROGRAMS,
         "SYSTEM_PATH": SYSTEM_PATH,
         "TOOLKIT": PACKAGES,
         "TOOLS": ideas.TOOLS,

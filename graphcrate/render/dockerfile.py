@@ -8,7 +8,7 @@ import graphcrate.render.compilation as compilation
 import graphcrate.render.ideas as ideas
 from graphcrate.model.plan import VENV, Plan, PythonFrom
 from graphcrate.model.recipe import Channel
-from graphcrate.planning import EXAMPLES, SYSTEM_PATH
+from graphcrate.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
 from graphcrate.render.about import about, folder
 from graphcrate.render.commands import Idea, run
 from graphcrate.render.layout import complete, pairs, rendered
@@ -51,6 +51,7 @@ def dockerfile(plan: Plan, form: DockerForm | None = None) -> str:
         "CERTIFICATES": ideas.CERTIFICATES,
         "CONTEXT": ideas.CONTEXT,
         "EXAMPLES": EXAMPLES,
+        "PROGRAMS": PROGRAMS,
         "SYSTEM_PATH": SYSTEM_PATH,
         "TOOLS": ideas.TOOLS,
         "VENV": VENV,

@@ -23,7 +23,7 @@ from graphcrate.model.plan import (
     WheelsStep,
 )
 from graphcrate.model.recipe import Channel
-from graphcrate.planning import EXAMPLES, EXAMPLES_TITLE
+from graphcrate.planning import EXAMPLES, EXAMPLES_TITLE, PROGRAMS
 
 WIDTH = 118
 
@@ -110,7 +110,7 @@ def _traces(step: object) -> list[str]:
         case BaseStep():
             return [step.image.reference, *step.image.packages]
         case FilesStep() if step.title == EXAMPLES_TITLE:
-            return [EXAMPLES] if step.files else []
+            return [EXAMPLES, f"{PROGRAMS}/suites"] if step.files else []
         case FilesStep():
             return [file.path for file in step.files]
         case WheelsStep():

@@ -3,7 +3,6 @@
 What downloads Cora is not typed here.
 """
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from tests.engines.typist import Typist, blocks, make_pyg_sif, untyped
 
 DNA, DGX2 = ROOT / "docs" / "tutorials" / "dna.md", ROOT / "docs" / "tutorials" / "dgx2.md"
 #: 200 epochs are for GPUs
-SHORT = ("dna.py --curve", "dna.py --until-proven --every 3 --curve")
+SHORT = ("examples/dna.py", "examples/dna.py --epochs 6 --every 3")
 
 pytestmark = [pytest.mark.weekly, pytest.mark.engine("slurm", "apptainer build")]
 
@@ -24,10 +23,6 @@ def typist(workplace, pyg_image, slurm):
         path.unlink(missing_ok=True)
     surroundings = {"GRAPHCRATE_CACHE": str(workplace.cache), **workplace.environment, **slurm.environment}
     return Typist(workplace.folder, surroundings, [("<tag>", pyg_image.report["tag"])])
-
-
-def verdict(output):
-    return json.loads(output.splitlines()[-1])
 
 
 def submitted(user, command, *changes):
@@ -45,26 +40,24 @@ def test_dna_on_an_a100(workplace, pyg_image, slurm):
     enter, *lines = session
     typed = "\n".join([f"{enter} <<'END'", *lines, "END"])  # a terminal without a person at it
     out = user.type(typed, (" --pty", ""), SHORT)
-    verdicts = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    assert [(one["suite"], one["status"]) for one in verdicts] == [("torch", "passed"), ("dna", "passed")]
-    assert "Phase: training on cpu (torch)\nEpoch: 003, Loss: " in out
-    assert (user.folder / "dna.svg").read_text().startswith("<svg")
+    assert "\nPyTorch works, on the CPU" in out
+    assert "\nEpoch: 003, Loss: " in out
+    assert out.splitlines()[-1].startswith("on cpu: test accuracy ")
 
     (job,), (write,) = blocks(DNA, "As a job")
     script = user.folder / "examples" / "slurm" / "dna.sbatch"
     user.type(write)
     assert (user.folder / "dna.sbatch").read_text() == script.read_text()
     script.write_text(script.read_text().replace(*SHORT))
-    first = submitted(user, job)
-    assert verdict(first)["status"] == "passed"
+    assert "Epoch: 006" in submitted(user, job)
+    script.write_text(script.read_text().replace("--epochs 6", "--epochs 9"))
     again = submitted(user, job)  # as after a time limit
-    assert f"going on after epoch {verdict(first)['epochs']} of dna.pt" in again
-    assert verdict(again)["status"] == "passed"
+    assert "Epoch: 006" not in again
+    assert "Epoch: 009" in again
 
     ((generate, own),) = blocks(DNA, "With Cora")
     user.type(generate)
-    told = verdict(user.type(own))
-    assert (told["status"], told["dataset"], told["epochs"]) == ("passed", "mine.npz", 20)
+    assert "Epoch: 020" in user.type(own)
 
 
 def test_pytorch_on_a_dgx2(workplace, pyg_image, slurm):
@@ -77,11 +70,11 @@ def test_pytorch_on_a_dgx2(workplace, pyg_image, slurm):
 
     (look,), (prove,) = blocks(DGX2, "One command")
     assert user.type(look, (".cuda()", "")).endswith("\ntorch.Size([10, 10])\n")
-    assert verdict(user.type(prove))["status"] == "passed"
+    assert "\nPyTorch works" in user.type(prove)
 
     (job,), (write,) = blocks(DGX2, "As a job")
     user.type(write)
-    assert verdict(submitted(user, job))["suite"] == "torch"
+    assert "\nPyTorch works" in submitted(user, job)
 
     ((test, again),) = blocks(DGX2, "Test it there")
     at = ("--gres gpu:2", "--gres gpu:2 --suite torch")  # not those of the recipe pyg

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import program
 from tests.engines.ports import free_ports
 
-EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "suites"
 pytestmark = pytest.mark.engine("python3")
 
 #: a rank that, when all are there, waits in the C library for a lock that nobody opens, as NCCL would for its peer

@@ -51,9 +51,9 @@ def untyped(page, module):
     return [heading for heading in headings(page) if heading not in taken and blocks(page, heading)]
 
 
-def make_pyg_sif():
+def make_pyg_sif(extensions="none"):
     """`make sif` for the PyG image that this machine can have, to be typed where a page has `make sif CUDA=...`."""
-    _, *options = pyg_stack()
+    _, *options = pyg_stack(extensions)
     pairs = zip(options[::2], options[1::2], strict=True)
     return " ".join([MAKE_SIF, *(f"{name.removeprefix('--').upper()}='{value}'" for name, value in pairs)])
 

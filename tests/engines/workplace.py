@@ -21,6 +21,7 @@ PARTS = (
     "recipes",
     "images",
     "examples",
+    "suites",
     "tools",
     "Makefile",
     "build.py",
@@ -173,6 +174,6 @@ def small_stack():
     return ("torch", *versions())
 
 
-def pyg_stack():
+def pyg_stack(extensions="none"):
     """What to ask for to get the smallest real image with PyG: without compiled extensions, which take minutes."""
-    return ("pyg", *versions(), "--extensions", "none")
+    return ("pyg", *versions(), "--extensions", extensions)

@@ -161,6 +161,6 @@ def test_the_table_has_a_row_for_each_image_program_and_device():
     text = section("today", [Measured("glt:1", "ddp", "2 x NVIDIA A100-SXM4-40GB", runs)])
     assert text == (
         "today.\n\n| image | with | program | device | median (least … most) |\n|---|---|---|---|---|\n"
-        "| `glt:1` | torch 2.3.1+cu121, PyG 2.5.3, GLT 0.2.4, nccl | `multi_node.py`, 2 processes "
+        "| `glt:1` | torch 2.3.1+cu121, PyG 2.5.3, GLT 0.2.4, nccl | `ddp.py`, 2 processes "
         "| 2 x NVIDIA A100-SXM4-40GB | 20.000 (10.000 … 30.000) iterations/s |\n"
     )

@@ -23,7 +23,7 @@ SOURCES = {**MODULES, "the one file": SINGLE}
 
 def test_every_image_has_it():
     shipped = catalogue.examples(types.SimpleNamespace(root=doctor_file.ROOT))
-    assert shipped["doctor.py"] == SINGLE
+    assert shipped["examples/doctor.py"] == SINGLE
     assert SINGLE.startswith("#!")
 
 

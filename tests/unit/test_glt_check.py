@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path.insert(0, str(ROOT / "suites"))
 
-import glt_check  # noqa: E402  examples/ is no package
+import glt_check  # noqa: E402  suites/ is no package
 from proof import glt, graphs, machine, neighbours, parts, sage  # noqa: E402
 from proof.neighbours import Sample  # noqa: E402
 from proof.verdict import Fault, Layer, Proof  # noqa: E402
@@ -360,7 +360,7 @@ def test_a_part_gets_all_it_needs(tmp_path):
     options = glt_check.arguments(["--seed", "3"])
     argv = glt_check.command(options, "1", tmp_path, "cpu", [4001, 4002])
     told = glt_check.arguments(argv[3:])
-    assert argv[:3] == [sys.executable, "-u", str(ROOT / "examples" / "glt_check.py")]
+    assert argv[:3] == [sys.executable, "-u", str(ROOT / "suites" / "glt_check.py")]
     assert (told.part, told.folder, told.device, told.seed) == ("1", tmp_path, "cpu", 3)
     assert told.ports == [4001, 4002]
 

@@ -11,7 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "examples"))
 
-from glt import check, partition, train_distributed  # noqa: E402  examples/ is no package
+from glt import partition, train_distributed  # noqa: E402  examples/ is no package
+
+sys.path.insert(0, str(ROOT / "suites"))
+import glt_distributed as check  # noqa: E402
 from proof import graphs, machine, neighbours, node, ogb_files, partitions, ranks, sources, supervised  # noqa: E402
 from proof.partitions import Partitions, Request  # noqa: E402
 from proof.supervised import Meeting  # noqa: E402

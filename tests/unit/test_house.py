@@ -24,7 +24,7 @@ NOT_OURS = {
 }
 TOP_LEVEL = {
     *(".ci", ".dockerignore", ".github", ".gitignore"),
-    *("bench", "docs", "doctor", "examples", "graphcrate", "images", "recipes", "targets", "tests", "tools"),
+    *("bench", "docs", "doctor", "examples", "graphcrate", "images", "recipes", "suites", "targets", "tests", "tools"),
     *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "build.py", "pyproject.toml"),
     *("requirements-dev.in", "requirements-dev.txt", "requirements.in", "requirements.txt"),
 }

@@ -86,12 +86,12 @@ def test_labels_name_the_lock_and_the_versions():
 
 
 def test_profile_puts_the_path_back_and_examples_ship():
-    plan = plan_of(lock(), examples={"dna.py": "#!/usr/bin/env python\n", "README.md": "text\n"})
+    plan = plan_of(lock(), examples={"examples/dna.py": "#!/usr/bin/env python\n", "suites/README.md": "text\n"})
     files = {file.path: file for step in plan.steps if isinstance(step, FilesStep) for file in step.files}
     assert "/opt/venv/bin" in files["/etc/profile.d/graphcrate.sh"].content
     assert files["/opt/venv/bin/python"].link == "/usr/bin/python3.11"
     assert files["/opt/graphcrate/examples/dna.py"].mode == 0o755
-    assert files["/opt/graphcrate/examples/README.md"].mode == 0o644
+    assert files["/opt/graphcrate/suites/README.md"].mode == 0o644
 
 
 def test_content_id_follows_the_content():

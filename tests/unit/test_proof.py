@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "suites"
 sys.path.insert(0, str(EXAMPLES))
 
-from proof import graphs, stack, verdict  # noqa: E402  examples/ is no package
+from proof import graphs, stack, verdict  # noqa: E402  suites/ is no package
 from proof.verdict import Fault, Layer, Proof  # noqa: E402
 
 GRAPH_SHA256 = "769814c5e8a4d5a67c54ad2c2faff49abeb82bce918d3d9bc01af5c2417ad5ec"

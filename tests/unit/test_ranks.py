@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "suites"))
 
 from proof import ranks
 from proof.ranks import Place, expand, from_environment, on_node, port_of, tasks_by_node

@@ -34,7 +34,7 @@ LOCK = msgspec.structs.replace(
     COMMITTED, packages=tuple(one for one in COMMITTED.packages if not one.compiled), compilation=None
 )
 CANDIDATE = PYG.variant("11.8").candidates[1]
-EXAMPLES = {"dna.py": "#!/usr/bin/env python\nprint(1)\n", "README.md": "# it's\n"}
+EXAMPLES = {"examples/dna.py": "#!/usr/bin/env python\nprint(1)\n", "suites/README.md": "# it's\n"}
 OLD = render.DefinitionForm(arguments=False)
 ALL = (render.dockerfile, render.definition, lambda plan: render.definition(plan, OLD))
 
@@ -126,7 +126,7 @@ def test_a_text_that_lacks_any_package_or_file_or_setting_is_an_error(data):
     words = [f"{package.name}=={package.version}" for package in LOCK.packages]
     words += [package.file.sha256 for package in LOCK.packages]
     words += [file.path for step in PLAN.steps if isinstance(step, FilesStep) for file in step.files[:-1]][:-1]
-    words += ["/opt/graphcrate/examples", *PLAN.config.environment, *PLAN.config.labels]
+    words += ["/opt/graphcrate/examples", "/opt/graphcrate/suites", *PLAN.config.environment, *PLAN.config.labels]
     with pytest.raises(BuildError, match="lacks"):
         complete(PLAN, TEXT.replace(data.draw(st.sampled_from(words)), ""), "Dockerfile")
 

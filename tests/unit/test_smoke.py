@@ -85,7 +85,7 @@ def test_a_passing_run_becomes_a_report_with_log_and_curve(tmp_path):
 def test_on_a_cpu_it_stops_when_proven_and_shares_the_machine(tmp_path):
     inside = Inside(line())
     smoke.run_suite("dna", inside, tmp_path, say=print)
-    assert inside.argv[:2] == ["/opt/venv/bin/python", "/opt/graphcrate/examples/dna.py"]
+    assert inside.argv[:2] == ["/opt/venv/bin/python", "/opt/graphcrate/suites/dna.py"]
     assert inside.argv[inside.argv.index("--device") + 1] == "cpu"
     assert "--until-proven" in inside.argv
     assert not inside.gpu
@@ -214,7 +214,7 @@ def test_a_failure_says_which_layer_is_at_fault(lines, returncode, on_gpu, layer
 
 
 def test_the_layers_are_those_that_the_programs_name(project, monkeypatch):
-    monkeypatch.syspath_prepend(str(project / "examples"))
+    monkeypatch.syspath_prepend(str(project / "suites"))
     from proof.verdict import Layer
 
     assert {layer.value for layer in Layer} == set(judging.LAYERS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "suites"))
 
 from proof import watch, wires
 from proof.ranks import Place

@@ -160,9 +160,9 @@ class World:
 
 @pytest.fixture
 def world(tmp_path, monkeypatch, typed, registry):
-    for name in ("recipes", "examples"):
+    for name in ("recipes", "suites"):
         (tmp_path / name).mkdir()
-    (tmp_path / "examples/torch_check.py").write_text("print()\n")
+    (tmp_path / "suites/torch_check.py").write_text("print()\n")
     environment = {"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path), "PATH": ""}
     place = Workplace(root=tmp_path, environment=environment)
     world = World(tmp_path, place, typed, monkeypatch, registry)

@@ -15,7 +15,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from proof import data, graphs, neighbours, stack
+from proof import graphs, neighbours, stack
 from proof.machine import LOOPBACK
 from proof.verdict import Fault, Layer, Proof
 
@@ -45,7 +45,7 @@ class World:
     torch: ModuleType
     glt: ModuleType
     device: torch_types.device
-    graph: data.Tensors
+    graph: graphs.Tensors
     links: neighbours.Links
 
     @property
@@ -89,7 +89,7 @@ def enter_world(wanted: str, proof: Proof, number: int = 0) -> World:
         torch.cuda.set_device(device)
     proof.enter("making the graph", Layer.DATA)
     graph = graphs.generate()
-    return World(torch, glt, device, data.from_graph(graph), neighbours.link(graph.edges, len(graph.labels)))
+    return World(torch, glt, device, graphs.tensors(graph), neighbours.link(graph.edges, len(graph.labels)))
 
 
 # Comparing

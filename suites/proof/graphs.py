@@ -1,4 +1,4 @@
-"""A generated citation-like graph, and the split of nodes.
+"""A generated citation-like graph, the split of its nodes, and both as tensors.
 
 It is made in plain Python from `Random.random` alone, whose sequence Python guarantees for a given
 seed, and from exact arithmetic: it is the same on every machine and with every version of Python, torch and PyG.
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import torch
 
 NODES, EDGES, WORDS = 2708, 5278, 1433  #: as many as Cora has; EDGES are undirected
 CLASS_SIZES = (351, 217, 418, 818, 426, 298, 180)  #: Cora's, used as weights
@@ -110,3 +112,28 @@ def split(labels: Sequence[int], seed: int) -> Split:
         for part, chosen in zip(parts, (nodes[:fifth], nodes[fifth : 2 * fifth], nodes[2 * fifth :])):
             part.extend(chosen)
     return Split(*(tuple(sorted(part)) for part in parts))
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """What a model reads: `x` [nodes, width] float32, `edge_index` [2, edges] int64 in both directions, `y` [nodes]."""
+
+    x: torch.Tensor
+    edge_index: torch.Tensor
+    y: torch.Tensor
+    classes: int
+
+    def to(self, device: torch.device) -> Tensors:
+        """The same on a device."""
+        return Tensors(self.x.to(device), self.edge_index.to(device), self.y.to(device), self.classes)
+
+
+def tensors(graph: Graph) -> Tensors:
+    """A generated graph as tensors."""
+    import torch
+
+    x = torch.zeros(len(graph.labels), graph.width)
+    for node, words in enumerate(graph.words):
+        x[node, list(words)] = 1.0
+    edges = torch.tensor(graph.edges, dtype=torch.long).t()
+    return Tensors(x, torch.cat([edges, edges.flip(0)], dim=1), torch.tensor(graph.labels), graph.classes)

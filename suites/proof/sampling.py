@@ -9,43 +9,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from proof.verdict import Fault, Layer
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import torch as torch_types
 
-    from proof.data import Tensors
-
-FEWEST = 3  #: nodes: one to train, one to validate, one to test
-
-
-def cut(count: int) -> tuple[int, int]:
-    """Where 60/20/20 divides so many nodes, with one at least in each part. Raises Fault of layer data."""
-    if count < FEWEST:
-        raise Fault(
-            Layer.DATA,
-            f"the graph has {count} {'node' if count == 1 else 'nodes'}, and a 60/20/20 split needs {FEWEST} or more",
-        )
-    first = min(max(1, math.floor(0.6 * count)), count - 2)
-    return first, min(max(first + 1, math.floor(0.8 * count)), count - 1)
+    from proof.graphs import Tensors
 
 
 def share(nodes: Sequence[int], rank: int, world: int) -> list[int]:
     """This rank's part, as large as every other's: where they do not come out even, the first nodes come again."""
     each = math.ceil(len(nodes) / world)
     return [nodes[place % len(nodes)] for place in range(rank, each * world, world)]
-
-
-def own(nodes: Sequence[int], rank: int, world: int) -> list[int]:
-    """This rank's part, each node in one alone; there may be none."""
-    return list(nodes[rank::world])
-
-
-def batches(count: int, size: int) -> int:
-    """How many batches of at most `size` so many nodes make."""
-    return math.ceil(count / size)
 
 
 class Sampler:
@@ -106,7 +81,7 @@ class OwnLoader:
         self._random = sampler.torch.Generator().manual_seed(seed)
 
     def __len__(self) -> int:
-        return batches(len(self._nodes), self._size)
+        return math.ceil(len(self._nodes) / self._size)
 
     def __iter__(self) -> Iterator[Any]:
         torch, nodes = self._sampler.torch, self._nodes

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # `python -P` and PYTHONSAFEPATH leave it out
 
 from proof import graphs, machine, neighbours, parts
 from proof.verdict import Fault, Layer, Proof, exit_with, prove
@@ -30,7 +30,7 @@ FAN_OUTS = (10, 5)
 BATCH = 32
 TRAINING = ("--epochs", "6", "--batch_size", str(BATCH), "--fan_outs", "10,5", "--hidden", "64", "--dropout", "0.5")
 LEARNING = ("--lr", "0.01", "--channel_size", "16MB")
-HERE = Path(__file__).resolve().parent
+PROGRAMS = Path(__file__).resolve().parent.parent / "examples" / "glt"
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -46,7 +46,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def partitioning(folder: Path, seed: int) -> list[str]:
     """How partition.py is called."""
     told = ["--num-partitions", str(PARTS), "--output", str(folder / "parts"), "--seed", str(seed)]
-    return parts.program(str(HERE / "partition.py"), *told, "--part")
+    return parts.program(str(PROGRAMS / "partition.py"), *told, "--part")
 
 
 def training(options: argparse.Namespace, rank: int, folder: Path, ports: list[int]) -> list[str]:
@@ -60,7 +60,7 @@ def training(options: argparse.Namespace, rank: int, folder: Path, ports: list[i
     told += ["--sampling", options.sampling]
     if machine.gpus() < PARTS:
         told += ["--backend", "gloo"]  # NCCL wants a GPU for each process
-    return parts.program(str(HERE / "train_distributed.py"), *told, "--gpu", str(rank))
+    return parts.program(str(PROGRAMS / "train_distributed.py"), *told, "--gpu", str(rank))
 
 
 def run(options: argparse.Namespace, proof: Proof) -> None:

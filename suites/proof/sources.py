@@ -1,8 +1,9 @@
 """Where a graph for several machines comes from: generated, files, or a data set of the Open Graph Benchmark (OGB).
 
-A file is an `.npz` with `x`, `edge_index`, `y` as `proof.data` describes it; a folder has the same arrays in files
-`x.npy`, `edge_index.npy`, `y.npy`, which need not fit into memory twice. Both may have `train`, `valid` and `test`,
-numbers of nodes; else nodes are split by class as the generated graph's are.
+A file is an `.npz` with `x` [nodes, features], `edge_index` [2, edges] with both directions of an edge, and `y` [nodes]
+with classes from 0, no pickled objects; a folder has the same arrays in files `x.npy`, `edge_index.npy`, `y.npy`, which
+need not fit into memory twice. Both may have `train`, `valid` and `test`, numbers of nodes; else nodes are split by
+class as the generated graph's are.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proof import data, graphs, ogb_files
+from proof import graphs, ogb_files
 from proof.verdict import Fault, Layer, Proof
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ CHUNK = 16 << 20
 
 @dataclass(frozen=True)
 class Split:
-    """A graph in tensors, as `proof.data.Tensors`, and the nodes of each role."""
+    """A graph in tensors, as `proof.graphs.Tensors`, and the nodes of each role."""
 
     x: torch.Tensor
     edge_index: torch.Tensor
@@ -72,7 +73,7 @@ class Source:
     def load(self, seed: int, proof: Proof) -> Split:
         """The graph in tensors; `seed` splits nodes that come without roles. Raises Fault."""
         if self.name == "generated":
-            graph = data.from_graph(graphs.generate())
+            graph = graphs.tensors(graphs.generate())
             return Split(graph.x, graph.edge_index, graph.y, graph.classes, _roles_by_class(graph.y, seed))
         if self.name in ogb_files.NAMES:
             return Split(*ogb_files.load(self.name, self.root, proof))
@@ -119,7 +120,7 @@ def _from_arrays(path: Path, arrays: Mapping[str, Any], seed: int) -> Split:
     missing = [name for name in ARRAYS if name not in arrays]
     if missing:
         raise Fault(Layer.DATA, f"{path} lacks {', '.join(missing)}; it has {', '.join(arrays) or 'no arrays'}")
-    data.check_arrays(path, arrays["x"], arrays["edge_index"], arrays["y"])
+    check_arrays(path, arrays["x"], arrays["edge_index"], arrays["y"])
     given = [name for name in ROLES if name in arrays]
     if given and given != list(ROLES):
         raise Fault(Layer.DATA, f"{path} has {', '.join(given)}: either all of {', '.join(ROLES)} or none of them")
@@ -142,3 +143,17 @@ def _roles_by_class(y: torch.Tensor, seed: int) -> dict[str, torch.Tensor]:
 
     split = graphs.split(y.tolist(), seed)
     return {name: torch.tensor(part) for name, part in zip(ROLES, (split.train, split.validation, split.test))}
+
+
+def check_arrays(path: Path, x: Any, edge_index: Any, y: Any) -> None:  # noqa: ANN401  NumPy's are not imported here
+    """Whether these are a graph's. Raises Fault that names `path`."""
+    if x.ndim != 2 or y.shape != x.shape[:1] or edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise Fault(
+            Layer.DATA,
+            f"{path}: x {x.shape}, edge_index {edge_index.shape}, y {y.shape} are not [nodes, features], "
+            "[2, edges], [nodes]",
+        )
+    if edge_index.size and not 0 <= edge_index.min() <= edge_index.max() < len(x):
+        raise Fault(Layer.DATA, f"{path}: edge_index names nodes outside 0 … {len(x) - 1}")
+    if len(y) < 10 or y.min() < 0:
+        raise Fault(Layer.DATA, f"{path}: y must name a class, counted from 0, for each of at least 10 nodes")

@@ -1,0 +1,342 @@
+"""The suites as far as they need no torch: usage, judging, what is blamed. tests/engines runs them in images."""
+
+import contextlib
+import json
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate import smoke
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "suites"))
+
+import ddp  # noqa: E402  suites/ is no package
+import dna  # noqa: E402
+import glt_check  # noqa: E402
+import glt_distributed  # noqa: E402
+import ops  # noqa: E402
+import torch_check  # noqa: E402
+from proof import curve, gcn, graphs, parts, sampling  # noqa: E402
+from proof.curve import Point  # noqa: E402
+from proof.verdict import Fault, Layer, Proof  # noqa: E402
+
+PARSERS = {
+    f"{program.__name__}.py": program.arguments for program in (dna, torch_check, ops, ddp, glt_check, glt_distributed)
+}
+
+
+def points(*accuracies, loss=0.5):
+    return [Point(3 * number, loss, share, share, share) for number, share in enumerate(accuracies, 1)]
+
+
+@pytest.mark.parametrize("name", smoke.SUITES)
+def test_the_suites_fit_the_programs(name):
+    suite = smoke.SUITES[name]
+    for on_gpu in (False, True):
+        argv = smoke.command(suite, name, on_gpu=on_gpu, limit=300)
+        assert argv[1] == f"/opt/graphcrate/suites/{suite.program}"
+        options = PARSERS[suite.program](argv[2:])
+        assert (options.device, options.limit) == ("cuda" if on_gpu else "cpu", 300)
+
+
+@pytest.mark.parametrize(
+    ("program", "argv"),
+    [
+        *[("dna.py", argv) for argv in (["--epochs", "0"], ["--every", "0"], ["--device", "tpu"])],
+        *[("ddp.py", argv) for argv in (["--ranks", "0"], ["--ranks", "9"], ["--limit", "soon"], ["--what"])],
+        *[("ops.py", argv) for argv in (["--require", "torch_scater"], ["--device", "tpu"])],
+    ],
+)
+def test_wrong_usage_is_told_before_anything_runs(program, argv, capsys):
+    with pytest.raises(SystemExit) as caught:
+        PARSERS[program](argv)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err
+
+
+def test_the_page_on_smoke_tests_has_the_bands():
+    page = (ROOT / "docs" / "smoke.md").read_text(encoding="utf-8")
+    for name, (low, high) in {"dna": dna.ACCURACY_BAND, "ddp": ddp.ACCURACY_BAND}.items():
+        assert f"| `{name}` | {low:.2f} … {high:.2f} |" in page
+    for kind, band in ops.BANDS.items():
+        assert f"| `{kind}` | {band:.0e} |" in page
+
+
+# DNAConv
+
+
+def test_it_is_proven_by_evaluations_in_a_row_and_a_fallen_loss():
+    low, high = dna.PROVEN_ACCURACY - 0.01, dna.PROVEN_ACCURACY
+    assert dna.is_proven(points(low, high, high), 1.9)
+    for seen, loss in (((high, low, high), 0.5), ((high,), 0.5), ((), 0.5), ((high, high), 1.8)):
+        assert not dna.is_proven(points(*seen, loss=loss), 1.9)
+    blind = [Point(point.epoch, point.loss, point.train, point.validation, 0.0) for point in points(0.9, 0.9)]
+    assert dna.is_proven(blind, 1.9)  # it never looks at test nodes
+
+
+def test_the_first_best_validation_counts():
+    assert dna.best(points(0.5, 0.8, 0.8, 0.7)).epoch == 6
+
+
+@pytest.mark.parametrize(
+    ("seen", "loss", "first", "objection"),
+    [
+        ([0.85], 0.9, 1.9, None),
+        ([0.31], 0.9, 1.9, "test accuracy 0.3100 is outside"),
+        ([0.999], 0.9, 1.9, "test accuracy 0.9990 is outside"),
+        ([0.85], 1.9, 1.9, "the loss went from 1.9000 to 1.9000"),
+        ([0.85], float("nan"), 1.9, "the loss went"),
+        ([0.85], 0.5, float("nan"), "the loss went"),
+    ],
+)
+def test_what_speaks_against_a_training(seen, loss, first, objection):
+    found = dna.objections(points(*seen, loss=loss), first)
+    assert (found == []) if objection is None else (len(found) == 1 and objection in found[0])
+
+
+def test_the_band_lies_above_what_words_alone_give_and_below_what_is_possible():
+    """0.69 is the most that 60 epochs without edges reached, 0.91 what remains beside strays (docs/smoke.md)."""
+    assert 0.69 < dna.ACCURACY_BAND[0] < dna.PROVEN_ACCURACY < 1 - graphs.STRAYS < dna.ACCURACY_BAND[1] < 1.0
+
+
+@pytest.mark.parametrize(("accuracy", "proven"), [(0.85, True), (0.3, False)])
+def test_a_run_says_the_band_and_is_judged_by_it(monkeypatch, accuracy, proven):
+    size = SimpleNamespace(size=lambda _: 3)
+    graph = SimpleNamespace(y=[0, 0, 1], x=size, edge_index=size, classes=2)
+    training = SimpleNamespace(points=points(accuracy, loss=0.9), first_loss=1.9, epoch=3, seconds=[9.0, 1.0, 2.0])
+    for name in ("load_torch", "load_pyg", "choose_device", "raise_complaints"):
+        monkeypatch.setattr(dna.stack, name, lambda *_: [])
+    monkeypatch.setattr(dna.graphs, "tensors", lambda *_: graph)
+    monkeypatch.setattr(dna, "Training", lambda *_: training)
+    monkeypatch.setattr(dna, "train", lambda *_: "proven")
+    proof = Proof("dna")
+    with contextlib.nullcontext() if proven else pytest.raises(Fault, match=r"test accuracy 0\.3000 is outside"):
+        dna.run(dna.arguments([]), proof)
+    assert proof.metrics["accuracy_band"] == list(dna.ACCURACY_BAND)
+    assert proof.metrics["seconds_per_epoch"] == 1.5  # the first one warms up
+
+
+def test_an_output_that_is_no_number_is_a_fault():
+    training = object.__new__(dna.Training)
+    numbers = SimpleNamespace(all=lambda: False)
+    training.torch = SimpleNamespace(no_grad=contextlib.nullcontext, isfinite=lambda output: numbers)
+    training.model = SimpleNamespace(eval=lambda: None, __call__=None)
+    training.model = type("Model", (), {"eval": lambda self: None, "__call__": lambda self, *_: None})()
+    training.graph, training.epoch = SimpleNamespace(x=None, edge_index=None), 3
+    with pytest.raises(Fault, match="no numbers after epoch 3") as caught:
+        training.evaluate()
+    assert caught.value.layer is Layer.TRAINING
+
+
+@given(st.lists(st.tuples(*[st.floats(0, 10)] * 2, *[st.floats(0, 1)] * 2), max_size=5), st.text())
+def test_a_curve_is_xml_within_its_frame_whatever_is_drawn(rows, title):
+    title = "".join(letter for letter in title if letter.isprintable())
+    drawn = curve.svg([Point(i, row[0], row[1] / 10, row[2], row[3]) for i, row in enumerate(rows, 1)], title)
+    lines = [each for each in ET.fromstring(drawn) if each.tag.endswith("polyline")]
+    assert len(lines) == len(curve.COLOURS)
+    for each in lines:
+        assert len(each.get("points").split()) == len(rows)
+        for pair in each.get("points").split():
+            x, y = map(float, pair.split(","))
+            assert curve.MARGIN <= x <= curve.WIDTH - curve.MARGIN
+            assert curve.MARGIN <= y <= curve.HEIGHT - curve.MARGIN
+
+
+def test_a_curve_that_cannot_be_drawn_is_told_at_once(tmp_path, monkeypatch):
+    with pytest.raises(Fault, match=r"\.svg or \.png"):
+        curve.check(tmp_path / "curve.pdf")
+    with pytest.raises(Fault, match="there is no folder"):
+        curve.check(tmp_path / "absent" / "curve.svg")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(Fault, match="needs matplotlib"):
+        curve.check(tmp_path / "curve.png")
+    curve.draw(points(0.5, 0.6), "DNAConv", tmp_path / "curve.svg")
+    assert (tmp_path / "curve.svg").read_text().startswith("<svg")
+
+
+def test_sums_over_ranks():
+    proof = Proof("torch")
+    torch_check.check_sums([6.0, 6.0, 6.0], proof, "nccl")
+    assert proof.metrics["all_reduce"] == "nccl over 3"
+    with pytest.raises(Fault, match="gloo summed to") as caught:
+        torch_check.check_sums([3.0, 2.0], proof, "gloo")
+    assert caught.value.layer is Layer.NETWORK
+
+
+# Several processes
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "accuracy", "said"),
+    [
+        (1.0, 0.4, 0.85, []),
+        (1.0, 0.9, 0.85, ["the loss went from 1.0000 to 0.9000"]),
+        (1.0, float("nan"), 0.85, ["the loss went from 1.0000 to nan"]),
+        (1.0, 0.4, 0.3, ["test accuracy 0.3000 is outside"]),
+    ],
+)
+def test_what_speaks_against_a_training_of_several(first, last, accuracy, said):
+    found = ddp.objections(first, last, accuracy)
+    assert len(found) == len(said)
+    assert all(wanted in text for wanted, text in zip(said, found, strict=True))
+
+
+class Vector(tuple):
+    """What of a tensor of one dimension, or of rows, `check` asks."""
+
+    def __sub__(self, other):
+        return Vector(a - b for a, b in zip(self, other, strict=True))
+
+    def abs(self):
+        return Vector(map(abs, self))
+
+    def max(self):
+        return max(self)
+
+    def mean(self, dim):
+        return Vector(sum(column) / len(self) for column in zip(*self, strict=True))
+
+    def double(self):
+        return self
+
+
+@pytest.mark.parametrize(("together", "proven"), [((2.0, 3.0), True), ((2.0, 3.01), False), ((1.0, 2.0), False)])
+def test_gradients_that_are_not_the_mean_over_all_are_told(monkeypatch, together, proven):
+    alone = ((1.0, 2.0), (3.0, 4.0))
+    model = SimpleNamespace(module="alone", parameters=list)
+    training = SimpleNamespace(
+        torch=SimpleNamespace(cat=Vector, stack=Vector), model=model, world=2, rank=0,
+        _gradient=lambda of, rank: Vector(together if of is model else alone[rank]),
+    )  # fmt: skip
+    monkeypatch.setattr(gcn, "check_equal", lambda *_: None)
+    with contextlib.nullcontext() if proven else pytest.raises(Fault, match="not the mean over 2 processes"):
+        gcn.Training.check(training, Proof("ddp"))
+
+
+@pytest.mark.parametrize(("gpus", "backend"), [(0, "gloo"), (1, "gloo"), (2, "nccl")])
+def test_nccl_where_each_process_has_a_gpu(gpus, backend, monkeypatch, tmp_path):
+    monkeypatch.setattr(ddp.os, "environ", {})
+    joined = []
+    distributed = SimpleNamespace(
+        is_available=lambda: True, is_nccl_available=lambda: True, init_process_group=lambda *a, **_: joined.append(a)
+    )
+    torch = SimpleNamespace(distributed=distributed, cuda=SimpleNamespace(device_count=lambda: gpus))
+    device = SimpleNamespace(type="cuda" if gpus else "cpu")
+    options = ddp.arguments(["--part", "1", "--folder", str(tmp_path)])
+    assert ddp.join(torch, device, options) == backend
+    assert joined == [(backend,)]
+
+
+@given(st.integers(1, 300), st.integers(1, 40))
+def test_all_ranks_train_as_many_nodes(count, world):
+    shares = [sampling.share(list(range(count)), rank, world) for rank in range(world)]
+    assert {node for share in shares for node in share} == set(range(count))
+    assert len({len(share) for share in shares}) == 1
+    assert sum(map(len, shares)) < count + world
+
+
+def test_only_rank_0_speaks_to_people(capsys):
+    for kind, lines in ((parts.Part, 2), (parts.QuietPart, 1)):
+        part = kind("ddp")
+        part.enter("training", Layer.TORCH)
+        part.say("Epoch: 001")
+        assert len(capsys.readouterr().out.splitlines()) == lines
+
+
+# Operators
+
+
+@pytest.mark.parametrize(
+    ("built_for", "torch_cuda", "wrong"), [(-1, "11.8", True), (11080, "11.8", False), (-1, None, False)]
+)
+def test_an_extension_without_cuda_beside_a_torch_with_it(built_for, torch_cuda, wrong):
+    torch = SimpleNamespace(
+        ops=SimpleNamespace(torch_scatter=SimpleNamespace(cuda_version=lambda: built_for)),
+        version=SimpleNamespace(cuda=torch_cuda),
+    )
+    with pytest.raises(ops.Wrong, match="without CUDA, beside a torch") if wrong else contextlib.nullcontext():
+        ops.check_build(torch, "torch_scatter")
+
+
+def test_an_extension_that_pyg_has_switched_off():
+    typing = SimpleNamespace(WITH_TORCH_SCATTER=True, WITH_TORCH_SPARSE=False, WITH_PYG_LIB=False)
+    installed = ["torch_scatter", "torch_sparse", "torch_cluster"]
+    assert ops.switched_off(typing, installed) == ["torch_sparse"]  # no switch for torch_cluster in this version
+
+
+@pytest.fixture
+def stack(monkeypatch):
+    """What is installed by name; each imports, and what is wrong with it is in `wrong`."""
+    there, wrong = {}, []
+
+    def load(proof):
+        proof.versions.update(there)
+        return []
+
+    def check(torch, device, names, with_pyg, seed, findings, proof):
+        for operator in wrong:
+            findings.note(operator, "float32 on cpu", "the result is off by 2.5e-01")
+
+    monkeypatch.setattr(ops.stack, "load_torch", lambda proof: SimpleNamespace())
+    monkeypatch.setattr(ops.stack, "installed", there.get)
+    monkeypatch.setattr(ops.stack, "load_pyg", load)
+    monkeypatch.setattr(ops.stack, "load_extensions", load)
+    monkeypatch.setattr(ops, "choose_devices", lambda torch, wanted, proof: ["cpu"])
+    monkeypatch.setattr(ops, "check_device", check)
+    return SimpleNamespace(there=there, wrong=wrong)
+
+
+@pytest.mark.parametrize(
+    ("there", "argv", "wrong", "said"),
+    [
+        (["torch_scatter", "torch_sparse"], [], [], None),
+        (["torch_scatter", "torch_sparse"], ["--require", "torch-scatter,torch_sparse"], [], None),
+        (["torch_scatter"], ["--require", "torch_scatter,torch_sparse,torch_cluster"], [], "torch_sparse, torch_clust"),
+        ([], [], [], "nothing to check"),
+        (["torch_geometric"], [], [], None),
+        (["torch_scatter"], [], ["torch_scatter.scatter_max"], r"scatter_max \(float32 on cpu\): .* off by 2.5e-01"),
+    ],
+)
+def test_the_whole_of_ops(stack, there, argv, wrong, said):
+    stack.there.update(dict.fromkeys(there, "2.1.2"))
+    stack.wrong += wrong
+    proof = Proof("ops")
+    with pytest.raises(Fault, match=said) if said else contextlib.nullcontext() as caught:
+        ops.run(ops.arguments(argv), proof)
+    assert not said or caught.value.layer is Layer.EXTENSION
+    assert [each["operator"] for each in proof.metrics.get("failed", [])] == wrong
+    assert "pyg_lib" in proof.metrics["absent"]
+
+
+def test_pygs_complaint_fails_it_too(stack, monkeypatch):
+    stack.there.update(torch_scatter="2.1.2", torch_geometric="2.3.1")
+    complaint = "An issue occurred while importing 'torch-sparse'. Disabling its usage. Stacktrace: undefined symbol"
+    load = ops.stack.load_extensions
+    monkeypatch.setattr(ops.stack, "load_pyg", lambda proof: [*load(proof), complaint])
+    with pytest.raises(Fault, match="PyG switched torch-sparse off: undefined symbol"):
+        ops.run(ops.arguments([]), Proof("ops"))
+
+
+def test_an_operator_that_raises_is_noted_and_an_error_of_cuda_ends_it(monkeypatch):
+    torch = SimpleNamespace(Generator=lambda: SimpleNamespace(manual_seed=lambda seed: None), cuda=SimpleNamespace())
+    said = "undefined\nsymbol"
+
+    def fail(*_):
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(ops, "check", fail)
+    monkeypatch.setattr(ops, "check_build", lambda *_: None)
+    findings = ops.Findings()
+    arguments = (torch, SimpleNamespace(type="cpu"), ["torch_scatter"], False, 0, findings, Proof("ops"))
+    ops.check_device(*arguments)
+    assert findings.wrong[0]["what"] == "RuntimeError: undefined symbol"
+    said = "CUDA error: an illegal memory access"
+    with pytest.raises(RuntimeError, match="illegal"):
+        ops.check_device(*arguments)
+    assert json.dumps(findings.wrong)
