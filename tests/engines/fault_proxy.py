@@ -17,6 +17,8 @@ import threading
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.loopback import Loopback
+
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=/uploads/)\d+")
 _RESET = struct.pack("ii", 1, 0)  #: SO_LINGER: close with RST
 _PIECE = 1 << 16
@@ -80,7 +82,7 @@ def first(fault, method, part="", times=1):
 
 
 @dataclasses.dataclass
-class FaultProxy:
+class FaultProxy(Loopback):
     """Use as a context manager; `address` is what the client is told. `decide` names the fault of a request."""
 
     upstream: str
@@ -97,25 +99,11 @@ class FaultProxy:
 
     def __enter__(self):
         self.counts, self.lock = collections.Counter(), threading.Lock()
-        self.server = _Server(("127.0.0.1", 0), type("Bound", (_Between,), {"proxy": self}))
+        self.kind, context = _Server, None
         if self.authority is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self.authority.certificate, self.authority.key)
-            self.server.socket = context.wrap_socket(
-                self.server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-    @property
-    def address(self):
-        return f"127.0.0.1:{self.server.server_address[1]}"
+        return self.start(_Between, context, proxy=self)
 
     def texts(self):
         """All that clients said, for canaries."""
@@ -123,8 +111,6 @@ class FaultProxy:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
     def server_bind(self):
         # What is in flight when we answer early is then as little as on a real line.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)

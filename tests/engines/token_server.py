@@ -3,20 +3,21 @@
 import base64
 import contextlib
 import json
-import threading
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
+from tests.loopback import Loopback
+
 SERVICE, ISSUER = "tests' registry", "tests' tokens"
 
 
-class TokenServer:
+class TokenServer(Loopback):
     """`asked`: (scopes, authorization) of each request. Grants `allowed` repositories (all actions) to one user."""
 
     def __init__(self, authority, user, password, allowed):
@@ -24,20 +25,11 @@ class TokenServer:
         self.asked = []
 
     def __enter__(self):
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Answers,), {"owner": self}))
-        self.server.daemon_threads = True
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+        return self.start(_Answers, owner=self)
 
     @property
     def realm(self):
-        return f"http://127.0.0.1:{self.server.server_address[1]}/token"
+        return f"http://{self.address}/token"
 
     def settings(self):
         """The registry's `auth`."""

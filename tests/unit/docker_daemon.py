@@ -5,14 +5,15 @@ import io
 import json
 import re
 import tarfile
-import threading
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.loopback import Loopback
 
 
 @dataclasses.dataclass
-class DockerDaemon:
+class DockerDaemon(Loopback):
     """Use as a context manager. `answers`: the build's events; `images`: name → inspection."""
 
     version: str = "20.10.24"
@@ -28,20 +29,11 @@ class DockerDaemon:
     dies: bool = False  # in the middle of a build
 
     def __enter__(self):
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Answers,), {"daemon": self}))
-        self.server.daemon_threads = True
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+        return self.start(_Answers, daemon=self)
 
     @property
     def environment(self):
-        return {"DOCKER_HOST": f"tcp://127.0.0.1:{self.server.server_port}", "PATH": "/nonexistent"}
+        return {"DOCKER_HOST": f"tcp://{self.address}", "PATH": "/nonexistent"}
 
 
 class _Answers(BaseHTTPRequestHandler):

@@ -8,11 +8,11 @@ import dataclasses
 import hashlib
 import json
 import re
-import threading
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from graphcrate.oci import spec
+from tests.loopback import Loopback
 from tests.unit import tars
 
 
@@ -26,7 +26,7 @@ class Asked:
 
 
 @dataclasses.dataclass
-class RegistryServer:
+class RegistryServer(Loopback):
     """Use as a context manager. `login`: "" (none), "bearer" or "basic", for `user` with `password` where set.
 
     `faults` maps a part of a path to what happens to the next requests for it: a status, "truncate", "wrong".
@@ -46,16 +46,7 @@ class RegistryServer:
 
     def __enter__(self):
         self.tokens: dict[str, int] = {}
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (self.answers,), {"registry": self}))
-        self.server.daemon_threads = True
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+        return self.start(self.answers, registry=self)
 
     @property
     def answers(self):
@@ -64,7 +55,7 @@ class RegistryServer:
 
     @property
     def host(self) -> str:
-        return f"127.0.0.1:{self.server.server_address[1]}"
+        return self.address
 
     def seen(self, part: str) -> list[Asked]:
         return [asked for asked in self.asked if part in asked.path]

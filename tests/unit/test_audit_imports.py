@@ -61,57 +61,61 @@ def test_the_loader_is_what_a_chain_of_errors_is_about():
     assert cause(Outcome(ok=False, error=chained)) == ("missing library", "libavutil.so.59")
 
 
-def test_a_right_prediction_agrees():
-    found = compare(observation(), Prediction(findings=(FAIL,)))
-    assert (found.false_fine, found.false_alarm) == (False, False)
-    assert found.observed_broken
-    assert found.predicted_broken
+LACKS = Outcome(ok=False, error="libpng16.so: cannot open shared object file: …", package="torchvision")
+MORE = "torchvision/more.so"
+NO_MODULE = {"torchvision": Outcome(ok=False, error="ModuleNotFoundError: No module named 'torch_sparse'")}
+IN_PYTHON = {"torchvision": Outcome(ok=False, error="AttributeError: module 'torch' has no attribute 'x'")}
+NOT_LOADED = {"torchvision": Outcome(ok=False, error=BROKEN.error)}
+NOTE = msgspec.structs.replace(FAIL, severity="note", check="libraries")
+IDLE = Idle(package="torchvision", files=r"_C\.so$", why="it does without")
+WITH_MORE = {EXTENSION: BROKEN, BUNDLED: FINE, MORE: LACKS}
 
 
-def test_a_broken_library_that_was_not_named_is_a_false_fine():
-    found = compare(observation(), Prediction())
-    assert found.missed == (EXTENSION,)
-    assert found.false_fine
+@pytest.mark.parametrize(
+    ("seen", "findings", "idle", "missed", "cried"),
+    [
+        pytest.param({}, [FAIL], [], (), (), id="a right prediction"),
+        pytest.param({}, [], [], (EXTENSION,), (), id="a broken library that was not named"),
+        pytest.param({}, [(FAIL, {"file": BUNDLED})], [], (EXTENSION,), (BUNDLED,), id="another file was named"),
+        pytest.param({}, [(FAIL, {"severity": "warn"})], [], (EXTENSION,), (), id="a warning predicts nothing"),
+        pytest.param({}, [NOTE], [IDLE], (), (), id="a plugin for what is absent"),
+        pytest.param({}, [], [IDLE], (EXTENSION,), (), id="a plugin that was not named"),
+        pytest.param({}, [(NOTE, {"check": "space"})], [IDLE], (EXTENSION,), (), id="a note about something else"),
+        pytest.param({"files": {EXTENSION: FINE}}, [NOTE], [IDLE], (), (EXTENSION,), id="an idle one that loads"),
+        pytest.param({"files": {EXTENSION: FINE}}, [FAIL], [], (), (EXTENSION,), id="a library that loads"),
+        pytest.param({"files": WITH_MORE, "imports": NOT_LOADED}, [FAIL], [], (), (), id="a failed import loads it"),
+        pytest.param({"files": WITH_MORE}, [FAIL], [], (MORE,), (), id="its import did not fail"),
+        pytest.param(
+            {"files": WITH_MORE},
+            [FAIL],
+            [Idle(package="torchvision", files="more", why="")],
+            (),
+            (),
+            id="idle follower",
+        ),
+    ],
+)
+def test_prediction_and_observation_are_compared_by_file(seen, findings, idle, missed, cried):
+    made = [msgspec.structs.replace(one[0], **one[1]) if isinstance(one, tuple) else one for one in findings]
+    found = compare(observation(**seen), Prediction(findings=tuple(made)), idle)
+    assert (found.missed, found.cried) == (missed, cried)
+    assert found.false_fine == bool(missed)
+    assert found.false_alarm == bool(cried)
 
 
-def test_a_finding_about_another_file_does_not_make_up_for_the_broken_one():
-    found = compare(observation(), Prediction(findings=(msgspec.structs.replace(FAIL, file=BUNDLED),)))
-    assert (found.missed, found.cried) == ((EXTENSION,), (BUNDLED,))
-    assert found.false_fine
-    assert found.false_alarm
-
-
-def test_warnings_predict_nothing():
-    found = compare(observation(), Prediction(findings=(msgspec.structs.replace(FAIL, severity="warn"),)))
-    assert found.false_fine
-
-
-def test_a_plugin_for_what_is_not_there_breaks_nothing():
-    idle = [Idle(package="torchvision", files=r"_C\.so$", why="it does without")]
-    note = msgspec.structs.replace(FAIL, severity="note", check="libraries")
-    noted, failed = Prediction(findings=(note,)), Prediction(findings=(FAIL,))
-    agreed = compare(observation(), noted, idle)
-    assert (agreed.observed_broken, agreed.false_fine, agreed.false_alarm) == (False, False, False)
-    assert compare(observation(), Prediction(), idle).missed == (EXTENSION,), "it does not load, and that is to be said"
-    assert compare(observation(), failed, idle).false_alarm, "nobody has to mind"
-    assert compare(observation(), noted).false_fine, "a note is too little where the package cannot do without"
-    assert compare(observation({EXTENSION: FINE}), noted, idle).cried == (EXTENSION,)
-    other = msgspec.structs.replace(note, check="space")
-    assert compare(observation(), Prediction(findings=(other,)), idle).false_fine
-    assert len(summary({"one": msgspec.structs.replace(observation(), predicted=noted)}, idle)) == 2
-
-
-def test_what_a_failed_import_would_have_loaded_is_not_held_against_the_audit():
-    lacks = Outcome(ok=False, error="libpng16.so: cannot open shared object file: …", package="torchvision")
-    files = {EXTENSION: BROKEN, BUNDLED: FINE, "torchvision/more.so": lacks}
-    failed = {"torchvision": Outcome(ok=False, error=BROKEN.error)}
-    predicted = Prediction(findings=(FAIL,))
-    assert compare(observation(files, failed), predicted).missed == ()
-    assert compare(observation(files), predicted).missed == ("torchvision/more.so",), "its import did not fail"
-    idle = [Idle(package="torchvision", files="more", why="who wants it loads both")]
-    assert compare(observation(files), predicted, idle).missed == ()
-    broken = {**files, BUNDLED: BROKEN}
-    assert "torchvision/more.so" in compare(observation(broken, failed), predicted).missed, "it does not load itself"
+def test_prediction_and_observation_are_compared_by_package():
+    """A note is too little where a package needs the library, a failure too much where it does not."""
+    assert compare(observation(), Prediction(findings=(NOTE,))).false_fine
+    assert compare(observation(), Prediction(findings=(FAIL,)), [IDLE]).false_alarm
+    torch = Finding(check="libraries", severity="fail", package="torch", file="torch/lib/libtorch_cuda.so")
+    assert not compare(observation({EXTENSION: FINE}), Prediction(findings=(torch,))).false_alarm
+    hidden = Prediction(findings=(Finding(check="metadata", severity="fail", package="TorchVision"),))
+    missing = observation({EXTENSION: FINE}, NO_MODULE)
+    assert compare(missing, Prediction()).false_fine
+    assert not compare(missing, hidden).false_fine
+    beyond = compare(observation({EXTENSION: FINE}, IN_PYTHON), Prediction())
+    assert (beyond.beyond, beyond.false_fine) == (True, False)
+    assert not compare(observation({EXTENSION: BROKEN}, IN_PYTHON), Prediction()).beyond
 
 
 def test_idle_libraries_may_go_by_the_torch_at_hand():
@@ -123,37 +127,6 @@ def test_idle_libraries_may_go_by_the_torch_at_hand():
     assert not idle.has(
         "dgl/libdgl_sparse_pytorch_2.1.0.so", msgspec.structs.replace(outcome, package="torch"), "2.0.1"
     )
-
-
-def test_a_finding_about_a_library_that_loads_is_a_false_alarm():
-    found = compare(observation({EXTENSION: FINE}), Prediction(findings=(FAIL,)))
-    assert found.cried == (EXTENSION,)
-    assert found.false_alarm
-    assert not found.false_fine
-
-
-def test_findings_about_files_of_torch_do_not_count_for_another_pair():
-    torch = Finding(check="libraries", severity="fail", package="torch", file="torch/lib/libtorch_cuda.so")
-    found = compare(observation({EXTENSION: FINE}), Prediction(findings=(torch,)))
-    assert not found.false_alarm
-
-
-def test_a_missing_requirement_must_be_predicted_by_any_finding_about_the_package():
-    failed = {"torchvision": Outcome(ok=False, error="ModuleNotFoundError: No module named 'torch_sparse'")}
-    seen = observation({EXTENSION: FINE}, failed)
-    hidden = Finding(check="metadata", severity="fail", package="TorchVision")
-    assert compare(seen, Prediction()).false_fine
-    found = compare(seen, Prediction(findings=(hidden,)))
-    assert not found.false_fine
-    assert not found.false_alarm
-
-
-def test_what_breaks_in_python_alone_is_beyond_an_audit_of_binaries():
-    failed = {"torchvision": Outcome(ok=False, error="AttributeError: module 'torch' has no attribute 'x'")}
-    found = compare(observation({EXTENSION: FINE}, failed), Prediction())
-    assert found.beyond
-    assert not found.false_fine
-    assert not compare(observation({EXTENSION: BROKEN}, failed), Prediction()).beyond
 
 
 def test_what_wants_the_driver_is_known_by_its_error_and_replaced_by_the_second_try():

@@ -28,7 +28,3 @@ def test_system_folders_follow_the_users_path():
 
 def test_extra_variables_pass_by_name():
     assert settings.select_for_child({"A": "1", "B": "2"}, ("B",))["B"] == "2"
-
-
-def test_now_is_unix_time():
-    assert settings.now() > 1_600_000_000

@@ -11,11 +11,12 @@ import html
 import io
 import json
 import tarfile
-import threading
 import time
 import urllib.parse
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.loopback import Loopback
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 
@@ -53,7 +54,7 @@ class Page:
     yanked: tuple[str, ...] = ()
 
 
-class WheelServer:
+class WheelServer(Loopback):
     """Use as a context manager. `url(path)` is the address of a path."""
 
     def __init__(self):
@@ -66,27 +67,13 @@ class WheelServer:
         self.ranges = True
         self.shift = 0  # bytes that an answer to a Range leaves out at its start
         self.slow_after = None  # bytes of a body; the rest trickles
-        server = self
-
-        class Handler(_Handler):
-            owner = server
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
     def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        return self.start(_Handler, owner=self)
 
     @property
     def port(self):
-        return self._server.server_address[1]
+        return self.server.server_address[1]
 
     def url(self, path):
         return f"http://127.0.0.1:{self.port}{path}"
