@@ -22,8 +22,7 @@ from graphcrate.model.report import BuildReport
 from graphcrate.oci import reference, spec
 from graphcrate.oci.layout import Layout, read_layout
 from graphcrate.trees import layouts, opening
-from graphcrate.trees.opened import Opened, Tools, Wanted
-from graphcrate.trees.settings import settings_of
+from graphcrate.trees.opened import Opened, Tools, Wanted, settings_of
 
 #: Which layers of an image on a registry are brought here: up to a gigabyte in all, the lowest first; all; none.
 Fetch = Literal["small", "all", "none"]

@@ -204,7 +204,8 @@ def validate(ref: Ref, output: Output = Path("dist")) -> None:
     from graphcrate.oci.validate import validate as check
 
     layout, _ = find_image(ref, output)
-    check(layout)
+    for warning in check(layout):
+        sys.stderr.write(f"warning: {warning}\n")
     sys.stdout.write(f"{layout.path}: valid, {layout.digest}\n")
 
 

@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import hashlib
 import os
-import shutil
 import stat
 import uuid
 from collections.abc import Callable, Mapping
@@ -16,14 +15,14 @@ import msgspec
 from graphcrate.artifacts import locate
 from graphcrate.artifacts.locate import find_image
 from graphcrate.compat import runtimes
-from graphcrate.errors import DiskFullError, GraphcrateError, HostError, UsageError
+from graphcrate.errors import GraphcrateError, HostError, UsageError
 from graphcrate.formats import enroot, mksquashfs, saved, sif, singularity
 from graphcrate.formats.merged import Inode, Merged, read_merged, with_additions
 from graphcrate.formats.mksquashfs import Compression
 from graphcrate.formats.rootfs import unpack
 from graphcrate.host import settings
-from graphcrate.host.cache import remove_tree
-from graphcrate.host.replace import check_link, growing, link
+from graphcrate.host.cache import remove_tree, require_room
+from graphcrate.host.replace import check_link, link, writing
 from graphcrate.host.workplace import Workplace
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout
@@ -251,9 +250,9 @@ def _is_same(target: Path, offset: int, front: Callable[[int], bytes]) -> bool:
 
 
 def _write_squashed(job: _Job, write: Callable[[Path, Merged], None], mode: int = 0o644) -> None:
-    _require(job.target.absolute().parent, int(job.layout.size * _GROWTH), job.target)
+    require_room(job.target.absolute().parent, int(job.layout.size * _GROWTH), job.target)
     merged = _merged(job)
-    with growing(job.target, mode) as part:
+    with writing(job.target, mode) as part:
         write(part, merged)
 
 
@@ -278,9 +277,9 @@ def _oci_archive(job: _Job) -> Converted:
 
 def _archive(job: _Job, *, docker: bool) -> Converted:
     _refuse_existing(job)
-    _require(job.target.absolute().parent, job.layout.size, job.target)
+    require_room(job.target.absolute().parent, job.layout.size, job.target)
     with (
-        growing(job.target) as part,
+        writing(job.target) as part,
         part.open("xb", buffering=_CHUNK) as stream,
         job.place.progress.task(f"writing {job.target.name}", job.layout.size) as task,
     ):
@@ -309,7 +308,7 @@ def _rootfs(job: _Job) -> Converted:
         )
     _refuse_existing(job)
     merged = _merged(job)
-    _require(job.target.absolute().parent, merged.size, job.target)
+    require_room(job.target.absolute().parent, merged.size, job.target)
     total = sum(layer.size for layer in job.layout.layers)
     with job.place.progress.task(f"unpacking to {job.target.name}", total) as task:
         unpack(job.layout.layer_blobs, job.target, advance=task.advance)
@@ -347,18 +346,6 @@ def _unlike(place: Path, inode: Inode) -> str | None:
     if (seen.st_uid, seen.st_gid) != (inode.uid, inode.gid):
         return "owner"
     return "mode" if not place.is_symlink() and stat.S_IMODE(seen.st_mode) != inode.mode else None
-
-
-def _require(folder: Path, needed: int, target: Path) -> None:
-    """Raises DiskFullError unless this much room is there for the target."""
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise DiskFullError(
-            f"{target} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free under {folder}",
-            next_step="free some room, or name a place on another disk: --output PATH",
-        )
 
 
 def _sha256(path: Path) -> str:

@@ -53,7 +53,7 @@ def training(options: argparse.Namespace, rank: int, folder: Path, ports: list[i
     """How train_distributed.py is called as one of two nodes; with two GPUs each takes one."""
     told = ["--dataset", str(folder / "parts"), "--num_nodes", str(PARTS), "--node_rank", str(rank)]
     told += ["--master_addr", machine.LOOPBACK, "--num_training_procs", "1", "--device", options.device]
-    names = ("training_pg_master_port", "train_loader_master_port", "test_loader_master_port", "watch_port")
+    names = ("training_pg_master_port", "train_loader_master_port", "test_loader_master_port")
     for name, port in zip(names, ports):
         told += [f"--{name}", str(port)]
     told += [*TRAINING, *LEARNING, "--seed", str(options.seed), "--record", str(folder), "--part"]
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace, proof: Proof) -> None:
         scratch = tempfile.TemporaryDirectory(prefix="glt-distributed-")
     except OSError as error:
         raise Fault(Layer.MACHINE, f"no temporary folder can be made: {error}") from error
-    with scratch as name, machine.free_ports(4) as ports:
+    with scratch as name, machine.free_ports(3) as ports:
         folder = Path(name)
         made = parts.run({"partition.py": partitioning(folder, options.seed)}, proof, deadline)["partition.py"]
         commands = {f"node {rank}": training(options, rank, folder, ports) for rank in range(PARTS)}

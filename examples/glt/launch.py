@@ -27,7 +27,7 @@ from proof.parts import HINTS, signal
 from proof.remote import Machine
 from proof.verdict import Fault, Layer, Proof, exit_with, prove
 
-PORTS = ("training_pg_master_port", "train_loader_master_port", "test_loader_master_port", "watch_port")
+PORTS = ("training_pg_master_port", "train_loader_master_port", "test_loader_master_port")
 SECONDS_TO_AGREE = (
     3.0  #: after the first that failed, for the others' account: the first to complain is not always to blame
 )
@@ -47,7 +47,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     what.add_argument("--attach", metavar="RUN", help="follow a run that goes on without its launcher")
     what.add_argument("--stop", metavar="RUN", help="stop a run on all its hosts")
     parser.add_argument("--master_addr", "--master-addr", metavar="ADDRESS", help="of node 0; default: the first node")
-    parser.add_argument("--master_port", "--master-port", type=int, default=11234, help="and the three after it")
+    parser.add_argument("--master_port", "--master-port", type=int, default=11234, help="and the two after it")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch_size", "--batch-size", type=int, default=2048)
     parser.add_argument("--run", default=time.strftime("glt-%Y%m%d-%H%M%S"), help="its name; default: the time")
@@ -61,7 +61,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
             parser.error(f"{name!r} is no name of a run: letters, digits, - and _")
     if not 0 < options.master_port <= 65535 - len(PORTS):
-        parser.error("--master_port must leave room for the three ports after it")
+        parser.error("--master_port must leave room for the two ports after it")
     return options
 
 

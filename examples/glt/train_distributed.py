@@ -39,7 +39,6 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         ("training_pg_master_port", "for torch's process group; default 11111, under srun one of the job's own"),
         ("train_loader_master_port", "for sampling; default: the port above + 1"),
         ("test_loader_master_port", "for sampling while testing; default: the next one"),
-        ("watch_port", "for noticing that a process died; default: the next one"),
     ):
         where.add_argument(*option(name), type=int, metavar="PORT", help=what)
     where.add_argument("--patience", type=float, default=600, metavar="SECONDS", help="for all nodes to come")

@@ -1,4 +1,4 @@
-"""CUDA toolkits to compile with: which can be had for a torch, which host compilers and GPUs each knows. Pure.
+"""CUDA toolkits to compile with: which fit a torch, which host compilers and GPUs each knows. Pure.
 
 A toolkit fits a torch that was built with the same major version of CUDA: torch's build helper refuses another one, and
 only warns of another minor one (CUDA promises minor version compatibility).

@@ -11,15 +11,15 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from graphcrate.errors import DiskFullError, HostError, UsageError
+from graphcrate.errors import UsageError
 from graphcrate.host import refused, settings
+from graphcrate.host.cache import require_room
 from graphcrate.host.progress import Progress
 from graphcrate.host.replace import check_link, claim
 
@@ -53,7 +53,7 @@ def publish(
             raise UsageError(f"{word!r} cannot be part of a file's name")
     target, latest = folder / f"{name}-{tag}{suffix}", folder / f"{name}{suffix}"
     checksum, size = target.with_name(f"{target.name}.sha256"), source.stat().st_size
-    with _explained(folder):
+    with refused.explaining(folder):
         _prepare(folder, latest)
         if unchanged := _same(source, target):
             with target.open("rb") as stream:
@@ -61,7 +61,7 @@ def publish(
         elif os.path.lexists(target) and not replace:
             raise _taken(target)
         else:
-            _require(folder, size, target)
+            require_room(folder, size, target)
             with _part(target) as part, progress.task(f"copying to {folder}", size) as task:
                 sha256 = _copy(source, part, 0o777 if suffix == ".sif" else 0o666, task.advance)
                 if replace:
@@ -80,7 +80,7 @@ def publish(
 
 def write(target: Path, data: bytes) -> None:
     """Write a small file whole or not at all. Raises DiskFullError, HostError."""
-    with _explained(target.parent):
+    with refused.explaining(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
         with _part(target) as part:
             with part.open("xb") as stream:
@@ -98,15 +98,6 @@ def _prepare(folder: Path, latest: Path) -> None:
         with contextlib.suppress(OSError):
             if _PART.fullmatch(part.name) and settings.now() - part.stat().st_mtime > ABANDONED:
                 part.unlink()
-
-
-def _require(folder: Path, size: int, target: Path) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < size:
-        raise DiskFullError(
-            f"{target} needs {size / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free there",
-            next_step="free some room, or name another folder",
-        )
 
 
 @contextlib.contextmanager
@@ -158,13 +149,3 @@ def _taken(target: Path) -> UsageError:
         cause="Another image was published under this name and tag.",
         next_step="--replace puts the new one in its place; jobs that read the old one may fail on NFS",
     )
-
-
-@contextlib.contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """Turn what a disk or a file server answers into DiskFullError and HostError."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or str(folder)  # failures of writing name no file
-        raise (refused.explained(error) or HostError(f"{folder}: {error}")) from error

@@ -155,12 +155,8 @@ class Cache:
 
     def require(self, needed: int, purpose: str) -> None:
         """Raises DiskFullError unless `needed` bytes are free."""
-        free = self.free_bytes()
-        if free < needed:
-            raise DiskFullError(
-                f"{purpose} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free under {self.root}",
-                next_step=f"{MORE_ROOM}; or put it on another disk: GRAPHCRATE_CACHE=/path make image …",
-            )
+        step = f"{MORE_ROOM}; or put it on another disk: GRAPHCRATE_CACHE=/path make image …"
+        require_room(self.root, needed, purpose, free=self.free_bytes(), next_step=step)
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
@@ -197,6 +193,25 @@ class Cache:
             f"the cache folder {self.root} cannot be written: {error.strerror}",
             cause="It belongs to another user or lies on a read-only file system.",
             next_step="choose a folder of your own: GRAPHCRATE_CACHE=/path make image …",
+        )
+
+
+def require_room(
+    folder: Path,
+    needed: int,
+    purpose: object,
+    *,
+    free: int | None = None,
+    next_step: str = "free some room, or name a folder on another disk",
+) -> None:
+    """Raises DiskFullError unless `needed` bytes are free on the disk of `folder`, which need not exist."""
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free if free is None else free
+    if free < needed:
+        raise DiskFullError(
+            f"{purpose} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free under {folder}",
+            next_step=next_step,
         )
 
 

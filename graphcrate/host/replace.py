@@ -13,26 +13,25 @@ from pathlib import Path
 
 import filelock
 
-from graphcrate.errors import DiskFullError, HostError
-from graphcrate.host.cache import DISK_FULL, remove_tree
+from graphcrate.errors import HostError
+from graphcrate.host.cache import remove_tree
+from graphcrate.host.refused import explaining
 
-#: a path that cannot be, whoever asks for it
-_IMPOSSIBLE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP)
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a file, whole or not at all; its folder is made. Raises DiskFullError and HostError."""
-    with growing(path, mode=None) as part:
+    with writing(path, mode=None) as part:
         part.write_bytes(content)
 
 
 def make_folder(path: Path) -> None:
     """Make a folder in which files can be made, and those above it. Raises DiskFullError and HostError."""
     inside = path / "files"
-    with _explained(inside):
-        _make_parent(inside)
+    with explaining(inside):
+        inside.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
 
@@ -47,7 +46,7 @@ def check_link(path: Path) -> None:
 
 def link(path: Path, target: Path) -> None:
     """Make `path` a symbolic link to `target`; another link there is replaced. Raises HostError for anything else."""
-    with _explained(path):
+    with explaining(path):
         check_link(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _beside(path, "tmp")
@@ -92,7 +91,7 @@ def appearing(target: Path, part: str) -> Iterator[Path | None]:
 
 
 @contextlib.contextmanager
-def growing(target: Path, mode: int | None = 0o644) -> Iterator[Path]:
+def writing(target: Path, mode: int | None = 0o644) -> Iterator[Path]:
     """A name for a new file that takes `target`'s place at the end, with this mode, or is removed on any error.
 
     Without a mode it is as the umask has it.
@@ -100,8 +99,8 @@ def growing(target: Path, mode: int | None = 0o644) -> Iterator[Path]:
     It lies in a folder beside `target` that this process has locked; what killed runs left there is removed first.
     Nothing else stays. Raises DiskFullError and HostError.
     """
-    with _explained(target):
-        _make_parent(target)
+    with explaining(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
         for abandoned in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
             with contextlib.suppress(OSError), locked(abandoned):
                 remove_tree(abandoned)
@@ -134,10 +133,9 @@ def create(target: Path, content: bytes, mode: int) -> bool:
 
     Raises DiskFullError and HostError.
     """
-    with _explained(target):
-        _make_parent(target)
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
-        try:
+    with explaining(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _part(target) as folder:
             temporary = folder / target.name
             with temporary.open("xb") as stream:
                 stream.write(content)
@@ -145,8 +143,6 @@ def create(target: Path, content: bytes, mode: int) -> bool:
                 os.fsync(stream.fileno())
             temporary.chmod(mode)
             return claim(temporary, target)
-        finally:
-            remove_tree(folder)
 
 
 def claim(source: Path, target: Path) -> bool:
@@ -182,8 +178,8 @@ def locked(folder: Path) -> Iterator[None]:
 def _alone(target: Path) -> Iterator[Path]:
     """The name of a folder beside `target` that nobody else uses meanwhile; removed before and after."""
     partial, old = _beside(target, "partial"), _beside(target, "old")
-    with _explained(target):
-        _make_parent(target)
+    with explaining(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(_beside(target, "lock")):
             remove_tree(partial)
             if old.exists() and not target.exists():
@@ -212,39 +208,3 @@ def _exchange(one: Path, other: Path) -> bool:
         return False
     arguments = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
     return bool(renameat2(*arguments) == 0)
-
-
-def _make_parent(target: Path) -> None:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError as error:  # as /proc says it
-        raise _no_such_place(error, target) from error
-
-
-def _no_such_place(error: OSError, target: Path) -> HostError:
-    return HostError(
-        f"{error.filename or target} cannot be made: {error.strerror}",
-        cause="A file is where a folder has to be or the other way round, or nothing can have this name.",
-        next_step="name another place for what is written",
-    )
-
-
-@contextlib.contextmanager
-def _explained(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in DISK_FULL:
-            raise DiskFullError(
-                f"the disk that holds {target} is full",
-                next_step="free some room and run the same command again; it goes on where it stopped",
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise HostError(
-                f"{error.filename or target} cannot be written: {error.strerror}",
-                cause="The folder belongs to another user or lies on a read-only file system.",
-                next_step="run the command from a folder of your own",
-            ) from error
-        if error.errno in _IMPOSSIBLE:
-            raise _no_such_place(error, target) from error
-        raise

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A wheel or an sdist that can be had."""
+    """A wheel or an sdist that a channel has."""
 
     channel: Channel
     link: "Link"

@@ -15,8 +15,7 @@ from graphcrate.formats import binary
 from graphcrate.model.audit import Binary, Contents, Distribution
 from graphcrate.model.contract import Settings
 from graphcrate.model.plan import VENV
-from graphcrate.trees.opened import Opened, Tools, Wanted
-from graphcrate.trees.settings import settings_of
+from graphcrate.trees.opened import Opened, Tools, Wanted, settings_of
 from graphcrate.wheels.archive import Member
 from graphcrate.wheels.wheel import open_wheel
 

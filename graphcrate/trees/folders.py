@@ -1,18 +1,14 @@
 """A root file system in a folder, to a tree. Nothing is followed out of it: links are entries like any other."""
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import msgspec
 
 from graphcrate.errors import HostError
 from graphcrate.model.tree import Entry, Kind, Tree
 from graphcrate.oci.blob import CHUNK
-from graphcrate.trees.opened import Opened, Tools, owners_known
+from graphcrate.trees.opened import Opened, Tools, owners_known, with_hashes
 
 _KINDS: dict[int, Kind] = {
     stat.S_IFREG: "file",
@@ -29,7 +25,8 @@ def read(name: str, root: Path, tools: Tools) -> Opened:
     """Raises HostError where something in it may not be read."""
     try:
         found = dict(_walk(str(root), ""))
-        entries = _hashed(name, str(root), found, tools)
+        files = [path for path, entry in found.items() if entry.kind == "file"]
+        entries = with_hashes(name, found, files, lambda path: _chunks(f"{root}{path}"), tools)
     except PermissionError as error:
         raise HostError(
             f"{error.filename} may not be read",
@@ -63,21 +60,7 @@ def _entry(place: str) -> Entry:
     return Entry(kind, mode, status.st_uid, status.st_gid, status.st_size if kind == "file" else 0, "", link)
 
 
-def _hashed(name: str, root: str, found: dict[str, Entry], tools: Tools) -> dict[str, Entry]:
-    files = [path for path, entry in found.items() if entry.kind == "file"]
-    if not tools.wanted.hashes:
-        return found
-    with (
-        tools.progress.task(f"reading {name}", sum(found[path].size for path in files)) as task,
-        ThreadPoolExecutor(tools.jobs) as pool,
-    ):
-
-        def hashed(path: str) -> Entry:
-            digest = hashlib.sha256()
-            with open(f"{root}{path}", "rb", buffering=0) as file:  # noqa: PTH123 (tens of thousands of them)
-                while chunk := file.read(CHUNK):
-                    digest.update(chunk)
-                    task.advance(len(chunk))
-            return msgspec.structs.replace(found[path], sha256=digest.hexdigest())
-
-        return found | dict(zip(files, pool.map(hashed, files), strict=True))
+def _chunks(place: str) -> Iterator[bytes]:
+    with open(place, "rb", buffering=0) as file:  # noqa: PTH123 (tens of thousands of them)
+        while chunk := file.read(CHUNK):
+            yield chunk

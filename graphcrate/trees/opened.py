@@ -1,14 +1,20 @@
 """An artifact that was read, and the contents that were kept of it."""
 
+import hashlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol, cast
 
+import msgspec
+
+from graphcrate.contracts import texts
 from graphcrate.host.cache import Cache
+from graphcrate.host.parallel import Advance, parallel
 from graphcrate.host.progress import Progress
+from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry, Tree
 from graphcrate.oci import spec
 from graphcrate.trees.contents import is_kept
@@ -118,3 +124,45 @@ def owners_known(entries: Mapping[str, Entry]) -> bool:
     Whoever unpacks or packs without root makes one owner of all, and then owners say nothing.
     """
     return len({(entry.uid, entry.gid) for entry in entries.values()}) > 1
+
+
+def with_hashes(
+    name: str, entries: dict[str, Entry], order: Sequence[str], chunks: Callable[[str], Iterable[bytes]], tools: Tools
+) -> dict[str, Entry]:
+    """The entries with hashes of these files' contents, read side by side in this order, where hashes are wanted."""
+    if not tools.wanted.hashes:
+        return entries
+
+    def hashed(path: str, advance: Advance) -> Entry:
+        digest = hashlib.sha256()
+        for chunk in chunks(path):
+            digest.update(chunk)
+            advance(len(chunk))
+        return msgspec.structs.replace(entries[path], sha256=digest.hexdigest())
+
+    with tools.progress.task(f"reading {name}", sum(entries[path].size for path in order)) as task:
+        return entries | dict(
+            zip(order, parallel(hashed, order, threads=tools.jobs, advance=task.advance), strict=True)
+        )
+
+
+def settings_of(opened: Opened, text: texts.Text) -> Settings | None:
+    """How its containers start: by its configuration, or by what Apptainer and enroot wrote into its files.
+
+    None for a plain folder. `text` gives a file's content, empty for one that is not there."""
+    config, entries = opened.config, opened.tree.entries
+    if config is not None:
+        run = config.run
+        return Settings(
+            platform=f"{config.os}/{config.architecture}",
+            environment=run.env or (),
+            user=run.user or "",
+            entrypoint=run.entrypoint or (),
+            command=run.cmd or (),
+            working_folder=run.working_dir or "",
+            volumes=tuple(sorted(run.volumes or ())),
+            labels=run.labels or {},
+        )
+    if texts.SIF_SCRIPT in entries:
+        return texts.of_sif(text)
+    return texts.of_enroot(text) if texts.ENROOT_SCRIPT in entries else None

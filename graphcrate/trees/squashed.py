@@ -1,15 +1,11 @@
 """A SIF or a squashfs to a tree, read as it is: no engine, no mount, nothing unpacked."""
 
-import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import msgspec
 
 from graphcrate.formats import sif
 from graphcrate.formats.squashfs import Content, Squashfs
 from graphcrate.model.tree import Entry, Form, Tree
-from graphcrate.trees.opened import Opened, Tools, owners_known
+from graphcrate.trees.opened import Opened, Tools, owners_known, with_hashes
 
 
 def read_sif(name: str, path: Path, tools: Tools) -> Opened:
@@ -31,24 +27,8 @@ def _read(name: str, form: Form, path: Path, offset: int, tools: Tools) -> Opene
         if content is not None:
             contents[place] = content
     distiller = tools.wanted.distiller
-    read = lambda place: distiller.of_pieces(place, image.chunks(contents[place]))  # noqa: E731
-    if not tools.wanted.hashes:
-        return Opened(tree=Tree(name=name, form=form, entries=entries, owners=owners_known(entries)), read=read)
     # In the order of the file, so that the disk and the blocks that several small files share are read once.
     ordered = sorted(contents, key=lambda place: (contents[place].start, contents[place].fragment))
-    with (
-        tools.progress.task(f"reading {name}", sum(content.size for content in contents.values())) as task,
-        ThreadPoolExecutor(tools.jobs) as pool,
-    ):
-
-        def hashed(place: str) -> str:
-            digest = hashlib.sha256()
-            for chunk in image.chunks(contents[place]):
-                digest.update(chunk)
-                task.advance(len(chunk))
-            return digest.hexdigest()
-
-        for place, sha256 in zip(ordered, pool.map(hashed, ordered), strict=True):
-            entries[place] = msgspec.structs.replace(entries[place], sha256=sha256)
+    entries = with_hashes(name, entries, ordered, lambda place: image.chunks(contents[place]), tools)
     tree = Tree(name=name, form=form, entries=entries, owners=owners_known(entries))
-    return Opened(tree=tree, read=read)
+    return Opened(tree=tree, read=lambda place: distiller.of_pieces(place, image.chunks(contents[place])))

@@ -44,7 +44,6 @@ def make(job: Job, found: Mapping[str, Path]) -> dict[str, Path]:
     beside = {package.name: package for package in (*job.step.against, *job.step.compilation.tools)}
     job.cache.require(room([*beside.values()]) + _ROOM_PER_PACKAGE * len(wanted), "compiling extensions")
     with job.cache.folder() as work:
-        work.chmod(0o755)  # a sandbox of last resort runs as another user
         venv = work / "venv"
         make_site(venv, [*beside.values()], files, build_base.python, jobs=job.jobs, progress=job.progress)
         build = work / "build"

@@ -13,7 +13,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from proof import glt, machine, partitions, parts, ranks, stack, supervised, watch
+from proof import glt, machine, partitions, parts, ranks, stack, supervised
 from proof.supervised import Meeting, Worker
 from proof.verdict import Fault, Layer, Proof, blame, exit_with
 
@@ -48,7 +48,7 @@ def find_place(options: argparse.Namespace, environment: Mapping[str, str]) -> r
 
 def choose_ports(options: argparse.Namespace, place: ranks.Place) -> dict[str, int]:
     """The ports of node 0 by the option that names them; the first is the job's, the others follow. Raises Fault."""
-    names = ("training_pg_master_port", "train_loader_master_port", "test_loader_master_port", "watch_port")
+    names = ("training_pg_master_port", "train_loader_master_port", "test_loader_master_port")
     first = options.training_pg_master_port or place.port or GROUP_PORT
     chosen: dict[str, int] = {}
     for name in names:
@@ -172,7 +172,7 @@ def _work(
     torch, _ = modules
     local_rank, first = numbers
     place = ranks.on_node(
-        meeting.nodes, meeting.node_rank, meeting.per_node, local_rank, meeting.address, meeting.watch_port, HOW
+        meeting.nodes, meeting.node_rank, meeting.per_node, local_rank, meeting.address, meeting.group_port, HOW
     )
     device = torch.device("cpu")
     if proof.device != "cpu":
@@ -183,10 +183,9 @@ def _work(
     supervised.watch_helpers(proof)
     proof.enter(f"waiting for all {place.world} processes at {meeting.address}", Layer.NETWORK)
     try:
-        with watch.Watch(place, proof, options.patience, leave=supervised.leave, backend=options.backend):
-            worker.join()
-            figures = worker.train()
-            worker.part()
+        worker.join()
+        figures = worker.train()
+        worker.part()
     finally:
         machine.remove_segments({os.getpid()})
     return figures

@@ -22,7 +22,7 @@ NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 #: many sites leave out
 OF_PYXIS = (("RANK", "SLURM_PROCID"), ("LOCAL_RANK", "SLURM_LOCALID"))
 FIRST_PORT, PORTS = 20000, 12000  #: below those that Linux hands out by itself
-PORTS_OF_A_JOB = 4  #: in a row, as GLT's training takes them (proof/node.py): the next job's begin behind them
+PORTS_OF_A_JOB = 3  #: in a row, as GLT's training takes them (proof/node.py): the next job's begin behind them
 MOST_RANKS = 1 << 16
 TORCHRUN = "TORCHELASTIC_RUN_ID"
 

@@ -13,7 +13,6 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proof import wires
 from proof.verdict import Fault, Layer
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 SECONDS_TO_CONNECT = 15.0
 SECONDS_TO_ANSWER = 60.0  #: for a small command
+SILENCE = 15  #: seconds without a sign of life from a host
 SECONDS_BETWEEN_SIGNS = 5  #: of life, from a connection without traffic
 KNOWN_HOSTS = "~/.ssh/known_hosts"
 STATE = '"${XDG_STATE_HOME:-$HOME/.local/state}"/graphcrate'
@@ -196,7 +196,7 @@ def connector(accept_new: bool, identity: Path | None) -> Callable[[Host], Any]:
             raise Fault(layer, f"{host}: {explain(error, host, settings)}") from error
         transport = client.get_transport()
         transport.set_keepalive(SECONDS_BETWEEN_SIGNS)  # for routers that forget silent connections
-        wires.keep_alive(transport.sock)  # a host that is gone
+        keep_alive(transport.sock)  # a host that is gone
         return client
 
     return connect
@@ -260,3 +260,17 @@ def explain(error: Exception, host: Host, settings: Mapping[str, Any]) -> str:
     if isinstance(error, (socket.timeout, TimeoutError)):
         return f"no answer within {SECONDS_TO_CONNECT:g} s: the host is down, or a firewall is between"
     return f"{type(error).__name__}: {error}; `ssh {where} true` tells more"
+
+
+def keep_alive(door: socket.socket) -> None:
+    """Have the kernel close a connection whose other host is silent for SILENCE seconds."""
+    settings = (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE // 3),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENCE // 3),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE * 1000),
+    )
+    for level, option, value in settings:
+        with contextlib.suppress(OSError):  # a sandboxed kernel may not know one
+            door.setsockopt(level, option, value)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from proof.ranks import Place
 
-SECONDS_TO_MEET = 1800  #: until torch gives up on a process that is silent; dead ones are told of much earlier
 SECONDS_TO_SAMPLE = 180  #: for one request to another node
 CONCURRENCY = 4  #: batches that a sampling process works on at once
 SAME = 1e-6  #: relative difference of the sums of two processes' weights
@@ -44,7 +43,6 @@ class Meeting:
     group_port: int
     train_port: int
     test_port: int
-    watch_port: int
 
     @property
     def world(self) -> int:
@@ -104,13 +102,18 @@ class Worker:
         """Meet the other processes. Raises Fault when their partitions are others than this node's."""
         distributed = self.torch.distributed
         self.proof.enter(f"meeting the other processes at {self.meeting.address}", Layer.NETWORK)
-        distributed.init_process_group(
-            self.options.backend,
-            init_method=f"tcp://{self.meeting.address}:{self.meeting.group_port}",
-            rank=self.place.rank,
-            world_size=self.place.world,
-            timeout=datetime.timedelta(seconds=SECONDS_TO_MEET),
-        )
+        place, backend, patience = self.place, self.options.backend, datetime.timedelta(seconds=self.options.patience)
+        where = (self.meeting.address, self.meeting.group_port, place.world, place.leads)
+        store = distributed.TCPStore(*where, timeout=patience)
+        store.set(f"backend/{place.rank}", backend)
+        first = store.get("backend/0").decode()
+        if backend != first:  # they would wait for each other
+            raise Fault(
+                Layer.NETWORK,
+                f"rank {place.rank} chose {backend}, rank 0 {first}: not all see a GPU of their own; give all the same "
+                "--backend or --device",
+            )
+        distributed.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=patience)
         told: list[Any] = [None] * self.place.world
         distributed.all_gather_object(told, (self.found.graph_sha256, self.found.book_sha256))
         others = [rank for rank, each in enumerate(told) if each != told[0]]

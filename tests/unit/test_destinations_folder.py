@@ -152,7 +152,7 @@ def test_what_the_server_says_only_at_the_end_leaves_nothing(source, folder, mon
 
 def test_too_little_room_is_said_before_writing(source, folder, monkeypatch):
     made = source(1)
-    monkeypatch.setattr(destination.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(DiskFullError, match=r"0\.0 GB are free"):
         put(made, folder, "1")
     assert names(folder) == []

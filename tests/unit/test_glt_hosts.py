@@ -48,7 +48,7 @@ def test_the_config_of_the_tutorial_is_read(tmp_path):
     told = train_distributed.arguments(argv[6:])
     assert (told.num_nodes, told.node_rank, told.master_addr) == (2, 1, "10.0.0.1")
     assert (told.in_channel, told.fan_outs, told.epochs, told.batch_size) == (100, (15, 10), 3, 2048)
-    assert (told.training_pg_master_port, told.watch_port) == (11234, 11237)
+    assert (told.training_pg_master_port, told.test_loader_master_port) == (11234, 11236)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_a_node_is_placed_as_pai_tells_it():
     environment = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"}
     place = node.find_place(told, environment)
     assert (place.rank, place.world, place.address) == (1, 2, "job-master-0")
-    assert list(node.choose_ports(told, place).values()) == [12345, 12346, 12347, 12348]
+    assert list(node.choose_ports(told, place).values()) == [12345, 12346, 12347]
 
 
 def test_a_node_is_placed_as_srun_tells_it():
@@ -176,12 +176,14 @@ def test_ports_must_differ():
 
 def test_a_port_in_use_is_told_with_the_option():
     with machine.free_ports(1) as (port,), machine.socket.socket() as listener:
-        machine.check_ports({"--watch_port": port})
+        machine.check_ports({"--test_loader_master_port": port})
         listener.setsockopt(machine.socket.SOL_SOCKET, machine.socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
         listener.listen()
-        with pytest.raises(Fault, match=f"port {port} of .* is in use by another program.*--watch_port") as caught:
-            machine.check_ports({"--watch_port": port})
+        with pytest.raises(
+            Fault, match=f"port {port} of .* is in use by another program.*--test_loader_master_port"
+        ) as caught:
+            machine.check_ports({"--test_loader_master_port": port})
     assert caught.value.layer is Layer.NETWORK
 
 
@@ -241,13 +243,13 @@ def test_widths_that_the_folder_contradicts_are_told():
 
 
 def test_seeds_are_shared_among_a_nodes_processes():
-    meeting = Meeting(2, 0, 2, "a", 1, 2, 3, 4)
+    meeting = Meeting(2, 0, 2, "a", 1, 2, 3)
     assert supervised.shares(FOUND, "train", meeting) == [2, 1, 1, 1]
 
 
 def test_too_little_shared_memory_names_what_needs_none(monkeypatch):
     told = options()
-    meeting = Meeting(2, 0, 1, "a", 1, 2, 3, 4)
+    meeting = Meeting(2, 0, 1, "a", 1, 2, 3)
     monkeypatch.setattr(machine, "SHARED_MEMORY", Path("/proc/self"))
     check_of = machine.check_shared_memory
     monkeypatch.setattr(machine, "check_shared_memory", lambda needed: check_of(needed, Path("/proc")))
@@ -259,7 +261,7 @@ def test_too_little_shared_memory_names_what_needs_none(monkeypatch):
 
 def test_more_processes_than_seeds_are_told():
     with pytest.raises(Fault, match="3 processes on each node are more than"):
-        node._check_sizes(options(), FOUND, Meeting(2, 0, 3, "a", 1, 2, 3, 4), Proof("glt-train"))
+        node._check_sizes(options(), FOUND, Meeting(2, 0, 3, "a", 1, 2, 3), Proof("glt-train"))
 
 
 @pytest.mark.parametrize("argv", [["--epochs", "0"], ["--fan_outs", "5,x"], ["--fan_outs", "0"], ["--sampling", "no"]])
@@ -384,7 +386,7 @@ def test_the_suite_calls_the_programs_as_they_want_it(tmp_path):
     argv = check.training(told, 1, tmp_path, [4001, 4002, 4003, 4004])
     found = train_distributed.arguments(argv[3:])
     assert (found.node_rank, found.fan_outs, found.batch_size) == (1, check.FAN_OUTS, check.BATCH)
-    assert (found.training_pg_master_port, found.watch_port, found.sampling) == (4001, 4004, "workers")
+    assert (found.training_pg_master_port, found.test_loader_master_port, found.sampling) == (4001, 4003, "workers")
 
 
 def test_the_page_on_smoke_tests_has_the_band():

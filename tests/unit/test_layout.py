@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from graphcrate.errors import LayoutError
+from graphcrate.errors import HostError, LayoutError
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci import layout as layouts
 from graphcrate.oci.image import make_image
@@ -120,7 +120,7 @@ def test_a_failure_leaves_the_old_layout_and_no_leftovers(tmp_path, blobs):
     first, second = made(blobs, "one"), made(blobs, "two")
     write_layout(tmp_path / "oci", first, finder(blobs), "t")
     finder(blobs)(second.layers[0].digest).unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(HostError, match="No such file"):
         write_layout(tmp_path / "oci", second, finder(blobs), "t")
     assert is_whole(tmp_path / "oci", first.digest)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cache", "oci"]
@@ -134,7 +134,7 @@ def test_leftovers_of_a_killed_run_are_removed_and_an_old_layout_comes_back(tmp_
     (tmp_path / ".oci.partial" / "blobs").mkdir(parents=True)
     second = made(blobs, "two")
     finder(blobs)(second.layers[0].digest).rename(tmp_path / "away")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(HostError, match="No such file"):
         write_layout(tmp_path / "oci", second, finder(blobs), "t")
     assert is_whole(tmp_path / "oci", first.digest)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cache", "oci"]

@@ -55,7 +55,7 @@ def test_torchruns_agent_keeps_the_port_it_names():
 
 
 def test_plain_srun():
-    port = ranks.FIRST_PORT + 4 * 1208
+    port = ranks.FIRST_PORT + 3 * 1208
     assert from_environment(STEP) == Place(4, 5, 0, 1, "gpu07", port, "srun")
     assert from_environment({**STEP, "SLURM_PROCID": "0", "SLURM_NODEID": "0"}).local_world == 2
 
@@ -208,8 +208,8 @@ def test_ports_are_below_those_linux_hands_out(job, step):
 
 @given(st.integers(0, 10**9), st.integers(0, 2**32))
 def test_jobs_that_follow_one_another_have_ports_of_their_own(job, step):
-    """GLT's training takes four in a row (test_glt_programs.py)."""
-    taken = [set(range(port, port + 4)) for port in (port_of(str(job + next), str(step)) for next in (0, 1))]
+    """GLT's training takes three in a row (test_glt_programs.py)."""
+    taken = [set(range(port, port + 3)) for port in (port_of(str(job + next), str(step)) for next in (0, 1))]
     assert not taken[0] & taken[1]
     assert max(taken[0]) < ranks.FIRST_PORT + ranks.PORTS
 

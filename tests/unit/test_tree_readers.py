@@ -25,7 +25,7 @@ from graphcrate.trees.archives import Chunks
 from graphcrate.trees.layers import merge, read_layer
 from graphcrate.trees.opened import Spool, Tools, owners_known
 from tests.unit.tars import blob, compressed, entry, file, folder, hardlink, sha256, symlink, tar
-from tests.unit.test_rootfs_model import Model, operations
+from tests.unit.test_layer_cases import Model, operations
 
 LAYERS = (
     [

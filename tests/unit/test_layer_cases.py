@@ -1,9 +1,16 @@
-"""Unpacking compared with a simple model, over drawn layers of files, folders, links and whiteouts."""
+"""What layers mean: unpacked, as one tar and checked, compared with tables and with a simple model."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphcrate.errors import LayoutError
+from graphcrate.formats.merged import read_merged, tar
+from graphcrate.oci.validate import validate
+from tests.unit.layer_cases import MEANING, REFUSED, REFUSED_IN_DETAIL, pointing
+from tests.unit.small_layouts import layout
 from tests.unit.tars import file, folder, hardlink, symlink
+from tests.unit.test_merged import as_model
 from tests.unit.test_rootfs import tree, unpacked
 
 NAMES = ("a", "b", "c")
@@ -99,11 +106,47 @@ class Model:
             self.tree[path] = node
 
 
+def as_unpacked(root):
+    """As `Model.tree` has it."""
+    kinds = {"link": "symlink"}
+    return {name: (kinds.get(value[0], value[0]), value[1]) for name, value in tree(root).items()}
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.lists(operations, max_size=8), min_size=1, max_size=5))
 def test_layers_mean_what_the_specification_says(tmp_path_factory, drawn):
-    model = Model()
+    model, place = Model(), tmp_path_factory.mktemp("model")
     layers = [model.layer(operations) for operations in drawn]
-    root = unpacked(tmp_path_factory.mktemp("model"), *layers)
-    kinds = {"link": "symlink"}
-    assert {name: (kinds.get(value[0], value[0]), value[1]) for name, value in tree(root).items()} == model.tree
+    written = layout(place / "layout", *layers)
+    assert as_unpacked(unpacked(place, *layers)) == model.tree
+    image = read_merged(written)
+    assert as_model(image) == model.tree
+    assert b"".join(tar(image)) == b"".join(tar(image))
+    assert validate(written) == ()
+
+
+@pytest.mark.parametrize("case", MEANING)
+def test_all_readers_understand_them_alike(tmp_path, case):
+    layers, meaning = MEANING[case]
+    written = layout(tmp_path / "layout", *layers)
+    assert validate(written) == ()
+    for found in (as_unpacked(unpacked(tmp_path, *layers)), as_model(read_merged(written))):
+        assert {path: None if value[0] == "folder" else value[1] for path, value in found.items()} == meaning
+
+
+@pytest.mark.parametrize(("layers", "message"), [*REFUSED, *REFUSED_IN_DETAIL])
+def test_all_readers_refuse_them_and_nothing_leaves_the_root_or_stays_half_unpacked(tmp_path, layers, message):
+    out, work = tmp_path / "outside", tmp_path / "work"
+    out.mkdir()
+    work.mkdir()
+    (out / "secret").write_text("secret")
+    layers = pointing(layers, out)
+    with pytest.raises(LayoutError, match=message):
+        unpacked(work, *layers)
+    assert [path for path in work.iterdir() if path.is_dir()] == []
+    assert [path.name for path in out.iterdir()] == ["secret"]
+    if message not in [message for _, message in REFUSED_IN_DETAIL]:
+        written = layout(tmp_path / "layout", *layers)
+        for read in (validate, read_merged):
+            with pytest.raises(LayoutError, match=message):
+                read(written)
