@@ -34,10 +34,10 @@ def main():
     dist.init_process_group("nccl" if on_gpu else "gloo")
     glt.distributed.init_worker_group(world, rank, "trainers")
     data = glt.distributed.DistDataset()
-    labels = os.path.join(args.parts, "labels.pt")
+    labels = f"{args.parts}/labels.pt"
     mode = "ZERO_COPY" if on_gpu else "CPU"
     data.load(args.parts, rank, graph_mode=mode, feature_with_gpu=on_gpu, whole_node_label_file=labels)
-    seeds = torch.load(os.path.join(args.parts, f"seeds{rank}.pt"))  # train, valid, test: nodes of this part
+    seeds = torch.load(f"{args.parts}/seeds{rank}.pt")  # train, valid, test: nodes of this part
 
     def loader(nodes, port, shuffle):
         options = glt.distributed.CollocatedDistSamplingWorkerOptions(master_addr=address, master_port=port)
