@@ -4,27 +4,33 @@
 import os
 import sys
 
-root = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib would be a third of the start-up time
 
-if sys.argv[1:2] == ["doctor"]:
-    # looks at machines that may lack all that the environment needs, with the Python that is there
-    sys.dont_write_bytecode = True
-    from doctor.__main__ import main as look_around
+def start() -> None:
+    """Find the Python to run with, and run."""
+    root = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib would be a third of the start-up time
 
-    sys.exit(look_around(sys.argv[2:]))
+    if sys.argv[1:2] == ["doctor"]:
+        # looks at machines that may lack all that the environment needs, with the Python that is there
+        sys.dont_write_bytecode = True
+        from doctor.__main__ import main as look_around
 
-if os.path.realpath(sys.prefix) != os.path.realpath(f"{root}/.venv"):
-    # a make that called us has flags and variables that are not for this one; stdout is for the result alone
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    quiet = ["make", "--silent", "--no-print-directory", "-C", root, ".venv/ready-run"]
-    made = os.posix_spawnp("make", quiet, environment, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
-    if os.waitpid(made, 0)[1]:
-        sys.exit(7)
-    python = f"{root}/.venv/bin/python"
-    # -E -s: what environment modules leave in PYTHONPATH is not for us
-    os.execv(python, [python, "-E", "-s", __file__, *sys.argv[1:]])
+        sys.exit(look_around(sys.argv[2:]))
 
-if __name__ == "__main__":  # worker processes import this file, too
+    if os.path.realpath(sys.prefix) != os.path.realpath(f"{root}/.venv"):
+        # a make that called us has flags and variables that are not for this one; stdout is for the result alone
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+        quiet = ["make", "--silent", "--no-print-directory", "-C", root, ".venv/ready-run"]
+        made = os.posix_spawnp("make", quiet, environment, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
+        if os.waitpid(made, 0)[1]:
+            sys.exit(7)
+        python = f"{root}/.venv/bin/python"
+        # -E -s: what environment modules leave in PYTHONPATH is not for us
+        os.execv(python, [python, "-E", "-s", __file__, *sys.argv[1:]])
+
     from graphcrate.cli import main
 
     main()
+
+
+if __name__ == "__main__":  # worker processes import this file, too
+    start()

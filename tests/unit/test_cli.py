@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import runpy
 import shutil
 from pathlib import Path
 
@@ -176,3 +177,8 @@ def test_every_command_that_a_text_names_is_there():
     }
     assert len(named) > 20
     assert {(word, name) for word, name in named if word not in typer.main.get_command(cli.app).commands} == set()
+
+
+def test_worker_processes_import_the_script_without_running_it(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["build.py", "doctor", "--help"])
+    runpy.run_path(str(ROOT / "build.py"), run_name="__mp_main__")  # SystemExit where it ran

@@ -103,23 +103,3 @@ def test_over_tls(tmp_path):
     with Hasty(context) as server:
         client = Client({"SSL_CERT_FILE": str(authority.bundle)})
         check(server, client, f"https://localhost:{server.listener.getsockname()[1]}/")
-
-
-def test_a_body_that_is_wanted_arrives_whole():
-    received = bytearray()
-
-    def serve(listener):
-        connection, _ = listener.accept()
-        with connection:
-            while len(received.partition(b"\r\n\r\n")[2]) < 1 << 20:
-                received.extend(connection.recv(1 << 16))
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        body = (bytes([number]) * (1 << 16) for number in range(16))
-        Client({}).send("PUT", url, headers={"Content-Length": str(1 << 20)}, body=lambda: body)
-        thread.join(10)
-    assert received.partition(b"\r\n\r\n")[2] == b"".join(bytes([number]) * (1 << 16) for number in range(16))
