@@ -27,7 +27,7 @@ def start() -> None:
         # -E -s: what environment modules leave in PYTHONPATH is not for us
         os.execv(python, [python, "-E", "-s", __file__, *sys.argv[1:]])
 
-    from graphcrate.cli import main
+    from graphcrate.cli.main import main
 
     main()
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from graphcrate.formats import binary
+from graphcrate.artifacts.formats import binary
 from graphcrate.model.audit import GpuCode
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -39,13 +39,13 @@ from bench.audit_record import (
     plain,
     summary,
 )
-from graphcrate.bases import Base, debian
-from graphcrate.bases.apt import Apt, find_mirror, folder_name
-from graphcrate.errors import GraphcrateError
 from graphcrate.host import process, settings
 from graphcrate.host.cache import remove_tree
+from graphcrate.host.context import Workplace
 from graphcrate.host.sandbox import Bind, run_in
-from graphcrate.host.workplace import Workplace
+from graphcrate.inputs.bases import Base, debian
+from graphcrate.inputs.bases.apt import Apt, find_mirror, folder_name
+from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve import uv
 from graphcrate.resolve.pinning import constraints_of

@@ -26,14 +26,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench.page import Section, machine, say, spread, today  # noqa: E402
-from graphcrate import smoke  # noqa: E402
-from graphcrate.errors import GraphcrateError  # noqa: E402
+from graphcrate.engines.runners import RUNNERS, embedded  # noqa: E402
+from graphcrate.engines.trials import artifact as subject  # noqa: E402
 from graphcrate.host import process, settings  # noqa: E402
-from graphcrate.host.workplace import Workplace  # noqa: E402
+from graphcrate.host.context import Workplace  # noqa: E402
+from graphcrate.model.errors import GraphcrateError  # noqa: E402
 from graphcrate.model.plan import VENV  # noqa: E402
 from graphcrate.oci.layout import read_layout  # noqa: E402
-from graphcrate.runners import RUNNERS, embedded  # noqa: E402
-from graphcrate.trials import subject  # noqa: E402
+from graphcrate.smoke import suites  # noqa: E402
 
 SECTION = Section("container", "bench/container_cost.py")
 OUTSIDE = "outside"
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("dist"))
     given = parser.parse_args()
     place = Workplace.here()
-    on_gpu = smoke.runs_on_gpu("auto")
+    on_gpu = suites.runs_on_gpu("auto")
     arguments = [*PROGRAMS[given.program], "--epochs", str(given.epochs), "--device", "cuda" if on_gpu else "cpu"]
     with contextlib.ExitStack() as stack:
         runs = places(given, place, on_gpu, stack)
@@ -85,7 +85,7 @@ def places(
     layout = read_layout(given.output / given.image.replace(":", "/") / "oci")
     unpacked = stack.enter_context(embedded.opened(layout, cache=place.cache, progress=place.progress))
     python = stack.enter_context(environment(unpacked.rootfs, given.python, place))
-    variables = smoke.variables(on_gpu)
+    variables = suites.variables(on_gpu)
 
     def outside(argv: Sequence[str], on_line: Callable[[str], None]) -> Any:  # noqa: ANN401
         program = str(unpacked.rootfs / argv[1].lstrip("/"))
@@ -138,7 +138,7 @@ def measured(run: Callable[..., Any], program: str, arguments: Sequence[str]) ->
 
     begun = time.perf_counter()
     # too few epochs for the band: the verdict says so, and is not what is looked at
-    run([f"{VENV}/bin/python", f"{smoke.SUITES_FOLDER}/{program}.py", *arguments], hear)
+    run([f"{VENV}/bin/python", f"{suites.SUITES_FOLDER}/{program}.py", *arguments], hear)
     if len(ended) < 2 or not re.match(r"\d+m", lines[-1]):
         sys.exit("\n".join(lines[-20:]))
     epochs = [after - before for before, after in itertools.pairwise(ended)]

@@ -13,7 +13,7 @@ import time
 
 from bench.main_job import working_folder
 from bench.page import ROOT, Section, machine, say, today
-from graphcrate.host.workplace import Workplace
+from graphcrate.host.context import Workplace
 
 SECTION = Section("commands", "bench/first_commands.py")
 #: command → the goal in seconds, on two idle cores

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.host import gpu, hardware, settings
-from graphcrate.host.workplace import Workplace
+from graphcrate.host.context import Workplace
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"

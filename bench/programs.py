@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bench.page import Section, machine, say, spread, today
-from graphcrate import smoke
+from graphcrate.engines.runners import RUNNERS
+from graphcrate.engines.trials import artifact
 from graphcrate.host import hardware
-from graphcrate.host.workplace import Workplace
+from graphcrate.host.context import Workplace
 from graphcrate.model.report import SmokeReport
-from graphcrate.runners import RUNNERS
-from graphcrate.trials import subject
+from graphcrate.smoke import suites as smoke
 
 SECTION = Section("programs", "bench/programs.py")
 
@@ -70,7 +70,7 @@ def main() -> None:
 
 def measured(image: str, given: argparse.Namespace, place: Workplace, on_gpu: bool) -> list[Measured]:
     """Every suite of the image that has a figure, on every device, round after round."""
-    trial = subject.find(image, given.runner, (), place, given.output)
+    trial = artifact.find(image, given.runner, (), place, given.output)
     suites = [name for name in PROGRAMS if name in trial.suites]
     if not suites:
         sys.exit(f"{image} is tested by {', '.join(trial.suites)}, and none of them has a figure")

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from bench.conversion import children_seconds
 from bench.main_job import machine
-from graphcrate import converting
-from graphcrate.formats import mksquashfs
-from graphcrate.host.workplace import Workplace
+from graphcrate.artifacts import convert
+from graphcrate.artifacts.formats import mksquashfs
+from graphcrate.host.context import Workplace
 from graphcrate.model.plan import VENV
 
 WAYS = ("gzip:1M", "gzip:256K", "gzip:128K", "zstd:1M", "zstd:256K", "zstd:128K")
@@ -64,12 +64,12 @@ def main() -> None:
 def made(ref: str, way: str, folder: Path) -> Path:
     """The image in this form, written anew."""
     if way == FOLDER:
-        request = converting.Request(ref=ref, to="rootfs", output=folder / "rootfs")
+        request = convert.Request(ref=ref, to="rootfs", output=folder / "rootfs")
     else:
         compression, _, mksquashfs.BLOCK = way.partition(":")
         output = folder / f"{way.replace(':', '-')}.sif"
-        request = converting.Request(ref=ref, to="sif", output=output, compression=mksquashfs.Compression(compression))
-    return Path(converting.convert(request, Workplace.here()).path)
+        request = convert.Request(ref=ref, to="sif", output=output, compression=mksquashfs.Compression(compression))
+    return Path(convert.convert(request, Workplace.here()).path)
 
 
 def started(image: Path, program: str) -> Start:

@@ -20,20 +20,21 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate import planning, toolkits, wheelhouse
-from graphcrate.bases import Base
-from graphcrate.compat import headers
+from graphcrate.compat import headers, planning
 from graphcrate.compat.compilers import variables
+from graphcrate.compat.request import SourceOptions
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
+from graphcrate.host.context import Workplace
 from graphcrate.host.workers import default_jobs
-from graphcrate.host.workplace import Workplace
+from graphcrate.inputs import extensions, toolkits
+from graphcrate.inputs.bases import Base
+from graphcrate.inputs.extensions import compile as house
+from graphcrate.inputs.extensions import venv as site
 from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep
 from graphcrate.resolve.base import prepare_base
-from graphcrate.resolve.channels import Request
 from graphcrate.resolve.fetch import fetch, fetch_for_compilation
-from graphcrate.wheelhouse import house, site
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,11 +53,11 @@ def main(arguments: Sequence[str]) -> int:
             print(about(step, given.jobs), flush=True)
             taken = {}
             if "fast" in given.ways:
-                taken["fast"] = timed("wheelhouse, small headers", lambda: wheelhouse.provide(job))
-                timed("wheelhouse, from the cache", lambda: wheelhouse.provide(job))
+                taken["fast"] = timed("wheelhouse, small headers", lambda: extensions.provide(job))
+                timed("wheelhouse, from the cache", lambda: extensions.provide(job))
             if "plain" in given.ways:
                 headers._FOLDERS.clear()  # as if nobody had looked at these packages
-                taken["plain"] = timed("wheelhouse, torch's own headers", lambda: wheelhouse.provide(job))
+                taken["plain"] = timed("wheelhouse, torch's own headers", lambda: extensions.provide(job))
             if "pip" in given.ways:
                 taken["pip"] = plainly(job, base, toolkit, files, folder / "plain")
             first, *others = taken.items()
@@ -92,12 +93,12 @@ def chosen(given: argparse.Namespace) -> tuple[Lock, CompileStep]:
     raise SystemExit(f"no lock in {folder} compiles anything")
 
 
-def make_job(lock: Lock, step: CompileStep, place: Workplace, store: Cache, jobs: int, logs: Path) -> wheelhouse.Job:
+def make_job(lock: Lock, step: CompileStep, place: Workplace, store: Cache, jobs: int, logs: Path) -> extensions.Job:
     """A job whose wheels go to a cache of their own, so that nothing is there before."""
     wanted = {package.file.sha256 for package in (*step.packages, *step.against)}
     needed = tuple(package for package in lock.packages if package.file.sha256 in wanted)
     smaller = msgspec.structs.replace(lock, packages=needed)
-    sources = (smaller, Request(), place.cache, place.environment, place.progress)
+    sources = (smaller, SourceOptions(), place.cache, place.environment, place.progress)
     files = {**fetch(*sources), **fetch_for_compilation(*sources)}
     wanted_toolkit = step.compilation.toolkit
 
@@ -106,7 +107,7 @@ def make_job(lock: Lock, step: CompileStep, place: Workplace, store: Cache, jobs
             return None
         return toolkits.prepare(wanted_toolkit, files, base.rootfs, place.cache, place.environment, place.progress)
 
-    return wheelhouse.Job(
+    return extensions.Job(
         step=step,
         base=prepare_base(place, lock.base),
         build_base=lambda: prepare_base(place, step.compilation.base),
@@ -120,7 +121,7 @@ def make_job(lock: Lock, step: CompileStep, place: Workplace, store: Cache, jobs
     )
 
 
-def plainly(job: wheelhouse.Job, base: Base, toolkit: Path | None, files: Mapping[str, Path], folder: Path) -> float:
+def plainly(job: extensions.Job, base: Base, toolkit: Path | None, files: Mapping[str, Path], folder: Path) -> float:
     """Seconds of processor that `pip wheel` takes for the packages, one after the other, as a manual would have it."""
     step = job.step
     environment = variables(step.compilation)

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from graphcrate import errors, recipes
-from graphcrate.compat import facts, glt
-from graphcrate.contracts import CHECKS
+from graphcrate.checks.contracts import CHECKS
+from graphcrate.compat import facts, glt, recipes
+from graphcrate.model import errors
 from graphcrate.model.recipe import Variant
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -21,10 +21,10 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from graphcrate.compat import facts
-from graphcrate.errors import GraphcrateError, UsageError
-from graphcrate.host.workplace import Workplace
+from graphcrate.compat.request import SourceOptions
+from graphcrate.host.context import Workplace
+from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.channels import Request
 from graphcrate.resolve.offers import Market, Offers
 from graphcrate.resolve.source import Link
 from graphcrate.resolve.target import project_and_version
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--update", action="store_true", help="write what is found of torch into torch.toml")
     arguments = parser.parse_args()
     place = Workplace.here()
-    market = Market(Request(), place.cache, place.environment)
+    market = Market(SourceOptions(), place.cache, place.environment)
     known = {build.source: build for build in facts.torch_builds() if build.by == "fat binaries"}
     fresh: list[TorchBuild] = []
     for what in wanted(arguments, market):

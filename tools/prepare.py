@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-NETWORK, HASHES, HOST, DISK, BUILD = 5, 6, 7, 8, 9  #: exit codes, as in graphcrate/errors.py
+NETWORK, HASHES, HOST, DISK, BUILD = 5, 6, 7, 8, 9  #: exit codes, as in graphcrate/model/errors.py
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"

@@ -4,8 +4,8 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from graphcrate.errors import NetworkError
 from graphcrate.host.connections import HttpError, host_of, redacted
+from graphcrate.model.errors import NetworkError
 
 if TYPE_CHECKING:
     from graphcrate.host.http import Client

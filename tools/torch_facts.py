@@ -8,7 +8,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.compat.facts import TorchBuild
-from graphcrate.errors import IntegrityError
+from graphcrate.model.errors import IntegrityError
 from tools.generate import ROOT
 from tools.wheel_contents import Measurement
 

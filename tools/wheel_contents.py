@@ -19,10 +19,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from graphcrate.errors import IntegrityError
-from graphcrate.formats import elf, fatbin
-from graphcrate.formats.elf import Elf
-from graphcrate.formats.fatbin import Code
+from graphcrate.artifacts.formats import elf, fatbin
+from graphcrate.artifacts.formats.elf import Elf
+from graphcrate.artifacts.formats.fatbin import Code
+from graphcrate.model.errors import IntegrityError
 
 CHUNK = 1 << 20
 _LARGEST = 8 << 30  #: bytes of a library; the largest seen has 2

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.errors import UsageError
-from graphcrate.formats.kinds import kind_of
+from graphcrate.artifacts.formats.kinds import kind_of
+from graphcrate.model.errors import UsageError
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import reference

@@ -4,7 +4,7 @@ nvcc refuses a host compiler that is newer than what it was tested with; a distr
 of everything else. So: the newest of the suite that the toolkit takes.
 """
 
-from graphcrate.errors import ResolutionError
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation
 from graphcrate.model.plan import CUDA_HOME
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable
 
 import msgspec
+from packaging.version import InvalidVersion, Version
 
 from graphcrate.compat import tables
 from graphcrate.compat.drivers import numbers
-from graphcrate.errors import UsageError
+from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Candidate
 
 _ARCHITECTURE = re.compile(r"(?:sm_(?=\d+$)|(?=\d+\.))(?P<major>\d+)\.?(?P<minor>\d)", re.IGNORECASE)  #: sm_80, 8.0
@@ -169,3 +170,17 @@ def _runs(code: str, capability: str) -> bool:
     major, minor = (int(part) for part in code.split("."))
     wanted_major, wanted_minor = (int(part) for part in capability.split("."))
     return major == wanted_major and minor <= wanted_minor
+
+
+def ordered(capabilities: Iterable[str]) -> tuple[str, ...]:
+    """Compute capabilities, lowest first."""
+    return tuple(sorted(capabilities, key=lambda name: (*map(int, name.rstrip("af").split(".")), name)))
+
+
+def by_number(name: str) -> tuple[str, Version]:
+    """Orders GLIBC_2.9 before GLIBC_2.10, and compute capabilities."""
+    prefix, _, number = name.rpartition("_")
+    try:
+        return prefix, Version(number)
+    except InvalidVersion:  # GLIBC_PRIVATE, 9.0f
+        return name, Version("0")

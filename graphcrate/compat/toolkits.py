@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from graphcrate.compat import tables
-from graphcrate.errors import UsageError
+from graphcrate.model.errors import UsageError
 
-#: Providers in order of preference; what each does is in `graphcrate.toolkits`.
+#: Providers in order of preference; what each does is in `graphcrate.inputs.toolkits`.
 PROVIDERS = ("debian", "pypi", "image")
 #: Sections of Debian's archive that a toolkit is in, besides `main`.
 COMPONENTS = ("contrib", "non-free")

@@ -17,7 +17,7 @@ from typing import IO
 
 import filelock
 
-from graphcrate.errors import CacheError, DiskFullError
+from graphcrate.model.errors import CacheError, DiskFullError
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: of runs that are at work; all other folders keep what may be made again

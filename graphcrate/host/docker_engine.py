@@ -18,8 +18,8 @@ import msgspec
 import requests.exceptions
 import urllib3.exceptions
 
-from graphcrate.errors import HostError
 from graphcrate.host import process
+from graphcrate.model.errors import HostError
 from graphcrate.model.unreadable import UNREADABLE
 
 SOCKET = "/var/run/docker.sock"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.errors import GraphcrateError
 from graphcrate.host import process
+from graphcrate.model.errors import GraphcrateError
 
 FOLDER = "/.graphcrate/nvidia"  #: inside the image, made for the run alone
 LIBRARIES = f"{FOLDER}/lib"

@@ -18,10 +18,10 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.errors import IntegrityError
 from graphcrate.host import connections
 from graphcrate.host.connections import HttpError, Reason, failure, host_of, redacted
 from graphcrate.host.retry import TRIES, Retry
+from graphcrate.model.errors import IntegrityError
 
 if TYPE_CHECKING:
     import urllib3

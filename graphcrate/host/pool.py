@@ -16,8 +16,8 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from graphcrate.errors import HostError
 from graphcrate.host.connections import without_credentials
+from graphcrate.model.errors import HostError
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0

@@ -24,8 +24,8 @@ from typing import IO
 
 import msgspec
 
-from graphcrate.errors import BuildError, HostError
 from graphcrate.host import settings
+from graphcrate.model.errors import BuildError, HostError
 
 KEPT_LINES = 200
 LINE_LIMIT = 1 << 16  #: characters; a longer line is cut in pieces, so that a program without newlines fits in memory

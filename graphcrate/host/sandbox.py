@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.errors import HostError
+from graphcrate.host import attach, namespaces, process
 from graphcrate.host import gpu as gpus
-from graphcrate.host import namespaces, process, terminal
+from graphcrate.model.errors import HostError
 
 HOSTS = "127.0.0.1\tlocalhost {name}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 #: settings under /proc/sys that can forbid user namespaces: the value that does, the value that allows them
@@ -95,7 +95,7 @@ def run_in(
 
 
 def _attached(argv: Sequence[str], *, descriptors: Sequence[int]) -> process.Completed:
-    return process.Completed(terminal.run(argv, descriptors=descriptors), ())
+    return process.Completed(attach.run(argv, descriptors=descriptors), ())
 
 
 def _try(

@@ -18,7 +18,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from graphcrate.errors import HostError
+from graphcrate.model.errors import HostError
 
 Advance = Callable[[int], None]
 

@@ -1,4 +1,4 @@
-"""What is read of the programs and libraries of an image, and what an audit says of them. See `graphcrate.audit`."""
+"""What is read of the programs and libraries of an image, and what an audit says of them. See `checks.audit`."""
 
 from collections.abc import Mapping
 from typing import Literal

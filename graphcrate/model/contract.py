@@ -1,4 +1,4 @@
-"""What a program reads of an image and knows of a host, and what it says of the two. See `graphcrate.contracts`."""
+"""What a program reads of an image and knows of a host, and what it says of the two. See `checks.contracts`."""
 
 from collections.abc import Mapping
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Recipe: what a person writes in `recipes/*.toml`. Reading and validating the file is `graphcrate.recipes`."""
+"""Recipe: what a person writes in `recipes/*.toml`. Reading and validating the file is `graphcrate.compat.recipes`."""
 
 from enum import StrEnum
 from typing import Literal

@@ -63,7 +63,7 @@ class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     metrics: dict[str, Any] = {}
     reason: str = ""  #: of a failure: which layer of the stack, and what was seen
-    layer: str = ""  #: of a failure: the layer at fault, of `judging.LAYERS`; empty where nothing tells
+    layer: str = ""  #: of a failure: the layer at fault, of `smoke.verdict.LAYERS`; empty where nothing tells
     driver: str = ""  #: version of the NVIDIA driver of the machine that it ran on
     runtime: str = ""  #: what ran the image: graphcrate (no engine), docker, podman, apptainer, singularity-ce, pyxis…
     runtime_version: str = ""

@@ -12,3 +12,19 @@ def listed(names: Iterable[str]) -> str:
 def printable(text: str) -> str:
     """Names and values are an image's to choose; none may speak to the terminal or break a line."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def joined(names: Iterable[str], most: int = 4) -> str:
+    """`a, b, c, d and 3 more`."""
+    names = list(names)
+    if len(names) > most:
+        names = [*names[:most], f"{len(names) - most} more"]
+    return listed(names)
+
+
+def size(count: int) -> str:
+    """A number of bytes for people: `812 kB`, `2.37 GB` (powers of ten)."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.2f} {unit}" if unit == "GB" else f"{count / scale:.1f} {unit}"
+    return f"{count} B"

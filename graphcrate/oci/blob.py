@@ -9,7 +9,7 @@ from typing import IO, Any, Protocol, cast
 
 from isal import igzip, igzip_lib
 
-from graphcrate.errors import LayoutError
+from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
 from graphcrate.oci.spec import LayerBlob
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.errors import GraphcrateError, UsageError
 from graphcrate.host import process
+from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci.reference import DOCKER_HUB, Reference
 

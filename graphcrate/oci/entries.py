@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from graphcrate.errors import LayoutError
+from graphcrate.model.errors import LayoutError
 from graphcrate.oci.blob import TarStream, members
 from graphcrate.oci.names import Names, entry_path, is_whiteout, whiteout
 
@@ -28,7 +28,7 @@ class Entries(Generic[Kept]):
 def read_entries(
     stream: TarStream, keep: Callable[[int, str, tarfile.TarInfo, tarfile.TarFile], Kept]
 ) -> Entries[Kept]:
-    """Read one layer to its end. Raises LayoutError for one that `formats.rootfs` would refuse.
+    """Read one layer to its end. Raises LayoutError for one that `artifacts.formats.rootfs` would refuse.
 
     `keep` gets each entry but whiteouts and hard links: its number among the tar's members, its path, its header and
     the archive. It may read the content.

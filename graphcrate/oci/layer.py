@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 import deflate
 from isal import igzip_lib
 
-from graphcrate.errors import IntegrityError
+from graphcrate.model.errors import IntegrityError
 from graphcrate.model.report import LayerRecord, Owner
 from graphcrate.oci.tar import BLOCK, END_OF_ARCHIVE, Kind, header, padding
 

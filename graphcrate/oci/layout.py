@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
-from graphcrate.errors import LayoutError
-from graphcrate.host.replace import replacing
+from graphcrate.host.atomic import replacing
+from graphcrate.model.errors import LayoutError
 from graphcrate.model.report import LayerRecord
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
@@ -57,7 +57,7 @@ class Layout:
 
     @property
     def layer_blobs(self) -> tuple[LayerBlob, ...]:
-        """The layers as files, lowest first: what `formats.rootfs.unpack` takes."""
+        """The layers as files, lowest first: what `artifacts.formats.rootfs.unpack` takes."""
         return tuple(LayerBlob(path=self.blob(layer.digest), media_type=layer.media_type) for layer in self.layers)
 
     @property

@@ -3,7 +3,7 @@
 import tarfile
 from typing import NamedTuple
 
-from graphcrate.errors import LayoutError
+from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
 
 

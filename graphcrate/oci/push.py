@@ -9,11 +9,11 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.errors import IntegrityError, UsageError
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client, Response
 from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Progress
+from graphcrate.model.errors import IntegrityError, UsageError
 from graphcrate.oci import schema2, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.layout import Layout, check_presence

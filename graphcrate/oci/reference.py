@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from graphcrate.errors import UsageError
+from graphcrate.model.errors import UsageError
 
 DOCKER_HUB = "docker.io"
 SCHEME = "docker://"  #: what skopeo, Apptainer and enroot put before a reference

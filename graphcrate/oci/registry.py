@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.host.connections import HttpError
+from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.reference import Reference

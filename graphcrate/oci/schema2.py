@@ -6,7 +6,7 @@ an OCI manifest; schema 2 is what they serve to anybody. Docker's "Image Manifes
 
 import msgspec
 
-from graphcrate.errors import LayoutError
+from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
 
 _LAYERS = {

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.errors import NetworkError
 from graphcrate.host.connections import TEMPORARY, HttpError, Reason, host_of
 from graphcrate.model.addresses import is_loopback
+from graphcrate.model.errors import NetworkError
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import realms
 from graphcrate.oci.credentials import Credential

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.errors import IntegrityError, LayoutError, NetworkError
 from graphcrate.host.connections import HttpError, Reason, host_of
 from graphcrate.host.http import Response
+from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError
 from graphcrate.oci import spec
 from graphcrate.oci.registry import WHOLE, Repository
 

@@ -7,8 +7,8 @@ layer is a tar which every runtime unpacks alike, and that the layers do not con
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from graphcrate.errors import LayoutError
 from graphcrate.host.parallel import parallel
+from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
 from graphcrate.oci.blob import open_blob, sha256
 from graphcrate.oci.entries import Entries, overlaid, read_entries

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.bases import PROVIDERS, Base
 from graphcrate.compat import compilers
-from graphcrate.host.workplace import Workplace
+from graphcrate.host.context import Workplace
+from graphcrate.inputs.bases import PROVIDERS, Base
 from graphcrate.model.lock import DebianBase, Lock, RegistryBase, encode
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.recipe import BaseSpec, Variant

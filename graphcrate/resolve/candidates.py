@@ -6,11 +6,12 @@ fall-back is left again once the preferred channel can be reached.
 
 from collections.abc import Mapping
 
-from graphcrate.errors import NetworkError, ResolutionError, UsageError
+from graphcrate.compat.request import Extensions
+from graphcrate.model.errors import NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import Outcome
-from graphcrate.resolve.channels import PYTORCH_MIRRORS, Extensions, extensions_of, mirror_of
+from graphcrate.resolve.channels import PYTORCH_MIRRORS, extensions_of, mirror_of
 from graphcrate.resolve.compilation import lock_compilation, means_for, refuse_unknown_toolkit
 from graphcrate.resolve.fetch import missing_packages
 from graphcrate.resolve.locks import PATIENCE, Context, LockStore, Resolution

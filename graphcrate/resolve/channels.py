@@ -5,13 +5,12 @@ against its hash anyway. The addresses of PyTorch's and PyG's channels and of th
 """
 
 from collections.abc import Iterable
-from enum import StrEnum
-from pathlib import Path
 
 import msgspec
 
 from graphcrate.compat.addresses import cuda_tag, pyg_links, pyg_page, pytorch_index
-from graphcrate.errors import UsageError
+from graphcrate.compat.request import Extensions, SourceOptions
+from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.source import Kind, Source
 from graphcrate.resolve.user_index import UserIndexes
@@ -43,30 +42,6 @@ MIRRORS = {
 PYTORCH_MIRRORS = tuple(name for name, mirror in MIRRORS.items() if mirror.pytorch)
 
 
-class Extensions(StrEnum):
-    """Where compiled extensions come from."""
-
-    AUTO = "auto"  #: wheels, and what has none is compiled here
-    WHEELS = "wheels"  #: what has no wheel is left out
-    SOURCE = "source"  #: compiled here even where there is a wheel
-    NONE = "none"  #: left out
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says about sources: the one channel to use, a mirror's name or address, a folder of wheels.
-
-    `extensions`: a value of `Extensions`; `toolkit`: the provider of the CUDA toolkit to compile with, None for the
-    first that can; `devel`: compiler and toolkit are wanted even where nothing is compiled.
-    """
-
-    channel: str | None = None
-    mirror: str | None = None
-    wheels: Path | None = None
-    extensions: str = Extensions.AUTO
-    toolkit: str | None = None
-    devel: bool = False
-
-
 def names_of(extensions: Iterable[str]) -> tuple[str, ...]:
     """Normalised names of a recipe's extensions, which may have pins."""
     from packaging.requirements import Requirement
@@ -75,7 +50,7 @@ def names_of(extensions: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(canonicalize_name(Requirement(text).name)) for text in extensions))
 
 
-def extensions_of(request: Request) -> Extensions:
+def extensions_of(request: SourceOptions) -> Extensions:
     """The mode asked for. Raises UsageError for an unknown one."""
     try:
         return Extensions(request.extensions)
@@ -86,7 +61,7 @@ def extensions_of(request: Request) -> Extensions:
         ) from error
 
 
-def mirror_of(request: Request) -> Mirror:
+def mirror_of(request: SourceOptions) -> Mirror:
     """The mirror asked for, an empty one if none.
 
     An address is a site's own mirror: `URL/cu118` as PyTorch's channel, `URL/torch-2.0.0+cu118.html` as PyG's page.
@@ -106,7 +81,7 @@ def mirror_of(request: Request) -> Mirror:
 
 
 def sources(
-    channel: Channel, *, torch: str, torch_cuda: str, request: Request, user: UserIndexes
+    channel: Channel, *, torch: str, torch_cuda: str, request: SourceOptions, user: UserIndexes
 ) -> tuple[Source, ...]:
     """Where to look for the files of a channel, in order. `torch` is the exact version, `*` only for `local`."""
     mirror = mirror_of(request)
@@ -128,7 +103,7 @@ def sources(
     return tuple(dict.fromkeys(found))
 
 
-def local_folders(request: Request, folders: tuple[str, ...]) -> tuple[str, ...]:
+def local_folders(request: SourceOptions, folders: tuple[str, ...]) -> tuple[str, ...]:
     """The folder named on the command line, then those of uv's and pip's `find-links`."""
     named = (str(request.wheels.absolute()),) if request.wheels else ()
     return tuple(dict.fromkeys((*named, *folders)))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from graphcrate.compat import compilers, toolkits
-from graphcrate.errors import ResolutionError, UsageError
+from graphcrate.compat.request import SourceOptions
+from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, LockedPackage, Toolkit
 from graphcrate.model.recipe import Candidate, Variant
-from graphcrate.resolve.channels import Request
 
 if TYPE_CHECKING:
-    from graphcrate.host.workplace import Workplace
+    from graphcrate.host.context import Workplace
     from graphcrate.resolve.offers import Offers
 
 #: pip and setuptools make the wheel; from 1.13 on ninja shares a job server: packages side by side keep to the cores
@@ -33,7 +33,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     obstacle: str = ""
 
 
-def refuse_unknown_toolkit(request: Request) -> None:
+def refuse_unknown_toolkit(request: SourceOptions) -> None:
     """Raises UsageError when the toolkit asked for is none that graphcrate knows of."""
     if request.toolkit is not None and request.toolkit not in toolkits.PROVIDERS:
         raise UsageError(
@@ -42,7 +42,7 @@ def refuse_unknown_toolkit(request: Request) -> None:
         )
 
 
-def means_for(variant: Variant, candidate: Candidate, request: Request) -> Means:
+def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) -> Means:
     """The compiler and the toolkit for a candidate. Pure.
 
     Raises UsageError when the toolkit asked for does not fit its CUDA version, or makes no code for one of its

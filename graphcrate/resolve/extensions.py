@@ -13,10 +13,11 @@ from packaging.version import Version
 
 from graphcrate.compat import pyg
 from graphcrate.compat.addresses import cuda_tag
-from graphcrate.errors import NetworkError, ResolutionError
+from graphcrate.compat.request import Extensions
+from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import MissingPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
-from graphcrate.resolve.channels import Extensions, extensions_of, names_of
+from graphcrate.resolve.channels import extensions_of, names_of
 from graphcrate.resolve.offers import Offer, Offers, UnavailableError
 
 if TYPE_CHECKING:

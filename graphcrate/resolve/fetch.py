@@ -9,16 +9,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphcrate.errors import IntegrityError, NetworkError
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import StoppedError, parallel
+from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import DebianBase, DebianToolkit, Lock, LockedFile, LockedPackage, WheelToolkit
 from graphcrate.resolve.offers import Market, Offers
 from graphcrate.resolve.store import is_stored, store
 
 if TYPE_CHECKING:
+    from graphcrate.compat.request import SourceOptions
     from graphcrate.host.progress import Progress
-    from graphcrate.resolve.channels import Request
 
 THREADS = 6
 #: kept free on the disk beside the downloads
@@ -46,7 +46,7 @@ def bytes_to_fetch(lock: Lock, cache: Cache, built: Collection[str] = ()) -> int
 
 
 def fetch(
-    lock: Lock, request: "Request", cache: Cache, environment: Mapping[str, str], progress: "Progress"
+    lock: Lock, request: "SourceOptions", cache: Cache, environment: Mapping[str, str], progress: "Progress"
 ) -> Mapping[str, Path]:
     """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
 
@@ -57,7 +57,7 @@ def fetch(
 
 
 def fetch_for_compilation(
-    lock: Lock, request: "Request", cache: Cache, environment: Mapping[str, str], progress: "Progress"
+    lock: Lock, request: "SourceOptions", cache: Cache, environment: Mapping[str, str], progress: "Progress"
 ) -> Mapping[str, Path]:
     """Bring what only a compile needs into the cache: compiled sdists, tools, the toolkit's wheels; sha256 → path.
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.errors import NetworkError
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
+from graphcrate.model.errors import NetworkError
 from graphcrate.resolve.source import Kind, Link, Source
 from graphcrate.resolve.target import project_and_version
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
+from graphcrate.compat.request import Extensions, SourceOptions
 from graphcrate.host import settings
-from graphcrate.host.workplace import Workplace
+from graphcrate.host.context import Workplace
 from graphcrate.model.lock import Compilation, Lock, decode_lock, encode
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import Outcome
 from graphcrate.model.unreadable import UNREADABLE
-from graphcrate.resolve.channels import Extensions, Request, extensions_of, local_folders, names_of
+from graphcrate.resolve.channels import extensions_of, local_folders, names_of
 from graphcrate.resolve.offers import Market, Offers, UnavailableError, torch_in
 from graphcrate.resolve.user_index import wheel_folders
 
@@ -33,7 +34,7 @@ class Context:
 
     recipe: Recipe
     variant: Variant
-    request: Request
+    request: SourceOptions
     place: Workplace
     built: Callable[[Lock], Collection[str]] = lambda _: ()
 
@@ -70,7 +71,7 @@ class _Outage(msgspec.Struct, frozen=True):
     at: float
 
 
-def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate, request: Request | None = None) -> str:
+def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate, request: SourceOptions | None = None) -> str:
     """Hash all that a lock answers; what only concerns the plan or the smoke test is left out.
 
     Of `request` counts what was said about compiled extensions, where the variant has any.
@@ -175,7 +176,7 @@ class LockStore:
             return None
         return lock if lock.request_sha256 == self.digest else None
 
-    def _digest_of(self, request: Request | None) -> str:
+    def _digest_of(self, request: SourceOptions | None) -> str:
         return request_digest(self._context.recipe, self._context.variant, self._candidate, request)
 
     def _path(self, ending: str) -> Path:

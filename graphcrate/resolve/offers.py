@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.errors import NetworkError
+from graphcrate.compat.request import SourceOptions
+from graphcrate.model.errors import NetworkError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.channels import PYTORCH_MIRRORS, Request, sources
+from graphcrate.resolve.channels import PYTORCH_MIRRORS, sources
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -60,7 +61,7 @@ FIXES = {
 class Market:
     """One request's way to all sources. Nothing is opened, imported or asked before it is needed."""
 
-    def __init__(self, request: Request, cache: "Cache", environment: Mapping[str, str]) -> None:
+    def __init__(self, request: SourceOptions, cache: "Cache", environment: Mapping[str, str]) -> None:
         self.request = request
         self.cache = cache
         self.environment = environment

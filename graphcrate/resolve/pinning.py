@@ -11,8 +11,8 @@ from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.host.connections import HttpError, Reason
+from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import uv

@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graphcrate.compat import glt
-from graphcrate.errors import NetworkError, ResolutionError
 from graphcrate.host import settings
+from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
 from graphcrate.resolve.base import lock_base

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.errors import IntegrityError
+from graphcrate.model.errors import IntegrityError
 
 #: of an sdist without [build-system], by PEP 517
 LEGACY_BUILD = ("setuptools>=40.8", "wheel")

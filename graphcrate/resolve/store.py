@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphcrate.errors import HostError, IntegrityError, NetworkError
 from graphcrate.host.cache import Cache
+from graphcrate.model.errors import HostError, IntegrityError, NetworkError
 from graphcrate.model.lock import LockedFile
 
 if TYPE_CHECKING:

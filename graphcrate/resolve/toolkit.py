@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.bases import pulled
-from graphcrate.bases.apt import Apt, find_mirror, folder_name
+from graphcrate.artifacts import pull
 from graphcrate.compat import toolkits
-from graphcrate.errors import ResolutionError
+from graphcrate.inputs.bases.apt import Apt, find_mirror, folder_name
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, WheelToolkit
 from graphcrate.oci import reference
 from graphcrate.resolve.pinning import pin_wheels
@@ -78,7 +78,7 @@ def _of_version(name: str, option: toolkits.Option, offered: Sequence["DebianPac
 
 def _image(option: toolkits.Option, market: "Market") -> ImageToolkit:
     wanted = reference.parse(option.reference)
-    source = pulled.repository(wanted, market.environment)
-    document = pulled.for_platform(source, source.manifest(wanted.digest or wanted.tag), str(wanted))
-    pulled.keep(market.cache, {document.digest: document.data})
+    source = pull.repository(wanted, market.environment)
+    document = pull.for_platform(source, source.manifest(wanted.digest or wanted.tag), str(wanted))
+    pull.keep(market.cache, {document.digest: document.data})
     return ImageToolkit(version=option.version, reference=wanted.name, digest=document.digest)

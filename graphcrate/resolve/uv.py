@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphcrate.errors import HostError, NetworkError, ResolutionError
 from graphcrate.host import process, settings
+from graphcrate.model.errors import HostError, NetworkError, ResolutionError
 
 if TYPE_CHECKING:
     from graphcrate.host.cache import Cache

@@ -6,7 +6,7 @@ python -m tests.engines.build_tiny ENGINE FOLDER TEXT
 import sys
 from pathlib import Path
 
-from graphcrate.builders import docker, podman
+from graphcrate.engines.builders import docker, podman
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from tests.engines import tiny

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.builders import apptainer
-from graphcrate.errors import BuildError, HostError
+from graphcrate.engines.builders import apptainer
+from graphcrate.engines.runners import apptainer as runner
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind
-from graphcrate.runners import apptainer as runner
+from graphcrate.model.errors import BuildError, HostError
 from tests.engines import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("apptainer", "unsquashfs")]
@@ -165,7 +165,7 @@ def test_nothing_of_proxies_certificates_and_mirrors_stays(cache, tmp_path, writ
 BUILDING = """
 import sys
 from pathlib import Path
-from graphcrate.builders import apptainer
+from graphcrate.engines.builders import apptainer
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from tests.engines import tiny
@@ -274,11 +274,11 @@ def test_it_ends_as_the_command_ends(image, cache):
 BECOME = """
 import os, sys
 import spython.main.execute, spython.utils
-from graphcrate.builders import apptainer as builder
+from graphcrate.engines.builders import apptainer as builder
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.model.report import Artifact
-from graphcrate.runners import apptainer
+from graphcrate.engines.runners import apptainer
 from pathlib import Path
 from tests.engines import tiny
 user, group, root, given = sys.argv[1:]

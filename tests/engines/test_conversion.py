@@ -11,18 +11,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphcrate import converting
-from graphcrate.converting import Request
-from graphcrate.errors import DiskFullError
-from graphcrate.formats import mksquashfs, sif
-from graphcrate.formats.mksquashfs import Compression
-from graphcrate.formats.rootfs import unpack
+from graphcrate.artifacts import convert
+from graphcrate.artifacts.convert import Request
+from graphcrate.artifacts.formats import mksquashfs, sif
+from graphcrate.artifacts.formats.mksquashfs import Compression
+from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.artifacts.tree import opening
+from graphcrate.artifacts.tree.allowances import ALLOWANCES
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
+from graphcrate.model.errors import DiskFullError
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
-from graphcrate.trees import opening
-from graphcrate.trees.allowances import ALLOWANCES
 from tests.conftest import program
 from tests.engines import tricky
 
@@ -62,7 +62,7 @@ def made(place, layout):
         if key not in known:
             output = place.folder / f"{len(known)}.{to}"
             request = Request(ref=str(source.path), to=to, output=output, **more)
-            known[key] = converting.convert(request, place)
+            known[key] = convert.convert(request, place)
         return Path(known[key].path)
 
     return make
@@ -119,7 +119,7 @@ def tree(root):
 
 @pytest.fixture(scope="module")
 def files(layout, place):
-    """The tree that `formats.rootfs` unpacks."""
+    """The tree that `artifacts.formats.rootfs` unpacks."""
     unpack(layout.layer_blobs, place.folder / "files")
     seen = tree(place.folder / "files")
     assert seen["opt/third"][5] == "opt/second"
@@ -137,9 +137,9 @@ def without(seen, *paths):
 def added(layout, to):
     """Paths that the conversion adds or replaces."""
     if to == "sif":
-        additions = converting.singularity.additions(layout.config, "")
+        additions = convert.singularity.additions(layout.config, "")
     else:
-        additions = converting.enroot.additions(layout.config, "")
+        additions = convert.enroot.additions(layout.config, "")
     return {addition.path for addition in additions}
 
 
@@ -192,17 +192,17 @@ def test_any_number_of_cores_gives_the_same_bytes(made, layout, place, monkeypat
             ref=str(layout.path), to="sif", output=scratch / f"{number}.sif", compression=Compression.ZSTD
         )
         time.sleep(1.1)  # no time of the clock gets in
-        assert Path(converting.convert(request, place).path).read_bytes() == wanted
+        assert Path(convert.convert(request, place).path).read_bytes() == wanted
 
 
 def test_a_disk_that_fills_up_is_said_and_nothing_stays(layout, place, monkeypatch, scratch):
     call("mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", scratch)
     request = Request(ref=str(layout.path), to="sif", output=scratch / "small.sif")
     with pytest.raises(DiskFullError, match=r"needs .* are free"):
-        converting.convert(request, place)
-    monkeypatch.setattr(converting, "_require", lambda *_: None)
+        convert.convert(request, place)
+    monkeypatch.setattr(convert, "_require", lambda *_: None)
     with pytest.raises(DiskFullError, match=f"the disk that holds {scratch} is full"):
-        converting.convert(request, place)
+        convert.convert(request, place)
     assert list(scratch.iterdir()) == []
 
 
@@ -216,7 +216,7 @@ def test_an_interrupt_leaves_nothing(layout, place, monkeypatch, scratch):
     tar = mksquashfs.tar
     monkeypatch.setattr(mksquashfs, "tar", stopping)
     with pytest.raises(KeyboardInterrupt):
-        converting.convert(Request(ref=str(layout.path), to="sqsh", output=scratch / "x.sqsh"), place)
+        convert.convert(Request(ref=str(layout.path), to="sqsh", output=scratch / "x.sqsh"), place)
     assert list(scratch.iterdir()) == []
 
 
@@ -458,6 +458,6 @@ def test_skopeo_and_umoci_take_the_archives(made, layout, files, scratch):
 
 def test_archives_have_the_same_bytes_again(layout, place, scratch):
     for to, number in itertools.product(("docker", "oci-archive", "sqsh"), range(2)):
-        converting.convert(Request(ref=str(layout.path), to=to, output=scratch / f"{to}{number}"), place)
+        convert.convert(Request(ref=str(layout.path), to=to, output=scratch / f"{to}{number}"), place)
     for to in ("docker", "oci-archive", "sqsh"):
         assert (scratch / f"{to}0").read_bytes() == (scratch / f"{to}1").read_bytes()

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.bases import BaseDriftError, debian
-from graphcrate.errors import ResolutionError
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.host.sandbox import run_in
+from graphcrate.inputs.bases import BaseDriftError, debian
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase, LockedFile, encode
 from graphcrate.model.recipe import BaseSpec
 
@@ -109,7 +109,7 @@ def test_drift_is_told_before_anything_is_fetched(lock, cache):
 PROGRAM = """
 import os, sys, msgspec
 from pathlib import Path
-from graphcrate.bases import debian, mmdebstrap
+from graphcrate.inputs.bases import debian, mmdebstrap
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from graphcrate.destinations import folder as destination
-from graphcrate.errors import DiskFullError, HostError
 from graphcrate.host.progress import Silent
+from graphcrate.model.errors import DiskFullError, HostError
+from graphcrate.publish.destinations import folder as destination
 from tests.engines.workplace import PROJECT, call
 
 pytestmark = pytest.mark.engine("root", "sha256sum", "mount")
@@ -18,7 +18,7 @@ MIB = 1 << 20
 SLOW = """\
 import sys, time
 from pathlib import Path
-from graphcrate.destinations import folder
+from graphcrate.publish.destinations import folder
 from graphcrate.host.progress import Silent
 folder._CHUNK = 4096
 copy = folder._copy

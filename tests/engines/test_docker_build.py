@@ -12,12 +12,12 @@ from types import ModuleType
 
 import pytest
 
-from graphcrate.builders import docker, kept, podman
-from graphcrate.errors import BuildError, HostError
+from graphcrate.engines.builders import docker, kept, podman
+from graphcrate.engines.runners import docker as docker_runner
+from graphcrate.engines.runners import podman as podman_runner
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind
-from graphcrate.runners import docker as docker_runner
-from graphcrate.runners import podman as podman_runner
+from graphcrate.model.errors import BuildError, HostError
 from tests.conftest import program
 from tests.engines import tiny
 from tests.engines.daemons import shared_docker, shared_podman

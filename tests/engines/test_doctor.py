@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from graphcrate.engines.runners import embedded
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind
 from graphcrate.oci.layout import read_layout
-from graphcrate.runners import embedded
 from tests.conftest import program
 
 pytestmark = [

@@ -1,6 +1,6 @@
 """One lock, three builders, the same files; and texts that build alone, on a base that lacks everything.
 
-The differences that are allowed, each with its reason, are in `graphcrate.trees.allowances`.
+The differences that are allowed, each with its reason, are in `graphcrate.artifacts.tree.allowances`.
 """
 
 import dataclasses
@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate import planning, recipes, render
+from graphcrate.compat import planning, recipes
+from graphcrate.engines import render
 from graphcrate.model.lock import decode_lock
 from tests.conftest import program
 from tests.engines.workplace import small_stack

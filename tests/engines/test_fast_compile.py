@@ -9,14 +9,14 @@ import zipfile
 import pytest
 
 from bench.wheelhouse import chosen, make_job, parse
-from graphcrate import wheelhouse
+from graphcrate.artifacts.formats import elf, fatbin
 from graphcrate.compat import headers
-from graphcrate.formats import elf, fatbin
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
-from graphcrate.host.workplace import Workplace
+from graphcrate.host.context import Workplace
+from graphcrate.inputs import extensions
+from graphcrate.inputs.extensions import venv as site
 from graphcrate.model.plan import VENV
-from graphcrate.wheelhouse import site
 
 pytestmark = [
     pytest.mark.weekly,
@@ -49,7 +49,7 @@ def compiled(ground):
     def compile_them(jobs=2):
         stores.append(Cache(ground / f"fast-compile-{len(stores)}"))
         job = make_job(lock, step, place, stores[-1], jobs, ground / "logs")
-        return job, wheelhouse.provide(job)
+        return job, extensions.provide(job)
 
     yield compile_them
     for store in stores:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate import smoke
+from graphcrate.engines.runners import embedded
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind
 from graphcrate.oci.layout import read_layout
-from graphcrate.runners import embedded
+from graphcrate.smoke import suites
 from tests.conftest import program
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("patchelf")]
@@ -179,7 +179,7 @@ def an_optimizer_that_does_nothing(broken):
 )
 def test_the_layer_that_is_broken_is_blamed(broken, suite, breaks, layer, seen):
     breaks(broken)
-    report = smoke.run_suite(suite, broken, broken.scratch / "out", say=print, device="cpu")
+    report = suites.run_suite(suite, broken, broken.scratch / "out", say=print, device="cpu")
     assert (report.status, report.layer) == ("failed", layer), report.reason
     assert report.reason.startswith(f"{layer}: ")
     assert seen in report.reason

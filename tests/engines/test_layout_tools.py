@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from graphcrate.formats.rootfs import unpack
+from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import read_layout, write_layout

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from graphcrate.errors import CacheError, DiskFullError, HostError, NetworkError, RecipeError, UsageError
+from graphcrate.model.errors import CacheError, DiskFullError, HostError, NetworkError, RecipeError, UsageError
 from tests.engines.test_main_job import second_place
 from tests.engines.workplace import Workplace, finish, kill
 

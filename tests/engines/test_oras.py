@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphcrate import converting
-from graphcrate.destinations import oras
+from graphcrate.artifacts import convert
 from graphcrate.host.cache import Cache
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
 from graphcrate.oci import reference
+from graphcrate.publish.destinations import oras
 from tests.conftest import program
 from tests.engines import tricky
 from tests.engines.pushing import LOGIN
@@ -32,8 +32,8 @@ def sif(ground):
     cache = Cache(folder / "cache")
     layout = tricky.layout(folder / "tricky" / "1.0" / "oci", cache)
     place = SimpleNamespace(cache=cache, progress=Silent(), environment=dict(os.environ))
-    request = converting.Request(ref=str(layout.path), to="sif", output=folder / "made.sif")
-    yield folder / converting.convert(request, place).path
+    request = convert.Request(ref=str(layout.path), to="sif", output=folder / "made.sif")
+    yield folder / convert.convert(request, place).path
     cache.close()
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.errors import BuildError
 from graphcrate.host import process
+from graphcrate.model.errors import BuildError
 
 pytestmark = pytest.mark.engine("sh")
 

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 import urllib3
 
-from graphcrate.attest import keyfile, provenance, sbom, signing, statement, verify
-from graphcrate.attest.statement import Subject
-from graphcrate.attest.verify import Outcome
 from graphcrate.model.report import Asked
 from graphcrate.oci import spec
+from graphcrate.publish.attest import keyfile, provenance, sbom, signing, statement, verify
+from graphcrate.publish.attest.statement import Subject
+from graphcrate.publish.attest.verify import Outcome
 from tests.conftest import program
 from tests.unit.proof_lock import CREATED, LOCK
 

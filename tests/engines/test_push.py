@@ -9,8 +9,8 @@ import urllib.request
 
 import pytest
 
-from graphcrate.errors import NetworkError
 from graphcrate.host.cache import Cache
+from graphcrate.model.errors import NetworkError
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci import spec
 from graphcrate.oci.credentials import Credential

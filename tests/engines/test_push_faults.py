@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from graphcrate.errors import IntegrityError, NetworkError
+from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.oci import push
 from tests.engines import fault_proxy
 from tests.engines.fault_proxy import NOTICED, UNNOTICED, FaultProxy, any_fault, bearable, first, seeded

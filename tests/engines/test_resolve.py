@@ -11,17 +11,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate import recipes
-from graphcrate.compat import addresses
-from graphcrate.errors import NetworkError, ResolutionError
+from graphcrate.compat import addresses, recipes
+from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
+from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, encode
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import uv
 from graphcrate.resolve.candidates import choose
-from graphcrate.resolve.channels import Request
 from graphcrate.resolve.fetch import fetch, fetch_for_compilation
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
@@ -55,9 +54,9 @@ def environment(server):
 
 def resolved(server, cache, *candidates, request=None, **options):
     recipe = small_index.recipe(*candidates, **options)
-    resolution = choose(small_index.context(recipe, request or Request(), cache, environment(server)), {})
+    resolution = choose(small_index.context(recipe, request or SourceOptions(), cache, environment(server)), {})
     for part in (fetch, fetch_for_compilation):
-        part(resolution.lock, request or Request(), cache, environment(server), Silent())
+        part(resolution.lock, request or SourceOptions(), cache, environment(server), Silent())
     return resolution.lock
 
 
@@ -97,7 +96,7 @@ def test_a_python_that_this_machine_does_not_have(server, cache):
     recipe = small_index.recipe(COMPATIBLE)
     variant = msgspec.structs.replace(recipe.variants[0], python="3.9", torch_geometric="", extensions=())
     recipe = msgspec.structs.replace(recipe, variants=(variant,), requirements=("filelock",))
-    lock = choose(small_index.context(recipe, Request(), cache, environment(server)), {}).lock
+    lock = choose(small_index.context(recipe, SourceOptions(), cache, environment(server)), {}).lock
     assert lock.package("torch").file.name == "torch-2.0.1-cp39-cp39-linux_x86_64.whl"
 
 
@@ -106,7 +105,7 @@ def test_torch_of_a_folder(server, cache, tmp_path):
     folder = tmp_path / "with space"
     folder.mkdir()
     (folder / name).write_bytes(content)
-    lock = resolved(server, cache, LOCAL, request=Request(wheels=folder))
+    lock = resolved(server, cache, LOCAL, request=SourceOptions(wheels=folder))
     assert versions(lock)["torch"] == "2.13.0+cpu"
     assert lock.package("torch").file.sha256 == hashlib.sha256(content).hexdigest()
 
@@ -148,7 +147,7 @@ def test_the_recipe_for_cuda_11_7_on_the_real_index(cache, monkeypatch):
     small_index.stand_in_bases(monkeypatch, toolkits=False)
     recipe = recipes.load(PROJECT / "recipes" / "pyg.toml")
     variant = recipe.variant("11.7")
-    lock = choose(small_index.context(recipe, Request(), cache, settings.environment(), variant=variant), {}).lock
+    lock = choose(small_index.context(recipe, SourceOptions(), cache, settings.environment(), variant=variant), {}).lock
     found = versions(lock)
     assert found["torch"] == "2.0.1"
     assert found["numpy"].startswith("1.")

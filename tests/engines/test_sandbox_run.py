@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.errors import BuildError
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
@@ -224,7 +224,17 @@ def test_the_command_run_has_the_folder_at_work_and_ends_as_the_command_does(tmp
     (tmp_path / "note").write_text("from here\n")
     environment = {**os.environ, "GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(project)}
     done = subprocess.run(
-        [sys.executable, "-m", "graphcrate.cli", "run", "oci", "--", "sh", "-c", "cat /work/note; cp note new; exit 7"],
+        [
+            sys.executable,
+            "-m",
+            "graphcrate.cli.main",
+            "run",
+            "oci",
+            "--",
+            "sh",
+            "-c",
+            "cat /work/note; cp note new; exit 7",
+        ],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from graphcrate import toolkits
-from graphcrate.bases import debian
-from graphcrate.bases.apt import Apt, find_mirror, folder_name
 from graphcrate.compat import compilers
 from graphcrate.compat import toolkits as facts
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.inputs import toolkits
+from graphcrate.inputs.bases import debian
+from graphcrate.inputs.bases.apt import Apt, find_mirror, folder_name
 from graphcrate.model.lock import DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CUDA_HOME
 from graphcrate.model.recipe import BaseSpec, Channel

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
+from graphcrate.inputs.wheels import compile_program
+from graphcrate.inputs.wheels.bytecode import ENVIRONMENT, PROGRAM, Bundle, Job, compile_shards, shards
+from graphcrate.inputs.wheels.install import Site, place
+from graphcrate.inputs.wheels.layer import WheelFile, write_wheels_layer
+from graphcrate.inputs.wheels.sdist import build_wheel
 from graphcrate.model.lock import LockedFile, LockedPackage
-from graphcrate.wheels import compile_program
-from graphcrate.wheels.bytecode import ENVIRONMENT, PROGRAM, Bundle, Job, compile_shards, shards
-from graphcrate.wheels.install import Site, place
-from graphcrate.wheels.layer import WheelFile, write_wheels_layer
-from graphcrate.wheels.sdist import build_wheel
-from graphcrate.wheels.wheel import open_wheel
 from tests.unit.wheelmaker import locked, make_wheel
 
 SITE = Site(python="3.11", glibc="2.36", mtime=1_000_000)

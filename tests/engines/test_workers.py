@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.errors import BuildError, HostError
 from graphcrate.host.workers import Pool
+from graphcrate.model.errors import BuildError, HostError
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,9 +4,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from graphcrate.bases import Base
-from graphcrate.builders import Order
+from graphcrate.engines.builders import Order
 from graphcrate.host.progress import Silent
+from graphcrate.inputs.bases import Base
 from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, Plan, Stack
 from graphcrate.oci.layer import LayerWriter
 from tests.conftest import program

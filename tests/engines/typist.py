@@ -8,7 +8,9 @@ import sys
 from tests.engines.workplace import pyg_stack
 
 #: `make sif` with this Python, in a folder that needs no preparing
-MAKE_SIF = f"make -o .venv/ready-run -o .venv/ready-system graphcrate='{sys.executable} -E -s -m graphcrate.cli' sif"
+MAKE_SIF = (
+    f"make -o .venv/ready-run -o .venv/ready-system graphcrate='{sys.executable} -E -s -m graphcrate.cli.main' sif"
+)
 #: what is typed of a page is what lies in blocks of this language; what commands print lies in blocks without one
 LANGUAGE = "sh"
 _HEREDOC = re.compile(r"<<-?\s*'?(\w+)'?")
@@ -75,7 +77,11 @@ class Typist:
 
     def typed(self, command, *changes, code=0, timeout=1500):
         """The same; the whole of what became of it."""
-        for before, after in (*changes, *self.changes, ("./build.py", f"{sys.executable} -E -s -m graphcrate.cli")):
+        for before, after in (
+            *changes,
+            *self.changes,
+            ("./build.py", f"{sys.executable} -E -s -m graphcrate.cli.main"),
+        ):
             command = command.replace(before, after)
         done = subprocess.run(
             ["bash", "-euc", command],

@@ -69,7 +69,7 @@ class Workplace:
     cache: Path
     environment: dict = field(default_factory=dict)
     prefix: tuple = ()
-    program: tuple = (sys.executable, "-E", "-s", "-m", "graphcrate.cli")
+    program: tuple = (sys.executable, "-E", "-s", "-m", "graphcrate.cli.main")
 
     def start(self, *arguments):
         """Start the command in a process group of its own."""

@@ -5,7 +5,7 @@ import re
 import pytest
 from spython.main.parse.parsers import SingularityParser
 
-from graphcrate import render
+from graphcrate.engines import render
 from tests import ROOT
 from tests.lint.linters import (
     DefinitionError,

@@ -9,8 +9,9 @@ import shlex
 import typer
 from ruamel.yaml import YAML
 
-from graphcrate import catalogue, cli
-from graphcrate.host.workplace import Workplace
+from graphcrate.cli import main
+from graphcrate.compat import catalog
+from graphcrate.host.context import Workplace
 from tests import ROOT
 from tests.lint.linters import findings, shellcheck
 
@@ -151,7 +152,7 @@ def unknown_calls(script):
     """Words behind `make` and `./build.py` that neither knows, and programs of ours that are not there."""
     targets = set(re.findall(r"^([a-z-]+): ", MAKEFILE, re.MULTILINE))
     settings = set(re.findall(r"\b([A-Z]+)=", re.search(r"^# Settings: (.*)", MAKEFILE, re.MULTILINE)[1]))
-    commands = typer.main.get_command(cli.app).commands
+    commands = typer.main.get_command(main.app).commands
     found = []
     for words in calls(script):
         if words[0] == "make":
@@ -190,15 +191,15 @@ def matrix_program():
 def listed():
     """The jobs of the matrix for the recipes that there are."""
     place = Workplace.here()
-    recipes = catalogue.all_recipes(place)
-    return matrix_program().jobs(catalogue.describe(recipes, catalogue.committed(place)))
+    recipes = catalog.all_recipes(place)
+    return matrix_program().jobs(catalog.describe(recipes, catalog.committed(place)))
 
 
 def test_every_variant_has_a_job_that_builds_it():
     place = Workplace.here()
     variants = {
         (recipe.name, variant.cuda)
-        for recipe in catalogue.all_recipes(place)
+        for recipe in catalog.all_recipes(place)
         for variant in recipe.variants
         if variant.unavailable is None
     }
@@ -227,7 +228,7 @@ def test_the_matrix_can_be_narrowed(capsys):
 
 def listed_variants():
     place = Workplace.here()
-    return catalogue.describe(catalogue.all_recipes(place), catalogue.committed(place))
+    return catalog.describe(catalog.all_recipes(place), catalog.committed(place))
 
 
 def test_the_cache_is_saved_as_it_is_restored():

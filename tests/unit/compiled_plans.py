@@ -2,7 +2,7 @@
 
 import hashlib
 
-from graphcrate import planning, recipes
+from graphcrate.compat import planning, recipes
 from graphcrate.model.lock import (
     Compilation,
     DebianBase,

@@ -80,13 +80,13 @@ def stay_inside(request):
 @pytest.fixture
 def typed(monkeypatch, capsys):
     """Types a command of build.py: (exit code, stdout, stderr)."""
-    from graphcrate import cli
+    from graphcrate.cli import main
 
     def run(*arguments):
         monkeypatch.setattr("sys.argv", ["build.py", *map(str, arguments)])
         code = 0
         try:
-            cli.main()
+            main.main()
         except SystemExit as ended:
             code = ended.code or 0
         out, err = capsys.readouterr()
@@ -111,7 +111,7 @@ def cache(tmp_path):
 @pytest.fixture
 def context(tmp_path, monkeypatch):
     """An empty folder as the project, with a cache of its own: what commands work in, and the working folder."""
-    from graphcrate.host.workplace import Workplace
+    from graphcrate.host.context import Workplace
 
     made = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)})
     monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: made))

@@ -2,7 +2,6 @@
 
 import hashlib
 
-from graphcrate.attest.statement import Subject
 from graphcrate.model.lock import (
     Compilation,
     DebianBase,
@@ -15,6 +14,7 @@ from graphcrate.model.lock import (
     RegistryBase,
 )
 from graphcrate.model.recipe import Channel
+from graphcrate.publish.attest.statement import Subject
 
 DIGEST = "sha256:" + hashlib.sha256(b"the image").hexdigest()
 SUBJECT = Subject(name="pyg", tag="torch2.0-cu118-py311", digest=DIGEST)

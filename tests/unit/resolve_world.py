@@ -1,10 +1,10 @@
 """Where candidates are chosen: a server with all channels, a cache, a clock that tests set."""
 
+from graphcrate.compat.request import SourceOptions
 from graphcrate.host import http, settings
 from graphcrate.model.lock import DebianBase
 from graphcrate.resolve import resolver, uv
 from graphcrate.resolve.candidates import choose
-from graphcrate.resolve.channels import Request
 from graphcrate.resolve.fetch import fetch, fetch_for_compilation
 from tests.unit import small_index
 from tests.unit.small_index import CP311
@@ -31,7 +31,7 @@ class World:
         recipe = recipe or small_index.recipe(*candidates)
         context = small_index.context(
             recipe,
-            Request(**request),
+            SourceOptions(**request),
             self.cache,
             self.environment,
             progress=self.notes,
@@ -46,7 +46,7 @@ class World:
     def fetch(self, lock, **request):
         """Everything: what is installed, and what it takes to compile."""
         for part in (fetch, fetch_for_compilation):
-            part(lock, Request(**request), self.cache, self.environment, self.notes)
+            part(lock, SourceOptions(**request), self.cache, self.environment, self.notes)
 
     def pytorch_channel(self):
         name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import spython.utils
 
-from graphcrate.builders import apptainer
-from graphcrate.builders.scriptlets import Scriptlets
-from graphcrate.errors import DiskFullError, HostError
-from graphcrate.host import apptainer_engine as engines
-from graphcrate.host.apptainer_engine import ARGUMENTS, LITERAL_VALUES, STAGES, Engine
+from graphcrate.engines import apptainer as engines
+from graphcrate.engines.apptainer import ARGUMENTS, LITERAL_VALUES, STAGES, Engine
+from graphcrate.engines.builders import apptainer
+from graphcrate.engines.builders.scriptlets import Scriptlets
+from graphcrate.engines.runners import apptainer as runner
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import Bind
-from graphcrate.runners import apptainer as runner
+from graphcrate.model.errors import DiskFullError, HostError
 
 
 def engine(said="apptainer version 1.4.5"):

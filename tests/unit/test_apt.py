@@ -1,4 +1,4 @@
-"""What of `bases.apt` and `bases.mmdebstrap` needs no process. Names of mirrors are made up."""
+"""What of `inputs.bases.apt` and `inputs.bases.mmdebstrap` needs no process. Names of mirrors are made up."""
 
 import shlex
 from pathlib import Path
@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.bases import apt, mmdebstrap
-from graphcrate.bases.apt import Mirror
-from graphcrate.errors import HostError
 from graphcrate.host.process import Completed
+from graphcrate.inputs.bases import apt, mmdebstrap
+from graphcrate.inputs.bases.apt import Mirror
+from graphcrate.model.errors import HostError
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile
 
 STANZAS = """\

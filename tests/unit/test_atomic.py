@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.errors import DiskFullError, HostError
-from graphcrate.host.replace import create, make_folder, replacing, write_file, writing
+from graphcrate.host.atomic import create, make_folder, replacing, write_file, writing
+from graphcrate.model.errors import DiskFullError, HostError
 
 
 def names(folder):
@@ -216,6 +216,6 @@ def test_a_folder_of_somebody_else_is_said(tmp_path, monkeypatch):
     def closed(**_):
         raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
 
-    monkeypatch.setattr("graphcrate.host.replace.tempfile.TemporaryFile", closed)
+    monkeypatch.setattr("graphcrate.host.atomic.tempfile.TemporaryFile", closed)
     with pytest.raises(HostError, match="Permission denied"):
         make_folder(tmp_path)

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa, utils
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.attest import keyfile, keys
-from graphcrate.errors import UsageError
+from graphcrate.model.errors import UsageError
+from graphcrate.publish.attest import keyfile, keys
 
 #: made by cosign 3.1.1, `generate-key-pair`, with this password
 PASSWORD = "correct horse"

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packageurl import PackageURL
 
-from graphcrate.attest import facts
-from graphcrate.attest.facts import PackageFacts
-from graphcrate.attest.inventory import items
-from graphcrate.attest.sbom import sbom
 from graphcrate.model.lock import ImageToolkit, LockedFile, LockedPackage, WheelToolkit, decode_lock
 from graphcrate.model.recipe import Channel
+from graphcrate.publish.attest import facts
+from graphcrate.publish.attest.facts import PackageFacts
+from graphcrate.publish.attest.inventory import items
+from graphcrate.publish.attest.sbom import sbom
 from tests.unit.proof_lock import COMPILATION, CREATED, LOCK, ON_REGISTRY, PACKAGES, SUBJECT, sdist, wheel
 
 GOLDEN = Path(__file__).parent / "golden" / "proof"

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packageurl import PackageURL
 
-from graphcrate.attest import provenance, sbom, statement
-from graphcrate.attest.provenance import PREDICATE
-from graphcrate.attest.statement import Resource, Statement, Subject
 from graphcrate.model.contract import Finding
 from graphcrate.model.report import Asked, SmokeReport
+from graphcrate.publish.attest import provenance, sbom, statement
+from graphcrate.publish.attest.provenance import PREDICATE
+from graphcrate.publish.attest.statement import Resource, Statement, Subject
 from tests.unit.proof_lock import CREATED, DIGEST, LOCK, ON_REGISTRY, SUBJECT
 from tests.unit.test_attest_sbom import CANARIES, files_of
 

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.attest import keys, signing, statement, verify
-from graphcrate.attest.verify import Outcome
 from graphcrate.oci import spec
+from graphcrate.publish.attest import keys, signing, statement, verify
+from graphcrate.publish.attest.verify import Outcome
 from tests.unit.proof_lock import DIGEST, SUBJECT
 
 KEY = keys.PrivateKey(ec.derive_private_key(0xC0FFEE, ec.SECP256R1()))

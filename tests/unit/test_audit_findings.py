@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from graphcrate import audit
-from graphcrate.audit import wording
-from graphcrate.audit.code import runs_natively
+from graphcrate.checks import audit
+from graphcrate.checks.audit import wording
+from graphcrate.checks.audit.code import runs_natively
 from graphcrate.compat import packages as package_facts
 from graphcrate.model.audit import GpuCode, PackageCode
 from tests.unit.audited import GOOD, MODULE, PACKAGES, SITE, TORCH, found, package, stack

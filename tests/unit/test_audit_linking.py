@@ -6,8 +6,8 @@ import time
 import msgspec
 import pytest
 
-from graphcrate import audit
-from graphcrate.audit.names import demangled
+from graphcrate.checks import audit
+from graphcrate.checks.audit.names import demangled
 from tests.unit.audited import (
     FAIL,
     GOOD,
@@ -343,7 +343,7 @@ def test_an_old_torch_whose_own_libraries_lack_what_they_need():
 
 
 def test_names_cannot_speak_to_the_terminal():
-    from graphcrate.audit import wording
+    from graphcrate.checks.audit import wording
 
     evil = package("evil", files=[f"{SITE}/evil/\x1b[2Ja.so"])
     judged = audit.judge(stack(GOOD, evil, files={f"{SITE}/evil/\x1b[2Ja.so": changed(undefined=(FAIL[:-1] + "x",))}))

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from graphcrate import audit
-from graphcrate.audit.worlds import Worlds
+from graphcrate.checks import audit
+from graphcrate.checks.audit.environments import Worlds
 from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, SYSTEM, TORCH, contents, package, stack
 
 SYSTEM_SITE = "/usr/lib/python3/dist-packages"

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from graphcrate import auditing
-from graphcrate.errors import UsageError
+from graphcrate.checks.audit import run as auditing
 from graphcrate.model.audit import Audit
+from graphcrate.model.errors import UsageError
 from tests.unit import small_layouts
 from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, TORCH
 from tests.unit.elfmaker import SASS, entry, fat_binary, make_elf

@@ -9,8 +9,8 @@ import pytest
 from bench import container_cost, programs
 from bench.page import PAGE, Section, spread
 from bench.programs import Measured, figure, in_words, section
-from graphcrate import smoke
 from graphcrate.model.report import SmokeReport
+from graphcrate.smoke import suites
 
 VERSIONS = {"torch": "2.3.1+cu121", "pyg": "2.5.3", "torch_sparse": "0.6.18", "graphlearn_torch": "0.2.4"}
 
@@ -70,7 +70,7 @@ def test_what_a_shell_says_of_processor_time():
 
 
 def test_every_program_is_a_suite_s():
-    assert set(programs.PROGRAMS) <= set(smoke.SUITES)
+    assert set(programs.PROGRAMS) <= set(suites.SUITES)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def ran(monkeypatch):
     )
     artifact = SimpleNamespace(kind="layout", reference="an image")
     trial = SimpleNamespace(artifact=artifact, suites=("dna", "ops", "ddp"), packages=("torch",))
-    monkeypatch.setattr(programs.subject, "find", lambda *words: trial)
+    monkeypatch.setattr(programs.artifact, "find", lambda *words: trial)
     monkeypatch.setattr(programs, "RUNNERS", {"layout": lambda: runner})
     monkeypatch.setattr(programs.smoke, "run_suite", run_suite)
     monkeypatch.setattr(programs.hardware, "device", lambda environment, on_gpu: "a GPU" if on_gpu else "a CPU")
@@ -149,7 +149,7 @@ def test_every_suite_with_a_figure_runs_on_every_device_in_turn(on_gpu, devices,
 
 def test_an_image_without_such_a_suite_is_told(ran, monkeypatch):
     torch = SimpleNamespace(suites=("torch",), packages=())
-    monkeypatch.setattr(programs.subject, "find", lambda *words: torch)
+    monkeypatch.setattr(programs.artifact, "find", lambda *words: torch)
     with pytest.raises(SystemExit, match="torch:1 is tested by torch, and none of them has a figure"):
         programs.measured("torch:1", SimpleNamespace(runner="embedded", output=Path("dist"), rounds=1), PLACE, False)
 

@@ -6,13 +6,13 @@ import tarfile
 import msgspec
 import pytest
 
-from graphcrate.builders import Order, context
-from graphcrate.errors import HostError
+from graphcrate.compat.planning import EXAMPLES, EXAMPLES_TITLE
+from graphcrate.engines.builders import Order, context
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
+from graphcrate.model.errors import HostError
 from graphcrate.model.plan import FilesStep, PlannedFile
 from graphcrate.model.recipe import Channel
-from graphcrate.planning import EXAMPLES, EXAMPLES_TITLE
 from tests.unit.test_embedded_builder import planned, wheels, wheels_step
 
 PROGRAMS = FilesStep(

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.errors import BuildError, IntegrityError
+from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.process import Completed
-from graphcrate.wheels import bytecode, compile_program
-from graphcrate.wheels.bytecode import Bundle, Job, Shard, bundle_path, compile_shards, is_compiled, shards
-from graphcrate.wheels.install import Site, place
-from graphcrate.wheels.wheel import open_wheel
+from graphcrate.inputs.wheels import bytecode, compile_program
+from graphcrate.inputs.wheels.bytecode import Bundle, Job, Shard, bundle_path, compile_shards, is_compiled, shards
+from graphcrate.inputs.wheels.install import Site, place
+from graphcrate.model.errors import BuildError, IntegrityError
 from tests.unit.wheelmaker import make_wheel
 
 SITE = Site(python="3.11", glibc="2.36", mtime=0)

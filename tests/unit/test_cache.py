@@ -9,8 +9,8 @@ from pathlib import Path
 import filelock
 import pytest
 
-from graphcrate.errors import CacheError, DiskFullError
 from graphcrate.host.cache import Cache, default_root, remove_tree
+from graphcrate.model.errors import CacheError, DiskFullError
 
 
 @pytest.mark.parametrize(

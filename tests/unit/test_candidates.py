@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import addresses
-from graphcrate.errors import NetworkError, ResolutionError, UsageError
+from graphcrate.model.errors import NetworkError, ResolutionError, UsageError
 from graphcrate.model.recipe import BaseSpec, Channel
 from graphcrate.resolve import channels
 from graphcrate.resolve.locks import request_digest

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from graphcrate import catalogue, recipes, views
 from graphcrate.artifacts import locate
-from graphcrate.compat import facts
-from graphcrate.errors import ResolutionError, UsageError
-from graphcrate.host.workplace import Workplace
+from graphcrate.cli import tables
+from graphcrate.compat import catalog, facts, recipes
+from graphcrate.host.context import Workplace
+from graphcrate.model.errors import ResolutionError, UsageError
 from tests import ROOT
 from tests.unit import small_layouts, tars
 
@@ -33,16 +33,16 @@ def test_lists_that_name_no_gpu(gpus, words):
 
 def test_a_refused_variant_says_why_and_what_to_do_instead():
     with pytest.raises(ResolutionError) as caught:
-        catalogue.find_variant(Workplace(root=ROOT, environment={}), "glt", "cpu")
+        catalog.find_variant(Workplace(root=ROOT, environment={}), "glt", "cpu")
     assert "CUDA" in caught.value.cause
     assert caught.value.next_step.startswith("make image STACK=glt CUDA=")
 
 
 def test_a_refused_variant_stands_in_the_list_but_not_among_what_can_be_built():
     glt = recipes.load(ROOT / "recipes" / "glt.toml")
-    assert [entry["cuda"] for entry in catalogue.describe([glt], set())] == ["11.6", "11.6", "11.7", "12.1"]
+    assert [entry["cuda"] for entry in catalog.describe([glt], set())] == ["11.6", "11.6", "11.7", "12.1"]
     shown = io.StringIO()
-    Console(width=400, file=shown).print(views.variants_table([glt], set()))
+    Console(width=400, file=shown).print(tables.variants_table([glt], set()))
     assert "cannot be had: " in shown.getvalue()
 
 

@@ -3,9 +3,10 @@
 import pytest
 
 from graphcrate.compat.addresses import cuda_tag, pyg_page
-from graphcrate.errors import UsageError
+from graphcrate.compat.request import SourceOptions
+from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.channels import MIRRORS, PYTORCH_MIRRORS, Request, sources
+from graphcrate.resolve.channels import MIRRORS, PYTORCH_MIRRORS, sources
 from graphcrate.resolve.source import Kind, Source
 from graphcrate.resolve.user_index import UserIndexes
 
@@ -13,7 +14,7 @@ USER = UserIndexes("https://index.example/simple", ("https://extra.example/simpl
 
 
 def places(channel, mirror=None, torch="2.0.1+cu118", torch_cuda="11.8", wheels=None):
-    request = Request(mirror=mirror, wheels=wheels)
+    request = SourceOptions(mirror=mirror, wheels=wheels)
     return [
         source.location for source in sources(channel, torch=torch, torch_cuda=torch_cuda, request=request, user=USER)
     ]
@@ -38,7 +39,7 @@ def test_pytorch_without_and_with_mirrors():
 
 
 def test_aliyun_is_a_page_of_links():
-    request = Request(mirror="aliyun")
+    request = SourceOptions(mirror="aliyun")
     first = sources(Channel.PYTORCH, torch="2.0.1+cu118", torch_cuda="11.8", request=request, user=USER)[0]
     assert first == Source(Kind.LINKS, "https://mirrors.aliyun.com/pytorch-wheels/cu118/")
 

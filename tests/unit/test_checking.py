@@ -6,15 +6,16 @@ import struct
 import msgspec
 import pytest
 
-from graphcrate import checking, hosts
-from graphcrate.errors import UsageError
+from graphcrate.checks.contracts import run as checking
+from graphcrate.cli.tables import findings as show
+from graphcrate.compat import hosts
 from graphcrate.model.contract import FileFact, Host
+from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, FilesStep, Plan, PlannedFile, Stack, WheelsStep
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import read_layout, write_layout
-from graphcrate.views import findings as show
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer
 from tests.unit.squashfs_samples import sample

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from graphcrate import cli, pipeline
-from graphcrate.catalogue import nearest_cuda
+from graphcrate.build import pipeline
+from graphcrate.cli import main
+from graphcrate.compat.catalog import nearest_cuda
 from tests import ROOT
 from tests.unit import small_layouts
 from tests.unit.tars import folder
@@ -176,7 +177,7 @@ def test_every_command_that_a_text_names_is_there():
         for word in re.findall(r"build\.py (\w[\w-]*)", path.read_text(encoding="utf-8"))
     }
     assert len(named) > 20
-    assert {(word, name) for word, name in named if word not in typer.main.get_command(cli.app).commands} == set()
+    assert {(word, name) for word, name in named if word not in typer.main.get_command(main.app).commands} == set()
 
 
 def test_worker_processes_import_the_script_without_running_it(monkeypatch):

@@ -1,8 +1,8 @@
 """The locks under images/: each answers its recipe as it is, names no address, and compiles with what was asked for."""
 
-from graphcrate import recipes
+from graphcrate.compat import recipes
+from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, decode_lock, encode
-from graphcrate.resolve.channels import Request
 from graphcrate.resolve.compilation import means_for
 from graphcrate.resolve.locks import request_digest
 from tests import ROOT
@@ -34,7 +34,7 @@ def test_what_is_compiled_is_compiled_as_the_recipe_says():
         assert bool(compiled) == (lock.compilation is not None), path
         if lock.compilation is None:
             continue
-        means = means_for(variant, candidate, Request())
+        means = means_for(variant, candidate, SourceOptions())
         assert lock.compilation.architectures == variant.architectures, path
         assert (lock.compilation.compiler, lock.compilation.toolkit.version) == (means.compiler, means.option.version)
         assert {"pip", "setuptools", "wheel", "ninja"} <= {tool.name for tool in lock.compilation.tools}, path

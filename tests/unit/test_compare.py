@@ -5,10 +5,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from graphcrate.artifacts.tree import wording
+from graphcrate.artifacts.tree.allowances import ALLOWANCES
+from graphcrate.artifacts.tree.compare import Patterns, differences, judge
 from graphcrate.model.tree import Allowance, Difference, Entry, Tree
-from graphcrate.trees import wording
-from graphcrate.trees.allowances import ALLOWANCES
-from graphcrate.trees.compare import Patterns, differences, judge
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 HASHES = ["0" * 64, "1" * 64]

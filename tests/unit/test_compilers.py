@@ -3,7 +3,7 @@
 import pytest
 
 from graphcrate.compat import compilers
-from graphcrate.errors import ResolutionError
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation, DebianBase, DebianToolkit
 
 TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())

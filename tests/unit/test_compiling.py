@@ -6,22 +6,24 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate import compiling, planning, toolkits
-from graphcrate.bases import BaseDriftError
-from graphcrate.errors import ResolutionError, UsageError
-from graphcrate.host.workplace import Workplace
-from graphcrate.resolve.channels import Request
+from graphcrate.build import extensions
+from graphcrate.compat import planning
+from graphcrate.compat.request import SourceOptions
+from graphcrate.host.context import Workplace
+from graphcrate.inputs import toolkits
+from graphcrate.inputs.bases import BaseDriftError
+from graphcrate.model.errors import ResolutionError, UsageError
 from tests.unit.test_planning_compiled import compiled_lock, lock
 
 
 def chosen(gpus, toolkit="11.8.89"):
-    made = compiling.for_gpus(compiled_lock(toolkit=toolkit), gpus)
+    made = extensions.for_gpus(compiled_lock(toolkit=toolkit), gpus)
     return made.compilation.architectures, made.notes
 
 
 def test_without_a_model_the_recipe_decides():
     value = compiled_lock()
-    assert compiling.for_gpus(value, None) is value
+    assert extensions.for_gpus(value, None) is value
 
 
 def test_models_give_their_architectures_and_nothing_else():
@@ -45,14 +47,14 @@ def test_a_gpu_that_the_toolkit_has_dropped_is_refused():
 
 
 def test_a_lock_that_compiles_nothing_stays_as_it_is():
-    assert compiling.for_gpus(lock(), "v100") == lock()
+    assert extensions.for_gpus(lock(), "v100") == lock()
     cpu = compiled_lock(toolkit="")
-    assert compiling.for_gpus(cpu, "v100") is cpu
+    assert extensions.for_gpus(cpu, "v100") is cpu
 
 
 def test_an_unknown_model_is_refused_with_the_nearest():
     with pytest.raises(UsageError, match="v1000"):
-        compiling.for_gpus(msgspec.structs.replace(compiled_lock()), "v1000")
+        extensions.for_gpus(msgspec.structs.replace(compiled_lock()), "v1000")
 
 
 def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path, monkeypatch):
@@ -60,11 +62,11 @@ def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path,
         raise BaseDriftError("the lock's Debian bookworm CUDA toolkit 11.8.89 is out of date", cause="Replaced.")
 
     monkeypatch.setattr(toolkits, "prepare", gone)
-    monkeypatch.setattr(compiling, "files", lambda *_: {})
+    monkeypatch.setattr(extensions, "files", lambda *_: {})
     place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
     value, base = compiled_lock(), SimpleNamespace(rootfs=Path("/nowhere"))
     with pytest.raises(ResolutionError, match="CUDA toolkit") as caught:
-        compiling._toolkit(value.compilation.toolkit, base, value, Request(toolkit="debian"), place)
+        extensions._toolkit(value.compilation.toolkit, base, value, SourceOptions(toolkit="debian"), place)
     assert not isinstance(caught.value, BaseDriftError)
     assert caught.value.next_step.startswith("./build.py lock pyg --cuda 11.8 --toolkit debian")
 
@@ -78,8 +80,8 @@ def test_the_base_with_the_compiler_is_made_beforehand_where_something_is_compil
     wanted = []
     value = compiled_lock()
     step = planning.compile_step(value)
-    monkeypatch.setattr(compiling, "_build_base", out_of_date)
-    monkeypatch.setattr(compiling, "built", lambda *_: [one.file.sha256 for one in step.packages] if there else [])
-    compiling.prepare(SimpleNamespace(steps=(step,)), value, SimpleNamespace())  # told when it is wanted, not here
+    monkeypatch.setattr(extensions, "_build_base", out_of_date)
+    monkeypatch.setattr(extensions, "built", lambda *_: [one.file.sha256 for one in step.packages] if there else [])
+    extensions.prepare(SimpleNamespace(steps=(step,)), value, SimpleNamespace())  # told when it is wanted, not here
     assert wanted == ([] if there else [step])
-    compiling.prepare(SimpleNamespace(steps=()), lock(), SimpleNamespace())
+    extensions.prepare(SimpleNamespace(steps=()), lock(), SimpleNamespace())

@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
-from graphcrate import contracts
-from graphcrate.contracts import CHECKS, CONTRACTS, texts, wording
-from graphcrate.contracts.check import absent, failed
+from graphcrate.artifacts.tree import start_scripts
+from graphcrate.checks import contracts
+from graphcrate.checks.contracts import CHECKS, CONTRACTS, wording
+from graphcrate.checks.contracts.check import absent, failed
 from graphcrate.model.contract import RUNTIMES, FileFact, Finding, Host, ImageView, Inspection, Settings
 from tests.unit.contract_cases import CASES, FILES, GOOD, HOST, UNREAD, configured
 
@@ -108,7 +109,7 @@ SIF = {
 
 
 def test_settings_of_a_sif():
-    settings = texts.of_sif(lambda path: SIF.get(path, ""))
+    settings = start_scripts.of_sif(lambda path: SIF.get(path, ""))
     assert settings.variables == {
         "PATH": "/opt/venv/bin:/bin",
         "LANG": "C.UTF-8",
@@ -119,7 +120,7 @@ def test_settings_of_a_sif():
         "BROKEN": "a",
     }
     assert settings.labels["graphcrate.torch"] == "2.0.1"
-    assert texts.of_sif(lambda path: "[broken").labels == {}
+    assert start_scripts.of_sif(lambda path: "[broken").labels == {}
 
 
 @pytest.mark.parametrize(
@@ -128,8 +129,8 @@ def test_settings_of_a_sif():
 )
 def test_the_run_script_of_a_sif_is_its_entry_point(text, status):
     script = FileFact(kind="file", text=text, mode=0o755)
-    view = {"form": "sif", **configured(entrypoint=(texts.SIF_SCRIPT,))}
-    finding = verdict("entrypoint", {**view, "files": {**FILES, texts.SIF_SCRIPT: script}})
+    view = {"form": "sif", **configured(entrypoint=(start_scripts.SIF_SCRIPT,))}
+    finding = verdict("entrypoint", {**view, "files": {**FILES, start_scripts.SIF_SCRIPT: script}})
     assert finding.status == status, finding.seen
     if text == OCI_SCRIPT:
         assert "/entry 'a b'" in finding.seen
@@ -138,7 +139,7 @@ def test_the_run_script_of_a_sif_is_its_entry_point(text, status):
 def test_settings_of_what_enroot_imported():
     rc = "mkdir -p \"/work\"\nif [ $# -gt 0 ]; then\n    exec '/entry' 'a b' \"$@\"\nelse\n    exec bash\nfi\n"
     files = {"/etc/rc": rc, "/etc/environment": "# made\nPATH=/bin\nA=b=c\n"}
-    settings = texts.of_enroot(lambda path: files.get(path, ""))
+    settings = start_scripts.of_enroot(lambda path: files.get(path, ""))
     assert settings.entrypoint == ("/entry", "a b")
     assert settings.variables == {"PATH": "/bin", "A": "b=c"}
 

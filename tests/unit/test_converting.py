@@ -13,14 +13,15 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from graphcrate import cli, converting
-from graphcrate.converting import Request, convert
-from graphcrate.errors import BuildError, DiskFullError, HostError, LayoutError, UsageError
-from graphcrate.formats import mksquashfs, sif
-from graphcrate.formats.mksquashfs import Compression
+from graphcrate.artifacts import convert as converting
+from graphcrate.artifacts.convert import Request, convert
+from graphcrate.artifacts.formats import mksquashfs, sif
+from graphcrate.artifacts.formats.mksquashfs import Compression
+from graphcrate.cli import main
 from graphcrate.host import process
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
+from graphcrate.model.errors import BuildError, DiskFullError, HostError, LayoutError, UsageError
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
@@ -123,7 +124,7 @@ def test_an_unchanged_sif_is_not_written_again(tmp_path, image, program):
 
 def test_a_sif_of_other_blocks_is_another_one(tmp_path, image, program, monkeypatch):
     converted(tmp_path)
-    monkeypatch.setattr("graphcrate.formats.mksquashfs.BLOCK", "1M")
+    monkeypatch.setattr("graphcrate.artifacts.formats.mksquashfs.BLOCK", "1M")
     assert not converted(tmp_path, force=True).unchanged
     assert program.option("-b") == "1M"
 
@@ -254,7 +255,7 @@ def test_a_disk_that_fills_up_under_an_archive_is_said(tmp_path, image, monkeypa
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(converting.saved, "write_oci", full)
+    monkeypatch.setattr(converting.docker_archive, "write_oci", full)
     with pytest.raises(DiskFullError, match="is full"):
         converted(tmp_path, "oci-archive")
     assert not leftovers(tmp_path)
@@ -369,13 +370,13 @@ def test_newer_programs_will_do(monkeypatch):
 def test_the_command_prints_the_path_or_all(tmp_path, image, program, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runner = CliRunner()
-    plain = runner.invoke(cli.app, ["convert", "pyg:1.0", "--to", "sif"], catch_exceptions=False)
+    plain = runner.invoke(main.app, ["convert", "pyg:1.0", "--to", "sif"], catch_exceptions=False)
     assert plain.stdout == f"{tmp_path}/dist/pyg/1.0/pyg.sif\n"
-    told = runner.invoke(cli.app, ["convert", "pyg:1.0", "--to", "sqsh", "--compression", "zstd", "--json"])
+    told = runner.invoke(main.app, ["convert", "pyg:1.0", "--to", "sqsh", "--compression", "zstd", "--json"])
     found = json.loads(told.stdout)
     assert set(found) >= {"path", "size", "sha256", "seconds", "compression"}
     assert found["compression"] == "zstd"
-    assert runner.invoke(cli.app, ["convert", "pyg:1.0", "--to", "qcow2"]).exit_code == 2
+    assert runner.invoke(main.app, ["convert", "pyg:1.0", "--to", "qcow2"]).exit_code == 2
 
 
 @pytest.mark.parametrize("created", ["2023-11-14T22:13:20Z", "2023-11-14T23:13:20+01:00", "2023-11-14T22:13:20"])

@@ -1,7 +1,7 @@
 import pytest
 
-from graphcrate.bases import BaseDriftError, debian
-from graphcrate.errors import IntegrityError, ResolutionError
+from graphcrate.inputs.bases import BaseDriftError, debian
+from graphcrate.model.errors import IntegrityError, ResolutionError
 from graphcrate.model.lock import DebianBase
 from tests.unit.test_apt import package
 

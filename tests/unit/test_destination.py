@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from graphcrate.errors import NetworkError, UsageError
 from graphcrate.host.http import Client
+from graphcrate.model.errors import NetworkError, UsageError
 from graphcrate.oci import credentials, reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository

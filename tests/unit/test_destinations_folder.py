@@ -8,9 +8,9 @@ import random
 
 import pytest
 
-from graphcrate.destinations import folder as destination
-from graphcrate.errors import DiskFullError, HostError, UsageError
 from graphcrate.host.progress import Silent
+from graphcrate.model.errors import DiskFullError, HostError, UsageError
+from graphcrate.publish.destinations import folder as destination
 
 
 class Heard(Silent):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.destinations.parse import Folder, Registry, parse, reference_for, vpc_reference
-from graphcrate.errors import UsageError
+from graphcrate.model.errors import UsageError
 from graphcrate.oci import reference
+from graphcrate.publish.destinations.parse import Folder, Registry, parse, reference_for, vpc_reference
 
 HOME = {"HOME": "/home/me"}
 ACR = "registry.cn-hangzhou.aliyuncs.com"

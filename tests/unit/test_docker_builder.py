@@ -6,9 +6,10 @@ import tarfile
 
 import pytest
 
-from graphcrate.builders import Order, docker, foundation
-from graphcrate.errors import BuildError, HostError
+from graphcrate.engines.builders import Order, docker
+from graphcrate.engines.builders import base as foundation
 from graphcrate.host.cache import Cache
+from graphcrate.model.errors import BuildError, HostError
 from tests.unit.docker_daemon import DockerDaemon
 from tests.unit.test_embedded_builder import Shown, planned
 from tests.unit.test_foundation import make_base, make_layer

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from graphcrate.errors import HostError
 from graphcrate.host import docker_engine
+from graphcrate.model.errors import HostError
 from tests.unit.docker_daemon import DockerDaemon
 
 OWN = f"unix://{docker_engine.SOCKET}"

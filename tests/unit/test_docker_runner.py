@@ -5,11 +5,11 @@ from pathlib import Path
 import docker.errors
 import pytest
 
-from graphcrate.errors import BuildError, HostError
+from graphcrate.engines.runners import docker as runner
 from graphcrate.host.docker_engine import Engine
 from graphcrate.host.gpu import HostGpu
 from graphcrate.host.sandbox import Bind
-from graphcrate.runners import docker as runner
+from graphcrate.model.errors import BuildError, HostError
 
 
 class Api:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from doctor import __main__ as command
 from doctor import cuda
 from doctor import facts as doctors_facts
-from graphcrate import catalogue, errors
-from graphcrate.compat import drivers, facts
+from graphcrate.compat import catalog, drivers, facts
+from graphcrate.model import errors
 from tools import doctor_file
 
 MODULES = {path.name: path.read_text(encoding="utf-8") for path in (doctor_file.ROOT / "doctor").glob("*.py")}
@@ -22,7 +22,7 @@ SOURCES = {**MODULES, "the one file": SINGLE}
 
 
 def test_every_image_has_it():
-    shipped = catalogue.examples(types.SimpleNamespace(root=doctor_file.ROOT))
+    shipped = catalog.examples(types.SimpleNamespace(root=doctor_file.ROOT))
     assert shipped["examples/doctor.py"] == SINGLE
     assert SINGLE.startswith("#!")
 
@@ -57,7 +57,7 @@ def test_no_build_imports_it():
     importing = [
         path for path in package.rglob("*.py") if re.search(r"^\s*(from|import) doctor\b", path.read_text(), re.M)
     ]
-    assert [path.relative_to(package).as_posix() for path in importing] == ["cli.py"]
+    assert [path.relative_to(package).as_posix() for path in importing] == ["cli/main.py"]
 
 
 def test_the_file_does_what_the_modules_do(capsys):

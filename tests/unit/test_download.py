@@ -5,9 +5,9 @@ import hashlib
 
 import pytest
 
-from graphcrate.errors import IntegrityError
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client, Part
+from graphcrate.model.errors import IntegrityError
 from tests.unit.wheel_server import Fault
 
 CONTENT = bytes(range(256)) * 20_000  # 5 MB

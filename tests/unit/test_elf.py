@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.errors import IntegrityError
-from graphcrate.formats import elf
-from graphcrate.formats.elf import Symbol, VersionNeed
+from graphcrate.artifacts.formats import elf
+from graphcrate.artifacts.formats.elf import Symbol, VersionNeed
+from graphcrate.model.errors import IntegrityError
 from tests.unit.elfmaker import SHT, assemble, make_elf
 
 WHOLE = make_elf(

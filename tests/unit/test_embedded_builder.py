@@ -8,11 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.bases import Base
-from graphcrate.builders import Order, embedded
-from graphcrate.builders.layers import BATCH, batched
-from graphcrate.errors import BuildError, DiskFullError, IntegrityError
+from graphcrate.engines.builders import Order, embedded
+from graphcrate.engines.builders.layers import BATCH, batched
 from graphcrate.host.cache import Cache
+from graphcrate.inputs.bases import Base
+from graphcrate.inputs.extensions import cache as shelf
+from graphcrate.inputs.wheels import sdist
+from graphcrate.model.errors import BuildError, DiskFullError, IntegrityError
 from graphcrate.model.lock import Compilation, DebianBase, LockedFile, LockedPackage
 from graphcrate.model.plan import (
     BaseImage,
@@ -29,8 +31,6 @@ from graphcrate.model.plan import (
 from graphcrate.model.recipe import Channel
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
-from graphcrate.wheelhouse import shelf
-from graphcrate.wheels import sdist
 from tests.unit.test_bytecode import InProcess
 from tests.unit.test_sdist import Pip
 from tests.unit.wheelmaker import locked, make_wheel

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate import engines, pipeline, planning, recipes
-from graphcrate.asking import Request
-from graphcrate.errors import BuildError, HostError, UsageError
-from graphcrate.host.workplace import Workplace
+from graphcrate.build import pipeline, with_engine
+from graphcrate.compat import planning, recipes
+from graphcrate.compat.request import BuildRequest, SourceOptions
+from graphcrate.host.context import Workplace
+from graphcrate.model.errors import BuildError, HostError, UsageError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Channel
 from graphcrate.model.report import Artifact
-from graphcrate.resolve.channels import Request as Sources
 from tests import ROOT
 
 RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")
@@ -62,7 +62,7 @@ def there(monkeypatch):
     def install(*names):
         found = {name: Engine(name, missing=name not in names) for name in ("docker", "podman", "apptainer")}
         known = {name: (lambda engine=engine: engine) for name, engine in found.items()}
-        monkeypatch.setattr(engines, "BUILDERS", known)
+        monkeypatch.setattr(with_engine, "BUILDERS", known)
         return found
 
     return install
@@ -70,14 +70,14 @@ def there(monkeypatch):
 
 def test_the_first_engine_that_answers_is_taken(place, there):
     there("podman", "apptainer")
-    assert engines.first_that_answers(place) == "podman"
+    assert with_engine.first_that_answers(place) == "podman"
     there()
-    assert engines.first_that_answers(place) is None
+    assert with_engine.first_that_answers(place) is None
 
 
 def test_an_engine_that_there_is_not_is_refused(place):
     with pytest.raises(UsageError, match="embedded, docker, podman, apptainer, singularity"):
-        engines.check("kaniko", place)
+        with_engine.check("kaniko", place)
 
 
 def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(place, there, monkeypatch):
@@ -91,14 +91,14 @@ def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(plac
         return engine
 
     monkeypatch.setattr(pipeline, "_proven", proven)
-    assert pipeline.build_image(Request(name="pyg", cuda="11.8"), place) == "podman"
+    assert pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), place) == "podman"
     assert tried == ["embedded", "podman"]
     assert place.progress.lines == ["mmdebstrap is not installed; building with podman instead"]
     with pytest.raises(HostError, match="mmdebstrap"):
-        pipeline.build_image(Request(name="pyg", cuda="11.8", engine="embedded"), place)
+        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8", engine="embedded"), place)
     there()
     with pytest.raises(HostError, match="mmdebstrap"):
-        pipeline.build_image(Request(name="pyg", cuda="11.8"), place)
+        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), place)
 
 
 def test_another_fault_than_the_machines_is_not_left_to_an_engine(place, there, monkeypatch):
@@ -110,15 +110,15 @@ def test_another_fault_than_the_machines_is_not_left_to_an_engine(place, there, 
 
     monkeypatch.setattr(pipeline, "_proven", broken)
     with pytest.raises(BuildError):
-        pipeline.build_image(Request(name="pyg", cuda="11.8"), place)
+        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), place)
 
 
 def test_an_engine_gets_the_locks_own_base(place, there, tmp_path, monkeypatch):
     docker = there("docker")["docker"]
     own = SimpleNamespace(layers=())
-    monkeypatch.setattr(engines, "prepare_base", lambda place, base: own)
-    monkeypatch.setattr(engines, "find_mirror", no_mirror)
-    artifact = engines.build("docker", plan_of(), LOCK, Sources(), tmp_path / "out", place)
+    monkeypatch.setattr(with_engine, "prepare_base", lambda place, base: own)
+    monkeypatch.setattr(with_engine, "find_mirror", no_mirror)
+    artifact = with_engine.build("docker", plan_of(), LOCK, SourceOptions(), tmp_path / "out", place)
     assert docker.orders[0].base is own
     assert artifact.notes == ()
     assert (tmp_path / "out").is_dir()
@@ -131,9 +131,9 @@ def test_where_that_cannot_be_made_the_engine_pulls_its_like_and_it_is_said(plac
     def cannot(place, base):
         raise HostError("mmdebstrap is not installed")
 
-    monkeypatch.setattr(engines, "prepare_base", cannot)
-    monkeypatch.setattr(engines, "find_mirror", no_mirror)
-    artifact = engines.build("docker", plan_of(), LOCK, Sources(), tmp_path, place)
+    monkeypatch.setattr(with_engine, "prepare_base", cannot)
+    monkeypatch.setattr(with_engine, "find_mirror", no_mirror)
+    artifact = with_engine.build("docker", plan_of(), LOCK, SourceOptions(), tmp_path, place)
     assert docker.orders[0].base is None
     assert "debian:bookworm-slim" in artifact.notes[0]
     assert place.progress.lines == list(artifact.notes)
@@ -144,9 +144,9 @@ def no_mirror(suite, environment):
 
 
 def test_mirrors_become_build_arguments_that_the_text_knows(monkeypatch):
-    monkeypatch.setattr(engines, "find_mirror", no_mirror)
+    monkeypatch.setattr(with_engine, "find_mirror", no_mirror)
     environment = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "https://me:secret@index.example/simple/"}
-    assert engines.arguments(plan_of(), LOCK, Sources(), environment) == {
+    assert with_engine.arguments(plan_of(), LOCK, SourceOptions(), environment) == {
         "PACKAGE_INDEX": "https://me:secret@index.example/simple"
     }
     packages = tuple(
@@ -154,23 +154,25 @@ def test_mirrors_become_build_arguments_that_the_text_knows(monkeypatch):
         for package in LOCK.packages
     )
     lock = msgspec.structs.replace(LOCK, packages=packages)
-    found = engines.arguments(plan_of(lock), lock, Sources(mirror="nju"), {"PIP_CONFIG_FILE": "/dev/null"})
+    found = with_engine.arguments(plan_of(lock), lock, SourceOptions(mirror="nju"), {"PIP_CONFIG_FILE": "/dev/null"})
     assert found["PYTORCH_INDEX"] == "https://mirror.nju.edu.cn/pytorch/whl/cu117"
     assert set(found) == {"PYTORCH_INDEX", "PACKAGE_INDEX"}
 
 
 def test_only_addresses_on_the_network_reach_a_container(monkeypatch):
     monkeypatch.setattr(
-        engines, "find_mirror", lambda suite, environment: SimpleNamespace(main="http://deb.example/debian/")
+        with_engine, "find_mirror", lambda suite, environment: SimpleNamespace(main="http://deb.example/debian/")
     )
     environment = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "file:///srv/simple"}
-    assert engines.arguments(plan_of(), LOCK, Sources(), environment) == {"DEBIAN_MIRROR": "http://deb.example/debian"}
+    assert with_engine.arguments(plan_of(), LOCK, SourceOptions(), environment) == {
+        "DEBIAN_MIRROR": "http://deb.example/debian"
+    }
 
 
 def test_an_image_depends_on_plan_engine_and_text(monkeypatch):
     plan = plan_of()
-    keys = {engines.key("docker", plan), engines.key("podman", plan)}
-    keys.add(engines.key("docker", msgspec.structs.replace(plan, tag="other")))
-    monkeypatch.setattr(engines.render, "dockerfile", lambda plan: "other")
-    keys.add(engines.key("docker", plan))
+    keys = {with_engine.key("docker", plan), with_engine.key("podman", plan)}
+    keys.add(with_engine.key("docker", msgspec.structs.replace(plan, tag="other")))
+    monkeypatch.setattr(with_engine.render, "dockerfile", lambda plan: "other")
+    keys.add(with_engine.key("docker", plan))
     assert len(keys) == 4

@@ -3,7 +3,7 @@
 import inspect
 import pickle
 
-from graphcrate import errors
+from graphcrate.model import errors
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.GraphcrateError)]
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate import explaining, pipeline, recipes
-from graphcrate.compat import facts, rules
-from graphcrate.errors import ResolutionError, UsageError
-from graphcrate.host.workplace import Workplace
+from graphcrate.build import pipeline
+from graphcrate.compat import explain, facts, recipes, rules
+from graphcrate.compat.targets import Said
+from graphcrate.host.context import Workplace
+from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Candidate
 from graphcrate.model.target import Target
-from graphcrate.targets import Said
 from tests import ROOT
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -32,7 +32,7 @@ def call(context, typed):
 def explained(recipe, cuda=None, **said):
     words = Said(**said)
     place = Workplace(root=ROOT, environment={})
-    return explaining.explain(RECIPES[recipe], explaining.find_target(place, words), words, cuda)
+    return explain.explain(RECIPES[recipe], explain.find_target(place, words), words, cuda)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_answer_is_as_it_was_reviewed(call, name, arguments):
 
 
 def test_dgx2_gets_the_newest_that_its_driver_runs():
-    row = explaining.chosen_row(explained("pyg", target="dgx2"))
+    row = explain.chosen_row(explained("pyg", target="dgx2"))
     assert (row.cuda, row.candidate, row.verdict.status) == ("11.8", "pytorch", "native")
     assert row.command == "make image CUDA=11.8 TARGET=dgx2"
 
@@ -72,12 +72,12 @@ def test_dgx2_gets_the_newest_that_its_driver_runs():
     ],
 )
 def test_what_is_chosen(recipe, said, cuda, status):
-    row = explaining.chosen_row(explained(recipe, **said))
+    row = explain.chosen_row(explained(recipe, **said))
     assert (row.cuda, row.verdict.status) == (cuda, status)
 
 
 def test_an_image_that_only_runs_when_built_for_the_gpu_says_so():
-    row = explaining.chosen_row(explained("pyg", gpu="p100"))
+    row = explain.chosen_row(explained("pyg", gpu="p100"))
     assert any(note.startswith("only when built for it (GPU=p100): ") for note in row.verdict.notes)
 
 
@@ -184,7 +184,7 @@ def usable(cuda, **said):
     words = Said(**said)
     place = Workplace(root=ROOT, environment={})
     recipe = RECIPES["pyg"]
-    candidates, out = explaining.usable(place, recipe, recipe.variant(cuda), words)
+    candidates, out = explain.usable(place, recipe, recipe.variant(cuda), words)
     return [candidate.name for candidate in candidates], {one.candidate: one.constraint for one in out}
 
 
@@ -236,7 +236,7 @@ def test_the_gpus_that_list_names_are_those_that_run_natively():
     for recipe, variant in pairs:
         for candidate in variant.candidates:
             named = set(facts.gpu_names(candidate))
-            bare = msgspec.structs.replace(explaining.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
+            bare = msgspec.structs.replace(explain.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
             native = {model for model in facts.gpus() if rules.judge(bare, Target(gpus=(model,))).status == "native"}
             assert named == native
 
@@ -246,13 +246,13 @@ def test_a_torch_that_nobody_measured_is_not_known_and_chosen_last():
     newest = Candidate(name="pypi", channels=recipe.variants[1].candidates[0].channels, torch="99.0", torch_cuda="12.8")
     variant = msgspec.structs.replace(recipe.variant("12.8"), cuda="12.9", candidates=(newest,))
     grown = msgspec.structs.replace(recipe, variants=(*recipe.variants, variant))
-    found = explaining.explain(grown, Target(gpus=("V100",)), Said(gpu="v100"))
+    found = explain.explain(grown, Target(gpus=("V100",)), Said(gpu="v100"))
     unknown = next(row for row in found.rows if row.cuda == "12.9")
     assert unknown.verdict.status == "unknown"
-    assert explaining.headline(unknown, found.target).startswith("not known: which GPUs torch 99.0")
-    assert explaining.chosen_row(found).cuda == "12.8"
+    assert explain.headline(unknown, found.target).startswith("not known: which GPUs torch 99.0")
+    assert explain.chosen_row(found).cuda == "12.8"
     alone = msgspec.structs.replace(recipe, variants=(variant,))
-    assert explaining.chosen_row(explaining.explain(alone, Target(gpus=("V100",)), Said(gpu="v100"))).cuda == "12.9"
+    assert explain.chosen_row(explain.explain(alone, Target(gpus=("V100",)), Said(gpu="v100"))).cuda == "12.9"
 
 
 def test_what_the_readme_shows_is_what_explain_says():

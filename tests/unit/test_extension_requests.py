@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from graphcrate.compat import addresses
-from graphcrate.errors import ResolutionError, UsageError
+from graphcrate.compat.request import Extensions, SourceOptions
+from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.resolve.channels import Extensions, Request
 from graphcrate.resolve.fetch import fetch
 from graphcrate.resolve.locks import request_digest
 from tests.unit import small_index
@@ -29,7 +29,7 @@ def test_a_lock_that_compiles_for_a_silent_channel_is_left_once_it_answers(world
 
 def test_what_is_built_needs_neither_source_nor_compiler(world):
     lock = world.choose(COMPATIBLE).lock
-    fetch(lock, Request(), world.cache, world.environment, world.notes)
+    fetch(lock, SourceOptions(), world.cache, world.environment, world.notes)
     world.built = {package.file.sha256 for package in lock.packages if package.compiled}
     for package in lock.packages:
         if package.compiled:
@@ -64,7 +64,9 @@ def test_a_committed_lock_in_which_all_is_compiled_serves_where_source_is_wanted
 
 def test_a_recipe_without_extensions_has_one_lock_for_all_ways():
     recipe = small_index.recipe(COMPATIBLE, extensions=())
-    of_mode = [request_digest(recipe, recipe.variants[0], COMPATIBLE, Request(extensions=mode)) for mode in Extensions]
+    of_mode = [
+        request_digest(recipe, recipe.variants[0], COMPATIBLE, SourceOptions(extensions=mode)) for mode in Extensions
+    ]
     assert len(set(of_mode)) == 1
 
 

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from graphcrate.compat import addresses
-from graphcrate.errors import ResolutionError, UsageError
+from graphcrate.compat.request import SourceOptions
+from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec, Channel
-from graphcrate.resolve.channels import Request
 from graphcrate.resolve.resolver import resolve
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL
@@ -34,7 +34,7 @@ def locked(server, cache, candidate=COMPATIBLE, *, variant=None, request=None, *
     recipe = small_index.recipe(candidate, **options)
     changed = msgspec.structs.replace(recipe.variants[0], **(variant or {}))
     environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-    context = small_index.context(recipe, request or Request(), cache, environment, variant=changed)
+    context = small_index.context(recipe, request or SourceOptions(), cache, environment, variant=changed)
     return resolve(context, candidate, "f" * 64)
 
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_imported_without_a_missing_one_is_missing_too(server, lo
 
 
 def test_wheels_alone(lock):
-    found = lock(request=Request(extensions="wheels"))
+    found = lock(request=SourceOptions(extensions="wheels"))
     assert reason(found, "torch-scatter").endswith("the package index has source only")
     assert found.compilation is None
 
@@ -123,7 +123,7 @@ def test_wheels_alone(lock):
 def test_source_even_where_there_is_a_wheel(server, lock):
     server.pyg("2.0.0+cu117", dict([small_wheel("torch_scatter", "2.1.2+pt20cu117", tag=CP311)]))
     assert not lock().package("torch-scatter").compiled
-    found = lock(request=Request(extensions="source"))
+    found = lock(request=SourceOptions(extensions="source"))
     assert found.package("torch-scatter").compiled
     assert reason(found, "pyg-lib") == (
         "wheels are not asked for (EXTENSIONS=source); the package index does not have it"
@@ -131,7 +131,7 @@ def test_source_even_where_there_is_a_wheel(server, lock):
 
 
 def test_none_at_all(lock):
-    found = lock(request=Request(extensions="none"))
+    found = lock(request=SourceOptions(extensions="none"))
     assert {missing.name: missing.reason for missing in found.missing} == {
         "pyg-lib": "left out on request (EXTENSIONS=none)",
         "torch-scatter": "left out on request (EXTENSIONS=none)",
@@ -151,7 +151,7 @@ def test_what_is_missing_costs_less_where_another_stands_in(server, lock):
 def test_a_channel_that_is_silent_is_remembered_with_the_source(lock, monkeypatch):
     monkeypatch.setattr(addresses, "PYG", NOWHERE)
     assert lock().package("torch-scatter").unreachable == (Channel.PYG,)
-    assert lock(request=Request(extensions="source")).package("torch-scatter").unreachable == ()
+    assert lock(request=SourceOptions(extensions="source")).package("torch-scatter").unreachable == ()
 
 
 def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
@@ -159,7 +159,7 @@ def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / name).write_bytes(content)
     variant = {"cuda": "cpu", "architectures": ()}
-    found = lock(LOCAL, variant=variant, request=Request(wheels=tmp_path / "w"))
+    found = lock(LOCAL, variant=variant, request=SourceOptions(wheels=tmp_path / "w"))
     assert found.package("torch-scatter").compiled
     assert (found.compilation.toolkit, found.compilation.architectures) == (None, ())
     assert found.compilation.compiler == "g++-12"  # no nvcc has a say
@@ -182,7 +182,7 @@ def test_a_cuda_version_without_a_toolkit(lock):
 
 def test_a_toolkit_that_does_not_fit_is_refused(lock):
     with pytest.raises(UsageError, match=r"no CUDA toolkit 'pypi' fits torch 2\.0\.1, built with CUDA 11\.7"):
-        lock(request=Request(toolkit="pypi"))
+        lock(request=SourceOptions(toolkit="pypi"))
 
 
 def test_an_architecture_that_the_toolkit_cannot_make_is_refused_where_it_is_needed(server, lock):

@@ -2,9 +2,8 @@
 
 import pytest
 
-from graphcrate import recipes
-from graphcrate.compat import facts
-from graphcrate.errors import UsageError
+from graphcrate.compat import facts, recipes
+from graphcrate.model.errors import UsageError
 from tests import ROOT
 
 RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")

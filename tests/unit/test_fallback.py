@@ -9,9 +9,13 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from graphcrate import asking, explaining, pipeline, proving, recipes, vetting, views
 from graphcrate.artifacts.locate import read_report
-from graphcrate.compat import drivers, facts, fallback, rules
+from graphcrate.build import pipeline
+from graphcrate.checks import new_image
+from graphcrate.cli import tables
+from graphcrate.compat import drivers, explain, facts, fallback, recipes, rules
+from graphcrate.compat.request import BuildRequest
+from graphcrate.engines import run_suites
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.report import Artifact, Outcome
 from graphcrate.model.target import Target
@@ -49,13 +53,13 @@ def call(context, monkeypatch, typed):
     monkeypatch.setattr(pipeline, "_resolve", resolved)
     monkeypatch.setattr(pipeline, "_build", lambda *_: (ARTIFACT, ()))
     monkeypatch.setattr(pipeline, "_is_whole", lambda *_: True)
-    monkeypatch.setattr(proving, "prove", lambda report, *_: report)
-    monkeypatch.setattr(vetting, "vet", unvetted)
+    monkeypatch.setattr(run_suites, "prove", lambda report, *_: report)
+    monkeypatch.setattr(new_image, "vet", unvetted)
     return typed
 
 
 def unvetted(report, plan, folder, place, gpu):
-    return msgspec.structs.replace(report, audit=vetting.Audited(binaries=1, fail=0, warn=0, note=0))
+    return msgspec.structs.replace(report, audit=new_image.Audited(binaries=1, fail=0, warn=0, note=0))
 
 
 def built(recipe, cuda):
@@ -95,7 +99,7 @@ def test_the_plan_the_report_and_inspect_say_it_too(call):
     assert set(report.fallback.gains) < set(report.fallback.no_code)
     assert not {"V100", "A100", "L4"} & set(report.fallback.no_code)
     shown = io.StringIO()
-    views.inspect(Console(width=400, file=shown), report, [])
+    tables.inspect(Console(width=400, file=shown), report, [])
     for text in (err.partition("  base ")[0], shown.getvalue()):
         assert report.fallback.meaning in text
         assert all(f"  it {limit}\n" in text for limit in report.fallback.limits)
@@ -114,7 +118,7 @@ def test_what_is_out_is_out_for_the_reasons_of_today(call, monkeypatch):
 def test_what_is_said_of_it_is_what_the_rules_find(known):
     recipe, variant, candidate = known
     said = fallback.of(variant, candidate)
-    bare = msgspec.structs.replace(explaining.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
+    bare = msgspec.structs.replace(explain.stack_of(recipe, variant, candidate, None), extensions=(), glt="")
     for model in facts.gpus():
         verdict = rules.judge(bare, Target(gpus=(model,)))
         assert (model in said.no_code) == (verdict.status == "rejected"), model
@@ -159,4 +163,4 @@ def test_a_recipe_that_prefers_nothing_else_has_no_command_to_insist():
     ],
 )
 def test_the_command_of_a_request_has_all_its_settings(request_, command):
-    assert asking.Request(**{"name": "pyg", "cuda": "11.8", **request_}).command() == command
+    assert BuildRequest(**{"name": "pyg", "cuda": "11.8", **request_}).command() == command

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.errors import IntegrityError
-from graphcrate.formats import fatbin
-from graphcrate.formats.elf import Extent
-from graphcrate.formats.fatbin import Code
+from graphcrate.artifacts.formats import fatbin
+from graphcrate.artifacts.formats.elf import Extent
+from graphcrate.artifacts.formats.fatbin import Code
+from graphcrate.model.errors import IntegrityError
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary
 
 VOLTA_AMPERE = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(PTX, 80, flags=0x2011, header=72))

@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.errors import DiskFullError, HostError, IntegrityError, NetworkError
+from graphcrate.compat.request import SourceOptions
 from graphcrate.host.cache import Cache
 from graphcrate.host.http import Part
+from graphcrate.model.errors import DiskFullError, HostError, IntegrityError, NetworkError
 from graphcrate.model.lock import (
     Compilation,
     DebianBase,
@@ -22,7 +23,6 @@ from graphcrate.model.lock import (
 )
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import store
-from graphcrate.resolve.channels import Request
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch, fetch_for_compilation, missing_packages
 from graphcrate.resolve.source import Link
 from tests.unit.conftest import Recorder
@@ -90,7 +90,7 @@ def test_files_of_all_channels_arrive(server, cache, progress, tmp_path):
         package("own", "1.0", locked_file(own, own_bytes), Channel.LOCAL),
         package("numpy", "1.0", numpy.file, build=(flit,)),
     )
-    files = fetch(lock, Request(wheels=tmp_path / "wheels"), cache, environment(server), progress)
+    files = fetch(lock, SourceOptions(wheels=tmp_path / "wheels"), cache, environment(server), progress)
     assert len(files) == 5
     for sha256, path in files.items():
         assert hashlib.sha256(path.read_bytes()).hexdigest() == sha256
@@ -100,10 +100,10 @@ def test_files_of_all_channels_arrive(server, cache, progress, tmp_path):
 
 def test_what_is_in_the_cache_needs_no_network(server, cache, progress):
     lock = lock_of(*served(server, "numpy", "scipy"))
-    fetch(lock, Request(), cache, environment(server), progress)
+    fetch(lock, SourceOptions(), cache, environment(server), progress)
     asked = len(server.asked)
     assert bytes_to_fetch(lock, cache) == 0
-    again = fetch(lock, Request(), cache, {"UV_DEFAULT_INDEX": "http://127.0.0.1:1/"}, progress)
+    again = fetch(lock, SourceOptions(), cache, {"UV_DEFAULT_INDEX": "http://127.0.0.1:1/"}, progress)
     assert len(again) == 2
     assert len(server.asked) == asked
 
@@ -114,7 +114,7 @@ def test_bytes_to_fetch_counts_the_base(server, cache, progress):
     )
     lock = lock_of(*served(server, "numpy"), base=DebianBase(suite="bookworm", packages=(deb,)))
     assert bytes_to_fetch(lock, cache) == lock.download_bytes
-    fetch(lock, Request(), cache, environment(server), progress)
+    fetch(lock, SourceOptions(), cache, environment(server), progress)
     assert bytes_to_fetch(lock, cache) == 1000
 
 
@@ -144,9 +144,9 @@ def compiling_lock(server):
 
 def test_what_only_a_compile_needs_is_fetched_by_itself(server, cache, progress):
     lock, numpy, scatter, ninja, cudart = compiling_lock(server)
-    assert set(fetch(lock, Request(), cache, environment(server), progress)) == {numpy.file.sha256}
+    assert set(fetch(lock, SourceOptions(), cache, environment(server), progress)) == {numpy.file.sha256}
     assert [package.name for package in missing_packages(lock, cache)] == ["scatter", "ninja", "cudart"]
-    files = fetch_for_compilation(lock, Request(), cache, environment(server), progress)
+    files = fetch_for_compilation(lock, SourceOptions(), cache, environment(server), progress)
     assert set(files) == {package.file.sha256 for package in (scatter, ninja, cudart)}
     assert all(hashlib.sha256(path.read_bytes()).hexdigest() == sha256 for sha256, path in files.items())
     assert missing_packages(lock, cache) == []
@@ -165,8 +165,8 @@ def test_a_lock_that_compiles_nothing_does_not_want_its_compiler(server, cache, 
     lock, numpy, *_ = compiling_lock(server)
     devel = msgspec.structs.replace(lock, packages=(numpy,))
     assert missing_packages(devel, cache) == [numpy]
-    assert len(fetch_for_compilation(devel, Request(), cache, environment(server), progress)) == 2
-    assert fetch_for_compilation(lock_of(numpy), Request(), cache, environment(server), progress) == {}
+    assert len(fetch_for_compilation(devel, SourceOptions(), cache, environment(server), progress)) == 2
+    assert fetch_for_compilation(lock_of(numpy), SourceOptions(), cache, environment(server), progress) == {}
 
 
 def test_a_truncated_file_in_the_cache_is_fetched_again(server, cache, progress):
@@ -174,7 +174,7 @@ def test_a_truncated_file_in_the_cache_is_fetched_again(server, cache, progress)
     path = cache.file(numpy.file.sha256, numpy.file.name)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"half")
-    files = fetch(lock_of(numpy), Request(), cache, environment(server), progress)
+    files = fetch(lock_of(numpy), SourceOptions(), cache, environment(server), progress)
     assert hashlib.sha256(files[numpy.file.sha256].read_bytes()).hexdigest() == numpy.file.sha256
 
 
@@ -191,7 +191,7 @@ def test_a_mirror_that_states_another_hash_is_skipped_without_a_download(server,
     with WheelServer() as mirror:
         name, _, lock = torch_lock(server)
         mirror.pytorch("cu118", {name: b"stale"}, prefix="")
-        fetch(lock, Request(mirror=mirror.url("")), cache, environment(server), progress)
+        fetch(lock, SourceOptions(mirror=mirror.url("")), cache, environment(server), progress)
         assert f"/cu118/{name}" not in mirror.paths()
     assert f"/whl/cu118/{name}" in server.paths()
 
@@ -201,7 +201,7 @@ def test_a_mirror_with_wrong_bytes_is_followed_by_the_official_place(server, cac
         name, content, lock = torch_lock(server)
         mirror.pytorch("cu118", {name: content}, prefix="", hashes=False)
         mirror.faults[f"/cu118/{name}"] = [Fault(wrong=True)] * 3
-        files = fetch(lock, Request(mirror=mirror.url("")), cache, environment(server), progress)
+        files = fetch(lock, SourceOptions(mirror=mirror.url("")), cache, environment(server), progress)
     assert next(iter(files.values())).read_bytes() == content
     assert progress.done == progress.total
 
@@ -210,7 +210,7 @@ def test_wrong_bytes_everywhere(server, cache, progress):
     name, _, lock = torch_lock(server)
     server.faults[f"/whl/cu118/{name}"] = [Fault(wrong=True)] * 9
     with pytest.raises(IntegrityError, match="no source of the pytorch channel") as caught:
-        fetch(lock, Request(), cache, environment(server), progress)
+        fetch(lock, SourceOptions(), cache, environment(server), progress)
     assert lock.packages[0].file.sha256 in caught.value.cause
     assert "127.0.0.1 has sha256" in caught.value.what
     assert not cache.file(lock.packages[0].file.sha256, name).exists()
@@ -221,7 +221,7 @@ def test_a_part_of_one_source_is_completed_from_the_next(server, cache, progress
         name, content, lock = torch_lock(server)
         mirror.pytorch("cu118", {name: content}, prefix="")
         mirror.faults[f"/cu118/{name}"] = [Fault(cut_after=1_200_000)] + [Fault(status=503)] * 9
-        files = fetch(lock, Request(mirror=mirror.url("")), cache, environment(server), progress)
+        files = fetch(lock, SourceOptions(mirror=mirror.url("")), cache, environment(server), progress)
     ranges = [asked.headers.get("range") for asked in server.asked if asked.path == f"/whl/cu118/{name}"]
     assert len(ranges) == 1
     assert ranges[0] is not None
@@ -232,7 +232,7 @@ def test_a_part_of_one_source_is_completed_from_the_next(server, cache, progress
 def test_a_killed_run_is_gone_on_with(server, cache, progress):
     name, content, lock = torch_lock(server)
     cache.path("partial", lock.packages[0].file.sha256).write_bytes(content[:700_000])
-    fetch(lock, Request(), cache, environment(server), progress)
+    fetch(lock, SourceOptions(), cache, environment(server), progress)
     asked = next(asked for asked in server.asked if asked.path == f"/whl/cu118/{name}")
     assert asked.headers["range"] == "bytes=700000-"
     assert not cache.path("partial", lock.packages[0].file.sha256).exists()
@@ -241,7 +241,7 @@ def test_a_killed_run_is_gone_on_with(server, cache, progress):
 def test_files_that_nobody_lists(server, cache, progress):
     name, _, lock = torch_lock(server, official=False)
     with pytest.raises(NetworkError) as caught:
-        fetch(lock, Request(), cache, environment(server), progress)
+        fetch(lock, SourceOptions(), cache, environment(server), progress)
     assert name in caught.value.what
     assert "HTTP 404 (127.0.0.1)" in caught.value.what
 
@@ -251,7 +251,7 @@ def test_a_local_file_that_was_replaced(cache, progress, server, tmp_path):
     (tmp_path / name).write_bytes(b"?" * len(content))
     lock = lock_of(package("torch", "2.13.0+cpu", locked_file(name, content), Channel.LOCAL))
     with pytest.raises(IntegrityError, match="no source of the local channel has the bytes"):
-        fetch(lock, Request(wheels=tmp_path), cache, environment(server), progress)
+        fetch(lock, SourceOptions(wheels=tmp_path), cache, environment(server), progress)
     assert progress.done == 0
 
 
@@ -259,7 +259,7 @@ def test_too_little_room_is_noticed_before_the_first_byte(server, cache, progres
     lock = lock_of(*served(server, "numpy"))
     monkeypatch.setattr(Cache, "free_bytes", lambda self: 1000)
     with pytest.raises(DiskFullError, match="the download needs"):
-        fetch(lock, Request(), cache, environment(server), progress)
+        fetch(lock, SourceOptions(), cache, environment(server), progress)
     assert server.asked == []
 
 
@@ -270,7 +270,7 @@ def test_a_disk_that_fills_up(server, cache, progress, monkeypatch):
     lock = lock_of(*served(server, "numpy"))
     monkeypatch.setattr(Part, "write", full)
     with pytest.raises(DiskFullError):
-        fetch(lock, Request(), cache, environment(server), progress)
+        fetch(lock, SourceOptions(), cache, environment(server), progress)
 
 
 def test_one_failure_stops_the_others(server, cache, progress):
@@ -280,7 +280,7 @@ def test_one_failure_stops_the_others(server, cache, progress):
     for item in packages:
         server.faults[f"/simple/{item.name}/"] = [Fault(seconds=0.05)]
     with pytest.raises(NetworkError, match=r"gone-1\.0"):
-        fetch(lock, Request(), cache, environment(server), progress)
+        fetch(lock, SourceOptions(), cache, environment(server), progress)
     assert len(server.paths()) < 60
 
 
@@ -293,7 +293,7 @@ def test_two_runs_on_one_cache_fetch_each_file_once(server, cache, progress, tmp
 
     def run(opened, watched):
         try:
-            fetch(lock, Request(), opened, environment(server), watched)
+            fetch(lock, SourceOptions(), opened, environment(server), watched)
         except Exception as error:
             errors.append(error)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.bases import Base
-from graphcrate.builders import foundation
+from graphcrate.engines.builders import base as foundation
+from graphcrate.inputs.bases import Base
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.layer import LayerWriter
 from graphcrate.oci.validate import validate

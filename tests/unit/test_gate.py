@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from graphcrate import gate
 from graphcrate.model.audit import Audit
 from graphcrate.model.audit import Finding as AuditFinding
 from graphcrate.model.contract import Finding
 from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
+from graphcrate.publish import policy
 
 DIGEST, OTHER = f"sha256:{'ab' * 32}", f"sha256:{'cd' * 32}"
 
@@ -79,7 +79,7 @@ def passed(one, image=DIGEST):
 
 
 def judged(of=None, its_audit=None, passes=(), suites=("dna", "ops"), **options):
-    return gate.judge(of or report(), its_audit or audit(), passes, suites, **options)
+    return policy.judge(of or report(), its_audit or audit(), passes, suites, **options)
 
 
 def reasons(*arguments, **options):
@@ -99,7 +99,7 @@ def test_warnings_do_not_stop_it(severity):
 
 
 def test_an_audit_of_this_digest_is_wanted():
-    assert gate.judge(report(), None, (), ()).refusals[0].what == f"there is no audit of this very image ({DIGEST})"
+    assert policy.judge(report(), None, (), ()).refusals[0].what == f"there is no audit of this very image ({DIGEST})"
     assert reasons(None, audit(OTHER)) == [f"there is no audit of this very image ({DIGEST})"]
     assert reasons(None, audit(DIGEST, finding("fail"))) == ["audit: scatter a.so: lacks x"]
 

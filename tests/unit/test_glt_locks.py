@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from graphcrate.errors import ResolutionError
+from graphcrate.compat.request import SourceOptions
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel
-from graphcrate.resolve.channels import Request
 from graphcrate.resolve.resolver import resolve
 from tests.unit import small_index
 from tests.unit.wheel_server import small_sdist, small_wheel
@@ -32,7 +32,7 @@ def lock(server, cache, program):
         base = BaseSpec(suite="bullseye")
         variant = msgspec.structs.replace(recipe.variants[0], python="3.9", base=base, torch_geometric="")
         environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-        context = small_index.context(recipe, Request(**request), cache, environment, variant=variant)
+        context = small_index.context(recipe, SourceOptions(**request), cache, environment, variant=variant)
         return resolve(context, CANDIDATE, "f" * 64)
 
     return locked

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from graphcrate import errors
+from graphcrate.model import errors
 from tests import ROOT
 
 #: made by programs or by a person's work here; not part of the project

@@ -11,10 +11,10 @@ import urllib.parse
 import pytest
 import urllib3
 
-from graphcrate.errors import HostError
 from graphcrate.host import connections, pool
 from graphcrate.host.connections import HttpError, Reason, proxy_for, redacted
 from graphcrate.host.http import Client
+from graphcrate.model.errors import HostError
 from tests.unit.wheel_server import Fault, WheelServer
 
 

@@ -1,8 +1,8 @@
 """From trees, odd ones too, to what contracts ask about; drivers and versions as people write them."""
 
+from graphcrate.checks.contracts.paths import find_program, resolve
+from graphcrate.checks.contracts.view import make_view, wants_content
 from graphcrate.compat import drivers
-from graphcrate.contracts.paths import find_program, resolve
-from graphcrate.contracts.view import make_view, wants_content
 from graphcrate.model.contract import ImageView, Settings
 from graphcrate.model.tree import Entry
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.errors import NetworkError
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
+from graphcrate.model.errors import NetworkError
 from graphcrate.resolve.index import Listings, parse_html, parse_json
 from graphcrate.resolve.source import Kind, Source
 from tests.unit.wheel_server import Fault, Page, small_wheel

@@ -11,9 +11,9 @@ from installer.destinations import SchemeDictionaryDestination
 from installer.sources import WheelFile
 from installer.utils import SCHEME_NAMES
 
-from graphcrate.errors import IntegrityError
-from graphcrate.wheels.install import INSTALLER, Site, place
-from graphcrate.wheels.wheel import open_wheel
+from graphcrate.artifacts.wheel import open_wheel
+from graphcrate.inputs.wheels.install import INSTALLER, Site, place
+from graphcrate.model.errors import IntegrityError
 from tests.unit.wheelmaker import make_wheel
 
 SITE = Site(python="3.11", glibc="2.36", mtime=0)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.errors import UsageError
+from graphcrate.engines.render import jobs
+from graphcrate.engines.trials import addressing
+from graphcrate.model.errors import UsageError
 from graphcrate.model.job import Job, Mount, Runtime
 from graphcrate.oci import reference
-from graphcrate.render import jobs
-from graphcrate.trials import addressing
 
 GOLDEN = Path(__file__).parent / "jobs"
 REGISTRY = "registry.example.com/team/pyg:2.3.1-torch2.0.1-cu118-py311"

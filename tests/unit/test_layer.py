@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphcrate.errors import IntegrityError
+from graphcrate.model.errors import IntegrityError
 from graphcrate.model.report import Owner
 from graphcrate.oci.layer import GATHER, LAYER_FORMAT, LayerWriter, inflate
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphcrate.errors import LayoutError
-from graphcrate.formats.merged import read_merged, tar
+from graphcrate.artifacts.formats.merged import read_merged, tar
+from graphcrate.model.errors import LayoutError
 from graphcrate.oci.validate import validate
 from tests.unit.layer_cases import MEANING, REFUSED, REFUSED_IN_DETAIL, pointing
 from tests.unit.small_layouts import layout

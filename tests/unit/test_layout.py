@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from graphcrate.errors import HostError, LayoutError
+from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci import layout as layouts
 from graphcrate.oci.image import make_image
@@ -112,7 +112,7 @@ def test_another_layout_is_replaced_and_nothing_stays_behind(tmp_path, blobs):
 
 
 def test_replacing_works_where_names_cannot_be_exchanged(tmp_path, blobs, monkeypatch):
-    monkeypatch.setattr("graphcrate.host.replace._exchange", lambda one, other: False)
+    monkeypatch.setattr("graphcrate.host.atomic._exchange", lambda one, other: False)
     test_another_layout_is_replaced_and_nothing_stays_behind(tmp_path, blobs)
 
 
@@ -224,7 +224,7 @@ def test_an_image_is_found_by_its_tag(tmp_path, blobs):
 
 
 def test_no_room_on_the_disk_is_a_typed_error(tmp_path, blobs, monkeypatch):
-    from graphcrate.errors import DiskFullError
+    from graphcrate.model.errors import DiskFullError
 
     def full(*_):
         raise OSError(28, os.strerror(28))

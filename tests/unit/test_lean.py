@@ -5,7 +5,7 @@ import tempfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.formats import binary, lean
+from graphcrate.artifacts.formats import binary, elf_strip
 from graphcrate.model.audit import GpuCode
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 
@@ -14,7 +14,7 @@ CODE = fat_binary(entry(SASS, 70, code=b"\xee" * 9000), entry(PTX, 80, code=b"\x
 
 def copied(data, size):
     with tempfile.TemporaryFile() as out:  # unlike BytesIO it grows when it is cut to a greater length
-        names = lean.copy((data[at : at + size] for at in range(0, len(data), size)), out)
+        names = elf_strip.copy((data[at : at + size] for at in range(0, len(data), size)), out)
         out.seek(0)
         return out.read(), names
 

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate import asking, pipeline, planning
-from graphcrate.bases import BaseDriftError
-from graphcrate.errors import ResolutionError, UsageError
+from graphcrate.build import pipeline
+from graphcrate.compat import planning
+from graphcrate.compat.request import BuildRequest
+from graphcrate.inputs.bases import BaseDriftError
+from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Variant
 from graphcrate.resolve import base
@@ -91,7 +93,7 @@ def made(place, monkeypatch, build, output):
     monkeypatch.setattr(pipeline, "_plan", lambda job, found: SimpleNamespace(name="pyg", tag="1", aliases=()))
     monkeypatch.setattr(pipeline, "_build_key", lambda *_: "key")
     monkeypatch.setattr(planning, "compile_step", lambda _: None)
-    request = asking.Request(name="pyg", cuda="11.8", output=output)
+    request = BuildRequest(name="pyg", cuda="11.8", output=output)
     job = pipeline._Job(request=request, place=place, recipe=None, variant=VARIANT, engine="embedded", start=0)
     return pipeline._made(job, resolution("2"))
 

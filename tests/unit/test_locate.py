@@ -3,7 +3,7 @@
 import pytest
 
 from graphcrate.artifacts.locate import locate
-from graphcrate.errors import UsageError
+from graphcrate.model.errors import UsageError
 from tests.unit import small_layouts
 
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.errors import HostError, SmokeError, UsageError
+from graphcrate.engines.slurm.parse import SILENT, JobView
+from graphcrate.engines.slurm.scheduler import parameters
+from graphcrate.engines.trials import matrix, poll, progress, testing
+from graphcrate.engines.trials.artifact import Subject
 from graphcrate.host.progress import Silent
-from graphcrate.host.slurm_words import SILENT, JobView
+from graphcrate.model.errors import HostError, SmokeError, UsageError
 from graphcrate.model.report import Artifact, SmokeReport
 from graphcrate.model.trial import Cell, Matrix, Order, Resources, Returned, State
-from graphcrate.trials import board, following, matrix, testing
-from graphcrate.trials.scheduler import parameters
-from graphcrate.trials.subject import Subject
 
 PATIENCE = 600.0
 PASSED = Returned(suites=(SmokeReport(suite="torch", status="passed", device="cpu", seconds=2.0, node="n1"),))
@@ -111,7 +111,7 @@ NORMAL = ([QUEUED, RUNNING, DONE], PASSED)
 
 
 def followed(cells, scheduler, patience=PATIENCE):
-    return following.follow(cells, scheduler, Watcher(), patience=patience)
+    return poll.follow(cells, scheduler, Watcher(), patience=patience)
 
 
 def test_cells_of_one_request_are_one_array():
@@ -127,7 +127,7 @@ def test_cells_of_one_request_are_one_array():
 def test_a_watcher_sees_every_state_and_every_line():
     watcher = Watcher()
     one = cell()
-    following.follow([one], FakeScheduler({"1": NORMAL}), watcher, patience=PATIENCE)
+    poll.follow([one], FakeScheduler({"1": NORMAL}), watcher, patience=PATIENCE)
     states = [seen[one.key].state for seen in watcher.seen]
     assert list(dict.fromkeys(states)) == [State.NEW, State.QUEUED, State.RUNNING, State.PASSED]
     assert [line for _, line in watcher.lines] == ["turn 0", "turn 1", "turn 2"]
@@ -160,7 +160,7 @@ def test_a_controller_that_is_away_for_a_while_loses_nothing():
     scheduler = FakeScheduler({"1": ([QUEUED, *[SILENT] * 60, RUNNING, DONE], PASSED)})
     watcher = Watcher()
     one = cell()
-    (found,) = following.follow([one], scheduler, watcher, patience=30.0)
+    (found,) = poll.follow([one], scheduler, watcher, patience=30.0)
     assert found.state is State.PASSED
     assert "Slurm does not answer" in {seen[one.key].why for seen in watcher.seen}
 
@@ -321,7 +321,7 @@ def test_a_cell_says_what_its_node_did_not_run_again():
     remembered = msgspec.structs.replace(PASSED.suites[0], remembered="2026-11-22T05:00:00Z")
     (found,) = followed([cell()], FakeScheduler({"1": ([RUNNING, DONE], Returned(suites=(remembered,)))}))
     assert (found.state, found.why) == (State.PASSED, "torch: passed on 2026-11-22, not run again")
-    assert board.suites_lines([remembered])[0].endswith(", on 2026-11-22; not run again, --rerun runs it")
+    assert progress.suites_lines([remembered])[0].endswith(", on 2026-11-22; not run again, --rerun runs it")
 
 
 def test_the_end_says_what_is_missing(tmp_path):
@@ -333,7 +333,9 @@ def test_the_end_says_what_is_missing(tmp_path):
 
 
 def test_the_table_has_a_row_for_each_cell():
-    text = board.text([cell(state=State.PASSED, suites=PASSED.suites), cell("2", state=State.LOST, why="[NodeDown]")])
+    text = progress.text(
+        [cell(state=State.PASSED, suites=PASSED.suites), cell("2", state=State.LOST, why="[NodeDown]")]
+    )
     assert "1 passed, 1 lost" in text
     assert "torch:1" in text
     assert "[NodeDown]" in text

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.compat import facts
-from graphcrate.errors import IntegrityError, NetworkError
 from graphcrate.host.http import Client
+from graphcrate.model.errors import IntegrityError, NetworkError
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 from tests.unit.wheel_server import Fault
 from tests.unit.wheelmaker import make_wheel

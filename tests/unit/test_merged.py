@@ -5,8 +5,8 @@ import tarfile
 
 import pytest
 
-from graphcrate.errors import LayoutError
-from graphcrate.formats.merged import Addition, read_merged, tar, with_additions
+from graphcrate.artifacts.formats.merged import Addition, read_merged, tar, with_additions
+from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
 from graphcrate.oci.entries import parents
 from tests.unit.small_layouts import layout

@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from graphcrate.destinations import oras
-from graphcrate.errors import LayoutError, NetworkError, UsageError
-from graphcrate.formats import sif
+from graphcrate.artifacts.formats import sif
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
+from graphcrate.model.errors import LayoutError, NetworkError, UsageError
 from graphcrate.oci import reference, registry
 from graphcrate.oci.credentials import Credential
+from graphcrate.publish.destinations import oras
 from tests.unit import tars
 from tests.unit.writable_registry import WritableRegistry
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from graphcrate.cli import app
+from graphcrate.cli.main import app
 from tests.engines.typist import blocks
 
 ROOT = Path(__file__).resolve().parent.parent.parent

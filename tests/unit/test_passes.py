@@ -11,14 +11,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from graphcrate import memory, proving, smoke
-from graphcrate.errors import HostError
+from graphcrate.engines import run_suites
+from graphcrate.engines.runners import Runtime
 from graphcrate.host import hardware
 from graphcrate.host.gpu import HostGpu
-from graphcrate.memory import Memory, content
+from graphcrate.model.errors import HostError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
-from graphcrate.runners import Runtime
+from graphcrate.smoke import memory
+from graphcrate.smoke import suites as smoke
+from graphcrate.smoke.memory import Memory, content
 
 IMAGE = f"sha256:{'7' * 64}"
 CLAIM = Claim(
@@ -169,7 +171,7 @@ class Image:
 
     def __init__(self, monkeypatch, *, failing=(), version="1.0"):
         self.ran, self.opened_times, self.failing, self.version = [], 0, set(failing), version
-        monkeypatch.setattr(proving, "RUNNERS", {"layout": lambda: self})
+        monkeypatch.setattr(run_suites, "RUNNERS", {"layout": lambda: self})
         monkeypatch.setattr(smoke.gpu, "detect", HostGpu)
         monkeypatch.setattr(smoke, "run_suite", self.run_suite)
 
@@ -199,7 +201,7 @@ def tried(tmp_path):
     def run(*suites, artifact=ARTIFACT, rerun=False):
         said.clear()
         kept = Memory(tmp_path / memory.FOLDER, rerun)
-        results = proving.run_suites(artifact, suites, tmp_path, place, "auto", memory=kept)
+        results = run_suites.run_suites(artifact, suites, tmp_path, place, "auto", memory=kept)
         return [(result.suite, result.status, bool(result.remembered)) for result in results], list(said)
 
     return run
@@ -273,7 +275,7 @@ def test_a_report_that_says_so_already_stays_as_it_is(tmp_path, monkeypatch):
     )  # fmt: skip
 
     def prove(report, *suites, rerun=False):
-        return proving.prove(report, suites, tmp_path, place, "auto", Memory(tmp_path / "passes", rerun))
+        return run_suites.prove(report, suites, tmp_path, place, "auto", Memory(tmp_path / "passes", rerun))
 
     proven = prove(fresh, "torch")
     assert (proven.smoke.status, image.ran) == ("passed", ["torch"])

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphcrate import pipeline
-from graphcrate.errors import UsageError
+from graphcrate.build import pipeline
+from graphcrate.model.errors import UsageError
 
 
 @pytest.mark.parametrize(("epoch", "created"), [("", None), ("0", 0), ("1700000000", 1_700_000_000)])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcrate import planning, recipes
+from graphcrate.compat import planning, recipes
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage
 from graphcrate.model.plan import ConfigStep, FilesStep, WheelsStep, content_id
 from graphcrate.model.recipe import Channel

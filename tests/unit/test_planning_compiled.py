@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from graphcrate import planning
-from graphcrate.errors import ResolutionError
+from graphcrate.compat import planning
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation, DebianBase, LockedFile, LockedPackage, WheelToolkit
 from graphcrate.model.plan import CompileStep, ToolkitStep, WheelsStep
 from graphcrate.model.recipe import Channel

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from graphcrate.builders import Order, foundation, podman
-from graphcrate.errors import BuildError, HostError
-from graphcrate.host import podman_engine
+from graphcrate.engines import podman as podman_engine
+from graphcrate.engines.builders import Order, base, podman
+from graphcrate.engines.runners import podman as runner
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import Bind
+from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
-from graphcrate.runners import podman as runner
 from tests.unit.test_embedded_builder import Shown, planned
 from tests.unit.test_foundation import make_base, make_layer
 
@@ -98,7 +98,7 @@ def test_a_build_starts_from_the_loaded_base_and_is_named_at_the_end(order, prog
     artifact = podman.build(order)
     (build,) = program.commands("build")
     (environment,) = [environment for argv, environment in program.calls if argv[1] == "build"]
-    assert environment["BASE"] == "localhost/" + foundation.reference(foundation.layout(order.base, order.cache))
+    assert environment["BASE"] == "localhost/" + base.reference(base.layout(order.base, order.cache))
     assert build[build.index("--isolation") + 1] == "chroot"
     assert "hush" not in " ".join(build)
     assert environment["PACKAGE_INDEX"] == "https://me:hush@index.example.com/simple"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.errors import HostError
 from graphcrate.host import process
+from graphcrate.model.errors import HostError
 
 
 def lines_of(pieces: list[bytes]) -> list[str]:

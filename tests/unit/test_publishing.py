@@ -10,17 +10,19 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate import converting, gate, publishing, verifying
-from graphcrate.artifacts import locate
-from graphcrate.attest import keyfile
-from graphcrate.errors import GateError, IntegrityError, ProofError, ResolutionError, UsageError
-from graphcrate.formats import sif
-from graphcrate.formats.mksquashfs import Compression
-from graphcrate.host.workplace import Workplace
+from graphcrate.artifacts import convert, locate
+from graphcrate.artifacts.formats import sif
+from graphcrate.artifacts.formats.mksquashfs import Compression
+from graphcrate.build.pipeline import build_image
+from graphcrate.host.context import Workplace
 from graphcrate.model.audit import Audit
+from graphcrate.model.errors import GateError, IntegrityError, ProofError, ResolutionError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, Asked, BuildReport, Fallback, SmokeReport
 from graphcrate.oci import push
+from graphcrate.publish import policy, verify
+from graphcrate.publish import registry as publishing
+from graphcrate.publish.attest import keyfile
 from tests import ROOT
 from tests.unit import small_layouts, tars
 from tests.unit.test_gate import contract
@@ -82,14 +84,14 @@ def folder(tmp_path):
 @pytest.fixture
 def publish(place, registry, folder):
     def run(to="team", **fields):
-        request = gate.Request(ref=str(folder / "oci"), **fields)
+        request = policy.Request(ref=str(folder / "oci"), **fields)
         return publishing.publish(request, place, f"{registry.host}/{to}")
 
     return run
 
 
 def checks(place, reference, **fields):
-    found = verifying.run(verifying.Request(ref=reference, **fields), place)
+    found = verify.run(verify.Request(ref=reference, **fields), place, build_image)
     return {check.what: (check.ok, check.said) for check in found.checks}
 
 
@@ -146,7 +148,7 @@ def test_an_image_that_nobody_signed_or_spoke_of(place, registry, publish, tmp_p
     assert set(told.values()) == {(False, "nothing of the kind is attached to this image")}
     assert len(told) == 5
     with pytest.raises(ResolutionError):
-        verifying.run(verifying.Request(ref=f"{registry.host}/team/torch:none"), place)
+        verify.run(verify.Request(ref=f"{registry.host}/team/torch:none"), place, build_image)
 
 
 def test_an_altered_signature_is_told(place, registry, publish, tmp_path):
@@ -156,7 +158,7 @@ def test_an_altered_signature_is_told(place, registry, publish, tmp_path):
         if b"payloadType" in data:
             registry.blobs[digest] = data.replace(b"a", b"b", 1)
     with pytest.raises(IntegrityError):  # the registry serves other bytes than their digest says
-        verifying.run(verifying.Request(ref=found.reference, key=public), place)
+        verify.run(verify.Request(ref=found.reference, key=public), place, build_image)
 
 
 def test_nothing_is_sent_of_what_may_not_go_out(registry, publish, folder):
@@ -206,7 +208,7 @@ def test_what_is_no_tag_is_refused_before_anything_is_sent(registry, publish, ta
 )
 def test_what_a_destination_has_no_use_for_is_said(place, registry, folder, to, useless):
     for field, value in useless.items():
-        request = gate.Request(ref=str(folder / "oci"), **{field: value})
+        request = policy.Request(ref=str(folder / "oci"), **{field: value})
         with pytest.raises(UsageError, match="does not apply to"):
             publishing.publish(request, place, to.format(registry.host))
     assert registry.asked == []
@@ -221,16 +223,16 @@ def on_cpu(folder, monkeypatch):
     (folder / "report.json").write_text(json.dumps(report))
 
     def converted(order, place):
-        path = folder / f"torch{converting.SUFFIXES[order.to]}"
+        path = folder / f"torch{convert.SUFFIXES[order.to]}"
         path.write_bytes(bytes(sif.MAGIC_OFFSET) + sif.MAGIC if order.to == "sif" else b"hsqs")
         return SimpleNamespace(path=str(path))
 
-    monkeypatch.setattr(converting, "convert", converted)
+    monkeypatch.setattr(convert, "convert", converted)
     return folder
 
 
 def test_a_folder_gets_the_files_and_what_proves_them(place, on_cpu, tmp_path):
-    request = gate.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, forms=gate.FILE_FORMS)
+    request = policy.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, forms=policy.FILE_FORMS)
     published = publishing.publish(request, place, str(tmp_path / "shared"))
     files = {path.name for path in (tmp_path / "shared").iterdir() if path.is_file() and not path.is_symlink()}
     endings = ("sif", "sqsh", "oci.tar")
@@ -250,7 +252,7 @@ def layout_digest(folder):
 
 
 def test_an_archive_from_a_folder_is_the_image_again_elsewhere(place, folder, tmp_path, monkeypatch):
-    request = gate.Request(ref=str(folder / "oci"), forms=("oci-archive",))
+    request = policy.Request(ref=str(folder / "oci"), forms=("oci-archive",))
     published = publishing.publish(request, place, str(tmp_path / "a stick"))
     words = shlex.split(published.lines["elsewhere"].partition("    (")[0])
     make, target, _, tar, _, archive, _, unpacked, _, copy, report, copied = words[:1] + words[2:]
@@ -266,27 +268,27 @@ def test_an_archive_from_a_folder_is_the_image_again_elsewhere(place, folder, tm
 
 
 def test_options_of_squashed_files_are_not_for_an_archive(place, folder, tmp_path):
-    request = gate.Request(ref=str(folder / "oci"), forms=("oci-archive",), kernel="5.14")
+    request = policy.Request(ref=str(folder / "oci"), forms=("oci-archive",), kernel="5.14")
     with pytest.raises(UsageError, match="does not apply to oci-archive"):
         publishing.publish(request, place, str(tmp_path / "stick"))
 
 
 def test_how_files_are_to_be_compressed_is_handed_on(place, on_cpu, tmp_path, monkeypatch):
-    asked, converted = [], converting.convert
+    asked, converted = [], convert.convert
 
     def heard(order, place):
         asked.append((order.to, order.compression, order.kernel))
         return converted(order, place)
 
-    monkeypatch.setattr(converting, "convert", heard)
+    monkeypatch.setattr(convert, "convert", heard)
     wanted = {"forms": ("sif", "sqsh"), "compression": Compression.GZIP, "kernel": "3.10"}
-    request = gate.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, **wanted)
+    request = policy.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, **wanted)
     publishing.publish(request, place, str(tmp_path / "shelf"))
     assert asked == [("sif", "gzip", "3.10"), ("sqsh", "gzip", "3.10")]
 
 
 def test_what_went_out_without_a_gpu_says_so_as_oras_under_every_tag(place, on_cpu, registry):
-    request = gate.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, tags=("latest",))
+    request = policy.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, tags=("latest",))
     found = publishing.publish(request, place, f"oras://{registry.host}/sifs")
     assert (found.tags, found.cpu_only) == ((TAG, "latest"), True)
     for tag in found.tags:
@@ -304,7 +306,7 @@ def test_the_users_word_on_token_servers_holds_everywhere(place, on_cpu, registr
 
     monkeypatch.setattr(push, "repository", noted)
     place.environment["REGISTRY_REALMS"] = "tokens.invalid"
-    request = gate.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True)
+    request = policy.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True)
     publishing.publish(request, place, f"{scheme}{registry.host}/team")
     assert set(seen) == {("tokens.invalid",)}
 

@@ -1,7 +1,7 @@
 """render.pulling: what users of a published image type."""
 
+from graphcrate.engines.render import pulling
 from graphcrate.oci.reference import parse
-from graphcrate.render import pulling
 
 
 def test_an_image_on_a_registry():

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from graphcrate.errors import IntegrityError, LayoutError, NetworkError, UsageError
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
+from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError, UsageError
 from graphcrate.oci import push, reference, registry, spec, upload
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.upload import arrived_bytes

@@ -2,8 +2,7 @@
 
 import pytest
 
-from graphcrate import recipes
-from graphcrate.compat import pyg
+from graphcrate.compat import pyg, recipes
 from tests import ROOT
 
 RECIPES = [recipes.load(path) for path in (ROOT / "recipes").glob("*.toml")]

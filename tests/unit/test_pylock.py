@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcrate.errors import ResolutionError
+from graphcrate.model.errors import ResolutionError
 from graphcrate.resolve.pinning import parse_pylock
 from graphcrate.resolve.target import Target
 

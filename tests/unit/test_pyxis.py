@@ -2,12 +2,12 @@
 
 import pytest
 
-from graphcrate.errors import HostError
+from graphcrate.engines.runners import pyxis
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
 from graphcrate.host.sandbox import Bind
+from graphcrate.model.errors import HostError
 from graphcrate.model.report import Artifact
-from graphcrate.runners import pyxis
 
 
 def test_the_step_of_pyxis(tmp_path):

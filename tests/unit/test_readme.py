@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from graphcrate import cli, recipes
-from graphcrate.contracts import CHECKS
+from graphcrate.checks.contracts import CHECKS
+from graphcrate.cli import main
+from graphcrate.compat import recipes
 from tests import ROOT
 from tools import generate
 
@@ -40,7 +41,7 @@ def test_every_make_target_that_is_named_exists():
 
 
 def test_every_command_that_is_named_exists():
-    commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
+    commands = {command.name or command.callback.__name__ for command in main.app.registered_commands}
     named = {
         name: set(re.findall(r"\./build\.py ([a-z]+)", page)) for name, page in {"README": README, **PAGES}.items()
     }

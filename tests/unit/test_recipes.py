@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate import recipes
-from graphcrate.errors import RecipeError
+from graphcrate.compat import recipes
+from graphcrate.model.errors import RecipeError
 from tests import ROOT
 
 PYG = (ROOT / "recipes" / "pyg.toml").read_text()

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.errors import UsageError
+from graphcrate.model.errors import UsageError
 from graphcrate.oci.reference import on_registry, parse
 
 DIGEST = "sha256:" + "a" * 64

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphcrate.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.host.connections import HttpError, Reason
 from graphcrate.host.http import Client, Response
 from graphcrate.host.retry import Retry
+from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 from graphcrate.oci import credentials, reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.registry import Repository

@@ -6,11 +6,12 @@ import threading
 import msgspec
 import pytest
 
-from graphcrate.bases import PROVIDERS, pulled, registry
-from graphcrate.errors import DiskFullError, IntegrityError, LayoutError, NetworkError, ResolutionError
+from graphcrate.artifacts import pull
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
+from graphcrate.inputs.bases import PROVIDERS, registry
+from graphcrate.model.errors import DiskFullError, IntegrityError, LayoutError, NetworkError, ResolutionError
 from graphcrate.model.lock import RegistryBase
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.recipe import BaseSpec
@@ -264,7 +265,7 @@ def test_too_little_room_is_said_before_the_pull(server, cache, monkeypatch):
 
 def test_a_blob_that_rotted_in_the_cache_is_fetched_again(server, cache):
     server.image("team/base", [SYSTEM, PYTHON], "v1")
-    manifest = pulled.repository(_reference(server), {}).manifest("v1")
+    manifest = pull.repository(_reference(server), {}).manifest("v1")
     digest = msgspec.json.decode(manifest.data)["layers"][0]["digest"]
     cache.blob(digest).write_bytes(tars.compressed(tars.tar([file("rot")]), spec.LAYER_GZIP))
     with pytest.raises(LayoutError):

@@ -2,13 +2,13 @@
 
 import pytest
 
-from graphcrate.errors import LayoutError
+from graphcrate.artifacts.tree import cache as remembered
+from graphcrate.artifacts.tree.layers import Found
+from graphcrate.artifacts.tree.reader import Spool
 from graphcrate.host.cache import Cache
+from graphcrate.model.errors import LayoutError
 from graphcrate.model.tree import Entry
 from graphcrate.oci.entries import Entries
-from graphcrate.trees import remembered
-from graphcrate.trees.layers import Found
-from graphcrate.trees.opened import Spool
 
 DIGEST = f"sha256:{'ab' * 32}"
 

@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate import planning, recipes, render, texts
-from graphcrate.errors import BuildError, ResolutionError, UsageError
-from graphcrate.foundations import chosen_image
-from graphcrate.host.workplace import Workplace
+from graphcrate.compat import planning, recipes
+from graphcrate.compat.base_images import chosen_image
+from graphcrate.engines import render
+from graphcrate.engines.render import files
+from graphcrate.engines.render.commands import quoted, write_lines
+from graphcrate.engines.render.layout import complete, double
+from graphcrate.engines.render.tools import UV
+from graphcrate.host.context import Workplace
+from graphcrate.model.errors import BuildError, ResolutionError, UsageError
 from graphcrate.model.lock import RegistryBase, decode_lock
 from graphcrate.model.plan import FilesStep, PlannedFile, RequirementsStep, WheelsStep
 from graphcrate.model.recipe import Channel
-from graphcrate.render.commands import quoted, write_lines
-from graphcrate.render.layout import complete, double
-from graphcrate.render.tools import UV
 from tests import ROOT
 
 PLACE = Workplace(root=ROOT, environment={})
@@ -64,7 +66,7 @@ def test_the_committed_texts_of_every_variant_are_fresh():
     stale = []
     for recipe, variant in VARIANTS:
         folder = ROOT / "images" / recipe.name / planning.cuda_label(variant.cuda)
-        written = texts.texts(PLACE, recipe, variant, texts.shown(PLACE, recipe, variant))
+        written = files.texts(PLACE, recipe, variant, files.shown(PLACE, recipe, variant))
         stale += [folder / name for name, text in written.items() if (folder / name).read_bytes() != text.encode()]
         others = {path.name for path in folder.iterdir()} - set(written)
         assert all(name.endswith(".lock.json") for name in others), others
@@ -245,7 +247,7 @@ def test_other_bases():
 @pytest.mark.parametrize("cuda", ["11.8", "12.1", "13.0"])
 def test_what_is_compiled_on_nvidias_base_is_compiled_by_nvidias_toolkit(cuda):
     variant = PYG.variant(cuda)
-    written = texts.texts(PLACE, PYG, variant, texts.shown(PLACE, PYG, variant), "nvidia")
+    written = files.texts(PLACE, PYG, variant, files.shown(PLACE, PYG, variant), "nvidia")
     for text in (written["Dockerfile"], written["pyg.def"]):
         assert ("docker.io/nvidia/cuda:" in text) == (cuda != "13.0"), "wheels serve every distribution"
         assert "non-free" not in text
@@ -282,16 +284,16 @@ def test_modes_of_planned_files_are_kept():
 
 
 def test_render_writes_what_changed_and_says_where(tmp_path):
-    first = list(texts.render_all(PLACE, "pyg", "11.8", texts.Choice(), tmp_path))
+    first = list(files.render_all(PLACE, "pyg", "11.8", files.Choice(), tmp_path))
     assert first == [tmp_path / "pyg" / "cu118"]
-    assert list(texts.render_all(PLACE, "pyg", "11.8", texts.Choice(), tmp_path)) == []
+    assert list(files.render_all(PLACE, "pyg", "11.8", files.Choice(), tmp_path)) == []
     (first[0] / "Dockerfile").write_text("")
-    assert list(texts.render_all(PLACE, "pyg", "11.8", texts.Choice(), tmp_path)) == first
-    assert len(list(texts.render_all(PLACE, None, None, texts.Choice(), tmp_path))) == len(VARIANTS) - 1
+    assert list(files.render_all(PLACE, "pyg", "11.8", files.Choice(), tmp_path)) == first
+    assert len(list(files.render_all(PLACE, None, None, files.Choice(), tmp_path))) == len(VARIANTS) - 1
     with pytest.raises(UsageError, match="images/ holds the usual texts"):
-        list(texts.render_all(PLACE, "pyg", None, texts.Choice(base="python"), None))
+        list(files.render_all(PLACE, "pyg", None, files.Choice(base="python"), None))
     with pytest.raises(UsageError, match=r"'11\.9'"):
-        list(texts.render_all(PLACE, None, "11.9", texts.Choice(), tmp_path))
+        list(files.render_all(PLACE, None, "11.9", files.Choice(), tmp_path))
 
 
 class Place:
@@ -306,40 +308,40 @@ class Place:
 
 def test_variants_without_a_text_of_the_choice_are_noted_and_left_out(tmp_path):
     place = Place()
-    made = list(texts.render_all(place, "torch", None, texts.Choice(base="nvidia"), tmp_path))
+    made = list(files.render_all(place, "torch", None, files.Choice(base="nvidia"), tmp_path))
     assert tmp_path / "torch" / "cu118" in made
     assert tmp_path / "torch" / "cpu" not in made
     assert len(place.noted) == 1
     assert place.noted[0].startswith("torch CUDA cpu is left out: NVIDIA has no base image")
-    made = list(texts.render_all(place, "pyg", None, texts.Choice(channel="pytorch"), tmp_path))
+    made = list(files.render_all(place, "pyg", None, files.Choice(channel="pytorch"), tmp_path))
     assert tmp_path / "pyg" / "cu116" in made
     assert place.noted[-1].endswith("takes torch from pytorch")
 
 
 def test_one_variant_without_a_text_of_the_choice_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="NVIDIA has no base image") as caught:
-        list(texts.render_all(PLACE, "torch", "cpu", texts.Choice(base="nvidia"), tmp_path))
+        list(files.render_all(PLACE, "torch", "cpu", files.Choice(base="nvidia"), tmp_path))
     assert caught.value.next_step.endswith("--cuda cpu --base debian")
     with pytest.raises(UsageError, match="from channel 'pytorch'; they take it from pypi") as refused:
-        list(texts.render_all(PLACE, "pyg", "13.0", texts.Choice(channel="pytorch"), tmp_path))
+        list(files.render_all(PLACE, "pyg", "13.0", files.Choice(channel="pytorch"), tmp_path))
     assert refused.value.next_step.startswith("./build.py list")
 
 
 def test_a_lock_is_advised_where_it_helps(tmp_path):
     place = Workplace(root=tmp_path, environment={})
     with pytest.raises(ResolutionError, match="that a text could be about") as caught:
-        texts.shown(place, PYG, PYG.variant("cpu"), "local")
+        files.shown(place, PYG, PYG.variant("cpu"), "local")
     assert caught.value.next_step == "./build.py lock pyg --cuda cpu --channel local --wheels FOLDER"
     with pytest.raises(ResolutionError, match=r"at CUDA 13\.0 takes torch from pytorch") as caught:
-        texts.shown(place, PYG, PYG.variant("13.0"), "pytorch")
+        files.shown(place, PYG, PYG.variant("13.0"), "pytorch")
     assert " lock " not in caught.value.next_step
 
 
 @pytest.mark.parametrize(
     ("choice", "said"),
-    [(texts.Choice(channel="nope"), "'nope'; they take it from"), (texts.Choice(base="alpine"), "no base 'alpine'")],
+    [(files.Choice(channel="nope"), "'nope'; they take it from"), (files.Choice(base="alpine"), "no base 'alpine'")],
 )
 def test_a_choice_that_there_is_not_is_said_before_anything_is_written(tmp_path, choice, said):
     with pytest.raises(UsageError, match=said):
-        list(texts.render_all(PLACE, None, None, choice, tmp_path))
+        list(files.render_all(PLACE, None, None, choice, tmp_path))
     assert not list(tmp_path.iterdir())

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate import render
 from graphcrate.compat import headers
+from graphcrate.compat.base_images import chosen_image
 from graphcrate.compat.toolkit_assembly import assembly
-from graphcrate.errors import BuildError
-from graphcrate.foundations import chosen_image
+from graphcrate.engines import render
+from graphcrate.engines.render.layout import complete
+from graphcrate.inputs.extensions import compile as house
+from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import DebianToolkit
 from graphcrate.model.plan import CompileStep, ToolkitStep
 from graphcrate.model.recipe import Channel
-from graphcrate.render.layout import complete
-from graphcrate.wheelhouse import house
 from tests.unit.compiled_plans import DEBS, PACKAGES, PLANS, RECIPE, TOOLKITS, TOOLS, plan, sdist
 
 OLD = render.DefinitionForm(arguments=False)

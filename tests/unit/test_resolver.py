@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.errors import NetworkError, ResolutionError
+from graphcrate.compat.request import SourceOptions
 from graphcrate.host import process
 from graphcrate.host.process import Completed
+from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import channels, resolver, uv
-from graphcrate.resolve.channels import Request
 from graphcrate.resolve.offers import UnavailableError
 from graphcrate.resolve.resolver import resolve
 from graphcrate.resolve.target import Target
@@ -30,7 +30,7 @@ def server(channels):
 def lock(server, cache, candidate, request=None, **options):
     recipe = small_index.recipe(candidate, **options)
     environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-    return resolve(small_index.context(recipe, request or Request(), cache, environment), candidate, "f" * 64)
+    return resolve(small_index.context(recipe, request or SourceOptions(), cache, environment), candidate, "f" * 64)
 
 
 def versions(locked):
@@ -142,7 +142,7 @@ def test_hashes_that_pyg_s_page_states_are_taken(server, cache, program):
     assert locked.notes == ()
 
 
-WHEELS = Request(extensions="wheels")
+WHEELS = SourceOptions(extensions="wheels")
 
 
 def test_missing_extensions_are_named_with_their_reason(server, cache, program):
@@ -161,7 +161,7 @@ def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, cac
     name, content = pytorch_channel(server)
     with WheelServer() as mirror:
         mirror.pytorch("cu118", {name: content}, prefix="", hashes=False)
-        locked = lock(server, cache, PYTORCH, Request(mirror=mirror.url("")))
+        locked = lock(server, cache, PYTORCH, SourceOptions(mirror=mirror.url("")))
     assert locked.package("torch").file.sha256 == hashlib.sha256(content).hexdigest()
     assert locked.notes == ()
 
@@ -199,7 +199,7 @@ def test_the_newest_torch_of_a_folder(server, cache, program, tmp_path):
     local_torch(tmp_path / "w", "2.12.0+cpu")
     local_torch(tmp_path / "w", "2.14.0")
     name, content = local_torch(tmp_path / "w", "2.13.0+cpu")
-    locked = lock(server, cache, LOCAL, Request(wheels=tmp_path / "w"))
+    locked = lock(server, cache, LOCAL, SourceOptions(wheels=tmp_path / "w"))
     torch = locked.package("torch")
     assert (torch.version, torch.channel, torch.file.name) == ("2.13.0+cpu", Channel.LOCAL, name)
     assert torch.file.sha256 == hashlib.sha256(content).hexdigest()
@@ -210,14 +210,14 @@ def test_the_newest_torch_of_a_folder(server, cache, program, tmp_path):
 def test_cuda_packages_do_not_slip_into_a_cpu_image(server, cache, program, tmp_path):
     local_torch(tmp_path / "w", requires=["nvidia-cublas-cu11"])
     with pytest.raises(ResolutionError, match="nvidia-cublas-cu11"):
-        lock(server, cache, LOCAL, Request(wheels=tmp_path / "w"))
+        lock(server, cache, LOCAL, SourceOptions(wheels=tmp_path / "w"))
 
 
 def test_extensions_of_a_folder(server, cache, program, tmp_path):
     local_torch(tmp_path / "w")
     name, content = small_wheel("torch_scatter", "2.1.2+pt213cpu", tag=CP311)
     (tmp_path / "w" / name).write_bytes(content)
-    locked = lock(server, cache, LOCAL, Request(wheels=tmp_path / "w"))
+    locked = lock(server, cache, LOCAL, SourceOptions(wheels=tmp_path / "w"))
     assert locked.package("torch-scatter").channel is Channel.LOCAL
     assert [missing.reason for missing in locked.missing] == [
         "local channel: the folder of wheels has no pyg-lib; pyg channel: HTTP 404 (127.0.0.1); "
@@ -244,7 +244,7 @@ def test_a_mirror_of_the_index_is_resolved_against_when_it_answers(server, cache
     with WheelServer() as mirror:
         small_index.fill(mirror)
         monkeypatch.setitem(channels.MIRRORS, "tuna", channels.Mirror(pypi=mirror.url("/simple")))
-        locked = lock(server, cache, COMPATIBLE, Request(mirror="tuna"))
+        locked = lock(server, cache, COMPATIBLE, SourceOptions(mirror="tuna"))
         assert "/simple/filelock/" in mirror.paths()
     assert "/simple/filelock/" not in server.paths()
     assert locked.package("torch").version == "2.0.1"

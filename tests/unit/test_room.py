@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from graphcrate.cli_cache import measure, release
-from graphcrate.errors import CacheError, UsageError
+from graphcrate.cli.cache import measure, release
 from graphcrate.host.cache import Cache
-from graphcrate.host.workplace import Workplace
+from graphcrate.host.context import Workplace
+from graphcrate.model.errors import CacheError, UsageError
 
 SIZE = 40960
 

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from graphcrate.errors import LayoutError
-from graphcrate.formats.rootfs import unpack
+from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.host.cache import remove_tree
+from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
 from tests.unit import tars
 from tests.unit.tars import file, folder, hardlink, symlink

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.errors import DiskFullError
+from graphcrate.engines.runners import embedded
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
+from graphcrate.model.errors import DiskFullError
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layer import LayerWriter
 from graphcrate.oci.layout import write_layout
-from graphcrate.runners import embedded
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from graphcrate.trees.contents import is_kept, same
+from graphcrate.artifacts.tree.contents import is_kept, same
 
 HEADER = importlib.util.MAGIC_NUMBER + b"\1\0\0\0source!!"
 

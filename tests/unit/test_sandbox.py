@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.errors import HostError
-from graphcrate.host import gpu, namespaces, process, sandbox, terminal
+from graphcrate.host import attach, gpu, namespaces, process, sandbox
+from graphcrate.model.errors import HostError
 
 REFUSED = sandbox.Failure("user", "unshare", errno.EPERM, "Operation not permitted")
 
@@ -118,7 +118,7 @@ def test_orders_and_reasons_go_through_a_file_and_stdin_stays_the_commands(monke
         seen.append(orders)
         return (125, {"kind": kind, "stage": "unshare", "errno": 1, "what": "no"}) if kind == "user" else (7, None)
 
-    monkeypatch.setattr(terminal if attached else process, "run", program)
+    monkeypatch.setattr(attach if attached else process, "run", program)
     monkeypatch.setattr(namespaces, "attempt", attempt)
     monkeypatch.setattr(namespaces, "die_with", lambda parent: None)
     monkeypatch.setattr(namespaces.os, "umask", lambda mode: 0)

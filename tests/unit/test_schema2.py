@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.errors import LayoutError
+from graphcrate.model.errors import LayoutError
 from graphcrate.oci import schema2, spec
 
 GOLDEN = Path(__file__).parent / "golden" / "schema2"

@@ -9,11 +9,11 @@ import zipfile
 
 import pytest
 
-from graphcrate.errors import BuildError, IntegrityError
+from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.process import Completed
+from graphcrate.inputs.wheels import sdist
+from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.lock import LockedFile, LockedPackage
-from graphcrate.wheels import sdist
-from graphcrate.wheels.wheel import open_wheel
 from tests.unit import tars
 from tests.unit.wheelmaker import locked, make_wheel
 

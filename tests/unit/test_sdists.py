@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from graphcrate.errors import IntegrityError
+from graphcrate.model.errors import IntegrityError
 from graphcrate.resolve.sdists import read_sdist
 from tests.unit.wheel_server import small_sdist
 

@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from graphcrate.errors import LayoutError
-from graphcrate.formats import sif
-from graphcrate.formats.sif import TYPE_DEFINITION, TYPE_JSON, Blob
+from graphcrate.artifacts.formats import sif
+from graphcrate.artifacts.formats.sif import TYPE_DEFINITION, TYPE_JSON, Blob
+from graphcrate.model.errors import LayoutError
 
 BLOBS = (Blob(TYPE_DEFINITION, "", b"Bootstrap: oci\n"), Blob(TYPE_JSON, "oci-config.json", b'{"Cmd":["sh"]}'))
 IDENTITY = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -54,7 +54,7 @@ def test_descriptors_tell_where_objects_are():
 
 
 def test_its_bytes_are_these():
-    """Golden: a change of any byte needs `converting.SIF_FORMAT` raised."""
+    """Golden: a change of any byte needs `artifacts.convert.SIF_FORMAT` raised."""
     assert hashlib.sha256(front()).hexdigest() == GOLDEN
 
 

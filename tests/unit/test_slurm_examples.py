@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from graphcrate import cli
+from graphcrate.cli import main
 
 #: the tutorial, and the job that it submits
 WRITTEN = [
@@ -26,5 +26,5 @@ def test_a_job_is_what_its_tutorial_says(page, name, project, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / image).touch()
     monkeypatch.setattr("sys.argv", ["build.py", *shlex.split(command)])
-    cli.app(standalone_mode=False)
+    main.app(standalone_mode=False)
     assert capsys.readouterr().out == (project / "examples" / "slurm" / name).read_text(encoding="utf-8")

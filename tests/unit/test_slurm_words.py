@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.host import slurm_words
-from graphcrate.host.slurm_words import JobView, Partition
+from graphcrate.engines.slurm import parse
+from graphcrate.engines.slurm.parse import JobView, Partition
 
 SQUEUE = "7|COMPLETED|n1|None\n12_0|RUNNING|n1|None\n12_1|PENDING||PartitionDown\n13|CANCELLED by 0|n2|None\n"
 SCONTROL = (
@@ -18,7 +18,7 @@ SCONTROL = (
 
 def test_partitions_with_their_resources():
     text = "dgx2|up|infinite|gpu:16\na100|down|7-00:00:00|gpu:a100:4\nsmall|up|1:00:00|(null)\n"
-    assert slurm_words.partitions(text) == (
+    assert parse.partitions(text) == (
         Partition("dgx2", True, "infinite", "gpu:16"),
         Partition("a100", False, "7-00:00:00", "gpu:a100:4"),
         Partition("small", True, "1:00:00", ""),
@@ -27,11 +27,11 @@ def test_partitions_with_their_resources():
 
 def test_a_partition_of_two_kinds_of_nodes_is_one():
     text = "a100|up|infinite|gpu:4\na100|up|infinite|gpu:8\na100|up|infinite|(null)\n"
-    assert slurm_words.partitions(text) == (Partition("a100", True, "infinite", "gpu:4,gpu:8"),)
+    assert parse.partitions(text) == (Partition("a100", True, "infinite", "gpu:4,gpu:8"),)
 
 
 def test_the_queue():
-    assert slurm_words.queue(SQUEUE) == {
+    assert parse.queue(SQUEUE) == {
         "7": JobView("COMPLETED", "n1"),
         "12_0": JobView("RUNNING", "n1"),
         "12_1": JobView("PENDING", "", "PartitionDown"),
@@ -40,7 +40,7 @@ def test_the_queue():
 
 
 def test_how_jobs_ended():
-    found = slurm_words.scontrol_jobs(SCONTROL)
+    found = parse.scontrol_jobs(SCONTROL)
     assert found["3_1"].words == "NODE_FAIL on n1 (NodeDown, exit code 0:15)"
     assert found["9"].words == "CANCELLED"
     assert set(found) == {"3_1", "9", "11_0", "11_1", "11_5"}
@@ -48,7 +48,7 @@ def test_how_jobs_ended():
 
 def test_accounting_counts_allocations_alone():
     text = "20|TIMEOUT|n1|None|0:0\n20.batch|CANCELLED|n1||0:15\n21_3|CANCELLED by 1000|None assigned|None|0:0\n"
-    assert slurm_words.accounting(text) == {
+    assert parse.accounting(text) == {
         "20": JobView("TIMEOUT", "n1", "", "0:0"),
         "21_3": JobView("CANCELLED", "", "", "0:0"),
     }
@@ -67,7 +67,7 @@ def test_no_state_is_both_waiting_and_ended(state):
     [("3", [3]), ("0-3", [0, 1, 2, 3]), ("0-6:3,9%4", [0, 3, 6, 9]), ("", []), ("a", []), ("5-2", [])],
 )
 def test_the_tasks_of_an_array(text, expected):
-    assert slurm_words.numbers(text) == expected
+    assert parse.numbers(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_tasks_of_an_array(text, expected):
     ],
 )
 def test_pyxis_shows_in_the_help_of_srun(help_text, expected):
-    assert slurm_words.has_pyxis(help_text) is expected
+    assert parse.has_pyxis(help_text) is expected
 
 
 def test_what_sbatch_complains_of():
@@ -88,27 +88,27 @@ def test_what_sbatch_complains_of():
         "sbatch: error: invalid partition specified: x",
         "sbatch: error: Batch job submission failed: No",
     ]
-    assert slurm_words.last_error(lines) == "Batch job submission failed: No"
-    assert slurm_words.last_error(["", "something else", ""]) == "something else"
-    assert slurm_words.last_error([]) == ""
+    assert parse.last_error(lines) == "Batch job submission failed: No"
+    assert parse.last_error(["", "something else", ""]) == "something else"
+    assert parse.last_error([]) == ""
 
 
 @pytest.mark.parametrize(
     "reason", ["BadConstraints", "PartitionTimeLimit", "AssocMaxCpuPerJobLimit", "QOSMaxGRESPerJob"]
 )
 def test_some_reasons_are_hopeless(reason):
-    assert slurm_words.HOPELESS.search(reason)
+    assert parse.HOPELESS.search(reason)
 
 
 @pytest.mark.parametrize(
     "reason", ["Resources", "Priority", "PartitionDown", "QOSMaxJobsPerUserLimit", "ReqNodeNotAvail"]
 )
 def test_others_pass(reason):
-    assert not slurm_words.HOPELESS.search(reason)
+    assert not parse.HOPELESS.search(reason)
 
 
 word = st.text("abcXYZ019_-.:()[],", min_size=1, max_size=12)
-state = st.sampled_from(sorted(slurm_words.WAITING | slurm_words.ENDED | {"RUNNING", "COMPLETING"}))
+state = st.sampled_from(sorted(parse.WAITING | parse.ENDED | {"RUNNING", "COMPLETING"}))
 job_id = st.one_of(
     st.integers(1, 9**9).map(str), st.tuples(st.integers(1, 9**9), st.integers(0, 9999)).map("{0[0]}_{0[1]}".format)
 )
@@ -117,7 +117,7 @@ job_id = st.one_of(
 @given(st.dictionaries(job_id, st.tuples(state, word, word), max_size=6))
 def test_a_queue_is_read_as_it_was_written(jobs):
     text = "".join(f"{job}|{state}|{node}|{reason}\n" for job, (state, node, reason) in jobs.items())
-    assert {job: view.state for job, view in slurm_words.queue(text).items()} == {
+    assert {job: view.state for job, view in parse.queue(text).items()} == {
         job: value[0] for job, value in jobs.items()
     }
 
@@ -125,12 +125,12 @@ def test_a_queue_is_read_as_it_was_written(jobs):
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), min_size=1, max_size=5))
 def test_ranges_are_their_numbers(ranges):
     text = ",".join(f"{first}-{first + more}" for first, more in ranges)
-    assert slurm_words.numbers(text) == [number for first, more in ranges for number in range(first, first + more + 1)]
+    assert parse.numbers(text) == [number for first, more in ranges for number in range(first, first + more + 1)]
 
 
 @given(st.text(max_size=300))
 def test_nothing_that_is_printed_breaks_the_readers(text):
-    for read in (slurm_words.partitions, slurm_words.queue, slurm_words.scontrol_jobs, slurm_words.accounting):
+    for read in (parse.partitions, parse.queue, parse.scontrol_jobs, parse.accounting):
         read(text)
-    slurm_words.has_pyxis(text)
-    slurm_words.last_error(text.splitlines())
+    parse.has_pyxis(text)
+    parse.last_error(text.splitlines())

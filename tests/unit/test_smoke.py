@@ -4,10 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate import judging, recipes, smoke
-from graphcrate.errors import BuildError, HostError, UsageError
+from graphcrate.compat import recipes
 from graphcrate.host.gpu import HostGpu
 from graphcrate.host.process import Completed
+from graphcrate.model.errors import BuildError, HostError, UsageError
+from graphcrate.smoke import suites
+from graphcrate.smoke import verdict as judging
 
 VERDICT = {
     "suite": "dna",
@@ -55,21 +57,21 @@ class Inside:
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch):
-    monkeypatch.setattr(smoke.gpu, "detect", HostGpu)
+    monkeypatch.setattr(suites.gpu, "detect", HostGpu)
 
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(smoke.gpu, "detect", lambda: HostGpu(devices=("/dev/nvidia0",)))
+    monkeypatch.setattr(suites.gpu, "detect", lambda: HostGpu(devices=("/dev/nvidia0",)))
 
 
 def judged(*lines, returncode=0, on_gpu=False):
-    return smoke.judge("dna", lines, returncode, 33.0, on_gpu=on_gpu)
+    return suites.judge("dna", lines, returncode, 33.0, on_gpu=on_gpu)
 
 
 def test_a_passing_run_becomes_a_report_with_log_and_curve(tmp_path):
     inside, said = Inside(*CURVE, line()), []
-    report = smoke.run_suite("dna", inside, tmp_path / "image", say=said.append)
+    report = suites.run_suite("dna", inside, tmp_path / "image", say=said.append)
     assert (report.suite, report.status, report.device, report.reason) == ("dna", "passed", "cpu", "")
     assert report.metrics["test_accuracy"] == 0.84
     assert report.metrics["epochs"] == 39
@@ -84,7 +86,7 @@ def test_a_passing_run_becomes_a_report_with_log_and_curve(tmp_path):
 
 def test_on_a_cpu_it_stops_when_proven_and_shares_the_machine(tmp_path):
     inside = Inside(line())
-    smoke.run_suite("dna", inside, tmp_path, say=print)
+    suites.run_suite("dna", inside, tmp_path, say=print)
     assert inside.argv[:2] == ["/opt/venv/bin/python", "/opt/graphcrate/suites/dna.py"]
     assert inside.argv[inside.argv.index("--device") + 1] == "cpu"
     assert "--until-proven" in inside.argv
@@ -96,7 +98,7 @@ def test_on_a_cpu_it_stops_when_proven_and_shares_the_machine(tmp_path):
 @pytest.mark.usefixtures("gpu")
 def test_on_a_gpu_all_epochs_run(tmp_path):
     inside = Inside(line(device="Tesla V100", sm="sm_70"))
-    report = smoke.run_suite("dna", inside, tmp_path, say=print)
+    report = suites.run_suite("dna", inside, tmp_path, say=print)
     assert inside.gpu
     assert inside.argv[inside.argv.index("--device") + 1] == "cuda"
     assert "--until-proven" not in inside.argv
@@ -107,7 +109,7 @@ def test_on_a_gpu_all_epochs_run(tmp_path):
 @pytest.mark.usefixtures("gpu")
 def test_a_gpu_can_be_left_alone(tmp_path):
     inside = Inside(line())
-    assert smoke.run_suite("dna", inside, tmp_path, say=print, device="cpu").status == "passed"
+    assert suites.run_suite("dna", inside, tmp_path, say=print, device="cpu").status == "passed"
     assert not inside.gpu
 
 
@@ -115,14 +117,14 @@ def test_a_failure_keeps_its_reason_and_an_old_curve_does_not_stay(tmp_path):
     (tmp_path / "smoke-dna.svg").write_text("old")
     reason = "extension: torch_scatter 2.1.2 cannot be imported: undefined symbol (while importing torch_scatter 2.1.2)"
     inside = Inside(*CURVE, line(status="failed", reason=reason), returncode=1, drawing=None)
-    report = smoke.run_suite("dna", inside, tmp_path, say=print)
+    report = suites.run_suite("dna", inside, tmp_path, say=print)
     assert (report.status, report.reason) == ("failed", reason)
     assert not (tmp_path / "smoke-dna.svg").exists()
 
 
 def test_a_hang_is_told_with_its_phase(tmp_path):
     inside = Inside(*CURVE, error=BuildError("python dna.py did not finish within 1830 s and was ended"))
-    report = smoke.run_suite("dna", inside, tmp_path, say=print)
+    report = suites.run_suite("dna", inside, tmp_path, say=print)
     assert report.status == "failed"
     assert "did not finish within 1830 s" in report.reason
     assert "while training on cpu" in report.reason
@@ -132,12 +134,12 @@ def test_a_hang_is_told_with_its_phase(tmp_path):
 
 def test_no_way_to_run_is_not_a_verdict_on_the_image(tmp_path):
     with pytest.raises(HostError):
-        smoke.run_suite("dna", Inside(error=HostError("no user namespaces")), tmp_path, say=print)
+        suites.run_suite("dna", Inside(error=HostError("no user namespaces")), tmp_path, say=print)
 
 
 def test_an_unknown_suite_is_named_with_those_there_are(tmp_path):
     with pytest.raises(UsageError, match="torch, dna"):
-        smoke.run_suite("rna", Inside(), tmp_path, say=print)
+        suites.run_suite("rna", Inside(), tmp_path, say=print)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ def test_the_layers_are_those_that_the_programs_name(project, monkeypatch):
 
 def test_a_suite_without_a_band_is_judged_without_one():
     verdict = line(suite="torch", metrics={"last_loss": 0.001})
-    assert smoke.judge("torch", (verdict,), 0, 1.0, on_gpu=False).status == "passed"
+    assert suites.judge("torch", (verdict,), 0, 1.0, on_gpu=False).status == "passed"
 
 
 def test_what_a_library_says_after_the_verdict_does_no_harm():
@@ -242,13 +244,13 @@ def test_no_garbage_passes_or_breaks_it(lines, returncode):
 
 
 def test_recipes_may_name_just_these_suites():
-    assert set(recipes.SUITES) == set(smoke.SUITES)
+    assert set(recipes.SUITES) == set(suites.SUITES)
 
 
 def test_extensions_of_the_image_must_be_there_when_their_operators_are_examined():
-    suite = smoke.SUITES["ops"]
+    suite = suites.SUITES["ops"]
     packages = ("torch", "torch-sparse", "torch-scatter")
-    argv = smoke.command(suite, "ops", on_gpu=False, limit=60, packages=packages)
+    argv = suites.command(suite, "ops", on_gpu=False, limit=60, packages=packages)
     assert argv[-2:] == ["--require", "torch_scatter,torch_sparse"]
-    assert "--require" not in smoke.command(suite, "ops", on_gpu=False, limit=60, packages=("torch",))
-    assert "--require" not in smoke.command(smoke.SUITES["dna"], "dna", on_gpu=False, limit=60, packages=packages)
+    assert "--require" not in suites.command(suite, "ops", on_gpu=False, limit=60, packages=("torch",))
+    assert "--require" not in suites.command(suites.SUITES["dna"], "dna", on_gpu=False, limit=60, packages=packages)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lzallright import LZOCompressor
 
-from graphcrate.errors import LayoutError
-from graphcrate.formats import mksquashfs, sif
-from graphcrate.formats.merged import Inode
-from graphcrate.formats.squashfs import Squashfs
+from graphcrate.artifacts.formats import mksquashfs, sif
+from graphcrate.artifacts.formats.merged import Inode
+from graphcrate.artifacts.formats.squashfs import Squashfs
+from graphcrate.model.errors import LayoutError
 from graphcrate.model.tree import Entry
 from tests.unit.squashfs_samples import sample
 

@@ -4,13 +4,17 @@ import json
 
 import pytest
 
-from graphcrate import smoke
-from graphcrate.errors import HostError, UsageError
-from graphcrate.formats import squashfs
-from graphcrate.host import gpu, slurm_engine
+from graphcrate.artifacts.formats import squashfs
+from graphcrate.engines.runners import RUNNERS, pyxis
+from graphcrate.engines.slurm import submit
+from graphcrate.engines.slurm.parse import Partition
+from graphcrate.engines.trials import addressing, forms, stores
+from graphcrate.engines.trials import artifact as subject
+from graphcrate.engines.trials.testing import cell_of, check_partitions
+from graphcrate.host import gpu
 from graphcrate.host.cache import Cache
-from graphcrate.host.slurm_words import Partition
-from graphcrate.host.workplace import Workplace
+from graphcrate.host.context import Workplace
+from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.job import Runtime
 from graphcrate.model.lock import encode
 from graphcrate.model.plan import ConfigStep
@@ -19,9 +23,7 @@ from graphcrate.model.trial import Resources
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layer import LayerWriter
 from graphcrate.oci.layout import read_layout, write_layout
-from graphcrate.runners import RUNNERS, pyxis
-from graphcrate.trials import addressing, forms, stores, subject
-from graphcrate.trials.testing import cell_of, check_partitions
+from graphcrate.smoke import suites as smoke
 from tests import ROOT
 
 SIF = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0") + b"SIF_MAGIC\0".ljust(600, b"\0")
@@ -99,7 +101,7 @@ def test_an_image_of_ours_is_opened_without_an_engine_and_gets_its_recipes_suite
 
 
 def test_what_an_image_passed_goes_with_its_folder_whatever_its_form(place, ours, tmp_path, monkeypatch):
-    monkeypatch.setattr(forms.converting, "convert", lambda request, _: request.output.write_bytes(SIF))
+    monkeypatch.setattr(forms.convert, "convert", lambda request, _: request.output.write_bytes(SIF))
     image = ours / "torch" / "1"
     passes = find("torch:1", place, ours).passes
     assert passes == image / "passes"
@@ -129,16 +131,16 @@ def test_a_layout_is_made_into_what_the_runner_opens(place, ours, monkeypatch, r
         request.output.write_bytes(SIF)
         assert (request.to, request.force) == (form, True)
 
-    monkeypatch.setattr(forms.converting, "convert", convert)
+    monkeypatch.setattr(forms.convert, "convert", convert)
     found = find("torch:1", place, ours, runner)
     assert (found.artifact.kind, found.artifact.bytes) == ("sif", len(SIF))
     assert found.artifact.reference == str(ours / "torch" / "1" / "torch.sif")
-    monkeypatch.setattr(forms.converting, "convert", None)  # it is there now
+    monkeypatch.setattr(forms.convert, "convert", None)  # it is there now
     assert find("torch:1", place, ours, runner).artifact == found.artifact
 
 
 def test_with_pyxis_slurm_gets_a_squashfs(place, ours, monkeypatch):
-    monkeypatch.setattr(forms.converting, "convert", lambda request, _: request.output.write_bytes(squashfs.MAGIC))
+    monkeypatch.setattr(forms.convert, "convert", lambda request, _: request.output.write_bytes(squashfs.MAGIC))
     found = find("torch:1", place, ours, "slurm", pyxis=True)
     assert (found.artifact.kind, found.artifact.engine) == ("sqsh", "pyxis")
     registry = find("registry.example.com/team/torch:1", place, ours, "slurm", pyxis=True)
@@ -212,7 +214,7 @@ def test_loaded_images_are_named_as_the_engines_say_it():
 
 def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(place, ours, monkeypatch):
     monkeypatch.chdir(ours.parent)
-    monkeypatch.setattr(forms.converting, "convert", lambda request, _: request.output.write_bytes(SIF))
+    monkeypatch.setattr(forms.convert, "convert", lambda request, _: request.output.write_bytes(SIF))
     found = find("torch:1", place, ours.relative_to(ours.parent), "slurm")
     cell = cell_of(found, Resources(partition="a100", gres="gpu:1"), "auto")
     assert cell.order.artifact.reference.startswith("/")
@@ -240,23 +242,23 @@ def test_every_kind_of_artifact_has_a_runner():
 
 
 def test_no_slurm_here_says_where_else(monkeypatch):
-    monkeypatch.setattr(slurm_engine.process, "find", lambda _: None)
+    monkeypatch.setattr(submit.process, "find", lambda _: None)
     with pytest.raises(HostError, match="Slurm is not installed here") as caught:
-        slurm_engine.find({"PATH": "/nowhere"})
+        submit.find({"PATH": "/nowhere"})
     assert "--runner apptainer" in caught.value.next_step
 
 
 def test_a_job_knows_where_it_is(monkeypatch):
     for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_PARTITION"):
         monkeypatch.delenv(name, raising=False)
-    assert slurm_engine.here() == {}
+    assert submit.here() == {}
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     monkeypatch.setenv("SLURM_JOB_PARTITION", "a100")
-    assert slurm_engine.here() == {"job": "12", "node": "n1", "partition": "a100"}
+    assert submit.here() == {"job": "12", "node": "n1", "partition": "a100"}
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "10")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    assert slurm_engine.here()["job"] == "10_3"
+    assert submit.here()["job"] == "10_3"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate import smoke
+from graphcrate.smoke import suites
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "suites"))
@@ -35,11 +35,11 @@ def points(*accuracies, loss=0.5):
     return [Point(3 * number, loss, share, share, share) for number, share in enumerate(accuracies, 1)]
 
 
-@pytest.mark.parametrize("name", smoke.SUITES)
+@pytest.mark.parametrize("name", suites.SUITES)
 def test_the_suites_fit_the_programs(name):
-    suite = smoke.SUITES[name]
+    suite = suites.SUITES[name]
     for on_gpu in (False, True):
-        argv = smoke.command(suite, name, on_gpu=on_gpu, limit=300)
+        argv = suites.command(suite, name, on_gpu=on_gpu, limit=300)
         assert argv[1] == f"/opt/graphcrate/suites/{suite.program}"
         options = PARSERS[suite.program](argv[2:])
         assert (options.device, options.limit) == ("cuda" if on_gpu else "cpu", 300)

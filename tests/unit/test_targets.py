@@ -2,10 +2,10 @@
 
 import pytest
 
-from graphcrate import targets
-from graphcrate.errors import RecipeError, UsageError
+from graphcrate.compat import targets
+from graphcrate.compat.targets import Said
+from graphcrate.model.errors import RecipeError, UsageError
 from graphcrate.model.target import Target
-from graphcrate.targets import Said
 from tests import ROOT
 
 PATHS = sorted((ROOT / "targets").glob("*.toml"))

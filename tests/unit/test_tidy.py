@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.bases.tidy import DPKG_RULES, entries, sources, timeless
-from graphcrate.errors import BuildError
+from graphcrate.inputs.bases.normalise import DPKG_RULES, entries, sources, timeless
+from graphcrate.model.errors import BuildError
 from graphcrate.oci.tar import END_OF_ARCHIVE
 
 TIME = 315_532_800

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate import recipes
-from graphcrate.bases import apt
+from graphcrate.compat import recipes
+from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import Option
-from graphcrate.errors import ResolutionError
+from graphcrate.inputs.bases import apt
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianPackage, ImageToolkit, LockedFile, WheelToolkit
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve import toolkit, uv
-from graphcrate.resolve.channels import Request
 from graphcrate.resolve.compilation import means_for
 from graphcrate.resolve.offers import Market, Offers
 from graphcrate.resolve.target import Target
@@ -41,7 +41,7 @@ def offers(channels, cache, monkeypatch):
         name, _, version = pin.partition("==")
         channels.simple(name, dict([small_wheel(name.replace("-", "_"), version, requires=["tqdm"])]))
     environment = {"UV_DEFAULT_INDEX": channels.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-    return Offers(Market(Request(), cache, environment), "2.0.1", "11.7")
+    return Offers(Market(SourceOptions(), cache, environment), "2.0.1", "11.7")
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_an_image_is_locked_by_its_digest(offers, monkeypatch):
         for_platform=lambda source, manifest, name: document if manifest == "11.8.0-devel-ubuntu22.04" else None,
         keep=lambda cache, documents: None,
     )
-    monkeypatch.setattr(toolkit, "pulled", stand_in)
+    monkeypatch.setattr(toolkit, "pull", stand_in)
     reference = "docker.io/nvidia/cuda:11.8.0-devel-ubuntu22.04"
     found = toolkit.lock_toolkit(Option(provider="image", version="11.8", reference=reference), {}, TARGET, offers)
     assert found == ImageToolkit(version="11.8", reference="docker.io/nvidia/cuda", digest=document.digest)
@@ -123,7 +123,7 @@ COMPILED = [
 
 @pytest.mark.parametrize(("variant", "candidate"), COMPILED)
 def test_every_shipped_variant_can_be_compiled_for_its_architectures(variant, candidate):
-    means = means_for(variant, candidate, Request())
+    means = means_for(variant, candidate, SourceOptions())
     assert means.obstacle == ""
     assert means.compiler
     assert (means.option is None) == (candidate.torch_cuda == "cpu")
@@ -131,7 +131,7 @@ def test_every_shipped_variant_can_be_compiled_for_its_architectures(variant, ca
 
 def test_means_name_the_suite_s_compiler():
     variant = small_index.recipe(COMPATIBLE).variants[0]
-    means = means_for(variant, COMPATIBLE, Request())
+    means = means_for(variant, COMPATIBLE, SourceOptions())
     assert (means.option.provider, means.compiler, means.suite) == ("debian", "g++-11", "bookworm")
     old = msgspec.structs.replace(variant, base=BaseSpec(suite="bullseye"))
-    assert means_for(old, COMPATIBLE, Request()).compiler == "g++-10"
+    assert means_for(old, COMPATIBLE, SourceOptions()).compiler == "g++-10"

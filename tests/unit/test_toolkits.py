@@ -8,13 +8,15 @@ import zipfile
 
 import pytest
 
-from graphcrate import toolkits
-from graphcrate.bases import BaseDriftError, debian
 from graphcrate.compat import toolkit_assembly
 from graphcrate.compat import toolkits as facts
-from graphcrate.errors import BuildError, ResolutionError, UsageError
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
+from graphcrate.inputs import toolkits
+from graphcrate.inputs.bases import BaseDriftError, debian
+from graphcrate.inputs.toolkits import assembling
+from graphcrate.inputs.toolkits import debian as debian_provider
+from graphcrate.model.errors import BuildError, ResolutionError, UsageError
 from graphcrate.model.lock import (
     DebianPackage,
     DebianToolkit,
@@ -26,8 +28,6 @@ from graphcrate.model.lock import (
 from graphcrate.model.plan import CUDA_HOME
 from graphcrate.model.recipe import Channel
 from graphcrate.oci import spec
-from graphcrate.toolkits import assembling
-from graphcrate.toolkits import debian as debian_provider
 from tests.unit.tars import file, folder, hardlink, symlink
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.builders.transcript import Transcript
+from graphcrate.engines.builders.transcript import Transcript
 
 LOG = Path("build.log")
 

@@ -13,17 +13,18 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphcrate.errors import HostError, LayoutError
-from graphcrate.formats.rootfs import unpack
+from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.artifacts.tree import docker_archive as saved
+from graphcrate.artifacts.tree import folders
+from graphcrate.artifacts.tree.archives import Chunks
+from graphcrate.artifacts.tree.layers import merge, read_layer
+from graphcrate.artifacts.tree.reader import Spool, Tools, owners_known
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
+from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.tree import Entry
 from graphcrate.oci import spec
 from graphcrate.oci.blob import open_blob
-from graphcrate.trees import folders, saved
-from graphcrate.trees.archives import Chunks
-from graphcrate.trees.layers import merge, read_layer
-from graphcrate.trees.opened import Spool, Tools, owners_known
 from tests.unit.tars import blob, compressed, entry, file, folder, hardlink, sha256, symlink, tar
 from tests.unit.test_layer_cases import Model, operations
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from graphcrate.errors import NetworkError
 from graphcrate.host.http import Response
 from graphcrate.host.retry import Retry
+from graphcrate.model.errors import NetworkError
 from graphcrate.oci import push, reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.image import digest_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphcrate.errors import LayoutError
+from graphcrate.model.errors import LayoutError
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci import spec
 from graphcrate.oci.image import make_image

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from graphcrate.attest import keyfile, provenance, signing, statement
-from graphcrate.attest.statement import Subject
 from graphcrate.host.http import Client
 from graphcrate.oci import push, reference, spec
+from graphcrate.publish.attest import keyfile, provenance, signing, statement
+from graphcrate.publish.attest.statement import Subject
 from tests.unit.test_publishing import checks, folder, place, publish, registry
 
 __all__ = ("folder", "place", "publish", "registry")  # fixtures

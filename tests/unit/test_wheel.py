@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphcrate.errors import BuildError, IntegrityError
-from graphcrate.wheels.wheel import check_tags, open_wheel, supported_tags
+from graphcrate.artifacts.wheel import check_tags, open_wheel, supported_tags
+from graphcrate.model.errors import BuildError, IntegrityError
 from tests.unit.wheelmaker import entry, make_wheel, record_row
 
 LARGE = b"".join(i.to_bytes(4, "big") for i in range(700_000))

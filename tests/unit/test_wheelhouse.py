@@ -9,16 +9,18 @@ import filelock
 import msgspec
 import pytest
 
-from graphcrate import wheelhouse
 from graphcrate.compat import headers
-from graphcrate.errors import BuildError, DiskFullError
 from graphcrate.host import settings
 from graphcrate.host.memory import free_memory
+from graphcrate.inputs import extensions
+from graphcrate.inputs.extensions import cache as shelf
+from graphcrate.inputs.extensions import compile as house
+from graphcrate.inputs.extensions import import_trial
+from graphcrate.inputs.extensions.compile import add_headers, unpack_source
+from graphcrate.inputs.extensions.progress import Watcher
+from graphcrate.model.errors import BuildError, DiskFullError
 from graphcrate.model.lock import Compilation, DebianBase, DebianPackage, DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
-from graphcrate.wheelhouse import house, shelf, trial
-from graphcrate.wheelhouse.house import add_headers, unpack_source
-from graphcrate.wheelhouse.watching import Watcher
 
 TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
 
@@ -54,7 +56,7 @@ def step(**changes):
 
 def key(**changes):
     made = step(**changes)
-    return wheelhouse.origin(made.packages[0], made)
+    return extensions.origin(made.packages[0], made)
 
 
 @pytest.mark.parametrize(
@@ -91,11 +93,11 @@ def test_what_does_not_change_a_wheel_leaves_its_key(changes):
 
 def test_cached_finds_what_is_there(cache):
     made = step(packages=(package("one", compiled=True), package("two", compiled=True)))
-    assert wheelhouse.cached(made, cache) == {}
+    assert extensions.cached(made, cache) == {}
     place = shelf.folder(made.packages[1], made, cache)
     place.mkdir(parents=True)
     (place / "two-1.0-cp311-cp311-linux_x86_64.whl").touch()
-    assert wheelhouse.cached(made, cache) == {"two": place / "two-1.0-cp311-cp311-linux_x86_64.whl"}
+    assert extensions.cached(made, cache) == {"two": place / "two-1.0-cp311-cp311-linux_x86_64.whl"}
 
 
 def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
@@ -111,9 +113,9 @@ def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
 
     other.acquire()
     job = SimpleNamespace(step=made, cache=cache, progress=SimpleNamespace(note=finish))
-    assert list(wheelhouse.provide(job)) == ["torch-scatter"]
+    assert list(extensions.provide(job)) == ["torch-scatter"]
     assert progress.lines == ["compiling: another run is compiling; waiting for it"]
-    wheelhouse.provide(job)
+    extensions.provide(job)
     assert len(progress.lines) == 1
 
 
@@ -171,7 +173,7 @@ def test_a_full_disk_is_no_damage_of_the_sources(tmp_path, cache, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     sdist = pack(tmp_path / "a.tar.gz", {"a-1/setup.py": b"x"})
-    monkeypatch.setattr("graphcrate.wheels.sdist.shutil.copyfileobj", full)
+    monkeypatch.setattr("graphcrate.inputs.wheels.sdist.shutil.copyfileobj", full)
     with pytest.raises(DiskFullError), cache.folder() as work:  # as in `house.make`
         unpack_source(package("torch-x", compiled=True), sdist, work / "build" / "x")
 
@@ -301,5 +303,5 @@ def test_a_trial_knows_what_to_load(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    assert trial.modules(str(tmp_path)) == ["pkg", "single"]
-    assert trial.libraries(str(tmp_path)) == [str(tmp_path / "pkg/_one.cpython-311-x86_64-linux-gnu.so")]
+    assert import_trial.modules(str(tmp_path)) == ["pkg", "single"]
+    assert import_trial.libraries(str(tmp_path)) == [str(tmp_path / "pkg/_one.cpython-311-x86_64-linux-gnu.so")]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from graphcrate.inputs.extensions.check import asked_code, check_wheel
 from graphcrate.model.lock import Compilation, DebianBase
 from graphcrate.model.plan import CompileStep
-from graphcrate.wheelhouse.check import asked_code, check_wheel
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 from tests.unit.wheelmaker import make_wheel
 

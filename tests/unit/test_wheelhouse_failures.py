@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from graphcrate.inputs.extensions import compile as house
+from graphcrate.inputs.extensions.failures import diagnose, first_error
+from graphcrate.inputs.extensions.progress import Watcher
 from graphcrate.model.lock import Compilation, DebianBase, DebianToolkit
-from graphcrate.wheelhouse import house
-from graphcrate.wheelhouse.failures import diagnose, first_error
-from graphcrate.wheelhouse.watching import Watcher
 from tests.unit.test_wheelhouse import package, step
 
 COMPILATION = Compilation(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.wheelhouse import inside
-from graphcrate.wheelhouse.inside import Compiler, Work, header_of
+from graphcrate.inputs.extensions import worker
+from graphcrate.inputs.extensions.worker import Compiler, Work, header_of
 
 GCC = ["g++-11", "-O2", "-I/torch", "-Icsrc", "-DWITH_CUDA", "-c", "csrc/a.cpp", "-o", "a.o", "-std=c++17"]
 SMALL = ["g++-11", "-I/headers"]
@@ -16,7 +16,7 @@ NVCC = ["/usr/local/cuda/bin/nvcc", "-I/torch", "-c", "csrc/a.cu", "-o", "a.o"]
 @pytest.fixture
 def work(tmp_path, monkeypatch):
     """Makes the work for a source; its command is told by the source."""
-    monkeypatch.setattr(inside, "PRECOMPILED", str(tmp_path / "precompiled"))
+    monkeypatch.setattr(worker, "PRECOMPILED", str(tmp_path / "precompiled"))
 
     def make(source, seconds=1.0, headers="", package="pkg", command=None):
         log = tmp_path / f"{package}-{Path(source).name}.log"
@@ -159,7 +159,7 @@ class BuildExt:
 @pytest.mark.parametrize("start", ["spawn", "call"])
 def test_commands_are_listed_and_not_started(start):
     build_ext = BuildExt(start)
-    commands, objects = inside.list_commands(build_ext)
+    commands, objects = worker.list_commands(build_ext)
     assert commands[1] == ("a.cu", "temp/x/a.cu.o", ["cc", "-DX", "-c", "a.cu", "-o", "temp/x/a.cu.o"])
     assert [target for _, target, _ in commands] == [made for several in objects.values() for made in several]
     assert not hasattr(build_ext.compiler, start)
@@ -172,6 +172,6 @@ def test_a_file_weighs_what_is_known_of_it_or_what_is_usual(tmp_path, monkeypatc
     weights = []
     for name in ("b.cpp", "longer.cpp", "a.cu", "long.cu"):
         Path(name).write_text(name)
-        weights.append(inside.work_of(order, name, f"temp/{name}.o", []).seconds)
+        weights.append(worker.work_of(order, name, f"temp/{name}.o", []).seconds)
     assert weights == sorted(weights)
-    assert inside.work_of(order, "a.cu", "temp/a.cu.o", []).log == "logs/pkg.temp_a.cu.o.log"
+    assert worker.work_of(order, "a.cu", "temp/a.cu.o", []).log == "logs/pkg.temp_a.cu.o.log"

@@ -8,13 +8,13 @@ import zipfile
 
 import pytest
 
-from graphcrate.errors import BuildError, IntegrityError
+from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.cache import Cache
-from graphcrate.wheels import compile_program
-from graphcrate.wheels.claims import Claims
-from graphcrate.wheels.install import Site, place
-from graphcrate.wheels.layer import SPLICE_FROM, WheelFile, write_wheels_layer
-from graphcrate.wheels.wheel import open_wheel
+from graphcrate.inputs.wheels import compile_program
+from graphcrate.inputs.wheels.claims import Claims
+from graphcrate.inputs.wheels.install import Site, place
+from graphcrate.inputs.wheels.layer import SPLICE_FROM, WheelFile, write_wheels_layer
+from graphcrate.model.errors import BuildError, IntegrityError
 from tests.unit.wheelmaker import locked, make_wheel, record_row
 
 SITE = Site(python="3.11", glibc="2.36", mtime=1_000_000)

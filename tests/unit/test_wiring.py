@@ -14,17 +14,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate import errors, recipes
-from graphcrate.bases import Base
-from graphcrate.builders import embedded
-from graphcrate.errors import GraphcrateError
+from graphcrate.compat import recipes
+from graphcrate.engines.builders import embedded
+from graphcrate.engines.runners import embedded as running
 from graphcrate.host import gpu, sandbox
 from graphcrate.host.cache import Cache
+from graphcrate.host.context import Workplace
 from graphcrate.host.process import Completed
-from graphcrate.host.workplace import Workplace
+from graphcrate.inputs.bases import Base
+from graphcrate.model import errors
+from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.lock import DebianBase, DebianPackage, Lock, LockedFile, encode
 from graphcrate.resolve import base, locks
-from graphcrate.runners import embedded as running
 from tests.unit import small_layouts, tars
 from tests.unit.audited import PYTHON
 from tests.unit.elfmaker import make_elf

@@ -1,0 +1,376 @@
+"""A layout becomes what a runtime takes: a SIF, enroot's squashfs, an archive for Docker or skopeo, a folder."""
+
+import contextlib
+import datetime
+import hashlib
+import os
+import stat
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from graphcrate.artifacts import locate
+from graphcrate.artifacts.formats import docker_archive, enroot, mksquashfs, sif, singularity
+from graphcrate.artifacts.formats.merged import Inode, Merged, read_merged, with_additions
+from graphcrate.artifacts.formats.mksquashfs import Compression
+from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.artifacts.locate import find_image
+from graphcrate.compat import runtimes
+from graphcrate.host import settings
+from graphcrate.host.atomic import check_link, link, writing
+from graphcrate.host.cache import remove_tree, require_room
+from graphcrate.host.context import Workplace
+from graphcrate.model.errors import GraphcrateError, HostError, UsageError
+from graphcrate.oci import reference
+from graphcrate.oci.layout import Layout
+
+Form = Literal["sif", "sqsh", "docker", "rootfs", "oci-archive"]
+FORMS: tuple[Form, ...] = get_args(Form)
+#: Names of the results, after the image's.
+SUFFIXES: Mapping[Form, str] = {
+    "sif": ".sif",
+    "sqsh": ".sqsh",
+    "docker": ".docker.tar",
+    "rootfs": ".rootfs",
+    "oci-archive": ".oci.tar",
+}
+#: Raise it whenever the same layout would give another SIF. Part of the SIF's identity.
+SIF_FORMAT = 1
+#: Room to ask for before a squashfs is begun, over the layers' size: gzip in blocks needs a little more than in layers.
+_GROWTH = 1.05
+_CHUNK = 1 << 20
+_ARCHIVE = "an archive (skopeo copy docker-archive:FILE oci:FOLDER:TAG makes a layout of it)"
+_CALLED: Mapping[locate.Form, str] = {
+    "sif": "a SIF",
+    "squashfs": "a squashfs",
+    "archive": _ARCHIVE,
+    "rootfs": "a folder",
+    "docker": "in Docker's store",
+    "podman": "in Podman's store",
+}
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asked for."""
+
+    ref: str
+    to: Form
+    output: Path | None = None  #: None: beside the layout, named after the image
+    force: bool = False
+    compression: Compression | None = None  #: of a SIF or squashfs; None: what `kernel` mounts, zstd for enroot
+    kernel: str | None = None  #: of the machine that the result is for
+    link: Path | None = None  #: to be a symbolic link to the result
+    hashed: bool = False  #: whether the result's hash is wanted
+    images: Path = Path("dist")
+
+
+class Converted(msgspec.Struct, frozen=True, kw_only=True):
+    """The result. `size` in bytes, of a folder the sum of its files; `sha256` in hex, empty where nobody asked."""
+
+    path: str
+    form: Form
+    layout: str  #: digest of the image that it was made from
+    size: int
+    seconds: float
+    compression: str = ""  #: of a squashfs
+    sha256: str = ""
+    unchanged: bool = False  #: it was there already, made of the same layout in the same way
+
+
+class _Job(msgspec.Struct, frozen=True):
+    """One conversion on its way."""
+
+    request: Request
+    place: Workplace
+    layout: Layout
+    name: str
+    target: Path
+
+    @property
+    def created(self) -> int:
+        """When the image was made, in Unix seconds: the time of all that is added."""
+        return created_of(self.layout)
+
+    @property
+    def title(self) -> str:
+        """What the result says it was made from."""
+        tag = f":{self.layout.tag}" if self.layout.tag else ""
+        return f"{self.name}{tag}@{self.layout.digest}"
+
+
+def convert(request: Request, place: Workplace) -> Converted:
+    """Convert an image. Nothing half-written stays.
+
+    Raises UsageError, LayoutError for an altered layout, DiskFullError (before or while writing), HostError.
+    """
+    start = settings.now()
+    _check_options(request)
+    layout, name = _found(request)
+    target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"
+    if request.link is not None:
+        _check_link(request.link, target)
+    job = _Job(request, place, layout, name, target)
+    result = _WRITERS[request.to](job)
+    if request.link is not None:
+        link(request.link, Path(os.path.relpath(target.resolve(), request.link.absolute().parent.resolve())))
+    digest = _sha256(target) if request.hashed and request.to != "rootfs" else ""
+    return msgspec.structs.replace(result, seconds=round(settings.now() - start, 3), sha256=digest)
+
+
+def _check_options(request: Request) -> None:
+    """Raises UsageError for an option that does not apply to this form."""
+    for option, value in (("--compression", request.compression), ("--kernel", request.kernel)):
+        if value is not None and request.to not in ("sif", "sqsh"):
+            raise UsageError(
+                f"{option} does not apply to {request.to}",
+                cause="It is for sif and sqsh.",
+                next_step=f"leave {option} out",
+            )
+
+
+def _check_link(path: Path, target: Path) -> None:
+    """Raises UsageError or HostError for a link that could not be made once the target is there."""
+    if path.parent.resolve() / path.name == target.parent.resolve() / target.name:
+        raise UsageError(f"{path} would be the link and what it leads to", next_step="--output and --link differ")
+    if path.is_dir() and not path.is_symlink():
+        raise HostError(f"{path} is in the way: a link is to be there", next_step="name another place: --link PATH")
+    check_link(path)
+
+
+def created_of(layout: Layout) -> int:
+    """The image's time of creation in Unix seconds; 0 where it states none that a squashfs can hold."""
+    try:
+        moment = datetime.datetime.fromisoformat(layout.config.created or "")
+    except ValueError:
+        return 0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return min(max(int(moment.timestamp()), 0), 0xFFFFFFFF)
+
+
+def _found(request: Request) -> tuple[Layout, str]:
+    """The layout and the image's name. Raises UsageError for anything else that exists, by what it is."""
+    image = locate.locate(request.ref, request.images)
+    if image.form not in ("layout", "registry"):
+        raise UsageError(
+            f"{request.ref} is {_CALLED[image.form]}, and a conversion begins with an OCI layout",
+            cause="Every other form is made from the layout, which alone has all of the image.",
+            next_step="./build.py convert NAME:TAG --to …    (./build.py image … makes the layout)",
+        )
+    layout, report = find_image(request.ref, request.images)
+    name = report.name.rpartition("/")[2] or "image"
+    return layout, name
+
+
+def _refuse_existing(job: _Job) -> None:
+    """Raises UsageError where something stands that may not be replaced."""
+    if not os.path.lexists(job.target):
+        return
+    if job.target.is_dir() and not job.target.is_symlink():
+        raise UsageError(
+            f"{job.target} is a folder that is there already",
+            cause="Folders are never replaced, not by --force either.",
+            next_step=f"rm -r {job.target}    or name another place: --output PATH",
+        )
+    if not job.request.force:
+        raise UsageError(
+            f"{job.target} exists already",
+            cause="It is not what this conversion would write, or nothing tells whether it is.",
+            next_step="--force replaces it; --output PATH writes elsewhere",
+        )
+
+
+def _sif(job: _Job) -> Converted:
+    fitting = mksquashfs.choose(job.request.kernel)
+    compression = job.request.compression or fitting
+    version = mksquashfs.version()
+    run = job.layout.config.run
+    definition = singularity.definition(job.layout.config, job.title)
+    blobs = (
+        sif.Blob(sif.TYPE_DEFINITION, "", definition.encode()),
+        sif.Blob(sif.TYPE_JSON, "oci-config.json", msgspec.json.encode(run)),
+    )
+    # What the bytes depend on, so that an image that is there tells what it was made from.
+    way = f"{compression} {mksquashfs.LEVELS[compression]} {mksquashfs.BLOCK} {version}"
+    inputs = f"{job.layout.digest} {job.title} {way} {SIF_FORMAT}"
+    identity = uuid.uuid5(uuid.NAMESPACE_OID, inputs)
+    offset = sif.partition_offset(blobs)
+
+    def front(size: int) -> bytes:
+        return sif.front(blobs, size, job.layout.config.architecture, identity, job.created)
+
+    front(0)  # refuses what cannot be before the work begins
+    if _is_same(job.target, offset, front):
+        job.place.progress.note(f"{job.target} is there, made of the same layout in the same way")
+        return _converted(job, compression, unchanged=True)
+    _refuse_existing(job)
+    additions = list(singularity.additions(job.layout.config, definition))
+
+    def write(part: Path, merged: Merged) -> None:
+        _squashfs(job, part, offset, with_additions(merged, additions, job.created), compression)
+        with part.open("r+b") as file:
+            file.write(front(part.stat().st_size - offset))
+
+    _write_squashed(job, write, mode=0o755)
+    return _converted(job, compression)
+
+
+def _sqsh(job: _Job) -> Converted:
+    fitting = mksquashfs.choose(job.request.kernel)
+    # unsquashfs or squashfuse reads it: no kernel does
+    compression = job.request.compression or Compression.ZSTD
+    if job.request.kernel and not job.request.compression and fitting is not compression:
+        job.place.progress.note(
+            f"{job.target} is compressed with {compression}, since enroot unpacks it by unsquashfs, whatever the "
+            f"kernel; where that is older than {runtimes.known().tools_zstd.since} (2019): --compression gzip"
+        )
+    mksquashfs.version()
+    _refuse_existing(job)
+    additions = list(enroot.additions(job.layout.config, f"oci:{job.title}"))
+
+    def write(part: Path, merged: Merged) -> None:
+        files = enroot.imported(with_additions(merged, additions, job.created))
+        _squashfs(job, part, 0, files, compression)
+
+    _write_squashed(job, write)
+    return _converted(job, compression)
+
+
+def _is_same(target: Path, offset: int, front: Callable[[int], bytes]) -> bool:
+    """Whether a SIF is there that is whole and was made from the same."""
+    try:
+        size = target.stat().st_size
+        with target.open("rb") as file:
+            return size > offset and file.read(offset) == front(size - offset)
+    except OSError:
+        return False
+
+
+def _write_squashed(job: _Job, write: Callable[[Path, Merged], None], mode: int = 0o644) -> None:
+    require_room(job.target.absolute().parent, int(job.layout.size * _GROWTH), job.target)
+    merged = _merged(job)
+    with writing(job.target, mode) as part:
+        write(part, merged)
+
+
+def _merged(job: _Job) -> Merged:
+    total = sum(layer.size for layer in job.layout.layers)
+    with job.place.progress.task("checking layers", total) as task:
+        return read_merged(job.layout, task.advance)
+
+
+def _squashfs(job: _Job, part: Path, offset: int, merged: Merged, compression: Compression) -> None:
+    with job.place.progress.task(f"writing {job.target.name} ({compression})", merged.tar_size) as task:
+        mksquashfs.write(part, offset, merged, compression, job.created, task)
+
+
+def _docker(job: _Job) -> Converted:
+    return _archive(job, docker=True)
+
+
+def _oci_archive(job: _Job) -> Converted:
+    return _archive(job, docker=False)
+
+
+def _archive(job: _Job, *, docker: bool) -> Converted:
+    _refuse_existing(job)
+    require_room(job.target.absolute().parent, job.layout.size, job.target)
+    with (
+        writing(job.target) as part,
+        part.open("xb", buffering=_CHUNK) as stream,
+        job.place.progress.task(f"writing {job.target.name}", job.layout.size) as task,
+    ):
+        if docker:
+            docker_archive.write_docker(
+                stream, job.layout, docker_name(job.name, job.layout.tag), job.created, task.advance
+            )
+        else:
+            docker_archive.write_oci(stream, job.layout, job.created, task.advance)
+    return _converted(job)
+
+
+def docker_name(name: str, tag: str) -> str | None:
+    """`name:tag` where Docker takes that for a name, else None: it can be loaded, and has its id alone."""
+    text = f"{name}:{tag or 'latest'}"
+    with contextlib.suppress(UsageError):
+        reference.parse(text)
+        return text
+    return None
+
+
+def _rootfs(job: _Job) -> Converted:
+    if os.geteuid() != 0:
+        raise HostError(
+            "a root file system is faithful only with its files' owners, which root alone can give them",
+            next_step=f"unshare --map-root-user --map-auto ./build.py convert {job.request.ref} --to rootfs    "
+            "(a user's own ids; or sudo; `./build.py run` needs neither)",
+        )
+    _refuse_existing(job)
+    merged = _merged(job)
+    require_room(job.target.absolute().parent, merged.size, job.target)
+    total = sum(layer.size for layer in job.layout.layers)
+    with job.place.progress.task(f"unpacking to {job.target.name}", total) as task:
+        unpack(job.layout.layer_blobs, job.target, advance=task.advance)
+    try:
+        _check_faithful(job.target, merged)
+    except GraphcrateError:
+        remove_tree(job.target)
+        raise
+    finally:
+        job.target.with_name(f".{job.target.name}.lock").unlink(missing_ok=True)
+    return msgspec.structs.replace(_converted(job), size=merged.size)
+
+
+def _check_faithful(root: Path, merged: Merged) -> None:
+    """Raises HostError where the machine could not give a path its kind, mode or owner."""
+    for path, inode in merged.paths.items():
+        place = root / path
+        if (what := _unlike(place, inode)) is not None:
+            raise HostError(
+                f"/{path} cannot be unpacked faithfully here: its {what} is not what the image says",
+                cause="Root lacks a capability or an id (in a container or a user namespace), or the disk is a "
+                "network's that keeps no owners.",
+                next_step="unpack on a local disk as the machine's root; --to sif and --to sqsh need neither",
+            )
+
+
+def _unlike(place: Path, inode: Inode) -> str | None:
+    kinds = {b"5": stat.S_IFDIR, b"0": stat.S_IFREG, b"2": stat.S_IFLNK, b"3": stat.S_IFCHR, b"4": stat.S_IFBLK}
+    try:
+        seen = place.lstat()
+    except FileNotFoundError:
+        return "presence"
+    if stat.S_IFMT(seen.st_mode) != kinds.get(inode.kind, stat.S_IFIFO):
+        return "kind"
+    if (seen.st_uid, seen.st_gid) != (inode.uid, inode.gid):
+        return "owner"
+    return "mode" if not place.is_symlink() and stat.S_IMODE(seen.st_mode) != inode.mode else None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _converted(job: _Job, compression: Compression | None = None, *, unchanged: bool = False) -> Converted:
+    return Converted(
+        path=str(job.target),
+        form=job.request.to,
+        layout=job.layout.digest,
+        size=job.target.stat().st_size,
+        seconds=0.0,
+        compression=compression.value if compression else "",
+        unchanged=unchanged,
+    )
+
+
+_WRITERS: Mapping[Form, Callable[[_Job], Converted]] = {
+    "sif": _sif,
+    "sqsh": _sqsh,
+    "docker": _docker,
+    "rootfs": _rootfs,
+    "oci-archive": _oci_archive,
+}

@@ -1,0 +1,304 @@
+"""ELF libraries and programs of 64 bits (System V gABI, and GNU's symbol versions): what the loader goes by.
+
+pyelftools reads the headers; the tables, hundreds of thousands of entries in torch's libraries, are read here at once.
+Of a large file only these tables are read.
+"""
+
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
+
+import msgspec
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
+from graphcrate.model.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from elftools.elf.sections import Section
+
+#: What pyelftools raises on mangled headers beside its own error: it trusts offsets, indexes and names.
+_FAULTS = (
+    ELFError,
+    struct.error,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    AssertionError,
+    RecursionError,
+)
+_TABLE_LIMIT = 1 << 28  #: bytes; the largest seen are 10 MB
+_PATH_LIMIT = 4096  #: PATH_MAX of Linux
+_NAME_LIMIT = 1 << 20  #: bytes; templates of C++ reach tens of thousands
+#: Names may share their ends, and a library's name stands before each of its versions: times the string table's size.
+_SHARING = 8
+_TAG = struct.Struct("<qQ")
+_END, _NEEDED, _SONAME, _RPATH, _RUNPATH = 0, 1, 14, 15, 29  #: tags of the dynamic section
+_SYMBOL = struct.Struct("<IBBHQQ")
+_VERNEED = struct.Struct("<HHIII")
+_VERNAUX = struct.Struct("<IHHII")
+_VERDEF = struct.Struct("<HHHHIII")
+_LOCAL, _WEAK = 0, 2
+_HIDDEN = (1, 2)  #: visibilities internal and hidden
+_UNVERSIONED = 2  #: version indexes below are "local" and "global, no version"
+_NEW_STRING, _OLD_STRING = re.compile(r"NSt7__cxx1112basic_string"), re.compile(r"^_ZNK?Ss", re.MULTILINE)
+_FLAG_BASE, _FLAG_WEAK = 1, 2  #: of a version: the file's own name; nobody minds its absence
+
+
+class UnlistedError(IntegrityError):
+    """The loader takes the file, but without section headers nothing tells where the tables are that it goes by."""
+
+
+class ForeignError(IntegrityError):
+    """A file of 32 bits, or of the other byte order."""
+
+
+class Symbol(msgspec.Struct, frozen=True, array_like=True):
+    """A dynamic symbol. `version` as in name@version, or empty."""
+
+    name: str
+    version: str = ""
+    weak: bool = False
+
+
+class VersionNeed(msgspec.Struct, frozen=True):
+    """`library` must define `version` ("GLIBC_2.14"), or the loader refuses, unless `weak`."""
+
+    library: str
+    version: str
+    weak: bool = False
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """Bytes of a file."""
+
+    offset: int
+    size: int
+
+
+class StringForms(msgspec.Struct, frozen=True):
+    """Forms of std::string that symbols refer to: of before C++11, and since (libstdc++, dual ABI)."""
+
+    old: bool
+    new: bool
+
+
+def string_forms(names: Iterable[str]) -> StringForms:
+    """Whoever uses strings refers to them, in the one form or the other."""
+    text = "\n".join(names)
+    return StringForms(_OLD_STRING.search(text) is not None, _NEW_STRING.search(text) is not None)
+
+
+class Elf(msgspec.Struct, frozen=True, kw_only=True):
+    """What the loader goes by. `machine` and `type` by their names in elf.h: EM_X86_64, ET_DYN."""
+
+    machine: str
+    type: str
+    soname: str
+    needed: tuple[str, ...]
+    runpath: tuple[str, ...]  #: DT_RUNPATH, else DT_RPATH
+    inherited: bool  #: the latter, which holds for what is loaded on its behalf too
+    interpreter: str  #: of a program: the loader that it names
+    defined: tuple[Symbol, ...]
+    undefined: tuple[Symbol, ...]
+    needs: tuple[VersionNeed, ...]
+    versions: frozenset[str]  #: that it defines
+    fat_binaries: Extent | None  #: .nv_fatbin, GPU code that the CUDA runtime loads
+
+
+def read_stream(stream: BinaryIO, name: str) -> Elf:
+    """Read an open, seekable file, called `name` in errors. Raises IntegrityError when it is no whole ELF file."""
+    reader = _Reader(stream, name)
+    try:
+        return reader.read()
+    except _FAULTS as error:
+        reader.fail(f"is not a whole ELF file: {error or type(error).__name__}", error)
+
+
+class _Reader:
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream, self._name = stream, name
+        self._size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        self._sections: dict[str, Section] = {}  # by type, and by name that of the GPU
+        self._strings = b""
+        self._named = 0  # bytes of all names so far
+
+    def fail(
+        self, what: str, error: BaseException | None = None, kind: type[IntegrityError] = IntegrityError
+    ) -> NoReturn:
+        raise kind(
+            f"{self._name} {what}", cause="The file was damaged, cut short or built by a faulty tool."
+        ) from error
+
+    def read(self) -> Elf:
+        if self._stream.read(4) != b"\x7fELF":
+            self.fail("is not an ELF file")
+        elf = ELFFile(self._stream)
+        if elf.elfclass != 64 or not elf.little_endian:
+            what = f"is an ELF file of {elf.elfclass} bits for {elf['e_machine']}; only 64 bits, little-endian are read"
+            self.fail(what, kind=ForeignError)
+        if not elf.num_sections() and any(segment["p_type"] == "PT_DYNAMIC" for segment in elf.iter_segments()):
+            self.fail("has no section headers, so that nothing tells what it needs", kind=UnlistedError)
+        for section in elf.iter_sections():
+            key = section.name if section.name == ".nv_fatbin" else section["sh_type"]
+            self._sections.setdefault(str(key), section)
+        self._strings = self._linked_strings()
+        tags = self._tags()
+        versions, needs = dict(self._definitions()), tuple(self._needs())
+        names = {**versions, **{index: need.version for index, need in needs}}
+        defined, undefined = self._symbols(names)
+        return Elf(
+            machine=str(elf["e_machine"]),
+            type=str(elf["e_type"]),
+            soname="".join(tags[_SONAME][:1]),
+            needed=tuple(tags[_NEEDED]),
+            runpath=tuple(filter(None, ":".join(tags[_RUNPATH] or tags[_RPATH]).split(":"))),
+            inherited=bool(tags[_RPATH]) and not tags[_RUNPATH],
+            interpreter=self._interpreter(elf),
+            defined=defined,
+            undefined=undefined,
+            needs=tuple(need for _, need in needs),
+            versions=frozenset(versions.values()),
+            fat_binaries=self._extent(".nv_fatbin"),
+        )
+
+    def _interpreter(self, elf: ELFFile) -> str:
+        for segment in elf.iter_segments("PT_INTERP"):
+            if segment["p_filesz"] > _PATH_LIMIT:
+                self.fail("names a loader longer than any path")
+            self._stream.seek(segment["p_offset"])
+            return self._stream.read(segment["p_filesz"]).rstrip(b"\0").decode("utf-8", "backslashreplace")
+        return ""
+
+    def _extent(self, key: str) -> Extent | None:
+        """Where a section's bytes are, when they are in the file."""
+        section = self._sections.get(key)
+        if section is None or section["sh_type"] == "SHT_NOBITS":
+            return None
+        extent = Extent(section["sh_offset"], section["sh_size"])
+        if extent.offset + extent.size > self._size:
+            self.fail(f"ends before its section {key} does")
+        return extent
+
+    def _table(self, key: str) -> bytes:
+        extent = self._extent(key)
+        if extent is None:
+            return b""
+        if extent.size > _TABLE_LIMIT:
+            self.fail(f"has {extent.size} bytes in {key}, which is absurd")
+        self._stream.seek(extent.offset)
+        return self._stream.read(extent.size)
+
+    def _linked_strings(self) -> bytes:
+        """The string table of the dynamic symbols, which the version tables and the tags share."""
+        symbols = self._sections.get("SHT_DYNSYM")
+        if symbols is None:
+            return b""
+        table = symbols.elffile.get_section(symbols["sh_link"])
+        self._sections["dynamic strings"] = table
+        return self._table("dynamic strings")
+
+    def _string(self, offset: int) -> str:
+        end = self._strings.find(b"\0", offset, offset + _NAME_LIMIT)
+        if end < 0:
+            long = offset + _NAME_LIMIT < len(self._strings)
+            self.fail(
+                f"has a name of more than {_NAME_LIMIT} bytes" if long else "has a name outside of its string table"
+            )
+        self._named += end - offset
+        if self._named > min(_SHARING * len(self._strings) + _NAME_LIMIT, _TABLE_LIMIT):
+            self.fail(f"has names that come to {_SHARING} times the size of its string table")
+        return self._strings[offset:end].decode("utf-8", "backslashreplace")
+
+    def _tags(self) -> dict[int, list[str]]:
+        """Those tags of the dynamic section that are names."""
+        wanted: dict[int, list[str]] = {tag: [] for tag in (_NEEDED, _SONAME, _RPATH, _RUNPATH)}
+        table = self._table("SHT_DYNAMIC")
+        for tag, value in _TAG.iter_unpack(table[: len(table) // _TAG.size * _TAG.size]):
+            if tag == _END:
+                break
+            if tag in wanted:
+                wanted[tag].append(self._string(value))
+        return wanted
+
+    def _chain(
+        self, table: bytes, entry: struct.Struct, offset: int, step: int, room: Iterator[int]
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Entries that tell in their field `step` how far it is to the next; 0 ends. (offset, fields) of each.
+
+        `room` has an item for each entry that the table has room for.
+        """
+        while True:
+            if offset + entry.size > len(table):
+                self.fail("has a version table that leads outside of itself")
+            if next(room, None) is None:
+                self.fail("has a version table that leads into itself")
+            fields = entry.unpack_from(table, offset)
+            yield offset, fields
+            if not fields[step]:
+                return
+            offset += fields[step]
+
+    def _needs(self) -> Iterator[tuple[int, VersionNeed]]:
+        """(version index, need) of .gnu.version_r."""
+        table = self._table("SHT_GNU_verneed")
+        if not table:
+            return
+        room = iter(range(len(table) // _VERNEED.size))  # either entry has 16 bytes
+        for offset, (_, _, file, first, _) in self._chain(table, _VERNEED, 0, 4, room):
+            for _, (_, flags, index, name, _) in self._chain(table, _VERNAUX, offset + first, 4, room):
+                yield index & 0x7FFF, VersionNeed(self._string(file), self._string(name), bool(flags & _FLAG_WEAK))
+
+    def _definitions(self) -> Iterator[tuple[int, str]]:
+        """(version index, name) of .gnu.version_d."""
+        table = self._table("SHT_GNU_verdef")
+        if not table:
+            return
+        room = iter(range(len(table) // _VERDEF.size))
+        for offset, (_, flags, index, _, _, first, _) in self._chain(table, _VERDEF, 0, 6, room):
+            if offset + first + 8 > len(table):
+                self.fail("has a version table that leads outside of itself")
+            (name,) = struct.unpack_from("<I", table, offset + first)
+            if not flags & _FLAG_BASE:
+                yield index & 0x7FFF, self._string(name)
+
+    def _symbols(self, names: dict[int, str]) -> tuple[tuple[Symbol, ...], tuple[Symbol, ...]]:
+        """Defined and undefined global symbols."""
+        table, indexes = self._table("SHT_DYNSYM"), self._table("SHT_GNU_versym")
+        count = len(table) // _SYMBOL.size
+        if indexes and len(indexes) // 2 < count:
+            self.fail("has fewer versions than symbols")
+        versions = struct.unpack_from(f"<{count}H", indexes) if indexes else (0,) * count
+        defined: list[Symbol] = []
+        undefined: list[Symbol] = []
+        whole = memoryview(table)[: count * _SYMBOL.size]
+        for (name, info, other, section, _, _), number in zip(_SYMBOL.iter_unpack(whole), versions, strict=True):
+            binding, index = info >> 4, number & 0x7FFF
+            if binding == _LOCAL or other & 3 in _HIDDEN:
+                continue
+            version = names.get(index, "") if index >= _UNVERSIONED else ""
+            (defined if section else undefined).append(Symbol(self._string(name), version, binding == _WEAK))
+        return tuple(defined), tuple(undefined)
+
+
+#: where glibc's loader looks last, on Debian and on RHEL (ld.so(8); Debian's multiarch)
+SYSTEM_FOLDERS = (
+    *("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"),
+    *("/usr/local/lib", "/usr/local/lib/x86_64-linux-gnu"),
+)
+
+
+MACHINE = "EM_X86_64"
+
+
+_DRIVER = re.compile(r"lib(cuda|nvidia-[a-z-]+|nvcuvid|nvoptix|cudadebugger)\.so(\.\d+)*")
+
+
+def is_driver(name: str) -> bool:
+    """Whether this library comes from the host, with NVIDIA's driver."""
+    return _DRIVER.fullmatch(name) is not None

@@ -1,0 +1,26 @@
+"""What a file is by its first bytes, whatever its name."""
+
+from pathlib import Path
+from typing import Literal
+
+from graphcrate.artifacts.formats import sif, squashfs
+
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_HEAD = 512
+
+Kind = Literal["sif", "squashfs", "tar", "gzip", "zstd"]
+
+
+def kind_of(path: Path) -> Kind | None:
+    """None for a file that is none of these."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if sif.is_sif(head):
+        return "sif"
+    if head.startswith(squashfs.MAGIC):
+        return "squashfs"
+    if head[257:262] == b"ustar":
+        return "tar"
+    if head.startswith(GZIP_MAGIC):
+        return "gzip"
+    return "zstd" if head.startswith(ZSTD_MAGIC) else None

@@ -1,0 +1,132 @@
+"""Singularity image files: where the root file system lies in one, and all that stands before it. No engine needed.
+
+Layout of github.com/apptainer/sif v2, `pkg/sif`: a header of 128 bytes, then descriptors; integers little-endian.
+"""
+
+import struct
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from graphcrate.model.errors import LayoutError
+
+MAGIC = b"SIF_MAGIC\0"
+MAGIC_OFFSET = 32  #: after the launch line
+_HEADER = struct.Struct("<32s10s3s3s16s8q")
+_DESCRIPTOR = struct.Struct("<iBIIIqqqqqqq128s384s")
+_PARTITION = struct.Struct("<ii")
+_MOST_DESCRIPTORS = 1 << 16
+TYPE_DEFINITION, _TYPE_PARTITION, TYPE_JSON = 0x4001, 0x4004, 0x4006
+_PRIMARY = 2
+_SQUASHFS = 1
+_FILE_SYSTEMS = {1: "squashfs", 2: "ext3", 3: "an archive", 4: "raw data", 5: "an encrypted squashfs"}
+_LAUNCH = b"#!/usr/bin/env run-singularity\n"
+_VERSION = b"01\0"
+#: `pkg/sif/arch.go`, by Go's names
+_ARCHITECTURES = {"386": b"01\0", "amd64": b"02\0", "arm": b"03\0", "arm64": b"04\0", "ppc64le": b"06\0"}
+_DESCRIPTORS = 48  #: as many as the engines give an image; signatures take the free ones
+_DESCRIPTORS_OFFSET = 4096
+_DATA_OFFSET = _DESCRIPTORS_OFFSET + _DESCRIPTORS * _DESCRIPTOR.size
+_GROUP = 0xF0000001  #: the first group of objects: what one signature covers
+_ALIGNMENT = 4096  #: of a partition
+
+
+class Blob(NamedTuple):
+    """An object that is not the partition."""
+
+    kind: int  #: `TYPE_DEFINITION` or `TYPE_JSON`
+    name: str
+    data: bytes
+
+
+class Partition(NamedTuple):
+    """Bytes of the file that hold a squashfs."""
+
+    offset: int
+    size: int
+
+
+def is_sif(head: bytes) -> bool:
+    """Whether a file that begins with these (at least 42) bytes is one."""
+    return head[MAGIC_OFFSET : MAGIC_OFFSET + len(MAGIC)] == MAGIC
+
+
+def root_partition(path: Path) -> Partition:
+    """The squashfs that the image runs from. Raises LayoutError where there is none, or another file system."""
+    total = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(_HEADER.size)
+        if len(head) < _HEADER.size or not is_sif(head):
+            raise LayoutError(f"{path} is no SIF file")
+        count, offset = _HEADER.unpack(head)[-5], _HEADER.unpack(head)[-4]
+        if not 0 <= count <= _MOST_DESCRIPTORS or not 0 <= offset <= total:
+            raise LayoutError(f"{path}: the SIF header is malformed")
+        file.seek(offset)
+        table = file.read(count * _DESCRIPTOR.size)
+    if len(table) != count * _DESCRIPTOR.size:
+        raise LayoutError(f"{path}: the SIF descriptors are cut short")
+    for kind, used, *numbers, _, extra in _DESCRIPTOR.iter_unpack(table):
+        system, purpose = _PARTITION.unpack_from(extra)
+        if kind != _TYPE_PARTITION or not used or purpose != _PRIMARY:
+            continue
+        if system != 1:
+            raise LayoutError(
+                f"{path}: its root file system is {_FILE_SYSTEMS.get(system, f'of unknown type {system}')}",
+                cause="Only a squashfs can be read without its engine.",
+            )
+        start, size = numbers[3], numbers[4]
+        if start < 0 or size < 0 or start + size > total:
+            raise LayoutError(f"{path}: the partition ends beyond the file; it was cut short")
+        return Partition(start, size)
+    raise LayoutError(f"{path}: the SIF has no root file system")
+
+
+def partition_offset(blobs: Sequence[Blob]) -> int:
+    """Where the partition begins in an image with these objects before it."""
+    end = _DATA_OFFSET + sum(len(blob.data) for blob in blobs)
+    return end + -end % _ALIGNMENT
+
+
+def front(blobs: Sequence[Blob], size: int, architecture: str, identity: uuid.UUID, created: int) -> bytes:
+    """All bytes of an image before its partition, a squashfs of `size` bytes. `created` in Unix seconds.
+
+    Raises LayoutError for an architecture that the format has no number for.
+    """
+    if (code := _ARCHITECTURES.get(architecture)) is None:
+        raise LayoutError(f"a SIF cannot be of the architecture {architecture!r}")
+    start = partition_offset(blobs)
+    table, position = b"", _DATA_OFFSET
+    for number, blob in enumerate(blobs, 1):
+        table += _descriptor(blob.kind, number, position, len(blob.data), len(blob.data), created, blob.name)
+        position += len(blob.data)
+    extra = _PARTITION.pack(_SQUASHFS, _PRIMARY) + code
+    padded = start - position + size
+    table += _descriptor(_TYPE_PARTITION, len(blobs) + 1, start, size, padded, created, "", extra)
+    header = _HEADER.pack(
+        _LAUNCH,
+        MAGIC,
+        _VERSION,
+        code,
+        identity.bytes,
+        created,
+        created,
+        _DESCRIPTORS - len(blobs) - 1,
+        _DESCRIPTORS,
+        _DESCRIPTORS_OFFSET,
+        _DESCRIPTORS * _DESCRIPTOR.size,
+        _DATA_OFFSET,
+        start + size - _DATA_OFFSET,
+    )
+    data = b"".join(blob.data for blob in blobs)
+    whole = header.ljust(_DESCRIPTORS_OFFSET, b"\0") + table.ljust(_DATA_OFFSET - _DESCRIPTORS_OFFSET, b"\0") + data
+    return whole.ljust(start, b"\0")
+
+
+def _descriptor(
+    kind: int, number: int, offset: int, size: int, padded: int, created: int, name: str, extra: bytes = b""
+) -> bytes:
+    # No owner: these two fields are of the past.
+    return _DESCRIPTOR.pack(
+        kind, 1, number, _GROUP, 0, offset, size, padded, created, created, 0, 0, name.encode(), extra
+    )

@@ -1,0 +1,235 @@
+"""An image of a registry in the cache: its layers as records that our own images can hold, and its files."""
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import deflate
+import msgspec
+
+from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.host.cache import Cache
+from graphcrate.host.http import Client
+from graphcrate.host.parallel import parallel
+from graphcrate.host.progress import Progress
+from graphcrate.model.errors import IntegrityError, LayoutError, ResolutionError
+from graphcrate.model.lock import PLATFORM
+from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.model.unreadable import UNREADABLE
+from graphcrate.oci import credentials, spec
+from graphcrate.oci.blob import open_blob, sha256
+from graphcrate.oci.reference import Reference
+from graphcrate.oci.registry import Document, Repository
+from graphcrate.oci.spec import LayerBlob
+from graphcrate.oci.validate import inspect_layer
+
+#: Raise it whenever the same image would give other layers.
+FORMAT = 1
+THREADS = 4  #: downloads at once
+PIECE = 1 << 20  #: uncompressed bytes of one gzip member, where a layer is compressed anew
+LEVEL = 6
+GROWTH = 5  #: from compressed bytes to those on the disk, with all that is unpacked
+DEEPEST_INDEX = 3
+_Document = TypeVar("_Document")
+
+
+def repository(reference: Reference, environment: Mapping[str, str]) -> Repository:
+    """The reference's repository, with this user's login."""
+    trusted = credentials.trusted_realms(environment)
+    find = functools.partial(credentials.find, reference, environment)
+    return Repository(Client(environment), reference, find, trusted_realms=trusted)
+
+
+def for_platform(source: Repository, document: Document, name: str) -> Document:
+    """The manifest for linux/amd64 that this document is or lists. Raises ResolutionError."""
+    for _ in range(DEEPEST_INDEX):
+        if document.media_type in spec.MANIFEST_TYPES:
+            return document
+        if document.media_type not in spec.INDEX_TYPES:
+            raise ResolutionError(
+                f"{name} is of type {document.media_type or 'unknown'}, and no image that can be used",
+                cause="It is an artifact of another kind, or an image in Docker's format of before 2016.",
+            )
+        listed = {
+            entry.digest: (entry.platform.os, entry.platform.architecture)
+            for entry in decode(document.data, spec.Index, name).manifests
+            if entry.platform is not None
+        }
+        fitting = [digest for digest, platform in listed.items() if "/".join(platform) == PLATFORM]
+        if not fitting:
+            raise _no_platform(name, listed.values())
+        document = source.manifest(fitting[0])
+    raise ResolutionError(f"{name} is an index of indexes of indexes, and no image that can be used")
+
+
+def documents(
+    source: Repository, digest: str, cache: Cache, *, any_platform: bool = False
+) -> tuple[spec.Manifest, spec.ImageConfig]:
+    """Manifest and configuration of an image, from the cache or the registry. Raises ResolutionError, NetworkError.
+
+    Unless `any_platform`, of an image for linux/amd64.
+    """
+    place = cache.blob(digest)
+    document = place.read_bytes() if place.is_file() else source.manifest(digest).data
+    manifest = decode(document, spec.Manifest, digest)
+    if manifest.config.media_type not in spec.CONFIG_TYPES:
+        raise ResolutionError(f"{digest} holds {manifest.config.media_type}, and no container image")
+    place = cache.blob(manifest.config.digest)
+    content = place.read_bytes() if place.is_file() else source.config(manifest.config)
+    config = decode(content, spec.ImageConfig, manifest.config.digest)
+    if not any_platform and f"{config.os}/{config.architecture}" != PLATFORM:
+        raise _no_platform(digest, [(config.os, config.architecture)])
+    if len(config.rootfs.diff_ids) != len(manifest.layers):
+        raise IntegrityError(f"{digest} has {len(manifest.layers)} layers, its configuration tells of others")
+    keep(cache, {digest: document, manifest.config.digest: content})
+    return manifest, config
+
+
+def keep(cache: Cache, blobs: Mapping[str, bytes]) -> None:
+    """Put these documents into the cache."""
+    for digest, data in blobs.items():
+        if not cache.blob(digest).is_file():
+            cache.write(cache.blob(digest), data)
+
+
+def folder(digest: str, cache: Cache) -> Path:
+    """Where the cache has what is known of this image."""
+    return cache.path("bases", "registry", f"{digest.removeprefix('sha256:')}-{FORMAT}", "rootfs").parent
+
+
+def pull(
+    source: Repository, name: str, digest: str, cache: Cache, progress: Progress
+) -> tuple[tuple[LayerRecord, ...], Path]:
+    """The image's layers, and its files as a root file system; at once where they are in the cache.
+
+    `name` is the repository's, for titles. Raises NetworkError, IntegrityError, LayoutError, DiskFullError.
+    """
+    place, rootfs = folder(digest, cache) / "layers.json", folder(digest, cache) / "rootfs"
+    if (known := _known(place, rootfs, cache)) is None:
+        with cache.exclusively(f"base-{digest.removeprefix('sha256:')}"), cache.guard():
+            if (known := _known(place, rootfs, cache)) is None:
+                known = _bring(source, name, digest, rootfs, cache, progress)
+                cache.write(place, msgspec.json.encode(known))
+    return known, rootfs
+
+
+def _known(place: Path, rootfs: Path, cache: Cache) -> tuple[LayerRecord, ...] | None:
+    if not place.is_file() or not rootfs.is_dir():
+        return None
+    layers = msgspec.json.decode(place.read_bytes(), type=tuple[LayerRecord, ...])
+    return layers if all(cache.blob(layer.digest).is_file() for layer in layers) else None
+
+
+def _bring(
+    source: Repository, name: str, digest: str, rootfs: Path, cache: Cache, progress: Progress
+) -> tuple[LayerRecord, ...]:
+    manifest, config = documents(source, digest, cache)
+    for layer in manifest.layers:
+        if layer.media_type not in spec.LAYER_TYPES:
+            raise ResolutionError(
+                f"{name}@{digest} has a layer of type {layer.media_type}, which may not be distributed or is unknown",
+                next_step="name another base",
+            )
+    size = sum(layer.size for layer in manifest.layers)
+    cache.require(size * GROWTH, f"the base {name}")
+    with progress.task(f"pulling {name}", size) as task:
+        download(source, manifest.layers, cache, task.advance)
+    with progress.task(f"checking {name}", size) as task, ThreadPoolExecutor(THREADS) as pool:
+        checked = [
+            pool.submit(_checked, layer, diff_id, cache, task.advance)
+            for layer, diff_id in zip(manifest.layers, config.rootfs.diff_ids, strict=True)
+        ]
+        layers = [future.result() for future in checked]
+    titled = tuple(
+        msgspec.structs.replace(
+            layer,
+            title=f"{name}@{digest[:19]} ({number} of {len(layers)})",
+            owners=(Owner(name=name, version=digest[:19], bytes=layer.unpacked_size),),
+        )
+        for number, layer in enumerate(layers, 1)
+    )
+    with progress.task(f"unpacking {name}", sum(layer.size for layer in layers)) as task:
+        blobs = [LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type) for layer in layers]
+        unpack(blobs, rootfs, advance=task.advance)
+    return titled
+
+
+def download(
+    source: Repository, layers: Iterable[spec.Descriptor], cache: Cache, advance: Callable[[int], None]
+) -> None:
+    """Bring blobs into the cache, several at once. What has arrived when one fails stays for the next run."""
+
+    def fetch(layer: spec.Descriptor, advancing: Callable[[int], None]) -> None:
+        with cache.exclusively(f"blob-{layer.digest.removeprefix('sha256:')}"), cache.guard():
+            if cache.blob(layer.digest).is_file():
+                advancing(layer.size)
+                return
+            partial = cache.path("partial", layer.digest.removeprefix("sha256:"))
+            source.blob(layer, partial, advancing)
+            cache.adopt(partial, cache.blob(layer.digest))
+
+    parallel(fetch, list({layer.digest: layer for layer in layers}.values()), threads=THREADS, advance=advance)
+
+
+def _checked(layer: spec.Descriptor, diff_id: str, cache: Cache, advance: Callable[[int], None]) -> LayerRecord:
+    """The record of a layer whose bytes are what the configuration says; as gzip, and of an OCI type."""
+    blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
+    facts = inspect_layer(blob, advance)
+    if (facts.digest, facts.diff_id) != (layer.digest, diff_id):
+        if facts.digest != layer.digest:  # damaged in the cache: fetched anew by the next run
+            blob.path.unlink(missing_ok=True)
+        raise LayoutError(
+            f"layer {layer.digest} holds {facts.diff_id}, and its configuration says {diff_id}",
+            cause="The image was made by a faulty tool, or the cache's disk is faulty.",
+            next_step="run the same command again; where it repeats itself, name another base",
+        )
+    digest, size = layer.digest, layer.size
+    if spec.LAYER_TYPES[layer.media_type] != spec.LAYER_GZIP:
+        digest, size = _as_gzip(blob, cache)
+    return LayerRecord(title="", digest=digest, diff_id=diff_id, size=size, unpacked_size=facts.unpacked_size)
+
+
+def _as_gzip(blob: LayerBlob, cache: Cache) -> tuple[str, int]:
+    """The same tar as gzip in the cache, its bytes alike on any machine; (digest, size)."""
+    with cache.folder() as folder:
+        place, digest = folder / "layer", sha256()
+        with place.open("wb") as target:
+            for member in _members(blob):
+                digest.update(member)
+                target.write(member)
+            target.flush()
+            os.fsync(target.fileno())
+        size = place.stat().st_size
+        name = f"sha256:{digest.hexdigest()}"
+        cache.adopt(place, cache.blob(name))
+    return name, size
+
+
+def _members(blob: LayerBlob) -> Iterator[bytes]:
+    with open_blob(blob) as stream:
+        empty = True
+        while piece := stream.read(PIECE):
+            empty = False
+            yield bytes(deflate.gzip_compress(piece, LEVEL))
+        if empty:
+            yield bytes(deflate.gzip_compress(b"", LEVEL))
+
+
+def _no_platform(name: str, known: Iterable[tuple[str, str]]) -> ResolutionError:
+    names = ", ".join(sorted({"/".join(platform) for platform in known} - {"unknown/unknown"})) or "no platform"
+    return ResolutionError(
+        f"{name} has no image for {PLATFORM}",
+        cause=f"It is for {names}.",
+        next_step=f"name a base that was built for {PLATFORM}",
+    )
+
+
+def decode(data: bytes, kind: type[_Document], name: str) -> _Document:
+    """A document that the registry served. Raises IntegrityError."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except UNREADABLE as error:
+        raise IntegrityError(f"{name}: the registry served a malformed document: {error}") from error

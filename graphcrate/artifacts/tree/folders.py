@@ -1,0 +1,66 @@
+"""A root file system in a folder, to a tree. Nothing is followed out of it: links are entries like any other."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from graphcrate.artifacts.tree.reader import Opened, Tools, owners_known, with_hashes
+from graphcrate.model.errors import HostError
+from graphcrate.model.tree import Entry, Kind, Tree
+from graphcrate.oci.blob import CHUNK
+
+_KINDS: dict[int, Kind] = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "folder",
+    stat.S_IFLNK: "symlink",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+}
+
+
+def read(name: str, root: Path, tools: Tools) -> Opened:
+    """Raises HostError where something in it may not be read."""
+    try:
+        found = dict(_walk(str(root), ""))
+        files = [path for path, entry in found.items() if entry.kind == "file"]
+        entries = with_hashes(name, found, files, lambda path: _chunks(f"{root}{path}"), tools)
+    except PermissionError as error:
+        raise HostError(
+            f"{error.filename} may not be read",
+            cause="The folder has files of other users; what they hold cannot be compared.",
+            next_step="run the same command with sudo, or compare the image that the folder was made of",
+        ) from error
+    tree = Tree(name=name, form="folder", entries=entries, owners=owners_known(entries))
+    distiller = tools.wanted.distiller
+    return Opened(tree=tree, read=lambda path: distiller.of_file(path, Path(f"{root}{path}")))
+
+
+def _walk(root: str, folder: str) -> Iterator[tuple[str, Entry]]:
+    yield folder or "/", _entry(f"{root}{folder}")
+    with os.scandir(f"{root}{folder}") as entries:
+        for entry in entries:
+            path = f"{folder}/{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(root, path)
+            else:
+                yield path, _entry(f"{root}{path}")
+
+
+def _entry(place: str) -> Entry:
+    status = os.lstat(place)
+    kind, mode, link = _KINDS[stat.S_IFMT(status.st_mode)], stat.S_IMODE(status.st_mode), ""
+    if kind == "symlink":
+        mode, link = 0o777, os.readlink(place)  # noqa: PTH115 (tens of thousands of them)
+    elif kind == "device":
+        letter = "c" if stat.S_ISCHR(status.st_mode) else "b"
+        link = f"{letter} {os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+    return Entry(kind, mode, status.st_uid, status.st_gid, status.st_size if kind == "file" else 0, "", link)
+
+
+def _chunks(place: str) -> Iterator[bytes]:
+    with open(place, "rb", buffering=0) as file:  # noqa: PTH123 (tens of thousands of them)
+        while chunk := file.read(CHUNK):
+            yield chunk

@@ -1,0 +1,168 @@
+"""An artifact that was read, and the contents that were kept of it."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple, Protocol, cast
+
+import msgspec
+
+from graphcrate.artifacts.tree import start_scripts
+from graphcrate.artifacts.tree.contents import is_kept
+from graphcrate.host.cache import Cache
+from graphcrate.host.parallel import Advance, parallel
+from graphcrate.host.progress import Progress
+from graphcrate.model.contract import Settings
+from graphcrate.model.tree import Entry, Tree
+from graphcrate.oci import spec
+
+
+class Distiller(Protocol):
+    """Makes of a file what is kept in the place of its content. Called from several threads."""
+
+    def of_pieces(self, path: str, pieces: Iterable[bytes]) -> bytes:
+        """Of a file that comes in pieces."""
+        ...
+
+    def of_file(self, path: str, file: Path) -> bytes:
+        """Of a file on the disk."""
+        ...
+
+
+class _Plain:
+    def of_pieces(self, path: str, pieces: Iterable[bytes]) -> bytes:
+        return b"".join(pieces)
+
+    def of_file(self, path: str, file: Path) -> bytes:
+        return file.read_bytes()
+
+
+PLAIN = _Plain()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a reader is after: whose content it keeps (absolute path, size), in which form, and whether it hashes files.
+
+    `name`: of the distiller and its version, where layers of a layout may be remembered (`artifacts.tree.cache`).
+    `patient`: layers that are broken or contradict each other are told of in `Opened.broken`, and raise nothing.
+    """
+
+    keep: Callable[[str, int], bool] = is_kept
+    distiller: Distiller = PLAIN
+    name: str = ""
+    hashes: bool = True
+    patient: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A tree, the content of those of its files that were wanted, and what the artifact's documents say.
+
+    `read` raises KeyError for a content that was not kept.
+    """
+
+    tree: Tree
+    read: Callable[[str], bytes]
+    config: spec.ImageConfig | None = None
+    manifest: spec.Manifest | None = None
+    index: tuple[spec.Descriptor, ...] = ()  #: entries of the index that the image was chosen from
+    broken: str = ""  #: why the tree is empty; see `Wanted.patient`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """What readers work with. Whatever they put into `stack` lives until the comparison is done."""
+
+    cache: Cache
+    progress: Progress
+    environment: Mapping[str, str]
+    stack: ExitStack
+    jobs: int
+    wanted: Wanted = Wanted()
+
+
+class Place(NamedTuple):
+    """Where a spool has a content."""
+
+    offset: int
+    size: int
+
+
+class Spool:
+    """Contents of small files, gathered in a temporary file while archives stream by. Safe with several threads."""
+
+    def __init__(self, cache: Cache, stack: ExitStack, wanted: Wanted = Wanted()) -> None:
+        self.wanted = wanted
+        path = stack.enter_context(cache.folder()) / "contents"
+        self._file = cast("IO[bytes]", stack.enter_context(path.open("w+b")))
+        self._lock = threading.Lock()
+        self._end = 0
+
+    def add(self, data: bytes) -> Place:
+        """Keep a content."""
+        with self._lock:
+            place = Place(self._end, len(data))
+            self._file.seek(self._end)
+            self._file.write(data)
+            self._end += len(data)
+        return place
+
+    def read(self, place: Place) -> bytes:
+        """A content again."""
+        with self._lock:
+            self._file.seek(place.offset)
+            return self._file.read(place.size)
+
+
+def owners_known(entries: Mapping[str, Entry]) -> bool:
+    """Whether a tree without a record of its owners (a folder, a squashfs) has any.
+
+    Whoever unpacks or packs without root makes one owner of all, and then owners say nothing.
+    """
+    return len({(entry.uid, entry.gid) for entry in entries.values()}) > 1
+
+
+def with_hashes(
+    name: str, entries: dict[str, Entry], order: Sequence[str], chunks: Callable[[str], Iterable[bytes]], tools: Tools
+) -> dict[str, Entry]:
+    """The entries with hashes of these files' contents, read side by side in this order, where hashes are wanted."""
+    if not tools.wanted.hashes:
+        return entries
+
+    def hashed(path: str, advance: Advance) -> Entry:
+        digest = hashlib.sha256()
+        for chunk in chunks(path):
+            digest.update(chunk)
+            advance(len(chunk))
+        return msgspec.structs.replace(entries[path], sha256=digest.hexdigest())
+
+    with tools.progress.task(f"reading {name}", sum(entries[path].size for path in order)) as task:
+        return entries | dict(
+            zip(order, parallel(hashed, order, threads=tools.jobs, advance=task.advance), strict=True)
+        )
+
+
+def settings_of(opened: Opened, text: start_scripts.Text) -> Settings | None:
+    """How its containers start: by its configuration, or by what Apptainer and enroot wrote into its files.
+
+    None for a plain folder. `text` gives a file's content, empty for one that is not there."""
+    config, entries = opened.config, opened.tree.entries
+    if config is not None:
+        run = config.run
+        return Settings(
+            platform=f"{config.os}/{config.architecture}",
+            environment=run.env or (),
+            user=run.user or "",
+            entrypoint=run.entrypoint or (),
+            command=run.cmd or (),
+            working_folder=run.working_dir or "",
+            volumes=tuple(sorted(run.volumes or ())),
+            labels=run.labels or {},
+        )
+    if start_scripts.SIF_SCRIPT in entries:
+        return start_scripts.of_sif(text)
+    return start_scripts.of_enroot(text) if start_scripts.ENROOT_SCRIPT in entries else None

@@ -1,0 +1,184 @@
+"""Wheels (PEP 427): opened only when name, metadata, RECORD and archive agree with each other."""
+
+import contextlib
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import Path
+
+from installer.records import InvalidRecordEntry, parse_record_file
+from installer.utils import parse_metadata_file
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from graphcrate.artifacts.wheel_archive import HASHES, Archive, Member, parse_hash
+from graphcrate.model.errors import BuildError, IntegrityError
+
+#: RECORD cannot hold its own hash, nor those of the signatures over it.
+_UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+_METADATA_LIMIT = 1 << 26  #: bytes; RECORD of torch has 1 MB
+_OLD_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """An open wheel. `records` has RECORD's hash ("sha256=…") of every member but RECORD and its signatures."""
+
+    archive: Archive
+    members: tuple[Member, ...]
+    name: str  #: normalised
+    version: str
+    tags: frozenset[Tag]
+    dist_info: str  #: name of the folder
+    root_is_purelib: bool
+    records: Mapping[str, str]
+
+    def read(self, member: Member) -> bytes:
+        """The member's whole content, checked."""
+        return self.archive.read(member, self.records.get(member.name, ""))
+
+
+@contextlib.contextmanager
+def open_wheel(path: Path) -> Iterator[Wheel]:
+    """Open a wheel after checking everything but the members' content, which is checked while it is read.
+
+    Raises IntegrityError naming the wheel, the member and what is wrong.
+    """
+    name, version, tags = parse_name(path.name)
+    with Archive(path) as archive:
+        members = {member.name: member for member in archive.checked_members()}
+        dist_info = _dist_info(archive, members, name, version)
+        metadata = _message(archive, members, f"{dist_info}/METADATA")
+        if canonicalize_name(str(metadata["Name"])) != name or not _same_version(str(metadata["Version"]), version):
+            archive.fail(f"{dist_info}/METADATA", f"is of {metadata['Name']} {metadata['Version']}")
+        about = _message(archive, members, f"{dist_info}/WHEEL")
+        if not str(about["Wheel-Version"]).startswith("1."):
+            archive.fail(f"{dist_info}/WHEEL", f"Wheel-Version {about['Wheel-Version']}; only 1.x is known")
+        if about["Root-Is-Purelib"] not in ("true", "false"):
+            archive.fail(f"{dist_info}/WHEEL", f"Root-Is-Purelib is {about['Root-Is-Purelib']}")
+        yield Wheel(
+            archive=archive,
+            members=tuple(members.values()),
+            name=name,
+            version=version,
+            tags=tags,
+            dist_info=dist_info,
+            root_is_purelib=about["Root-Is-Purelib"] == "true",
+            records=_records(archive, members, dist_info),
+        )
+
+
+def parse_name(filename: str) -> tuple[str, str, frozenset[Tag]]:
+    """(normalised name, version, tags) of a wheel's file name. Raises IntegrityError."""
+    try:
+        name, version, _, tags = parse_wheel_filename(filename)
+    except (InvalidWheelFilename, InvalidVersion) as error:
+        raise IntegrityError(
+            f"{filename} is not a wheel's file name: {error}", cause="Wheels must keep the name they were published as."
+        ) from error
+    return name, str(version), tags
+
+
+def check_tags(filename: str, python: str, glibc: str) -> None:
+    """Raises BuildError unless the wheel is for this Python ("3.11") and a glibc of this version on x86-64.
+
+    Goes by the file name, as installers do: the WHEEL file inside of torch says `linux_x86_64`.
+    """
+    _, _, tags = parse_name(filename)
+    if tags.isdisjoint(supported_tags(python, glibc)):
+        raise BuildError(
+            f"{filename} is not for this image: Python {python} on x86-64 Linux with glibc {glibc}",
+            cause=f"Its tags are {', '.join(sorted(map(str, tags)))}.",
+            next_step="lock the variant again (./build.py lock), or put the wheel for this Python into the folder",
+        )
+
+
+def supported_tags(python: str, glibc: str) -> frozenset[Tag]:
+    """Every tag that CPython `python` ("3.11") on x86-64 Linux with this glibc can install (PEP 425, PEP 600)."""
+    version = tuple(int(part) for part in python.split(".")[:2])
+    interpreter = f"cp{version[0]}{version[1]}"
+    # `packaging` asks the running system where it is not told; the image's is told throughout.
+    abi = interpreter + ("m" if version < (3, 8) else "")
+    platforms = [*_platforms(glibc), "linux_x86_64"]
+    return frozenset(
+        (
+            *cpython_tags(version, abis=[abi], platforms=platforms),
+            *compatible_tags(version, interpreter=interpreter, platforms=platforms),
+        )
+    )
+
+
+def _platforms(glibc: str) -> Iterator[str]:
+    major, minor = (int(part) for part in glibc.split(".")[:2])
+    if major != 2:
+        raise BuildError(f"glibc {glibc} is not known: manylinux is defined for glibc 2")
+    for number in range(minor, 4, -1):
+        yield f"manylinux_2_{number}_x86_64"
+        if number in _OLD_MANYLINUX:
+            yield f"{_OLD_MANYLINUX[number]}_x86_64"
+
+
+def _dist_info(archive: Archive, members: Mapping[str, Member], name: str, version: str) -> str:
+    tops = {member.partition("/")[0] for member in members}
+    found = sorted(top for top in tops if top.endswith(".dist-info"))
+    if len(found) != 1:
+        archive.fail("", f"has {len(found)} .dist-info folders: {', '.join(found) or 'none'}")
+    its_name, _, its_version = found[0].removesuffix(".dist-info").partition("-")
+    if canonicalize_name(its_name) != name or not _same_version(its_version, version):
+        archive.fail(found[0], "is not named as the wheel")
+    return found[0]
+
+
+def _same_version(text: str, version: str) -> bool:
+    try:
+        # Installers write "_" where a version has "-".
+        return Version(text.replace("_", "-")) == Version(version)
+    except InvalidVersion:
+        return False
+
+
+def _text(archive: Archive, members: Mapping[str, Member], name: str) -> str:
+    if name not in members:
+        archive.fail(name, "is missing")
+    if members[name].size > _METADATA_LIMIT:
+        archive.fail(name, f"has {members[name].size} bytes, which is absurd")
+    try:
+        return archive.read(members[name]).decode()
+    except UnicodeDecodeError as error:
+        archive.fail(name, f"is not UTF-8: {error}")
+
+
+def _message(archive: Archive, members: Mapping[str, Member], name: str) -> Message:
+    return parse_metadata_file(_text(archive, members, name))
+
+
+def _records(archive: Archive, members: Mapping[str, Member], dist_info: str) -> Mapping[str, str]:
+    """RECORD, when it has each file once with a good hash and its size, and nothing else."""
+    record = f"{dist_info}/RECORD"
+    exempt = {f"{dist_info}/{name}" for name in _UNRECORDED}
+    rows: dict[str, tuple[str, str]] = {}
+    try:
+        for path, checksum, size in parse_record_file(io.StringIO(_text(archive, members, record), "")):
+            if rows.setdefault(path, (checksum, size)) != (checksum, size):
+                archive.fail(record, f"has {path} twice, with different hashes")
+    except (InvalidRecordEntry, csv.Error) as error:
+        archive.fail(record, f"cannot be read: {error}")
+    if strangers := sorted(rows.keys() - members.keys()):
+        archive.fail(record, f"lists {strangers[0]}, which the wheel does not have")
+    if unlisted := sorted(members.keys() - rows.keys() - exempt):
+        archive.fail(unlisted[0], "is not in RECORD")
+    records: dict[str, str] = {}
+    for path, (checksum, size) in rows.items():
+        if size and size != str(members[path].size):
+            archive.fail(path, f"has {members[path].size} bytes and RECORD says {size}")
+        if path in exempt:
+            continue
+        if checksum.partition("=")[0] not in HASHES:
+            archive.fail(path, f"RECORD has {checksum or 'no hash'!r} for it; it must have one of {', '.join(HASHES)}")
+        if not parse_hash(checksum)[0]:
+            archive.fail(path, f"RECORD has a malformed hash for it: {checksum}")
+        records[path] = checksum.rstrip("=")
+    return records

@@ -1,0 +1,254 @@
+"""A wheel's zip archive: `checked_members` looks at everything in it but content, which is checked while it is read.
+
+`zipfile` reads the central directory; each local header is compared with it here, because two readers that trust
+different headers see different files. Content is read by offset, so large members pass in pieces.
+"""
+
+import binascii
+import errno
+import hashlib
+import os
+import re
+import stat
+import struct
+import unicodedata
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+import deflate
+import msgspec
+
+from graphcrate.model.errors import IntegrityError
+from graphcrate.oci.layer import inflate
+
+CHUNK = 1 << 20
+_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+# Bits of the general purpose flags.
+_ENCRYPTED, _DEFLATE_OPTIONS, _DESCRIPTOR, _UTF8 = 0x1, 0x6, 0x8, 0x800
+_KNOWN_FLAGS = _DEFLATE_OPTIONS | _DESCRIPTOR | _UTF8
+_UNKNOWN_SIZE = 0xFFFFFFFF  #: zip64: the size is in the extra field
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+#: Any name that `_check_name` may refuse: control characters, backslash, drive, an empty part, "." or "..".
+_SUSPECT = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:|(?:^|/)\.{0,2}/|(?:^|/)\.{1,2}\Z|\A\Z")
+
+
+#: "sha256 or better" (PEP 427), with bytes of digest.
+HASHES = {"sha256": 32, "sha384": 48, "sha512": 64}
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A file in the archive. `offset` is where its `packed` bytes begin; sizes in bytes."""
+
+    name: str
+    size: int
+    packed: int
+    crc32: int
+    deflated: bool  #: else stored
+    executable: bool
+    offset: int
+
+
+class Archive:
+    """An open zip file. Raises IntegrityError naming file and member."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._descriptor)
+
+    def packed_chunks(self, member: Member) -> Iterator[bytes]:
+        """The member's bytes as they lie in the archive, in pieces."""
+        offset, left = member.offset, member.packed
+        while left:
+            chunk = os.pread(self._descriptor, min(left, CHUNK), offset)
+            if not chunk:
+                self.fail(member.name, "the file ends in the middle of it")
+            yield chunk
+            offset += len(chunk)
+            left -= len(chunk)
+
+    def chunks(self, member: Member, recorded: str = "") -> Iterator[bytes]:
+        """The member's content in pieces. By the end, size, CRC-32 and `recorded`, RECORD's hash, are checked."""
+        check = Checker(self, member, recorded)
+        packed = self.packed_chunks(member)
+        if member.deflated:
+            packed = inflate(f"{self.path.name}: {member.name}", member.size, member.crc32, packed)
+        checksum = 0
+        for chunk in packed:
+            if not member.deflated:
+                checksum = deflate.crc32(chunk, checksum)
+            check.update(chunk)
+            yield chunk
+        if not member.deflated and checksum != member.crc32:
+            self.fail(member.name, f"its CRC-32 is {checksum:08x} and its header says {member.crc32:08x}")
+        check.finish()
+
+    def read(self, member: Member, recorded: str = "") -> bytes:
+        """The member's whole content, checked."""
+        return b"".join(self.chunks(member, recorded))
+
+    def fail(self, name: str, what: str) -> NoReturn:
+        """Raise the IntegrityError for one member (or the whole file: empty `name`)."""
+        where = f"{self.path.name}: {_printable(name)}: " if name else f"{self.path.name}: "
+        raise IntegrityError(
+            where + what,
+            cause="The wheel was damaged, changed or built by a faulty tool.",
+            next_step="remove it from the cache and fetch it again; if it is published so, report it to its authors",
+        )
+
+    def checked_members(self) -> tuple[Member, ...]:
+        """Every file, when nothing in the archive can surprise its reader."""
+        infos, directory = self._central_directory()
+        members = tuple(self._member(info) for info in infos)
+        self._check_overlap(infos, members, directory)
+        files = [member for member, info in zip(members, infos, strict=True) if not info.is_dir()]
+        self._check_names(files)
+        return tuple(files)
+
+    def _central_directory(self) -> tuple[Sequence[zipfile.ZipInfo], int]:
+        try:
+            with open(self._descriptor, "rb", closefd=False) as stream, zipfile.ZipFile(stream) as archive:
+                return archive.infolist(), archive.start_dir
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a position before the file's start
+                raise
+            self.fail("", f"not a zip file: {error}")
+        # zipfile raises any of these on a mangled directory.
+        except (zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, ValueError, struct.error, EOFError) as error:
+            self.fail("", f"not a whole zip file: {error}")
+        except OverflowError as error:
+            self.fail("", f"not a whole zip file: {error}")
+
+    def _member(self, info: zipfile.ZipInfo) -> Member:
+        name = info.filename
+        if name != info.orig_filename:
+            self.fail(info.orig_filename, "its name is written in two ways")
+        self._check_name(name)
+        mode = info.external_attr >> 16
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+            kind = "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file"
+            self.fail(name, f"is {kind}, which a wheel cannot hold")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            self.fail(name, f"compression method {info.compress_type}; a wheel has stored and deflated members only")
+        deflated = info.compress_type == zipfile.ZIP_DEFLATED
+        if info.is_dir() and (info.file_size or info.compress_size > 2):
+            self.fail(name, "is a folder with content")
+        if not deflated and info.file_size != info.compress_size:
+            self.fail(name, f"is stored, and its sizes differ: {info.file_size} and {info.compress_size}")
+        return Member(
+            name=name,
+            size=info.file_size,
+            packed=info.compress_size,
+            crc32=info.CRC,
+            deflated=deflated,
+            executable=stat.S_ISREG(mode) and bool(mode & 0o111),
+            offset=self._data_offset(info),
+        )
+
+    def _check_name(self, name: str) -> None:
+        """No name may leave the folder it is unpacked to, on any system, or read differently than it is."""
+        if not _SUSPECT.search(name):
+            return
+        if _CONTROL.search(name):
+            self.fail(name, "its name has a control character")
+        if "\\" in name:
+            self.fail(name, "its name has a backslash")
+        if name.startswith("/") or re.match("[A-Za-z]:", name):
+            self.fail(name, "its name is an absolute path")
+        if any(part in ("", ".", "..") for part in name.removesuffix("/").split("/")):
+            self.fail(name, "its name is not a plain relative path")
+
+    def _data_offset(self, info: zipfile.ZipInfo) -> int:
+        """Where the member's data begins; its local header must tell what the central directory told."""
+        name = info.filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
+        # zipfile moves offsets when bytes precede the archive or its end tells a wrong place.
+        if not 0 <= info.header_offset < os.fstat(self._descriptor).st_size:
+            self.fail(info.filename, "its local header lies outside of the file")
+        head = os.pread(self._descriptor, _LOCAL_HEADER.size + len(name), info.header_offset)
+        if len(head) < _LOCAL_HEADER.size:
+            self.fail(info.filename, "its local header lies outside of the file")
+        (magic, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = _LOCAL_HEADER.unpack_from(head)
+        if magic != b"PK\x03\x04":
+            self.fail(info.filename, "has no local header where the directory says")
+        if (flags | info.flag_bits) & _ENCRYPTED:
+            self.fail(info.filename, "is encrypted")
+        if (flags | info.flag_bits) & ~_KNOWN_FLAGS:
+            self.fail(info.filename, f"has flags that no wheel has: {flags:#x}, {info.flag_bits:#x}")
+        if (flags ^ info.flag_bits) & _UTF8 and not info.filename.isascii():
+            self.fail(info.filename, "its name is in two encodings")
+        if name_length != len(name) or head[_LOCAL_HEADER.size :] != name:
+            self.fail(info.filename, "its local header has another name than the directory")
+        # With a data descriptor, the local header may leave these open; a reader has them from the directory.
+        told = [(method, info.compress_type)]
+        if not flags & _DESCRIPTOR:
+            told.append((crc, info.CRC))
+            told += [(size, info.file_size)] if size != _UNKNOWN_SIZE else []
+            told += [(packed, info.compress_size)] if packed != _UNKNOWN_SIZE else []
+        for local, central in told:
+            if local != central:
+                self.fail(info.filename, f"its local header says {local} where the directory says {central}")
+        begin: int = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
+        return begin
+
+    def _check_overlap(self, infos: Sequence[zipfile.ZipInfo], members: Sequence[Member], directory: int) -> None:
+        """No two members may share bytes (a small file could unpack to terabytes)."""
+        starts = sorted(zip((info.header_offset for info in infos), members, strict=True), key=lambda pair: pair[0])
+        ends = [*(start for start, _ in starts), directory][1:]
+        for (_, member), end in zip(starts, ends, strict=True):
+            if member.offset + member.packed > end:
+                self.fail(member.name, "reaches into the data that follows it")
+
+    def _check_names(self, files: Sequence[Member]) -> None:
+        seen: dict[str, str] = {}
+        for member in files:
+            other = seen.setdefault(unicodedata.normalize("NFC", member.name), member.name)
+            if other is not member.name:
+                same = "it is there twice" if other == member.name else f"{other!r} is the same name in another form"
+                self.fail(member.name, same)
+        for name in seen:
+            parent = name.rpartition("/")[0]
+            if parent in seen:
+                self.fail(name, f"lies below {parent}, which is a file")
+
+
+class Checker:
+    """Compares a member's content with what RECORD says of it, "sha256=…"; with nothing where that is empty."""
+
+    def __init__(self, archive: Archive, member: Member, recorded: str) -> None:
+        self._archive, self._member, self._recorded = archive, member, recorded
+        algorithm, self._digest = parse_hash(recorded) if recorded else ("", b"")
+        self._hash = hashlib.new(algorithm) if algorithm else None
+
+    def update(self, chunk: bytes) -> None:
+        """The next piece of content."""
+        if self._hash is not None:
+            self._hash.update(chunk)
+
+    def finish(self) -> None:
+        """Raises IntegrityError unless the content is what RECORD says."""
+        if self._hash is not None and self._hash.digest() != self._digest:
+            self._archive.fail(self._member.name, f"its content is not what RECORD says ({self._recorded})")
+
+
+def parse_hash(recorded: str) -> tuple[str, bytes]:
+    """Algorithm and digest of RECORD's "sha256=…"; ("", b"") when it is malformed or too weak."""
+    algorithm, _, value = recorded.partition("=")
+    raw = value.rstrip("=").encode()
+    try:
+        digest = binascii.a2b_base64(raw.translate(_URL_SAFE) + b"=" * (-len(raw) % 4), strict_mode=True)
+    except binascii.Error:
+        return "", b""
+    return (algorithm, digest) if len(digest) == HASHES.get(algorithm) else ("", b"")
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() and name else ascii(name)

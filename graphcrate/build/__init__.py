@@ -1,0 +1,1 @@
+"""From a request to a tested image: lock, plan, build, checks, suites, report."""

@@ -1,0 +1,142 @@
+"""What an image has compiled: for which GPUs, by the wheelhouse beside all other work, from the cache where it can."""
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from graphcrate.compat import facts, planning
+from graphcrate.compat.toolkits import architectures, to_compile
+from graphcrate.host.cache import Cache
+from graphcrate.host.context import Workplace
+from graphcrate.host.progress import Progress
+from graphcrate.inputs.bases import Base, BaseDriftError
+from graphcrate.model.errors import GraphcrateError, ResolutionError
+from graphcrate.model.lock import Lock, Toolkit
+from graphcrate.model.plan import CompileStep, Plan, ToolkitStep
+
+if TYPE_CHECKING:
+    from graphcrate.compat.request import SourceOptions
+
+
+class CompilerDriftError(BaseDriftError):
+    """The base with the compiler that a lock names cannot be had any more."""
+
+
+def for_gpus(lock: Lock, gpus: str | None) -> Lock:
+    """The lock with its sdists compiled for these GPU models ("v100,a100") instead of the recipe's architectures.
+
+    A GPU newer than the toolkit gets PTX of the newest that it makes, with a note of what that costs. Raises UsageError
+    for an unknown model, and for one that the toolkit no longer makes code for.
+    """
+    compilation = lock.compilation
+    if gpus is None or compilation is None or compilation.toolkit is None:
+        return lock
+    version = compilation.toolkit.version
+    highest = architectures(version)[1]
+    chosen, newer = to_compile(facts.architectures_for(gpus), version)
+    notes = lock.notes
+    if newer and any(package.compiled for package in lock.packages):
+        notes += (
+            f"nvcc {version} makes no code for {', '.join(newer)}: extensions bring PTX of {highest}, which the driver "
+            "translates when it first loads them (TOOLKIT=image may be newer)",
+        )
+    compilation = msgspec.structs.replace(compilation, architectures=chosen)
+    return msgspec.structs.replace(lock, compilation=compilation, notes=notes)
+
+
+def built(lock: Lock, place: Workplace) -> Collection[str]:
+    """sha256s of the lock's compiled sdists whose wheels the cache has."""
+    from graphcrate.inputs import extensions
+
+    step = planning.compile_step(lock)
+    return extensions.cached(step, place.cache).keys() if step else ()
+
+
+def wheels(
+    plan: Plan, lock: Lock, base: Base, sources: "SourceOptions", folder: Path, place: Workplace
+) -> Callable[[], Mapping[str, Path]]:
+    """What makes the wheels of the plan's compiled sdists (sha256 → wheel). `folder`: where a failure's log goes."""
+
+    def make() -> Mapping[str, Path]:
+        from graphcrate.host.workers import default_jobs
+        from graphcrate.inputs import extensions
+
+        step = next(step for step in plan.steps if isinstance(step, CompileStep))
+        wanted = step.compilation.toolkit
+        job = extensions.Job(
+            step=step,
+            base=base,
+            build_base=lambda: _build_base(step, place),
+            toolkit=lambda at: None if wanted is None else _toolkit(wanted, at, lock, sources, place),
+            files=lambda: files(lock, sources, place.cache, place.environment, place.progress),
+            cache=place.cache,
+            environment=place.environment,
+            progress=place.progress,
+            jobs=default_jobs(),
+            log_folder=folder,
+        )
+        return extensions.provide(job)
+
+    return make
+
+
+def prepare(plan: Plan, lock: Lock, place: Workplace) -> None:
+    """Make the base with the compiler while wheels arrive, where something is to be compiled.
+
+    What fails here is not told: it fails again, with its consequences, when the base is wanted.
+    """
+    step = next((step for step in plan.steps if isinstance(step, CompileStep)), None)
+    if step is not None and len(built(lock, place)) < len(step.packages):
+        with contextlib.suppress(GraphcrateError):
+            _build_base(step, place)
+
+
+def toolkit(plan: Plan, lock: Lock, base: Base, sources: "SourceOptions", place: Workplace) -> Callable[[], Path]:
+    """What makes the folder of the plan's CUDA toolkit; the plan is that of a devel image."""
+
+    def make() -> Path:
+        step = next(step for step in plan.steps if isinstance(step, ToolkitStep))
+        return _toolkit(step.toolkit, base, lock, sources, place)
+
+    return make
+
+
+def _build_base(step: CompileStep, place: Workplace) -> Base:
+    from graphcrate.resolve.base import prepare_base
+
+    try:
+        return prepare_base(place, step.compilation.base)
+    except BaseDriftError as drift:
+        raise CompilerDriftError(drift.what, cause=drift.cause, next_step=drift.next_step) from drift
+
+
+def _toolkit(toolkit: Toolkit, base: Base, lock: Lock, sources: "SourceOptions", place: Workplace) -> Path:
+    from graphcrate.inputs import toolkits
+
+    if (folder := toolkits.cached(toolkit, place.cache)) is not None:
+        return folder
+    there = files(lock, sources, place.cache, place.environment, place.progress)
+    try:
+        return toolkits.prepare(toolkit, there, base.rootfs, place.cache, place.environment, place.progress)
+    except BaseDriftError as drift:  # of the toolkit: today's base would not bring its packages back
+        options = {"channel": sources.channel, "extensions": sources.extensions, "toolkit": sources.toolkit}
+        asked = "".join(f" --{name} {value}" for name, value in options.items() if value not in (None, "auto"))
+        raise ResolutionError(
+            drift.what,
+            cause=drift.cause,
+            next_step=f"./build.py lock {lock.recipe} --cuda {lock.cuda}{asked}    (or name a mirror that still has "
+            "them: DEBIAN_MIRROR=http://another-mirror/debian)",
+        ) from drift
+
+
+def files(
+    lock: Lock, sources: "SourceOptions", cache: Cache, environment: Mapping[str, str], progress: Progress
+) -> Mapping[str, Path]:
+    """What is compiled, with what, and what it is compiled against; sha256 → path. Raises what `fetch` raises."""
+    from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+
+    arguments = (lock, sources, cache, environment, progress)
+    return {**fetch(*arguments), **fetch_for_compilation(*arguments)}

@@ -1,0 +1,325 @@
+"""Whether the loader takes each program and library: libraries, their versions, symbols, the form of strings."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from graphcrate.artifacts.formats.elf import MACHINE, is_driver
+from graphcrate.checks.audit.loading import Loader, loadable
+from graphcrate.checks.audit.names import demangled
+from graphcrate.checks.audit.packages import BASE, TORCH, Package, Packages, name, short
+from graphcrate.compat import packages as package_facts
+from graphcrate.compat.facts import by_number
+from graphcrate.model.audit import Binary, Check, Contents, Finding, Severity, Wanted
+from graphcrate.model.words import joined, listed
+
+_MODULE = re.compile(r"\.(cpython-(\d)(\d+)[a-z]*-[^/]*|abi3)\.so$")
+_LIBRARY = re.compile(r"lib[^/]*\.so[.\d]*$")
+_RUNTIME = re.compile(r"lib(gfortran|quadmath|gomp|stdc\+\+|gcc_s|atomic)\b")  #: GCC's, as repaired wheels bring them
+_C10 = re.compile(r"/torch/lib/libc10\.so$")
+_CANNOT = "its loading ends with `cannot open shared object file`"
+_NEWER = "a newer base, or a wheel built on an older system"
+_DRIVER_SYMBOL = re.compile(r"(cu[A-Z]|nvml|cuvid|Nv[A-Z])")
+
+
+class Linking:
+    """Findings on how things are linked. `broken`: files that cannot be loaded, after the findings were run through."""
+
+    def __init__(self, contents: Contents, packages: Packages, loader: Loader) -> None:
+        self._contents, self._packages, self._loader = contents, packages, loader
+        self._paths = sorted(contents.binaries)
+        self._strings_of: dict[Package, bool | None] = {}
+        self.broken: set[str] = set()
+
+    def findings(self) -> Iterator[Finding]:
+        """Of every file, of packages that need one of several, and of all programs together."""
+        yield from self._files()
+        yield from self._alternatives()
+        yield from self._programs()
+
+    def _files(self) -> Iterator[Finding]:
+        """Yield those of files that are broken themselves, then those of files that need a broken one."""
+        for path in self._paths:
+            yield from self._file(path, self._contents.binaries[path])
+        causes = frozenset(self.broken)
+        for path in self._paths:
+            if path not in causes and self._packages.owner(path) != BASE and not self._is_foreign(path):
+                yield from self._dependent(path, causes)
+
+    def _alternatives(self) -> Iterator[Finding]:
+        """Packages that need one of several libraries, and have none that can be loaded."""
+        for one in package_facts.optional():
+            groups: dict[tuple[Package, str], list[str]] = {}
+            for path in self._contents.binaries if one.one_of or one.by_torch else ():
+                package = self._packages.owner(path)
+                if package_facts.matches(one, package.name, short(path)):
+                    groups.setdefault((package, path.rpartition("/")[0] if one.by_torch else ""), []).append(path)
+            for (package, _), paths in groups.items():
+                torch = self._torch(package)
+                fitting = [path for path in paths if not one.by_torch or package_facts.is_for(path, torch)]
+                if all(path in self.broken for path in fitting) and torch:
+                    what = f"none of {joined(map(short, paths))} can be used" + (
+                        f" with torch {torch}" if one.by_torch else ""
+                    )
+                    yield Finding(
+                        check="libraries",
+                        severity="warn" if one.by_torch else "fail",
+                        package=package.name,
+                        file="",
+                        what=what,
+                        breaks=one.why,
+                        fix=self._other_build(paths[0]),
+                    )
+
+    def _programs(self) -> Iterator[Finding]:
+        """An image has programs for other machines here and there; one of which no program starts is for another."""
+        machines = [
+            binary.machine
+            for path, binary in self._contents.binaries.items()
+            if binary.interpreter and self._packages.owner(path) == BASE
+        ]
+        if self._contents.base and machines and MACHINE not in machines:
+            what = f"is made for {_machine(machines[0])}: of its {len(machines)} programs none is for x86-64"
+            yield Finding(
+                check="files",
+                severity="fail",
+                package=BASE.name,
+                file="",
+                what=what,
+                breaks="nothing in it can be started: `exec format error`",
+                fix="the image for linux/amd64",
+            )
+
+    def _torch(self, package: Package) -> str:
+        return self._packages.version(self._packages.torch(package))
+
+    def _idle(self, path: str) -> str | None:
+        """What is lost where a library cannot be loaded that may be absent; None for others."""
+        if _RUNTIME.match(name(path)) and not any(True for _ in self._loaders(path)):
+            return "nothing: a compiler's runtime library that was left over, which no other library needs"
+        package = self._packages.owner(path)
+        return package_facts.reason(package.name, short(path), self._torch(package))
+
+    def _dependent(self, path: str, causes: frozenset[str]) -> Iterator[Finding]:
+        """A file that cannot be loaded because another cannot; no worse than that one."""
+        found = [one for one in self._loader.closure(path)[0] if one in causes]
+        if not found:
+            return
+        self.broken.add(path)
+        why = [self._idle(one) for one in found]
+        what = f"needs {joined(map(short, found))}, which cannot be loaded"
+        if all(why):
+            yield self._finding("libraries", "note", path, what, str(why[0]))
+        else:
+            yield self._fault("libraries", path, what, "its loading fails as that one's does")
+
+    def _file(self, path: str, binary: Binary) -> Iterator[Finding]:
+        if binary.fault:
+            # 32-bit files that are no modules lie in good packages: debugpy attaches to such processes with one.
+            if self._is_python_module(path) and (not binary.foreign or _MODULE.search(path)):
+                yield self._fault("files", path, binary.fault, "Python does not load it", "install its package again")
+            else:
+                yield self._finding("files", "warn", path, binary.fault, "what it needs cannot be told")
+            return
+        if binary.opaque:
+            yield self._finding("files", "warn", path, binary.opaque, "what it needs cannot be told")
+            return
+        if self._is_foreign(path):
+            yield from self._foreign(path, binary)
+            return
+        yield from self._interpreter(path, binary)
+        missing = list(self._missing(path))
+        yield from self._libraries(path, binary, missing)
+        yield from self._versions(path, binary)
+        if self._packages.owner(path) != BASE:
+            if not missing:
+                yield from self._symbols(path, binary)
+            yield from self._strings(path, binary)
+
+    def _is_foreign(self, path: str) -> bool:
+        """Made for another machine, or another Python."""
+        binary = self._contents.binaries[path]
+        found = _MODULE.search(path)
+        pythons = self._packages.pythons(path) if found and found[2] else ()
+        other = found and pythons and f"{found[2]}.{found[3]}" not in pythons
+        return not loadable(binary) or bool(other)
+
+    def _foreign(self, path: str, binary: Binary) -> Iterator[Finding]:
+        """A module for another Python lies idle where one for ours is beside it, and is missed where none is."""
+        if not self._is_python_module(path):
+            return
+        if binary.machine != MACHINE:
+            self.broken.add(path)
+            what = f"is made for {_machine(binary.machine)}, not for x86-64"
+            yield self._finding("files", "fail", path, what, "Python does not load it", "a wheel for x86-64")
+            return
+        stem = _MODULE.sub("", path)
+        twins = [other for other in self._contents.binaries if other != path and _MODULE.sub("", other) == stem]
+        if all(self._is_foreign(twin) for twin in twins):
+            self.broken.add(path)
+            found = _MODULE.search(path)
+            assert found is not None
+            what = f"is for Python {found[2]}.{found[3]}; the image has {listed(self._packages.pythons(path))}"
+            severity: Severity = "warn" if self._has_modules(self._packages.owner(path)) else "fail"
+            yield self._finding("files", severity, path, what, "its import fails", "a wheel for this Python")
+
+    def _has_modules(self, package: Package) -> bool:
+        """Whether Python can import any library of the package's: then the wheel is for this Python."""
+        paths = self._packages.binaries(package)
+        return any(self._is_python_module(path) and not self._is_foreign(path) for path in paths)
+
+    def _is_python_module(self, path: str) -> bool:
+        if self._packages.owner(path) == BASE:
+            return False
+        return _MODULE.search(path) is not None or (path.endswith(".so") and not _LIBRARY.match(name(path)))
+
+    def _missing(self, path: str) -> Iterator[str]:
+        """Libraries that it, or what it needs, does not get."""
+        for wanted in sorted(self._loader.closure(path)[1]):
+            if self._loader.is_assumed(wanted):
+                continue
+            # Who loads it may have a run path that holds for it too.
+            if not any(wanted not in self._loader.closure(other)[1] for other in self._loaders(path)):
+                yield wanted
+
+    def _interpreter(self, path: str, binary: Binary) -> Iterator[Finding]:
+        if binary.interpreter and self._contents.base and not self._loader.at(binary.interpreter):
+            what = f"names the loader {binary.interpreter}, which is not in the image"
+            yield self._fault("libraries", path, what, "it cannot be started: `No such file or directory`")
+
+    def _libraries(self, path: str, binary: Binary, missing: Sequence[str]) -> Iterator[Finding]:
+        own = [wanted for wanted in missing if wanted in binary.needed]
+        if not own:  # said of the library that needs it
+            return
+        torch = self._packages.torch(self._packages.owner(path))
+        if any(map(self._packages.is_torch_library, own)) and not self._packages.binaries(torch):
+            fix = "install torch" if self._contents.base else "name torch's wheel too"
+            yield self._fault("libraries", path, f"needs torch, which is not there: {joined(own)}", _CANNOT, fix)
+            return
+        yield self._fault("libraries", path, f"needs {joined(own)}, which nothing in the image has", _CANNOT)
+
+    def _versions(self, path: str, binary: Binary) -> Iterator[Finding]:
+        """Symbol versions that the loader asks for before it looks at any symbol."""
+        for wanted in dict.fromkeys(need.library for need in binary.versions_wanted):
+            place = self._loader.find(wanted, path)
+            has = self._loader.binary(place).versions if place else frozenset[str]()
+            if not has:  # missing, which is said; or a library without versions, which serves any
+                continue
+            absent = {need.version for need in binary.versions_wanted if need.library == wanted} - has
+            if not absent:
+                continue
+            ordered = sorted(absent, key=by_number)
+            prefix = ordered[-1].rpartition("_")[0]
+            last = max((one for one in has if one.rpartition("_")[0] == prefix), key=by_number, default="")
+            told = f"goes up to {last}" if last else "has no such version"
+            what = f"needs {joined(ordered)} of {wanted}; the image's {told}"
+            breaks = f"its loading ends with `version {ordered[-1]} not found`"
+            yield self._fault("versions", path, what, breaks, _NEWER)
+
+    def _symbols(self, path: str, binary: Binary) -> Iterator[Finding]:
+        """What the loader would not find with RTLD_NOW, which is how Python loads."""
+        package = self._packages.owner(path)
+        missing = self._undefined(binary.wanted, path, package)
+        if not missing:
+            return
+        for root in self._loaders(path):
+            missing = self._undefined(missing, root, self._packages.owner(root))
+            if not missing:
+                return
+        count = "a symbol that nothing" if len(missing) == 1 else f"{len(missing)} symbols that nothing"
+        names = _names(missing)
+        what = f"refers to {count} it is loaded with defines: {names}"
+        yield self._fault("symbols", path, what, "its loading ends with `undefined symbol`", self._other_build(path))
+
+    def _undefined(self, symbols: Iterable[Wanted], path: str, package: Package) -> list[Wanted]:
+        scope = dict.fromkeys((*self._loader.shown(package), *self._loader.closure(path)[0]))
+        libraries = [self._loader.binary(one) for one in scope]
+        if any(library.opaque for library in libraries):  # which may define them all
+            return []
+        driver = any(is_driver(wanted) for wanted in self._loader.closure(path)[1])
+        return [
+            symbol
+            for symbol in symbols
+            if not any(library.has(symbol) for library in libraries)
+            and not self._loader.is_assumed_symbol(symbol)
+            and not (driver and _DRIVER_SYMBOL.match(symbol.name))
+        ]
+
+    def _loaders(self, path: str) -> Iterator[str]:
+        """Others that bring it: it may lean on what they have. A module of Python is loaded on its own."""
+        if self._is_python_module(path):
+            return
+        for other in self._paths:
+            if other != path and not self._is_foreign(other) and path in self._loader.closure(other)[0]:
+                yield other
+
+    def _other_build(self, path: str) -> str:
+        package = self._packages.owner(path)
+        if package.name != TORCH and self._packages.refers_to_torch(path):
+            torch = self._torch(package)
+            return f"a build of {package.name} for torch {torch}" if torch else "install torch"
+        return ""
+
+    def _strings(self, path: str, binary: Binary) -> Iterator[Finding]:
+        """std::string comes in two forms; who hands strings to torch must use torch's (_GLIBCXX_USE_CXX11_ABI).
+
+        Who hands it none works all the same (tensordict 0.7 with torch 2.6).
+        """
+        package = self._packages.owner(path)
+        if package.name == TORCH or binary.old_strings == binary.new_strings:
+            return
+        if not self._packages.refers_to_torch(path):
+            return
+        torch_new = self._torch_strings(self._packages.torch(package))
+        if torch_new is not None and binary.new_strings != torch_new:
+            what = f"is compiled with _GLIBCXX_USE_CXX11_ABI={int(binary.new_strings)}, torch with {int(torch_new)}"
+            breaks = "they do not understand each other's strings: undefined symbols, or a crash"
+            fix = f"recompile {package.name} with -D_GLIBCXX_USE_CXX11_ABI={int(torch_new)}"
+            severity: Severity = "fail" if path in self.broken and self._idle(path) is None else "warn"
+            yield self._finding("strings", severity, path, what, breaks, fix)
+
+    def _torch_strings(self, torch: Package) -> bool | None:
+        """Whether torch's strings have the new form; None without torch."""
+        if torch not in self._strings_of:
+            core = next((one for one in self._packages.binaries(torch) if _C10.search(one)), None)
+            exports = self._loader.binary(core).exports if core else {}
+            new = any(one.startswith("_ZN3c10") and "NSt7__cxx1112basic_string" in one for one in exports)
+            self._strings_of[torch] = new if exports else None
+        return self._strings_of[torch]
+
+    def _fault(self, check: Check, path: str, what: str, breaks: str, fix: str = "") -> Finding:
+        """A file cannot be loaded, which for a plugin that may be absent is no more than a note."""
+        self.broken.add(path)
+        package = self._packages.owner(path)
+        if (why := self._idle(path)) is not None:
+            return self._finding(check, "note", path, what, why)
+        severity: Severity = "fail"
+        if package == BASE and not self._contents.binaries[path].interpreter:
+            severity = "warn"
+        return self._finding(check, severity, path, what, breaks, fix)
+
+    def _finding(
+        self, check: Check, severity: Severity, path: str, what: str, breaks: str = "", fix: str = ""
+    ) -> Finding:
+        return Finding(
+            check=check,
+            severity=severity,
+            package=self._packages.owner(path).name,
+            file=short(path),
+            what=what,
+            breaks=breaks,
+            fix=fix,
+        )
+
+
+def _machine(name: str) -> str:
+    return name.removeprefix("EM_")
+
+
+def _names(symbols: Sequence[Wanted], most: int = 4) -> str:
+    """As people read them. A hostile file may lack a million: no more are looked at than are shown."""
+    shown: dict[str, None] = {}
+    for number, symbol in enumerate(symbols):
+        if len(shown) == most:
+            return listed([*shown, f"{len(symbols) - number} more"])
+        shown[demangled(symbol.name)] = None
+    return joined(shown)

@@ -1,0 +1,200 @@
+"""Which libraries a process has when it loads one more, as glibc's loader, Python and torch do it.
+
+Whoever links torch imports torch first (its Python part does, or nothing works): then libtorch_global_deps.so is seen
+by everybody, and torch's own libraries are found by their names wherever they lie, but seen by those alone that name
+them, or name one that does (dlopen without RTLD_GLOBAL). Sources: ld.so(8), dlopen(3), torch/__init__.py.
+"""
+
+import functools
+import posixpath
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from graphcrate.artifacts.formats.elf import MACHINE, is_driver
+from graphcrate.checks.audit.packages import BASE, Package, Packages
+from graphcrate.checks.contracts.paths import resolve
+from graphcrate.model.audit import Binary, Contents, Wanted
+from graphcrate.model.tree import Kind
+
+_SHOWN = "libtorch_global_deps.so"
+_INTERPRETER = re.compile(r"/(usr/(local/)?bin|opt/[^/]+(/[^/]+)*/bin)/python3\.\d+")
+#: what a base that is not known will have: the libraries that manylinux lets wheels rely on (PEP 600)
+_MANYLINUX = re.compile(
+    r"(libgcc_s\.so\.1|libstdc\+\+\.so\.6|libm\.so\.6|libmvec\.so\.1|libdl\.so\.2|librt\.so\.1|libc\.so\.6|libnsl\.so\.1"
+    r"|libutil\.so\.1|libpthread\.so\.0|libresolv\.so\.2|libX11\.so\.6|libXext\.so\.6|libXrender\.so\.1|libICE\.so\.6"
+    r"|libSM\.so\.6|libGL\.so\.1|libgobject-2\.0\.so\.0|libgthread-2\.0\.so\.0|libglib-2\.0\.so\.0|libz\.so\.1"
+    r"|libexpat\.so\.1|ld-linux-x86-64\.so\.2|libatomic\.so\.1)"
+)
+_OTHERS_SYMBOL = re.compile(r"_Z|cu[A-Z_]|cudnn|cublas|cufft|curand|cusolver|cusparse|nccl|nvrtc|nvtx|nvml|nvJit|MKL")
+#: of C++ itself: namespace std, its run time, new and delete, as the Itanium ABI mangles them
+_STANDARD_SYMBOL = re.compile(r"_Z((T[ISTV])?N?K?(St|S[absiod]|10__cxxabiv1|9__gnu_cxx)|[nd][wal])")
+_SYSTEM_SYMBOL = re.compile(r"(GLIBC|GLIBCXX|CXXABI|GCC|ZLIB)_")
+
+
+def loadable(binary: Binary) -> bool:
+    """Whether the loader of an x86-64 process takes this file at all; another one of that name, it looks further."""
+    return not binary.fault and (binary.machine == MACHINE or bool(binary.opaque))
+
+
+class _Link(msgspec.Struct, frozen=True):
+    """As `checks.contracts.paths` walks it."""
+
+    link: str
+    kind: Kind = "symlink"
+
+
+class Loader:
+    """Finds libraries in the contents of an image. A path is that of the file itself, links followed."""
+
+    def __init__(self, contents: Contents, packages: Packages) -> None:
+        self._contents, self._packages = contents, packages
+        self._links = {path: _Link(link) for path, link in contents.links.items()}
+        self._closures: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {}
+        self._loaded: dict[Package, Mapping[str, str]] = {}
+        self._sonames: dict[Package, dict[str, str]] = {}
+
+    def binary(self, path: str) -> Binary:
+        """What lies there."""
+        return self._contents.binaries[path]
+
+    def find(self, name: str, seeker: str, above: tuple[str, ...] = ()) -> str:
+        """The path of the library of this name that `seeker` gets; empty for none.
+
+        `above`: who loads the seeker, from the first on; their DT_RPATH counts.
+        """
+        if "/" in name:
+            return self._at(name if name.startswith("/") else "")
+        own = self._run_path(seeker)
+        inherited = [
+            folder for path in reversed(above) if self.binary(path).inherited for folder in self._run_path(path)
+        ]
+        known = self.loaded(self._packages.owner(seeker))
+        if name in known:
+            return known[name]
+        for folder in (*own, *inherited, *self._contents.preferred, *self._contents.folders):
+            if found := self._at(f"{folder}/{name}"):
+                return found
+        return self._brought(name, seeker)
+
+    def _brought(self, name: str, seeker: str) -> str:
+        """A library that the seeker's package, or one that it requires, has somewhere and opens by itself first."""
+        for package in (self._packages.owner(seeker), *self._packages.required(self._packages.owner(seeker))):
+            if path := self._named(package).get(name):
+                return path
+        return ""
+
+    def closure(self, path: str) -> tuple[tuple[str, ...], frozenset[str]]:
+        """(paths of the library and all that it needs, as the loader looks symbols up; names that are not found)."""
+        if path not in self._closures:
+            self._closures[path] = self._walk(path)
+        return self._closures[path]
+
+    def shown(self, package: Package) -> tuple[str, ...]:
+        """What everybody sees in a process of this package's: the interpreter, what it links, and torch's part."""
+        torch = self._torch_shown(package) if self._packages.uses_torch(package) else ()
+        roots = [*self._interpreter(package), *torch]
+        return tuple(dict.fromkeys(one for root in roots for one in self.closure(root)[0]))
+
+    def loaded(self, package: Package) -> Mapping[str, str]:
+        """Name → path of what is loaded already when this package's first library is: torch's."""
+        if not self._packages.uses_torch(package):
+            return {}
+        torch = self._packages.torch(package)
+        if torch not in self._loaded:
+            self._loaded[torch] = {}  # while torch itself is looked at
+            roots = [*self._torch_shown(torch), *self._extensions(torch)]
+            paths = dict.fromkeys(one for root in roots for one in self.closure(root)[0])
+            names: dict[str, str] = {}
+            for path in paths:
+                names.setdefault(posixpath.basename(path), path)
+                names.setdefault(self.binary(path).soname or posixpath.basename(path), path)
+            self._closures.clear()
+            self._loaded[torch] = names
+        return self._loaded[torch]
+
+    def is_assumed(self, name: str) -> bool:
+        """Whether the host or a base that is not known will have this library."""
+        if is_driver(name):
+            return True
+        return not self._contents.base and (_MANYLINUX.fullmatch(name) is not None or name.startswith("libpython3."))
+
+    def at(self, path: str) -> bool:
+        """Whether a program or library lies there, links followed."""
+        return bool(self._at(path))
+
+    def is_assumed_symbol(self, symbol: Wanted) -> bool:
+        """Whether the interpreter or the C and C++ libraries of a base that is not known will have it."""
+        if self._contents.base:
+            return False
+        if _SYSTEM_SYMBOL.match(symbol.version):
+            return True
+        if symbol.version:
+            return False
+        # C++'s own library; or C functions, of glibc or of libraries like CUDA's that wheels bring.
+        return _STANDARD_SYMBOL.match(symbol.name) is not None or not _OTHERS_SYMBOL.match(symbol.name)
+
+    def _interpreter(self, package: Package) -> list[str]:
+        """The one that it runs in, if there is any: of its world and its version, else of its version, else another."""
+        own = self._packages.interpreters(package.world)
+        versions = tuple(f"python{version}" for version in self._packages.pythons(package.world))
+        best = sorted(
+            {*own, *self._interpreters}, key=lambda path: (path not in own, not path.endswith(versions), path)
+        )
+        return best[:1]
+
+    @functools.cached_property
+    def _interpreters(self) -> list[str]:
+        return [path for path in self._contents.binaries if _INTERPRETER.fullmatch(path)]
+
+    def _torch_shown(self, package: Package) -> list[str]:
+        torch = self._packages.torch(package)
+        return [path for path in self._packages.binaries(torch) if path.endswith(f"/lib/{_SHOWN}")]
+
+    def _extensions(self, package: Package) -> Iterator[str]:
+        for path in self._packages.binaries(package):
+            if re.search(r"/_C(\.[^/]*)?\.so$", path):
+                yield path
+
+    def _walk(self, path: str) -> tuple[tuple[str, ...], frozenset[str]]:
+        queue: deque[tuple[str, tuple[str, ...]]] = deque([(path, ())])
+        found, names, missing = dict.fromkeys([path]), set[str](), set[str]()
+        while queue:
+            current, above = queue.popleft()
+            for name in self.binary(current).needed:
+                if name in names:
+                    continue
+                names.add(name)
+                place = self.find(name, current, above)
+                if place and place not in found:
+                    found[place] = None
+                    queue.append((place, (*above, current)))
+                elif not place:
+                    missing.add(name)
+        return tuple(found), frozenset(missing)
+
+    def _at(self, path: str) -> str:
+        place = resolve(self._links, posixpath.normpath(path)) if path else ""
+        binary = self._contents.binaries.get(place)
+        return place if binary is not None and loadable(binary) else ""
+
+    def _run_path(self, path: str) -> Iterator[str]:
+        folder = posixpath.dirname(path)
+        for entry in self.binary(path).runpath:
+            plain = entry.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", folder)
+            if plain.startswith("/"):
+                yield posixpath.normpath(plain)
+
+    def _named(self, package: Package) -> dict[str, str]:
+        if package == BASE:
+            return {}
+        if package not in self._sonames:
+            names: dict[str, str] = {}
+            for path in filter(lambda path: loadable(self.binary(path)), self._packages.binaries(package)):
+                names.setdefault(posixpath.basename(path), path)
+                if soname := self.binary(path).soname:
+                    names.setdefault(soname, path)
+            self._sonames[package] = names
+        return self._sonames[package]

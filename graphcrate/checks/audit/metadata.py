@@ -1,0 +1,133 @@
+"""Whether installed Python packages have what they say they require, and what is known that they do not say."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from graphcrate.checks.audit.packages import TORCH, Packages
+from graphcrate.compat import glt
+from graphcrate.compat import packages as package_facts
+from graphcrate.model.audit import Contents, Distribution, Finding, Severity
+from graphcrate.model.requirements import requirements
+from graphcrate.model.words import listed
+
+
+def findings(contents: Contents, packages: Packages) -> Iterator[Finding]:
+    """Missing, of another version, twice, for another Python, or required in silence."""
+    seen: dict[tuple[str, str], Distribution] = {}
+    for one in contents.distributions:
+        if other := seen.get((one.folder, one.name)):
+            what = f"is installed twice: {other.version} and {one.version}"
+            yield _finding(one, "warn", what, "files of both lie mixed", f"pip install --force-reinstall {one.name}")
+        seen[one.folder, one.name] = one
+    for one in contents.distributions:
+        installed = packages.installed(packages.of(one).world)
+        # Of packages alone, more may lie where they will.
+        whole = contents.base or bool(packages.interpreters(packages.of(one).world))
+        yield from _python(one, packages.pythons(one.folder))
+        yield from _required(one, installed, packages, whole=whole)
+        if one.name == glt.NAME:
+            yield from _glt(one, installed)
+        if whole:
+            yield from _hidden(one, installed)
+        yield from _silent(one, packages, installed)
+
+
+def _python(one: Distribution, pythons: Sequence[str]) -> Iterator[Finding]:
+    if not pythons or not one.python:
+        return
+    try:
+        wanted = SpecifierSet(one.python)
+        if any(wanted.contains(f"{python}.99", prereleases=True) for python in pythons):
+            return
+    except (InvalidSpecifier, InvalidVersion):
+        return
+    what = f"wants Python {one.python}; the image has {listed(pythons)}"
+    fix = f"a release of {one.name} for Python {listed(pythons)}"
+    yield _finding(one, "warn", what, "it may not even be imported", fix)
+
+
+def _required(
+    one: Distribution, installed: Mapping[str, Distribution], packages: Packages, *, whole: bool
+) -> Iterator[Finding]:
+    for requirement in packages.requirements(one):
+        name = canonicalize_name(requirement.name)
+        found = installed.get(name)
+        if found is None:
+            if whole:
+                what = f"requires {requirement.name}{requirement.specifier}, which is not installed"
+                fix = f"pip install '{_plain(requirement)}'"
+                yield _finding(one, "warn", what, "an import that needs it fails", fix)
+            continue
+        try:
+            version = Version(found.version)
+        except InvalidVersion:
+            continue
+        if requirement.specifier.contains(version, prereleases=True):
+            continue
+        what = f"requires {requirement.name}{requirement.specifier}; {found.version} is installed"
+        pins = tuple(_pins(requirement.specifier))
+        if name.startswith("nvidia-") and pins and all(one.major == version.major and one < version for one in pins):
+            # Built with 11.7, run with 11.8: minor-version compatibility (docs.nvidia.com/deploy/cuda-compatibility).
+            yield _finding(one, "note", what, "nothing: within a major version NVIDIA's libraries keep their ABI", "")
+            continue
+        severity, breaks = _severity(one, name, version, pins, packages)
+        yield _finding(one, severity, what, breaks, f"pip install '{_plain(requirement)}'")
+
+
+def _severity(
+    one: Distribution, name: str, installed: Version, pins: Sequence[Version], packages: Packages
+) -> tuple[Severity, str]:
+    """How bad another version is than the one that is required, and what breaks.
+
+    torch's C++ interface holds for one minor release: who links it and pins that release is built for it. Symbols may
+    be there all the same, and the import then ends in a segmentation fault (torchvision 0.23 with torch 2.9).
+    """
+    if name != TORCH:
+        return "warn", "its authors rule this version out"
+    breaks = "its libraries are built for that torch: undefined symbols, or a crash"
+    other_minor = any((pin.major, pin.minor) != (installed.major, installed.minor) for pin in pins)
+    return ("fail" if other_minor and packages.links_torch(packages.of(one)) else "warn"), breaks
+
+
+def _pins(specifier: SpecifierSet) -> Iterator[Version]:
+    """The versions of `==2.0.1`, and of `==2.0.*` what it begins with."""
+    for clause in specifier:
+        if clause.operator == "==":
+            yield Version(clause.version.removesuffix(".*"))
+
+
+def _plain(requirement: object) -> str:
+    """Without its marker."""
+    return str(requirement).partition(";")[0].strip()
+
+
+def _glt(one: Distribution, installed: Mapping[str, Distribution]) -> Iterator[Finding]:
+    for needed in glt.absent(installed):
+        what = f"{needed.why}; its metadata does not say so"
+        yield _finding(one, "fail", what, "its import fails", f"pip install {needed.name}")
+
+
+def _hidden(one: Distribution, installed: Mapping[str, Distribution]) -> Iterator[Finding]:
+    for wanted in package_facts.hidden(one.name, one.version):
+        if not any(name in installed for name in wanted.one_of):
+            what = f"{wanted.why}; its metadata does not say so"
+            yield _finding(one, "fail", what, "its import fails", f"pip install {wanted.one_of[0]}")
+
+
+def _silent(one: Distribution, packages: Packages, installed: Mapping[str, Distribution]) -> Iterator[Finding]:
+    """Packages that link torch and do not require it: nothing holds the two together."""
+    package = packages.of(one)
+    if one.name == TORCH or packages.torch(package) in packages.required(package) or not packages.links_torch(package):
+        return
+    if any(canonicalize_name(requirement.name) == TORCH for requirement in requirements(one.requires, "")):
+        return
+    torch = installed[TORCH].version if TORCH in installed else "none"
+    what = f"links torch and requires none: nothing keeps it to the torch that it was built for (installed: {torch})"
+    yield _finding(one, "note", what, "an update of torch breaks it in silence", "pin both in one lock")
+
+
+def _finding(one: Distribution, severity: Severity, what: str, breaks: str, fix: str) -> Finding:
+    return Finding(check="metadata", severity=severity, package=one.name, file="", what=what, breaks=breaks, fix=fix)

@@ -1,0 +1,108 @@
+"""What Docker wants of an image, and those who run Docker or containerd below: PAI's nodes."""
+
+from graphcrate.checks.contracts.check import absent, check, failed, has_gpu_code, passed, unknown, warned
+from graphcrate.checks.contracts.view import is_older
+from graphcrate.model.contract import Host, ImageView, Verdict
+from graphcrate.oci import spec
+
+#: Of the engine's own making: 127 would be overlay2's end, and two go to the container.
+MOST_LAYERS = 125
+_CLONE3_GLIBC, _CLONE3_DOCKER = "2.34", "20.10.10"
+_ZSTD_DOCKER = "23.0"
+#: What `docker run` gives where nobody says otherwise, and what loaders of samples fill soon.
+_DEFAULT_SHM, _ENOUGH_SHM = 64 << 20, 1 << 30
+
+
+@check(
+    "an image of layers",
+    *("docker", "pai"),
+    reason="Docker and registries take images of layers; a SIF, a squashfs or a folder is none.",
+    source="OCI image specification 1.1",
+)
+def layered(view: ImageView, host: Host) -> Verdict:
+    if view.form in ("sif", "squashfs", "folder"):
+        return failed(f"a {view.form}", "give the image that it was made of, or `docker import` its files")
+    return passed(f"{len(view.layers)} layers" if view.layers else "layers")
+
+
+@check(
+    "not too many layers",
+    *("docker", "pai"),
+    reason="Docker takes an image of 125 layers at most: `max depth exceeded` when the image is pulled or started.",
+    source="moby (layer/layer_store.go, maxLayerDepth); docker/for-linux #414; moby/buildkit #3067",
+)
+def layer_count(view: ImageView, host: Host) -> Verdict:
+    count = len(view.layers)
+    if not count:
+        return passed("no layers")
+    if count > MOST_LAYERS:
+        return failed(f"{count} layers", "join RUN lines, or squash the image")
+    return passed(f"{count} layers")
+
+
+@check(
+    "layers that Docker reads",
+    *("docker", "pai"),
+    reason="zstd layers can be pulled from Docker 23.0 on, foreign layers from nowhere but their maker.",
+    source="Docker Engine 23.0 release notes (moby #41759)",
+)
+def docker_layer_types(view: ImageView, host: Host) -> Verdict:
+    kinds = {layer.media_type for layer in view.layers if layer.media_type}
+    if not kinds:
+        return passed("no layers" if not view.layers else "as Docker saved them")
+    if strange := sorted(kinds - set(spec.LAYER_TYPES)):
+        return failed(strange[0], "build it anew with layers of type tar+gzip")
+    zstd = [kind for kind in kinds if spec.LAYER_TYPES[kind] == spec.LAYER_ZSTD]
+    if not zstd:
+        return passed(", ".join(sorted(kind.rpartition(".")[2] for kind in kinds)))
+    version = host.versions.get("docker", "")
+    if not version:
+        return warned("zstd layers, which Docker before 23.0 refuses", "layers of type tar+gzip")
+    if is_older(version, _ZSTD_DOCKER):
+        return failed(f"zstd layers, and Docker {version}", "layers of type tar+gzip, or Docker 23.0")
+    return passed(f"zstd layers, Docker {version}")
+
+
+@check(
+    "Docker's seccomp filter knows clone3",
+    "docker",
+    reason="glibc from 2.34 on starts threads by clone3, which the filter of Docker before 20.10.10 answers with "
+    "EPERM: `can't start new thread`, `pthread_create failed`.",
+    source="moby #42680, #42681",
+)
+def clone3(view: ImageView, host: Host) -> Verdict:
+    library = view.c_library
+    if library is None or library.name != "glibc":
+        return absent(view, passed("no glibc"))
+    if not library.version:
+        return unknown("glibc of an unknown version")
+    if is_older(library.version, _CLONE3_GLIBC):
+        return passed(f"glibc {library.version} does without clone3")
+    version = host.versions.get("docker", "")
+    if not version:
+        return unknown(f"glibc {library.version} wants Docker {_CLONE3_DOCKER}", "--runtime docker --runtime-version …")
+    if is_older(version, _CLONE3_DOCKER):
+        fix = "update Docker, or --security-opt seccomp=unconfined"
+        return failed(f"glibc {library.version}, and Docker {version}", fix)
+    return passed(f"glibc {library.version}, Docker {version}")
+
+
+@check(
+    "shared memory for loaders",
+    *("docker", "pai"),
+    reason="Workers of a DataLoader and GraphLearn hand samples over in /dev/shm, which has 64 MB under Docker: `bus "
+    "error` as soon as it is full.",
+    source="graphlearn-torch's FAQ; Docker's reference on --shm-size",
+)
+def shm(view: ImageView, host: Host) -> Verdict:
+    if not view.torch and has_gpu_code(view) is not True:
+        return absent(view, passed("no torch in the image"))
+    if host.shm is None:
+        return unknown("the host decides", "docker run --shm-size=8g    (--ipc=host for several processes)")
+    told = f"{host.shm / (1 << 20):.0f} MB of /dev/shm"
+    if host.shm <= _DEFAULT_SHM:
+        return failed(told, "docker run --shm-size=8g")
+    return passed(told) if host.shm >= _ENOUGH_SHM else warned(told, "docker run --shm-size=8g")
+
+
+CHECKS = (layered, layer_count, docker_layer_types, clone3, shm)

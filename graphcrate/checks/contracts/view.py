@@ -1,0 +1,210 @@
+"""From the tree of an image to what contracts ask about. Pure: whoever read the tree gives it, with its contents."""
+
+import posixpath
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from graphcrate.checks.contracts.paths import find_program, is_below, resolve
+from graphcrate.compat.drivers import numbers
+from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, Settings
+from graphcrate.model.tree import Entry
+
+#: The content of a path, or None where it was not kept.
+Read = Callable[[str], bytes | None]
+
+#: folders that Apptainer binds from the host, or that enroot covers with an empty file system
+HIDDEN = ("/root", "/home", "/tmp", "/run", "/var/lock")
+C_LIBRARIES = (
+    *("/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libc.so.6"),
+    *("/lib64/libc.so.6", "/usr/lib64/libc.so.6", "/usr/lib/libc.so.6", "/lib/libc.so.6"),
+)
+_MUSL = "/lib/ld-musl-x86_64.so.1"
+_LIBRARY = re.compile(r"(?:/usr)?/lib(?:32|64)?/(?:x86_64-linux-gnu/)?libc(?:-2\.\d+)?\.so(?:\.6)?")
+_LARGEST_LIBRARY = 8 << 20
+LARGEST_TEXT = 1 << 16  #: a script of more than this is none
+_SCRIPT_FOLDERS = ("/bin/", "/sbin/", "/etc/profile.d/", "/.singularity.d/")
+_TORCH_VERSION = re.compile(r".*/(?:site|dist)-packages/torch/version\.py")
+_VERSION_LINE = re.compile(r"^(__version__|cuda)\s*(?::[^=]*)?=\s*'([^']*)'", re.MULTILINE)
+_TORCH_WITHOUT_CUDA = re.compile(r"^cuda\s*(?::[^=]*)?=\s*None", re.MULTILINE)
+_RELEASE = re.compile(rb"GNU C Library [^\n]{0,80}?release version (\d+\.\d+)")
+#: ELF note NT_GNU_ABI_TAG: sizes, type, owner, "Linux", then the oldest kernel (elf.h; System V gABI)
+_ABI_NOTE = struct.pack("<III4sI", 4, 16, 1, b"GNU\0", 0)
+_DIST_INFO = re.compile(r"(.*/(?:site|dist)-packages)/([^/]+)-([^-/]+)\.(?:dist-info|egg-info)")
+_CONDA = re.compile(r"(.*/conda-meta)/([^/]+)-([^-/]+)-[^-/]+\.json")
+#: what useradd copies into a new home, and package managers leave there; what engines put into /run
+_SKELETON = re.compile(r"/(?:root|home/[^/]+)/\.[^/]+(?:/.*)?|/run/(?:systemd/container|\.containerenv)")
+_ASKED_FOLDERS = ("/", "/etc", "/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/root", "/home", "/run", "/var/run")
+_ASKED_FILES = (
+    *("/etc/passwd", "/etc/group", "/etc/profile", "/etc/environment", "/etc/rc", "/etc/localtime"),
+    *("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/bin/sh", "/.singularity.d/runscript"),
+)
+_PROGRAMS = ("sh", "bash", "kill", "python", "python3", "jupyter", "jupyter-lab", "jupyter-notebook")
+#: libraries of the driver, and large ones that CUDA's toolkit and its wheels both have
+_LIBRARIES = re.compile(r".*/(?:libcuda|libnvidia-ml|libcublasLt)\.so[.\d]*")
+CUBLAS = "libcublasLt.so"
+
+
+def wants_content(path: str, size: int) -> bool:
+    """Whether a reader has to keep this file's content: some contract reads it, or the view is made of it."""
+    if _LIBRARY.fullmatch(path):
+        return size <= _LARGEST_LIBRARY
+    if size > LARGEST_TEXT:
+        return False
+    if path in _ASKED_FILES or path.endswith(".sh") or path.count("/") <= 2 or "entrypoint" in path:
+        return True
+    return any(folder in path for folder in _SCRIPT_FOLDERS) or _TORCH_VERSION.fullmatch(path) is not None
+
+
+def make_view(
+    base: ImageView, entries: Mapping[str, Entry], read: Read, distributions: Mapping[str, str] | None = None
+) -> ImageView:
+    """`base` has what the artifact's documents say; the tree (absolute paths) and its contents say the rest.
+
+    `distributions`: Python packages in layers that were left out of the tree, because it is known what they hold.
+    """
+    found = dict(_distributions(entries))
+    named = {name: version for names in found.values() for name, version in names.items()} | dict(distributions or {})
+    settings = base.settings
+    path = (settings.variables.get("PATH", "") if settings else "") or SYSTEM_PATH
+    programs = {name: place for name in _PROGRAMS if (place := find_program(entries, name, path.split(":")))}
+    torch, cuda = _torch(entries, read, named, settings)
+    return msgspec.structs.replace(
+        base,
+        files={
+            _readable(place): fact for place in _asked(entries, settings, path) if (fact := _fact(entries, place, read))
+        },
+        programs=programs,
+        hidden=_hidden(entries),
+        packages=tuple(sorted(found)),
+        distributions=named,
+        torch=torch,
+        cuda=cuda,
+        c_library=_c_library(entries, read),
+        unpacked=sum(entry.size for entry in entries.values()),
+    )
+
+
+def _asked(entries: Mapping[str, Entry], settings: Settings | None, path: str) -> set[str]:
+    """Paths that contracts ask about."""
+    asked = {*_ASKED_FOLDERS, *_ASKED_FILES}
+    asked |= {place for place in entries if is_below(place, "/etc/profile.d") or _LIBRARIES.fullmatch(place)}
+    if settings is not None:
+        asked |= {volume.rstrip("/") or "/" for volume in settings.volumes}
+        asked |= {settings.working_folder, *(settings.variables.get("LD_LIBRARY_PATH", "").split(":"))}
+        for words in (settings.entrypoint, settings.command):
+            asked |= {find_program(entries, word, path.split(":")) for word in words[:1]}
+            asked |= {word for word in words[1:] if word.startswith("/")}
+    return {place for place in asked if place.startswith("/")}
+
+
+def _fact(entries: Mapping[str, Entry], path: str, read: Read) -> FileFact | None:
+    """What is at a path; None for nothing."""
+    folder, _, name = path.rpartition("/")
+    own = entries.get(f"{resolve(entries, folder).rstrip('/')}/{name}") if name else entries.get("/")
+    if own is None:
+        return None
+    place = resolve(entries, path)
+    real = entries.get(place)
+    if real is None:
+        return FileFact(kind=own.kind, link=_readable(own.link), real=None, mode=own.mode)
+    text = None
+    if real.kind == "file" and real.size <= LARGEST_TEXT and (data := read(place)) is not None:
+        text = data.decode("utf-8", "replace") if b"\0" not in data else ""
+    return FileFact(kind=own.kind, link=_readable(own.link), real=real.kind, mode=real.mode, size=real.size, text=text)
+
+
+def _readable(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _distributions(entries: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """(folder, name → version) of Python's and conda's installed packages."""
+    folders: dict[str, dict[str, str]] = {}
+    for path in entries:
+        if path.endswith((".dist-info", ".egg-info")):
+            found = _DIST_INFO.fullmatch(path)
+        elif path.endswith(".json") and "/conda-meta/" in path:
+            found = _CONDA.fullmatch(path)
+        else:
+            continue
+        if found is not None:
+            name = re.sub(r"[-_.]+", "-", found[2]).lower()
+            folders.setdefault(_readable(found[1]), {})[_readable(name)] = _readable(found[3])
+    yield from folders.items()
+
+
+def _hidden(entries: Mapping[str, Entry]) -> dict[str, Below]:
+    """What lies in folders that runtimes hide."""
+    found: dict[str, list[str]] = {}
+    for path, entry in entries.items():
+        if entry.kind not in ("file", "symlink") or _SKELETON.fullmatch(path):
+            continue
+        for folder in HIDDEN:
+            if path.startswith(f"{folder}/"):
+                found.setdefault(folder, []).append(path)
+    return {
+        folder: Below(
+            files=len(paths), bytes=sum(entries[path].size for path in paths), example=_readable(min(paths, key=len))
+        )
+        for folder, paths in sorted(found.items())
+    }
+
+
+def _torch(
+    entries: Mapping[str, Entry], read: Read, named: Mapping[str, str], settings: Settings | None
+) -> tuple[str, str]:
+    """(version, CUDA) of the image's torch; of an image without one, the CUDA toolkit that it says it has."""
+    labels, variables = (settings.labels, settings.variables) if settings else ({}, {})
+    for path in sorted(entries):
+        if path.endswith("/torch/version.py") and _TORCH_VERSION.fullmatch(path) and (data := read(path)) is not None:
+            text = data.decode("utf-8", "replace")
+            lines = dict(_VERSION_LINE.findall(text))
+            if "__version__" in lines:
+                without = "cpu" if _TORCH_WITHOUT_CUDA.search(text) else ""
+                return lines["__version__"], lines.get("cuda") or without
+    torch = labels.get("graphcrate.torch", "") or named.get("torch", "")
+    cuda = labels.get("graphcrate.torch.cuda", "")
+    local = re.fullmatch(r"[^+]*\+(?:cu(\d+)(\d)|(cpu))", torch)
+    if not cuda and local:
+        cuda = local[3] or f"{local[1]}.{local[2]}"
+    if not cuda:
+        cuda = ".".join(variables.get("CUDA_VERSION", "").split(".")[:2])
+    runtime = next((v for name, v in named.items() if name.startswith("nvidia-cuda-runtime")), "")
+    return torch, cuda or ".".join(runtime.split(".")[:2])
+
+
+def _c_library(entries: Mapping[str, Entry], read: Read) -> CLibrary | None:
+    for place in C_LIBRARIES:
+        path = resolve(entries, place)
+        entry = entries.get(path)
+        if entry is None or entry.kind != "file":
+            continue
+        data = read(path) or b""
+        release = _RELEASE.search(data)
+        named = re.search(r"libc-(2\.\d+)\.so$", path)
+        version = release[1].decode() if release else (named[1] if named else "")
+        return CLibrary(name="glibc", version=version, kernel=_oldest_kernel(data))
+    if resolve(entries, _MUSL) in entries:
+        return CLibrary(name="musl")
+    return None
+
+
+def _oldest_kernel(data: bytes) -> str:
+    place = data.find(_ABI_NOTE)
+    if place < 0 or len(data) < place + len(_ABI_NOTE) + 12:
+        return ""
+    return ".".join(str(number) for number in struct.unpack_from("<III", data, place + len(_ABI_NOTE)))
+
+
+def is_older(version: str, other: str) -> bool:
+    """Whether the first version is the older one."""
+    return numbers(version) < numbers(other)
+
+
+def name_of(path: str) -> str:
+    """The last part of a path."""
+    return posixpath.basename(path)

@@ -1,0 +1,56 @@
+"""What a new image is held against before anything runs in it: contracts of runtimes, the audit of its libraries."""
+
+from pathlib import Path
+
+import msgspec
+
+from graphcrate.checks import audit
+from graphcrate.checks.audit import run as auditing
+from graphcrate.checks.audit import wording as audit_wording
+from graphcrate.checks.contracts import run as checking
+from graphcrate.checks.contracts import wording
+from graphcrate.compat.facts import gpu_models
+from graphcrate.host.atomic import write_file
+from graphcrate.host.context import Workplace
+from graphcrate.model.audit import Audit
+from graphcrate.model.errors import AuditError
+from graphcrate.model.lock import encode
+from graphcrate.model.plan import Plan
+from graphcrate.model.report import Audited, BuildReport
+
+AUDIT = "audit.json"  #: beside report.json
+
+
+def vet(report: BuildReport, plan: Plan, folder: Path, place: Workplace, gpu: str | None) -> BuildReport:
+    """The report with what was found, which a person is told; the whole audit is written to the image's folder."""
+    gpus = gpu_models(gpu) if gpu else ()
+    found = auditing.of_build(report, place, gpus)
+    write_file(folder / AUDIT, encode(found))
+    contracts = checking.of_build(report, plan, place, gpus)
+    name = checking.name_of(report)
+    for line in (*wording.after_build(contracts, name), *audit_wording.after_build(found, name)):
+        place.progress.note(line)
+    return msgspec.structs.replace(report, contracts=contracts, audit=_summarized(found))
+
+
+def _summarized(found: Audit) -> Audited:
+    counted = audit.count(found.findings)
+    failures = [one for one in found.findings if one.severity == "fail"]
+    return Audited(
+        binaries=found.binaries,
+        fail=counted.get("fail", 0),
+        warn=counted.get("warn", 0),
+        note=counted.get("note", 0),
+        failures=tuple(" ".join(filter(None, (one.package, one.file))) + f": {one.what}" for one in failures),
+    )
+
+
+def raise_if_broken(report: BuildReport) -> None:
+    """Raises AuditError for an image in which something cannot be loaded or run. It stays where it is."""
+    if report.audit is None or not report.audit.fail:
+        return
+    raise AuditError(
+        f"{report.name}:{report.tag} was built, and cannot work as a whole: {report.audit.failures[0]}",
+        cause=f"{report.audit.fail} of the audit's findings are failures.",
+        next_step=f"./build.py audit {checking.name_of(report)}    says what breaks and how to mend it",
+    )

@@ -1,0 +1,53 @@
+"""The command `audit`: arguments → `auditing`. `cli` registers it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Names = Annotated[
+    list[str],
+    typer.Argument(help="An image (as for `check`), wheels, or a folder of installed packages.", metavar="REF|WHEEL…"),
+]
+Base = Annotated[str, typer.Option(help="Image or root file system that wheels or a folder of packages lie in.")]
+Gpu = Annotated[str, typer.Option(help="GPU models that there must be code for, such as v100,a100.")]
+Target = Annotated[str, typer.Option(help="A machine of targets/, dgx2 say: its GPUs.")]
+Output = Annotated[Path, typer.Option(help="Where images are.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
+
+
+def audit(
+    names: Names,
+    base: Base = "",
+    gpu: Gpu = "",
+    target: Target = "",
+    output: Output = Path("dist"),
+    as_json: Json = False,
+) -> None:
+    """Read programs, libraries and GPU code of an image or of wheels; say what will not load or run. Runs nothing."""
+    from graphcrate.checks.audit import count, wording
+    from graphcrate.checks.audit import run as auditing
+    from graphcrate.compat import explain
+    from graphcrate.compat.facts import gpu_models
+    from graphcrate.compat.targets import Said
+    from graphcrate.host.context import Workplace
+    from graphcrate.model.errors import AuditError
+    from graphcrate.model.lock import encode
+
+    place = Workplace.here()
+    gpus = gpu_models(gpu) if gpu else ()
+    if target:
+        gpus = explain.find_target(place, Said(target=target, gpu=gpu)).gpus or ()
+    request = auditing.Request(names=tuple(names), base=base, gpus=gpus, output=output)
+    found = auditing.run(request, place)
+    if as_json:
+        sys.stdout.write(encode(found).decode())
+    elif sys.stdout.isatty():
+        from graphcrate.cli import tables
+
+        tables.audit(found)
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in wording.lines(found)))
+    if failures := count(found.findings).get("fail"):
+        raise AuditError(f"{failures} of the findings keep {found.subject} from working")

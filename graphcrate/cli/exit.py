@@ -1,0 +1,54 @@
+"""How a command ends: what it raised becomes a message on stderr and an exit code."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+import typer.core
+
+from graphcrate.model.errors import GraphcrateError
+
+if TYPE_CHECKING:
+    import click
+
+
+class Commands(typer.core.TyperGroup):
+    """All commands. click would end without a word after an interrupt, and with 1 where nobody reads on."""
+
+    def invoke(self, ctx: "click.Context") -> object:
+        with told():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Expected errors with their own exit code, 130 after an interrupt, 141 where nobody reads what is printed.
+
+    Faults of this program pass, with their traceback.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except GraphcrateError as error:
+        _end(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _end("interrupted; the same command goes on where this one stopped", 130)
+    except BrokenPipeError:
+        with contextlib.suppress(OSError):  # or Python would try once more at its own end, and end with 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        from graphcrate.host.os_errors import explained
+
+        if (found := explained(error)) is None:
+            raise
+        _end(str(found), found.exit_code)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    sys.stderr.write(f"graphcrate: {message}\n")
+    sys.exit(code)

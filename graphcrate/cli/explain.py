@@ -1,0 +1,62 @@
+"""The command `explain`: arguments → `explaining`. `cli` registers it."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+Stack = Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch.", metavar="[STACK]")]
+Name = Annotated[str, typer.Option(help="A machine of targets/, dgx2 say, or the path of such a file.")]
+Asked = Annotated[str | None, typer.Option(help="Say first what becomes of this CUDA version.")]
+Gpu = Annotated[str, typer.Option(help="GPU models of the machine, such as v100 or v100,a100.")]
+Driver = Annotated[str, typer.Option(help="Its NVIDIA driver, 450.80.02 say.")]
+Runtime = Annotated[list[str] | None, typer.Option(help="docker, apptainer, pyxis or pai; again for more.")]
+RuntimeVersion = Annotated[str, typer.Option(help="Version of the one runtime; of pyxis that of enroot.")]
+Kernel = Annotated[str, typer.Option(help="Its kernel, 3.10 say.")]
+Glibc = Annotated[str, typer.Option(help="Its glibc, 2.35 say.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
+
+
+def explain(
+    stack: Stack = "pyg",
+    target: Name = "",
+    cuda: Asked = None,
+    gpu: Gpu = "",
+    driver: Driver = "",
+    runtime: Runtime = None,
+    runtime_version: RuntimeVersion = "",
+    kernel: Kernel = "",
+    glibc: Glibc = "",
+    as_json: Json = False,
+) -> None:
+    """Say which variant is the newest that runs on a machine, and what stands against the others."""
+    from graphcrate.compat import catalog
+    from graphcrate.compat import explain as explaining
+    from graphcrate.compat.targets import Said
+    from graphcrate.host.context import Workplace
+    from graphcrate.model.lock import encode
+
+    place = Workplace.here()
+    said = Said(
+        target=target,
+        gpu=gpu,
+        driver=driver,
+        runtimes=tuple(runtime or ()),
+        runtime_version=runtime_version,
+        kernel=kernel,
+        glibc=glibc,
+    )
+    recipe = catalog.find_recipe(place, stack)
+    if cuda is not None:
+        catalog.refuse_unknown_cuda(recipe, cuda)
+    found = explaining.explain(recipe, explaining.find_target(place, said), said, cuda)
+    if as_json:
+        sys.stdout.write(encode(found).decode())
+    elif sys.stdout.isatty():
+        from graphcrate.cli import tables
+
+        tables.explanation(found)
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in explaining.lines(found)))
+    if explaining.chosen_row(found) is None:
+        raise explaining.nothing_runs(found)

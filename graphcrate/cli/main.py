@@ -1,0 +1,367 @@
+"""Arguments → pipeline. With `cli_end` the only place that catches errors and exits; stdout carries results, stderr the
+rest.
+
+Stages are imported where a command needs them: an unchanged image is answered in less time than rich takes to load.
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from graphcrate.cli import audit, cache, explain, publish, test
+from graphcrate.cli import exit as cli_end
+
+if TYPE_CHECKING:
+    from graphcrate.host.context import Workplace
+    from graphcrate.model.report import BuildReport
+
+app = typer.Typer(
+    cls=cli_end.Commands,
+    help="Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch (see `list`).", metavar="NAME")]
+Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
+Cuda = Annotated[str, typer.Option(help='CUDA version, "11.8" say, or "cpu".')]
+CudaOrNone = Annotated[
+    str | None, typer.Option(help='CUDA version or "cpu"; else the newest that the named machine runs, or 11.8.')
+]
+Gpu = Annotated[str | None, typer.Option(help="GPU models that the image must run on, such as v100 or v100,a100.")]
+Driver = Annotated[str, typer.Option(help="NVIDIA driver that it must run with, 450.80.02 say.")]
+Target = Annotated[str, typer.Option(help="Machine that it must run on, by its name in targets/: dgx2 say.")]
+Channel = Annotated[str | None, typer.Option(help="Use only candidates of this channel (pytorch, pypi, local).")]
+Mirror = Annotated[str | None, typer.Option(help="sjtu, aliyun, nju, tuna, or the URL of a mirror.")]
+Wheels = Annotated[Path | None, typer.Option(help="Folder of wheels for the local channel.")]
+Extensions = Annotated[
+    str, typer.Option(help="Compiled extensions of PyG: auto, wheels, source or none; auto: wheels, else from source.")
+]
+Toolkit = Annotated[
+    str | None,
+    typer.Option(help="CUDA toolkit to compile them with: debian, pypi or image; else the first."),
+]
+Flavour = Annotated[
+    Literal["runtime", "devel"], typer.Option(help="devel: keep compiler and CUDA toolkit in the image.")
+]
+Engine = Annotated[
+    str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
+]
+Output = Annotated[Path, typer.Option(help="Where images are written.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
+
+
+def _workplace() -> "Workplace":
+    from graphcrate.host.context import Workplace
+
+    return Workplace.here()
+
+
+@app.command()
+def image(
+    name: Name,
+    cuda: CudaOrNone = None,
+    gpu: Gpu = None,
+    driver: Driver = "",
+    target: Target = "",
+    channel: Channel = None,
+    mirror: Mirror = None,
+    wheels: Wheels = None,
+    output: Output = Path("dist"),
+    smoke: Annotated[bool, typer.Option(help="Run the smoke test inside the image.")] = True,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        typer.Option(help="What the smoke test runs on; auto: a GPU where there is one."),
+    ] = "auto",
+    rerun: Annotated[bool, typer.Option("--rerun", help="Run what it passed on such a machine before, too.")] = False,
+    engine: Engine = "auto",
+    extensions: Extensions = "auto",
+    toolkit: Toolkit = None,
+    flavour: Flavour = "runtime",
+    as_json: Json = False,
+) -> None:
+    """Build an image and prove it by a training run inside it."""
+    from graphcrate.build import pipeline
+    from graphcrate.compat import fallback
+    from graphcrate.compat.request import BuildRequest
+    from graphcrate.model.lock import encode
+
+    request = BuildRequest(
+        name=name,
+        cuda=cuda,
+        gpu=gpu,
+        driver=driver,
+        target=target,
+        channel=channel,
+        mirror=mirror,
+        wheels=wheels,
+        output=output,
+        smoke=smoke,
+        rerun=rerun,
+        device=device,
+        engine=engine,
+        extensions=extensions,
+        toolkit=toolkit,
+        devel=flavour == "devel",
+    )
+    report = pipeline.build_image(request, _workplace())
+    sys.stdout.write(encode(report).decode() if as_json else f"{_reference(report)}\n")
+    sys.stdout.flush()
+    if report.fallback:
+        insisting = dataclasses.replace(request, cuda=report.cuda, channel=report.fallback.channel)
+        sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting.command())))
+
+
+def _reference(report: "BuildReport") -> str:
+    """What the next command takes: `name:tag@digest` of a layout, `name:tag` in an engine's store, a file's path."""
+    artifact = report.artifact
+    return f"{report.name}:{report.tag}@{report.digest}" if artifact.kind == "layout" else artifact.reference
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """Show recipes and their variants."""
+    from graphcrate.compat import catalog
+
+    place = _workplace()
+    recipes, locked = catalog.all_recipes(place), catalog.committed(place)
+    if as_json:
+        sys.stdout.write(json.dumps(catalog.describe(recipes, locked), indent=2) + "\n")
+        return
+    from rich.console import Console
+
+    from graphcrate.cli import tables
+
+    Console(width=None if sys.stdout.isatty() else 200).print(tables.variants_table(recipes, locked))
+
+
+@app.command()
+def lock(
+    name: Name,
+    cuda: Cuda = "11.8",
+    channel: Channel = None,
+    mirror: Mirror = None,
+    wheels: Wheels = None,
+    extensions: Extensions = "auto",
+    toolkit: Toolkit = None,
+) -> None:
+    """Resolve anew and write images/NAME/VARIANT/CANDIDATE.lock.json; prints its path."""
+    from graphcrate.build import pipeline
+    from graphcrate.compat.request import BuildRequest
+
+    request = BuildRequest(
+        name=name,
+        cuda=cuda,
+        channel=channel,
+        mirror=mirror,
+        wheels=wheels,
+        extensions=extensions,
+        toolkit=toolkit,
+    )
+    sys.stdout.write(f"{pipeline.write_lock(request, _workplace())}\n")
+
+
+@app.command()
+def render(
+    name: Annotated[str | None, typer.Argument(help="Recipe; all of them if left out.", metavar="NAME")] = None,
+    cuda: Annotated[str | None, typer.Option(help="CUDA version; every one if left out.")] = None,
+    base: Annotated[str, typer.Option(help="debian, python (Docker's images) or nvidia (CUDA images).")] = "debian",
+    channel: Channel = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for NAME/VARIANT/…; images/ if left out.")] = None,
+) -> None:
+    """Write Dockerfiles and Singularity definitions; prints the folders that changed."""
+    from graphcrate.engines.render import files
+
+    for folder in files.render_all(_workplace(), name, cuda, files.Choice(base=base, channel=channel), output):
+        sys.stdout.write(f"{folder}\n")
+
+
+@app.command()
+def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> None:
+    """Show an image: layers by size and owner, environment, packages."""
+    from graphcrate.artifacts.locate import find_image
+    from graphcrate.model.lock import encode
+
+    layout, report = find_image(ref, output)
+    if as_json:
+        sys.stdout.write(encode(report).decode())
+        return
+    from rich.console import Console
+
+    from graphcrate.cli import tables
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    tables.inspect(console, report, [f"{name}={value}" for name, value in layout.environment.items()])
+
+
+@app.command()
+def validate(ref: Ref, output: Output = Path("dist")) -> None:
+    """Re-check every invariant of an OCI layout: sizes, digests, diff_ids, archives."""
+    from graphcrate.artifacts.locate import find_image
+    from graphcrate.oci.validate import validate as check
+
+    layout, _ = find_image(ref, output)
+    for warning in check(layout):
+        sys.stderr.write(f"warning: {warning}\n")
+    sys.stdout.write(f"{layout.path}: valid, {layout.digest}\n")
+
+
+@app.command()
+def convert(
+    ref: Ref,
+    to: Annotated[
+        Literal["sif", "sqsh", "docker", "rootfs", "oci-archive"],
+        typer.Option(help="sif: Singularity, Apptainer; sqsh: enroot, pyxis; docker: for `docker load`."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="File to write (rootfs: folder); else beside the layout, named after the image.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    compression: Annotated[
+        Literal["gzip", "zstd"] | None, typer.Option(help="Of sif and sqsh; of sqsh zstd if left out.")
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(help="Kernel of the machine that mounts a sif: zstd from 4.14 on; gzip where unknown."),
+    ] = None,
+    link: Annotated[Path | None, typer.Option(help="Make this a symbolic link to the result.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make of an image what a runtime takes; prints its path."""
+    from graphcrate.artifacts import convert as converting
+    from graphcrate.artifacts.formats.mksquashfs import Compression
+    from graphcrate.model.lock import encode
+
+    request = converting.Request(
+        ref=ref,
+        to=to,
+        output=output,
+        force=force,
+        compression=Compression(compression) if compression else None,
+        kernel=kernel,
+        link=link,
+        hashed=as_json,
+    )
+    result = converting.convert(request, _workplace())
+    sys.stdout.write(encode(result).decode() if as_json else f"{result.path}\n")
+
+
+@app.command()
+def diff(
+    first: Annotated[str, typer.Argument(help="NAME:TAG, a path, docker:NAME or podman:NAME.", metavar="A")],
+    second: Annotated[str, typer.Argument(help="The same.", metavar="B")],
+    output: Output = Path("dist"),
+    everything: Annotated[bool, typer.Option("--all", help="List what may differ too, path by path.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Nothing may differ.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare the files of two images: layouts, archives, engines' images, SIF files, squashfs, folders."""
+    from graphcrate.artifacts.tree import opening, wording
+    from graphcrate.artifacts.tree.allowances import ALLOWANCES
+    from graphcrate.model.errors import DifferenceError
+    from graphcrate.model.lock import encode
+
+    comparison = opening.compare(first, second, _workplace(), () if strict else ALLOWANCES, output)
+    told = "".join(f"{line}\n" for line in wording.lines(comparison, everything=everything))
+    sys.stdout.write(encode(comparison).decode() if as_json else told)
+    if comparison.unexpected:
+        raise DifferenceError(f"{first} and {second} are not the same: {wording.summary(comparison)}")
+
+
+@app.command()
+def check(
+    ref: Annotated[str, typer.Argument(help="Whatever `diff` takes, or REGISTRY/NAME:TAG.", metavar="REF")],
+    runtime: Annotated[
+        list[str] | None, typer.Option(help="docker, apptainer, pyxis or pai; again for more; all if left out.")
+    ] = None,
+    runtime_version: Annotated[str, typer.Option(help="Version of the one runtime; of pyxis that of enroot.")] = "",
+    gpu: Gpu = None,
+    driver: Annotated[str, typer.Option(help="NVIDIA driver of the host, 450.80.02 say.")] = "",
+    kernel: Annotated[str, typer.Option(help="Kernel of the host, 3.10 say.")] = "",
+    glibc: Annotated[str, typer.Option(help="glibc of the host, 2.35 say.")] = "",
+    shm: Annotated[str, typer.Option(help="Size of /dev/shm in containers, 64m say.")] = "",
+    fetch: Annotated[
+        Literal["small", "all", "none"],
+        typer.Option(help="Layers to bring from a registry: small: 1 GB in all."),
+    ] = "small",
+    output: Output = Path("dist"),
+    as_json: Json = False,
+) -> None:
+    """Check an image, anybody's, against what runtimes and a host need of it; exit code 14 where something fails."""
+    from graphcrate.checks.contracts import count, wording
+    from graphcrate.checks.contracts import run as checking
+    from graphcrate.cli import tables
+    from graphcrate.compat import hosts
+    from graphcrate.model.errors import ContractError
+    from graphcrate.model.lock import encode
+
+    runtimes = hosts.runtimes_of(runtime or ())
+    host = hosts.host_of(runtimes, runtime_version, gpu, driver, kernel, glibc, shm)
+    found = checking.check(ref, host, _workplace(), runtimes=runtimes, output=output, fetch=fetch)
+    if as_json:
+        sys.stdout.write(encode(found).decode())
+    elif sys.stdout.isatty():
+        tables.findings(found)
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in wording.lines(found)))
+    if failures := count(found.findings).get("fail"):
+        raise ContractError(f"{ref} breaks {failures} of {len(found.findings)} contracts")
+
+
+@app.command()
+def run(
+    ref: Ref,
+    command: Annotated[list[str], typer.Argument(help="Command and its arguments, after `--`.")],
+    output: Output = Path("dist"),
+) -> None:
+    """Run a command inside an image without any engine, with this terminal; the working directory is /work there."""
+    from graphcrate.artifacts.locate import find_image
+    from graphcrate.build import pipeline
+
+    layout, _ = find_image(ref, output)
+    sys.exit(pipeline.run_inside(layout, command, _workplace()))
+
+
+app.command()(audit.audit)
+app.command()(cache.cache)
+app.command()(explain.explain)
+app.command()(publish.publish)
+app.command()(publish.verify)
+app.command()(publish.keys)
+app.command("test")(test.try_image)
+app.command()(test.job)
+
+
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def doctor(context: typer.Context) -> None:
+    """Look at this machine or container: what cannot work, why, and what to do. --explain TEXT: of an error."""
+    from doctor.__main__ import main as look_around
+
+    sys.exit(look_around(context.args))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of recipe files."""
+    from graphcrate.compat.recipes import schema as recipe_schema
+
+    sys.stdout.write(json.dumps(recipe_schema(), indent=2) + "\n")
+
+
+def main() -> None:
+    """Entry point: run, and turn expected errors into a message and their exit code."""
+    from graphcrate.host.process import interrupt_on_terminate
+
+    interrupt_on_terminate()
+    with cli_end.told():
+        app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""The commands `test` and `job`: arguments → trials and texts. `cli` registers them."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+from graphcrate.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphcrate.host.context import Workplace
+    from graphcrate.model.trial import Resources, TrialReport
+
+Refs = Annotated[
+    list[str],
+    typer.Argument(
+        help="NAME:TAG below dist/, a layout, a .sif, a .sqsh, a tar, docker:NAME, podman:NAME.", metavar="REF"
+    ),
+]
+Runner = Annotated[str, typer.Option(help="auto, embedded, docker, podman, apptainer or slurm; auto: by what REF is.")]
+Suite = Annotated[str, typer.Option(help="Suites, such as dna,ops; else those of the recipe.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: a GPU where there is one.")]
+Partition = Annotated[str, typer.Option(help="Slurm: partition; several with --matrix, such as dgx2,a100.")]
+Gres = Annotated[str, typer.Option(help="Slurm: generic resources, such as gpu:1.")]
+Time = Annotated[str, typer.Option(help="Slurm: time limit; else what the suites may take.")]
+Account = Annotated[str, typer.Option(help="Slurm: account.")]
+Qos = Annotated[str, typer.Option(help="Slurm: quality of service.")]
+Cpus = Annotated[int, typer.Option(help="Slurm: cores; else the partition's default.")]
+Wait = Annotated[float, typer.Option(help="Slurm: minutes that a job may wait for its start.")]
+IsMatrix = Annotated[
+    bool, typer.Option("--matrix", help="Slurm: every REF on every partition; the same call goes on where it stopped.")
+]
+Rerun = Annotated[
+    bool, typer.Option("--rerun", help="Run also what the image passed on such a node before; cells of a matrix too.")
+]
+Ref = Annotated[
+    str,
+    typer.Argument(
+        help="NAME:TAG below dist/, the path of a .sif or .sqsh, or a reference on a registry.", metavar="REF"
+    ),
+]
+Where = Annotated[str, typer.Option(help="pyxis, singularity, docker, pai-dlc or pai-dsw.")]
+Command = Annotated[str, typer.Option(help="What is run, as a shell has it; else the image's own program.")]
+JobName = Annotated[str, typer.Option(help="The job's name; else the image's.")]
+OnePartition = Annotated[str, typer.Option(help="Slurm: partition; cores are known of dgx2 and a100.")]
+Nodes = Annotated[int, typer.Option(help="Machines.")]
+Gpus = Annotated[int, typer.Option(help="GPUs on each of them.")]
+PerGpu = Annotated[
+    bool | None,
+    typer.Option(help="A process for each GPU, else for each node; default: for each GPU where pyxis has many nodes."),
+]
+CpusPerGpu = Annotated[int, typer.Option(help="Slurm: cores for each GPU.")]
+JobTime = Annotated[str, typer.Option(help="Slurm: time limit.")]
+Mounts = Annotated[
+    list[str] | None, typer.Option("--mount", help="SOURCE:TARGET, for data; PAI: id of a dataset and its path.")
+]
+Instance = Annotated[str, typer.Option(help="PAI: type of the nodes; known for 1 and 4 GPUs.")]
+Driver = Annotated[str, typer.Option(help="PAI: NVIDIA driver, such as 535.54.03.")]
+Workspace = Annotated[str, typer.Option(help="PAI: id of the workspace.")]
+Output = Annotated[Path, typer.Option(help="Where images and reports are.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
+
+
+def try_image(
+    refs: Refs,
+    runner: Runner = "auto",
+    suite: Suite = "",
+    device: Device = "auto",
+    partition: Partition = "",
+    gres: Gres = "",
+    time: Time = "",
+    account: Account = "",
+    qos: Qos = "",
+    cpus: Cpus = 0,
+    wait: Wait = 60.0,
+    matrix: IsMatrix = False,
+    rerun: Rerun = False,
+    output: Output = Path("dist"),
+    as_json: Json = False,
+) -> None:
+    """Run an image's smoke suites with any runner, also as jobs of Slurm."""
+    from graphcrate.host.context import Workplace
+    from graphcrate.model.trial import Resources
+
+    place = Workplace.here()
+    suites = tuple(name for name in suite.split(",") if name)
+    partitions = tuple(name for name in partition.split(",") if name)
+    wanted = [
+        Resources(partition=name, gres=gres, time=time, account=account, qos=qos, cpus=cpus) for name in partitions
+    ]
+    _check(refs, runner, wanted, matrix=matrix)
+    asked = _Asked(suites, device, wanted, wait * 60, output, as_json, rerun)
+    if matrix:
+        _test_matrix(refs, asked, place)
+    elif runner == "slurm":
+        _test_in_job(refs[0], asked, place)
+    else:
+        _test_here(refs[0], runner, asked, place)
+
+
+def job(
+    ref: Ref,
+    runtime: Where,
+    command: Command = "",
+    name: JobName = "",
+    partition: OnePartition = "",
+    nodes: Nodes = 1,
+    gpus: Gpus = 1,
+    per_gpu: PerGpu = None,
+    cpus: CpusPerGpu = 0,
+    time: JobTime = "",
+    account: Account = "",
+    mount: Mounts = None,
+    instance: Instance = "",
+    driver: Driver = "",
+    workspace: Workspace = "",
+    output: Output = Path("dist"),
+) -> None:
+    """Print the job that runs an image: a script for sbatch or a shell, a request or an address for Alibaba PAI."""
+    from graphcrate.engines.render import jobs
+    from graphcrate.engines.trials import addressing
+    from graphcrate.model.job import Job
+
+    where = addressing.runtime(runtime)
+    wanted = Job(
+        runtime=where,
+        name=name or addressing.name(ref),
+        image=addressing.image(ref, where, output),
+        command=command or addressing.program(ref),
+        partition=partition,
+        nodes=nodes,
+        gpus=gpus,
+        per_gpu=where == "pyxis" and nodes > 1 if per_gpu is None else per_gpu,
+        cpus=cpus,
+        time=time,
+        account=account,
+        mounts=tuple(addressing.mount(text) for text in mount or ()),
+        instance=instance,
+        driver=driver,
+        workspace=workspace,
+    )
+    sys.stdout.write(jobs.text(wanted))
+
+
+class _Asked(NamedTuple):
+    """What was asked for besides the images."""
+
+    suites: tuple[str, ...]
+    device: Literal["auto", "cpu", "cuda"]
+    resources: Sequence["Resources"]
+    patience: float  #: seconds
+    output: Path
+    as_json: bool
+    rerun: bool
+
+
+def _check(refs: Sequence[str], runner: str, resources: Sequence["Resources"], *, matrix: bool) -> None:
+    """Raises UsageError for options that do not go together."""
+    if matrix and runner not in ("auto", "slurm"):
+        raise UsageError(f"--matrix is a matrix of Slurm's jobs, and the runner is {runner}")
+    if not matrix and (len(refs) > 1 or len(resources) > 1):
+        raise UsageError("several images or partitions are a matrix", next_step="the same command with --matrix")
+    in_slurm = matrix or runner == "slurm"
+    if in_slurm and not resources:
+        raise UsageError("on which partition?", next_step="--partition NAME    (sinfo lists them)")
+    if resources and not in_slurm:
+        raise UsageError("--partition is Slurm's", next_step="--runner slurm")
+
+
+def _test_here(ref: str, runner: str, asked: _Asked, place: "Workplace") -> None:
+    from graphcrate.engines.trials import artifact, testing
+
+    found = artifact.find(ref, runner, asked.suites, place, asked.output)
+    _tell(testing.try_here(found, asked.device, place, rerun=asked.rerun), asked.as_json)
+
+
+def _test_in_job(ref: str, asked: _Asked, place: "Workplace") -> None:
+    from graphcrate.engines.trials import testing
+
+    slurm, scheduler = testing.slurm_here(place, asked.output)
+    testing.check_partitions([one.partition for one in asked.resources], slurm)
+    (found,) = testing.subjects([ref], asked.suites, place, asked.output, pyxis=slurm.has_pyxis())
+    report = testing.try_in_job(
+        found, asked.resources[0], asked.device, scheduler, place, asked.patience, rerun=asked.rerun
+    )
+    _tell(report, asked.as_json)
+
+
+def _tell(report: "TrialReport", as_json: bool) -> None:
+    from graphcrate.engines.trials import progress, testing
+    from graphcrate.model.lock import encode
+
+    lines = "".join(f"{line}\n" for line in progress.suites_lines(report.suites))
+    sys.stdout.write(encode(report).decode() if as_json else lines)
+    testing.raise_if_failed(report.reference, report.suites)
+
+
+def _test_matrix(refs: Sequence[str], asked: _Asked, place: "Workplace") -> None:
+    from graphcrate.engines.trials import progress, testing
+    from graphcrate.model.lock import encode
+    from graphcrate.model.trial import Matrix
+
+    slurm, scheduler = testing.slurm_here(place, asked.output)
+    testing.check_partitions([one.partition for one in asked.resources], slurm)
+    found = testing.subjects(refs, asked.suites, place, asked.output, pyxis=slurm.has_pyxis())
+    cells = [
+        testing.cell_of(subject, one, asked.device, rerun=asked.rerun) for subject in found for one in asked.resources
+    ]
+    ended = testing.try_matrix(cells, scheduler, asked.output, asked.patience, rerun=asked.rerun)
+    sys.stdout.write(encode(Matrix(cells=tuple(ended))).decode() if asked.as_json else progress.text(ended))
+    testing.raise_if_unfinished(ended, asked.output)

@@ -1,0 +1,105 @@
+"""Base images for engines that pull their base themselves. Pure.
+
+Debian by default; Docker's Python images; NVIDIA's CUDA images, for sites whose rules want them. NVIDIA's `base` images
+hold the CUDA runtime alone; the other CUDA libraries come from wheels in any case.
+"""
+
+import msgspec
+
+from graphcrate.compat.compilers import packages
+from graphcrate.model.errors import UsageError
+from graphcrate.model.lock import DebianBase, Lock
+from graphcrate.model.plan import BaseImage, PythonFrom
+from graphcrate.model.recipe import Variant
+
+#: apt: images are extended with it. libgomp1: PyG's extensions are linked to it and bring none. procps: `kill`, `ps`,
+#: which job scripts want. passwd: `useradd` in images made from this one. ca-certificates: downloads of data sets.
+DEBIAN_PACKAGES = ("apt", "ca-certificates", "libgomp1", "libstdc++6", "passwd", "procps", "python3", "tzdata")
+#: What any Debian image has.
+_ALWAYS_THERE = ("apt", "passwd")
+#: NVIDIA's tags (hub.docker.com/r/nvidia/cuda), each found in wide use: for every CUDA version a late patch release.
+NVIDIA_TAGS = {
+    "11.6": "11.6.2-base-ubuntu20.04",
+    "11.7": "11.7.1-base-ubuntu22.04",
+    "11.8": "11.8.0-base-ubuntu22.04",
+    "12.1": "12.1.1-base-ubuntu22.04",
+    "12.6": "12.6.3-base-ubuntu22.04",
+    "12.8": "12.8.1-base-ubuntu22.04",
+    "13.0": "13.0.1-base-ubuntu22.04",
+}
+CHOICES = ("debian", "python", "nvidia")
+#: uv keeps this name for the newest patch release it has installed of a minor one.
+_UV_PYTHON = "/opt/python/cpython-{python}-linux-x86_64-gnu/bin/python{python}"
+
+
+def locked_image(lock: Lock, packages: tuple[str, ...]) -> BaseImage:
+    """What an engine pulls for this lock's base. `packages`: what the recipe adds to a Debian."""
+    if isinstance(lock.base, DebianBase):
+        return _debian(lock.base.suite, lock.python, packages)
+    digest = f"@{lock.base.digest}" if lock.base.digest else ""
+    return BaseImage(
+        reference=f"{lock.base.reference}{digest}", interpreter=lock.base.interpreter, python_from=PythonFrom.IMAGE
+    )
+
+
+def wanted_image(variant: Variant) -> BaseImage:
+    """What an engine pulls for this variant's base, as its recipe has it."""
+    if variant.base.provider == "debian":
+        return _debian(variant.base.suite, variant.python, variant.base.packages)
+    python = variant.python
+    return BaseImage(
+        reference=variant.base.reference, interpreter=f"/usr/local/bin/python{python}", python_from=PythonFrom.IMAGE
+    )
+
+
+def check_choice(choice: str) -> None:
+    """Raises UsageError for a choice that there is not."""
+    if choice not in CHOICES:
+        raise UsageError(
+            f"there is no base {choice!r}; there are {', '.join(CHOICES)}",
+            next_step="./build.py render NAME --base python --output FOLDER    (any image of that kind: BASE=… takes "
+            "any image)",
+        )
+
+
+def chosen_image(choice: str, variant: Variant) -> BaseImage:
+    """The base of this choice for a variant. Raises UsageError for a choice that there is not, here or at all."""
+    check_choice(choice)
+    more = tuple(name for name in (*DEBIAN_PACKAGES, *variant.base.packages) if name not in (*_ALWAYS_THERE, "python3"))
+    if choice == "debian":
+        return wanted_image(variant)
+    if choice == "python":
+        return BaseImage(
+            reference=f"python:{variant.python}-slim-{_suite(variant)}",
+            interpreter=f"/usr/local/bin/python{variant.python}",
+            python_from=PythonFrom.IMAGE,
+            packages=more,
+        )
+    if variant.cuda not in NVIDIA_TAGS:
+        raise UsageError(
+            f"NVIDIA has no base image for CUDA {variant.cuda!r}; known are {', '.join(NVIDIA_TAGS)}",
+            next_step=f"./build.py render NAME --cuda {variant.cuda} --base debian",
+        )
+    return BaseImage(
+        reference=f"nvidia/cuda:{NVIDIA_TAGS[variant.cuda]}",
+        interpreter=_UV_PYTHON.format(python=variant.python),
+        python_from=PythonFrom.UV,
+        packages=more,
+        # They point it to folders of the driver, which containers get in other ways by now.
+        unwanted=("LD_LIBRARY_PATH",),
+    )
+
+
+def _suite(variant: Variant) -> str:
+    """The Debian that Docker's Python image is to be built on: one whose compilers the lock knows."""
+    return variant.base.suite or "bookworm"
+
+
+def compiler_image(image: BaseImage, compiler: str) -> BaseImage:
+    """The base of a devel image: `image` with a compiler's packages added to what must be in it."""
+    return msgspec.structs.replace(image, packages=tuple(sorted({*image.packages, *packages(compiler)})))
+
+
+def _debian(suite: str, python: str, more: tuple[str, ...]) -> BaseImage:
+    packages = tuple(sorted({*DEBIAN_PACKAGES, *more} - {*_ALWAYS_THERE}))
+    return BaseImage(reference=f"debian:{suite}-slim", interpreter=f"/usr/bin/python{python}", packages=packages)

@@ -1,0 +1,123 @@
+"""What there is: recipes and their variants, committed locks, images below the output folder."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from graphcrate.compat import facts, recipes
+from graphcrate.compat.doctor_file import one_file
+from graphcrate.host.context import Workplace
+from graphcrate.model.errors import ResolutionError, UsageError
+from graphcrate.model.lock import decode_lock
+from graphcrate.model.recipe import Candidate, Recipe, Variant
+
+
+def find_recipe(place: Workplace, name: str) -> Recipe:
+    """The recipe of this name. Raises UsageError with the nearest that exist."""
+    names = sorted(path.stem for path in (place.root / "recipes").glob("*.toml"))
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=2, cutoff=0.3)
+        raise UsageError(
+            f"there is no recipe {name!r}" + (f"; the nearest is {', '.join(near)}" if near else ""),
+            next_step="./build.py list",
+        )
+    return recipes.load(place.root / "recipes" / f"{name}.toml")
+
+
+def find_variant(place: Workplace, name: str, cuda: str) -> tuple[Recipe, Variant]:
+    """The recipe and its variant. Raises UsageError with the nearest that exist, ResolutionError for a refused one."""
+    recipe = find_recipe(place, name)
+    variant = refuse_unknown_cuda(recipe, cuda)
+    if variant.unavailable is not None:
+        raise ResolutionError(
+            f"recipe {name} cannot be had for CUDA {cuda!r}",
+            cause=f"{variant.unavailable.why[0].upper()}{variant.unavailable.why[1:]}.",
+            next_step=variant.unavailable.instead,
+        )
+    return recipe, variant
+
+
+def refuse_unknown_cuda(recipe: Recipe, cuda: str) -> Variant:
+    """The recipe's variant, be it one that can be had or not. Raises UsageError with the nearest that exist."""
+    variant = recipe.variant(cuda)
+    if variant is None:
+        near = nearest_cuda(cuda, [variant.cuda for variant in recipe.variants])
+        raise UsageError(
+            f"recipe {recipe.name} has no variant for CUDA {cuda!r}; the nearest {'are' if len(near) > 1 else 'is'} "
+            f"{' and '.join(near)}",
+            next_step=f"make image STACK={recipe.name} CUDA={near[0]}    (./build.py list shows all)",
+        )
+    return variant
+
+
+def all_recipes(place: Workplace) -> list[Recipe]:
+    """Every recipe, by name. Raises RecipeError."""
+    return [recipes.load(path) for path in sorted((place.root / "recipes").glob("*.toml"))]
+
+
+def committed(place: Workplace) -> set[tuple[str, str, str]]:
+    """(recipe, CUDA, candidate) of the committed locks."""
+    found = set()
+    for path in (place.root / "images").glob("*/*/*.lock.json"):
+        lock = decode_lock(path.read_bytes())
+        found.add((lock.recipe, lock.cuda, lock.candidate))
+    return found
+
+
+def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """`list --json`: one object per variant and candidate; so none for a variant that cannot be had."""
+    return [
+        {
+            "recipe": recipe.name,
+            "cuda": variant.cuda,
+            "torch": candidate.torch,
+            "torch_cuda": candidate.torch_cuda,
+            "torch_geometric": variant.torch_geometric or None,
+            "python": variant.python,
+            "base": msgspec.to_builtins(variant.base),
+            "candidate": candidate.name,
+            "meaning": candidate.meaning or None,
+            "channels": [channel.value for channel in candidate.channels],
+            "locked": (recipe.name, variant.cuda, candidate.name) in locked,
+            "gpus": list(facts.gpu_names(candidate)),
+        }
+        for recipe in found
+        for variant in recipe.variants
+        for candidate in variant.candidates
+    ]
+
+
+def examples(place: Workplace) -> dict[str, str]:
+    """Return the programs that ship in images, by their names below /opt/graphcrate; the doctor as one file."""
+    doctor = place.root / "doctor"
+    programs = {
+        path.relative_to(place.root).as_posix(): path.read_text(encoding="utf-8")
+        for folder in (place.root / "examples", place.root / "suites")
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".py", ".md", ".sbatch", ".json", ".yml")
+    }
+    modules = {path.stem: path.read_text(encoding="utf-8") for path in doctor.glob("*.py")}
+    if modules:
+        programs["examples/doctor.py"] = one_file(modules, (doctor / "errors.ini").read_text(encoding="utf-8"))
+    return programs
+
+
+def nearest_cuda(cuda: str, known: list[str]) -> list[str]:
+    """At most two of the known CUDA versions, the nearest first."""
+    numbers = [version for version in known if version != "cpu"]
+    try:
+        wanted = float(cuda)
+    except ValueError:
+        return difflib.get_close_matches(cuda, known, n=2, cutoff=0.4) or ["11.8"]
+    return sorted(numbers, key=lambda version: abs(float(version) - wanted))[:2]
+
+
+def lock_path(place: Workplace, recipe: Recipe, variant: Variant, candidate: Candidate) -> Path:
+    """Where the candidate's lock is committed."""
+    from graphcrate.compat import planning
+
+    label = planning.cuda_label(variant.cuda)
+    return place.root / "images" / recipe.name / label / f"{candidate.name}.lock.json"

@@ -1,0 +1,284 @@
+"""Which variant of a recipe runs on a target, and what stands against the others: recipes and targets → `compat.rules`.
+
+`make image` without CUDA takes what `explain` calls chosen, and refuses by the same verdicts what cannot run.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from graphcrate.compat import catalog, facts, glt, rules, targets, toolkits
+from graphcrate.compat.drivers import numbers
+from graphcrate.compat.request import BuildRequest
+from graphcrate.compat.targets import Said
+from graphcrate.host.context import Workplace
+from graphcrate.model.errors import ResolutionError, UsageError
+from graphcrate.model.recipe import Candidate, Recipe, Variant
+from graphcrate.model.report import Outcome
+from graphcrate.model.target import Explanation, Reason, Row, Software, Target, Verdict
+
+#: what is built where neither a CUDA version nor a machine is named
+USUAL_CUDA = "11.8"
+
+
+def find_target(place: Workplace, said: Said) -> Target:
+    """What was said of the machine, joined with the target that it names. Raises UsageError, RecipeError."""
+    if not said.target:
+        return targets.joined(said, Target())
+    paths = {path.stem: path for path in sorted((place.root / "targets").glob("*.toml"))}
+    path = Path(said.target) if said.target.endswith(".toml") else paths.get(said.target.lower())
+    if path is None or not path.is_file():
+        raise targets.unknown(said.target, list(paths))
+    return targets.joined(said, targets.load(path))
+
+
+def settle(place: Workplace, name: str, cuda: str | None, said: Said) -> tuple[str, str | None]:
+    """The CUDA version and the GPUs ("v100,a100") that a request for recipe `name` amounts to.
+
+    A person is told what was chosen. Raises UsageError, RecipeError, and ResolutionError where nothing runs.
+    """
+    if said.nothing:
+        return cuda or USUAL_CUDA, None
+    target = find_target(place, said)
+    if cuda is None:
+        row, told = choose(catalog.find_recipe(place, name), target, said)
+        cuda = row.cuda
+        for line in told:
+            place.progress.note(line)
+    return cuda, ",".join(target.gpus or ()).lower() or None
+
+
+def usable(
+    place: Workplace, recipe: Recipe, variant: Variant, said: Said
+) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
+    """The variant's candidates that run on the machine of which something was said, and what became of the others."""
+    if said.nothing:
+        return variant.candidates, ()
+    return for_target(recipe, variant, find_target(place, said), said)
+
+
+def explain(recipe: Recipe, target: Target, said: Said, cuda: str | None = None) -> Explanation:
+    """Every candidate, judged, the newest first. `cuda`: the version that was asked about."""
+    rows = [row for variant in recipe.variants for row in _rows(recipe, variant, target, said)]
+    rows.sort(key=_age, reverse=True)  # stable: candidates stay in the recipe's order
+    chosen = _chosen(rows, target)
+    return Explanation(
+        target=target,
+        name=said.target,
+        asked=cuda or "",
+        rows=tuple(msgspec.structs.replace(row, chosen=row is chosen) for row in rows),
+    )
+
+
+def chosen_row(explanation: Explanation) -> Row | None:
+    """What `make image` would build; None where nothing runs."""
+    return next((row for row in explanation.rows if row.chosen), None)
+
+
+def choose(recipe: Recipe, target: Target, said: Said) -> tuple[Row, tuple[str, ...]]:
+    """The newest candidate that runs there, and what a person is told of it. Raises ResolutionError."""
+    explanation = explain(recipe, target, said)
+    row = chosen_row(explanation)
+    if row is None:
+        raise nothing_runs(explanation)
+    told = f"CUDA {row.cuda} for {machine(explanation)}: the newest of {recipe.name} that runs there"
+    return row, (told, *(f"  {line}" for line in details(row)))
+
+
+def nothing_runs(explanation: Explanation) -> ResolutionError:
+    """The error where every candidate is rejected: it speaks of the oldest, which wants the least."""
+    oldest = min((row for row in explanation.rows if row.cuda != "cpu"), key=_age, default=explanation.rows[-1])
+    reason = oldest.verdict.reasons[0]
+    return ResolutionError(
+        f"nothing of {oldest.recipe} runs on {machine(explanation)}",
+        cause=f"The oldest, CUDA {oldest.cuda}: {reason.what}.",
+        next_step=_apart(explanation.target) or reason.fix,
+    )
+
+
+def for_target(
+    recipe: Recipe, variant: Variant, target: Target, said: Said
+) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
+    """The candidates that run on the target, and what became of the others. Raises UsageError if there is none."""
+    usable: list[Candidate] = []
+    out: list[Outcome] = []
+    for candidate in variant.candidates:
+        verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus), target)
+        if verdict.accepted:
+            usable.append(candidate)
+            continue
+        reason = verdict.reasons[0]
+        out.append(Outcome(candidate=candidate.name, chosen=False, constraint=reason.what, fix=reason.fix))
+    if usable:
+        return tuple(usable), tuple(out)
+    explanation = explain(recipe, target, said)
+    row = chosen_row(explanation)
+    accepted = dict.fromkeys(row.cuda for row in explanation.rows if row.verdict.accepted)
+    others = f"    (what runs there: {', '.join(sorted(accepted, key=numbers))})"
+    raise UsageError(
+        f"CUDA {variant.cuda} of {recipe.name} does not run on {machine(explanation)}",
+        cause="; ".join(dict.fromkeys(outcome.constraint for outcome in out)),
+        next_step=row.command + others if row else _apart(target) or out[0].fix,
+    )
+
+
+def _apart(target: Target) -> str:
+    """What to do where no torch has code for all GPUs together."""
+    if not target.gpus or len(target.gpus) == 1:
+        return ""
+    return f"make image GPU={target.gpus[0].lower()}    (one image for each GPU: nothing of this recipe runs on all)"
+
+
+def stack_of(recipe: Recipe, variant: Variant, candidate: Candidate, gpus: Sequence[str] | None) -> Software:
+    """What an image would hold, with extensions compiled for these GPUs (none named: for those of the recipe)."""
+    wanted = [Requirement(text) for text in (*recipe.requirements, *variant.requirements, *variant.extensions)]
+    pinned = next((one for one in wanted if canonicalize_name(one.name) == glt.NAME), None)
+    architectures, nvcc, impossible = variant.architectures, "", ""
+    options = toolkits.options(candidate.torch_cuda) if variant.extensions else ()
+    if options:
+        nvcc = options[0].version
+        try:
+            if gpus:
+                architectures = toolkits.to_compile(facts.architectures_for(",".join(gpus)), nvcc)[0]
+        except UsageError as error:
+            impossible = error.what
+    return Software(
+        torch=candidate.torch,
+        torch_cuda=candidate.torch_cuda,
+        python=variant.python,
+        suite=variant.base.suite,
+        extensions=tuple(Requirement(text).name for text in variant.extensions),
+        architectures=architectures,
+        nvcc=nvcc,
+        impossible=impossible,
+        torch_geometric=variant.torch_geometric,
+        glt=next((one.version for one in pinned.specifier if one.operator == "=="), "") if pinned else "",
+        packages=tuple(canonicalize_name(one.name) for one in wanted),
+    )
+
+
+def _rows(recipe: Recipe, variant: Variant, target: Target, said: Said) -> Iterator[Row]:
+    if variant.unavailable is not None:
+        refusal = Reason(rule="recipe", what=variant.unavailable.why, source="", fix=variant.unavailable.instead)
+        nothing = Candidate(name="", channels=(), torch="", torch_cuda=variant.cuda)
+        yield _row(recipe, variant, nothing, Verdict(status="rejected", reasons=(refusal,)), said)
+    for candidate in variant.candidates:
+        verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus), target)
+        published = rules.judge(stack_of(recipe, variant, candidate, None), target) if target.gpus else verdict
+        if verdict.accepted and not published.accepted:
+            note = f"only when built for it (GPU={','.join(target.gpus or ()).lower()}): {published.reasons[0].what}"
+            verdict = msgspec.structs.replace(verdict, notes=(*verdict.notes, note))
+        yield _row(recipe, variant, candidate, verdict, said)
+
+
+def _row(recipe: Recipe, variant: Variant, candidate: Candidate, verdict: Verdict, said: Said) -> Row:
+    gpu = ",".join(facts.gpu_models(said.gpu)).lower() if said.gpu and not said.target else ""
+    return Row(
+        recipe=recipe.name,
+        cuda=variant.cuda,
+        candidate=candidate.name,
+        torch=candidate.torch,
+        torch_geometric=variant.torch_geometric,
+        verdict=verdict,
+        chosen=False,
+        command=BuildRequest(
+            name=recipe.name, cuda=variant.cuda, target=said.target, gpu=gpu, driver=said.driver
+        ).command(),
+    )
+
+
+def _age(row: Row) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
+    """Grows with how new a row is; what is for the CPU comes last."""
+    return row.cuda != "cpu", numbers(row.torch), numbers(row.cuda)
+
+
+def _chosen(rows: Sequence[Row], target: Target) -> Row | None:
+    """The newest that runs, by machine code or by PTX; else the newest that nobody knows of.
+
+    Without a GPU the variant for the CPU, which is a tenth of the size.
+    """
+    accepted = [row for row in rows if row.verdict.accepted]
+    if target.gpus == ():
+        for_cpu = [row for row in accepted if row.cuda == "cpu"]
+        accepted = for_cpu or accepted
+    known = [row for row in accepted if row.verdict.status != "unknown"]
+    return next(iter(known or accepted), None)
+
+
+def machine(explanation: Explanation) -> str:
+    """ "dgx2: V100 (sm_70), driver 450.80.02, Linux 3.10"."""
+    target = explanation.target
+    parts = [rules.capability_name(model) for model in target.gpus or ()] or (
+        ["no GPU"] if target.gpus == () else ["a GPU that was not named"]
+    )
+    parts += [f"driver {' or '.join(target.drivers)}"] if target.drivers else []
+    parts += [f"Linux {target.kernel}"] if target.kernel else []
+    parts += [f"glibc {target.glibc}"] if target.glibc else []
+    parts += [f"{name} {version}".strip() for name, version in target.runtimes.items()]
+    return f"{explanation.name}: {', '.join(parts)}" if explanation.name else ", ".join(parts)
+
+
+def lines(explanation: Explanation) -> Iterator[str]:
+    """The explanation as plain lines."""
+    yield from opening(explanation)
+    yield ""
+    width = max(len(label(row)) for row in explanation.rows)
+    for row in explanation.rows:
+        yield f"{label(row):{width}}  {headline(row, explanation.target)}"
+        yield from (f"{'':{width}}  {line}" for line in details(row))
+
+
+def opening(explanation: Explanation) -> Iterator[str]:
+    """What was asked, and the answer to it."""
+    yield f"{explanation.rows[0].recipe} on {machine(explanation)}"
+    for row in explanation.rows:
+        if row.cuda == explanation.asked:
+            yield f"CUDA {row.cuda}{_by(row)}: {headline(row, explanation.target)}"
+
+
+def headline(row: Row, target: Target) -> str:
+    """What is chosen and how it runs, or the first constraint."""
+    verdict = row.verdict
+    words = {
+        "native": "runs on the CPU" if target.gpus == () else "runs natively",
+        "jit": "runs, slow first start",
+        "unknown": "not known",
+        "rejected": "does not run",
+    }[verdict.status]
+    if row.chosen:
+        return f"chosen, {words}: {row.command}"
+    if verdict.reasons:
+        return f"{words}: {verdict.reasons[0].what}"
+    return f"{words} too"
+
+
+def details(row: Row) -> Iterator[str]:
+    """Fix and source of what rejects; of what is chosen, by what it runs and on which conditions."""
+    verdict = row.verdict
+    if verdict.accepted and not row.chosen:
+        return
+    for reason in verdict.reasons:
+        if row.chosen:
+            yield f"{reason.rule}: {reason.what}"
+        if reason.fix:
+            yield f"fix: {reason.fix}"
+        if reason.source:
+            yield f"source: {reason.source}"
+    if row.chosen and verdict.driver:
+        yield f"with driver {verdict.driver} or newer"
+    yield from (f"assumed: {what}" for what in verdict.assumes)
+    yield from (f"note: {what}" for what in verdict.notes)
+
+
+def label(row: Row) -> str:
+    """Which candidate a row is about."""
+    pyg = f", PyG {row.torch_geometric}" if row.torch_geometric else ""
+    torch = "torch of the folder" if row.torch == "*" else f"torch {row.torch}" if row.torch else "-"
+    return f"CUDA {row.cuda:4}  {torch}{pyg}{_by(row)}"
+
+
+def _by(row: Row) -> str:
+    return f" ({row.candidate})" if row.candidate not in ("", "pypi", "pytorch") else ""

@@ -1,0 +1,95 @@
+"""TOML files that people write: a text becomes a value, or an error that names file, line and field."""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from graphcrate.model.errors import RecipeError
+
+Value = TypeVar("Value", bound=msgspec.Struct)
+
+_HEADER = re.compile(r"^\s*(\[\[?)\s*([A-Za-z0-9_.\- ]+?)\s*\]\]?\s*(#.*)?$")
+_KEY = re.compile(r"^\s*([A-Za-z0-9_\-]+)\s*=")
+_AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+_AT_PATH = re.compile(r" - at `\$?([^`]*)`$")
+_FIELD = re.compile(r"field `([^`]+)`")
+
+
+def read(path: Path, what: str) -> str:
+    """The text of a file, called `what` in errors. Raises RecipeError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}:1: the {what} cannot be read: {error}") from error
+
+
+def parse(
+    text: str, name: str, kind: type[Value], contradictions: Callable[[Value], Iterable[tuple[str, str]]], fields: str
+) -> Value:
+    """The value in a TOML text; `name` stands before the line in errors, `fields` says where the fields are told.
+
+    `contradictions`: (path of a field, what is wrong with it), of a value whose types are right. Raises RecipeError.
+    """
+
+    def failure(line: int, path: str, what: str) -> RecipeError:
+        field = f"{path}: " if path else ""
+        return RecipeError(f"{name}:{line}: {field}{what}", next_step=f"mend line {line}; {fields}")
+
+    try:
+        value = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _AT_LINE.search(str(error))
+        line = int(found[1]) if found and found[1] else text.count("\n") + 1
+        raise failure(line, "", _AT_LINE.sub("", str(error))) from error
+    lines = _lines_of_fields(text)
+    try:
+        made = msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        path, what = _explain(error)
+        raise failure(_line(lines, path), path, what) from error
+    for path, what in contradictions(made):
+        raise failure(_line(lines, path), path, what)
+    return made
+
+
+def _explain(error: msgspec.ValidationError) -> tuple[str, str]:
+    what = str(error)
+    at = _AT_PATH.search(what)
+    path = at[1].lstrip(".") if at else ""
+    what = _AT_PATH.sub("", what)
+    if field := _FIELD.search(what):
+        path = f"{path}.{field[1]}" if path else field[1]
+    if what.startswith(("Expected `str`, got `float`", "Expected `str`, got `int`")):
+        what += ": versions are written in quotes, since the number 3.10 is 3.1"
+    return path, what
+
+
+def _lines_of_fields(text: str) -> dict[str, int]:
+    """Line of each table and key, by paths as msgspec writes them (`variant[0].python`)."""
+    lines: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.match(line):
+            parts = [part.strip() for part in header[2].split(".")]
+            table = ""
+            for depth, part in enumerate(parts):
+                path = f"{table}.{part}" if table else part
+                if header[1] == "[[" and depth == len(parts) - 1:
+                    counts[path] = counts.get(path, -1) + 1
+                table = f"{path}[{counts[path]}]" if path in counts else path
+            lines[table] = number
+        elif key := _KEY.match(line):
+            lines.setdefault(f"{table}.{key[1]}" if table else key[1], number)
+    return lines
+
+
+def _line(lines: dict[str, int], path: str) -> int:
+    """The line of the field or of the nearest table around it."""
+    while path and path not in lines:
+        path = re.sub(r"(\.[^.\[]+|\[\d+\]|^[^.\[]+)$", "", path)
+    return lines.get(path, 1)

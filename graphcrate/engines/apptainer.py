@@ -1,0 +1,242 @@
+"""Apptainer, SingularityCE and Singularity: which of them is here, what it can do, how it is run.
+
+spython composes the commands. `host.process` runs them: spython gives a program neither an environment nor an end
+(nobody gets at its process to stop it), and while it streams one pipe the other one fills.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import spython.main
+
+from graphcrate.host import process, settings
+from graphcrate.host.process import Completed
+from graphcrate.model.errors import DiskFullError, GraphcrateError, HostError
+
+NAMES = ("apptainer", "singularity")
+ELSEWHERE = "or use another engine: --engine docker, --engine embedded"
+#: what the engine needs of the environment besides what all children get: its settings and logins to registries
+_VARIABLES = ("CONFIGDIR", "DOCKER_USERNAME", "DOCKER_PASSWORD", "KEYSDIR", "CONFIG_FILE", "MKSQUASHFS_ARGS")
+#: "apptainer version 1.4.5-1.el9", "singularity-ce version 4.1.5+ds4", "singularity version 3.5.3-1.el7", "2.6.1-dist"
+_VERSION = re.compile(
+    r"(?:(apptainer|singularity(?:-ce|-?pro)?) version )?v?(\d+)\.(\d+)(?:\.(\d+))?\S*", re.IGNORECASE
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+LACKS_CAPABILITY = "Requesting capability set"
+
+
+class Construct(msgspec.Struct, frozen=True):
+    """Something that not every version can, and since when each of the two families has it."""
+
+    what: str
+    apptainer: tuple[int, ...]
+    singularity: tuple[int, ...]
+
+
+#: CHANGELOG.md of github.com/apptainer/apptainer and github.com/sylabs/singularity. Before 3.5.3 a copy between
+#: stages followed links, and a virtual environment has some.
+STAGES = Construct("a definition in stages that copy links as links", (0,), (3, 5, 3))
+ARGUMENTS = Construct("%arguments in a definition", (1, 2), (4, 0))
+LITERAL_VALUES = Construct("variables that no shell evaluates (--no-eval)", (1, 1), (3, 10))
+
+
+class Engine(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine that answers. `name` as it calls itself, `version` as a tuple, `text` as it says ("1.4.5-1.el9")."""
+
+    program: str
+    name: str
+    version: tuple[int, ...]
+    text: str
+
+    @property
+    def prefix(self) -> str:
+        """What its variables begin with."""
+        return "APPTAINER" if self.name == "apptainer" else "SINGULARITY"
+
+    def can(self, construct: Construct) -> bool:
+        """Whether this version has it."""
+        return self.version >= self._since(construct)
+
+    def require(self, construct: Construct) -> None:
+        """Raises HostError, naming the construct and the version that has it, where this one has not."""
+        if not self.can(construct):
+            needed = ".".join(map(str, self._since(construct)))
+            raise HostError(
+                f"{self.name} {self.text} is too old for {construct.what}: that needs {needed} or later",
+                cause=f"The program is {self.program}.",
+                next_step=f"module avail apptainer    (shows what else a cluster has), {ELSEWHERE}",
+            )
+
+    def _since(self, construct: Construct) -> tuple[int, ...]:
+        return construct.apptainer if self.name == "apptainer" else construct.singularity
+
+    def environment(self, given: Mapping[str, str], inside: Mapping[str, str], **own: str) -> dict[str, str]:
+        """What the engine gets: `given` as far as children get it, `inside` for the programs in the image.
+
+        `own` are its settings, in small letters and without their prefix (`tmpdir`).
+        """
+        passed = tuple(f"{self.prefix}_{name}" for name in _VARIABLES)
+        chosen = settings.select_for_child(given, passed)
+        chosen |= {f"{self.prefix}_{name.upper()}": value for name, value in own.items()}
+        return chosen | {f"{self.prefix}ENV_{name}": value for name, value in inside.items()}
+
+    def client(self, run: Callable[[Sequence[str]], Completed]) -> "Client":
+        """spython's client for this program, its commands carried out by `run`."""
+        return Client(self.program, run)
+
+
+class Client(type(spython.main.Client)):  # type: ignore[misc]  # spython makes its class in a function
+    """spython's commands, with a program and a way to run it of our own. `completed` is what came of the last one."""
+
+    def __init__(self, program: str, run: Callable[[Sequence[str]], Completed]) -> None:
+        self._program, self._run = program, run
+        self.quiet = self.debug = False
+        self.completed: Completed | None = None
+
+    def _init_command(self, action: str, flags: list[str] | None = None) -> list[str]:
+        return [self._program, *super()._init_command(action, flags)[1:]]
+
+    def _run_command(self, command: list[str], **_: object) -> Completed:
+        self.completed = self._run(command)
+        return self.completed
+
+
+def parse_version(said: str) -> tuple[str, tuple[int, ...], str] | None:
+    """Name, version and the version's text of what `--version` says; None if it is none of these programs."""
+    found = _VERSION.fullmatch(said.strip())
+    if found is None:
+        return None
+    numbers = tuple(int(number or 0) for number in found.groups()[1:])
+    name = (found[1] or "singularity").lower()
+    return name, numbers, said.strip().split()[-1]
+
+
+def find(environment: Mapping[str, str]) -> Engine:
+    """The engine in this environment's PATH, Apptainer before Singularity. Raises HostError when there is none."""
+    variables = settings.select_for_child(environment)
+    complaints = []
+    for name in NAMES:
+        program = shutil.which(name, path=variables["PATH"])
+        if program is None:
+            continue
+        told = process.run([program, "--version"], environment=variables, timeout=60)
+        said = [line for line in told.lines if parse_version(line)]
+        if not told.returncode and said and (found := parse_version(said[-1])):
+            return Engine(program=program, name=found[0], version=found[1], text=found[2])
+        complaints.append(f"{program} --version ends with code {told.returncode}: {' '.join(told.lines[-3:])}")
+    if complaints:
+        raise HostError(complaints[0], cause="It is broken, or another program of that name.", next_step=ELSEWHERE)
+    raise HostError(
+        "neither apptainer nor singularity is installed",
+        cause="Neither was found in PATH or in the system's folders.",
+        next_step=f"module load apptainer    (on a cluster; else https://apptainer.org/docs/admin/main/), {ELSEWHERE}",
+    )
+
+
+def is_root() -> bool:
+    """Whether this process is root."""
+    return os.geteuid() == 0
+
+
+def lacks_capabilities(status: str, last: str) -> bool:
+    """Whether root lacks any of the kernel's capabilities, by /proc/self/status and /proc/sys/kernel/cap_last_cap.
+
+    The engine insists on all of them when root runs a step of a build, and stops without.
+    """
+    found = re.search(r"^CapPrm:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return found is not None and last.strip().isdigit() and int(found[1], 16) != (2 << int(last)) - 1
+
+
+def root_is_limited() -> bool:
+    """`lacks_capabilities` of this process; False where the kernel does not say."""
+    try:
+        return lacks_capabilities(
+            Path("/proc/self/status").read_text(), Path("/proc/sys/kernel/cap_last_cap").read_text()
+        )
+    except OSError:
+        return False
+
+
+def plain(line: str) -> str:
+    """A line without colours."""
+    return _COLOUR.sub("", line)
+
+
+def last_word(lines: Sequence[str]) -> str:
+    """The engine's own message in these lines: the last FATAL or ERROR, else the last line."""
+    texts = [plain(line).strip() for line in lines]
+    spoken = [text for text in texts if re.match(r"(FATAL|ERROR)\s*:", text)]
+    text = (spoken or [text for text in texts if text] or [""])[-1]
+    return re.sub(r"^(FATAL|ERROR)\s*:\s*", "", text)
+
+
+def explain(engine: Engine, lines: Sequence[str], log: Path | None = None) -> GraphcrateError | None:
+    """The error for a machine that this engine cannot work on, by what it said; None if it says nothing of the kind."""
+    text = "\n".join(map(plain, lines))
+    message = last_word(lines)
+    where = f" ({log} has the whole output)" if log else ""
+    for pattern, what, next_step in _TROUBLES:
+        if found := re.search(pattern, text):
+            words = {"engine": engine.name, "user": _user(), "found": found[found.lastindex or 0]}
+            return HostError(
+                what.format(**words), cause=f"{engine.name} says: {message}{where}", next_step=next_step.format(**words)
+            )
+    if re.search(r"no space left on device|disk quota exceeded", text, re.IGNORECASE):
+        return DiskFullError(
+            f"{engine.name} ran out of room on the disk",
+            cause=f"It says: {message}{where}",
+            next_step="free some room, or put the cache on another disk: GRAPHCRATE_CACHE=/path make image …",
+        )
+    return None
+
+
+def _user() -> str:
+    return settings.environment().get("USER") or ("root" if is_root() else "$USER")
+
+
+_SUBORDINATE = "usermod --add-subuids 200000-265535 --add-subgids 200000-265535 {user}    (as root)"
+#: what the engines say on machines that lack something, what that means, what to type
+_TROUBLES: tuple[tuple[str, str, str], ...] = (
+    (
+        r"no mapping entry found|--fakeroot requires either being in",
+        "{engine} cannot build as {user}: the user has no range of subordinate ids in /etc/subuid and /etc/subgid",
+        _SUBORDINATE,
+    ),
+    (
+        r"(newuidmap|newgidmap).*(?:not found|no such file|not permitted)",
+        "{engine} cannot map user ids: newuidmap is missing or lacks its rights",
+        "apt-get install uidmap    (as root)",
+    ),
+    (
+        r"Failed to (?:create|enter in)(?: fakeroot)? user namespace|nprivileged user namespaces may not be enabled|"
+        r"no user namespace available|requires.* unprivileged user namespaces|User namespace required but not",
+        "{engine} cannot create user namespaces on this machine",
+        "sysctl -w user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1 "
+        "kernel.apparmor_restrict_unprivileged_userns=0    (as root; the kernel has some of them)",
+    ),
+    (r"mksquashfs.*not found", "mksquashfs is not installed", "apt-get install squashfs-tools    (as root)"),
+    (
+        r"(?:squashfuse|squashfuse_ll).*not found",
+        "{engine} cannot mount the image: squashfuse is not installed",
+        "apt-get install squashfuse    (as root)",
+    ),
+    (
+        r"/dev/fuse: (?:[Pp]ermission denied|[Nn]o such|[Oo]peration not permitted)|fuse: device not found",
+        "{engine} cannot mount the image: this user may not use /dev/fuse",
+        "modprobe fuse && chmod 666 /dev/fuse    (as root)",
+    ),
+    (
+        r"failed to mount (\S+) to /root",
+        "{engine} needs the user's home folder, and {found} does not exist",
+        "install -d -o {user} {found}    (as root)",
+    ),
+    (
+        LACKS_CAPABILITY,
+        "{engine} asks for capabilities that root lacks here (a container without --privileged?)",
+        "set `root default capabilities = file` in apptainer.conf, or work as a plain user, " + ELSEWHERE,
+    ),
+)

@@ -1,0 +1,59 @@
+"""Backends that turn a plan into an image. Each is a module that satisfies `Builder`, listed in `BUILDERS`.
+
+`embedded` needs nothing. The others hand the plan's Dockerfile or definition to an engine, on the very base that the
+lock names, so that all of them end with the same files.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Progress
+from graphcrate.inputs.bases import Base
+from graphcrate.model.plan import Plan
+from graphcrate.model.report import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to build, from what, and where to put it."""
+
+    plan: Plan
+    folder: Path  #: exists; where the artifact (if it is a file or folder) and `build.log` go
+    base: Base | None  #: the plan's base in the cache; None: the engine pulls the image that the text names
+    files: Mapping[str, Path]  #: sha256 → path of locked files; engines get those of the local channel alone
+    compiled: Callable[[], Mapping[str, Path]] | None = None  #: makes the wheels of compiled sdists: sha256 → wheel
+    toolkit: Callable[[], Path] | None = None  #: makes the folder of the plan's CUDA toolkit
+    arguments: Mapping[str, str]  #: build arguments: mirrors, package index. Nothing of them may stay in the image
+    certificates: Path | None  #: PEM file of the authorities to trust during the build alone
+    cache: Cache
+    environment: Mapping[str, str]
+    progress: Progress
+
+
+class Builder(Protocol):
+    """What a builder does."""
+
+    def check(self, environment: Mapping[str, str]) -> str:
+        """Version of the engine. Raises HostError when it is missing, not running or too old, with what to type."""
+
+    def build(self, order: Order) -> Artifact:
+        """Build the image. Raises BuildError with the last lines and the log's path; leaves nothing half-made."""
+
+
+def _module(name: str) -> Callable[[], Builder]:
+    """A builder is imported when it is used: each needs libraries that others do not."""
+    return lambda: cast("Builder", importlib.import_module(f"graphcrate.engines.builders.{name}"))
+
+
+#: `singularity` is `apptainer` by its older name, and by the name of SingularityCE.
+BUILDERS: Mapping[str, Callable[[], Builder]] = {
+    "embedded": _module("embedded"),
+    "docker": _module("docker"),
+    "podman": _module("podman"),
+    "apptainer": _module("apptainer"),
+    "singularity": _module("apptainer"),
+}

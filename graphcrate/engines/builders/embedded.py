@@ -1,0 +1,247 @@
+"""The builder that needs nothing but Python and the cache: a plan and a base become an OCI image layout.
+
+Layers are made side by side in worker processes and cached by what goes into them, so images share them and a
+changed package costs one layer.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from graphcrate import __version__
+from graphcrate.engines.builders import Order, layers, work
+from graphcrate.engines.builders.layers import WheelsLayer, Workshop
+from graphcrate.host import process, settings
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Progress
+from graphcrate.host.workers import Advance, Pool, default_jobs
+from graphcrate.inputs.bases import Base
+from graphcrate.inputs.wheels.bytecode import InsidePython
+from graphcrate.inputs.wheels.claims import Claims
+from graphcrate.inputs.wheels.install import Site
+from graphcrate.model.errors import BuildError
+from graphcrate.model.plan import (
+    CUDA_HOME,
+    LAYER_MTIME,
+    CompileStep,
+    FilesStep,
+    Plan,
+    PlannedFile,
+    RequirementsStep,
+    ToolkitStep,
+    WheelsStep,
+)
+from graphcrate.model.report import Artifact, LayerRecord, Owner
+from graphcrate.oci.image import make_image
+from graphcrate.oci.layer import LayerWriter
+from graphcrate.oci.layout import Layout, write_layout
+
+#: The layout's name in an order's folder.
+FOLDER = "oci"
+#: Links in every Debian of the last years; a layer that had folders of these names would hide the base's programs.
+MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+#: Room that layers need beyond their wheels: bytecode and its archives.
+_MORE_ROOM = 1.1
+_MARGIN = 200 << 20
+_CHUNK = 1 << 20
+
+
+def check(environment: Mapping[str, str]) -> str:
+    """graphcrate's own version: this builder is always there. What a base wants shows when it is prepared."""
+    return f"graphcrate {__version__}"
+
+
+def build(order: Order) -> Artifact:
+    """Build the plan's image as a layout `oci` in the order's folder. Raises what `build_layout` raises."""
+    return artifact(build_layout(order))
+
+
+def artifact(layout: Layout) -> Artifact:
+    """What a layout is called and weighs."""
+    size = sum(layer.size for layer in layout.layers)
+    return Artifact(engine="embedded", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=size)
+
+
+def build_layout(order: Order) -> Layout:
+    """As `build`, with as many processes as there are cores. The layout's records tell who owns how much of a layer.
+
+    Another one there is replaced when this one is whole. `order.files` has every wheel, pure sdist and build wheel;
+    `order.compiled` and `order.toolkit` are called only where the cache lacks the layer that wants them. Raises
+    IntegrityError, BuildError, DiskFullError, HostError. Finished layers stay in the cache whatever happens.
+    """
+    plan, base = order.plan, order.base
+    refuse_open(plan)
+    if base is None:
+        raise BuildError(f"the embedded builder got no base for {plan.name}:{plan.tag}")
+    made = build_layers(
+        plan,
+        base,
+        order.files,
+        cache=order.cache,
+        environment=order.environment,
+        progress=order.progress,
+        jobs=default_jobs(),
+        compiled=order.compiled,
+        toolkit=order.toolkit,
+    )
+    image = make_image([*base.layers, *made], plan.config, plan.created, base.environment)
+    return write_layout(order.folder / FOLDER, image, order.cache.blob, plan.tag)
+
+
+def build_layers(
+    plan: Plan,
+    base: Base,
+    files: Mapping[str, Path],
+    *,
+    cache: Cache,
+    environment: Mapping[str, str],
+    progress: Progress,
+    jobs: int,
+    compiled: Callable[[], Mapping[str, Path]] | None = None,
+    toolkit: Callable[[], Path] | None = None,
+) -> tuple[LayerRecord, ...]:
+    """The layers above the base, lowest first; their blobs are in the cache. `jobs` 0: all work in this process."""
+    refuse_open(plan)
+    python = next((step.python for step in plan.steps if isinstance(step, WheelsStep)), "")
+    if python and not base.python_version.startswith(f"{python}."):
+        raise BuildError(
+            f"the plan is for Python {python} and the base has {base.python_version}",
+            next_step="./build.py lock …    (locks base and packages anew)",
+        )
+    shop = Workshop(
+        site=Site(python=python, glibc=base.glibc, mtime=LAYER_MTIME),
+        interpreter=InsidePython(rootfs=base.rootfs, python=base.python, version=base.python_version),
+        files=files,
+        cache=cache,
+        environment=settings.select_for_child(environment),
+    )
+    ready = [WheelsLayer(step, shop) for step in plan.steps if isinstance(step, WheelsStep)]
+    later = [WheelsLayer(step, shop) for step in plan.steps if isinstance(step, CompileStep)]
+    claims = Claims()
+    with _beside(None if all(layer.is_there for layer in later) else compiled) as wheels:
+        _make_wheels_layers(ready, claims, cache, progress, jobs)
+        shop.compiled.update(wheels.result())
+    _make_wheels_layers(later, claims, cache, progress, jobs)
+    claims.check_folders()
+    made = {layer.key: layer.record for layer in (*ready, *later)}
+    for step in plan.steps:
+        if isinstance(step, FilesStep):
+            made[shop.key(step)] = write_files_layer(step, shop)
+        elif isinstance(step, ToolkitStep):
+            made[shop.key(step)] = write_toolkit_layer(step, shop, toolkit)
+    steps = [step for step in plan.steps if isinstance(step, WheelsStep | CompileStep | FilesStep | ToolkitStep)]
+    return tuple(record for step in steps if (record := made[shop.key(step)]) is not None)
+
+
+@contextlib.contextmanager
+def _beside(compiled: Callable[[], Mapping[str, Path]] | None) -> Iterator[Future[Mapping[str, Path]]]:
+    """The wheelhouse at work while layers are made that need nothing of it; ended when one of those fails."""
+    with ThreadPoolExecutor(1, thread_name_prefix="wheelhouse") as side:
+        try:
+            yield side.submit(compiled or dict)
+        except BaseException:
+            process.end_all()
+            raise
+
+
+def refuse_open(plan: Plan) -> None:
+    """Raises BuildError for a step that this builder cannot express: files that nobody has locked."""
+    for step in plan.steps:
+        if isinstance(step, RequirementsStep):
+            raise BuildError(
+                f"the embedded builder cannot install {step.title!r}: no lock says which files those are",
+                cause=f"They come from the channel {step.channel.value}, which this machine could not reach.",
+                next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda}    (on a network that reaches it)",
+            )
+
+
+def _make_wheels_layers(
+    wanted: Sequence[WheelsLayer], claims: Claims, cache: Cache, progress: Progress, jobs: int
+) -> None:
+    missing = [layer for layer in wanted if layer.record is None]
+    total = sum(layer.size for layer in missing)
+    with contextlib.ExitStack() as stack:
+        advance: Advance = lambda _: None  # noqa: E731
+        if missing:
+            cache.require(int(total * _MORE_ROOM) + _MARGIN, "making layers")
+            what = f"making {len(missing)} layer{'s' if len(missing) > 1 else ''}"
+            advance = stack.enter_context(progress.task(what, total)).advance
+        layers.make(wanted, claims, stack.enter_context(Pool(jobs, advance)))
+
+
+def write_files_layer(step: FilesStep, shop: Workshop) -> LayerRecord:
+    """The layer of a step's files, from the cache or written now. Raises BuildError for a path that cannot be."""
+
+    def write(writer: LayerWriter) -> Owner:
+        # By parts of the path: a folder comes before what it holds.
+        for file in sorted(step.files, key=lambda file: file.path.split("/")):
+            _write_planned(writer, file)
+        return Owner(name="files", version="", bytes=sum(len(file.content.encode()) for file in step.files))
+
+    return _kept_layer(step, shop, write)
+
+
+def write_toolkit_layer(step: ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None) -> LayerRecord:
+    """The layer of a CUDA toolkit, from the cache or written now; `toolkit` makes the folder."""
+
+    def write(writer: LayerWriter) -> Owner:
+        if toolkit is None:
+            raise BuildError(f"the embedded builder got no {step.title}")
+        size = _write_tree(writer, toolkit(), CUDA_HOME)
+        return Owner(name="toolkit", version=step.toolkit.version, bytes=size)
+
+    return _kept_layer(step, shop, write)
+
+
+def _kept_layer(step: FilesStep | ToolkitStep, shop: Workshop, write: Callable[[LayerWriter], Owner]) -> LayerRecord:
+    """The step's layer from the cache; else `write` fills it and says whose it is."""
+    cache, key = shop.cache, shop.key(step)
+    if (record := work.read_record(cache, key)) is not None:
+        return record
+    with cache.folder() as folder:
+        blob = folder / "layer"
+        with blob.open("wb") as stream:
+            writer = LayerWriter(stream, shop.site.mtime)
+            owner = write(writer)
+            record = writer.finish(step.title, [owner])
+        cache.adopt(blob, cache.blob(record.digest))
+    cache.write(work.record_path(cache, key), msgspec.json.encode(record))
+    return record
+
+
+def _write_tree(writer: LayerWriter, folder: Path, target: str) -> int:
+    """A folder with all that is in it; the bytes of its files."""
+    writer.folder(target, 0o755)
+    total = 0
+    for path in sorted(folder.iterdir()):
+        inside = f"{target}/{path.name}"
+        if path.is_symlink():
+            writer.symlink(inside, str(path.readlink()))
+        elif path.is_dir():
+            total += _write_tree(writer, path, inside)
+        else:
+            status = path.stat()
+            with path.open("rb") as stream:
+                chunks = iter(lambda: stream.read(_CHUNK), b"")
+                writer.stream(inside, status.st_size, chunks, 0o755 if status.st_mode & 0o100 else 0o644)
+            total += status.st_size
+    return total
+
+
+def _write_planned(writer: LayerWriter, file: PlannedFile) -> None:
+    parts = file.path.split("/")
+    if parts[0] or len(parts) < 2 or parts[1] in MERGED:
+        raise BuildError(
+            f"a planned file cannot be {file.path!r}",
+            cause="A path must be absolute, and /bin, /lib and the like are links to below /usr in the base.",
+            next_step=f"name it /usr{file.path}",
+        )
+    if file.folder:
+        writer.folder(file.path, file.mode)
+    elif file.link:
+        writer.symlink(file.path, file.link)
+    else:
+        writer.data(file.path, file.content.encode(), file.mode)

@@ -1,0 +1,146 @@
+"""An image is proven: its suites run inside it, whatever built it, unless it passed them on such a node before.
+
+Their results become part of its report.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from graphcrate.engines.runners import RUNNERS
+from graphcrate.engines.slurm import submit
+from graphcrate.host import gpu, hardware
+from graphcrate.host.context import Workplace
+from graphcrate.model.errors import SmokeError
+from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
+from graphcrate.model.trial import Device
+from graphcrate.smoke import suites as smoke
+from graphcrate.smoke.memory import Memory, content
+
+
+def prove(
+    report: BuildReport, suites: Sequence[str], folder: Path, place: Workplace, device: Device, memory: Memory
+) -> BuildReport:
+    """The report with the results of these suites: those that the image passed on this kind of node before are
+    remembered, the others run in it one after the other. The same report, where that says what it says already.
+
+    `folder`: the image's.
+    """
+    packages = [package.name for package in report.packages]
+    trial = _Trial(report.artifact, folder, place, device, packages, place.progress.note)
+    claims = _claims(trial, suites)
+    known = [found.report for claim in claims.values() if (found := memory.recall(claim))]
+    reported = [msgspec.structs.replace(result, remembered="") for result in report.suites]
+    if len(known) == len(claims) and known == reported:
+        return report
+    results = _results(trial, claims, memory)
+    return msgspec.structs.replace(report, smoke=_summary(results), suites=tuple(results))
+
+
+def run_suites(
+    artifact: Artifact,
+    suites: Sequence[str],
+    folder: Path,
+    place: Workplace,
+    device: Device,
+    packages: Collection[str] = (),
+    say: Callable[[str], None] | None = None,
+    *,
+    memory: Memory,
+) -> list[SmokeReport]:
+    """Run suites in an artifact with the runner of its kind, one after the other; each report says on what it ran.
+
+    What is remembered is not run, and that is said. Logs go into `folder`, lines to `say` (default: the person's
+    eyes). Raises as `smoke.run_suite`.
+    """
+    trial = _Trial(artifact, folder, place, device, packages, say or place.progress.note)
+    return _results(trial, _claims(trial, suites), memory)
+
+
+class _Trial(NamedTuple):
+    artifact: Artifact
+    folder: Path
+    place: Workplace
+    device: Device
+    packages: Collection[str]
+    say: Callable[[str], None]
+
+
+def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim]:
+    """What each suite would show here. Raises HostError where the artifact's runner does not answer."""
+    on_gpu = smoke.runs_on_gpu(trial.device)
+    runtime, version = RUNNERS[trial.artifact.kind]().runtime(trial.place.environment)
+    device = hardware.device(trial.place.environment, on_gpu=on_gpu)
+    driver = gpu.driver_version() if on_gpu else ""
+    return {
+        suite: Claim(
+            image=content(trial.artifact.digest),
+            suite=suite,
+            version=smoke.version_of(suite, trial.packages),
+            device=device,
+            driver=driver,
+            runtime=runtime,
+            runtime_version=version,
+        )
+        for suite in suites
+    }
+
+
+def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list[SmokeReport]:
+    """The result of each suite, remembered or run now."""
+    found = {name: known for name, claim in claims.items() if (known := memory.recall(claim))}
+    results = {name: msgspec.structs.replace(known.report, remembered=known.when) for name, known in found.items()}
+    for known in found.values():
+        trial.say(_not_run(known))
+    if missing := [name for name in claims if name not in results]:
+        runner = RUNNERS[trial.artifact.kind]()
+        with runner.opened(trial.artifact, cache=trial.place.cache, progress=trial.place.progress) as inside:
+            for name in missing:
+                ran = smoke.run_suite(
+                    name, inside, trial.folder, say=trial.say, device=trial.device, packages=trial.packages
+                )
+                results[name] = msgspec.structs.replace(ran, **_observed(claims[name]))
+                if trouble := memory.settle(claims[name], results[name]):
+                    trial.say(trouble)
+    return [results[name] for name in claims]
+
+
+def _not_run(known: Pass) -> str:
+    claim = known.claim
+    driver = f", driver {claim.driver}" if claim.driver else ""
+    runtime = f"{claim.runtime} {claim.runtime_version}".strip()
+    return (
+        f"{claim.suite} passed on this kind of node before ({known.when[:10]}, {claim.device}{driver}, {runtime}): "
+        "not run again; --rerun runs it"
+    )
+
+
+def _observed(claim: Claim) -> Mapping[str, str]:
+    """Driver, runtime and, in a job of Slurm, where that is."""
+    observed = {"runtime": claim.runtime, "runtime_version": claim.runtime_version}
+    return {"driver": gpu.driver_version(), **observed, **submit.here()}
+
+
+def _summary(results: Sequence[SmokeReport]) -> SmokeReport:
+    """The first that failed, else the first."""
+    return next((result for result in results if result.status == "failed"), results[0])
+
+
+def raise_if_failed(report: BuildReport, folder: Path) -> None:
+    """Raises SmokeError for the first suite of the report that failed."""
+    for failed in (result for result in report.suites if result.status == "failed"):
+        raise SmokeError(
+            f"smoke test {failed.suite} failed in {report.name}:{report.tag}: {failed.reason}",
+            next_step=f"{_look_inside(report)}    looks inside; {folder / 'report.json'} has the details",
+        )
+
+
+def _look_inside(report: BuildReport) -> str:
+    artifact = report.artifact
+    if artifact.kind == "layout":
+        return f"./build.py run {report.name}:{report.tag} -- pip list"
+    if artifact.kind == "sif":
+        return f"{artifact.engine} exec {artifact.reference} pip list"
+    return f"{artifact.engine} run --rm {artifact.reference} pip list"

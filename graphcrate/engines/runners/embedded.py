@@ -1,0 +1,178 @@
+"""Runs commands in an image with no engine: its layers unpacked into the cache once, a sandbox around each command.
+
+An unpacked image takes gigabytes and is of use only while people try it: the two used last are kept.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+
+from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.host import settings
+from graphcrate.host.cache import Cache
+from graphcrate.host.process import Completed
+from graphcrate.host.progress import Progress, Silent
+from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.oci.layout import Layout
+
+KEPT = 2
+ABANDONED = 3600.0  #: seconds after which a folder that nobody unpacks into is what a killed run left
+FOLDER = "rootfs"
+#: Unpacked over compressed size, for the check of room where the layout does not say: 1.94 was measured for torch
+#: 2.0.1 with its CUDA libraries, 2.9 for the base.
+GROWTH = 2.2
+
+
+@dataclass(frozen=True)
+class Inside:
+    """An unpacked image. Nothing that runs in it can change it."""
+
+    layout: Layout
+    rootfs: Path
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        binds: Sequence[Bind] = (),
+        working_folder: str = "",
+        network: bool = False,
+        on_line: Callable[[str], None] | None = None,
+        timeout: float | None = None,
+        gpu: bool = False,
+        attached: bool = False,
+    ) -> Completed:
+        """Run a command with the image's variables, `environment` over them; the image's entry point is not used.
+
+        The working folder is the image's unless given. Otherwise as `host.sandbox.run_in`.
+        """
+        return run_in(
+            self.rootfs,
+            argv,
+            environment={**self.layout.environment, **(environment or {})},
+            binds=binds,
+            working_folder=working_folder or self.layout.config.run.working_dir or "/",
+            network=network,
+            on_line=on_line,
+            timeout=timeout,
+            gpu=gpu,
+            attached=attached,
+        )
+
+
+@contextlib.contextmanager
+def opened(layout: Layout, *, cache: Cache, progress: Progress | None = None) -> Iterator[Inside]:
+    """Unpack the image unless it is unpacked, and keep others from removing it meanwhile.
+
+    Raises DiskFullError before it starts when there is too little room, LayoutError for broken layers.
+    """
+    with contextlib.ExitStack() as stack:
+        while True:
+            _unpack(layout, cache, progress or Silent())
+            place = _place(layout, cache)
+            if stack.enter_context(_in_use(place)):
+                break
+            stack.pop_all().close()  # another process pruned it in the meantime
+        os.utime(place)
+        _prune(cache)
+        yield Inside(layout, place / "root")
+
+
+def run(
+    layout: Layout,
+    argv: Sequence[str],
+    *,
+    cache: Cache,
+    progress: Progress | None = None,
+    environment: Mapping[str, str] | None = None,
+    binds: Sequence[Bind] = (),
+    working_folder: str = "",
+    network: bool = False,
+    on_line: Callable[[str], None] | None = None,
+    timeout: float | None = None,
+    gpu: bool = False,
+    attached: bool = False,
+) -> Completed:
+    """Run one command in the image; see `Inside.run`."""
+    with opened(layout, cache=cache, progress=progress) as inside:
+        return inside.run(
+            argv,
+            environment=environment,
+            binds=binds,
+            working_folder=working_folder,
+            network=network,
+            on_line=on_line,
+            timeout=timeout,
+            gpu=gpu,
+            attached=attached,
+        )
+
+
+def discard(layout: Layout, *, cache: Cache) -> None:
+    """Remove the unpacked image, unless another process uses it."""
+    _remove(_place(layout, cache), cache)
+
+
+def _place(layout: Layout, cache: Cache) -> Path:
+    return cache.root / FOLDER / layout.digest.removeprefix("sha256:")
+
+
+def _unpack(layout: Layout, cache: Cache, progress: Progress) -> None:
+    root = _place(layout, cache) / "root"
+    if root.is_dir():
+        return
+    sizes = [record.unpacked_size or int(record.size * GROWTH) for record in layout.records]
+    compressed = sum(layer.size for layer in layout.layers)
+    with cache.guard():
+        _prune(cache, KEPT - 1)
+        cache.require(sum(sizes), "unpacking the image")
+        with progress.task("unpacking the image", compressed) as task:
+            unpack(layout.layer_blobs, root, advance=task.advance)
+
+
+@contextlib.contextmanager
+def _in_use(place: Path) -> Iterator[bool]:
+    """Share the folder's lock; False if the folder is gone by the time we have it."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield (place / "root").is_dir()
+    finally:
+        os.close(descriptor)
+
+
+def _prune(cache: Cache, keep: int = KEPT) -> None:
+    """Remove all but the images used last, and what killed runs had begun to unpack."""
+    folder = cache.root / FOLDER
+    places = list(folder.iterdir()) if folder.is_dir() else []
+    used = {place: place.stat().st_mtime for place in places if (place / "root").is_dir()}
+    for place in sorted(used, key=lambda place: used[place], reverse=True)[keep:]:
+        _remove(place, cache)
+    for place in places:
+        if place not in used and settings.now() - place.stat().st_mtime > ABANDONED:
+            # `artifacts.formats.rootfs` holds this lock while it works
+            with contextlib.suppress(filelock.Timeout), filelock.FileLock(place / ".root.lock", blocking=False):
+                if not (place / "root").exists():
+                    _remove(place, cache)
+
+
+def _remove(place: Path, cache: Cache) -> None:
+    """Remove an unpacked image that nobody uses: renamed first, so that half of one is never seen."""
+    with contextlib.suppress(FileNotFoundError, BlockingIOError):
+        descriptor = os.open(place, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with cache.folder() as folder:
+                place.rename(folder / "rootfs")
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,161 @@
+"""Runs commands in an image through `srun --container-image`, as NVIDIA's plugin pyxis adds it to Slurm.
+
+For what runs inside a job: each command is a step of it, in one container that pyxis makes of a .sqsh or imports from a
+registry.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphcrate.engines.runners import Runtime
+from graphcrate.engines.slurm import submit
+from graphcrate.host import process, settings
+from graphcrate.host.cache import Cache
+from graphcrate.host.process import Completed
+from graphcrate.host.progress import Progress
+from graphcrate.host.sandbox import Bind
+from graphcrate.model.errors import BuildError, HostError
+from graphcrate.model.report import Artifact
+from graphcrate.oci import reference
+
+#: The host's home would bring ~/.local, and a later suite is to find the image as it was; the step has the job's
+#: resources for itself.
+ISOLATED = ("--no-container-mount-home", "--container-readonly", "--ntasks=1", "--nodes=1")
+DRIVER = Path("/dev/nvidiactl")  #: is there where the node's kernel has NVIDIA's driver
+
+
+def runtime(environment: Mapping[str, str]) -> Runtime:
+    """pyxis does not tell its version; Slurm does. Raises HostError where srun starts no containers."""
+    slurm = submit.find(environment)
+    if not slurm.has_pyxis():
+        raise HostError(
+            "srun starts no containers here",
+            cause="`srun --help` has no --container-image: NVIDIA's plugin pyxis is not installed on this cluster.",
+            next_step="give a SIF, which apptainer runs: ./build.py convert NAME:TAG --to sif",
+        )
+    return Runtime("pyxis", f"with Slurm {slurm.version}")
+
+
+def is_there(artifact: Artifact, environment: Mapping[str, str]) -> bool:
+    """Whether the file is there with all its bytes; of what is on a registry srun itself finds out."""
+    path = Path(artifact.reference)
+    return artifact.kind == "registry" or (path.is_file() and path.stat().st_size == artifact.bytes)
+
+
+@contextlib.contextmanager
+def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["Inside"]:
+    """The image in the job that this process is part of: one container, imported once and removed at the end.
+
+    Raises HostError outside of a job, and where pyxis cannot start it.
+    """
+    environment = settings.environment()
+    runtime(environment)
+    if "SLURM_JOB_ID" not in environment:
+        raise HostError(
+            "pyxis runs images in jobs only",
+            cause="This is no job of Slurm.",
+            next_step="./build.py test … --runner slurm --partition NAME    submits one",
+        )
+    name = f"graphcrate-{environment['SLURM_JOB_ID']}"
+    variables = variables_of(environment)
+    try:
+        # a step of its own: an import that breaks off leaves half an image under the name, where no suite may run
+        words = command(name, ["true"], {}, (), image=container(artifact))
+        made = process.run(words, environment=variables, on_line=progress.note)
+        if made.returncode:
+            raise HostError(f"pyxis does not start {artifact.reference}: {_complaint(made.lines)}")
+        yield Inside(name, variables)
+    finally:
+        if left := _remove(name, variables):
+            progress.note(left)
+
+
+def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """What srun gets. On a node without a driver enroot is told not to look for GPUs, as it would fail to start."""
+    variables = submit.job_environment(environment)
+    return variables if DRIVER.exists() else {"NVIDIA_VISIBLE_DEVICES": "void", **variables}
+
+
+def _complaint(lines: Sequence[str]) -> str:
+    """enroot's first, which the others follow from."""
+    complaints = [line.partition("[ERROR]")[2].strip() for line in lines if "[ERROR]" in line]
+    return (complaints or [*lines[-1:], "no word of why"])[0]
+
+
+def _remove(name: str, variables: Mapping[str, str]) -> str:
+    """Remove the container of this name, whether pyxis keeps it for the job or for all; what is left of it, in words.
+
+    pyxis does not let a job choose enroot's folder, so neither may this.
+    """
+    chosen = {variable: value for variable, value in variables.items() if variable != "ENROOT_DATA_PATH"}
+    try:
+        listed = process.output(["enroot", "list"], environment=chosen).split()
+        ours = [each for each in listed if each.startswith("pyxis_") and each.endswith(f"_{name}")]
+        if ours:
+            process.output(["enroot", "remove", "--force", *ours], environment=chosen)
+    except (BuildError, HostError) as error:
+        return f"pyxis_{name} stays on this node: {error.what} (there: enroot remove --force pyxis_{name})"
+    return ""
+
+
+def container(artifact: Artifact) -> str:
+    """The value of --container-image. A file must begin with `/` or `.`; a registry ends with `#`, not with `/`."""
+    if artifact.kind == "sqsh":
+        return str(Path(artifact.reference).absolute())
+    return reference.parse(artifact.reference).enroot
+
+
+@dataclass(frozen=True)
+class Inside:
+    """An image, as a container that pyxis has under this name. Nothing that runs in it changes it."""
+
+    name: str
+    variables: Mapping[str, str]
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        binds: Sequence[Bind] = (),
+        working_folder: str = "",
+        network: bool = False,
+        on_line: Callable[[str], None] | None = None,
+        timeout: float | None = None,
+        gpu: bool = False,
+    ) -> Completed:
+        """Run a command with the image's variables, `environment` over them; the image's entry point is not used.
+
+        The step has the job's GPUs and the node's network, whatever `gpu` and `network` say: enroot knows no other.
+        Exit code 128 + N after signal N. Raises BuildError after `timeout` seconds; the step is gone then.
+        """
+        return process.run(
+            command(self.name, argv, environment or {}, binds, working_folder),
+            environment=self.variables,
+            on_line=on_line,
+            timeout=timeout,
+        )
+
+
+def command(
+    name: str,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    binds: Sequence[Bind],
+    working_folder: str = "",
+    image: str = "",
+) -> list[str]:
+    """The step, in the container of this name; of `image`, where there is none yet.
+
+    Variables go through `env`: the image's beat the step's, unless each is named to a newer pyxis.
+    """
+    options = ["--quiet", "--unbuffered", *ISOLATED, f"--container-name={name}"]
+    options += [f"--container-image={image}"] if image else []
+    options += [f"--container-workdir={working_folder or '/'}"]
+    if binds:
+        mounts = (f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}" for bind in binds)
+        options += [f"--container-mounts={','.join(mounts)}"]
+    given = ["env", *(f"{name}={value}" for name, value in environment.items())] if environment else []
+    return ["srun", *options, *given, *argv]

@@ -1,0 +1,1 @@
+"""Slurm: submit jobs, read what its commands print, and what runs on the node."""

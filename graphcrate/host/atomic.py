@@ -1,0 +1,210 @@
+"""Files and folders that appear whole or not at all, also outside the cache, also where an older one stands."""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import glob
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+
+from graphcrate.host.cache import remove_tree
+from graphcrate.host.os_errors import explaining
+from graphcrate.model.errors import HostError
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all; its folder is made. Raises DiskFullError and HostError."""
+    with writing(path, mode=None) as part:
+        part.write_bytes(content)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder in which files can be made, and those above it. Raises DiskFullError and HostError."""
+    inside = path / "files"
+    with explaining(inside):
+        inside.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+
+
+def check_link(path: Path) -> None:
+    """Raises HostError where something stands that `link` would not replace: to be asked before a long work."""
+    if not path.exists() or path.is_symlink():  # in this order: somebody may be making the link
+        return
+    quoted = shlex.quote(str(path))
+    raise HostError(f"{path} is in the way: a link is to be there", next_step=f"mv {quoted} {quoted}.old")
+
+
+def link(path: Path, target: Path) -> None:
+    """Make `path` a symbolic link to `target`; another link there is replaced. Raises HostError for anything else."""
+    with explaining(path):
+        check_link(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _beside(path, "tmp")
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target)
+        temporary.replace(path)
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A new, empty folder beside `target` that takes its place at the end, or is removed on any error.
+
+    One process at a time; others wait. Killed at any moment, `target` is the old folder or the new one (where the
+    file system cannot exchange two names, there is an instant without it, and the next call puts the old one back).
+    What a killed run left is removed by the next. Raises DiskFullError and HostError.
+    """
+    with _alone(target) as partial:
+        _make(partial)
+        yield partial
+        old = _beside(target, "old")
+        if not os.path.lexists(target):
+            partial.rename(target)
+        elif not _exchange(partial, target):
+            target.rename(old)
+            partial.rename(target)
+            remove_tree(old)
+
+
+@contextlib.contextmanager
+def appearing(target: Path, part: str) -> Iterator[Path | None]:
+    """A new, empty folder beside `target` whose subfolder `part` becomes it at the end; None where it is there already.
+
+    Otherwise as `replacing`, without the replacing.
+    """
+    with _alone(target) as partial:
+        if target.exists():
+            yield None
+        else:
+            _make(partial)
+            yield partial
+            (partial / part).rename(target)
+
+
+@contextlib.contextmanager
+def writing(target: Path, mode: int | None = 0o644) -> Iterator[Path]:
+    """A name for a new file that takes `target`'s place at the end, with this mode, or is removed on any error.
+
+    Without a mode it is as the umask has it.
+
+    It lies in a folder beside `target` that this process has locked; what killed runs left there is removed first.
+    Nothing else stays. Raises DiskFullError and HostError.
+    """
+    with explaining(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for abandoned in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+            with contextlib.suppress(OSError), locked(abandoned):
+                remove_tree(abandoned)
+        with _part(target) as folder:
+            grown = folder / target.name
+            yield grown
+            if mode is not None:
+                grown.chmod(mode)
+            grown.replace(target)
+
+
+@contextlib.contextmanager
+def _part(target: Path) -> Iterator[Path]:
+    """A new folder beside `target`, locked; removed at the end."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        with contextlib.ExitStack() as stack:
+            stack.callback(remove_tree, folder)
+            try:
+                stack.enter_context(locked(folder))
+            except (FileNotFoundError, BlockingIOError):
+                continue  # another run saw it before it was locked, and took it for a killed one's
+            if folder.exists():
+                yield folder
+                return
+
+
+def create(target: Path, content: bytes, mode: int) -> bool:
+    """Write a new file, whole and on the disk when this returns; False, and nothing done, where its name is taken.
+
+    Raises DiskFullError and HostError.
+    """
+    with explaining(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _part(target) as folder:
+            temporary = folder / target.name
+            with temporary.open("xb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.chmod(mode)
+            return claim(temporary, target)
+
+
+def claim(source: Path, target: Path) -> bool:
+    """Give a file a name that nothing has; False, and nothing done, where it is taken. `source` may keep its own."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):  # no hard links here: vfat, some FUSE
+            raise
+        if os.path.lexists(target):
+            return False
+        source.rename(target)
+    return True
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, which tells that its process lives: the kernel frees it even after kill -9.
+
+    Raises BlockingIOError where another process has it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _alone(target: Path) -> Iterator[Path]:
+    """The name of a folder beside `target` that nobody else uses meanwhile; removed before and after."""
+    partial, old = _beside(target, "partial"), _beside(target, "old")
+    with explaining(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(_beside(target, "lock")):
+            remove_tree(partial)
+            if old.exists() and not target.exists():
+                old.rename(target)
+            remove_tree(old)
+            try:
+                yield partial
+            finally:
+                remove_tree(partial)
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o700)  # whatever the umask
+
+
+def _beside(target: Path, kind: str) -> Path:
+    return target.parent / f".{target.name}.{kind}"
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names at once (Linux 3.15, glibc 2.28; not on every file system)."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError):
+        return False
+    arguments = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    return bool(renameat2(*arguments) == 0)

@@ -1,0 +1,192 @@
+"""A minimal Debian as a base: exactly the locked packages, installed by mmdebstrap, as root or as a plain user.
+
+`lock` asks the archives what the suite has today. `prepare` fetches those files, checks their hashes, and lets
+mmdebstrap install them from a folder: nothing else can get in. The same lock gives the same bytes on any machine.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.compat.base_images import DEBIAN_PACKAGES
+from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Progress
+from graphcrate.inputs.bases import Base, BaseDriftError, mmdebstrap
+from graphcrate.inputs.bases.apt import REGISTRY_INSTEAD, Apt, find_mirror, folder_name
+from graphcrate.inputs.bases.normalise import entries
+from graphcrate.model.errors import IntegrityError, ResolutionError
+from graphcrate.model.lock import DebianBase, DebianPackage
+from graphcrate.model.plan import LAYER_MTIME, content_id
+from graphcrate.model.recipe import BaseSpec
+from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.oci.layer import LAYER_FORMAT, LayerWriter
+from graphcrate.oci.spec import LayerBlob
+
+#: Raise it whenever the same packages would give other bytes.
+BASE_FORMAT = 2
+#: bookworm wants one of usrmerge and this; usrmerge would bring all of Perl
+EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
+SCRATCH_BYTES = 700_000_000  #: what the .debs, mmdebstrap's folder, the tar and the layer take at most
+
+
+def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, str], progress: Progress) -> DebianBase:
+    """The packages that the suite has today for the essential system, Python and `spec.packages`.
+
+    Raises ResolutionError when its Python is not `python` or a package is unknown, NetworkError, HostError.
+    """
+    progress.note(f"base: asking Debian {spec.suite} for its packages")
+    wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
+    mirror = find_mirror(spec.suite, environment)
+    name = folder_name(spec.suite, mirror)
+    with cache.exclusively(f"apt-{name}"), cache.guard():
+        apt = Apt(cache.path("bases", "apt", name), spec.suite, mirror, environment)
+        apt.update()
+        found = DebianBase(suite=spec.suite, packages=apt.resolve(wanted))
+    have = ".".join(python_version(found).split(".")[:2])
+    if have != python:
+        raise ResolutionError(
+            f"Debian {spec.suite} has Python {have}, and the recipe wants {python}",
+            next_step="choose the suite by its Python (bullseye 3.9, bookworm 3.11, trixie 3.13), " + REGISTRY_INSTEAD,
+        )
+    return found
+
+
+def prepare(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> Base:
+    """Install the locked packages into a base in the cache; at once where it is there.
+
+    Raises BaseDriftError when the archives have replaced a package, HostError when this machine cannot do it.
+    """
+    key = hashlib.sha256(f"{content_id(lock)} {BASE_FORMAT} {LAYER_FORMAT}".encode()).hexdigest()
+    record, rootfs = cache.path("bases", "debian", key, "layer.json"), cache.path("bases", "debian", key, "rootfs")
+    if (layer := _cached(record, cache)) is None or not rootfs.is_dir():
+        with cache.exclusively(f"base-{key}"), cache.guard():
+            if (layer := _cached(record, cache)) is None:
+                layer = _build(lock, cache, environment, progress)
+                cache.write(record, msgspec.json.encode(layer))
+            with progress.task(f"unpacking Debian {lock.suite}", layer.size) as task:
+                blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
+                unpack((blob,), rootfs, advance=task.advance)
+    python = python_version(lock)
+    return Base(
+        layers=(layer,),
+        rootfs=rootfs,
+        python="/usr/bin/python" + ".".join(python.split(".")[:2]),
+        python_version=python,
+        glibc=_upstream(lock, r"libc6"),
+        environment={"PATH": SYSTEM_PATH},
+        labels={},
+    )
+
+
+def python_version(lock: DebianBase) -> str:
+    """Exact version of the base's Python, e.g. "3.11.2"."""
+    return _upstream(lock, r"python3\.\d+")
+
+
+def _upstream(lock: DebianBase, name: str) -> str:
+    """Version of a package without Debian's epoch and revision ("1:2.36-9+deb12u14" → "2.36")."""
+    for package in lock.packages:
+        if re.fullmatch(name, package.name):
+            return package.version.rpartition(":")[2].partition("-")[0]
+    raise ResolutionError(f"the lock of Debian {lock.suite} has no package {name}")
+
+
+def _cached(record: Path, cache: Cache) -> LayerRecord | None:
+    if not record.is_file():
+        return None
+    layer = msgspec.json.decode(record.read_bytes(), type=LayerRecord)
+    return layer if cache.blob(layer.digest).is_file() else None
+
+
+def _build(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> LayerRecord:
+    cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
+    mmdebstrap.check_host()
+    debs = fetch(lock.packages, lock.suite, cache, environment, progress)
+    progress.note(f"base: installing {len(debs)} packages of Debian {lock.suite}, about 20 s")
+    with cache.folder() as folder:
+        tar = folder / "base.tar"
+        mmdebstrap.install(lock, debs, tar, folder, environment, progress.note)
+        return _write_layer(lock, tar, folder / "layer", cache)
+
+
+def fetch(
+    packages: Sequence[DebianPackage],
+    suite: str,
+    cache: Cache,
+    environment: Mapping[str, str],
+    progress: Progress,
+    *,
+    components: Sequence[str] = (),
+    what: str = "base",
+) -> list[Path]:
+    """The locked .debs in the cache, in this order, their hashes checked. `what` they are for is said in messages.
+
+    Raises BaseDriftError when the archives have replaced one, NetworkError, IntegrityError, HostError.
+    """
+    places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
+    absent = [package for package, place in places.items() if not place.is_file()]
+    if absent:
+        mirror = find_mirror(suite, environment)
+        name = folder_name(suite, mirror, components)
+        with cache.exclusively(f"apt-{name}"), cache.folder() as folder:
+            apt = Apt(cache.path("bases", "apt", name), suite, mirror, environment, components)
+            apt.update()
+            check_drift(suite, absent, apt.available([package.name for package in absent]), what)
+            total = sum(package.file.size for package in absent)
+            with progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
+                apt.download(absent, folder, task.advance)
+            for package in absent:
+                _check_hash(folder / package.file.name, package)
+                cache.adopt(folder / package.file.name, places[package])
+    return list(places.values())
+
+
+def check_drift(
+    suite: str, wanted: Iterable[DebianPackage], available: Iterable[DebianPackage], what: str = "base"
+) -> None:
+    """Raises BaseDriftError unless the archives have each of these very files."""
+    there = set(available)
+    newest = {package.name: package.version for package in there}
+    gone = [package for package in wanted if package not in there]
+    if not gone:
+        return
+    shown = ", ".join(
+        f"{package.name} {package.version} (now {newest.get(package.name, 'absent')})" for package in gone[:5]
+    )
+    more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
+    raise BaseDriftError(
+        f"the lock's Debian {suite} {what} is out of date: {shown}{more}",
+        cause="Debian's archives keep only the newest version of a package; these have newer ones by now.",
+        next_step="lock anew: ./build.py lock …",
+    )
+
+
+def _check_hash(path: Path, package: DebianPackage) -> None:
+    if not path.is_file():
+        raise IntegrityError(f"apt did not bring {package.file.name}")
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != package.file.sha256:
+        raise IntegrityError(
+            f"{package.file.name} has sha256 {found}, and the lock says {package.file.sha256}",
+            cause="The mirror serves another file under this name.",
+            next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
+        )
+
+
+def _write_layer(lock: DebianBase, tar: Path, partial: Path, cache: Cache) -> LayerRecord:
+    with tar.open("rb") as source, partial.open("wb") as target:
+        writer = LayerWriter(target, LAYER_MTIME)
+        writer.raw_tar(entries(source, lock.suite, LAYER_MTIME))
+        layer = writer.finish(f"Debian {lock.suite}")
+        target.flush()
+        os.fsync(target.fileno())
+    cache.adopt(partial, cache.blob(layer.digest))
+    owner = Owner(name="debian", version=lock.suite, bytes=layer.unpacked_size)
+    return msgspec.structs.replace(layer, owners=(owner,))

@@ -1,0 +1,110 @@
+"""Whether a freshly compiled wheel can work in its image: judged by its bytes, before anything is imported."""
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from graphcrate.artifacts.formats import elf, fatbin
+from graphcrate.artifacts.formats.elf import MACHINE, Elf, is_driver
+from graphcrate.artifacts.formats.fatbin import Code
+from graphcrate.artifacts.wheel import Wheel, open_wheel
+from graphcrate.artifacts.wheel_archive import Member
+from graphcrate.compat.facts import by_number
+from graphcrate.model.errors import IntegrityError
+from graphcrate.model.plan import CompileStep
+from graphcrate.model.words import joined
+
+_LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
+_TORCH = re.compile(r"lib(c10|torch)[a-z_]*\.so")
+_FOR_PYTHON = re.compile(r"\.cpython-(\d)(\d+)[^/]*$")
+
+
+class _Built(msgspec.Struct, frozen=True, kw_only=True):
+    """A library in the wheel. `name`: the member's; `codes`: of each of its fat binaries."""
+
+    name: str
+    elf: Elf
+    codes: tuple[Code, ...]
+
+
+def check_wheel(wheel: Path, step: CompileStep) -> tuple[str, ...]:
+    """List what keeps the wheel from working, as sentences; nothing for a good one.
+
+    Whether its libraries load is what an import shows (`import_check`). Raises IntegrityError where it is no wheel.
+    """
+    findings: list[str] = []
+    built: list[_Built] = []
+    with open_wheel(wheel) as opened:
+        for member in opened.members:
+            if _LIBRARY.search(member.name):
+                try:
+                    built.append(_read(opened, member))
+                except IntegrityError as error:
+                    findings.append(f"{error.what}.")
+    if not built and not findings:
+        findings.append(f"{wheel.name} has no extension module: nothing was compiled.")
+    for one in built:
+        findings += [*_form(one, step.python), *_driver(one)]
+    return (*findings, *_architectures(built, step.compilation.architectures))
+
+
+def _read(wheel: Wheel, member: Member) -> _Built:
+    # Deflate streams cannot be read at random: unpacked to a nameless file, checked on the way.
+    with tempfile.TemporaryFile() as stream:
+        for chunk in wheel.archive.chunks(member, wheel.records.get(member.name, "")):
+            stream.write(chunk)
+        found = elf.read_stream(stream, member.name)
+        codes = fatbin.read(stream, found.fat_binaries, member.name) if found.fat_binaries else ()
+    return _Built(name=member.name, elf=found, codes=codes)
+
+
+def _form(one: _Built, python: str) -> Iterator[str]:
+    """What no loader, or not this Python, takes at all."""
+    if (one.elf.machine, one.elf.type) != (MACHINE, "ET_DYN"):
+        yield f"{one.name} is no x86-64 library: {one.elf.machine}, {one.elf.type}."
+    named = _FOR_PYTHON.search(one.name)
+    if named and f"{named[1]}.{named[2]}" != python:
+        yield f"{one.name} is for Python {named[1]}.{named[2]}; the image has {python}."
+
+
+def _driver(one: _Built) -> Iterator[str]:
+    """What could not be imported where there is no GPU. torch opens the driver's libraries itself."""
+    for name in one.elf.needed:
+        if is_driver(name):
+            yield f"{one.name} needs {name}, which only a machine with NVIDIA's driver has."
+
+
+def asked_code(architectures: Sequence[str]) -> Code:
+    """What nvcc makes of TORCH_CUDA_ARCH_LIST: machine code for each entry, and PTX of it where "+PTX" says so."""
+    ptx = frozenset(entry.removesuffix("+PTX") for entry in architectures if entry.endswith("+PTX"))
+    return Code(sass=frozenset(entry.removesuffix("+PTX") for entry in architectures), ptx=ptx)
+
+
+def _architectures(built: Sequence[_Built], architectures: Sequence[str]) -> Iterator[str]:
+    """A library must have what was asked for, no less (it could not run) and no more (it grows for nothing).
+
+    Its fat binaries, one per source file, must each have all machine code; what nvcc's linker adds never has PTX.
+    """
+    asked, any_code = asked_code(architectures), False
+    for one in built:
+        codes = [code for code in one.codes if code != Code()]
+        any_code = any_code or bool(codes)
+        whole, partial = fatbin.union(codes), [code for code in codes if code.sass != asked.sass]
+        if codes and whole != asked:
+            yield f"{one.name} has GPU code for {_told(whole)}; asked for was {_told(asked)}."
+        elif partial:
+            yield (
+                f"{one.name} has GPU code for {_told(partial[0])} only in {len(partial)} of its {len(codes)} parts; "
+                f"asked for was {_told(asked)}."
+            )
+    to_torch = [one for one in built if any(map(_TORCH.match, one.elf.needed))]
+    if architectures and to_torch and not any_code:
+        yield f"no library has GPU code; asked for was {_told(asked)}. It was compiled for the CPU alone."
+
+
+def _told(code: Code) -> str:
+    parts = [*sorted(code.sass, key=by_number), *(f"{name} (PTX)" for name in sorted(code.ptx, key=by_number))]
+    return joined(parts, most=len(parts)) if parts else "no GPU"

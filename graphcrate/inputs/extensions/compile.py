@@ -1,0 +1,233 @@
+"""Compiles what the cache lacks: unpacks, runs `inside` in the base with the compiler, checks what comes out, keeps it.
+
+Everything but finished wheels and the logs of a failure lies in one temporary folder, which goes whatever happens.
+"""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from graphcrate.compat.compilers import programs, variables
+from graphcrate.compat.headers import SECONDS, STAND_INS, folder_for
+from graphcrate.host import sandbox
+from graphcrate.host.memory import free_memory
+from graphcrate.inputs.bases import Base
+from graphcrate.inputs.extensions.failures import diagnose
+from graphcrate.inputs.extensions.job import Job
+from graphcrate.inputs.extensions.keep import keep
+from graphcrate.inputs.extensions.progress import Watcher
+from graphcrate.inputs.extensions.venv import make as make_site
+from graphcrate.inputs.extensions.venv import room
+from graphcrate.inputs.wheels.sdist import unpack
+from graphcrate.model.errors import BuildError, HostError, IntegrityError
+from graphcrate.model.lock import LockedPackage
+from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
+
+#: Most that compiling one file with torch's headers takes: 2.6 GB was measured for nvcc's cicc, 1.5 for cc1plus.
+MEMORY_PER_JOB = 3_000_000_000
+BUILD = "/build"  #: sources are here while they are compiled, whoever compiles them: paths get into binaries
+#: what sources, objects and wheels of one package take at most
+_ROOM_PER_PACKAGE = 500_000_000
+_PROGRAM, _ORDERS, _HEADERS = "worker.py", "orders.json", "headers"
+
+
+def make(job: Job, found: Mapping[str, Path]) -> dict[str, Path]:
+    """Compile the packages that `found` lacks; all wheels of the step. Raises as `provide`."""
+    wanted = [package for package in job.step.packages if package.file.sha256 not in found]
+    files = job.files()
+    build_base = job.build_base()
+    _check_compiler(build_base, job.step.compilation.compiler)
+    toolkit = job.toolkit(build_base)
+    # The tools are of the versions that compiling wants, whatever the image has.
+    beside = {package.name: package for package in (*job.step.against, *job.step.compilation.tools)}
+    job.cache.require(room([*beside.values()]) + _ROOM_PER_PACKAGE * len(wanted), "compiling extensions")
+    with job.cache.folder() as work:
+        venv = work / "venv"
+        make_site(venv, [*beside.values()], files, build_base.python, jobs=job.jobs, progress=job.progress)
+        build = work / "build"
+        for package in wanted:
+            unpack_source(package, files[package.file.sha256], build / _folder(package))
+        add_headers(build / _HEADERS)
+        wheels = _compile(job, wanted, build_base, toolkit, build, venv)
+        return {**found, **keep(job, wheels, venv, work / "checked")}
+
+
+def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
+    """Put the files of an sdist into `folder`, without the one that the archive has around them.
+
+    Raises BuildError for an archive of another kind, or one with files outside of it.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f"{folder.name}.unpacked")
+    try:
+        unpack(sdist, temporary)
+    except IntegrityError as error:
+        raise BuildError(
+            f"{package.file.name} cannot be unpacked: {error}", cause="It is damaged, or no .tar.gz."
+        ) from error
+    tops = list(temporary.iterdir())
+    if len(tops) != 1 or not (tops[0] / "setup.py").is_file():
+        raise BuildError(
+            f"{package.file.name} has no setup.py in a folder of its own",
+            cause="Packages with C++ or CUDA sources are compiled by setuptools with torch's help, and this is another "
+            "kind of package.",
+            next_step="take a channel that has a wheel of it (./build.py list), or put one into a local folder",
+        )
+    tops[0].rename(folder)
+    temporary.rmdir()
+
+
+def add_headers(folder: Path) -> None:
+    """Write the headers that stand in for torch's into a folder."""
+    for path, lines in STAND_INS.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("".join(f"{line}\n" for line in lines))
+
+
+def environment(job: Job, jobs: int) -> dict[str, str]:
+    """What compiling sees: nothing of this machine's environment."""
+    return {
+        **variables(job.step.compilation),
+        "PATH": f"{VENV}/bin:{CUDA_HOME}/bin:/usr/local/bin:/usr/bin:/bin",
+        "MAX_JOBS": str(jobs),  # for a package that starts ninja itself
+        "TMPDIR": f"{BUILD}/tmp",  # not /tmp, which is in memory
+        "SOURCE_DATE_EPOCH": str(LAYER_MTIME),
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+    }
+
+
+def _compile(
+    job: Job, wanted: Sequence[LockedPackage], base: Base, toolkit: Path | None, build: Path, venv: Path
+) -> dict[LockedPackage, Path]:
+    """Package → wheel as setuptools made it. Raises BuildError after having kept those that were finished."""
+    jobs = _say_how_many(job)
+    for name in ("logs", "tmp", "wheels"):
+        (build / name).mkdir()
+    orders = {"jobs": jobs, "packages": [_order(package) for package in wanted]}
+    (build / _ORDERS).write_text(json.dumps(orders))
+    shutil.copyfile(Path(__file__).with_name(_PROGRAM), build / _PROGRAM)
+    binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
+    if toolkit is not None:
+        binds.append(sandbox.Bind(toolkit, CUDA_HOME))
+    watcher = Watcher([package.name for package in wanted], job.progress)
+    done = sandbox.run_in(
+        base.rootfs,
+        [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"],
+        working_folder=BUILD,
+        environment=environment(job, jobs),
+        binds=binds,
+        on_line=watcher.hear,
+    )
+    wheels = {package: wheel for package in wanted if (wheel := _wheel(build, package, watcher)) is not None}
+    if done.returncode != 0 or len(wheels) < len(wanted):
+        for package, made in wheels.items():
+            # What made them worthless would hide why the other one failed.
+            with contextlib.suppress(BuildError):
+                keep(job, {package: made}, venv, build / f"{package.name}-checked")
+        raise _failure(job, wanted, build, watcher, done.returncode, wheels)
+    return wheels
+
+
+def affordable(cores: int, memory: int) -> int:
+    """Return how many files to compile at once with this many bytes of memory free; at least one."""
+    return max(1, min(cores, memory // MEMORY_PER_JOB))
+
+
+def _say_how_many(job: Job) -> int:
+    memory = free_memory()
+    jobs = affordable(job.jobs, memory)
+    compilation = job.step.compilation
+    gpus = f" for {', '.join(compilation.architectures)}" if compilation.architectures else ""
+    names = ", ".join(package.name for package in job.step.packages)
+    job.progress.note(f"compiling {names}{gpus} with {compilation.compiler}: {jobs} files at a time")
+    if jobs < job.jobs:
+        job.progress.note(
+            f"compiling: {memory / 1e9:.1f} GB of memory are free, enough for {jobs} compilers and not for {job.jobs}"
+        )
+    return jobs
+
+
+def _folder(package: LockedPackage) -> str:
+    return f"{package.name}-{package.version}"
+
+
+def _order(package: LockedPackage) -> dict[str, object]:
+    return {
+        "headers": f"{BUILD}/{_HEADERS}" if folder_for(package.name) else "",
+        "seconds": SECONDS,
+        "name": package.name,
+        "folder": f"{BUILD}/{_folder(package)}",
+        "log": f"{BUILD}/logs/{package.name}",
+        "wheels": f"{BUILD}/wheels/{package.name}",
+    }
+
+
+def _wheel(build: Path, package: LockedPackage, watcher: Watcher) -> Path | None:
+    if package.name not in watcher.built:
+        return None
+    return next((build / "wheels" / package.name).glob("*.whl"), None)
+
+
+def _failure(
+    job: Job,
+    wanted: Sequence[LockedPackage],
+    build: Path,
+    watcher: Watcher,
+    returncode: int,
+    wheels: Mapping[LockedPackage, Path],
+) -> BuildError:
+    """The error for the package that failed; its log is kept."""
+    package = next((one for one in wanted if one.name == watcher.failed), None)
+    package = package or next(one for one in wanted if one not in wheels)
+    output = "\n".join(watcher.strays)
+    if logs := _logs(build, package, watcher):
+        output += "\n" + logs[0].read_text(encoding="utf-8", errors="replace")
+    if returncode < 0 and not watcher.failed:
+        return BuildError(f"compiling was interrupted (signal {-returncode})", next_step="run the same command again")
+    if returncode > 128 and not watcher.failed:
+        output += "\nKilled\n"
+    diagnosis = diagnose(output, job.step.compilation)
+    kept = _keep_log(job, package, build, watcher)
+    where = f" at {watcher.source}" if watcher.source else ""
+    return BuildError(
+        f"{package.name} {package.version} does not compile{where}: {diagnosis.line}\n    all of it: {kept}",
+        cause=diagnosis.cause,
+        next_step=diagnosis.next_step,
+    )
+
+
+def _logs(build: Path, package: LockedPackage, watcher: Watcher) -> list[Path]:
+    """The package's logs: of the file that failed, then the package's own (setup.py, the linker), then other files'."""
+    folder = build / "logs"
+    first = [folder / f"{package.name}.log"]
+    if watcher.log:  # named as the program in the sandbox sees it
+        first.insert(0, build / watcher.log.removeprefix(f"{BUILD}/"))
+    return [log for log in dict.fromkeys([*first, *sorted(folder.glob(f"{package.name}.*log"))]) if log.is_file()]
+
+
+def _keep_log(job: Job, package: LockedPackage, build: Path, watcher: Watcher) -> Path:
+    """Everything that was said while a package was compiled, in one file: what failed first."""
+    job.log_folder.mkdir(parents=True, exist_ok=True)
+    kept = job.log_folder / f"compile-{package.name}.log"
+    with kept.open("w", encoding="utf-8") as stream:
+        stream.writelines(f"{name}={value}\n" for name, value in sorted(environment(job, job.jobs).items()))
+        stream.writelines(f"{line}\n" for line in watcher.strays)
+        for log in _logs(build, package, watcher):
+            stream.write(f"\n=== {log.name}\n{log.read_text(encoding='utf-8', errors='replace')}")
+    return kept
+
+
+def _check_compiler(base: Base, compiler: str) -> None:
+    program = base.rootfs / "usr/bin" / programs(compiler)[1]
+    if not program.exists() and not program.is_symlink():
+        raise HostError(
+            f"the base to compile in has no {compiler}",
+            cause="The lock's compilation names a compiler that its list of packages does not have.",
+            next_step="./build.py lock …    (locks the base with its compiler anew)",
+        )

@@ -1,0 +1,75 @@
+"""What the program in the sandbox says, for eyes: one line now and then, how many files of how many."""
+
+import json
+from collections import deque
+from collections.abc import Sequence
+
+from graphcrate.host import settings
+from graphcrate.host.progress import Progress
+from graphcrate.inputs.extensions.failures import first_error
+
+SECONDS = 20.0  #: between two lines
+
+
+class Watcher:
+    """Hears the program's lines. What is no line of its own (a traceback, the sandbox's complaint) is a stray."""
+
+    def __init__(self, names: Sequence[str], progress: Progress) -> None:
+        self._names, self._progress = tuple(names), progress
+        self._counted: set[str] = set()
+        self._total = self._done = 0
+        self._weight = self._finished = 0.0  #: of all files that are known, of those that are compiled
+        self._begin = self._said = settings.now()
+        self._slower: set[str] = set()
+        self.built: set[str] = set()
+        self.failed = ""  #: name of the package
+        self.source = ""  #: the file that failed
+        self.log = ""  #: what its compiler said, as the program names it
+        self.peak = 0  #: most that one compile took, in MB
+        self.cpu: dict[str, float] = {}  #: package → seconds of its compilers
+        self.strays: deque[str] = deque(maxlen=200)
+
+    def hear(self, line: str) -> None:
+        """Take a line."""
+        try:
+            message = json.loads(line)
+            event = message["event"]
+        except (ValueError, TypeError, KeyError):
+            self.strays.append(line)
+            return
+        name = message.get("package", "")
+        if event == "files":
+            self._counted.add(name)
+            self._total += message["count"]
+            self._weight += message["weight"]
+        elif event == "compiled":
+            self._done += 1
+            self._finished += message["weight"]
+            self.peak = max(self.peak, message["peak_mb"])
+            self.cpu[name] = self.cpu.get(name, 0.0) + message["cpu"]
+            self._say()
+        elif event == "slower" and name not in self._slower:
+            self._slower.add(name)
+            self._progress.note(
+                f"compiling: {name} wants more than the small headers, in {message['source']} at least; what does gets "
+                f"torch's own and takes longer ({first_error(message['said'])})"
+            )
+        elif event == "fewer":
+            jobs = message["jobs"]
+            self._progress.note(
+                f"compiling: the kernel ended a compiler for want of memory; from here {jobs} at a time, and "
+                f"{message['source']} again"
+            )
+        elif event == "built":
+            self.built.add(name)
+        elif event == "failed" and not self.failed:
+            self.failed, self.source, self.log = name, message.get("source", ""), message.get("log", "")
+
+    def _say(self) -> None:
+        now = settings.now()
+        last = self._counted >= set(self._names) and self._done == self._total
+        if last or now - self._said >= SECONDS:
+            self._said = now
+            left = (now - self._begin) * (self._weight - self._finished) / self._finished if self._finished else 0
+            about = "" if last or not left else f", about {left:.0f} s left"
+            self._progress.note(f"compiling {', '.join(self._names)}: {self._done}/{self._total} files{about}")

@@ -1,0 +1,168 @@
+"""Bytecode of wheels, made by the image's own Python: a SIF or squashfs is read-only and would compile at each start.
+
+Modules of test suites have none: they are a third of all source, and nobody imports them from an image. They work all
+the same, compiled when they are imported.
+
+Unchecked-hash `.pyc` files (PEP 552) carry no times. A wheel's sources are cut into shards by their sizes alone; each
+shard is compiled by a fresh interpreter, because `marshal` writes a reference flag where an object happens to be
+shared, which depends on what the process did before. So the bytes depend on wheel and Python only, whatever runs at
+the same time.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from graphcrate.artifacts.wheel_archive import Archive
+from graphcrate.host import process, sandbox
+from graphcrate.host.cache import Cache
+from graphcrate.inputs.wheels import compile_program
+from graphcrate.inputs.wheels.install import Installation, Placed, Site
+from graphcrate.model.errors import BuildError
+
+#: Raise it whenever the same wheel and Python would give other bytecode.
+BYTECODE_FORMAT = 1
+#: Most bytes of source in a shard: about half a second of compiling.
+SHARD = 4_000_000
+#: What the compiling process sees, and nothing else. The hash seed fixes the order of sets.
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "PATH": "/usr/local/bin:/usr/bin:/bin", "TZ": "UTC"}
+PROGRAM = "compile.py"
+_TESTS = frozenset(("test", "tests"))
+_INSIDE = "/tmp/graphcrate-bytecode"
+
+
+class Interpreter(Protocol):
+    """The image's Python."""
+
+    @property
+    def version(self) -> str:
+        """Exact version, "3.11.2"."""
+
+    def run(self, folder: Path) -> process.Completed:
+        """Run the program `PROGRAM` of this folder, which may write there, with FLAGS and ENVIRONMENT."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InsidePython:
+    """Python of an unpacked root file system, run inside it."""
+
+    rootfs: Path
+    python: str  #: path inside, "/usr/bin/python3.11"
+    version: str
+
+    def run(self, folder: Path) -> process.Completed:
+        """As the protocol says. Raises HostError where the machine allows no isolation."""
+        return sandbox.run_in(
+            self.rootfs,
+            [self.python, *compile_program.FLAGS, f"{_INSIDE}/{PROGRAM}"],
+            environment=ENVIRONMENT,
+            binds=[sandbox.Bind(folder, _INSIDE, read_only=False)],
+        )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Sources of one wheel that are compiled together, sorted by path."""
+
+    number: int
+    sources: tuple[Placed, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of source."""
+        return sum(placed.size for placed in self.sources)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A shard of the wheel at `wheel`, and where its bytecode goes."""
+
+    wheel: Path
+    shard: Shard
+    target: Path
+
+
+def is_compiled(path: str, site: Site) -> bool:
+    """Whether the file at this path of the image gets bytecode: a module below site-packages, not of a test suite."""
+    start = f"{site.packages}/"
+    return path.endswith(".py") and path.startswith(start) and _TESTS.isdisjoint(path[len(start) :].split("/"))
+
+
+def shards(installation: Installation, site: Site) -> Iterator[Shard]:
+    """The wheel's sources that get bytecode, in shards; none when there are none."""
+    sources: list[Placed] = []
+    number = size = 0
+    for placed in installation.files:
+        if placed.member is None or not is_compiled(placed.path, site):
+            continue
+        if sources and size + placed.size > SHARD:
+            yield Shard(number, tuple(sources))
+            sources, number, size = [], number + 1, 0
+        sources.append(placed)
+        size += placed.size
+    if sources:
+        yield Shard(number, tuple(sources))
+
+
+def bundle_path(cache: Cache, origin: str, version: str, number: int) -> Path:
+    """Where the bytecode of a shard lies (or will lie). `origin` tells the wheel, `version` the Python."""
+    return cache.path("bytecode", f"{BYTECODE_FORMAT}-{version}", origin, f"{number}.bundle")
+
+
+def compile_shards(jobs: Sequence[Job], interpreter: Interpreter, cache: Cache) -> None:
+    """Compile these shards, each in an interpreter of its own, and write their bundles to their targets.
+
+    They share the start of the sandbox and nothing else. Raises BuildError when the image's Python does not work.
+    """
+    with cache.folder() as folder:
+        (folder / PROGRAM).write_bytes(Path(compile_program.__file__).read_bytes())
+        for number, job in enumerate(jobs):
+            write_sources(folder / f"{number}.sources", job)
+        done = interpreter.run(folder)
+        compiled = [folder / f"{number}.bytecode" for number in range(len(jobs))]
+        if done.returncode != 0 or not all(path.is_file() for path in compiled):
+            raise BuildError(
+                f"Python {interpreter.version} of the image could not compile packages (exit code {done.returncode})"
+                + "".join(f"\n    {line}" for line in done.lines[-20:]),
+                cause="The base's Python is broken, or the machine ran out of memory or room.",
+            )
+        for path, job in zip(compiled, jobs, strict=True):
+            Bundle(path).close()  # raises where it is not whole
+            cache.adopt(path, job.target)
+
+
+def write_sources(path: Path, job: Job) -> None:
+    """The shard's sources, checked against RECORD, as the bundle that the program reads."""
+    with path.open("wb") as bundle, Archive(job.wheel) as archive:
+        for placed in job.shard.sources:
+            if placed.member is not None:
+                content = archive.read(placed.member, placed.identity)
+                compile_program.write_entry(bundle, placed.path, content)
+    path.chmod(0o644)
+
+
+class Bundle:
+    """An open bundle of bytecode: `.pyc` files by their path in the image, and sources that did not compile."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises BuildError for a bundle that is not whole."""
+        self._stream = path.open("rb")
+        try:
+            found = {name: (offset, size) for name, offset, size in compile_program.entries(self._stream)}
+        except (ValueError, UnicodeDecodeError) as error:
+            self._stream.close()
+            raise BuildError(
+                f"the bytecode at {path} is damaged: {error}", next_step=f"rm {path}    (the next run makes it again)"
+            ) from error
+        self.files = {name: extent for name, extent in found.items() if name.endswith(".pyc")}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def read(self, path: str) -> bytes:
+        """Content of the `.pyc` at this path."""
+        offset, size = self.files[path]
+        self._stream.seek(offset)
+        return self._stream.read(size)

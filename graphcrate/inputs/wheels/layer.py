@@ -1,0 +1,145 @@
+"""One layer from wheels: their files where an installer would put them, plus the bytecode of the image's Python."""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphcrate.artifacts.wheel_archive import CHUNK, Archive, Checker, Member
+from graphcrate.host.cache import Cache
+from graphcrate.inputs.wheels.bytecode import Bundle
+from graphcrate.inputs.wheels.claims import Claims
+from graphcrate.inputs.wheels.install import Installation, Placed, Site
+from graphcrate.model.errors import IntegrityError
+from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.oci.layer import LayerWriter
+
+#: Deflated members of at least this many packed bytes are copied; smaller ones are packed anew with their neighbours.
+#: Measured in `docs/decisions/layer-splice.md`.
+SPLICE_FROM = 1 << 16
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelFile:
+    """A wheel in the cache, where its files go, and the bundles of its bytecode."""
+
+    name: str
+    version: str
+    path: Path
+    installation: Installation
+    sha256: str = ""  #: what the lock says; empty for a wheel that was built here
+    bytecode: tuple[Path, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+def write_wheels_layer(
+    title: str, wheels: Sequence[WheelFile], site: Site, cache: Cache, advance: Advance = lambda _: None
+) -> LayerRecord:
+    """Write the layer's blob into the cache. `advance` gets the wheels' bytes as they are done.
+
+    Files that several wheels hold with the same content are written once. Raises IntegrityError for a wheel that is
+    not what lock or RECORD say, BuildError for two wheels that own one path with different content.
+    """
+    claims = Claims()
+    owners: list[Owner] = []
+    with cache.folder() as folder:
+        blob = folder / "layer"
+        with blob.open("wb", buffering=CHUNK) as stream:
+            writer = LayerWriter(stream, site.mtime)
+            for wheel in wheels:
+                if wheel.sha256:
+                    check_file(wheel.path, wheel.sha256)
+                owners += _write_wheel(writer, wheel, site, claims, advance)
+            record = writer.finish(title, _summed(owners))
+        cache.adopt(blob, cache.blob(record.digest))
+    return record
+
+
+def check_file(path: Path, sha256: str) -> None:
+    """Raises IntegrityError unless the file has this hash."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as stream:
+        while chunk := stream.read(CHUNK):
+            digest.update(chunk)
+    if digest.hexdigest() != sha256:
+        raise IntegrityError(
+            f"{path.name} in the cache has sha256 {digest.hexdigest()} and the lock says {sha256}",
+            cause="The file was changed or damaged after it was downloaded.",
+            next_step=f"rm {path}    (the next run fetches it again)",
+        )
+
+
+def _write_wheel(
+    writer: LayerWriter, source: WheelFile, site: Site, claims: Claims, advance: Advance
+) -> tuple[Owner, Owner]:
+    with ExitStack() as stack:
+        archive = stack.enter_context(Archive(source.path))
+        compiled = _compiled(source, stack)
+        record_path = source.installation.record_path
+        record = source.installation.record(compiled, site.packages)
+        files = {placed.path: placed for placed in source.installation.files}
+        files[record_path] = Placed(record_path, 0o644, None, record, hashlib.sha256(record).hexdigest())
+        written = bytecode = advanced = 0
+        # Sorted, so that sources of one folder, and its bytecode, are neighbours in what is compressed together.
+        for path in sorted(files.keys() | compiled.keys()):
+            if path in compiled:
+                content = compiled[path].read(path)
+                if claims.claim(source.label, path, hashlib.sha256(content).hexdigest()):
+                    writer.data(path, content)
+                    bytecode += len(content)
+                continue
+            placed = files[path]
+            if not claims.claim(source.label, path, placed.identity):
+                continue
+            _write_file(writer, archive, placed)
+            written += placed.size
+            if placed.member is not None:
+                advance(placed.member.packed)
+                advanced += placed.member.packed
+        advance(source.path.stat().st_size - advanced)
+    return (
+        Owner(name=source.name, version=source.version, bytes=written),
+        Owner(name="bytecode", version=site.python, bytes=bytecode),
+    )
+
+
+def _compiled(source: WheelFile, stack: ExitStack) -> dict[str, Bundle]:
+    """The bundle that has it, by path of each `.pyc`."""
+    found: dict[str, Bundle] = {}
+    for path in source.bytecode:
+        bundle = stack.enter_context(contextlib.closing(Bundle(path)))
+        found |= dict.fromkeys(bundle.files, bundle)
+    return found
+
+
+def _write_file(writer: LayerWriter, archive: Archive, placed: Placed) -> None:
+    member = placed.member
+    if member is None:
+        writer.data(placed.path, placed.content, placed.mode)
+    elif _is_spliced(member):
+        check = Checker(archive, member, placed.identity)
+        packed = archive.packed_chunks(member)
+        label = f"{archive.path.name}: {member.name}"
+        writer.deflated(placed.path, member.size, member.crc32, packed, placed.mode, check.update, label)
+        check.finish()
+    else:
+        writer.stream(placed.path, member.size, archive.chunks(member, placed.identity), placed.mode)
+
+
+def _is_spliced(member: Member) -> bool:
+    return member.deflated and member.packed >= SPLICE_FROM
+
+
+def _summed(owners: Sequence[Owner]) -> list[Owner]:
+    """Owners in order of appearance, bytecode once and last."""
+    compiled = [owner for owner in owners if owner.name == "bytecode"]
+    total = sum(owner.bytes for owner in compiled)
+    packages = [owner for owner in owners if owner.name != "bytecode"]
+    return [*packages, Owner(name="bytecode", version=compiled[0].version, bytes=total)] if total else packages

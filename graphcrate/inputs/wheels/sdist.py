@@ -1,0 +1,170 @@
+"""Source distributions, unpacked; and pure-Python ones become wheels, offline, with the locked build back-end alone.
+
+pip does it (PEP 517) in its own isolated environment, made of the locked wheels alone. What comes out is packed anew
+so that it depends on the sdist and the back-end: not on file times, umask, order of folders or the host's Python.
+"""
+
+import gzip
+import hashlib
+import os
+import shutil
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from graphcrate.artifacts.wheel import Wheel, open_wheel
+from graphcrate.host import process
+from graphcrate.host.cache import Cache
+from graphcrate.model.errors import BuildError, IntegrityError
+from graphcrate.model.lock import LockedPackage
+from graphcrate.oci.names import Names
+
+#: Raise it whenever the same sdist and back-end would give another wheel.
+SDIST_FORMAT = 1
+TIMEOUT = 900.0  #: seconds
+_EPOCH = "315532800"  #: 1980-01-01, the first time that a zip can hold
+_DATE = (1980, 1, 1, 0, 0, 0)
+_UNIX = 3  #: create_system of a zip entry, so that its attributes are a Unix mode
+
+
+def build_wheel(
+    package: LockedPackage, sdist: Path, build: Sequence[Path], cache: Cache, environment: Mapping[str, str]
+) -> Path:
+    """The wheel of a locked sdist, from the cache or built now. `build` are the back-end's wheels, `package.build`.
+
+    `environment` is what child processes get (`settings.child_environment()`). Raises BuildError when the build fails
+    or gives a wheel that is not for every platform, IntegrityError when it gives a broken one.
+    """
+    folder = cache.path("built", origin(package))
+    with cache.exclusively(f"built-{origin(package)}"):
+        if not folder.is_dir():
+            with cache.folder() as work:
+                made = _build(package, sdist, build, work, environment)
+                done = work / "done"
+                done.mkdir()
+                with open_wheel(made) as wheel:
+                    _check_pure(package, wheel)
+                    repack(wheel, done / made.name)
+                cache.adopt(done, folder)
+    return next(folder.glob("*.whl"))
+
+
+def repack(wheel: Wheel, target: Path) -> None:
+    """Write the same members in order of name, stored, with fixed times and modes; the `.dist-info` last (PEP 427)."""
+    start = f"{wheel.dist_info}/"
+    record = f"{start}RECORD"
+    order = sorted(wheel.members, key=lambda m: (m.name == record, m.name.startswith(start), m.name))
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for member in order:
+            info = zipfile.ZipInfo(member.name, _DATE)
+            info.create_system = _UNIX
+            info.external_attr = (0o100755 if member.executable else 0o100644) << 16
+            archive.writestr(info, wheel.read(member))
+
+
+def unpack(sdist: Path, folder: Path) -> None:
+    """Put the folders, files and links of a source archive into the new folder `folder`, whoever owned them.
+
+    Stricter than the `data` filter of `tarfile`, which Debian 12's Python 3.11.2 does not have. Raises IntegrityError
+    for an archive that is damaged, holds a device, or has names or links that lead out of it.
+    """
+    try:
+        with tarfile.open(sdist) as archive:
+            folder.mkdir()
+            names = Names()
+            for member in archive:
+                _put(archive, member, names, folder)
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, KeyError, ValueError, OverflowError) as error:
+        raise IntegrityError(f"it is damaged: {error}") from error
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            # At the end, since a link can lead through others that come later.
+            if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+                raise IntegrityError(f"the link {path.name!r} leaves the root")
+        elif path.is_dir():
+            path.chmod(0o755)
+
+
+def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, names: Names, folder: Path) -> None:
+    """Write one member. Nothing is followed: `names` lets none lie below a link."""
+    path = names.add(member)
+    place = folder / path
+    if member.isdir():
+        place.mkdir(parents=True, exist_ok=True)
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if member.issym():
+        place.symlink_to(member.linkname)
+        return
+    known = member.isfile() or (member.islnk() and path not in names.links_below)
+    content = archive.extractfile(member) if known else None
+    if content is None:
+        raise IntegrityError(f"{path} is no folder, no file and no link to one of the files before it")
+    with content, place.open("xb") as target:
+        shutil.copyfileobj(content, target)
+    place.chmod(0o755 if member.mode & 0o100 else 0o644)
+    os.utime(place, (member.mtime, member.mtime))
+
+
+def origin(package: LockedPackage) -> str:
+    """What a package's wheel depends on, as one hash: the wheel's own, or that of an sdist with its back-end."""
+    if not package.is_sdist:
+        return package.file.sha256
+    parts = [str(SDIST_FORMAT), package.file.sha256, *sorted(build.file.sha256 for build in package.build)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _build(
+    package: LockedPackage, sdist: Path, build: Sequence[Path], work: Path, environment: Mapping[str, str]
+) -> Path:
+    for name in ("back-end", "home", "tmp", "wheel"):
+        (work / name).mkdir()
+    for path in build:
+        shutil.copyfile(path, work / "back-end" / path.name)
+    # pip goes by the file's name, which a cache keeps.
+    source = work / package.file.name
+    shutil.copyfile(sdist, source)
+    options = ["--no-index", "--find-links", str(work / "back-end"), "--no-deps", "--no-cache-dir", "--no-input"]
+    options += ["--disable-pip-version-check", "--progress-bar", "off", "--wheel-dir", str(work / "wheel")]
+    done = process.run(
+        [sys.executable, "-m", "pip", "wheel", *options, str(source)],
+        environment=_environment(environment, work),
+        cwd=work,
+        timeout=TIMEOUT,
+    )
+    wheels = sorted((work / "wheel").glob("*.whl"))
+    if done.returncode != 0 or len(wheels) != 1:
+        raise BuildError(
+            f"{package.file.name} could not be made a wheel" + "".join(f"\n    {line}" for line in done.lines[-20:]),
+            cause="Its build back-end failed, or needs a package that the lock does not have for it.",
+            next_step="./build.py lock …    (locks the back-end anew), or put a wheel of it into a local folder",
+        )
+    return wheels[0]
+
+
+def _environment(environment: Mapping[str, str], work: Path) -> dict[str, str]:
+    """Nothing of the user's set-up for pip, no user site, fixed seeds and times."""
+    kept = {name: value for name, value in environment.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
+    return kept | {
+        "HOME": str(work / "home"),
+        "TMPDIR": str(work / "tmp"),
+        "PIP_CONFIG_FILE": "/dev/null",
+        "PYTHONHASHSEED": "0",
+        "PYTHONNOUSERSITE": "1",
+        "SOURCE_DATE_EPOCH": _EPOCH,
+        "TZ": "UTC",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def _check_pure(package: LockedPackage, wheel: Wheel) -> None:
+    tags = sorted(str(tag) for tag in wheel.tags)
+    if "py3-none-any" not in tags or not wheel.root_is_purelib:
+        raise BuildError(
+            f"{package.file.name} is not pure Python: its wheel is for {', '.join(tags)}",
+            cause="It has compiled parts, which must be built inside the image's base with its compilers.",
+            next_step="take a channel that has a wheel of it (./build.py list), or put one into a local folder",
+        )

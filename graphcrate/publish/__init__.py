@@ -1,0 +1,1 @@
+"""What may be published, where it goes, what is attested, and verifying that."""

@@ -1,0 +1,73 @@
+"""SLSA provenance v1 of a build: what was asked for, what went in, by which builder.
+
+Shape: slsa.dev/spec/v1.0/provenance. Nothing in it comes from the machine that built the image: no user, no host, no
+path, no time but the image's own.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+
+from graphcrate import __version__
+from graphcrate.model.lock import Lock
+from graphcrate.model.report import Asked
+from graphcrate.oci.image import rfc3339
+from graphcrate.publish.attest.inventory import Item, items
+from graphcrate.publish.attest.statement import OURS, Resource
+
+PREDICATE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = f"{OURS}build:1"  #: docs/decisions/proof.md says what its parameters are
+BUILDER = f"{OURS}builder:"
+
+
+class _Definition(msgspec.Struct, rename="camel"):
+    external_parameters: Asked
+    resolved_dependencies: Annotated[tuple[Resource, ...], msgspec.Meta(min_length=1)]  #: the lock first
+
+
+class _Predicate(msgspec.Struct, rename="camel"):
+    build_definition: _Definition
+
+
+def provenance(
+    lock: Lock, asked: Asked, *, engine: str, created: int, build_key: str = "", devel: bool = False
+) -> dict[str, Any]:
+    """The predicate. `engine`: what built it (embedded, docker…); `build_key`: content id of the plan and the format.
+
+    `created` in Unix seconds: the image's own. There is no invocation id: the same lock gives the same image anywhere.
+    """
+    lock_file = Resource(name=f"{lock.candidate}.lock.json", digest={"sha256": lock.sha256})
+    parameters = {"created": rfc3339(created), "candidate": lock.candidate, "buildKey": build_key}
+    return {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": asked,
+            "internalParameters": {name: value for name, value in parameters.items() if value},
+            "resolvedDependencies": [lock_file, *(_resource(item) for item in items(lock, devel=devel))],
+        },
+        "runDetails": {"builder": {"id": f"{BUILDER}{engine}", "version": {"graphcrate": __version__}}},
+    }
+
+
+def is_ours(predicate: Any) -> bool:  # noqa: ANN401
+    """Whether a predicate of this type was written by graphcrate."""
+    definition = predicate.get("buildDefinition") if isinstance(predicate, dict) else None
+    return isinstance(definition, dict) and definition.get("buildType") == BUILD_TYPE
+
+
+def read(predicate: Any) -> tuple[Asked, str]:  # noqa: ANN401
+    """What was asked for, and the sha256 of the lock, by a predicate of ours. Raises msgspec.ValidationError."""
+    definition = msgspec.convert(predicate, _Predicate).build_definition
+    lock = definition.resolved_dependencies[0]
+    if "sha256" not in lock.digest:
+        raise msgspec.ValidationError("the lock has no sha256")
+    return definition.external_parameters, lock.digest["sha256"]
+
+
+def _resource(item: Item) -> Resource:
+    return Resource(
+        name=item.file.name if item.file is not None else item.name,
+        uri=item.purl,
+        digest={"sha256": item.sha256} if item.sha256 else {},
+        annotations={} if item.in_image else {"use": "build"},
+    )

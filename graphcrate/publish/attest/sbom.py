@@ -1,0 +1,168 @@
+"""Bill of materials in CycloneDX 1.6 (JSON): 100 % of the lock, the same bytes for the same lock and image."""
+
+import datetime
+import hashlib
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentScope, ComponentType
+from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
+from cyclonedx.model.tool import ToolRepository
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+from graphcrate import __version__
+from graphcrate.compat.planning import DEBIAN_RELEASES
+from graphcrate.model.lock import DebianBase, Lock, Toolkit
+from graphcrate.publish.attest.facts import PackageFacts
+from graphcrate.publish.attest.inventory import Item, Kind, items
+from graphcrate.publish.attest.statement import Subject
+
+ROOT, SYSTEM = "image", "operating-system"  #: references in the document
+_LONGEST_LICENCE = 120  #: characters; longer ones are texts of licences, not names
+
+
+def sbom(
+    lock: Lock,
+    subject: Subject,
+    *,
+    created: int,
+    devel: bool = False,
+    facts: Mapping[str, PackageFacts] | None = None,
+) -> bytes:
+    """The document. `created` in Unix seconds: the image's own, never the clock.
+
+    `facts`: licences and requirements of Python packages, where they are known.
+    """
+    bom = _bom(lock, subject, created, devel, facts or {})
+    document: dict[str, Any] = msgspec.json.decode(JsonV1Dot6(bom).output_as_string())
+    document.pop("serialNumber")
+    content = hashlib.sha256(canonical(document)).hexdigest()
+    document["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_OID, content).urn
+    return canonical(document)
+
+
+def canonical(document: dict[str, Any]) -> bytes:
+    """JSON with sorted names and two spaces: what no release of the library can put in another order."""
+    return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
+
+
+def _bom(lock: Lock, subject: Subject, created: int, devel: bool, facts: Mapping[str, PackageFacts]) -> Bom:
+    tool = Component(name="graphcrate", version=__version__, type=ComponentType.APPLICATION)
+    metadata = BomMetaData(
+        timestamp=datetime.datetime.fromtimestamp(created, datetime.UTC),
+        tools=ToolRepository(components=[tool]),
+        component=_root(lock, subject),
+        properties=list(_properties(_about(lock))),
+    )
+    bom = Bom(metadata=metadata)
+    inside: list[Component] = []
+    python: dict[str, Component] = {}
+    if isinstance(lock.base, DebianBase):
+        inside.append(_system(lock.base))
+    for item in items(lock, devel=devel):
+        # what is left behind may be of another version than what the image has under that name
+        is_inside = item.kind is Kind.PYTHON and item.in_image
+        component = _component(item, facts.get(item.name, PackageFacts()) if is_inside else PackageFacts())
+        bom.components.add(component)
+        bom.register_dependency(component)
+        if item.in_image:
+            inside.append(component)
+            python |= {item.name: component} if is_inside else {}
+    bom.components.update(inside)
+    if metadata.component is not None:
+        bom.register_dependency(metadata.component, inside)
+    for name, component in python.items():
+        needed = facts[name].requires if name in facts else ()
+        bom.register_dependency(component, [python[other] for other in needed if other in python and other != name])
+    return bom
+
+
+def _root(lock: Lock, subject: Subject) -> Component:
+    return Component(
+        name=subject.name,
+        version=subject.tag,
+        type=ComponentType.CONTAINER,
+        bom_ref=ROOT,
+        purl=PackageURL("oci", None, subject.name.rpartition("/")[2], subject.digest, {"arch": "amd64"}),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=subject.sha256)],
+        properties=list(_properties({"lock:sha256": lock.sha256})),
+    )
+
+
+def _about(lock: Lock) -> dict[str, str]:
+    """What the image is, and what it lacks of its recipe."""
+    details = {
+        "recipe": lock.recipe,
+        "cuda": lock.cuda,
+        "candidate": lock.candidate,
+        "python": lock.python,
+        "torch:cuda": lock.torch_cuda,
+    }
+    # not why it is missing: that may name a mirror of the user's
+    return details | {"missing": " ".join(package.name for package in lock.missing)}
+
+
+def _system(base: DebianBase) -> Component:
+    """What scanners take the meaning of Debian's versions from."""
+    return Component(
+        name="debian",
+        version=DEBIAN_RELEASES.get(base.suite, base.suite),
+        type=ComponentType.OPERATING_SYSTEM,
+        bom_ref=SYSTEM,
+    )
+
+
+def _component(item: Item, facts: PackageFacts) -> Component:
+    return Component(
+        name=item.name,
+        version=item.version or None,
+        type=ComponentType.CONTAINER if item.kind is Kind.IMAGE else ComponentType.LIBRARY,
+        bom_ref=item.purl,
+        purl=PackageURL.from_string(item.purl),
+        scope=ComponentScope.REQUIRED if item.in_image else ComponentScope.EXCLUDED,
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=item.sha256)] if item.sha256 else [],
+        licenses=_licences(facts.licences),
+        properties=list(_properties(_details(item))),
+    )
+
+
+def _details(item: Item) -> dict[str, str]:
+    """What CycloneDX has no word for."""
+    details = {"use": "" if item.in_image else "build", "channel": item.channel.value if item.channel else ""}
+    if item.file is not None:
+        details |= {"file": item.file.name, "size": str(item.file.size)}
+    if item.built_with:
+        details["built-with"] = " ".join(item.built_with)
+    if item.compilation is not None:
+        details |= {
+            "compiled:compiler": item.compilation.compiler,
+            "compiled:architectures": " ".join(item.compilation.architectures) or "cpu",
+            "compiled:toolkit": toolkit_words(item.compilation.toolkit),
+        }
+    return details
+
+
+def toolkit_words(toolkit: Toolkit | None) -> str:
+    """`debian 11.8.89`; empty for none."""
+    return f"{toolkit.__struct_config__.tag} {toolkit.version}" if toolkit is not None else ""
+
+
+def _properties(values: Mapping[str, str]) -> Iterator[Property]:
+    return (Property(name=f"graphcrate:{name}", value=value) for name, value in values.items() if value)
+
+
+def _licences(texts: Iterable[str]) -> list[DisjunctiveLicense | LicenseExpression]:
+    """SPDX ids as such, short names as names; whole texts are left out. An expression is one only where it is alone:
+    the format allows no other licence beside it.
+    """
+    names = [text for text in texts if text and "\n" not in text and len(text) <= _LONGEST_LICENCE]
+    licences = [LicenseFactory().make_from_string(name) for name in names]
+    if len(licences) > 1:
+        return [DisjunctiveLicense(name=one.value) if isinstance(one, LicenseExpression) else one for one in licences]
+    return licences

@@ -1,0 +1,171 @@
+"""Signatures over an image as cosign makes and stores them: simple signing and DSSE envelopes, under two tags.
+
+Manifests under tags made of the image's digest are the form that every version of cosign finds, on registries of any
+age: docs/decisions/proof.md. Shapes: SIGNATURE_SPEC.md and ATTESTATION_SPEC.md of github.com/sigstore/cosign;
+github.com/secure-systems-lab/dsse (v1.0.2).
+"""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graphcrate.oci import spec
+from graphcrate.oci.image import digest_of
+from graphcrate.publish.attest import statement
+from graphcrate.publish.attest.keys import PrivateKey
+from graphcrate.publish.attest.statement import Statement
+
+CLAIM = "cosign container image signature"
+SIMPLE_SIGNING = "application/vnd.dev.cosign.simplesigning.v1+json"
+ENVELOPE = "application/vnd.dsse.envelope.v1+json"
+MEDIA_TYPES = (SIMPLE_SIGNING, ENVELOPE, statement.PAYLOAD)  #: what lies under the two tags
+SIGNATURE = "dev.cosignproject.cosign/signature"  #: annotation with the signature in base64
+#: annotations with the predicate's type: cosign's of an envelope, BuildKit's of a statement that nobody signed
+PREDICATE, UNSIGNED_PREDICATE = "predicateType", "in-toto.io/predicate-type"
+_EPOCH = "0001-01-01T00:00:00Z"  #: in cosign's configurations: no time
+
+
+class _Identity(msgspec.Struct, frozen=True, kw_only=True, rename={"reference": "docker-reference"}):
+    reference: str
+
+
+class _Image(msgspec.Struct, frozen=True, kw_only=True, rename={"digest": "docker-manifest-digest"}):
+    digest: str
+
+
+class _Critical(msgspec.Struct, frozen=True, kw_only=True):
+    identity: _Identity
+    image: _Image
+    type: str = CLAIM
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Simple signing's payload: this digest is what that repository holds."""
+
+    critical: _Critical
+    optional: dict[str, Any] | None = None
+
+
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
+    """One signature in an envelope."""
+
+    sig: bytes  #: base64 in JSON
+    keyid: str = ""
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A DSSE envelope."""
+
+    payload: bytes  #: base64 in JSON
+    payload_type: str
+    signatures: tuple[Signature, ...]
+
+
+class Tagged(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest to push under a tag after its blobs, by digest; its configuration is one of them."""
+
+    tag: str
+    manifest: bytes
+    blobs: Mapping[str, bytes]
+
+
+def signature_tag(digest: str) -> str:
+    """Where cosign looks for signatures of an image."""
+    return f"{digest.replace(':', '-')}.sig"
+
+
+def attestation_tag(digest: str) -> str:
+    """Where cosign looks for statements about an image."""
+    return f"{digest.replace(':', '-')}.att"
+
+
+def claim(repository: str, digest: str) -> bytes:
+    """Simple signing's payload. `repository`: registry and repository, without tag, as cosign writes it."""
+    critical = _Critical(identity=_Identity(reference=repository), image=_Image(digest=digest))
+    return msgspec.json.encode(Claim(critical=critical))
+
+
+def seal(about: Statement, key: PrivateKey) -> Envelope:
+    """Sign a statement."""
+    payload = statement.encode(about)
+    signature = Signature(sig=key.sign(authenticated(statement.PAYLOAD, payload)))
+    return Envelope(payload=payload, payload_type=statement.PAYLOAD, signatures=(signature,))
+
+
+def authenticated(payload_type: str, payload: bytes) -> bytes:
+    """DSSE's pre-authentication encoding: what is signed says its type and lengths."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+
+
+def attached(
+    about: Sequence[Statement], digest: str, repository: str, key: PrivateKey | None, before: Mapping[str, bytes]
+) -> Iterator[Tagged]:
+    """Sign the image and each statement; without a key the statements alone, as they are.
+
+    `repository`: registry and repository where the image lies; `before`: manifests under these tags, by tag, whose
+    signatures stay. Raises msgspec.DecodeError or msgspec.ValidationError for one that is no manifest.
+    """
+    if key is None:
+        yield statements(digest, about, before.get(attestation_tag(digest), b""))
+        return
+    yield signatures(digest, claim(repository, digest), key, before.get(signature_tag(digest), b""))
+    yield envelopes(digest, [seal(one, key) for one in about], before.get(attestation_tag(digest), b""))
+
+
+def signatures(digest: str, payload: bytes, key: PrivateKey, before: bytes = b"") -> Tagged:
+    """The manifest of all simple signatures. `before`: the manifest that is there, whose other signatures stay."""
+    signature = base64.b64encode(key.sign(payload)).decode()
+    return _tagged(signature_tag(digest), [(SIMPLE_SIGNING, payload, {SIGNATURE: signature})], _layers(before))
+
+
+def envelopes(digest: str, made: Sequence[Envelope], before: bytes = b"") -> Tagged:
+    """The manifest of all envelopes. Those in `before` stay; statements that nobody signed give way."""
+    blobs = [
+        (
+            ENVELOPE,
+            msgspec.json.encode(one),
+            {SIGNATURE: "", PREDICATE: statement.decode(one.payload).predicate_type},
+        )
+        for one in made
+    ]
+    stay = [layer for layer in _layers(before) if layer.media_type != statement.PAYLOAD]
+    return _tagged(attestation_tag(digest), blobs, stay)
+
+
+def statements(digest: str, about: Sequence[Statement], before: bytes = b"") -> Tagged:
+    """The manifest of statements that nobody signed, in BuildKit's form. What is in `before` stays."""
+    blobs = [(statement.PAYLOAD, statement.encode(one), {UNSIGNED_PREDICATE: one.predicate_type}) for one in about]
+    return _tagged(attestation_tag(digest), blobs, _layers(before))
+
+
+def _layers(manifest: bytes) -> Sequence[spec.Descriptor]:
+    return msgspec.json.decode(manifest, type=spec.Manifest).layers if manifest else ()
+
+
+def _tagged(tag: str, blobs: Sequence[tuple[str, bytes, dict[str, str]]], stay: Sequence[spec.Descriptor]) -> Tagged:
+    """An image whose layers are payloads (media type, bytes, annotations): what registries from before OCI 1.1 take."""
+    layers = [
+        spec.Descriptor(media_type=media_type, digest=digest_of(data), size=len(data), annotations=annotations)
+        for media_type, data, annotations in blobs
+    ]
+    every = [*stay, *(layer for layer in layers if layer not in stay)]
+    config = {
+        "architecture": "",
+        "created": _EPOCH,
+        "history": [{"created": _EPOCH} for _ in every],
+        "os": "",
+        "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in every]},
+        "config": {},
+    }
+    encoded = msgspec.json.encode(config)
+    manifest = spec.Manifest(
+        schema_version=2,
+        media_type=spec.MANIFEST,
+        config=spec.Descriptor(media_type=spec.CONFIG, digest=digest_of(encoded), size=len(encoded)),
+        layers=tuple(every),
+    )
+    content = {digest_of(data): data for _, data, _ in blobs}
+    return Tagged(tag=tag, manifest=msgspec.json.encode(manifest), blobs={**content, digest_of(encoded): encoded})

@@ -1,0 +1,201 @@
+"""Publishing policy: what a person asks to publish, and which images may go out.
+
+By digest, never by name: only what was audited, keeps its contracts and passed its suites.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from graphcrate.artifacts.formats.mksquashfs import Compression
+from graphcrate.artifacts.locate import find_image
+from graphcrate.checks import new_image
+from graphcrate.compat import catalog
+from graphcrate.host.context import Workplace
+from graphcrate.model.audit import Audit
+from graphcrate.model.errors import GateError, UsageError
+from graphcrate.model.lock import Lock, decode_lock
+from graphcrate.model.publish import Evidence, Refusal
+from graphcrate.model.report import BuildReport, Pass, SmokeReport
+from graphcrate.model.unreadable import UNREADABLE
+from graphcrate.oci import push
+from graphcrate.oci.layout import Layout
+from graphcrate.smoke import memory
+
+_CPU = "cpu"
+FileForm = Literal["sif", "sqsh", "oci-archive"]
+FILE_FORMS: tuple[FileForm, ...] = ("sif", "sqsh", "oci-archive")
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a person asks. `ref`: a built image; `form`: None: what every runtime among the image's can pull."""
+
+    ref: str
+    output: Path = Path("dist")
+    form: push.Form | None = None
+    tags: tuple[str, ...] = ()  #: further ones
+    mount_from: tuple[str, ...] = ()
+    key: Path | None = None  #: that signs
+    allow_cpu_only: bool = False
+    forms: tuple[FileForm, ...] = ()  #: for a folder; none: sif
+    kernel: str | None = None  #: of the machines that run those
+    compression: Compression | None = None  #: of those; None: as `converting` chooses
+    replace: bool = False  #: another file of the same name in the folder gives way
+
+
+def forms_of(names: Iterable[str]) -> tuple[FileForm, ...]:
+    """The forms of these names, each once. Raises UsageError for another name."""
+    names = tuple(names)
+    unknown = next((name for name in names if name not in FILE_FORMS), None)
+    if unknown is not None:
+        options = ", ".join(f"--as {form}" for form in FILE_FORMS)
+        raise UsageError(f"invalid form of a file: {unknown!r}", next_step=f"{options}, or several of them")
+    return tuple(form for form in FILE_FORMS if form in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """An image with all that is known of it."""
+
+    layout: Layout
+    report: BuildReport
+    lock: Lock
+    audit: Audit
+    evidence: Evidence
+
+    @property
+    def folder(self) -> Path:
+        return self.layout.path.parent
+
+
+def examine(request: Request, place: Workplace) -> Candidate:
+    """Load the image if it may go out. Raises UsageError for none, GateError with every reason against it."""
+    layout, report = find_image(request.ref, request.output)
+    folder = layout.path.parent
+    if not report.build_key:
+        raise UsageError(
+            f"{request.ref} was not built here: what is in it and whether it runs is not known",
+            next_step="make image CUDA=…    builds one that can be published",
+        )
+    audit = _read(folder / new_image.AUDIT, Audit)
+    lock = _lock(folder / "lock.json")
+    recipe, variant = catalog.find_variant(place, report.name, report.cuda)
+    read = (_read(path, Pass) for path in sorted((folder / memory.FOLDER).glob("*.json")))
+    passes = tuple(one for one in read if one is not None)
+    evidence = judge(report, audit, passes, variant.smoke or recipe.smoke, allow_cpu_only=request.allow_cpu_only)
+    if evidence.refusals or audit is None:
+        reasons = evidence.refusals
+        raise GateError(
+            f"{report.name}:{report.tag} is not published: {reasons[0].what}"
+            + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""),
+            cause="; ".join(reason.what for reason in reasons[1:]),
+            next_step=reasons[0].fix,
+        )
+    if evidence.cpu_only:
+        place.progress.note("no suite of it has passed on a GPU: published all the same, as --allow-cpu-only says")
+    return Candidate(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence)
+
+
+def _lock(path: Path) -> Lock:
+    """Raises UsageError for none, and for one that an older graphcrate wrote."""
+    try:
+        return decode_lock(path.read_bytes())
+    except (OSError, *UNREADABLE) as error:
+        raise UsageError(
+            f"{path} does not say what the image was built from",
+            cause=f"It was removed, damaged, or written by another graphcrate: {error}.",
+            next_step="make image CUDA=…    builds it again; what is unchanged comes from the cache",
+        ) from error
+
+
+def _read(path: Path, kind: type[_Value]) -> _Value | None:
+    """A value beside an image; None where it is not there or of another version."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, *UNREADABLE):
+        return None
+
+
+def judge(
+    report: BuildReport,
+    audit: Audit | None,
+    passes: Iterable[Pass],
+    suites: Sequence[str],
+    *,
+    allow_cpu_only: bool = False,
+) -> Evidence:
+    """Judge an image by its reports. `suites`: those that its recipe wants; `passes`: of any image.
+
+    A target with a GPU wants a pass on a GPU, of any of the suites: docs/publish.md says why one is enough.
+    """
+    name = f"{report.name}:{report.tag}"
+    passed = tuple(_passed(report, passes))
+    refusals = [
+        *_audit_refusals(report, audit, name),
+        *_contract_refusals(report, name),
+        *_suite_refusals(report, passed, suites, name),
+    ]
+    on_gpu = any(_is_gpu(one) for one in passed)
+    without = report.torch_cuda != _CPU and not on_gpu
+    if without and not allow_cpu_only:
+        refusals.append(
+            Refusal(
+                what=f"no suite of {name} has passed on a GPU, which it is built for",
+                fix=f"./build.py test {name} --runner slurm --partition … --gres gpu:1, or on a GPU node; "
+                "or say --allow-cpu-only, which is recorded beside the image",
+            )
+        )
+    return Evidence(suites=passed, refusals=tuple(refusals), cpu_only=without and allow_cpu_only)
+
+
+def _passed(report: BuildReport, passes: Iterable[Pass]) -> Iterator[SmokeReport]:
+    """Passes of this digest: of the build, and those that are remembered, without those that say the same."""
+    own = [one for one in (*report.suites, *([report.smoke] if report.smoke else ())) if one.status == "passed"]
+    remembered = [one.report for one in passes if one.claim.image == report.artifact.digest]
+    seen = set[tuple[str, ...]]()
+    for one in (*remembered, *own):
+        key = (one.suite, one.device, one.driver, one.runtime, one.runtime_version)
+        if key not in seen:
+            seen.add(key)
+            yield one
+
+
+def _audit_refusals(report: BuildReport, audit: Audit | None, name: str) -> Iterator[Refusal]:
+    if audit is None or audit.digest != report.digest:
+        yield Refusal(
+            what=f"there is no audit of this very image ({report.digest})", fix="make image … again: every build audits"
+        )
+        return
+    for finding in audit.findings:
+        if finding.severity == "fail":
+            place = " ".join(filter(None, (finding.package, finding.file)))
+            yield Refusal(what=f"audit: {place}: {finding.what}", fix=finding.fix or f"./build.py audit {name}")
+
+
+def _contract_refusals(report: BuildReport, name: str) -> Iterator[Refusal]:
+    if not report.contracts:
+        yield Refusal(what="no contract was checked", fix="make image … again: every build checks them")
+    for finding in report.contracts:
+        if finding.status == "fail":
+            runtimes = ", ".join(finding.runtimes)
+            yield Refusal(what=f"contract {finding.check} ({runtimes}): {finding.seen}", fix=finding.fix)
+
+
+def _suite_refusals(
+    report: BuildReport, passed: Sequence[SmokeReport], suites: Sequence[str], name: str
+) -> Iterator[Refusal]:
+    proven = {one.suite for one in passed}
+    failed = {one.suite: one.reason for one in report.suites if one.status == "failed"}
+    for suite in suites:
+        if suite not in proven:
+            why = f"failed: {failed[suite]}" if suite in failed else "has not passed in this very image"
+            yield Refusal(what=f"the suite {suite} {why}", fix=f"./build.py test {name} --suite {suite}")
+
+
+def _is_gpu(report: SmokeReport) -> bool:
+    return not report.device.startswith(_CPU)

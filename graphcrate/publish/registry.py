@@ -1,0 +1,194 @@
+"""Publish an image that may go out: to a registry (blobs, attestations, the tag last), as a SIF, or into a folder."""
+
+import functools
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from graphcrate.artifacts import convert
+from graphcrate.engines.render import pulling
+from graphcrate.host import settings
+from graphcrate.host.context import Workplace
+from graphcrate.host.http import Client
+from graphcrate.host.tty import ask_password
+from graphcrate.model.errors import UsageError
+from graphcrate.model.publish import CPU_ONLY, Published
+from graphcrate.oci import credentials, push
+from graphcrate.oci.reference import TAG_RULE, Reference, is_tag
+from graphcrate.publish import attestations
+from graphcrate.publish.attest import keyfile
+from graphcrate.publish.attest.statement import Subject
+from graphcrate.publish.destinations import folder, oras
+from graphcrate.publish.destinations.parse import Destination, Folder, parse, reference_for, vpc_reference
+from graphcrate.publish.policy import FILE_FORMS, Candidate, FileForm, Request, examine
+
+#: what a person may say → the field of the request, and kinds of destinations (`parse`) that it is for
+_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "--form": ("form", ("registry",)),
+    "--mount-from": ("mount_from", ("registry",)),
+    "--key": ("key", ("registry",)),
+    "--tag": ("tags", ("registry", "oras")),
+    "--as": ("forms", ("folder",)),
+    "--kernel": ("kernel", ("folder", "oras")),
+    "--compression": ("compression", ("folder", "oras")),
+    "--replace": ("replace", ("folder",)),
+}
+_WORDS = {"registry": "a registry", "oras": "oras://", "folder": "a folder"}
+
+
+def destination_of(request: Request, place: Workplace, to: str) -> Destination:
+    """Parse where it goes. Raises UsageError, also for an option that does not apply to it."""
+    destination = parse(to, place.environment)
+    for option, (field, kinds) in _OPTIONS.items():
+        if getattr(request, field) not in (None, False, ()) and destination.kind not in kinds:
+            raise UsageError(
+                f"{option} does not apply to {to}",
+                cause=f"It is for {' and '.join(_WORDS[kind] for kind in kinds)}.",
+                next_step=f"leave {option} out",
+            )
+    for tag in request.tags:
+        if not is_tag(tag):
+            raise UsageError(
+                f"{tag!r} is not a tag ({TAG_RULE})",
+                cause="A further tag names the same image in the same repository, of which it says nothing.",
+                next_step="--tag latest",
+            )
+    return destination
+
+
+def publish(request: Request, place: Workplace, to: str) -> Published:
+    """Publish where a person says (`publish.destinations.parse`).
+
+    Raises UsageError, GateError for an image that may not go out, and what converting, writing or sending raises.
+    """
+    start = settings.now()
+    destination = destination_of(request, place, to)
+    candidate = examine(request, place)
+    if isinstance(destination, Folder):
+        published = _to_folder(request, place, candidate, Path(destination.path))
+    else:
+        reference = reference_for(destination, candidate.report.name, candidate.report.tag)
+        send = _to_oras if destination.oras else _to_registry
+        published = send(request, place, candidate, reference)
+    return msgspec.structs.replace(
+        published,
+        destination=to,
+        cpu_only=candidate.evidence.cpu_only,
+        seconds=round(settings.now() - start, 3),
+    )
+
+
+def _to_registry(request: Request, place: Workplace, candidate: Candidate, reference: Reference) -> Published:
+    """Blobs, then the manifest by its digest, then statements and signatures, and the tags when all of it is there."""
+    report, client = candidate.report, Client(place.environment)
+    key = keyfile.read_private(request.key, place.environment, ask_password) if request.key else None
+    find = functools.partial(credentials.for_destination, reference, place.environment)
+    realms, form = credentials.trusted_realms(place.environment), request.form or "docker"
+    pushed = push.push_layout(
+        candidate.layout,
+        msgspec.structs.replace(reference, tag="", digest=""),  # under its digest alone, until all is there
+        form=form,
+        client=client,
+        find_credential=find,
+        progress=place.progress,
+        mount_from=request.mount_from,
+        trusted_realms=realms,
+    )
+    target = push.repository(reference, client=client, find_credential=find, trusted_realms=realms)
+    subject = Subject(name=report.name, tag=report.tag, digest=pushed.digest)
+    proofs = tuple(attestations.attach(target, candidate, subject, key, place))
+    tags = tuple(dict.fromkeys((reference.tag, *request.tags)))
+    document = target.manifest(pushed.digest)
+    for tag in tags:
+        push.put_manifest(target, tag, document.data, pushed.media_type)
+    return msgspec.structs.replace(
+        _published(candidate, str(reference), pushed.digest),
+        form=form,
+        tags=tags,
+        bytes_sent=pushed.bytes_sent,
+        bytes_there=pushed.bytes_there,
+        bytes_mounted=pushed.bytes_mounted,
+        proofs=proofs,
+        signed="key" if key else "",
+        lines=pulling.lines(reference, report.name, inside=vpc_reference(reference)),
+    )
+
+
+def _to_oras(request: Request, place: Workplace, candidate: Candidate, reference: Reference) -> Published:
+    tags = tuple(dict.fromkeys((reference.tag, *request.tags)))
+    pushed = oras.push_sif(
+        _converted(request, place, candidate, "sif"),
+        reference,
+        client=Client(place.environment),
+        find_credential=functools.partial(credentials.for_destination, reference, place.environment),
+        progress=place.progress,
+        tags=tags,
+        annotations={CPU_ONLY: "true"} if candidate.evidence.cpu_only else {},
+        trusted_realms=credentials.trusted_realms(place.environment),
+    )
+    return msgspec.structs.replace(
+        _published(candidate, f"oras://{reference}", pushed.digest),
+        tags=tags,
+        bytes_sent=pushed.bytes_sent,
+        bytes_there=pushed.bytes_there,
+        lines={"apptainer": f"apptainer pull {candidate.report.name}.sif oras://{reference}"},
+    )
+
+
+def _to_folder(request: Request, place: Workplace, candidate: Candidate, shared: Path) -> Published:
+    """Each form as a file, then the build's report and the statements beside them."""
+    report, forms = candidate.report, request.forms or FILE_FORMS[:1]
+    files = {
+        form: folder.publish(
+            _converted(request, place, candidate, form),
+            shared,
+            report.name,
+            report.tag,
+            convert.SUFFIXES[form],
+            progress=place.progress,
+            replace=request.replace,
+        )
+        for form in forms
+    }
+    for name, data in attestations.files(candidate, place).items():
+        folder.write(shared / f"{report.name}-{report.tag}.proofs" / name, data)
+    first = files[forms[0]]
+    lines = dict(_line(form, placed, candidate) for form, placed in files.items())
+    return msgspec.structs.replace(_published(candidate, first.path, f"sha256:{first.sha256}"), lines=lines)
+
+
+def _line(form: FileForm, placed: folder.Placed, candidate: Candidate) -> tuple[str, str]:
+    """Runtime and what its users type."""
+    report, path = candidate.report, placed.latest or placed.path
+    if form == "sif":
+        return "singularity", f"singularity run --nv {path} python dna.py"
+    if form == "sqsh":
+        return "srun", f"srun --container-image={Path(path).absolute()} python /opt/graphcrate/examples/torch_check.py"
+    there, proofs = (
+        f"dist/{report.name}/{report.tag}",
+        Path(placed.path).with_name(f"{report.name}-{report.tag}.proofs"),
+    )
+    unpack = f"mkdir -p {there}/oci && tar -xf {shlex.quote(placed.path)} -C {there}/oci"
+    copy = f"cp {shlex.quote(str(proofs / 'report.json'))} {there}"
+    return "elsewhere", f"{unpack} && {copy}    (in a clone of graphcrate: ./build.py run, convert and test take it)"
+
+
+def _converted(request: Request, place: Workplace, candidate: Candidate, form: FileForm) -> Path:
+    """The image in a runtime's own form, beside its layout; made where it is not there yet."""
+    is_squashed = form != "oci-archive" or request.forms == (form,)  # alone, it refuses the options
+    order = convert.Request(
+        ref=str(candidate.layout.path),
+        to=form,
+        compression=request.compression if is_squashed else None,
+        kernel=request.kernel if is_squashed else None,
+        images=request.output,
+        force=True,
+    )
+    return Path(convert.convert(order, place).path)
+
+
+def _published(candidate: Candidate, reference: str, digest: str) -> Published:
+    report = candidate.report
+    return Published(name=report.name, tag=report.tag, destination="", reference=reference, digest=digest, seconds=0.0)

@@ -1,0 +1,1 @@
+"""The suites, the verdict on their output, and past results."""

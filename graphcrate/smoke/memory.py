@@ -1,0 +1,65 @@
+"""Past results of suites: a file for each pass, in a folder beside the image, so that they go where its folder goes.
+
+A pass counts for the same image, suite, version of the suite, device, driver and runtime. No locks: nodes of a cluster
+write at the same time through a network file system. docs/decisions/remembered-passes.md has the reasons.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from graphcrate.host import settings
+from graphcrate.host.atomic import write_file
+from graphcrate.model.errors import GraphcrateError
+from graphcrate.model.lock import encode
+from graphcrate.model.report import Claim, Pass, SmokeReport
+from graphcrate.model.unreadable import UNREADABLE
+
+FOLDER = "passes"  #: in the image's folder, dist/<name>/<tag>
+
+
+def content(image: str) -> str:
+    """The digest that stands for an image's bytes; empty for a tag on a registry, which may be another one tomorrow."""
+    digest = image.rpartition("@")[2]
+    return digest if digest.startswith("sha256:") else ""
+
+
+class Memory(NamedTuple):
+    """The passes of a folder. `rerun`: nothing is recalled, and what passes is stored all the same."""
+
+    folder: Path
+    rerun: bool = False
+
+    def recall(self, claim: Claim) -> Pass | None:
+        """Read the stored pass of just this claim; None for anything else, readable or not."""
+        if self.rerun or not claim.image:
+            return None
+        try:
+            found = msgspec.json.decode(self._path(claim).read_bytes(), type=Pass)
+        except (OSError, *UNREADABLE):
+            return None
+        fits = found.claim == claim and found.report.suite == claim.suite and found.report.status == "passed"
+        return found if fits else None
+
+    def settle(self, claim: Claim, report: SmokeReport) -> str:
+        """Store a pass; remove an older one where the suite failed. Returns why that failed, or nothing.
+
+        A folder that this user may not write to is no reason to fail.
+        """
+        path = self._path(claim)
+        try:
+            if report.status != "passed":
+                path.unlink(missing_ok=True)
+            elif claim.image:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_file(path, encode(Pass(claim=claim, when=settings.now_utc(), report=report)))
+        except (OSError, GraphcrateError) as error:
+            why = error.what if isinstance(error, GraphcrateError) else error.strerror
+            return f"{claim.suite} will be run again next time: {self.folder} cannot be written ({why})"
+        return ""
+
+    def _path(self, claim: Claim) -> Path:
+        key = hashlib.sha256(msgspec.json.encode(claim)).hexdigest()[:32]
+        return self.folder / f"{claim.suite}-{key}.json"

@@ -1,0 +1,207 @@
+"""Runs small trainings inside an image and has judged what they say. `docs/smoke.md` tells what each proves.
+
+A suite is a program of `suites/` that streams its curve and ends with one JSON line.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+from graphcrate.host import gpu, settings
+from graphcrate.host.process import Completed
+from graphcrate.model.errors import BuildError, UsageError
+from graphcrate.model.plan import VENV
+from graphcrate.model.report import SmokeReport
+from graphcrate.smoke.verdict import failed, judge, phase
+
+if TYPE_CHECKING:
+    from graphcrate.host.sandbox import Bind
+
+SUITES_FOLDER = "/opt/graphcrate/suites"
+OUT = "/out"  #: inside: the folder that a suite may write to
+MOST_THREADS = 16  #: the programs' tensors are too small for more
+SECONDS_TO_SAY_SO = 30.0  #: beyond a suite's limit, for the program's own account of the phase it hangs in
+#: of `judging`, and of the variables that suites get: raise it where another verdict may come of it
+JUDGING = 1
+#: packages whose operators are examined
+EXTENSIONS = ("pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv")
+
+
+class Suite(msgspec.Struct, frozen=True, kw_only=True):
+    """A program with its arguments by device. `limit` in seconds, by device. docs/smoke.md says what each proves.
+
+    `version`: raise it with any change of what follows, so that past results of the suite do not count.
+    """
+
+    program: str
+    version: int = 1
+    cpu: tuple[str, ...]
+    cuda: tuple[str, ...]
+    cpu_limit: int
+    cuda_limit: int
+    draws: bool = False  #: understands `--curve FILE`
+    requires: bool = False  #: understands `--require NAME,…`: extensions that must be there
+
+
+SUITES: Mapping[str, Suite] = {
+    "torch": Suite(
+        program="torch_check.py",
+        cpu=(),
+        cuda=(),
+        cpu_limit=300,
+        cuda_limit=300,
+    ),
+    "dna": Suite(
+        program="dna.py",
+        # docs/decisions/smoke-length.md
+        cpu=("--until-proven", "--every", "3"),
+        cuda=(),
+        cpu_limit=1800,
+        cuda_limit=600,
+        draws=True,
+    ),
+    "ops": Suite(
+        program="ops.py",
+        cpu=(),
+        cuda=(),
+        cpu_limit=600,
+        cuda_limit=600,
+        requires=True,
+    ),
+    "ddp": Suite(
+        program="ddp.py",
+        cpu=("--ranks", "2"),
+        cuda=("--ranks", "2"),
+        cpu_limit=600,
+        cuda_limit=300,
+    ),
+    "glt": Suite(
+        program="glt_check.py",
+        cpu=(),
+        cuda=(),
+        cpu_limit=900,
+        cuda_limit=600,
+    ),
+    "glt-distributed": Suite(
+        program="glt_distributed.py",
+        cpu=(),
+        cuda=(),
+        cpu_limit=600,
+        cuda_limit=600,
+    ),
+}
+
+#: A CPU run shares its machine, so waiting threads sleep. MKL takes the one code path that all x86 CPUs have: it gives
+#: the same figures everywhere and is twice as fast on the tiny matrices of an attention.
+CPU_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "MKL_CBWR": "COMPATIBLE"}
+
+
+class Inside(Protocol):
+    """An image that commands can be run in (`engines.runners.embedded.Inside`)."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        binds: Sequence["Bind"] = (),
+        on_line: Callable[[str], None] | None = None,
+        timeout: float | None = None,
+        gpu: bool = False,
+    ) -> Completed:
+        """Run a command; stdout and stderr come merged, by line. BuildError after `timeout` seconds."""
+
+
+def run_suite(
+    name: str,
+    inside: Inside,
+    folder: Path,
+    *,
+    say: Callable[[str], None],
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    packages: Collection[str] = (),
+) -> SmokeReport:
+    """Run a suite in an image, telling its lines to `say`; a failure is a report, not an exception.
+
+    `packages`: what the image is said to have; a suite that examines some of them fails where one is missing.
+    `auto` is the GPU where this machine has one. Writes `smoke-<suite>.log` into `folder`, and `smoke-<suite>.svg`
+    where the suite draws. Raises UsageError for an unknown suite, HostError when nothing can be run at all.
+    """
+    # what an unchanged image, which runs nothing, need not load
+    import tempfile
+
+    from graphcrate.host.atomic import write_file
+    from graphcrate.host.sandbox import Bind
+
+    if name not in SUITES:
+        raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(SUITES)}.")
+    suite = SUITES[name]
+    on_gpu = runs_on_gpu(device)
+    limit = suite.cuda_limit if on_gpu else suite.cpu_limit
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / f"smoke-{name}.svg"
+    kept.unlink(missing_ok=True)  # an earlier run's curve must not pass for this one's
+    lines: list[str] = []
+
+    def hear(line: str) -> None:
+        lines.append(line)
+        if not line.startswith("{"):
+            say(f"  {line}")
+
+    start = settings.now()
+    with tempfile.TemporaryDirectory(prefix="graphcrate-smoke-") as scratch:
+        try:
+            completed: Completed | None = inside.run(
+                command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages),
+                environment=variables(on_gpu),
+                binds=(Bind(Path(scratch), OUT, read_only=False),),
+                on_line=hear,
+                timeout=limit + SECONDS_TO_SAY_SO,
+                gpu=on_gpu,
+            )
+        except BuildError as error:  # the runner's time-out: the program could not even say so itself
+            completed, late = None, error.what
+            lines.append(late)
+        write_file(folder / f"smoke-{name}.log", "".join(f"{line}\n" for line in lines).encode(errors="replace"))
+        drawing = Path(scratch) / f"{name}.svg"
+        if drawing.is_file():
+            write_file(kept, drawing.read_bytes())
+    seconds = round(settings.now() - start, 2)
+    if completed is None:
+        reason = f"{late} (while {phase(lines)[0]})"
+        return failed(name, seconds, reason, layer="machine", on_gpu=on_gpu)
+    return judge(name, lines, completed.returncode, seconds, on_gpu=on_gpu)
+
+
+def runs_on_gpu(device: Literal["auto", "cpu", "cuda"]) -> bool:
+    """Whether a suite runs on a GPU here; `auto` takes one where there is one."""
+    return device == "cuda" or (device == "auto" and bool(gpu.detect().devices))
+
+
+def version_of(name: str, packages: Collection[str] = ()) -> str:
+    """What past results of a suite are kept by: versions of judging and of the suite, and what it shall require."""
+    suite = SUITES[name]
+    return " ".join([f"{name} {JUDGING}.{suite.version}", *_required(suite, packages)])
+
+
+def command(suite: Suite, name: str, *, on_gpu: bool, limit: int, packages: Collection[str] = ()) -> list[str]:
+    """What is run inside the image."""
+    argv = [f"{VENV}/bin/python", f"{SUITES_FOLDER}/{suite.program}", "--limit", str(limit)]
+    argv += ["--device", "cuda" if on_gpu else "cpu", *(suite.cuda if on_gpu else suite.cpu)]
+    if required := _required(suite, packages):
+        argv += ["--require", ",".join(required)]
+    return [*argv, "--curve", f"{OUT}/{name}.svg"] if suite.draws else argv
+
+
+def _required(suite: Suite, packages: Collection[str]) -> list[str]:
+    return [name.replace("-", "_") for name in EXTENSIONS if name in packages] if suite.requires else []
+
+
+def variables(on_gpu: bool) -> dict[str, str]:
+    """What a suite's program gets besides the image's own variables."""
+    from graphcrate.host.workers import default_jobs
+
+    threads = {"OMP_NUM_THREADS": str(min(default_jobs(), MOST_THREADS))}
+    return threads if on_gpu else {**threads, **CPU_ENVIRONMENT}
