@@ -41,7 +41,7 @@ from bench.audit_record import (
 )
 from graphcrate.host import process, settings
 from graphcrate.host.cache import remove_tree
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.inputs.bases import Base, debian
 from graphcrate.inputs.bases.apt import Apt, find_mirror, folder_name
@@ -71,7 +71,7 @@ class Ground(NamedTuple):
     driver: Path
     work: Path
     wheels: Path | None
-    place: Workplace
+    place: Context
 
     @property
     def packages(self) -> str:
@@ -101,11 +101,11 @@ def main(arguments: Sequence[str]) -> int:
     if given.command == "compare":
         print("\n".join(summary(read(given.file), pairs().idle)))
         return 0
-    place = Workplace.here()
-    with place.cache.folder() as folder:
+    ctx = Context.here()
+    with ctx.cache.folder() as folder:
         for group in pairs().groups:
             if given.torch is None or (group.torch or "none") in given.torch:
-                observe_group(group, given, place, given.work or folder)
+                observe_group(group, given, ctx, given.work or folder)
     return 0
 
 
@@ -122,7 +122,7 @@ def read(path: Path) -> dict[str, Observation]:
     return msgspec.json.decode(path.read_bytes(), type=dict[str, Observation]) if path.is_file() else {}
 
 
-def observe_group(group: Group, given: argparse.Namespace, place: Workplace, work: Path) -> None:
+def observe_group(group: Group, given: argparse.Namespace, ctx: Context, work: Path) -> None:
     """All pairs of one torch that are not in the file yet; the file has each as soon as it is observed."""
     done = read(given.out)
 
@@ -135,7 +135,7 @@ def observe_group(group: Group, given: argparse.Namespace, place: Workplace, wor
     wanted = [pair for pair in group.pairs if is_open(pair)]
     if not wanted:
         return
-    ground = prepare(SUITES[group.python], group.python, place, work, given.wheels)
+    ground = prepare(SUITES[group.python], group.python, ctx, work, given.wheels)
     for pair in wanted:
         name, start = group.name(pair), time.monotonic()
         try:
@@ -145,7 +145,7 @@ def observe_group(group: Group, given: argparse.Namespace, place: Workplace, wor
             say(f"{name}: {error}")
             continue
         done = {**read(given.out), name: found}
-        place.cache.write(given.out.absolute(), msgspec.json.format(msgspec.json.encode(done)))
+        ctx.cache.write(given.out.absolute(), msgspec.json.format(msgspec.json.encode(done)))
         broken = sum(not one.ok for one in found.files.values())
         failed = [each for each, one in found.imports.items() if not one.ok]
         told = f"; fails: import {', '.join(failed)}" if failed else ""
@@ -168,23 +168,23 @@ def _name(requirement: str) -> str:
     return re.split(r"[=<>!~ \[]", requirement)[0]
 
 
-def prepare(suite: str, python: str, place: Workplace, work: Path, wheels: Path | None) -> Ground:
+def prepare(suite: str, python: str, ctx: Context, work: Path, wheels: Path | None) -> Ground:
     """The base as it is today, and the driver's libraries."""
     spec = BaseSpec(suite=suite)
-    locked = debian.lock(spec, python, place.cache, place.environment, place.progress)
-    base = debian.prepare(locked, place.cache, place.environment, place.progress)
-    return Ground(suite, base, driver_libraries(place, work), work, wheels, place)
+    locked = debian.lock(spec, python, ctx.cache, ctx.environment, ctx.progress)
+    base = debian.prepare(locked, ctx.cache, ctx.environment, ctx.progress)
+    return Ground(suite, base, driver_libraries(ctx, work), work, wheels, ctx)
 
 
-def driver_libraries(place: Workplace, work: Path) -> Path:
+def driver_libraries(ctx: Context, work: Path) -> Path:
     """A folder with the driver's libraries, as Debian packs them."""
     folder = work / "driver"
     if folder.is_dir():
         return folder
-    mirror = find_mirror(DRIVER_SUITE, place.environment)
+    mirror = find_mirror(DRIVER_SUITE, ctx.environment)
     name = folder_name(DRIVER_SUITE, mirror, NON_FREE)
-    with place.cache.exclusively(f"apt-{name}"), place.cache.folder() as scratch:
-        apt = Apt(place.cache.path("bases", "apt", name), DRIVER_SUITE, mirror, place.environment, NON_FREE)
+    with ctx.cache.exclusively(f"apt-{name}"), ctx.cache.folder() as scratch:
+        apt = Apt(ctx.cache.path("bases", "apt", name), DRIVER_SUITE, mirror, ctx.environment, NON_FREE)
         apt.update()
         newest = {package.name: package for package in reversed(apt.available(DRIVER_PACKAGES))}
         debs, tree = scratch / "debs", scratch / "tree"

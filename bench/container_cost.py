@@ -29,7 +29,7 @@ from bench.page import Section, machine, say, spread, today  # noqa: E402
 from graphcrate.engines.runners import RUNNERS, embedded  # noqa: E402
 from graphcrate.engines.trials import artifact as subject  # noqa: E402
 from graphcrate.host import process, settings  # noqa: E402
-from graphcrate.host.context import Workplace  # noqa: E402
+from graphcrate.host.context import Context  # noqa: E402
 from graphcrate.model.errors import GraphcrateError  # noqa: E402
 from graphcrate.model.plan import VENV  # noqa: E402
 from graphcrate.oci.layout import read_layout  # noqa: E402
@@ -62,11 +62,11 @@ def main() -> None:
     parser.add_argument("--python", help="this machine's Python of the image's version; else /usr/bin/pythonX.Y")
     parser.add_argument("--output", type=Path, default=Path("dist"))
     given = parser.parse_args()
-    place = Workplace.here()
+    ctx = Context.here()
     on_gpu = suites.runs_on_gpu("auto")
     arguments = [*PROGRAMS[given.program], "--epochs", str(given.epochs), "--device", "cuda" if on_gpu else "cpu"]
     with contextlib.ExitStack() as stack:
-        runs = places(given, place, on_gpu, stack)
+        runs = places(given, ctx, on_gpu, stack)
         figures: dict[str, list[Figure]] = {name: [] for name in runs}
         for number in range(given.rounds + 1):
             for name in list(runs)[:: -1 if number % 2 else 1]:
@@ -74,17 +74,17 @@ def main() -> None:
                 say(f"round {number}: {name}: {found.epoch:.3f} s an epoch, {found.start:.1f} s before the second")
                 if number:  # the first warms the disk's cache
                     figures[name].append(found)
-        text = section(figures, facts(given, on_gpu, place))
+        text = section(figures, facts(given, on_gpu, ctx))
     SECTION.write(text)
 
 
 def places(
-    given: argparse.Namespace, place: Workplace, on_gpu: bool, stack: contextlib.ExitStack
+    given: argparse.Namespace, ctx: Context, on_gpu: bool, stack: contextlib.ExitStack
 ) -> dict[str, Callable[..., Any]]:
     """Where the program runs, by name: each takes a command and what hears its lines."""
     layout = read_layout(given.output / given.image.replace(":", "/") / "oci")
-    unpacked = stack.enter_context(embedded.opened(layout, cache=place.cache, progress=place.progress))
-    python = stack.enter_context(environment(unpacked.rootfs, given.python, place))
+    unpacked = stack.enter_context(embedded.opened(layout, cache=ctx.cache, progress=ctx.progress))
+    python = stack.enter_context(environment(unpacked.rootfs, given.python, ctx))
     variables = suites.variables(on_gpu)
 
     def outside(argv: Sequence[str], on_line: Callable[[str], None]) -> Any:  # noqa: ANN401
@@ -95,10 +95,10 @@ def places(
     found: dict[str, Callable[..., Any]] = {OUTSIDE: outside}
     for name in given.runners.split(","):
         try:
-            artifact = subject.find(given.image, name, ("torch",), place, given.output).artifact
+            artifact = subject.find(given.image, name, ("torch",), ctx, given.output).artifact
             runner = RUNNERS[artifact.kind]()
-            told = runner.runtime(place.environment)
-            inside = stack.enter_context(runner.opened(artifact, cache=place.cache, progress=place.progress))
+            told = runner.runtime(ctx.environment)
+            inside = stack.enter_context(runner.opened(artifact, cache=ctx.cache, progress=ctx.progress))
         except GraphcrateError as error:
             say(f"without {name}: {error.what}")
             continue
@@ -111,7 +111,7 @@ def places(
 
 
 @contextlib.contextmanager
-def environment(rootfs: Path, given: str | None, place: Workplace) -> Iterator[Path]:
+def environment(rootfs: Path, given: str | None, ctx: Context) -> Iterator[Path]:
     """A virtual environment of this machine's Python with the image's packages, for a while; its Python."""
     (packages,) = (rootfs / VENV.lstrip("/") / "lib").glob("python3.*/site-packages")
     version = packages.parent.name
@@ -120,7 +120,7 @@ def environment(rootfs: Path, given: str | None, place: Workplace) -> Iterator[P
     )
     if not python:
         sys.exit(f"there is no {version} on this machine, which the image has: --python PATH")
-    with place.cache.folder() as folder:
+    with ctx.cache.folder() as folder:
         subprocess.run([python, "-m", "venv", "--without-pip", folder / "venv"], check=True)
         (own,) = (folder / "venv" / "lib").glob("python3.*/site-packages")
         (own / "image.pth").write_text(f"{packages}\n")
@@ -151,11 +151,11 @@ def seconds(told: str) -> float:
     return 60 * int(minutes) + float(rest)
 
 
-def facts(given: argparse.Namespace, on_gpu: bool, place: Workplace) -> str:
+def facts(given: argparse.Namespace, on_gpu: bool, ctx: Context) -> str:
     """Machine, device, versions and date in a sentence."""
     return (
         f"{today()}, `{given.program}.py`, {given.epochs} epochs, {given.rounds} rounds, image `{given.image}`, "
-        f"{machine(place, on_gpu=on_gpu)}"
+        f"{machine(ctx, on_gpu=on_gpu)}"
     )
 
 

@@ -13,7 +13,7 @@ import time
 
 from bench.main_job import working_folder
 from bench.page import ROOT, Section, machine, say, today
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 
 SECTION = Section("commands", "bench/first_commands.py")
 #: command → the goal in seconds, on two idle cores
@@ -36,7 +36,7 @@ def main() -> None:
             seconds, busy = first(command, commit)
             rows.append(f"| `{command}` | {commit} | {seconds:.0f} s | {busy:.0f} s | {COMMANDS[command]} s |\n")
     SECTION.write(
-        f"{today()}, each once, {machine(Workplace.here(), on_gpu=False)}.\n\n"
+        f"{today()}, each once, {machine(Context.here(), on_gpu=False)}.\n\n"
         "| first command | commit | wall time | processor time | goal, on two idle cores |\n|---|---|---|---|---|\n"
         + "".join(rows)
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.host import gpu, hardware, settings
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -52,12 +52,12 @@ def today() -> str:
     return settings.now_utc()[:10]
 
 
-def machine(place: Workplace, *, on_gpu: bool) -> str:
+def machine(ctx: Context, *, on_gpu: bool) -> str:
     """Device, driver, cores, kernel and commit, in a sentence and its end."""
     driver = f" (driver {gpu.driver_version()})" if on_gpu else "; no GPU was at hand"
     commit = subprocess.check_output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], encoding="utf-8").strip()
     return (
-        f"on {hardware.device(place.environment, on_gpu=on_gpu)}{driver}, {os.cpu_count()} cores, Linux "
+        f"on {hardware.device(ctx.environment, on_gpu=on_gpu)}{driver}, {os.cpu_count()} cores, Linux "
         f"{platform.release()}, commit {commit}. Processes that wanted a core at the end: {os.getloadavg()[1]:.1f}"
     )
 

@@ -17,7 +17,7 @@ from bench.page import Section, machine, say, spread, today
 from graphcrate.engines.runners import RUNNERS
 from graphcrate.engines.trials import artifact
 from graphcrate.host import hardware
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.report import SmokeReport
 from graphcrate.smoke import suites as smoke
 
@@ -61,16 +61,16 @@ def main() -> None:
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds must be 1 or more")
-    place = Workplace.here()
+    ctx = Context.here()
     on_gpu = smoke.runs_on_gpu("auto")
-    found = [one for image in given.images for one in measured(image, given, place, on_gpu)]
-    head = f"{today()}, medians of {given.rounds} rounds, {machine(place, on_gpu=on_gpu)}"
+    found = [one for image in given.images for one in measured(image, given, ctx, on_gpu)]
+    head = f"{today()}, medians of {given.rounds} rounds, {machine(ctx, on_gpu=on_gpu)}"
     SECTION.write(section(head, found))
 
 
-def measured(image: str, given: argparse.Namespace, place: Workplace, on_gpu: bool) -> list[Measured]:
+def measured(image: str, given: argparse.Namespace, ctx: Context, on_gpu: bool) -> list[Measured]:
     """Every suite of the image that has a figure, on every device, round after round."""
-    trial = artifact.find(image, given.runner, (), place, given.output)
+    trial = artifact.find(image, given.runner, (), ctx, given.output)
     suites = [name for name in PROGRAMS if name in trial.suites]
     if not suites:
         sys.exit(f"{image} is tested by {', '.join(trial.suites)}, and none of them has a figure")
@@ -78,10 +78,10 @@ def measured(image: str, given: argparse.Namespace, place: Workplace, on_gpu: bo
     cases = [(name, device) for name in suites for device in devices]
     reports: dict[tuple[str, str], list[SmokeReport]] = {case: [] for case in cases}
     runner = RUNNERS[trial.artifact.kind]()
-    runner.runtime(place.environment)
+    runner.runtime(ctx.environment)
     with (
-        runner.opened(trial.artifact, cache=place.cache, progress=place.progress) as inside,
-        place.cache.folder() as folder,
+        runner.opened(trial.artifact, cache=ctx.cache, progress=ctx.progress) as inside,
+        ctx.cache.folder() as folder,
     ):
         for number in range(1, given.rounds + 1):
             for name, device in cases:
@@ -90,7 +90,7 @@ def measured(image: str, given: argparse.Namespace, place: Workplace, on_gpu: bo
                 )
                 say(f"round {number} of {given.rounds}: {image}: {name} on {device}: {told(report)}")
                 reports[name, device].append(report)
-    words = {device: hardware.device(place.environment, on_gpu=device == "cuda") for device in devices}
+    words = {device: hardware.device(ctx.environment, on_gpu=device == "cuda") for device in devices}
     return [Measured(image, name, words[device], tuple(reports[name, device])) for name, device in cases]
 
 

@@ -22,7 +22,7 @@ from bench.conversion import children_seconds
 from bench.main_job import machine
 from graphcrate.artifacts import convert
 from graphcrate.artifacts.formats import mksquashfs
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.plan import VENV
 
 WAYS = ("gzip:1M", "gzip:256K", "gzip:128K", "zstd:1M", "zstd:256K", "zstd:128K")
@@ -69,7 +69,7 @@ def made(ref: str, way: str, folder: Path) -> Path:
         compression, _, mksquashfs.BLOCK = way.partition(":")
         output = folder / f"{way.replace(':', '-')}.sif"
         request = convert.Request(ref=ref, to="sif", output=output, compression=mksquashfs.Compression(compression))
-    return Path(convert.convert(request, Workplace.here()).path)
+    return Path(convert.convert(request, Context.here()).path)
 
 
 def started(image: Path, program: str) -> Start:

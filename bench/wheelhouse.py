@@ -25,7 +25,7 @@ from graphcrate.compat.compilers import variables
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.host.workers import default_jobs
 from graphcrate.inputs import extensions, toolkits
 from graphcrate.inputs.bases import Base
@@ -42,12 +42,12 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(arguments: Sequence[str]) -> int:
     """Measure, and print what came out."""
     given = parse(arguments)
-    place = Workplace.here()
+    ctx = Context.here()
     lock, step = chosen(given)
-    with place.cache.folder() as folder:
+    with ctx.cache.folder() as folder:
         store = Cache(folder / "cache")
         try:
-            job = make_job(lock, step, place, store, given.jobs, folder / "logs")
+            job = make_job(lock, step, ctx, store, given.jobs, folder / "logs")
             base = job.build_base()
             toolkit, files = job.toolkit(base), job.files()  # there before anything is measured
             print(about(step, given.jobs), flush=True)
@@ -93,29 +93,29 @@ def chosen(given: argparse.Namespace) -> tuple[Lock, CompileStep]:
     raise SystemExit(f"no lock in {folder} compiles anything")
 
 
-def make_job(lock: Lock, step: CompileStep, place: Workplace, store: Cache, jobs: int, logs: Path) -> extensions.Job:
+def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: int, logs: Path) -> extensions.Job:
     """A job whose wheels go to a cache of their own, so that nothing is there before."""
     wanted = {package.file.sha256 for package in (*step.packages, *step.against)}
     needed = tuple(package for package in lock.packages if package.file.sha256 in wanted)
     smaller = msgspec.structs.replace(lock, packages=needed)
-    sources = (smaller, SourceOptions(), place.cache, place.environment, place.progress)
+    sources = (smaller, SourceOptions(), ctx.cache, ctx.environment, ctx.progress)
     files = {**fetch(*sources), **fetch_for_compilation(*sources)}
     wanted_toolkit = step.compilation.toolkit
 
     def toolkit(base: Base) -> Path | None:
         if wanted_toolkit is None:
             return None
-        return toolkits.prepare(wanted_toolkit, files, base.rootfs, place.cache, place.environment, place.progress)
+        return toolkits.prepare(wanted_toolkit, files, base.rootfs, ctx.cache, ctx.environment, ctx.progress)
 
     return extensions.Job(
         step=step,
-        base=prepare_base(place, lock.base),
-        build_base=lambda: prepare_base(place, step.compilation.base),
+        base=prepare_base(ctx, lock.base),
+        build_base=lambda: prepare_base(ctx, step.compilation.base),
         toolkit=toolkit,
         files=lambda: files,
         cache=store,
-        environment=place.environment,
-        progress=place.progress,
+        environment=ctx.environment,
+        progress=ctx.progress,
         jobs=jobs,
         log_folder=logs,
     )

@@ -22,10 +22,10 @@ from packaging.version import Version
 
 from graphcrate.compat import facts
 from graphcrate.compat.request import SourceOptions
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.offers import Market, Offers
+from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.source import Link
 from graphcrate.resolve.target import project_and_version
 from tools.ranged_file import RangedFile
@@ -40,7 +40,7 @@ SMALL = 32 << 20  #: packed bytes
 PYTHONS = ("cp311", "cp310", "cp39", "cp312", "py3")
 
 
-def offered(market: Market, project: str) -> Iterator[Link]:
+def offered(market: Sources, project: str) -> Iterator[Link]:
     """All wheels for Linux on x86-64 of the user's index."""
     for place in Offers(market, "", "cpu").sources(Channel.PYPI):
         try:
@@ -73,7 +73,7 @@ def preference(link: Link) -> tuple[int, int]:
     return place, -(build[0] if build else -1)
 
 
-def measured(what: Link | Path, market: Market, most: int | None) -> tuple[Measurement, int]:
+def measured(what: Link | Path, market: Sources, most: int | None) -> tuple[Measurement, int]:
     """What a wheel tells, and how many bytes came over the network for it."""
     if isinstance(what, Path):
         with what.open("rb") as stream:
@@ -85,7 +85,7 @@ def measured(what: Link | Path, market: Market, most: int | None) -> tuple[Measu
     return measure(stream, what.name, most=most), file.fetched
 
 
-def wanted(arguments: argparse.Namespace, market: Market) -> list[Link | Path]:
+def wanted(arguments: argparse.Namespace, market: Sources) -> list[Link | Path]:
     """The wheels that a person asked for. Raises UsageError where there is none."""
     first = arguments.what[0]
     if any(text.endswith(".whl") for text in arguments.what):
@@ -111,8 +111,8 @@ def main() -> None:
     parser.add_argument("--libraries", choices=("small", "all"), default="all", help="which are unpacked")
     parser.add_argument("--update", action="store_true", help="write what is found of torch into torch.toml")
     arguments = parser.parse_args()
-    place = Workplace.here()
-    market = Market(SourceOptions(), place.cache, place.environment)
+    ctx = Context.here()
+    market = Sources(SourceOptions(), ctx.cache, ctx.environment)
     known = {build.source: build for build in facts.torch_builds() if build.by == "fat binaries"}
     fresh: list[TorchBuild] = []
     for what in wanted(arguments, market):

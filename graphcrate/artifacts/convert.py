@@ -22,7 +22,7 @@ from graphcrate.compat import runtimes
 from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, writing
 from graphcrate.host.cache import remove_tree, require_room
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, HostError, UsageError
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout
@@ -84,7 +84,7 @@ class _Job(msgspec.Struct, frozen=True):
     """One conversion on its way."""
 
     request: Request
-    place: Workplace
+    ctx: Context
     layout: Layout
     name: str
     target: Path
@@ -101,7 +101,7 @@ class _Job(msgspec.Struct, frozen=True):
         return f"{self.name}{tag}@{self.layout.digest}"
 
 
-def convert(request: Request, place: Workplace) -> Converted:
+def convert(request: Request, ctx: Context) -> Converted:
     """Convert an image. Nothing half-written stays.
 
     Raises UsageError, LayoutError for an altered layout, DiskFullError (before or while writing), HostError.
@@ -112,7 +112,7 @@ def convert(request: Request, place: Workplace) -> Converted:
     target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"
     if request.link is not None:
         _check_link(request.link, target)
-    job = _Job(request, place, layout, name, target)
+    job = _Job(request, ctx, layout, name, target)
     result = _WRITERS[request.to](job)
     if request.link is not None:
         link(request.link, Path(os.path.relpath(target.resolve(), request.link.absolute().parent.resolve())))
@@ -204,7 +204,7 @@ def _sif(job: _Job) -> Converted:
 
     front(0)  # refuses what cannot be before the work begins
     if _is_same(job.target, offset, front):
-        job.place.progress.note(f"{job.target} is there, made of the same layout in the same way")
+        job.ctx.progress.note(f"{job.target} is there, made of the same layout in the same way")
         return _converted(job, compression, unchanged=True)
     _refuse_existing(job)
     additions = list(singularity.additions(job.layout.config, definition))
@@ -223,7 +223,7 @@ def _sqsh(job: _Job) -> Converted:
     # unsquashfs or squashfuse reads it: no kernel does
     compression = job.request.compression or Compression.ZSTD
     if job.request.kernel and not job.request.compression and fitting is not compression:
-        job.place.progress.note(
+        job.ctx.progress.note(
             f"{job.target} is compressed with {compression}, since enroot unpacks it by unsquashfs, whatever the "
             f"kernel; where that is older than {runtimes.known().tools_zstd.since} (2019): --compression gzip"
         )
@@ -258,12 +258,12 @@ def _write_squashed(job: _Job, write: Callable[[Path, Merged], None], mode: int 
 
 def _merged(job: _Job) -> Merged:
     total = sum(layer.size for layer in job.layout.layers)
-    with job.place.progress.task("checking layers", total) as task:
+    with job.ctx.progress.task("checking layers", total) as task:
         return read_merged(job.layout, task.advance)
 
 
 def _squashfs(job: _Job, part: Path, offset: int, merged: Merged, compression: Compression) -> None:
-    with job.place.progress.task(f"writing {job.target.name} ({compression})", merged.tar_size) as task:
+    with job.ctx.progress.task(f"writing {job.target.name} ({compression})", merged.tar_size) as task:
         mksquashfs.write(part, offset, merged, compression, job.created, task)
 
 
@@ -281,7 +281,7 @@ def _archive(job: _Job, *, docker: bool) -> Converted:
     with (
         writing(job.target) as part,
         part.open("xb", buffering=_CHUNK) as stream,
-        job.place.progress.task(f"writing {job.target.name}", job.layout.size) as task,
+        job.ctx.progress.task(f"writing {job.target.name}", job.layout.size) as task,
     ):
         if docker:
             docker_archive.write_docker(
@@ -312,7 +312,7 @@ def _rootfs(job: _Job) -> Converted:
     merged = _merged(job)
     require_room(job.target.absolute().parent, merged.size, job.target)
     total = sum(layer.size for layer in job.layout.layers)
-    with job.place.progress.task(f"unpacking to {job.target.name}", total) as task:
+    with job.ctx.progress.task(f"unpacking to {job.target.name}", total) as task:
         unpack(job.layout.layer_blobs, job.target, advance=task.advance)
     try:
         _check_faithful(job.target, merged)

@@ -10,7 +10,7 @@ import msgspec
 from graphcrate.compat import facts, planning
 from graphcrate.compat.toolkits import architectures, to_compile
 from graphcrate.host.cache import Cache
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base, BaseDriftError
 from graphcrate.model.errors import GraphcrateError, ResolutionError
@@ -47,16 +47,16 @@ def for_gpus(lock: Lock, gpus: str | None) -> Lock:
     return msgspec.structs.replace(lock, compilation=compilation, notes=notes)
 
 
-def built(lock: Lock, place: Workplace) -> Collection[str]:
+def built(lock: Lock, ctx: Context) -> Collection[str]:
     """sha256s of the lock's compiled sdists whose wheels the cache has."""
     from graphcrate.inputs import extensions
 
     step = planning.compile_step(lock)
-    return extensions.cached(step, place.cache).keys() if step else ()
+    return extensions.cached(step, ctx.cache).keys() if step else ()
 
 
 def wheels(
-    plan: Plan, lock: Lock, base: Base, sources: "SourceOptions", folder: Path, place: Workplace
+    plan: Plan, lock: Lock, base: Base, sources: "SourceOptions", folder: Path, ctx: Context
 ) -> Callable[[], Mapping[str, Path]]:
     """What makes the wheels of the plan's compiled sdists (sha256 → wheel). `folder`: where a failure's log goes."""
 
@@ -69,12 +69,12 @@ def wheels(
         job = extensions.Job(
             step=step,
             base=base,
-            build_base=lambda: _build_base(step, place),
-            toolkit=lambda at: None if wanted is None else _toolkit(wanted, at, lock, sources, place),
-            files=lambda: files(lock, sources, place.cache, place.environment, place.progress),
-            cache=place.cache,
-            environment=place.environment,
-            progress=place.progress,
+            build_base=lambda: _build_base(step, ctx),
+            toolkit=lambda at: None if wanted is None else _toolkit(wanted, at, lock, sources, ctx),
+            files=lambda: files(lock, sources, ctx.cache, ctx.environment, ctx.progress),
+            cache=ctx.cache,
+            environment=ctx.environment,
+            progress=ctx.progress,
             jobs=default_jobs(),
             log_folder=folder,
         )
@@ -83,44 +83,44 @@ def wheels(
     return make
 
 
-def prepare(plan: Plan, lock: Lock, place: Workplace) -> None:
+def prepare(plan: Plan, lock: Lock, ctx: Context) -> None:
     """Make the base with the compiler while wheels arrive, where something is to be compiled.
 
     What fails here is not told: it fails again, with its consequences, when the base is wanted.
     """
     step = next((step for step in plan.steps if isinstance(step, CompileStep)), None)
-    if step is not None and len(built(lock, place)) < len(step.packages):
+    if step is not None and len(built(lock, ctx)) < len(step.packages):
         with contextlib.suppress(GraphcrateError):
-            _build_base(step, place)
+            _build_base(step, ctx)
 
 
-def toolkit(plan: Plan, lock: Lock, base: Base, sources: "SourceOptions", place: Workplace) -> Callable[[], Path]:
+def toolkit(plan: Plan, lock: Lock, base: Base, sources: "SourceOptions", ctx: Context) -> Callable[[], Path]:
     """What makes the folder of the plan's CUDA toolkit; the plan is that of a devel image."""
 
     def make() -> Path:
         step = next(step for step in plan.steps if isinstance(step, ToolkitStep))
-        return _toolkit(step.toolkit, base, lock, sources, place)
+        return _toolkit(step.toolkit, base, lock, sources, ctx)
 
     return make
 
 
-def _build_base(step: CompileStep, place: Workplace) -> Base:
+def _build_base(step: CompileStep, ctx: Context) -> Base:
     from graphcrate.resolve.base import prepare_base
 
     try:
-        return prepare_base(place, step.compilation.base)
+        return prepare_base(ctx, step.compilation.base)
     except BaseDriftError as drift:
         raise CompilerDriftError(drift.what, cause=drift.cause, next_step=drift.next_step) from drift
 
 
-def _toolkit(toolkit: Toolkit, base: Base, lock: Lock, sources: "SourceOptions", place: Workplace) -> Path:
+def _toolkit(toolkit: Toolkit, base: Base, lock: Lock, sources: "SourceOptions", ctx: Context) -> Path:
     from graphcrate.inputs import toolkits
 
-    if (folder := toolkits.cached(toolkit, place.cache)) is not None:
+    if (folder := toolkits.cached(toolkit, ctx.cache)) is not None:
         return folder
-    there = files(lock, sources, place.cache, place.environment, place.progress)
+    there = files(lock, sources, ctx.cache, ctx.environment, ctx.progress)
     try:
-        return toolkits.prepare(toolkit, there, base.rootfs, place.cache, place.environment, place.progress)
+        return toolkits.prepare(toolkit, there, base.rootfs, ctx.cache, ctx.environment, ctx.progress)
     except BaseDriftError as drift:  # of the toolkit: today's base would not bring its packages back
         options = {"channel": sources.channel, "extensions": sources.extensions, "toolkit": sources.toolkit}
         asked = "".join(f" --{name} {value}" for name, value in options.items() if value not in (None, "auto"))

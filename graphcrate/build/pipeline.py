@@ -15,7 +15,7 @@ from graphcrate.compat.catalog import examples, find_variant, lock_path
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host import process, settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.lock import decode_lock, encode
 from graphcrate.model.plan import Plan, content_id
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
 _MOST_DIGITS = 11  #: of Unix seconds: to the year 5138
 
 
-def build_image(request: BuildRequest, place: Workplace) -> BuildReport:
+def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
     """Build, test and report one image; an image that is there unchanged is reported as it is.
 
     Raises any GraphcrateError; SmokeError after the image was written with a report that says `failed`.
     """
-    request = _settled(request, place)
+    request = _settled(request, ctx)
     if request.engine not in ("auto", "embedded"):
-        return _proven(request, place, request.engine)
+        return _proven(request, ctx, request.engine)
     try:
-        return _proven(request, place, "embedded")
+        return _proven(request, ctx, "embedded")
     except HostError as error:
         from graphcrate.build import with_engine
 
-        if request.engine == "embedded" or (name := with_engine.first_that_answers(place)) is None:
+        if request.engine == "embedded" or (name := with_engine.first_that_answers(ctx)) is None:
             raise
-        place.progress.note(f"{error.what}; building with {name} instead")
-        return _proven(request, place, name)
+        ctx.progress.note(f"{error.what}; building with {name} instead")
+        return _proven(request, ctx, name)
 
 
-def _settled(request: BuildRequest, place: Workplace) -> BuildRequest:
+def _settled(request: BuildRequest, ctx: Context) -> BuildRequest:
     """The request with the CUDA version and the GPUs that it amounts to."""
     from graphcrate.compat import explain
 
-    cuda, gpu = explain.settle(place, request.name, request.cuda, request.said)
+    cuda, gpu = explain.settle(ctx, request.name, request.cuda, request.said)
     return replace(request, cuda=cuda, gpu=gpu)
 
 
@@ -61,7 +61,7 @@ class _Job:
     """One image on its way: what was asked for, by which engine, since when."""
 
     request: BuildRequest
-    place: Workplace
+    ctx: Context
     recipe: Recipe
     variant: Variant
     engine: str
@@ -77,16 +77,16 @@ class _Job:
         return round(settings.now() - self.start, 3)
 
 
-def _proven(request: BuildRequest, place: Workplace, engine: str) -> BuildReport:
+def _proven(request: BuildRequest, ctx: Context, engine: str) -> BuildReport:
     start = settings.now()
     assert request.cuda is not None
-    recipe, variant = find_variant(place, request.name, request.cuda)
+    recipe, variant = find_variant(ctx, request.name, request.cuda)
     if engine != "embedded":
         from graphcrate.build import with_engine
 
-        place.progress.note(f"engine: {with_engine.check(engine, place)}")
-    job = _Job(request=request, place=place, recipe=recipe, variant=variant, engine=engine, start=start)
-    report = _made(job, _resolve(request, place, recipe, variant))
+        ctx.progress.note(f"engine: {with_engine.check(engine, ctx)}")
+    job = _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=start)
+    report = _made(job, _resolve(request, ctx, recipe, variant))
     if not request.smoke:
         return _sound(report)
     from graphcrate.engines import run_suites
@@ -94,7 +94,7 @@ def _proven(request: BuildRequest, place: Workplace, engine: str) -> BuildReport
 
     folder = job.folder(report.name, report.tag)
     passes = memory.Memory(request.output / report.name / report.tag / memory.FOLDER, request.rerun)
-    proven = run_suites.prove(report, job.variant.smoke or job.recipe.smoke, folder, place, request.device, passes)
+    proven = run_suites.prove(report, job.variant.smoke or job.recipe.smoke, folder, ctx, request.device, passes)
     if proven is report:
         return _sound(report)
     proven = msgspec.structs.replace(proven, seconds=job.seconds())
@@ -116,8 +116,8 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     from graphcrate.inputs.bases import BaseDriftError
     from graphcrate.resolve.base import replace_base, replace_compiler, with_living_base
 
-    place = job.place
-    resolution = with_living_base(place, resolution)
+    ctx = job.ctx
+    resolution = with_living_base(ctx, resolution)
     plan = _plan(job, resolution)
     folder = job.folder(plan.name, plan.tag)
     key = _build_key(job, plan)
@@ -128,17 +128,17 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     _make_output(job.request)
     _check_names(job, plan)
     for line in _plan_lines(
-        place, f"{plan.name}:{plan.tag}", resolution, job.engine, extensions.built(resolution.lock, place)
+        ctx, f"{plan.name}:{plan.tag}", resolution, job.engine, extensions.built(resolution.lock, ctx)
     ):
-        place.progress.note(line)
+        ctx.progress.note(line)
     try:
         artifact, layers = _build(job, plan, resolution)
     except BaseDriftError as drift:
         is_compiler = job.request.devel or isinstance(drift, extensions.CompilerDriftError)
         replace = replace_compiler if is_compiler else replace_base
-        if not replace(place, job.variant, resolution.lock):
+        if not replace(ctx, job.variant, resolution.lock):
             raise
-        place.progress.note(f"{drift.what}; taking the packages of today instead")
+        ctx.progress.note(f"{drift.what}; taking the packages of today instead")
         return _made(job, resolution)
     report = _report(artifact, layers, plan, resolution)
     report = msgspec.structs.replace(
@@ -177,7 +177,7 @@ def _vetted(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
     from graphcrate.checks import new_image
 
     folder = job.folder(plan.name, plan.tag)
-    report = new_image.vet(report, plan, folder, job.place, job.request.gpu)
+    report = new_image.vet(report, plan, folder, job.ctx, job.request.gpu)
     write_value(folder / "report.json", report)
     return report
 
@@ -193,20 +193,20 @@ def _names(job: _Job, plan: Plan) -> list[Path]:
     return [job.request.output / plan.name / alias for alias in plan.aliases]
 
 
-def write_lock(request: BuildRequest, place: Workplace) -> Path:
+def write_lock(request: BuildRequest, ctx: Context) -> Path:
     """Resolve anew, ignoring locks; write the chosen candidate's lock where it is committed."""
-    request = _settled(request, place)
+    request = _settled(request, ctx)
     assert request.cuda is not None
-    recipe, variant = find_variant(place, request.name, request.cuda)
-    resolution = _resolve(request, place, recipe, variant, fresh=True)
-    path = lock_path(place, recipe, variant, resolution.candidate)
+    recipe, variant = find_variant(ctx, request.name, request.cuda)
+    resolution = _resolve(request, ctx, recipe, variant, fresh=True)
+    path = lock_path(ctx, recipe, variant, resolution.candidate)
     write_value(path, resolution.lock)
-    for line in _plan_lines(place, f"{recipe.name} CUDA {variant.cuda}", resolution, "embedded"):
-        place.progress.note(line)
-    return path.relative_to(place.root)
+    for line in _plan_lines(ctx, f"{recipe.name} CUDA {variant.cuda}", resolution, "embedded"):
+        ctx.progress.note(line)
+    return path.relative_to(ctx.root)
 
 
-def run_inside(layout: "Layout", command: Sequence[str], place: Workplace) -> int:
+def run_inside(layout: "Layout", command: Sequence[str], ctx: Context) -> int:
     """Run a command in the image, with this terminal and the working directory at /work; returns its exit code."""
     from graphcrate.engines.runners import embedded
     from graphcrate.host.sandbox import Bind
@@ -214,9 +214,9 @@ def run_inside(layout: "Layout", command: Sequence[str], place: Workplace) -> in
     completed = embedded.run(
         layout,
         list(command),
-        cache=place.cache,
-        progress=place.progress,
-        environment={name: place.environment[name] for name in ("TERM",) if name in place.environment},
+        cache=ctx.cache,
+        progress=ctx.progress,
+        environment={name: ctx.environment[name] for name in ("TERM",) if name in ctx.environment},
         binds=(Bind(source=Path.cwd(), target="/work", read_only=False),),
         working_folder="/work",
         gpu=True,
@@ -227,20 +227,20 @@ def run_inside(layout: "Layout", command: Sequence[str], place: Workplace) -> in
 
 
 def _resolve(
-    request: BuildRequest, place: Workplace, recipe: Recipe, variant: Variant, *, fresh: bool = False
+    request: BuildRequest, ctx: Context, recipe: Recipe, variant: Variant, *, fresh: bool = False
 ) -> "Resolution":
     from graphcrate.compat import explain
     from graphcrate.resolve.candidates import choose
-    from graphcrate.resolve.locks import Context
+    from graphcrate.resolve.locks import ResolveContext
 
-    usable, out = explain.usable(place, recipe, variant, request.said)
-    paths = {} if fresh else {one.name: lock_path(place, recipe, variant, one) for one in usable}
-    context = Context(
+    usable, out = explain.usable(ctx, recipe, variant, request.said)
+    paths = {} if fresh else {one.name: lock_path(ctx, recipe, variant, one) for one in usable}
+    context = ResolveContext(
         recipe=recipe,
         variant=msgspec.structs.replace(variant, candidates=usable),
         request=request.sources,
-        place=place,
-        built=lambda lock: extensions.built(extensions.for_gpus(lock, request.gpu), place),
+        ctx=ctx,
+        built=lambda lock: extensions.built(extensions.for_gpus(lock, request.gpu), ctx),
     )
     committed = {name: decode_lock(path.read_bytes()) for name, path in paths.items() if path.is_file()}
     resolution = choose(context, committed, fresh=fresh)
@@ -253,8 +253,8 @@ def _plan(job: _Job, resolution: "Resolution") -> Plan:
         job.recipe,
         resolution.lock,
         resolution.candidate,
-        examples=examples(job.place),
-        created=_created(job.place.environment.get("SOURCE_DATE_EPOCH", "")),
+        examples=examples(job.ctx),
+        created=_created(job.ctx.environment.get("SOURCE_DATE_EPOCH", "")),
         devel=job.request.devel,
     )
 
@@ -290,21 +290,21 @@ def _is_whole(job: _Job, folder: Path, report: BuildReport) -> bool:
     if report.artifact.kind != "layout":
         from graphcrate.build import with_engine
 
-        return with_engine.is_there(report.artifact, job.place)
+        return with_engine.exists(report.artifact, job.ctx)
     from graphcrate.oci.layout import is_whole
 
     return is_whole(folder / "oci", report.digest)
 
 
 def _plan_lines(
-    place: Workplace, title: str, resolution: "Resolution", engine: str, built: Collection[str] = ()
+    ctx: Context, title: str, resolution: "Resolution", engine: str, built: Collection[str] = ()
 ) -> list[str]:
     from graphcrate.build.plan_lines import plan_lines
     from graphcrate.resolve.fetch import bytes_to_fetch
 
     lock = resolution.lock
     if engine == "embedded":
-        missing = bytes_to_fetch(lock, place.cache, built)
+        missing = bytes_to_fetch(lock, ctx.cache, built)
     else:  # it fetches by itself, into a cache of its own or none
         missing = sum(package.file.size for package in lock.packages if package.channel is not Channel.LOCAL)
     return plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing)
@@ -316,7 +316,7 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> tuple[Artifact, t
         from graphcrate.build import with_engine
 
         folder = job.folder(plan.name, plan.tag)
-        return with_engine.build(job.engine, plan, resolution.lock, job.request.sources, folder, job.place), ()
+        return with_engine.build(job.engine, plan, resolution.lock, job.request.sources, folder, job.ctx), ()
     from graphcrate.engines.builders import embedded
 
     layout = _build_here(job, plan, resolution)
@@ -328,18 +328,18 @@ def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> "Layout":
     from graphcrate.resolve.base import planned_base, prepare_base
     from graphcrate.resolve.fetch import fetch
 
-    place, sources = job.place, job.request.sources
+    ctx, sources = job.ctx, job.request.sources
     with ThreadPoolExecutor(2) as side:
         # Bases are made by Debian's tools while wheels arrive.
-        base = side.submit(prepare_base, place, planned_base(plan))
-        side.submit(extensions.prepare, plan, resolution.lock, place)
+        base = side.submit(prepare_base, ctx, planned_base(plan))
+        side.submit(extensions.prepare, plan, resolution.lock, ctx)
         try:
             # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
             wait([base], timeout=1.0)
             if base.done():
                 base.result()
             bring = extensions.files if job.request.devel else fetch
-            files = bring(resolution.lock, sources, place.cache, place.environment, place.progress)
+            files = bring(resolution.lock, sources, ctx.cache, ctx.environment, ctx.progress)
             prepared = base.result()
         except BaseException:
             process.end_all()
@@ -350,13 +350,13 @@ def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> "Layout":
         folder=folder,
         base=prepared,
         files=files,
-        compiled=extensions.wheels(plan, resolution.lock, prepared, sources, folder, place),
-        toolkit=extensions.toolkit(plan, resolution.lock, prepared, sources, place),
+        compiled=extensions.wheels(plan, resolution.lock, prepared, sources, folder, ctx),
+        toolkit=extensions.toolkit(plan, resolution.lock, prepared, sources, ctx),
         arguments={},
         certificates=None,
-        cache=place.cache,
-        environment=place.environment,
-        progress=place.progress,
+        cache=ctx.cache,
+        environment=ctx.environment,
+        progress=ctx.progress,
     )
     return embedded.build_layout(order)
 

@@ -12,7 +12,7 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.engines import render
 from graphcrate.engines.builders import BUILDERS, Order
 from graphcrate.engines.runners import RUNNERS
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.bases.apt import find_mirror
 from graphcrate.model.errors import HostError, UsageError
@@ -31,21 +31,21 @@ NAMES = tuple(name for name in BUILDERS if name != "embedded")
 INSTEAD = ("docker", "podman", "apptainer")
 
 
-def check(name: str, place: Workplace) -> str:
+def check(name: str, ctx: Context) -> str:
     """The engine's version. Raises UsageError for one that there is not, HostError for one that cannot be used."""
     if name not in NAMES:
         raise UsageError(
             f"there is no engine {name!r}; there are embedded, {', '.join(NAMES)}",
             next_step="make image CUDA=11.8    (picks one that works here)",
         )
-    return BUILDERS[name]().check(place.environment)
+    return BUILDERS[name]().check(ctx.environment)
 
 
-def first_that_answers(place: Workplace) -> str | None:
+def first_that_answers(ctx: Context) -> str | None:
     """The first engine that can be used here."""
     for name in INSTEAD:
         try:
-            check(name, place)
+            check(name, ctx)
         except HostError:
             continue
         return name
@@ -58,40 +58,40 @@ def key(name: str, plan: Plan) -> str:
     return f"{content_id(plan)}-{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def build(name: str, plan: Plan, lock: Lock, sources: SourceOptions, folder: Path, place: Workplace) -> Artifact:
+def build(name: str, plan: Plan, lock: Lock, sources: SourceOptions, folder: Path, ctx: Context) -> Artifact:
     """Build the plan's image with an engine, on the lock's own base. Raises what `Builder.build` raises."""
     folder.mkdir(parents=True, exist_ok=True)
-    base, notes = _base(plan, lock, place)
+    base, notes = _base(plan, lock, ctx)
     order = Order(
         plan=plan,
         folder=folder,
         base=base,
-        files=_local_files(lock, sources, place),
-        arguments=arguments(plan, lock, sources, place.environment),
-        certificates=_certificates(place.environment),
-        cache=place.cache,
-        environment=place.environment,
-        progress=place.progress,
+        files=_local_files(lock, sources, ctx),
+        arguments=arguments(plan, lock, sources, ctx.environment),
+        certificates=_certificates(ctx.environment),
+        cache=ctx.cache,
+        environment=ctx.environment,
+        progress=ctx.progress,
     )
     return msgspec.structs.replace(BUILDERS[name]().build(order), notes=notes)
 
 
-def _base(plan: Plan, lock: Lock, place: Workplace) -> tuple[Base | None, tuple[str, ...]]:
+def _base(plan: Plan, lock: Lock, ctx: Context) -> tuple[Base | None, tuple[str, ...]]:
     """The lock's own base; None where the engine pulls it by digest, or its like because none can be made here."""
     if not isinstance(lock.base, DebianBase):
         return None, ()
     try:
-        return prepare_base(place, planned_base(plan)), ()
+        return prepare_base(ctx, planned_base(plan)), ()
     except HostError as error:
         image = plan.base.image.reference
         note = f"the base is {image} with Debian's packages of today, not the lock's own ({error.what})"
-        place.progress.note(note)
+        ctx.progress.note(note)
         return None, (note,)
 
 
-def is_there(artifact: Artifact, place: Workplace) -> bool:
+def exists(artifact: Artifact, ctx: Context) -> bool:
     """Whether the image is still what the builder made."""
-    return RUNNERS[artifact.kind]().is_there(artifact, place.environment)
+    return RUNNERS[artifact.kind]().exists(artifact, ctx.environment)
 
 
 def arguments(plan: Plan, lock: Lock, sources: SourceOptions, environment: Mapping[str, str]) -> dict[str, str]:
@@ -115,11 +115,11 @@ def arguments(plan: Plan, lock: Lock, sources: SourceOptions, environment: Mappi
     }
 
 
-def _local_files(lock: Lock, sources: SourceOptions, place: Workplace) -> Mapping[str, Path]:
+def _local_files(lock: Lock, sources: SourceOptions, ctx: Context) -> Mapping[str, Path]:
     """The local channel's files, which no engine can fetch."""
     packages = tuple(package for package in lock.packages if package.channel is Channel.LOCAL)
     only = msgspec.structs.replace(lock, packages=packages)
-    return fetch(only, sources, place.cache, place.environment, place.progress) if packages else {}
+    return fetch(only, sources, ctx.cache, ctx.environment, ctx.progress) if packages else {}
 
 
 def _certificates(environment: Mapping[str, str]) -> Path | None:

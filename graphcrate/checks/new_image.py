@@ -11,7 +11,7 @@ from graphcrate.checks.contracts import run as checking
 from graphcrate.checks.contracts import wording
 from graphcrate.compat.facts import gpu_models
 from graphcrate.host.atomic import write_file
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit
 from graphcrate.model.errors import AuditError
 from graphcrate.model.lock import encode
@@ -21,15 +21,15 @@ from graphcrate.model.report import Audited, BuildReport
 AUDIT = "audit.json"  #: beside report.json
 
 
-def vet(report: BuildReport, plan: Plan, folder: Path, place: Workplace, gpu: str | None) -> BuildReport:
+def vet(report: BuildReport, plan: Plan, folder: Path, ctx: Context, gpu: str | None) -> BuildReport:
     """The report with what was found, which a person is told; the whole audit is written to the image's folder."""
     gpus = gpu_models(gpu) if gpu else ()
-    found = auditing.of_build(report, place, gpus)
+    found = auditing.of_build(report, ctx, gpus)
     write_file(folder / AUDIT, encode(found))
-    contracts = checking.of_build(report, plan, place, gpus)
+    contracts = checking.of_build(report, plan, ctx, gpus)
     name = checking.name_of(report)
     for line in (*wording.after_build(contracts, name), *audit_wording.after_build(found, name)):
-        place.progress.note(line)
+        ctx.progress.note(line)
     return msgspec.structs.replace(report, contracts=contracts, audit=_summarized(found))
 
 

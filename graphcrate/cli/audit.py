@@ -31,16 +31,16 @@ def audit(
     from graphcrate.compat import explain
     from graphcrate.compat.facts import gpu_models
     from graphcrate.compat.targets import Said
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
     from graphcrate.model.errors import AuditError
     from graphcrate.model.lock import encode
 
-    place = Workplace.here()
+    ctx = Context.here()
     gpus = gpu_models(gpu) if gpu else ()
     if target:
-        gpus = explain.find_target(place, Said(target=target, gpu=gpu)).gpus or ()
+        gpus = explain.find_target(ctx, Said(target=target, gpu=gpu)).gpus or ()
     request = auditing.Request(names=tuple(names), base=base, gpus=gpus, output=output)
-    found = auditing.run(request, place)
+    found = auditing.run(request, ctx)
     if as_json:
         sys.stdout.write(encode(found).decode())
     elif sys.stdout.isatty():

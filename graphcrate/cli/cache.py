@@ -35,10 +35,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdo
 
 def cache(free: Free = None, as_json: Json = False) -> None:
     """Show what the cache takes of the disk; --free FOLDER gives it back. Images in dist/ are not touched."""
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
     from graphcrate.model.words import size
 
-    there = Workplace.here().cache
+    there = Context.here().cache
     freed = release(there, [name for given in free for name in given.split(",")]) if free else 0
     folders, left = measure(there), there.free_bytes()
     if as_json:

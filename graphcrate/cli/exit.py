@@ -18,12 +18,12 @@ class Commands(typer.core.TyperGroup):
     """All commands. click would end without a word after an interrupt, and with 1 where nobody reads on."""
 
     def invoke(self, ctx: "click.Context") -> object:
-        with told():
+        with exiting():
             return super().invoke(ctx)
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def exiting() -> Iterator[None]:
     """Expected errors with their own exit code, 130 after an interrupt, 141 where nobody reads what is printed.
 
     Faults of this program pass, with their traceback.

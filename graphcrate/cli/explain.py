@@ -33,10 +33,10 @@ def explain(
     from graphcrate.compat import catalog
     from graphcrate.compat import explain as explaining
     from graphcrate.compat.targets import Said
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
     from graphcrate.model.lock import encode
 
-    place = Workplace.here()
+    ctx = Context.here()
     said = Said(
         target=target,
         gpu=gpu,
@@ -46,10 +46,10 @@ def explain(
         kernel=kernel,
         glibc=glibc,
     )
-    recipe = catalog.find_recipe(place, stack)
+    recipe = catalog.find_recipe(ctx, stack)
     if cuda is not None:
         catalog.refuse_unknown_cuda(recipe, cuda)
-    found = explaining.explain(recipe, explaining.find_target(place, said), said, cuda)
+    found = explaining.explain(recipe, explaining.find_target(ctx, said), said, cuda)
     if as_json:
         sys.stdout.write(encode(found).decode())
     elif sys.stdout.isatty():

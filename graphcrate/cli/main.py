@@ -16,7 +16,7 @@ from graphcrate.cli import audit, cache, explain, publish, test
 from graphcrate.cli import exit as cli_end
 
 if TYPE_CHECKING:
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
     from graphcrate.model.report import BuildReport
 
 app = typer.Typer(
@@ -57,10 +57,10 @@ Output = Annotated[Path, typer.Option(help="Where images are written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
 
-def _workplace() -> "Workplace":
-    from graphcrate.host.context import Workplace
+def _context() -> "Context":
+    from graphcrate.host.context import Context
 
-    return Workplace.here()
+    return Context.here()
 
 
 @app.command()
@@ -110,7 +110,7 @@ def image(
         toolkit=toolkit,
         devel=flavour == "devel",
     )
-    report = pipeline.build_image(request, _workplace())
+    report = pipeline.build_image(request, _context())
     sys.stdout.write(encode(report).decode() if as_json else f"{_reference(report)}\n")
     sys.stdout.flush()
     if report.fallback:
@@ -129,8 +129,8 @@ def list_(as_json: Json = False) -> None:
     """Show recipes and their variants."""
     from graphcrate.compat import catalog
 
-    place = _workplace()
-    recipes, locked = catalog.all_recipes(place), catalog.committed(place)
+    ctx = _context()
+    recipes, locked = catalog.all_recipes(ctx), catalog.committed(ctx)
     if as_json:
         sys.stdout.write(json.dumps(catalog.describe(recipes, locked), indent=2) + "\n")
         return
@@ -164,7 +164,7 @@ def lock(
         extensions=extensions,
         toolkit=toolkit,
     )
-    sys.stdout.write(f"{pipeline.write_lock(request, _workplace())}\n")
+    sys.stdout.write(f"{pipeline.write_lock(request, _context())}\n")
 
 
 @app.command()
@@ -178,7 +178,7 @@ def render(
     """Write Dockerfiles and Singularity definitions; prints the folders that changed."""
     from graphcrate.engines.render import files
 
-    for folder in files.render_all(_workplace(), name, cuda, files.Choice(base=base, channel=channel), output):
+    for folder in files.render_all(_context(), name, cuda, files.Choice(base=base, channel=channel), output):
         sys.stdout.write(f"{folder}\n")
 
 
@@ -248,7 +248,7 @@ def convert(
         link=link,
         hashed=as_json,
     )
-    result = converting.convert(request, _workplace())
+    result = converting.convert(request, _context())
     sys.stdout.write(encode(result).decode() if as_json else f"{result.path}\n")
 
 
@@ -267,7 +267,7 @@ def diff(
     from graphcrate.model.errors import DifferenceError
     from graphcrate.model.lock import encode
 
-    comparison = opening.compare(first, second, _workplace(), () if strict else ALLOWANCES, output)
+    comparison = opening.compare(first, second, _context(), () if strict else ALLOWANCES, output)
     told = "".join(f"{line}\n" for line in wording.lines(comparison, everything=everything))
     sys.stdout.write(encode(comparison).decode() if as_json else told)
     if comparison.unexpected:
@@ -303,7 +303,7 @@ def check(
 
     runtimes = hosts.runtimes_of(runtime or ())
     host = hosts.host_of(runtimes, runtime_version, gpu, driver, kernel, glibc, shm)
-    found = checking.check(ref, host, _workplace(), runtimes=runtimes, output=output, fetch=fetch)
+    found = checking.check(ref, host, _context(), runtimes=runtimes, output=output, fetch=fetch)
     if as_json:
         sys.stdout.write(encode(found).decode())
     elif sys.stdout.isatty():
@@ -325,7 +325,7 @@ def run(
     from graphcrate.build import pipeline
 
     layout, _ = find_image(ref, output)
-    sys.exit(pipeline.run_inside(layout, command, _workplace()))
+    sys.exit(pipeline.run_inside(layout, command, _context()))
 
 
 app.command()(audit.audit)
@@ -359,7 +359,7 @@ def main() -> None:
     from graphcrate.host.process import interrupt_on_terminate
 
     interrupt_on_terminate()
-    with cli_end.told():
+    with cli_end.exiting():
         app()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
 
 Image = Annotated[
     str, typer.Argument(help="NAME:TAG below dist/, a layout, or a recipe, which is built first.", metavar="REF|NAME")
@@ -69,12 +69,12 @@ def publish(
     from graphcrate.artifacts.formats.mksquashfs import Compression
     from graphcrate.compat import fallback
     from graphcrate.compat.request import BuildRequest
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
     from graphcrate.model.lock import encode
     from graphcrate.model.report import Asked
     from graphcrate.publish import policy, registry
 
-    place = Workplace.here()
+    ctx = Context.here()
     request = policy.Request(
         ref=image,
         output=output,
@@ -88,12 +88,12 @@ def publish(
         compression=Compression(compression) if compression else None,
         replace=replace,
     )
-    registry.destination_of(request, place, to)  # fail before anything is built
+    registry.destination_of(request, ctx, to)  # fail before anything is built
     if ":" not in image and not Path(image).exists():
-        request = dataclasses.replace(request, ref=_built(image, cuda, gpu, target, output, place))
-    published = registry.publish(request, place, to)
+        request = dataclasses.replace(request, ref=_built(image, cuda, gpu, target, output, ctx))
+    published = registry.publish(request, ctx, to)
     for runtime, line in published.lines.items():
-        place.progress.note(f"{runtime}: {line}")
+        ctx.progress.note(f"{runtime}: {line}")
     sys.stdout.write(encode(published).decode() if as_json else f"{published.reference}@{published.digest}\n")
     sys.stdout.flush()
     report = locate.find_image(request.ref, output)[1]
@@ -103,13 +103,13 @@ def publish(
         sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting)))
 
 
-def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Path, place: "Workplace") -> str:
+def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Path, ctx: "Context") -> str:
     """Build the recipe's image, or find it unchanged."""
     from graphcrate.build import pipeline
     from graphcrate.compat.request import BuildRequest
 
     report = pipeline.build_image(
-        BuildRequest(name=name, cuda=cuda, gpu=gpu, target=target, output=output, engine="embedded"), place
+        BuildRequest(name=name, cuda=cuda, gpu=gpu, target=target, output=output, engine="embedded"), ctx
     )
     return f"{report.name}:{report.tag}"
 
@@ -127,13 +127,13 @@ def verify(
 ) -> None:
     """Verify a published image: signature, bill of materials, provenance, suites, contracts, audit."""
     from graphcrate.build import pipeline
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
     from graphcrate.model.errors import ProofError
     from graphcrate.model.lock import encode
     from graphcrate.publish import verify as verifying
 
     request = verifying.Request(ref=ref, key=key, rebuild=rebuild, wheels=wheels)
-    result = verifying.run(request, Workplace.here(), pipeline.build_image)
+    result = verifying.run(request, Context.here(), pipeline.build_image)
     if as_json:
         sys.stdout.write(encode(result).decode())
     else:
@@ -152,13 +152,13 @@ def keys(
     output: Annotated[Path, typer.Option(help="Folder for cosign.key and cosign.pub.")] = Path(),
 ) -> None:
     """Make a pair of keys to sign with, in cosign's form; COSIGN_PASSWORD or a person gives the password."""
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
     from graphcrate.host.tty import ask_password
     from graphcrate.model.errors import UsageError
     from graphcrate.publish.attest import keyfile
     from graphcrate.publish.attest.keys import PASSWORD
 
-    password = Workplace.here().environment.get(PASSWORD)
+    password = Context.here().environment.get(PASSWORD)
     if password is None:
         password = ask_password("password for the new key: ")
     if password is None:

@@ -10,7 +10,7 @@ import typer
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
     from graphcrate.model.trial import Resources, TrialReport
 
 Refs = Annotated[
@@ -81,10 +81,10 @@ def try_image(
     as_json: Json = False,
 ) -> None:
     """Run an image's smoke suites with any runner, also as jobs of Slurm."""
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
     from graphcrate.model.trial import Resources
 
-    place = Workplace.here()
+    ctx = Context.here()
     suites = tuple(name for name in suite.split(",") if name)
     partitions = tuple(name for name in partition.split(",") if name)
     wanted = [
@@ -93,11 +93,11 @@ def try_image(
     _check(refs, runner, wanted, matrix=matrix)
     asked = _Asked(suites, device, wanted, wait * 60, output, as_json, rerun)
     if matrix:
-        _test_matrix(refs, asked, place)
+        _test_matrix(refs, asked, ctx)
     elif runner == "slurm":
-        _test_in_job(refs[0], asked, place)
+        _test_in_job(refs[0], asked, ctx)
     else:
-        _test_here(refs[0], runner, asked, place)
+        _test_here(refs[0], runner, asked, ctx)
 
 
 def job(
@@ -169,21 +169,21 @@ def _check(refs: Sequence[str], runner: str, resources: Sequence["Resources"], *
         raise UsageError("--partition is Slurm's", next_step="--runner slurm")
 
 
-def _test_here(ref: str, runner: str, asked: _Asked, place: "Workplace") -> None:
+def _test_here(ref: str, runner: str, asked: _Asked, ctx: "Context") -> None:
     from graphcrate.engines.trials import artifact, testing
 
-    found = artifact.find(ref, runner, asked.suites, place, asked.output)
-    _tell(testing.try_here(found, asked.device, place, rerun=asked.rerun), asked.as_json)
+    found = artifact.find(ref, runner, asked.suites, ctx, asked.output)
+    _tell(testing.try_here(found, asked.device, ctx, rerun=asked.rerun), asked.as_json)
 
 
-def _test_in_job(ref: str, asked: _Asked, place: "Workplace") -> None:
+def _test_in_job(ref: str, asked: _Asked, ctx: "Context") -> None:
     from graphcrate.engines.trials import testing
 
-    slurm, scheduler = testing.slurm_here(place, asked.output)
+    slurm, scheduler = testing.slurm_here(ctx, asked.output)
     testing.check_partitions([one.partition for one in asked.resources], slurm)
-    (found,) = testing.subjects([ref], asked.suites, place, asked.output, pyxis=slurm.has_pyxis())
+    (found,) = testing.subjects([ref], asked.suites, ctx, asked.output, pyxis=slurm.has_pyxis())
     report = testing.try_in_job(
-        found, asked.resources[0], asked.device, scheduler, place, asked.patience, rerun=asked.rerun
+        found, asked.resources[0], asked.device, scheduler, ctx, asked.patience, rerun=asked.rerun
     )
     _tell(report, asked.as_json)
 
@@ -197,14 +197,14 @@ def _tell(report: "TrialReport", as_json: bool) -> None:
     testing.raise_if_failed(report.reference, report.suites)
 
 
-def _test_matrix(refs: Sequence[str], asked: _Asked, place: "Workplace") -> None:
+def _test_matrix(refs: Sequence[str], asked: _Asked, ctx: "Context") -> None:
     from graphcrate.engines.trials import progress, testing
     from graphcrate.model.lock import encode
     from graphcrate.model.trial import Matrix
 
-    slurm, scheduler = testing.slurm_here(place, asked.output)
+    slurm, scheduler = testing.slurm_here(ctx, asked.output)
     testing.check_partitions([one.partition for one in asked.resources], slurm)
-    found = testing.subjects(refs, asked.suites, place, asked.output, pyxis=slurm.has_pyxis())
+    found = testing.subjects(refs, asked.suites, ctx, asked.output, pyxis=slurm.has_pyxis())
     cells = [
         testing.cell_of(subject, one, asked.device, rerun=asked.rerun) for subject in found for one in asked.resources
     ]

@@ -9,27 +9,27 @@ import msgspec
 
 from graphcrate.compat import facts, recipes
 from graphcrate.compat.doctor_file import one_file
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 
 
-def find_recipe(place: Workplace, name: str) -> Recipe:
+def find_recipe(ctx: Context, name: str) -> Recipe:
     """The recipe of this name. Raises UsageError with the nearest that exist."""
-    names = sorted(path.stem for path in (place.root / "recipes").glob("*.toml"))
+    names = sorted(path.stem for path in (ctx.root / "recipes").glob("*.toml"))
     if name not in names:
         near = difflib.get_close_matches(name, names, n=2, cutoff=0.3)
         raise UsageError(
             f"there is no recipe {name!r}" + (f"; the nearest is {', '.join(near)}" if near else ""),
             next_step="./build.py list",
         )
-    return recipes.load(place.root / "recipes" / f"{name}.toml")
+    return recipes.load(ctx.root / "recipes" / f"{name}.toml")
 
 
-def find_variant(place: Workplace, name: str, cuda: str) -> tuple[Recipe, Variant]:
+def find_variant(ctx: Context, name: str, cuda: str) -> tuple[Recipe, Variant]:
     """The recipe and its variant. Raises UsageError with the nearest that exist, ResolutionError for a refused one."""
-    recipe = find_recipe(place, name)
+    recipe = find_recipe(ctx, name)
     variant = refuse_unknown_cuda(recipe, cuda)
     if variant.unavailable is not None:
         raise ResolutionError(
@@ -53,15 +53,15 @@ def refuse_unknown_cuda(recipe: Recipe, cuda: str) -> Variant:
     return variant
 
 
-def all_recipes(place: Workplace) -> list[Recipe]:
+def all_recipes(ctx: Context) -> list[Recipe]:
     """Every recipe, by name. Raises RecipeError."""
-    return [recipes.load(path) for path in sorted((place.root / "recipes").glob("*.toml"))]
+    return [recipes.load(path) for path in sorted((ctx.root / "recipes").glob("*.toml"))]
 
 
-def committed(place: Workplace) -> set[tuple[str, str, str]]:
+def committed(ctx: Context) -> set[tuple[str, str, str]]:
     """(recipe, CUDA, candidate) of the committed locks."""
     found = set()
-    for path in (place.root / "images").glob("*/*/*.lock.json"):
+    for path in (ctx.root / "images").glob("*/*/*.lock.json"):
         lock = decode_lock(path.read_bytes())
         found.add((lock.recipe, lock.cuda, lock.candidate))
     return found
@@ -90,12 +90,12 @@ def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list
     ]
 
 
-def examples(place: Workplace) -> dict[str, str]:
+def examples(ctx: Context) -> dict[str, str]:
     """Return the programs that ship in images, by their names below /opt/graphcrate; the doctor as one file."""
-    doctor = place.root / "doctor"
+    doctor = ctx.root / "doctor"
     programs = {
-        path.relative_to(place.root).as_posix(): path.read_text(encoding="utf-8")
-        for folder in (place.root / "examples", place.root / "suites")
+        path.relative_to(ctx.root).as_posix(): path.read_text(encoding="utf-8")
+        for folder in (ctx.root / "examples", ctx.root / "suites")
         for path in sorted(folder.rglob("*"))
         if path.suffix in (".py", ".md", ".sbatch", ".json", ".yml")
     }
@@ -115,9 +115,9 @@ def nearest_cuda(cuda: str, known: list[str]) -> list[str]:
     return sorted(numbers, key=lambda version: abs(float(version) - wanted))[:2]
 
 
-def lock_path(place: Workplace, recipe: Recipe, variant: Variant, candidate: Candidate) -> Path:
+def lock_path(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> Path:
     """Where the candidate's lock is committed."""
     from graphcrate.compat import planning
 
     label = planning.cuda_label(variant.cuda)
-    return place.root / "images" / recipe.name / label / f"{candidate.name}.lock.json"
+    return ctx.root / "images" / recipe.name / label / f"{candidate.name}.lock.json"

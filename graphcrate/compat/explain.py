@@ -14,7 +14,7 @@ from graphcrate.compat import catalog, facts, glt, rules, targets, toolkits
 from graphcrate.compat.drivers import numbers
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.targets import Said
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import Outcome
@@ -24,40 +24,40 @@ from graphcrate.model.target import Explanation, Reason, Row, Software, Target, 
 USUAL_CUDA = "11.8"
 
 
-def find_target(place: Workplace, said: Said) -> Target:
+def find_target(ctx: Context, said: Said) -> Target:
     """What was said of the machine, joined with the target that it names. Raises UsageError, RecipeError."""
     if not said.target:
         return targets.joined(said, Target())
-    paths = {path.stem: path for path in sorted((place.root / "targets").glob("*.toml"))}
+    paths = {path.stem: path for path in sorted((ctx.root / "targets").glob("*.toml"))}
     path = Path(said.target) if said.target.endswith(".toml") else paths.get(said.target.lower())
     if path is None or not path.is_file():
         raise targets.unknown(said.target, list(paths))
     return targets.joined(said, targets.load(path))
 
 
-def settle(place: Workplace, name: str, cuda: str | None, said: Said) -> tuple[str, str | None]:
+def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> tuple[str, str | None]:
     """The CUDA version and the GPUs ("v100,a100") that a request for recipe `name` amounts to.
 
     A person is told what was chosen. Raises UsageError, RecipeError, and ResolutionError where nothing runs.
     """
     if said.nothing:
         return cuda or USUAL_CUDA, None
-    target = find_target(place, said)
+    target = find_target(ctx, said)
     if cuda is None:
-        row, told = choose(catalog.find_recipe(place, name), target, said)
+        row, told = choose(catalog.find_recipe(ctx, name), target, said)
         cuda = row.cuda
         for line in told:
-            place.progress.note(line)
+            ctx.progress.note(line)
     return cuda, ",".join(target.gpus or ()).lower() or None
 
 
 def usable(
-    place: Workplace, recipe: Recipe, variant: Variant, said: Said
+    ctx: Context, recipe: Recipe, variant: Variant, said: Said
 ) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
     """The variant's candidates that run on the machine of which something was said, and what became of the others."""
     if said.nothing:
         return variant.candidates, ()
-    return for_target(recipe, variant, find_target(place, said), said)
+    return for_target(recipe, variant, find_target(ctx, said), said)
 
 
 def explain(recipe: Recipe, target: Target, said: Said, cuda: str | None = None) -> Explanation:

@@ -12,7 +12,7 @@ import msgspec
 from graphcrate.engines.runners import RUNNERS
 from graphcrate.engines.slurm import submit
 from graphcrate.host import gpu, hardware
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import SmokeError
 from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
 from graphcrate.model.trial import Device
@@ -21,7 +21,7 @@ from graphcrate.smoke.memory import Memory, content
 
 
 def prove(
-    report: BuildReport, suites: Sequence[str], folder: Path, place: Workplace, device: Device, memory: Memory
+    report: BuildReport, suites: Sequence[str], folder: Path, ctx: Context, device: Device, memory: Memory
 ) -> BuildReport:
     """The report with the results of these suites: those that the image passed on this kind of node before are
     remembered, the others run in it one after the other. The same report, where that says what it says already.
@@ -29,7 +29,7 @@ def prove(
     `folder`: the image's.
     """
     packages = [package.name for package in report.packages]
-    trial = _Trial(report.artifact, folder, place, device, packages, place.progress.note)
+    trial = _Trial(report.artifact, folder, ctx, device, packages, ctx.progress.note)
     claims = _claims(trial, suites)
     known = [found.report for claim in claims.values() if (found := memory.recall(claim))]
     reported = [msgspec.structs.replace(result, remembered="") for result in report.suites]
@@ -43,7 +43,7 @@ def run_suites(
     artifact: Artifact,
     suites: Sequence[str],
     folder: Path,
-    place: Workplace,
+    ctx: Context,
     device: Device,
     packages: Collection[str] = (),
     say: Callable[[str], None] | None = None,
@@ -55,14 +55,14 @@ def run_suites(
     What is remembered is not run, and that is said. Logs go into `folder`, lines to `say` (default: the person's
     eyes). Raises as `smoke.run_suite`.
     """
-    trial = _Trial(artifact, folder, place, device, packages, say or place.progress.note)
+    trial = _Trial(artifact, folder, ctx, device, packages, say or ctx.progress.note)
     return _results(trial, _claims(trial, suites), memory)
 
 
 class _Trial(NamedTuple):
     artifact: Artifact
     folder: Path
-    place: Workplace
+    ctx: Context
     device: Device
     packages: Collection[str]
     say: Callable[[str], None]
@@ -71,8 +71,8 @@ class _Trial(NamedTuple):
 def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim]:
     """What each suite would show here. Raises HostError where the artifact's runner does not answer."""
     on_gpu = smoke.runs_on_gpu(trial.device)
-    runtime, version = RUNNERS[trial.artifact.kind]().runtime(trial.place.environment)
-    device = hardware.device(trial.place.environment, on_gpu=on_gpu)
+    runtime, version = RUNNERS[trial.artifact.kind]().runtime(trial.ctx.environment)
+    device = hardware.device(trial.ctx.environment, on_gpu=on_gpu)
     driver = gpu.driver_version() if on_gpu else ""
     return {
         suite: Claim(
@@ -96,7 +96,7 @@ def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list
         trial.say(_not_run(known))
     if missing := [name for name in claims if name not in results]:
         runner = RUNNERS[trial.artifact.kind]()
-        with runner.opened(trial.artifact, cache=trial.place.cache, progress=trial.place.progress) as inside:
+        with runner.opened(trial.artifact, cache=trial.ctx.cache, progress=trial.ctx.progress) as inside:
             for name in missing:
                 ran = smoke.run_suite(
                     name, inside, trial.folder, say=trial.say, device=trial.device, packages=trial.packages

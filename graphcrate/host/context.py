@@ -34,7 +34,7 @@ class OnDemand:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workplace:
+class Context:
     """Opened piece by piece: a command that needs no cache makes none."""
 
     root: Path
@@ -42,7 +42,7 @@ class Workplace:
     _made: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def here(cls) -> "Workplace":
+    def here(cls) -> "Context":
         """The project that this package lies in, with this process's environment."""
         return cls(root=Path(__file__).resolve().parents[2], environment=settings.environment())
 

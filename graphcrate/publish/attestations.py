@@ -6,7 +6,7 @@ from contextlib import suppress
 import msgspec
 
 from graphcrate.checks.audit import run as auditing
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.report import Asked
 from graphcrate.oci import push, spec
@@ -29,7 +29,7 @@ _FILES = {
 }
 
 
-def of(candidate: Candidate, subject: Subject, place: Workplace) -> tuple[Statement, ...]:
+def of(candidate: Candidate, subject: Subject, ctx: Context) -> tuple[Statement, ...]:
     """Gather what is in the image, how it was made, that it ran, and what checks found."""
     report, lock = candidate.report, candidate.lock
     asked = report.asked or Asked(recipe=report.name, variant=report.cuda, candidate=report.candidate)
@@ -37,7 +37,7 @@ def of(candidate: Candidate, subject: Subject, place: Workplace) -> tuple[Statem
     made = provenance.provenance(
         lock, asked, engine=report.artifact.engine, created=lock.created, build_key=report.build_key, devel=devel
     )
-    known = facts.of_image(auditing.read_image(str(candidate.layout.path), place).texts, lock.python)
+    known = facts.of_image(auditing.read_image(str(candidate.layout.path), ctx).texts, lock.python)
     bill = msgspec.json.decode(sbom.sbom(lock, subject, created=lock.created, devel=devel, facts=known))
     smoke = statement.smoke(candidate.evidence.suites, cpu_only_allowed=candidate.evidence.cpu_only)
     return (
@@ -49,23 +49,23 @@ def of(candidate: Candidate, subject: Subject, place: Workplace) -> tuple[Statem
     )
 
 
-def files(candidate: Candidate, place: Workplace) -> dict[str, bytes]:
+def files(candidate: Candidate, ctx: Context) -> dict[str, bytes]:
     """The build's report and the statements about the layout's own manifest, by file name."""
     report = candidate.report
     subject = Subject(name=report.name, tag=report.tag, digest=report.digest)
-    documents = {_FILES[one.predicate_type]: statement.encode(one) for one in of(candidate, subject, place)}
+    documents = {_FILES[one.predicate_type]: statement.encode(one) for one in of(candidate, subject, ctx)}
     return {"report.json": (candidate.folder / "report.json").read_bytes(), **documents}
 
 
 def attach(
-    target: Repository, candidate: Candidate, subject: Subject, key: PrivateKey | None, place: Workplace
+    target: Repository, candidate: Candidate, subject: Subject, key: PrivateKey | None, ctx: Context
 ) -> Iterator[str]:
     """Push the statements under the tags that cosign looks for, signed if there is a key; digests of the manifests."""
     before = {}
     for tag in (signing.signature_tag(subject.digest), signing.attestation_tag(subject.digest)):
         with suppress(ResolutionError):
             before[tag] = target.manifest(tag).data
-    about = of(candidate, subject, place)
+    about = of(candidate, subject, ctx)
     for tagged in signing.attached(about, subject.digest, target.name, key, before):
         blobs = [
             Blob(descriptor=spec.Descriptor(media_type=_BYTES, digest=digest, size=len(data)), data=data)

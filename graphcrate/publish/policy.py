@@ -14,7 +14,7 @@ from graphcrate.artifacts.formats.mksquashfs import Compression
 from graphcrate.artifacts.locate import find_image
 from graphcrate.checks import new_image
 from graphcrate.compat import catalog
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit
 from graphcrate.model.errors import GateError, UsageError
 from graphcrate.model.lock import Lock, decode_lock
@@ -73,7 +73,7 @@ class Candidate:
         return self.layout.path.parent
 
 
-def examine(request: Request, place: Workplace) -> Candidate:
+def examine(request: Request, ctx: Context) -> Candidate:
     """Load the image if it may go out. Raises UsageError for none, GateError with every reason against it."""
     layout, report = find_image(request.ref, request.output)
     folder = layout.path.parent
@@ -84,7 +84,7 @@ def examine(request: Request, place: Workplace) -> Candidate:
         )
     audit = _read(folder / new_image.AUDIT, Audit)
     lock = _lock(folder / "lock.json")
-    recipe, variant = catalog.find_variant(place, report.name, report.cuda)
+    recipe, variant = catalog.find_variant(ctx, report.name, report.cuda)
     read = (_read(path, Pass) for path in sorted((folder / memory.FOLDER).glob("*.json")))
     passes = tuple(one for one in read if one is not None)
     evidence = judge(report, audit, passes, variant.smoke or recipe.smoke, allow_cpu_only=request.allow_cpu_only)
@@ -97,7 +97,7 @@ def examine(request: Request, place: Workplace) -> Candidate:
             next_step=reasons[0].fix,
         )
     if evidence.cpu_only:
-        place.progress.note("no suite of it has passed on a GPU: published all the same, as --allow-cpu-only says")
+        ctx.progress.note("no suite of it has passed on a GPU: published all the same, as --allow-cpu-only says")
     return Candidate(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence)
 
 

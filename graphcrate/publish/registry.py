@@ -10,7 +10,7 @@ import msgspec
 from graphcrate.artifacts import convert
 from graphcrate.engines.render import pulling
 from graphcrate.host import settings
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.tty import ask_password
 from graphcrate.model.errors import UsageError
@@ -38,9 +38,9 @@ _OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 _WORDS = {"registry": "a registry", "oras": "oras://", "folder": "a folder"}
 
 
-def destination_of(request: Request, place: Workplace, to: str) -> Destination:
+def destination_of(request: Request, ctx: Context, to: str) -> Destination:
     """Parse where it goes. Raises UsageError, also for an option that does not apply to it."""
-    destination = parse(to, place.environment)
+    destination = parse(to, ctx.environment)
     for option, (field, kinds) in _OPTIONS.items():
         if getattr(request, field) not in (None, False, ()) and destination.kind not in kinds:
             raise UsageError(
@@ -58,20 +58,20 @@ def destination_of(request: Request, place: Workplace, to: str) -> Destination:
     return destination
 
 
-def publish(request: Request, place: Workplace, to: str) -> Published:
+def publish(request: Request, ctx: Context, to: str) -> Published:
     """Publish where a person says (`publish.destinations.parse`).
 
     Raises UsageError, GateError for an image that may not go out, and what converting, writing or sending raises.
     """
     start = settings.now()
-    destination = destination_of(request, place, to)
-    candidate = examine(request, place)
+    destination = destination_of(request, ctx, to)
+    candidate = examine(request, ctx)
     if isinstance(destination, Folder):
-        published = _to_folder(request, place, candidate, Path(destination.path))
+        published = _to_folder(request, ctx, candidate, Path(destination.path))
     else:
         reference = reference_for(destination, candidate.report.name, candidate.report.tag)
         send = _to_oras if destination.oras else _to_registry
-        published = send(request, place, candidate, reference)
+        published = send(request, ctx, candidate, reference)
     return msgspec.structs.replace(
         published,
         destination=to,
@@ -80,25 +80,25 @@ def publish(request: Request, place: Workplace, to: str) -> Published:
     )
 
 
-def _to_registry(request: Request, place: Workplace, candidate: Candidate, reference: Reference) -> Published:
+def _to_registry(request: Request, ctx: Context, candidate: Candidate, reference: Reference) -> Published:
     """Blobs, then the manifest by its digest, then statements and signatures, and the tags when all of it is there."""
-    report, client = candidate.report, Client(place.environment)
-    key = keyfile.read_private(request.key, place.environment, ask_password) if request.key else None
-    find = functools.partial(credentials.for_destination, reference, place.environment)
-    realms, form = credentials.trusted_realms(place.environment), request.form or "docker"
+    report, client = candidate.report, Client(ctx.environment)
+    key = keyfile.read_private(request.key, ctx.environment, ask_password) if request.key else None
+    find = functools.partial(credentials.for_destination, reference, ctx.environment)
+    realms, form = credentials.trusted_realms(ctx.environment), request.form or "docker"
     pushed = push.push_layout(
         candidate.layout,
         msgspec.structs.replace(reference, tag="", digest=""),  # under its digest alone, until all is there
         form=form,
         client=client,
         find_credential=find,
-        progress=place.progress,
+        progress=ctx.progress,
         mount_from=request.mount_from,
         trusted_realms=realms,
     )
     target = push.repository(reference, client=client, find_credential=find, trusted_realms=realms)
     subject = Subject(name=report.name, tag=report.tag, digest=pushed.digest)
-    proofs = tuple(attestations.attach(target, candidate, subject, key, place))
+    proofs = tuple(attestations.attach(target, candidate, subject, key, ctx))
     tags = tuple(dict.fromkeys((reference.tag, *request.tags)))
     document = target.manifest(pushed.digest)
     for tag in tags:
@@ -116,17 +116,17 @@ def _to_registry(request: Request, place: Workplace, candidate: Candidate, refer
     )
 
 
-def _to_oras(request: Request, place: Workplace, candidate: Candidate, reference: Reference) -> Published:
+def _to_oras(request: Request, ctx: Context, candidate: Candidate, reference: Reference) -> Published:
     tags = tuple(dict.fromkeys((reference.tag, *request.tags)))
     pushed = oras.push_sif(
-        _converted(request, place, candidate, "sif"),
+        _converted(request, ctx, candidate, "sif"),
         reference,
-        client=Client(place.environment),
-        find_credential=functools.partial(credentials.for_destination, reference, place.environment),
-        progress=place.progress,
+        client=Client(ctx.environment),
+        find_credential=functools.partial(credentials.for_destination, reference, ctx.environment),
+        progress=ctx.progress,
         tags=tags,
         annotations={CPU_ONLY: "true"} if candidate.evidence.cpu_only else {},
-        trusted_realms=credentials.trusted_realms(place.environment),
+        trusted_realms=credentials.trusted_realms(ctx.environment),
     )
     return msgspec.structs.replace(
         _published(candidate, f"oras://{reference}", pushed.digest),
@@ -137,22 +137,22 @@ def _to_oras(request: Request, place: Workplace, candidate: Candidate, reference
     )
 
 
-def _to_folder(request: Request, place: Workplace, candidate: Candidate, shared: Path) -> Published:
+def _to_folder(request: Request, ctx: Context, candidate: Candidate, shared: Path) -> Published:
     """Each form as a file, then the build's report and the statements beside them."""
     report, forms = candidate.report, request.forms or FILE_FORMS[:1]
     files = {
         form: folder.publish(
-            _converted(request, place, candidate, form),
+            _converted(request, ctx, candidate, form),
             shared,
             report.name,
             report.tag,
             convert.SUFFIXES[form],
-            progress=place.progress,
+            progress=ctx.progress,
             replace=request.replace,
         )
         for form in forms
     }
-    for name, data in attestations.files(candidate, place).items():
+    for name, data in attestations.files(candidate, ctx).items():
         folder.write(shared / f"{report.name}-{report.tag}.proofs" / name, data)
     first = files[forms[0]]
     lines = dict(_line(form, placed, candidate) for form, placed in files.items())
@@ -175,7 +175,7 @@ def _line(form: FileForm, placed: folder.Placed, candidate: Candidate) -> tuple[
     return "elsewhere", f"{unpack} && {copy}    (in a clone of graphcrate: ./build.py run, convert and test take it)"
 
 
-def _converted(request: Request, place: Workplace, candidate: Candidate, form: FileForm) -> Path:
+def _converted(request: Request, ctx: Context, candidate: Candidate, form: FileForm) -> Path:
     """The image in a runtime's own form, beside its layout; made where it is not there yet."""
     is_squashed = form != "oci-archive" or request.forms == (form,)  # alone, it refuses the options
     order = convert.Request(
@@ -186,7 +186,7 @@ def _converted(request: Request, place: Workplace, candidate: Candidate, form: F
         images=request.output,
         force=True,
     )
-    return Path(convert.convert(order, place).path)
+    return Path(convert.convert(order, ctx).path)
 
 
 def _published(candidate: Candidate, reference: str, digest: str) -> Published:

@@ -10,7 +10,7 @@ import msgspec
 
 from graphcrate.artifacts.locate import find_image
 from graphcrate.compat.request import BuildRequest
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.publish import Check, Verification
@@ -23,7 +23,7 @@ from graphcrate.publish.attest.statement import Statement
 from graphcrate.publish.attest.verify import Verdict
 
 #: how to build again, for `--rebuild`
-Build = Callable[[BuildRequest, Workplace], BuildReport]
+Build = Callable[[BuildRequest, Context], BuildReport]
 #: What each image of ours has, and what people call it.
 WANTED = {
     statement.BILL: "bill of materials",
@@ -44,14 +44,12 @@ class Request:
     wheels: Path | None = None  #: for it: the folder of a lock that has wheels of one's own
 
 
-def run(request: Request, place: Workplace, build: Build) -> Verification:
+def run(request: Request, ctx: Context, build: Build) -> Verification:
     """Verify the image on its registry. Raises UsageError, ResolutionError (no such image), NetworkError."""
     key = keyfile.read_public(request.key) if request.key else None
     name = reference.parse(request.ref.removeprefix("docker://"))
-    find = functools.partial(credentials.find, name, place.environment)
-    source = Repository(
-        Client(place.environment), name, find, trusted_realms=credentials.trusted_realms(place.environment)
-    )
+    find = functools.partial(credentials.find, name, ctx.environment)
+    source = Repository(Client(ctx.environment), name, find, trusted_realms=credentials.trusted_realms(ctx.environment))
     document = source.manifest(name.digest or name.tag)
     digest, checks = document.digest, []
     if key is not None:
@@ -69,7 +67,7 @@ def run(request: Request, place: Workplace, build: Build) -> Verification:
     if request.rebuild:
         checks.append(
             _rebuilt(
-                statements.get(provenance.PREDICATE), document.data, document.media_type, request.wheels, place, build
+                statements.get(provenance.PREDICATE), document.data, document.media_type, request.wheels, ctx, build
             )
         )
     return Verification(reference=str(name), digest=digest, checks=tuple(checks), statements=tuple(sorted(statements)))
@@ -98,7 +96,7 @@ def _of_another_builder(verdict: Verdict) -> bool:
 
 
 def _rebuilt(
-    about: Statement | None, manifest: bytes, media_type: str, wheels: Path | None, place: Workplace, build: Build
+    about: Statement | None, manifest: bytes, media_type: str, wheels: Path | None, ctx: Context, build: Build
 ) -> Check:
     """Build from the lock that the provenance names, and compare manifests."""
     what = "rebuild"
@@ -108,10 +106,10 @@ def _rebuilt(
         asked, wanted = provenance.read(about.predicate)
     except msgspec.ValidationError as error:
         return Check(what=what, ok=False, said=f"the provenance does not say what to build from: {error}")
-    with place.cache.folder() as folder:
+    with ctx.cache.folder() as folder:
         # the target and driver are met by the variant that was chosen for them
         request = BuildRequest.again(asked, target="", driver="", wheels=wheels, output=folder, smoke=False)
-        report = build(request, place)
+        report = build(request, ctx)
         if report.lock_sha256 != wanted:
             difference = f"the lock here is {report.lock_sha256[:12]}…, the image's was {wanted[:12]}…"
             return Check(what=what, ok=False, said=f"{difference}: check out the commit that it was built from")

@@ -14,11 +14,11 @@ from graphcrate.model.report import Outcome
 from graphcrate.resolve.channels import PYTORCH_MIRRORS, extensions_of, mirror_of
 from graphcrate.resolve.compilation import lock_compilation, means_for, refuse_unknown_toolkit
 from graphcrate.resolve.fetch import missing_packages
-from graphcrate.resolve.locks import PATIENCE, Context, LockStore, Resolution
+from graphcrate.resolve.locks import PATIENCE, LockStore, Resolution, ResolveContext
 from graphcrate.resolve.offers import UnavailableError
 
 
-def choose(context: Context, committed: Mapping[str, Lock], *, fresh: bool = False) -> Resolution:
+def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: bool = False) -> Resolution:
     """The first candidate of the variant whose files are available, with its lock.
 
     A lock with all files in the cache is taken without any network. `committed`: locks by their candidates' names;
@@ -52,7 +52,7 @@ def choose(context: Context, committed: Mapping[str, Lock], *, fresh: bool = Fal
     raise _none(context, outcomes, failures)
 
 
-def _allowed(context: Context) -> list[Candidate]:
+def _allowed(context: ResolveContext) -> list[Candidate]:
     """The candidates that CHANNEL leaves. Raises UsageError when that is none."""
     variant, channel = context.variant, context.request.channel
     if channel is None:
@@ -71,7 +71,7 @@ def _allowed(context: Context) -> list[Candidate]:
 class LockCandidate:
     """A candidate with the locks that there are for it. `complete`: one whose files are all in the cache."""
 
-    def __init__(self, context: Context, value: Candidate, committed: Lock | None, fresh: bool) -> None:
+    def __init__(self, context: ResolveContext, value: Candidate, committed: Lock | None, fresh: bool) -> None:
         self.value, self._context = value, context
         self._store = LockStore(context, value)
         self._locks = [] if fresh else self._store.usable(committed)
@@ -99,7 +99,7 @@ class LockCandidate:
                 raise UnavailableError.of(Channel.LOCAL, ["no folder with a torch wheel is named"], unreachable=False)
             from graphcrate.resolve.resolver import resolve
 
-            context.place.progress.note(
+            context.ctx.progress.note(
                 f"resolving {context.recipe.name} CUDA {context.variant.cuda}, candidate {self.value.name}"
             )
             lock = resolve(context, self.value, self._store.digest)
@@ -112,10 +112,10 @@ class LockCandidate:
     def _compilation(self, lock: Lock) -> Compilation:
         context = self._context
         means = means_for(context.variant, self.value, context.request)
-        return lock_compilation(means, context.variant, lock.packages, context.offers(self.value, lock), context.place)
+        return lock_compilation(means, context.variant, lock.packages, context.offers(self.value, lock), context.ctx)
 
     def _missing(self, lock: Lock) -> list[LockedPackage]:
-        return missing_packages(lock, self._context.place.cache, self._context.built(lock))
+        return missing_packages(lock, self._context.ctx.cache, self._context.built(lock))
 
     def _is_current(self, lock: Lock) -> bool:
         """Whether the lock's files are available, and no channel that was silent when it was made answers today.
@@ -138,7 +138,7 @@ class LockCandidate:
 
 
 def _none(
-    context: Context, outcomes: list[Outcome], failures: list[UnavailableError]
+    context: ResolveContext, outcomes: list[Outcome], failures: list[UnavailableError]
 ) -> ResolutionError | NetworkError:
     recipe, variant, request = context.recipe, context.variant, context.request
     tried = "".join(f"\n    {outcome.candidate}: {outcome.constraint}" for outcome in outcomes)

@@ -16,7 +16,7 @@ from graphcrate.model.lock import Compilation, LockedPackage, Toolkit
 from graphcrate.model.recipe import Candidate, Variant
 
 if TYPE_CHECKING:
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
     from graphcrate.resolve.offers import Offers
 
 #: pip and setuptools make the wheel; from 1.13 on ninja shares a job server: packages side by side keep to the cores
@@ -89,7 +89,7 @@ def lock_compilation(
     variant: Variant,
     packages: Sequence[LockedPackage],
     offers: "Offers",
-    place: "Workplace",
+    ctx: "Context",
 ) -> Compilation:
     """What compiling takes today, for an image with these packages. Raises ResolutionError, NetworkError, HostError."""
     # Here, since a lock that is at hand has no need of them.
@@ -110,7 +110,7 @@ def lock_compilation(
     return Compilation(
         architectures=means.architectures,
         compiler=means.compiler,
-        base=base.lock_compiler(place, variant, means.suite, means.compiler),
+        base=base.lock_compiler(ctx, variant, means.suite, means.compiler),
         tools=pin_wheels(TOOLS, target, offers, constraints=constraints_of(installed["torch"])),
         toolkit=found,
     )

@@ -13,7 +13,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import StoppedError, parallel
 from graphcrate.model.errors import IntegrityError, NetworkError
 from graphcrate.model.lock import DebianBase, DebianToolkit, Lock, LockedFile, LockedPackage, WheelToolkit
-from graphcrate.resolve.offers import Market, Offers
+from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.store import is_stored, store
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def fetch(
     Files of the right size in the cache are trusted: their path is their hash. Raises IntegrityError when every source
     has other bytes, NetworkError, DiskFullError. What has arrived stays for the next run.
     """
-    return _fetch(_installed(lock), lock, Market(request, cache, environment), progress, "fetching {} files")
+    return _fetch(_installed(lock), lock, Sources(request, cache, environment), progress, "fetching {} files")
 
 
 def fetch_for_compilation(
@@ -64,7 +64,7 @@ def fetch_for_compilation(
     The wheels that are compiled against are `fetch`'s; Debian's packages come with the base and the toolkit. Raises as
     `fetch`.
     """
-    market = Market(request, cache, environment)
+    market = Sources(request, cache, environment)
     return _fetch(_for_compilation(lock), lock, market, progress, "fetching {} files to compile with")
 
 
@@ -91,7 +91,7 @@ def _absent(packages: Iterable[LockedPackage], cache: Cache) -> list[LockedPacka
 
 
 def _fetch(
-    packages: Sequence[LockedPackage], lock: Lock, market: Market, progress: "Progress", title: str
+    packages: Sequence[LockedPackage], lock: Lock, market: Sources, progress: "Progress", title: str
 ) -> Mapping[str, Path]:
     cache = market.cache
     wanted = _absent(packages, cache)

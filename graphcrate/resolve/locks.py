@@ -11,13 +11,13 @@ import msgspec
 
 from graphcrate.compat.request import Extensions, SourceOptions
 from graphcrate.host import settings
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.lock import Compilation, Lock, decode_lock, encode
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import Outcome
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.resolve.channels import extensions_of, local_folders, names_of
-from graphcrate.resolve.offers import Market, Offers, UnavailableError, torch_in
+from graphcrate.resolve.offers import Offers, Sources, UnavailableError, torch_in
 from graphcrate.resolve.user_index import wheel_folders
 
 #: of what locks mean; a higher number makes all cached and committed ones stale
@@ -29,24 +29,24 @@ PATIENCE = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context:
+class ResolveContext:
     """What is resolved, and with what. `built`: sha256s of a lock's compiled sdists whose wheels the cache has."""
 
     recipe: Recipe
     variant: Variant
     request: SourceOptions
-    place: Workplace
+    ctx: Context
     built: Callable[[Lock], Collection[str]] = lambda _: ()
 
     @functools.cached_property
-    def market(self) -> Market:
+    def market(self) -> Sources:
         """All sources of this request."""
-        return Market(self.request, self.place.cache, self.place.environment)
+        return Sources(self.request, self.ctx.cache, self.ctx.environment)
 
     @functools.cached_property
     def local_torch(self) -> frozenset[str]:
         """File names of the torch wheels in the user's folders."""
-        return torch_in(local_folders(self.request, wheel_folders(self.place.environment)))
+        return torch_in(local_folders(self.request, wheel_folders(self.ctx.environment)))
 
     def offers(self, candidate: Candidate, lock: Lock | None = None) -> Offers:
         """What the channels have for a candidate's torch, or for that of its lock."""
@@ -95,9 +95,9 @@ def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate, reque
 class LockStore:
     """What the cache keeps of one candidate: its lock, its compilation for devel images, its last outage."""
 
-    def __init__(self, context: Context, candidate: Candidate) -> None:
+    def __init__(self, context: ResolveContext, candidate: Candidate) -> None:
         self._context, self._candidate = context, candidate
-        self._folder = functools.partial(context.place.cache.path, "resolutions")
+        self._folder = functools.partial(context.ctx.cache.path, "resolutions")
         self.digest = self._digest_of(context.request)
 
     def usable(self, committed: Lock | None) -> list[Lock]:
@@ -105,13 +105,13 @@ class LockStore:
         if committed is not None and not self._answers(committed):
             if committed.request_sha256 != self._digest_of(None):
                 told = f"the committed lock of {self._candidate.name} answers an older recipe and is left aside"
-                self._context.place.progress.note(told)
+                self._context.ctx.progress.note(told)
             committed = None
         return [lock for lock in (committed, self._read()) if lock is not None and self._suits(lock)]
 
     def write(self, lock: Lock) -> None:
         """Keep a lock that was made for this request."""
-        self._context.place.cache.write(self._path("json"), encode(lock))
+        self._context.ctx.cache.write(self._path("json"), encode(lock))
 
     def with_compilation(self, lock: Lock, make: Callable[[Lock], Compilation]) -> Lock:
         """The lock with what it takes to compile, kept or made now; its packages stay."""
@@ -120,13 +120,13 @@ class LockStore:
             compilation = msgspec.json.decode(kept.read_bytes(), type=Compilation)
         except (OSError, *UNREADABLE):
             compilation = make(lock)
-            self._context.place.cache.write(kept, msgspec.json.encode(compilation))
+            self._context.ctx.cache.write(kept, msgspec.json.encode(compilation))
         return msgspec.structs.replace(lock, compilation=compilation)
 
     def note_outage(self, constraint: str, fix: str) -> None:
         """Keep why the candidate is out, until REMEMBERED seconds from now."""
         outage = _Outage(constraint, fix, settings.now())
-        self._context.place.cache.write(self._outage_path, msgspec.json.encode(outage))
+        self._context.ctx.cache.write(self._outage_path, msgspec.json.encode(outage))
 
     def raise_if_out(self) -> None:
         """Raises UnavailableError when the candidate was out a moment ago, or its channel still takes no connection.

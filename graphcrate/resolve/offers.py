@@ -58,7 +58,7 @@ FIXES = {
 }
 
 
-class Market:
+class Sources:
     """One request's way to all sources. Nothing is opened, imported or asked before it is needed."""
 
     def __init__(self, request: SourceOptions, cache: "Cache", environment: Mapping[str, str]) -> None:
@@ -92,7 +92,7 @@ class Market:
 class Offers:
     """The sources of one candidate: those for `torch` (exact version) built for `torch_cuda`."""
 
-    def __init__(self, market: Market, torch: str, torch_cuda: str) -> None:
+    def __init__(self, market: Sources, torch: str, torch_cuda: str) -> None:
         self.market = market
         self._torch, self._torch_cuda = torch, torch_cuda
 

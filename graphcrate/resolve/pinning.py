@@ -16,7 +16,7 @@ from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import uv
-from graphcrate.resolve.offers import Market, Offers
+from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.source import Link
 from graphcrate.resolve.store import store_unvouched
 from graphcrate.resolve.target import Target
@@ -124,7 +124,7 @@ def _first_that_answers(offers: Offers) -> str:
     return user.default
 
 
-def lock_links(links: Sequence[tuple[str, str, Link]], market: Market) -> list[LockedPackage]:
+def lock_links(links: Sequence[tuple[str, str, Link]], market: Sources) -> list[LockedPackage]:
     """Lock files of the package index; sizes that it does not state are asked for side by side."""
 
     def lock(item: tuple[str, str, Link]) -> LockedPackage:
@@ -135,7 +135,7 @@ def lock_links(links: Sequence[tuple[str, str, Link]], market: Market) -> list[L
         return sorted(pool.map(lock, links), key=lambda package: package.name)
 
 
-def locked_file(link: Link, market: Market) -> LockedFile:
+def locked_file(link: Link, market: Sources) -> LockedFile:
     """The file with its size: stated, that of the cached copy, or what a HEAD says. Raises NetworkError.
 
     One whose hash no page states is fetched.
@@ -149,7 +149,7 @@ def locked_file(link: Link, market: Market) -> LockedFile:
     return LockedFile(name=link.name, size=size, sha256=link.sha256)
 
 
-def _asked_size(link: Link, market: Market) -> int:
+def _asked_size(link: Link, market: Sources) -> int:
     headers = {"Accept-Encoding": "identity"}
     response = market.client.request("HEAD", link.url, headers=headers, accept=(200, 403, 405, 501))
     length = response.headers.get("Content-Length", "")

@@ -23,8 +23,8 @@ from graphcrate.resolve.base import lock_base
 from graphcrate.resolve.channels import names_of
 from graphcrate.resolve.compilation import lock_compilation, means_for
 from graphcrate.resolve.extensions import Source, find_extensions
-from graphcrate.resolve.locks import Context
-from graphcrate.resolve.offers import Market, Offer, Offers
+from graphcrate.resolve.locks import ResolveContext
+from graphcrate.resolve.offers import Offer, Offers, Sources
 from graphcrate.resolve.pinning import constraints_of, lock_links, locked_file, parse_pylock, run_uv
 from graphcrate.resolve.sdists import read_sdist
 from graphcrate.resolve.source import Link
@@ -37,7 +37,7 @@ BUILD_TARGET = Target("3.11", "2.28")
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda)-.*|triton")
 
 
-def resolve(context: Context, candidate: Candidate, digest: str) -> Lock:
+def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     """Lock a candidate. `digest`: of the request that the lock answers.
 
     Raises UnavailableError when its main channel does not answer or lacks torch, ResolutionError when the requirements
@@ -67,7 +67,7 @@ def resolve(context: Context, candidate: Candidate, digest: str) -> Lock:
     notes += _check_glt(packages, torch, candidate, variant)
     compilation = None
     if found.sources:
-        compilation = lock_compilation(means(), variant, packages, offers, context.place)
+        compilation = lock_compilation(means(), variant, packages, offers, context.ctx)
     return Lock(
         recipe=context.recipe.name,
         cuda=variant.cuda,
@@ -76,7 +76,7 @@ def resolve(context: Context, candidate: Candidate, digest: str) -> Lock:
         python=variant.python,
         created=int(settings.now()),
         request_sha256=digest,
-        base=lock_base(context.place, variant),
+        base=lock_base(context.ctx, variant),
         packages=tuple(sorted(packages, key=lambda package: package.name)),
         compilation=compilation,
         missing=found.missing,
@@ -84,7 +84,7 @@ def resolve(context: Context, candidate: Candidate, digest: str) -> Lock:
     )
 
 
-def find_torch(candidate: Candidate, target: Target, market: Market) -> Offer:
+def find_torch(candidate: Candidate, target: Target, market: Sources) -> Offer:
     """The candidate's torch from its main channel. Raises UnavailableError."""
     offers = Offers(market, candidate.torch, candidate.torch_cuda)
     wanted = candidate.torch
@@ -98,7 +98,7 @@ def find_torch(candidate: Candidate, target: Target, market: Market) -> Offer:
     return offers.newest(candidate.channels[0], "torch", target, accept, what)
 
 
-def _lock_offers(offers: Sequence[Offer], market: Market) -> tuple[dict[str, LockedPackage], list[str]]:
+def _lock_offers(offers: Sequence[Offer], market: Sources) -> tuple[dict[str, LockedPackage], list[str]]:
     """Lock wheels that were looked up here, by project; and a note for each whose hash nobody states."""
     locked, notes = {}, []
     for offer in offers:
@@ -154,7 +154,7 @@ def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
     )
 
 
-def _lock_source(source: Source, market: Market) -> LockedPackage:
+def _lock_source(source: Source, market: Sources) -> LockedPackage:
     """An sdist that is to be compiled, in the cache: what it requires is read from it."""
     link = source.offer.link
     file = locked_file(link, market)
@@ -172,14 +172,14 @@ def _lock_source(source: Source, market: Market) -> LockedPackage:
 
 
 def _requirements(
-    context: Context,
+    context: ResolveContext,
     torch: Offer,
     locked: dict[str, LockedPackage],
     direct: Sequence[Offer],
     sdists: Sequence[LockedPackage],
 ) -> list[str]:
     """What uv is asked for: names with versions, addresses of what was found elsewhere, an sdist's requirements."""
-    cache, variant = context.place.cache, context.variant
+    cache, variant = context.ctx.cache, context.variant
     lines = [*context.recipe.requirements, *variant.requirements]
     if torch.channel is Channel.PYPI:
         # `===` compares text (PEP 440): a local build of the same version is not meant.
@@ -214,7 +214,7 @@ def _check(packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate
         )
 
 
-def _refuse_breaking_pin(context: Context, candidate: Candidate, torch: Offer) -> None:
+def _refuse_breaking_pin(context: ResolveContext, candidate: Candidate, torch: Offer) -> None:
     """Raises ResolutionError, before anything is fetched, for a graphlearn-torch that breaks with this torch."""
     given = [*map(Requirement, (*context.recipe.requirements, *context.variant.requirements))]
     names = [requirement.name for requirement in given]

@@ -16,7 +16,7 @@ from graphcrate.resolve.pinning import pin_wheels
 
 if TYPE_CHECKING:
     from graphcrate.model.lock import DebianPackage, LockedPackage, Toolkit
-    from graphcrate.resolve.offers import Market, Offers
+    from graphcrate.resolve.offers import Offers, Sources
     from graphcrate.resolve.target import Target
 
 
@@ -51,7 +51,7 @@ def _wheels(
     return tuple(package for package in found if package.name in names)
 
 
-def _debian(option: toolkits.Option, market: "Market") -> tuple["DebianPackage", ...]:
+def _debian(option: toolkits.Option, market: "Sources") -> tuple["DebianPackage", ...]:
     mirror = find_mirror(option.suite, market.environment)
     name = folder_name(option.suite, mirror, toolkits.COMPONENTS)
     with market.cache.exclusively(f"apt-{name}"), market.cache.guard():
@@ -76,7 +76,7 @@ def _of_version(name: str, option: toolkits.Option, offered: Sequence["DebianPac
     )
 
 
-def _image(option: toolkits.Option, market: "Market") -> ImageToolkit:
+def _image(option: toolkits.Option, market: "Sources") -> ImageToolkit:
     wanted = reference.parse(option.reference)
     source = pull.repository(wanted, market.environment)
     document = pull.for_platform(source, source.manifest(wanted.digest or wanted.tag), str(wanted))

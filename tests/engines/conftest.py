@@ -115,16 +115,16 @@ def _mounts_below(folder):
 @pytest.fixture(scope="session")
 def workplace(shared):
     """A copy of the project with a cache of its own and a fresh lock for the small image."""
-    place = Workplace(shared.folder / "first", shared.folder / "cache")
+    ctx = Workplace(shared.folder / "first", shared.folder / "cache")
 
     def make():
-        copy_project(place.folder)
-        locked = place.run("lock", *small_stack())
+        copy_project(ctx.folder)
+        locked = ctx.run("lock", *small_stack())
         assert locked.code == 0, locked.err
-        assert (place.folder / locked.out.strip()).is_file()
+        assert (ctx.folder / locked.out.strip()).is_file()
 
     shared.made("workplace", make)
-    return place
+    return ctx
 
 
 @pytest.fixture(scope="session")

@@ -158,7 +158,7 @@ def test_an_image_is_built_named_and_nothing_else_is_left(site, built):
     assert site.leftovers() == []
     assert f"cat {UUID}" in Path(artifact.log).read_text()
     assert any("RUN cat" in note for note in order.progress.notes)
-    assert site.runner.is_there(artifact, site.environment)
+    assert site.runner.exists(artifact, site.environment)
 
 
 def test_a_second_build_takes_the_steps_of_the_first(site, built, tmp_path):
@@ -172,7 +172,7 @@ def test_a_changed_image_replaces_the_one_before(site, write, built, tmp_path):
     write(GOOD.replace("two words", "three words"))
     artifact = site.builder.build(site.order(tmp_path))
     assert artifact.digest != built[0].digest
-    assert not site.runner.is_there(built[0], site.environment)
+    assert not site.runner.exists(built[0], site.environment)
     assert not site.has(built[0].digest.removeprefix("sha256:"))
     assert site.leftovers() == []
 
@@ -356,7 +356,7 @@ def test_what_runs_inside_cannot_change_the_image(site, built):
 def test_an_image_that_is_not_there_cannot_be_opened(site, built, write):
     artifact, order = built
     site.call("rmi", artifact.reference)
-    assert not site.runner.is_there(artifact, site.environment)
+    assert not site.runner.exists(artifact, site.environment)
     with pytest.raises(HostError, match=r"has no image graphcrate-test:1\.0"):
         with site.runner.opened(artifact, cache=order.cache, progress=order.progress):
             raise AssertionError("it was opened")

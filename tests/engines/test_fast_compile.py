@@ -13,7 +13,7 @@ from graphcrate.artifacts.formats import elf, fatbin
 from graphcrate.compat import headers
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import venv as site
 from graphcrate.model.plan import VENV
@@ -43,12 +43,12 @@ def compiled(ground):
     """Compiles the packages into a cache of their own; sdist's sha256 → wheel, and what was said."""
     given = parse(["--packages", "torch-scatter", "torch-sparse", "--architectures", "7.0", "8.0+PTX"])
     lock, step = chosen(given)
-    place = Workplace.here()
+    ctx = Context.here()
     stores = []
 
     def compile_them(jobs=2):
         stores.append(Cache(ground / f"fast-compile-{len(stores)}"))
-        job = make_job(lock, step, place, stores[-1], jobs, ground / "logs")
+        job = make_job(lock, step, ctx, stores[-1], jobs, ground / "logs")
         return job, extensions.provide(job)
 
     yield compile_them

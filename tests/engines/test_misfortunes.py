@@ -54,11 +54,11 @@ def test_disk_full(workplace, built_image, scratch):
     cache = scratch / "cache"
     cache.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", cache], check=True)
-    place = Workplace(second_place(workplace, scratch / "two").folder, cache)
-    told = failed(place.run("image", *built_image.request, "--no-smoke"), DiskFullError)
+    ctx = Workplace(second_place(workplace, scratch / "two").folder, cache)
+    told = failed(ctx.run("image", *built_image.request, "--no-smoke"), DiskFullError)
     assert "GRAPHCRATE_CACHE" in told
-    assert not list((place.folder / "dist").glob("*/*/oci"))
-    assert place.leftovers() == []
+    assert not list((ctx.folder / "dist").glob("*/*/oci"))
+    assert ctx.leftovers() == []
 
 
 @pytest.mark.engine("mount", "unshare", "root")
@@ -66,18 +66,18 @@ def test_read_only_cache(workplace, built_image, scratch):
     cache = scratch / "cache"
     cache.mkdir()
     script = f'mount -t tmpfs -o ro tmpfs "{cache}" && exec "$@"'
-    place = Workplace(second_place(workplace, scratch / "two").folder, cache)
-    place = dataclasses.replace(place, prefix=("unshare", "-m", "sh", "-c", script, "sh"))
-    assert str(cache) in failed(place.run("image", *built_image.request), CacheError)
+    ctx = Workplace(second_place(workplace, scratch / "two").folder, cache)
+    ctx = dataclasses.replace(ctx, prefix=("unshare", "-m", "sh", "-c", script, "sh"))
+    assert str(cache) in failed(ctx.run("image", *built_image.request), CacheError)
 
 
 @pytest.mark.engine("unshare", "root")
 def test_no_network_and_nothing_in_the_cache(workplace, built_image, scratch):
     folder = second_place(workplace, scratch / "two").folder
-    place = Workplace(folder, scratch / "cache", prefix=("unshare", "--net"))
-    failed(place.run("image", *built_image.request), NetworkError)
+    ctx = Workplace(folder, scratch / "cache", prefix=("unshare", "--net"))
+    failed(ctx.run("image", *built_image.request), NetworkError)
     assert not list((folder / "dist").glob("*/*/oci"))
-    assert place.leftovers() == []
+    assert ctx.leftovers() == []
 
 
 @pytest.mark.engine("mount", "unshare", "root")
@@ -106,9 +106,9 @@ def test_a_cuda_or_gpu_that_does_not_exist_is_answered_with_the_nearest(workplac
 
 
 def test_a_malformed_recipe_is_told_with_file_and_line(workplace, scratch):
-    place = Workplace(second_place(workplace, scratch).folder, scratch / "cache")
-    recipe = place.folder / "recipes" / "torch.toml"
+    ctx = Workplace(second_place(workplace, scratch).folder, scratch / "cache")
+    recipe = ctx.folder / "recipes" / "torch.toml"
     text = recipe.read_text()
     recipe.write_text(text.replace('python = "3.11"', "python = 3.11", 1))
     line = text[: text.index('python = "3.11"')].count("\n") + 1
-    assert f"torch.toml:{line}:" in failed(place.run("image", "torch", "--cuda", "cpu"), RecipeError)
+    assert f"torch.toml:{line}:" in failed(ctx.run("image", "torch", "--cuda", "cpu"), RecipeError)

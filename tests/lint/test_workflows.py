@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from graphcrate.cli import main
 from graphcrate.compat import catalog
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from tests import ROOT
 from tests.lint.linters import findings, shellcheck
 
@@ -190,16 +190,16 @@ def matrix_program():
 
 def listed():
     """The jobs of the matrix for the recipes that there are."""
-    place = Workplace.here()
-    recipes = catalog.all_recipes(place)
-    return matrix_program().jobs(catalog.describe(recipes, catalog.committed(place)))
+    ctx = Context.here()
+    recipes = catalog.all_recipes(ctx)
+    return matrix_program().jobs(catalog.describe(recipes, catalog.committed(ctx)))
 
 
 def test_every_variant_has_a_job_that_builds_it():
-    place = Workplace.here()
+    ctx = Context.here()
     variants = {
         (recipe.name, variant.cuda)
-        for recipe in catalog.all_recipes(place)
+        for recipe in catalog.all_recipes(ctx)
         for variant in recipe.variants
         if variant.unavailable is None
     }
@@ -227,8 +227,8 @@ def test_the_matrix_can_be_narrowed(capsys):
 
 
 def listed_variants():
-    place = Workplace.here()
-    return catalog.describe(catalog.all_recipes(place), catalog.committed(place))
+    ctx = Context.here()
+    return catalog.describe(catalog.all_recipes(ctx), catalog.committed(ctx))
 
 
 def test_the_cache_is_saved_as_it_is_restored():

@@ -111,10 +111,10 @@ def cache(tmp_path):
 @pytest.fixture
 def context(tmp_path, monkeypatch):
     """An empty folder as the project, with a cache of its own: what commands work in, and the working folder."""
-    from graphcrate.host.context import Workplace
+    from graphcrate.host.context import Context
 
-    made = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)})
-    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: made))
+    made = Context(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path)})
+    monkeypatch.setattr(Context, "here", classmethod(lambda kind: made))
     monkeypatch.chdir(tmp_path)
     yield made
     made.cache.close()

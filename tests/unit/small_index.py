@@ -19,7 +19,7 @@ from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, DebianPackage, DebianToolkit, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from graphcrate.resolve import base, resolver, toolkit
-from graphcrate.resolve.locks import Context
+from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.source import Kind, Source
 from graphcrate.resolve.target import project_and_version
 from tests.unit.wheel_server import small_sdist, small_wheel
@@ -102,7 +102,7 @@ TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels
 def context(recipe, request, cache, environment, *, variant=None, progress=None, **options):
     """What is resolved, as the pipeline says it."""
     place = SimpleNamespace(cache=cache, environment=environment, progress=progress or Silent())
-    return Context(recipe=recipe, variant=variant or recipe.variants[0], request=request, place=place, **options)
+    return ResolveContext(recipe=recipe, variant=variant or recipe.variants[0], request=request, ctx=place, **options)
 
 
 def stand_in_bases(monkeypatch, *, toolkits=True):

@@ -355,8 +355,8 @@ def test_an_image_that_is_gone_is_not_there(tmp_path):
     sif = tmp_path / "x.sif"
     sif.write_bytes(b"12345")
     artifact = runner.Artifact(engine="apptainer", kind="sif", reference=str(sif), digest="", bytes=5)
-    assert runner.is_there(artifact, {})
+    assert runner.exists(artifact, {})
     sif.write_bytes(b"1234")
-    assert not runner.is_there(artifact, {})
+    assert not runner.exists(artifact, {})
     sif.unlink()
-    assert not runner.is_there(artifact, {})
+    assert not runner.exists(artifact, {})

@@ -9,7 +9,7 @@ from rich.console import Console
 from graphcrate.artifacts import locate
 from graphcrate.cli import tables
 from graphcrate.compat import catalog, facts, recipes
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
 from tests import ROOT
 from tests.unit import small_layouts, tars
@@ -33,7 +33,7 @@ def test_lists_that_name_no_gpu(gpus, words):
 
 def test_a_refused_variant_says_why_and_what_to_do_instead():
     with pytest.raises(ResolutionError) as caught:
-        catalog.find_variant(Workplace(root=ROOT, environment={}), "glt", "cpu")
+        catalog.find_variant(Context(root=ROOT, environment={}), "glt", "cpu")
     assert "CUDA" in caught.value.cause
     assert caught.value.next_step.startswith("make image STACK=glt CUDA=")
 

@@ -9,7 +9,7 @@ import pytest
 from graphcrate.build import extensions
 from graphcrate.compat import planning
 from graphcrate.compat.request import SourceOptions
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.errors import ResolutionError, UsageError
@@ -63,10 +63,10 @@ def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path,
 
     monkeypatch.setattr(toolkits, "prepare", gone)
     monkeypatch.setattr(extensions, "files", lambda *_: {})
-    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
+    ctx = Context(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
     value, base = compiled_lock(), SimpleNamespace(rootfs=Path("/nowhere"))
     with pytest.raises(ResolutionError, match="CUDA toolkit") as caught:
-        extensions._toolkit(value.compilation.toolkit, base, value, SourceOptions(toolkit="debian"), place)
+        extensions._toolkit(value.compilation.toolkit, base, value, SourceOptions(toolkit="debian"), ctx)
     assert not isinstance(caught.value, BaseDriftError)
     assert caught.value.next_step.startswith("./build.py lock pyg --cuda 11.8 --toolkit debian")
 

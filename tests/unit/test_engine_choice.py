@@ -8,7 +8,7 @@ import pytest
 from graphcrate.build import pipeline, with_engine
 from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import BuildError, HostError, UsageError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Channel
@@ -24,9 +24,9 @@ def plan_of(lock=LOCK):
 
 
 @pytest.fixture
-def place(tmp_path):
+def ctx(tmp_path):
     environment = {"HOME": str(tmp_path), "GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PIP_CONFIG_FILE": "/dev/null"}
-    return Workplace(root=ROOT, environment=environment, _made={"progress": Said()})
+    return Context(root=ROOT, environment=environment, _made={"progress": Said()})
 
 
 class Said:
@@ -68,75 +68,75 @@ def there(monkeypatch):
     return install
 
 
-def test_the_first_engine_that_answers_is_taken(place, there):
+def test_the_first_engine_that_answers_is_taken(ctx, there):
     there("podman", "apptainer")
-    assert with_engine.first_that_answers(place) == "podman"
+    assert with_engine.first_that_answers(ctx) == "podman"
     there()
-    assert with_engine.first_that_answers(place) is None
+    assert with_engine.first_that_answers(ctx) is None
 
 
-def test_an_engine_that_there_is_not_is_refused(place):
+def test_an_engine_that_there_is_not_is_refused(ctx):
     with pytest.raises(UsageError, match="embedded, docker, podman, apptainer, singularity"):
-        with_engine.check("kaniko", place)
+        with_engine.check("kaniko", ctx)
 
 
-def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(place, there, monkeypatch):
+def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx, there, monkeypatch):
     there("podman")
     tried = []
 
-    def proven(request, place, engine):
+    def proven(request, ctx, engine):
         tried.append(engine)
         if engine == "embedded":
             raise HostError("mmdebstrap is not installed")
         return engine
 
     monkeypatch.setattr(pipeline, "_proven", proven)
-    assert pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), place) == "podman"
+    assert pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx) == "podman"
     assert tried == ["embedded", "podman"]
-    assert place.progress.lines == ["mmdebstrap is not installed; building with podman instead"]
+    assert ctx.progress.lines == ["mmdebstrap is not installed; building with podman instead"]
     with pytest.raises(HostError, match="mmdebstrap"):
-        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8", engine="embedded"), place)
+        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8", engine="embedded"), ctx)
     there()
     with pytest.raises(HostError, match="mmdebstrap"):
-        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), place)
+        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx)
 
 
-def test_another_fault_than_the_machines_is_not_left_to_an_engine(place, there, monkeypatch):
+def test_another_fault_than_the_machines_is_not_left_to_an_engine(ctx, there, monkeypatch):
     there("docker")
 
-    def broken(request, place, engine):
+    def broken(request, ctx, engine):
         assert engine == "embedded"
         raise BuildError("two wheels own one path")
 
     monkeypatch.setattr(pipeline, "_proven", broken)
     with pytest.raises(BuildError):
-        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), place)
+        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx)
 
 
-def test_an_engine_gets_the_locks_own_base(place, there, tmp_path, monkeypatch):
+def test_an_engine_gets_the_locks_own_base(ctx, there, tmp_path, monkeypatch):
     docker = there("docker")["docker"]
     own = SimpleNamespace(layers=())
-    monkeypatch.setattr(with_engine, "prepare_base", lambda place, base: own)
+    monkeypatch.setattr(with_engine, "prepare_base", lambda ctx, base: own)
     monkeypatch.setattr(with_engine, "find_mirror", no_mirror)
-    artifact = with_engine.build("docker", plan_of(), LOCK, SourceOptions(), tmp_path / "out", place)
+    artifact = with_engine.build("docker", plan_of(), LOCK, SourceOptions(), tmp_path / "out", ctx)
     assert docker.orders[0].base is own
     assert artifact.notes == ()
     assert (tmp_path / "out").is_dir()
     assert docker.orders[0].certificates is None
 
 
-def test_where_that_cannot_be_made_the_engine_pulls_its_like_and_it_is_said(place, there, tmp_path, monkeypatch):
+def test_where_that_cannot_be_made_the_engine_pulls_its_like_and_it_is_said(ctx, there, tmp_path, monkeypatch):
     docker = there("docker")["docker"]
 
-    def cannot(place, base):
+    def cannot(ctx, base):
         raise HostError("mmdebstrap is not installed")
 
     monkeypatch.setattr(with_engine, "prepare_base", cannot)
     monkeypatch.setattr(with_engine, "find_mirror", no_mirror)
-    artifact = with_engine.build("docker", plan_of(), LOCK, SourceOptions(), tmp_path, place)
+    artifact = with_engine.build("docker", plan_of(), LOCK, SourceOptions(), tmp_path, ctx)
     assert docker.orders[0].base is None
     assert "debian:bookworm-slim" in artifact.notes[0]
-    assert place.progress.lines == list(artifact.notes)
+    assert ctx.progress.lines == list(artifact.notes)
 
 
 def no_mirror(suite, environment):

@@ -10,7 +10,7 @@ import pytest
 from graphcrate.build import pipeline
 from graphcrate.compat import explain, facts, recipes, rules
 from graphcrate.compat.targets import Said
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Candidate
@@ -31,8 +31,8 @@ def call(context, typed):
 
 def explained(recipe, cuda=None, **said):
     words = Said(**said)
-    place = Workplace(root=ROOT, environment={})
-    return explain.explain(RECIPES[recipe], explain.find_target(place, words), words, cuda)
+    ctx = Context(root=ROOT, environment={})
+    return explain.explain(RECIPES[recipe], explain.find_target(ctx, words), words, cuda)
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,9 @@ def test_image_ends_where_nothing_runs(monkeypatch, call):
 
 def usable(cuda, **said):
     words = Said(**said)
-    place = Workplace(root=ROOT, environment={})
+    ctx = Context(root=ROOT, environment={})
     recipe = RECIPES["pyg"]
-    candidates, out = explain.usable(place, recipe, recipe.variant(cuda), words)
+    candidates, out = explain.usable(ctx, recipe, recipe.variant(cuda), words)
     return [candidate.name for candidate in candidates], {one.candidate: one.constraint for one in out}
 
 

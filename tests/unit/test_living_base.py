@@ -94,7 +94,7 @@ def made(place, monkeypatch, build, output):
     monkeypatch.setattr(pipeline, "_build_key", lambda *_: "key")
     monkeypatch.setattr(planning, "compile_step", lambda _: None)
     request = BuildRequest(name="pyg", cuda="11.8", output=output)
-    job = pipeline._Job(request=request, place=place, recipe=None, variant=VARIANT, engine="embedded", start=0)
+    job = pipeline._Job(request=request, ctx=place, recipe=None, variant=VARIANT, engine="embedded", start=0)
     return pipeline._made(job, resolution("2"))
 
 

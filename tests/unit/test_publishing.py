@@ -14,7 +14,7 @@ from graphcrate.artifacts import convert, locate
 from graphcrate.artifacts.formats import sif
 from graphcrate.artifacts.formats.mksquashfs import Compression
 from graphcrate.build.pipeline import build_image
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit
 from graphcrate.model.errors import GateError, IntegrityError, ProofError, ResolutionError, UsageError
 from graphcrate.model.lock import encode
@@ -33,11 +33,11 @@ PROOFS = ("bill-of-materials", "provenance", "suites", "contracts", "audit")
 
 
 @pytest.fixture
-def place(tmp_path):
+def ctx(tmp_path):
     environment = {"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path), "COSIGN_PASSWORD": "canary"}
-    place = Workplace(root=ROOT, environment=environment)
-    yield place
-    place.cache.close()
+    ctx = Context(root=ROOT, environment=environment)
+    yield ctx
+    ctx.cache.close()
 
 
 @pytest.fixture
@@ -82,16 +82,16 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def publish(place, registry, folder):
+def publish(ctx, registry, folder):
     def run(to="team", **fields):
         request = policy.Request(ref=str(folder / "oci"), **fields)
-        return publishing.publish(request, place, f"{registry.host}/{to}")
+        return publishing.publish(request, ctx, f"{registry.host}/{to}")
 
     return run
 
 
-def checks(place, reference, **fields):
-    found = verify.run(verify.Request(ref=reference, **fields), place, build_image)
+def checks(ctx, reference, **fields):
+    found = verify.run(verify.Request(ref=reference, **fields), ctx, build_image)
     return {check.what: (check.ok, check.said) for check in found.checks}
 
 
@@ -112,53 +112,53 @@ def test_again_sends_nothing(registry, publish):
     assert registry.received == received
 
 
-def test_what_is_attached_is_about_this_image_and_names_no_machine(place, registry, publish):
+def test_what_is_attached_is_about_this_image_and_names_no_machine(ctx, registry, publish):
     found = publish()
-    told = checks(place, found.reference)
+    told = checks(ctx, found.reference)
     assert set(told) == {"bill of materials", "provenance", "smoke suites", "contracts", "audit"}
     assert set(told.values()) == {(True, "attached, and signed by nobody")}
     assert all(b"secret-node" not in data for data in registry.blobs.values())
     assert any(b'"cpuOnlyAllowed":false' in data for data in registry.blobs.values())
 
 
-def test_signed_with_a_key(place, publish, registry, tmp_path):
+def test_signed_with_a_key(ctx, publish, registry, tmp_path):
     private, public = keyfile.make_pair(tmp_path, "canary")
     found = publish(key=private)
     assert found.signed == "key"
-    told = checks(place, found.reference, key=public)
+    told = checks(ctx, found.reference, key=public)
     assert len(told) == 6
     assert all(ok for ok, _ in told.values()), told
     assert all(b"canary" not in data for data in registry.blobs.values())
     (tmp_path / "other").mkdir()
     _, other = keyfile.make_pair(tmp_path / "other", "canary")
-    told = checks(place, found.reference, key=other)
+    told = checks(ctx, found.reference, key=other)
     assert not any(ok for ok, _ in told.values()), told
     assert "another key" in told["signature"][1]
     # without a key it is said that nobody looked
-    assert "no key was given" in checks(place, found.reference)["audit"][1]
+    assert "no key was given" in checks(ctx, found.reference)["audit"][1]
 
 
-def test_an_image_that_nobody_signed_or_spoke_of(place, registry, publish, tmp_path):
+def test_an_image_that_nobody_signed_or_spoke_of(ctx, registry, publish, tmp_path):
     _, public = keyfile.make_pair(tmp_path, "canary")
     found = publish()
-    told = checks(place, found.reference, key=public)
+    told = checks(ctx, found.reference, key=public)
     assert not any(ok for ok, _ in told.values()), told
     registry.documents = {path: told for path, told in registry.documents.items() if not path.endswith(".att")}
-    told = checks(place, found.reference)
+    told = checks(ctx, found.reference)
     assert set(told.values()) == {(False, "nothing of the kind is attached to this image")}
     assert len(told) == 5
     with pytest.raises(ResolutionError):
-        verify.run(verify.Request(ref=f"{registry.host}/team/torch:none"), place, build_image)
+        verify.run(verify.Request(ref=f"{registry.host}/team/torch:none"), ctx, build_image)
 
 
-def test_an_altered_signature_is_told(place, registry, publish, tmp_path):
+def test_an_altered_signature_is_told(ctx, registry, publish, tmp_path):
     private, public = keyfile.make_pair(tmp_path, "canary")
     found = publish(key=private)
     for digest, data in list(registry.blobs.items()):
         if b"payloadType" in data:
             registry.blobs[digest] = data.replace(b"a", b"b", 1)
     with pytest.raises(IntegrityError):  # the registry serves other bytes than their digest says
-        verify.run(verify.Request(ref=found.reference, key=public), place, build_image)
+        verify.run(verify.Request(ref=found.reference, key=public), ctx, build_image)
 
 
 def test_nothing_is_sent_of_what_may_not_go_out(registry, publish, folder):
@@ -206,11 +206,11 @@ def test_what_is_no_tag_is_refused_before_anything_is_sent(registry, publish, ta
         ("./shelf", {"form": "docker", "mount_from": ("team/other",), "tags": ("latest",), "key": Path("cosign.key")}),
     ],
 )
-def test_what_a_destination_has_no_use_for_is_said(place, registry, folder, to, useless):
+def test_what_a_destination_has_no_use_for_is_said(ctx, registry, folder, to, useless):
     for field, value in useless.items():
         request = policy.Request(ref=str(folder / "oci"), **{field: value})
         with pytest.raises(UsageError, match="does not apply to"):
-            publishing.publish(request, place, to.format(registry.host))
+            publishing.publish(request, ctx, to.format(registry.host))
     assert registry.asked == []
 
 
@@ -222,7 +222,7 @@ def on_cpu(folder, monkeypatch):
         suite["device"] = "cpu"
     (folder / "report.json").write_text(json.dumps(report))
 
-    def converted(order, place):
+    def converted(order, ctx):
         path = folder / f"torch{convert.SUFFIXES[order.to]}"
         path.write_bytes(bytes(sif.MAGIC_OFFSET) + sif.MAGIC if order.to == "sif" else b"hsqs")
         return SimpleNamespace(path=str(path))
@@ -231,9 +231,9 @@ def on_cpu(folder, monkeypatch):
     return folder
 
 
-def test_a_folder_gets_the_files_and_what_proves_them(place, on_cpu, tmp_path):
+def test_a_folder_gets_the_files_and_what_proves_them(ctx, on_cpu, tmp_path):
     request = policy.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, forms=policy.FILE_FORMS)
-    published = publishing.publish(request, place, str(tmp_path / "shared"))
+    published = publishing.publish(request, ctx, str(tmp_path / "shared"))
     files = {path.name for path in (tmp_path / "shared").iterdir() if path.is_file() and not path.is_symlink()}
     endings = ("sif", "sqsh", "oci.tar")
     assert files == {f"torch-{TAG}.{end}{more}" for end in endings for more in ("", ".sha256")}
@@ -251,9 +251,9 @@ def layout_digest(folder):
     return json.loads((folder / "oci/index.json").read_text())["manifests"][0]["digest"]
 
 
-def test_an_archive_from_a_folder_is_the_image_again_elsewhere(place, folder, tmp_path, monkeypatch):
+def test_an_archive_from_a_folder_is_the_image_again_elsewhere(ctx, folder, tmp_path, monkeypatch):
     request = policy.Request(ref=str(folder / "oci"), forms=("oci-archive",))
-    published = publishing.publish(request, place, str(tmp_path / "a stick"))
+    published = publishing.publish(request, ctx, str(tmp_path / "a stick"))
     words = shlex.split(published.lines["elsewhere"].partition("    (")[0])
     make, target, _, tar, _, archive, _, unpacked, _, copy, report, copied = words[:1] + words[2:]
     assert (make, tar, copy, target) == ("mkdir", "tar", "cp", unpacked)
@@ -267,29 +267,29 @@ def test_an_archive_from_a_folder_is_the_image_again_elsewhere(place, folder, tm
     assert (layout.digest, known.build_key) == (layout_digest(folder), "key-1")
 
 
-def test_options_of_squashed_files_are_not_for_an_archive(place, folder, tmp_path):
+def test_options_of_squashed_files_are_not_for_an_archive(ctx, folder, tmp_path):
     request = policy.Request(ref=str(folder / "oci"), forms=("oci-archive",), kernel="5.14")
     with pytest.raises(UsageError, match="does not apply to oci-archive"):
-        publishing.publish(request, place, str(tmp_path / "stick"))
+        publishing.publish(request, ctx, str(tmp_path / "stick"))
 
 
-def test_how_files_are_to_be_compressed_is_handed_on(place, on_cpu, tmp_path, monkeypatch):
+def test_how_files_are_to_be_compressed_is_handed_on(ctx, on_cpu, tmp_path, monkeypatch):
     asked, converted = [], convert.convert
 
-    def heard(order, place):
+    def heard(order, ctx):
         asked.append((order.to, order.compression, order.kernel))
-        return converted(order, place)
+        return converted(order, ctx)
 
     monkeypatch.setattr(convert, "convert", heard)
     wanted = {"forms": ("sif", "sqsh"), "compression": Compression.GZIP, "kernel": "3.10"}
     request = policy.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, **wanted)
-    publishing.publish(request, place, str(tmp_path / "shelf"))
+    publishing.publish(request, ctx, str(tmp_path / "shelf"))
     assert asked == [("sif", "gzip", "3.10"), ("sqsh", "gzip", "3.10")]
 
 
-def test_what_went_out_without_a_gpu_says_so_as_oras_under_every_tag(place, on_cpu, registry):
+def test_what_went_out_without_a_gpu_says_so_as_oras_under_every_tag(ctx, on_cpu, registry):
     request = policy.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, tags=("latest",))
-    found = publishing.publish(request, place, f"oras://{registry.host}/sifs")
+    found = publishing.publish(request, ctx, f"oras://{registry.host}/sifs")
     assert (found.tags, found.cpu_only) == ((TAG, "latest"), True)
     for tag in found.tags:
         told = json.loads(registry.documents[f"sifs/torch/manifests/{tag}"][1])
@@ -297,7 +297,7 @@ def test_what_went_out_without_a_gpu_says_so_as_oras_under_every_tag(place, on_c
 
 
 @pytest.mark.parametrize("scheme", ["oras://", ""])
-def test_the_users_word_on_token_servers_holds_everywhere(place, on_cpu, registry, monkeypatch, scheme):
+def test_the_users_word_on_token_servers_holds_everywhere(ctx, on_cpu, registry, monkeypatch, scheme):
     seen, repository = [], push.repository
 
     def noted(*arguments, **options):
@@ -305,9 +305,9 @@ def test_the_users_word_on_token_servers_holds_everywhere(place, on_cpu, registr
         return repository(*arguments, **options)
 
     monkeypatch.setattr(push, "repository", noted)
-    place.environment["REGISTRY_REALMS"] = "tokens.invalid"
+    ctx.environment["REGISTRY_REALMS"] = "tokens.invalid"
     request = policy.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True)
-    publishing.publish(request, place, f"{scheme}{registry.host}/team")
+    publishing.publish(request, ctx, f"{scheme}{registry.host}/team")
     assert set(seen) == {("tokens.invalid",)}
 
 
@@ -316,14 +316,14 @@ def test_errors_have_codes_of_their_own():
 
 
 @pytest.mark.parametrize("channel", ["", "pypi"])
-def test_what_a_fall_back_cannot_do_is_the_last_word(place, registry, folder, typed, monkeypatch, channel):
+def test_what_a_fall_back_cannot_do_is_the_last_word(ctx, registry, folder, typed, monkeypatch, channel):
     known = Fallback(meaning="torch of CUDA 11.7", limits=("has no code for H100 (sm_90)",), no_code=("H100",))
     known = msgspec.structs.replace(known, preferred="pytorch", torch="2.0.1", channel="pytorch", gains=("H100",))
     report = msgspec.json.decode((folder / "report.json").read_bytes(), type=BuildReport)
     asked = Asked(recipe="torch", variant="11.7", channel=channel, gpus=("v100",), extensions="auto")
     report = msgspec.structs.replace(report, fallback=known, asked=asked if channel else None)
     (folder / "report.json").write_bytes(encode(report))
-    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
+    monkeypatch.setattr(Context, "here", classmethod(lambda kind: ctx))
     code, out, err = typed("publish", folder / "oci", "--to", f"{registry.host}/team")
     assert (code, out.startswith(f"{registry.host}/team/torch:{TAG}@sha256:"), out.count("\n")) == (0, True, 1), err
     gpu = " GPU=v100" if channel else ""

@@ -15,14 +15,14 @@ from graphcrate.engines.render import files
 from graphcrate.engines.render.commands import quoted, write_lines
 from graphcrate.engines.render.layout import complete, double
 from graphcrate.engines.render.tools import UV
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import BuildError, ResolutionError, UsageError
 from graphcrate.model.lock import RegistryBase, decode_lock
 from graphcrate.model.plan import FilesStep, PlannedFile, RequirementsStep, WheelsStep
 from graphcrate.model.recipe import Channel
 from tests import ROOT
 
-PLACE = Workplace(root=ROOT, environment={})
+PLACE = Context(root=ROOT, environment={})
 VARIANTS = [
     (recipes.load(path), variant)
     for path in sorted((ROOT / "recipes").glob("*.toml"))
@@ -328,12 +328,12 @@ def test_one_variant_without_a_text_of_the_choice_is_an_error(tmp_path):
 
 
 def test_a_lock_is_advised_where_it_helps(tmp_path):
-    place = Workplace(root=tmp_path, environment={})
+    ctx = Context(root=tmp_path, environment={})
     with pytest.raises(ResolutionError, match="that a text could be about") as caught:
-        files.shown(place, PYG, PYG.variant("cpu"), "local")
+        files.shown(ctx, PYG, PYG.variant("cpu"), "local")
     assert caught.value.next_step == "./build.py lock pyg --cuda cpu --channel local --wheels FOLDER"
     with pytest.raises(ResolutionError, match=r"at CUDA 13\.0 takes torch from pytorch") as caught:
-        files.shown(place, PYG, PYG.variant("13.0"), "pytorch")
+        files.shown(ctx, PYG, PYG.variant("13.0"), "pytorch")
     assert " lock " not in caught.value.next_step
 
 

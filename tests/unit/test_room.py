@@ -7,7 +7,7 @@ import pytest
 
 from graphcrate.cli.cache import measure, release
 from graphcrate.host.cache import Cache
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import CacheError, UsageError
 
 SIZE = 40960
@@ -61,14 +61,14 @@ def test_nothing_is_freed_while_another_run_is_at_work(cache):
 
 
 @pytest.fixture
-def place(cache, tmp_path, monkeypatch):
-    place = Workplace(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(cache.root), "HOME": str(tmp_path)})
-    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: place))
-    yield place
-    place.cache.close()
+def ctx(cache, tmp_path, monkeypatch):
+    ctx = Context(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(cache.root), "HOME": str(tmp_path)})
+    monkeypatch.setattr(Context, "here", classmethod(lambda kind: ctx))
+    yield ctx
+    ctx.cache.close()
 
 
-def test_the_command_shows_and_frees(cache, place, typed):
+def test_the_command_shows_and_frees(cache, ctx, typed):
     keep(cache, "rootfs", "1", "root", "a")
     keep(cache, "files", "1", "a.whl")
     cache.close()
@@ -86,7 +86,7 @@ def test_the_command_shows_and_frees(cache, place, typed):
 
 
 @pytest.mark.parametrize("name", ["everything", "tmp", "..", ""])
-def test_an_unknown_folder_is_answered_with_those_that_exist(place, typed, name):
+def test_an_unknown_folder_is_answered_with_those_that_exist(ctx, typed, name):
     code, out, err = typed("cache", "--free", name)
     assert (code, out) == (UsageError.exit_code, "")
     assert f"{name!r}" in err

@@ -13,7 +13,7 @@ from graphcrate.engines.trials import artifact as subject
 from graphcrate.engines.trials.testing import cell_of, check_partitions
 from graphcrate.host import gpu
 from graphcrate.host.cache import Cache
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.job import Runtime
 from graphcrate.model.lock import encode
@@ -30,10 +30,10 @@ SIF = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0") + b"SIF_MAGIC\0".ljus
 
 
 @pytest.fixture
-def place(tmp_path):
-    place = Workplace(root=ROOT, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin"})
-    yield place
-    place.cache.close()
+def ctx(tmp_path):
+    ctx = Context(root=ROOT, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin"})
+    yield ctx
+    ctx.cache.close()
 
 
 @pytest.fixture
@@ -57,19 +57,19 @@ def ours(tmp_path):
     return tmp_path / "dist"
 
 
-def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(place, ours):
+def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(ctx, ours):
     digest = read_layout(ours / "torch" / "1" / "oci").digest
-    assert find(f"torch:1@{digest}", place, ours).layout == digest
+    assert find(f"torch:1@{digest}", ctx, ours).layout == digest
     for wrong in ("sha256:" + "0" * 64, "junk"):
         with pytest.raises(UsageError, match=f"is {digest} now, and {wrong} was asked for"):
-            find(f"torch:1@{wrong}", place, ours)
+            find(f"torch:1@{wrong}", ctx, ours)
         with pytest.raises(UsageError, match=f"is {digest} now"):
             addressing.image(f"torch:1@{wrong}", Runtime.SINGULARITY, ours)
     (ours / "torch" / "1" / "torch.sif").touch()
     assert addressing.image(f"torch:1@{digest}", Runtime.SINGULARITY, ours).endswith("torch/1/torch.sif")
 
 
-def test_a_digest_says_nothing_of_a_file_that_was_copied_here(place, ours):
+def test_a_digest_says_nothing_of_a_file_that_was_copied_here(ctx, ours):
     copied = ours / "torch" / "2" / "torch.sif"
     copied.parent.mkdir()
     copied.touch()
@@ -77,7 +77,7 @@ def test_a_digest_says_nothing_of_a_file_that_was_copied_here(place, ours):
     assert found == str(copied.absolute())
 
 
-def test_an_engines_build_of_the_same_lock_has_a_digest_of_its_own(place, ours):
+def test_an_engines_build_of_the_same_lock_has_a_digest_of_its_own(ctx, ours):
     image = ours / "torch" / "1"
     digest = "sha256:" + "1" * 64
     report = json.loads((image / "report.json").read_text()) | {"digest": digest}
@@ -87,122 +87,122 @@ def test_an_engines_build_of_the_same_lock_has_a_digest_of_its_own(place, ours):
     assert addressing.image(f"torch:1@{digest}", Runtime.SINGULARITY, ours) == str((image / "torch.sif").absolute())
 
 
-def find(ref, place, output, runner="auto", suites=(), **options):
-    return subject.find(str(ref), runner, suites, place, output, **options)
+def find(ref, ctx, output, runner="auto", suites=(), **options):
+    return subject.find(str(ref), runner, suites, ctx, output, **options)
 
 
-def test_an_image_of_ours_is_opened_without_an_engine_and_gets_its_recipes_suites(place, ours):
-    found = find("torch:1", place, ours)
+def test_an_image_of_ours_is_opened_without_an_engine_and_gets_its_recipes_suites(ctx, ours):
+    found = find("torch:1", ctx, ours)
     assert (found.runner, found.artifact.kind, found.suites) == ("embedded", "layout", ("torch",))
     assert found.layout == found.artifact.digest
     assert found.folder == ours / "torch" / "1" / "trials" / "embedded"
-    by_path = find(ours / "torch" / "1" / "oci", place, ours)
+    by_path = find(ours / "torch" / "1" / "oci", ctx, ours)
     assert (by_path.artifact.digest, by_path.suites) == (found.artifact.digest, found.suites)
 
 
-def test_what_an_image_passed_goes_with_its_folder_whatever_its_form(place, ours, tmp_path, monkeypatch):
+def test_what_an_image_passed_goes_with_its_folder_whatever_its_form(ctx, ours, tmp_path, monkeypatch):
     monkeypatch.setattr(forms.convert, "convert", lambda request, _: request.output.write_bytes(SIF))
     image = ours / "torch" / "1"
-    passes = find("torch:1", place, ours).passes
+    passes = find("torch:1", ctx, ours).passes
     assert passes == image / "passes"
     (image / "apptainer").mkdir()
     (image / "apptainer" / "torch.sif").write_bytes(SIF)
     for ref in (image / "oci", image / "apptainer" / "torch.sif"):
-        assert find(ref, place, ours, suites=("torch",)).passes.resolve() == passes.resolve()
-    assert find("torch:1", place, ours, "apptainer").passes == passes
-    assert find("registry.example.com/team/torch:1", place, ours, "slurm", pyxis=True).passes == passes
+        assert find(ref, ctx, ours, suites=("torch",)).passes.resolve() == passes.resolve()
+    assert find("torch:1", ctx, ours, "apptainer").passes == passes
+    assert find("registry.example.com/team/torch:1", ctx, ours, "slurm", pyxis=True).passes == passes
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "torch.sif").write_bytes(SIF)
     foreign = tmp_path / "elsewhere" / "torch.sif"
-    assert find(foreign, place, ours, suites=("torch",)).passes == ours / "trials" / "passes"
+    assert find(foreign, ctx, ours, suites=("torch",)).passes == ours / "trials" / "passes"
     (tmp_path / "elsewhere" / "report.json").write_bytes((image / "report.json").read_bytes())
-    assert find(foreign, place, ours, suites=("torch",)).passes == tmp_path / "elsewhere" / "passes"
+    assert find(foreign, ctx, ours, suites=("torch",)).passes == tmp_path / "elsewhere" / "passes"
 
 
-def test_asked_suites_come_before_the_recipes(place, ours):
-    assert find("torch:1", place, ours, suites=("ops",)).suites == ("ops",)
+def test_asked_suites_come_before_the_recipes(ctx, ours):
+    assert find("torch:1", ctx, ours, suites=("ops",)).suites == ("ops",)
     with pytest.raises(UsageError, match="no smoke suite 'nonsense'"):
-        find("torch:1", place, ours, suites=("nonsense",))
+        find("torch:1", ctx, ours, suites=("nonsense",))
 
 
 @pytest.mark.parametrize(("runner", "form"), [("apptainer", "sif"), ("slurm", "sif")])
-def test_a_layout_is_made_into_what_the_runner_opens(place, ours, monkeypatch, runner, form):
+def test_a_layout_is_made_into_what_the_runner_opens(ctx, ours, monkeypatch, runner, form):
     def convert(request, _):
         request.output.write_bytes(SIF)
         assert (request.to, request.force) == (form, True)
 
     monkeypatch.setattr(forms.convert, "convert", convert)
-    found = find("torch:1", place, ours, runner)
+    found = find("torch:1", ctx, ours, runner)
     assert (found.artifact.kind, found.artifact.bytes) == ("sif", len(SIF))
     assert found.artifact.reference == str(ours / "torch" / "1" / "torch.sif")
     monkeypatch.setattr(forms.convert, "convert", None)  # it is there now
-    assert find("torch:1", place, ours, runner).artifact == found.artifact
+    assert find("torch:1", ctx, ours, runner).artifact == found.artifact
 
 
-def test_with_pyxis_slurm_gets_a_squashfs(place, ours, monkeypatch):
+def test_with_pyxis_slurm_gets_a_squashfs(ctx, ours, monkeypatch):
     monkeypatch.setattr(forms.convert, "convert", lambda request, _: request.output.write_bytes(squashfs.MAGIC))
-    found = find("torch:1", place, ours, "slurm", pyxis=True)
+    found = find("torch:1", ctx, ours, "slurm", pyxis=True)
     assert (found.artifact.kind, found.artifact.engine) == ("sqsh", "pyxis")
-    registry = find("registry.example.com/team/torch:1", place, ours, "slurm", pyxis=True)
+    registry = find("registry.example.com/team/torch:1", ctx, ours, "slurm", pyxis=True)
     assert pyxis.container(registry.artifact) == "registry.example.com#team/torch:1"
     for other in ("docker://registry.example.com/team/torch:1", "registry.example.com#team/torch:1"):
-        assert find(other, place, ours, "slurm", pyxis=True).artifact == registry.artifact
+        assert find(other, ctx, ours, "slurm", pyxis=True).artifact == registry.artifact
     assert registry.suites == ("torch",)  # by its name, as built here
 
 
 @pytest.mark.parametrize("ref", ["a.sqsh", "registry.example.com/team/torch:1"])
-def test_what_pyxis_alone_opens_is_told_how(place, ours, tmp_path, monkeypatch, ref):
+def test_what_pyxis_alone_opens_is_told_how(ctx, ours, tmp_path, monkeypatch, ref):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.sqsh").write_bytes(squashfs.MAGIC)
     with pytest.raises(UsageError, match="runs in Slurm, with pyxis") as caught:
-        find(ref, place, ours, "auto", ("torch",))
+        find(ref, ctx, ours, "auto", ("torch",))
     assert caught.value.next_step.startswith("--runner slurm --partition NAME")
     with pytest.raises(UsageError, match="srun has no --container-image here") as caught:
-        find(ref, place, ours, "slurm", ("torch",))
+        find(ref, ctx, ours, "slurm", ("torch",))
     assert caught.value.next_step.startswith("give a .sif")
 
 
-def test_a_file_is_what_its_first_bytes_say(place, ours, tmp_path):
+def test_a_file_is_what_its_first_bytes_say(ctx, ours, tmp_path):
     (tmp_path / "any.name").write_bytes(SIF)
-    found = find(tmp_path / "any.name", place, ours, suites=("torch",))
+    found = find(tmp_path / "any.name", ctx, ours, suites=("torch",))
     assert (found.runner, found.artifact.kind, found.layout) == ("apptainer", "sif", "")
     (tmp_path / "text").write_text("nothing of the kind")
     with pytest.raises(UsageError, match="is no image"):
-        find(tmp_path / "text", place, ours)
+        find(tmp_path / "text", ctx, ours)
 
 
-def test_a_sif_beside_its_build_gets_the_suites_of_that(place, ours, tmp_path):
+def test_a_sif_beside_its_build_gets_the_suites_of_that(ctx, ours, tmp_path):
     (ours / "torch" / "1" / "torch.sif").write_bytes(SIF)
     (tmp_path / "link.sif").symlink_to(ours / "torch" / "1" / "torch.sif")
-    assert find(tmp_path / "link.sif", place, ours).suites == ("torch",)
+    assert find(tmp_path / "link.sif", ctx, ours).suites == ("torch",)
 
 
-def test_an_archive_is_loaded_and_a_name_is_looked_up(place, ours, tmp_path, monkeypatch):
+def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monkeypatch):
     image = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:1", bytes=2)
     monkeypatch.setattr(stores, "load", lambda engine, path, _: image)
     monkeypatch.setattr(stores, "inspect", lambda engine, name, _: image if name == "x:1" else None)
     (tmp_path / "image.tar").write_bytes(b"\0" * 257 + b"ustar".ljust(255, b"\0"))
-    assert find(tmp_path / "image.tar", place, ours, suites=("torch",)).artifact == image
-    assert find("docker:x:1", place, ours, suites=("torch",)).runner == "docker"
+    assert find(tmp_path / "image.tar", ctx, ours, suites=("torch",)).artifact == image
+    assert find("docker:x:1", ctx, ours, suites=("torch",)).runner == "docker"
     with pytest.raises(UsageError, match="docker cannot open docker:y:1"):
-        find("docker:y:1", place, ours)
+        find("docker:y:1", ctx, ours)
 
 
-def test_what_a_runner_cannot_open_is_refused_with_one_that_can(place, ours, tmp_path):
+def test_what_a_runner_cannot_open_is_refused_with_one_that_can(ctx, ours, tmp_path):
     (tmp_path / "a.sif").write_bytes(SIF)
     with pytest.raises(UsageError, match="embedded cannot open") as caught:
-        find(tmp_path / "a.sif", place, ours, "embedded", ("torch",))
+        find(tmp_path / "a.sif", ctx, ours, "embedded", ("torch",))
     assert "--runner apptainer" in caught.value.next_step
     with pytest.raises(UsageError, match="there is no runner 'kubernetes'"):
-        find("torch:1", place, ours, "kubernetes")
+        find("torch:1", ctx, ours, "kubernetes")
     with pytest.raises(UsageError, match="there are torch:1"):
-        find("torch:2", place, ours)
+        find("torch:2", ctx, ours)
 
 
-def test_without_a_recipe_somebody_has_to_name_the_suites(place, ours, tmp_path):
+def test_without_a_recipe_somebody_has_to_name_the_suites(ctx, ours, tmp_path):
     (tmp_path / "foreign.sif").write_bytes(SIF)
     with pytest.raises(UsageError, match="which suites") as caught:
-        find(tmp_path / "foreign.sif", place, ours)
+        find(tmp_path / "foreign.sif", ctx, ours)
     assert "--suite" in caught.value.next_step
 
 
@@ -212,10 +212,10 @@ def test_loaded_images_are_named_as_the_engines_say_it():
     assert stores._loaded(["something else"]) == ""
 
 
-def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(place, ours, monkeypatch):
+def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, monkeypatch):
     monkeypatch.chdir(ours.parent)
     monkeypatch.setattr(forms.convert, "convert", lambda request, _: request.output.write_bytes(SIF))
-    found = find("torch:1", place, ours.relative_to(ours.parent), "slurm")
+    found = find("torch:1", ctx, ours.relative_to(ours.parent), "slurm")
     cell = cell_of(found, Resources(partition="a100", gres="gpu:1"), "auto")
     assert cell.order.artifact.reference.startswith("/")
     assert cell.order.folder == str(ours / "torch" / "1" / "trials" / "slurm" / "a100-gpu1")
@@ -238,7 +238,7 @@ def test_every_kind_of_artifact_has_a_runner():
         runner = load()
         assert callable(runner.runtime)
         assert callable(runner.opened)
-        assert callable(runner.is_there)
+        assert callable(runner.exists)
 
 
 def test_no_slurm_here_says_where_else(monkeypatch):

@@ -14,7 +14,7 @@ from graphcrate.model.lock import DebianPackage, ImageToolkit, LockedFile, Wheel
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve import toolkit, uv
 from graphcrate.resolve.compilation import means_for
-from graphcrate.resolve.offers import Market, Offers
+from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.target import Target
 from tests import ROOT
 from tests.unit import small_index
@@ -41,7 +41,7 @@ def offers(channels, cache, monkeypatch):
         name, _, version = pin.partition("==")
         channels.simple(name, dict([small_wheel(name.replace("-", "_"), version, requires=["tqdm"])]))
     environment = {"UV_DEFAULT_INDEX": channels.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-    return Offers(Market(SourceOptions(), cache, environment), "2.0.1", "11.7")
+    return Offers(Sources(SourceOptions(), cache, environment), "2.0.1", "11.7")
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from graphcrate.host.http import Client
 from graphcrate.oci import push, reference, spec
 from graphcrate.publish.attest import keyfile, provenance, signing, statement
 from graphcrate.publish.attest.statement import Subject
-from tests.unit.test_publishing import checks, folder, place, publish, registry
+from tests.unit.test_publishing import checks, ctx, folder, publish, registry
 
-__all__ = ("folder", "place", "publish", "registry")  # fixtures
+__all__ = ("ctx", "folder", "publish", "registry")  # fixtures
 OTHER = f"sha256:{'0' * 64}"
 NOTHING = (False, "nothing of the kind is attached to this image")
 GITHUB = {
@@ -73,32 +73,32 @@ def change(registry, published, changed):
     registry.documents[where(published)] = (media_type, json.dumps(manifest).encode())
 
 
-def test_what_others_attach_is_not_read(place, registry, publish):
+def test_what_others_attach_is_not_read(ctx, registry, publish):
     published = publish()
     theirs = {"mediaType": "text/spdx", "digest": OTHER, "size": 1 << 30, "annotations": {}}
     change(registry, published, lambda layers: [*layers, theirs])
-    assert all(ok for ok, _ in checks(place, published.reference).values())
+    assert all(ok for ok, _ in checks(ctx, published.reference).values())
     assert not [one for one in registry.asked if OTHER in one.path]
 
 
 @pytest.mark.parametrize("data", [b"[]", b"[" * 100_000, b"{}"])
-def test_a_document_in_the_manifests_place_holds_nothing(place, registry, publish, data):
+def test_a_document_in_the_manifests_place_holds_nothing(ctx, registry, publish, data):
     published = publish()
     registry.documents[where(published)] = (spec.MANIFEST, data)
-    assert set(checks(place, published.reference).values()) == {NOTHING}
+    assert set(checks(ctx, published.reference).values()) == {NOTHING}
 
 
 @pytest.mark.parametrize("with_key", [True, False])
-def test_another_builders_provenance_is_none_of_ours(place, registry, publish, key, with_key):
+def test_another_builders_provenance_is_none_of_ours(ctx, registry, publish, key, with_key):
     private, public, signing_key = key
     published = publish(key=private if with_key else None)
     asked = {"key": public} if with_key else {}
     signer = signing_key if with_key else None
     attach(registry, published, published.digest, provenance.PREDICATE, GITHUB, signer)
-    assert all(ok for ok, _ in checks(place, published.reference, **asked).values())
+    assert all(ok for ok, _ in checks(ctx, published.reference, **asked).values())
     forget(registry, published, provenance.PREDICATE)
     attach(registry, published, published.digest, provenance.PREDICATE, GITHUB, signer)
-    results = checks(place, published.reference, rebuild=True, **asked)
+    results = checks(ctx, published.reference, rebuild=True, **asked)
     assert results["provenance"] == NOTHING
     assert results["rebuild"] == (False, "no provenance holds that says what to build from")
 
@@ -112,12 +112,12 @@ def test_another_builders_provenance_is_none_of_ours(place, registry, publish, k
         {"externalParameters": {"recipe": "torch", "variant": "cpu"}, "resolvedDependencies": [{"name": "lock"}]},
     ],
 )
-def test_a_provenance_that_lacks_what_to_build_from(place, registry, publish, definition):
+def test_a_provenance_that_lacks_what_to_build_from(ctx, registry, publish, definition):
     published = publish()
     forget(registry, published, provenance.PREDICATE)
     ours = {"buildDefinition": {"buildType": provenance.BUILD_TYPE, **definition}}
     attach(registry, published, published.digest, provenance.PREDICATE, ours)
-    results = checks(place, published.reference, rebuild=True)
+    results = checks(ctx, published.reference, rebuild=True)
     assert results["provenance"][0]
     assert not results["rebuild"][0]
     assert "does not say what to build from" in results["rebuild"][1]
@@ -125,26 +125,26 @@ def test_a_provenance_that_lacks_what_to_build_from(place, registry, publish, de
 
 @pytest.mark.parametrize("with_key", [True, False])
 @pytest.mark.parametrize("asked", [True, False])
-def test_a_statement_about_another_image_says_nothing_of_this_one(place, registry, publish, key, with_key, asked):
+def test_a_statement_about_another_image_says_nothing_of_this_one(ctx, registry, publish, key, with_key, asked):
     published = publish(key=key[0])
     forget(registry, published, statement.AUDIT)
     attach(registry, published, OTHER, statement.AUDIT, {}, key[2] if with_key else None)
-    ok, message = checks(place, published.reference, **({"key": key[1]} if asked else {}))["audit"]
+    ok, message = checks(ctx, published.reference, **({"key": key[1]} if asked else {}))["audit"]
     how = "signed with this key" if asked else "attached"
     expected = f"{how}, but about {OTHER}, not about {published.digest}"
     assert (ok, message) == (False, expected if with_key or not asked else "attached, and signed by nobody")
 
 
-def test_a_signed_statement_is_no_signature_of_the_image(place, registry, publish, key):
+def test_a_signed_statement_is_no_signature_of_the_image(ctx, registry, publish, key):
     private, public, _ = key
     published = publish(key=private)
-    assert checks(place, published.reference, key=public)["signature"][0]
+    assert checks(ctx, published.reference, key=public)["signature"][0]
     del registry.documents[f"team/torch/manifests/{signing.signature_tag(published.digest)}"]
-    results = checks(place, published.reference, key=public)
+    results = checks(ctx, published.reference, key=public)
     assert results["signature"] == (False, f"{published.digest} is not signed")
     assert results["audit"][0]
 
 
-def test_without_a_key_it_is_said_that_no_signature_was_checked(place, publish, key):
-    results = checks(place, publish(key=key[0]).reference)
+def test_without_a_key_it_is_said_that_no_signature_was_checked(ctx, publish, key):
+    results = checks(ctx, publish(key=key[0]).reference)
     assert set(results.values()) == {(True, "attached and signed, signature not checked: no key was given")}

@@ -19,7 +19,7 @@ from graphcrate.engines.builders import embedded
 from graphcrate.engines.runners import embedded as running
 from graphcrate.host import gpu, sandbox
 from graphcrate.host.cache import Cache
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
 from graphcrate.inputs.bases import Base
 from graphcrate.model import errors
@@ -70,7 +70,7 @@ class World:
     """A project of one recipe with its lock, all files in the cache; and what stands for processes."""
 
     root: Path
-    place: Workplace
+    place: Context
     typed: object
     patch: pytest.MonkeyPatch
     registry: object
@@ -165,9 +165,9 @@ def world(tmp_path, monkeypatch, typed, registry):
         (tmp_path / name).mkdir()
     (tmp_path / "suites/torch_check.py").write_text("print()\n")
     environment = {"GRAPHCRATE_CACHE": str(tmp_path / "cache"), "HOME": str(tmp_path), "PATH": ""}
-    place = Workplace(root=tmp_path, environment=environment)
-    world = World(tmp_path, place, typed, monkeypatch, registry)
-    monkeypatch.setattr(Workplace, "here", classmethod(lambda kind: world.place))
+    ctx = Context(root=tmp_path, environment=environment)
+    world = World(tmp_path, ctx, typed, monkeypatch, registry)
+    monkeypatch.setattr(Context, "here", classmethod(lambda kind: world.place))
     monkeypatch.setattr(base, "prepare_base", world.base)
     monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
     monkeypatch.setattr(embedded, "InsidePython", lambda **_: InProcess())
@@ -177,7 +177,7 @@ def world(tmp_path, monkeypatch, typed, registry):
     world.lock()
     yield world
     world.deaf.close()
-    place.cache.close()
+    ctx.cache.close()
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def failed_suite(world):
 @row(11, "cache")
 def no_cache(world):
     (world.root / "file").touch()
-    world.place = Workplace(root=world.root, environment={**world.place.environment, "GRAPHCRATE_CACHE": "file/cache"})
+    world.place = Context(root=world.root, environment={**world.place.environment, "GRAPHCRATE_CACHE": "file/cache"})
     return BUILD
 
 

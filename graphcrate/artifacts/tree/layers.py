@@ -70,10 +70,10 @@ def opened(name: str, form: Form, layers: Sequence[LayerTree], documents: Docume
     )
 
     def read(path: str) -> bytes:
-        place = merged[path.removeprefix("/")].place
-        if place is None:
+        ctx = merged[path.removeprefix("/")].place
+        if ctx is None:
             raise KeyError(path)
-        return spool.read(place)
+        return spool.read(ctx)
 
     return Opened(tree=tree, read=read, config=documents.config, manifest=documents.manifest, index=documents.index)
 

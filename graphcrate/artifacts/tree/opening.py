@@ -9,7 +9,7 @@ from graphcrate.artifacts.locate import Form, Located, locate
 from graphcrate.artifacts.tree import contents, docker_archive, folders, layouts, squashfs
 from graphcrate.artifacts.tree.compare import judge
 from graphcrate.artifacts.tree.reader import Opened, Tools
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.host.workers import default_jobs
 from graphcrate.model.errors import UsageError
 from graphcrate.model.tree import Allowance, Comparison, Sameness
@@ -20,15 +20,15 @@ Reader = Callable[[Tools], Opened]
 
 
 def compare(
-    first: str, second: str, place: Workplace, allowances: Sequence[Allowance], output: Path = Path("dist")
+    first: str, second: str, ctx: Context, allowances: Sequence[Allowance], output: Path = Path("dist")
 ) -> Comparison:
     """Read both and compare them. Raises UsageError for what does not exist, LayoutError for what cannot be read."""
     readers = [reader(locate(ref, output)) for ref in (first, second)]  # both, before the long work begins
     with ExitStack() as stack:
         tools = Tools(
-            cache=place.cache,
-            progress=place.progress,
-            environment=place.environment,
+            cache=ctx.cache,
+            progress=ctx.progress,
+            environment=ctx.environment,
             stack=stack,
             jobs=default_jobs(),
         )

@@ -13,7 +13,7 @@ from graphcrate.artifacts.tree.reader import Tools
 from graphcrate.checks import audit
 from graphcrate.checks.contracts import run as checking
 from graphcrate.compat import facts
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.host.workers import default_jobs
 from graphcrate.model.audit import Audit, Contents
 from graphcrate.model.errors import UsageError
@@ -34,31 +34,31 @@ class Request:
     output: Path = Path("dist")
 
 
-def run(request: Request, place: Workplace) -> Audit:
+def run(request: Request, ctx: Context) -> Audit:
     """Audit it. Raises UsageError for what does not exist, LayoutError, IntegrityError for what cannot be read."""
     with ExitStack() as stack:
-        contents = _Reader(request, place, stack).contents()
+        contents = _Reader(request, ctx, stack).contents()
     return audit.judge(contents, request.gpus or _models(contents))
 
 
-def read_image(name: str, place: Workplace) -> Read:
+def read_image(name: str, ctx: Context) -> Read:
     """What an audit looks at in an image; what it read of a layer before is remembered."""
     with ExitStack() as stack:
-        return _Reader(Request(names=(name,)), place, stack).opened(name)
+        return _Reader(Request(names=(name,)), ctx, stack).opened(name)
 
 
-def of_build(report: BuildReport, place: Workplace, gpus: tuple[str, ...] = ()) -> Audit:
+def of_build(report: BuildReport, ctx: Context, gpus: tuple[str, ...] = ()) -> Audit:
     """The audit of an image that was just built, for these GPU models or those that it was compiled for."""
     artifact = report.artifact
     name = artifact.reference if artifact.kind == "layout" else checking.name_of(report)
-    found = run(Request(names=(name,), gpus=gpus), place)
+    found = run(Request(names=(name,), gpus=gpus), ctx)
     return msgspec.structs.replace(found, subject=checking.name_of(report), digest=report.digest)
 
 
 class _Reader:
-    def __init__(self, request: Request, place: Workplace, stack: ExitStack) -> None:
-        self._request, self._place, self._stack = request, place, stack
-        self._folder = stack.enter_context(place.cache.folder())
+    def __init__(self, request: Request, ctx: Context, stack: ExitStack) -> None:
+        self._request, self._place, self._stack = request, ctx, stack
+        self._folder = stack.enter_context(ctx.cache.folder())
 
     def contents(self) -> Contents:
         names, base = self._request.names, self._request.base

@@ -16,7 +16,7 @@ from graphcrate.artifacts.tree import layouts, opening
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, settings_of
 from graphcrate.checks import contracts
 from graphcrate.checks.contracts.view import make_view, wants_content
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.host.workers import default_jobs
 from graphcrate.model.contract import Finding, Host, ImageView, Inspection, LayerFact, Runtime
 from graphcrate.model.plan import CompileStep, Plan, ToolkitStep, WheelsStep, site_packages
@@ -33,7 +33,7 @@ _WANTED = Wanted(keep=wants_content, hashes=False, patient=True)
 def check(
     ref: str,
     host: Host,
-    place: Workplace,
+    ctx: Context,
     *,
     runtimes: Sequence[Runtime] = (),
     output: Path = Path("dist"),
@@ -43,7 +43,7 @@ def check(
 
     Raises UsageError for what does not exist, LayoutError for what is no image, NetworkError, ResolutionError.
     """
-    view = read_view(ref, place, output, fetch)
+    view = read_view(ref, ctx, output, fetch)
     asked = tuple(runtimes) or contracts.targets(view)
     return Inspection(
         image=ref,
@@ -55,10 +55,10 @@ def check(
     )
 
 
-def read_view(ref: str, place: Workplace, output: Path = Path("dist"), fetch: Fetch = "small") -> ImageView:
+def read_view(ref: str, ctx: Context, output: Path = Path("dist"), fetch: Fetch = "small") -> ImageView:
     """What contracts ask about, of any artifact that `diff` takes, or of REGISTRY/NAME:TAG."""
     with ExitStack() as stack:
-        tools = _tools(place, stack)
+        tools = _tools(ctx, stack)
         image = locate(ref, output)
         if image.form == "registry":
             opened, unread = pull(image.name, tools, fetch)
@@ -69,13 +69,13 @@ def read_view(ref: str, place: Workplace, output: Path = Path("dist"), fetch: Fe
     return view
 
 
-def of_build(report: BuildReport, plan: Plan, place: Workplace, gpus: tuple[str, ...] = ()) -> tuple[Finding, ...]:
+def of_build(report: BuildReport, plan: Plan, ctx: Context, gpus: tuple[str, ...] = ()) -> tuple[Finding, ...]:
     """The findings on an image that was just built, for all that it can be meant for.
 
     Of a layout only the base and planned files are read: what wheels and toolkits hold, and where, the plan says.
     """
     layered = report.artifact.kind == "layout"
-    view = _planned_view(report, plan, place) if layered else read_view(name_of(report), place)
+    view = _planned_view(report, plan, ctx) if layered else read_view(name_of(report), ctx)
     return contracts.judge(view, Host(gpus=gpus), contracts.targets(view))
 
 
@@ -87,14 +87,14 @@ def name_of(report: BuildReport) -> str:
     return f"{artifact.kind}:{artifact.reference}" if artifact.kind in ("docker", "podman") else artifact.reference
 
 
-def _planned_view(report: BuildReport, plan: Plan, place: Workplace) -> ImageView:
+def _planned_view(report: BuildReport, plan: Plan, ctx: Context) -> ImageView:
     layout = read_layout(Path(report.layout))
     steps = [step for step in plan.steps if isinstance(step, WheelsStep | CompileStep | ToolkitStep)]
     known = {step.title for step in steps}
     packages = [package for step in steps if not isinstance(step, ToolkitStep) for package in step.packages]
     read = [layer for layer, record in zip(layout.layers, layout.records, strict=True) if record.title not in known]
     with ExitStack() as stack:
-        opened = layouts.read(report.name, _only(layout, read), _tools(place, stack))
+        opened = layouts.read(report.name, _only(layout, read), _tools(ctx, stack))
         opened = dataclasses.replace(opened, manifest=layout.manifest)
         distributions = {package.name: package.version for package in packages}
         view = _view(report.name, opened, distributions=distributions)
@@ -111,11 +111,11 @@ def _only(layout: Layout, layers: Sequence[spec.Descriptor]) -> Layout:
     return dataclasses.replace(layout, manifest=msgspec.structs.replace(layout.manifest, layers=tuple(layers)))
 
 
-def _tools(place: Workplace, stack: ExitStack) -> Tools:
+def _tools(ctx: Context, stack: ExitStack) -> Tools:
     return Tools(
-        cache=place.cache,
-        progress=place.progress,
-        environment=place.environment,
+        cache=ctx.cache,
+        progress=ctx.progress,
+        environment=ctx.environment,
         stack=stack,
         jobs=default_jobs(),
         wanted=_WANTED,

@@ -121,7 +121,7 @@ def build_layers(
     ready = [WheelsLayer(step, shop) for step in plan.steps if isinstance(step, WheelsStep)]
     later = [WheelsLayer(step, shop) for step in plan.steps if isinstance(step, CompileStep)]
     claims = Claims()
-    with _beside(None if all(layer.is_there for layer in later) else compiled) as wheels:
+    with _beside(None if all(layer.exists for layer in later) else compiled) as wheels:
         _make_wheels_layers(ready, claims, cache, progress, jobs)
         shop.compiled.update(wheels.result())
     _make_wheels_layers(later, claims, cache, progress, jobs)

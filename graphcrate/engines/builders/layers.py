@@ -68,7 +68,7 @@ class WheelsLayer:
         self._origins = [self._origin(package) for package in self.step.packages]
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Whether the cache has the layer and what it is checked by: nothing of the step's files is wanted then."""
         return self.record is not None and None not in self._installations()
 
@@ -141,7 +141,7 @@ class WheelsLayer:
 def make(layers: Sequence[WheelsLayer], claims: Claims, pool: Pool) -> None:
     """Inspect all wheels, then make what the cache lacks. Raises what a worker raises, and BuildError for a clash."""
     for layer in layers:
-        if not layer.is_there:
+        if not layer.exists:
             layer.inspect(pool)
     for layer, wheels in pool.results():
         layer.wheels = wheels

@@ -8,7 +8,7 @@ import msgspec
 Command = tuple[str, ...]
 
 
-class Idea(msgspec.Struct, frozen=True, kw_only=True):
+class Commands(msgspec.Struct, frozen=True, kw_only=True):
     """Commands that belong together, with a comment that says why. One RUN of a Dockerfile."""
 
     why: str

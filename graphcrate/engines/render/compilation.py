@@ -11,7 +11,7 @@ from graphcrate.compat import compilers, headers
 from graphcrate.compat.planning import SYSTEM_PATH, group
 from graphcrate.compat.toolkit_assembly import PACKAGES, assembly
 from graphcrate.compat.toolkits import COMPONENTS
-from graphcrate.engines.render.commands import Command, Idea, one, quoted, write_lines
+from graphcrate.engines.render.commands import Command, Commands, one, quoted, write_lines
 from graphcrate.engines.render.layout import WIDTH, wrapped
 from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import (
@@ -65,7 +65,7 @@ def in_image(plan: Plan) -> bool:
     return any(isinstance(step, ToolkitStep) for step in plan.steps)
 
 
-def parts(plan: Plan) -> tuple[ideas.Part, ...]:
+def parts(plan: Plan) -> tuple[ideas.Stage, ...]:
     """Toolkit, compilation, installation; none of them where nothing is compiled and no toolkit stays."""
     toolkit = toolkit_of(plan)
     found = [_toolkit(plan, toolkit)] if toolkit is not None else []
@@ -75,19 +75,21 @@ def parts(plan: Plan) -> tuple[ideas.Part, ...]:
     return tuple(found)
 
 
-def _toolkit(plan: Plan, toolkit: Toolkit) -> ideas.Part:
+def _toolkit(plan: Plan, toolkit: Toolkit) -> ideas.Stage:
     title = f"CUDA {toolkit.version}: nvcc, headers and libraries to link with"
     result = CUDA_HOME if in_image(plan) else ""
     if isinstance(toolkit, ImageToolkit):
-        return ideas.Part(name=TOOLKIT_STAGE, title=title, ideas=(_slimmed(),), origin=image_of(toolkit), result=result)
-    found: list[Idea] = []
+        return ideas.Stage(
+            name=TOOLKIT_STAGE, title=title, ideas=(_slimmed(),), origin=image_of(toolkit), result=result
+        )
+    found: list[Commands] = []
     if isinstance(toolkit, DebianToolkit):
         _refuse_foreign(plan, toolkit)
         found.append(_packages(plan, toolkit))
     if isinstance(toolkit, DebianToolkit | WheelToolkit):
         found += _wheels(toolkit)
         found.append(_assembly(toolkit))
-    return ideas.Part(name=TOOLKIT_STAGE, title=title, ideas=tuple(found), result=result)
+    return ideas.Stage(name=TOOLKIT_STAGE, title=title, ideas=tuple(found), result=result)
 
 
 def image_of(toolkit: ImageToolkit) -> str:
@@ -95,15 +97,15 @@ def image_of(toolkit: ImageToolkit) -> str:
     return f"{toolkit.reference}@{toolkit.digest}" if toolkit.digest else toolkit.reference
 
 
-def _slimmed() -> Idea:
+def _slimmed() -> Commands:
     """As the embedded builder has it (`inputs.toolkits.image`)."""
-    return Idea(
+    return Commands(
         why="Static libraries are more than half of it. Extensions are linked to shared ones, but for the runtime.",
         commands=((f"find {CUDA_HOME}/ -name 'lib*.a' ! -name 'libcudart*' ! -name 'libcudadevrt*' -delete",),),
     )
 
 
-def _packages(plan: Plan, toolkit: DebianToolkit) -> Idea:
+def _packages(plan: Plan, toolkit: DebianToolkit) -> Commands:
     etc = f"-o Dir::Etc={ideas.APT}"
     folder = f"{PACKAGES}/debs"
     hashes = [f"{package.file.sha256}  {folder}/{_saved(package)}" for package in toolkit.packages]
@@ -112,7 +114,7 @@ def _packages(plan: Plan, toolkit: DebianToolkit) -> Idea:
     if isinstance(base, DebianBase) and base.suite != toolkit.suite:
         edits = f"s/\\b{base.suite}\\b/{toolkit.suite}/; {edits}"
     mirrored = [one(f"find {ideas.APT} {ideas.MIRRORED}")] if not ideas.tools_mirrored(plan) else []
-    return Idea(
+    return Commands(
         why=f"Debian's nvcc of {toolkit.suite} (non-free), unpacked and not installed: that would bring 3 GB more.",
         commands=(
             one(f"mkdir -p {folder}"),
@@ -136,7 +138,7 @@ def _saved(package: DebianPackage) -> str:
     return f"{package.name}_{package.version.replace(':', '%3a')}_{package.architecture}.deb"
 
 
-def _wheels(toolkit: DebianToolkit | WheelToolkit) -> Iterable[Idea]:
+def _wheels(toolkit: DebianToolkit | WheelToolkit) -> Iterable[Commands]:
     """NVIDIA's wheels, as files."""
     if not toolkit.wheels:
         return
@@ -149,7 +151,7 @@ def _wheels(toolkit: DebianToolkit | WheelToolkit) -> Iterable[Idea]:
             _downloaded(ideas.pip_where(channel), f"{PACKAGES}/wheels", f"{PACKAGES}/wheels.txt"),
         ]
     first = [] if isinstance(toolkit, DebianToolkit) else [one(f"mkdir -p {PACKAGES}")]
-    yield Idea(why=f"{why}, from NVIDIA's wheels.", commands=(*first, *commands))
+    yield Commands(why=f"{why}, from NVIDIA's wheels.", commands=(*first, *commands))
 
 
 def _downloaded(where: str, folder: str, listed: str) -> Command:
@@ -159,8 +161,8 @@ def _downloaded(where: str, folder: str, listed: str) -> Command:
     )
 
 
-def _assembly(toolkit: DebianToolkit | WheelToolkit) -> Idea:
-    return Idea(
+def _assembly(toolkit: DebianToolkit | WheelToolkit) -> Commands:
+    return Commands(
         why=f"One folder of them, as an installed toolkit would be: {CUDA_HOME}.",
         commands=tuple(_laid_out(line) for line in assembly(toolkit)),
     )
@@ -174,14 +176,14 @@ def _laid_out(line: str) -> Command:
     return (first, *(f"    {other}" for other in others))
 
 
-def _compile(plan: Plan, step: CompileStep) -> ideas.Part:
+def _compile(plan: Plan, step: CompileStep) -> ideas.Stage:
     compilation = step.compilation
     copies = [(TOOLKIT_STAGE, CUDA_HOME)] if compilation.toolkit is not None else []
     stages = {ideas.STAGES[group(package.name)] for package in step.against}
     copies += [(stage, VENV) for stage in ideas.STAGES.values() if stage in stages]
     missing = _compiler(plan, step)
     compiler = [_compiler_installed(plan, step, missing)] if missing else []
-    return ideas.Part(
+    return ideas.Stage(
         name=COMPILE_STAGE,
         title=f"Extensions, compiled from source against this torch{_for(step)}",
         preparations=(*compiler, _tools_installed(step), _files_in_order(), *_headers(step)),
@@ -218,12 +220,12 @@ def _compiler(plan: Plan, step: CompileStep) -> tuple[str, ...]:
     return tuple(name for name in wanted if name not in image.packages)
 
 
-def _compiler_installed(plan: Plan, step: CompileStep, names: Sequence[str]) -> Idea:
+def _compiler_installed(plan: Plan, step: CompileStep, names: Sequence[str]) -> Commands:
     toolkit = step.compilation.toolkit
     fits = f"The newest compiler here that CUDA {toolkit.version} takes" if toolkit else "A compiler"
     headers = ", and Python's headers" if compilers.PYTHON_HEADERS in names else ""
     mirrored = [one(f"find /etc/apt {ideas.MIRRORED}")] if not ideas.tools_mirrored(plan) else []
-    return Idea(
+    return Commands(
         why=f"{fits}{headers}. Unpinned, as above.",
         allowed="DL3008",
         commands=(
@@ -235,9 +237,9 @@ def _compiler_installed(plan: Plan, step: CompileStep, names: Sequence[str]) -> 
     )
 
 
-def _tools_installed(step: CompileStep) -> Idea:
+def _tools_installed(step: CompileStep) -> Commands:
     tools = sorted(step.compilation.tools, key=lambda package: package.name)
-    return Idea(
+    return Commands(
         why="What builds wheels, apart from the image's own packages.",
         cached=True,
         commands=(
@@ -250,10 +252,10 @@ def _tools_installed(step: CompileStep) -> Idea:
     )
 
 
-def _files_in_order() -> Idea:
+def _files_in_order() -> Commands:
     """As the embedded build has it (`inputs.extensions.worker`). Python imports a module of this name when it
     starts."""
-    return Idea(
+    return Commands(
         why="setup.py finds its files as the disk has them, and they are linked in that order: always the same here.",
         commands=(
             write_lines(
@@ -268,11 +270,11 @@ def _files_in_order() -> Idea:
     )
 
 
-def _headers(step: CompileStep) -> Iterable[Idea]:
+def _headers(step: CompileStep) -> Iterable[Commands]:
     """As the embedded build has them (`inputs.extensions.compile.add_headers`)."""
     if any(headers.folder_for(package.name) for package in step.packages):
         parents = sorted({f"{HEADERS}/{path.rpartition('/')[0]}" for path in headers.STAND_INS})
-        yield Idea(
+        yield Commands(
             why="In place of torch's whole headers, which take most of the time for what is not used.",
             commands=(
                 one("mkdir -p", *parents),
@@ -299,7 +301,7 @@ def _wheel_made(package: str, source: str) -> Iterable[Command]:
     )
 
 
-def _sources(step: CompileStep) -> Idea:
+def _sources(step: CompileStep) -> Commands:
     commands: list[Command] = []
     for channel in dict.fromkeys(package.channel for package in step.packages):
         members = sorted((one for one in step.packages if one.channel is channel), key=lambda one: one.name)
@@ -310,14 +312,14 @@ def _sources(step: CompileStep) -> Idea:
                 f"    --require-hashes --dest {SOURCES} --requirement {ideas.WORK}/sources.txt",
             ),
         ]
-    return Idea(why="The sources. pip asks each what it is, and needs torch to be told.", commands=tuple(commands))
+    return Commands(why="The sources. pip asks each what it is, and needs torch to be told.", commands=tuple(commands))
 
 
-def _made(step: CompileStep) -> Iterable[ideas.Part]:
+def _made(step: CompileStep) -> Iterable[ideas.Stage]:
     """A part for each package, so that an engine which can makes them side by side."""
     for number, package in enumerate(sorted(step.packages, key=lambda one: one.name)):
         folder = f"{BUILD}/{package.name}-{package.version}"
-        idea = Idea(
+        idea = Commands(
             why="Always in the same folder, whose name gets into the binaries." if not number else "",
             commands=(
                 one(f"mkdir -p {folder}"),
@@ -326,19 +328,19 @@ def _made(step: CompileStep) -> Iterable[ideas.Part]:
             ),
         )
         title = f"{package.name} {package.version}"
-        yield ideas.Part(name=package.name, title=title, ideas=(idea,), origin=COMPILE_STAGE, result="")
+        yield ideas.Stage(name=package.name, title=title, ideas=(idea,), origin=COMPILE_STAGE, result="")
 
 
-def _install(plan: Plan, step: CompileStep) -> ideas.Part:
+def _install(plan: Plan, step: CompileStep) -> ideas.Stage:
     wanted = [f"{package.name}=={package.version}" for package in sorted(step.packages, key=lambda one: one.name)]
-    installed = Idea(
+    installed = Commands(
         why="",
         commands=(
             (f"uv pip install --no-deps --no-index --find-links {COMPILED}", *(f"    {name}" for name in wanted)),
             one(f"rm {VENV}/.lock"),
         ),
     )
-    return ideas.Part(
+    return ideas.Stage(
         name=EXTENSIONS_STAGE,
         title=step.title,
         ideas=(installed,),

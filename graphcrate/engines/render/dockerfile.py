@@ -8,7 +8,7 @@ import graphcrate.engines.render.compilation as compilation
 import graphcrate.engines.render.ideas as ideas
 from graphcrate.compat.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
 from graphcrate.engines.render.about import about, folder
-from graphcrate.engines.render.commands import Idea, run
+from graphcrate.engines.render.commands import Commands, run
 from graphcrate.engines.render.layout import complete, pairs, rendered
 from graphcrate.model.plan import VENV, Plan, PythonFrom
 from graphcrate.model.recipe import Channel
@@ -59,10 +59,10 @@ def dockerfile(plan: Plan, form: DockerForm | None = None) -> str:
     return complete(plan, rendered("Dockerfile", values), "Dockerfile")
 
 
-def _plain(idea: Idea) -> str:
+def _plain(idea: Commands) -> str:
     return run(idea.commands)
 
 
-def _mounted(idea: Idea) -> str:
+def _mounted(idea: Commands) -> str:
     mount = f"--mount=type=cache,target={UV_CACHE},sharing=locked "
     return "RUN " + (mount if idea.cached else "") + run(idea.commands).removeprefix("RUN ")

@@ -10,7 +10,7 @@ from graphcrate.compat.catalog import all_recipes, examples, find_recipe, find_v
 from graphcrate.compat.toolkits import options
 from graphcrate.engines import render
 from graphcrate.host.atomic import write_file
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import BuildError, GraphcrateError, ResolutionError, UsageError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, Lock, decode_lock
 from graphcrate.model.plan import Plan
@@ -24,9 +24,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     channel: str | None = None  #: only candidates whose torch comes from it
 
 
-def render_all(
-    place: Workplace, name: str | None, cuda: str | None, choice: Choice, output: Path | None
-) -> Iterator[Path]:
+def render_all(ctx: Context, name: str | None, cuda: str | None, choice: Choice, output: Path | None) -> Iterator[Path]:
     """Write the texts of these variants (None: all of them); gives the folders in which something changed.
 
     `output`: instead of `images/`, where only the usual choice may go. Of several variants, those that have no text of
@@ -37,21 +35,21 @@ def render_all(
             "images/ holds the usual texts; another base or channel goes elsewhere",
             next_step=f"./build.py render {name or 'pyg'} --base {choice.base} --output /tmp/images",
         )
-    wanted = list(_variants(place, name, cuda))
+    wanted = list(_variants(ctx, name, cuda))
     _check(choice, wanted)
     lacking: list[GraphcrateError] = []
     for recipe, variant in wanted:
         try:
-            made = texts(place, recipe, variant, shown(place, recipe, variant, choice.channel), choice.base)
+            made = texts(ctx, recipe, variant, shown(ctx, recipe, variant, choice.channel), choice.base)
         except (UsageError, ResolutionError, BuildError) as error:
             lacking.append(error)
             if cuda is not None or choice == Choice() or len(lacking) == len(wanted):
                 raise
-            place.progress.note(f"{recipe.name} CUDA {variant.cuda} is left out: {error.what}")
+            ctx.progress.note(f"{recipe.name} CUDA {variant.cuda} is left out: {error.what}")
             continue
-        folder = (output or place.root / "images") / recipe.name / planning.cuda_label(variant.cuda)
+        folder = (output or ctx.root / "images") / recipe.name / planning.cuda_label(variant.cuda)
         if _write(folder, made):
-            yield folder if output else folder.relative_to(place.root)
+            yield folder if output else folder.relative_to(ctx.root)
 
 
 def _check(choice: Choice, wanted: Sequence[tuple[Recipe, Variant]]) -> None:
@@ -66,11 +64,11 @@ def _check(choice: Choice, wanted: Sequence[tuple[Recipe, Variant]]) -> None:
         )
 
 
-def _variants(place: Workplace, name: str | None, cuda: str | None) -> Iterator[tuple[Recipe, Variant]]:
+def _variants(ctx: Context, name: str | None, cuda: str | None) -> Iterator[tuple[Recipe, Variant]]:
     if name is not None and cuda is not None:
-        yield find_variant(place, name, cuda)
+        yield find_variant(ctx, name, cuda)
         return
-    recipes = [find_recipe(place, name)] if name is not None else all_recipes(place)
+    recipes = [find_recipe(ctx, name)] if name is not None else all_recipes(ctx)
     found = [
         (recipe, variant)
         for recipe in recipes
@@ -82,14 +80,14 @@ def _variants(place: Workplace, name: str | None, cuda: str | None) -> Iterator[
     yield from found
 
 
-def shown(place: Workplace, recipe: Recipe, variant: Variant, channel: str | None = None) -> Candidate:
+def shown(ctx: Context, recipe: Recipe, variant: Variant, channel: str | None = None) -> Candidate:
     """The candidate that a variant's texts are about: the first with a lock, else the first that others can build.
 
     `channel`: only candidates whose torch comes from it. Raises ResolutionError when there is none.
     """
     usable = [candidate for candidate in variant.candidates if channel in (None, candidate.channels[0])]
     for candidate in usable:
-        if lock_path(place, recipe, variant, candidate).is_file():
+        if lock_path(ctx, recipe, variant, candidate).is_file():
             return candidate
     for candidate in usable:
         if Channel.LOCAL not in candidate.channels:
@@ -109,16 +107,16 @@ def shown(place: Workplace, recipe: Recipe, variant: Variant, channel: str | Non
     )
 
 
-def plan_of(place: Workplace, recipe: Recipe, variant: Variant, candidate: Candidate, base: str = "debian") -> Plan:
+def plan_of(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate, base: str = "debian") -> Plan:
     """The candidate's plan, by its committed lock where there is one. `base`: one of `compat.base_images.CHOICES`."""
     image = None if base == "debian" else base_images.chosen_image(base, variant)
-    path = lock_path(place, recipe, variant, candidate)
+    path = lock_path(ctx, recipe, variant, candidate)
     if path.is_file():
         lock = decode_lock(path.read_bytes())
         if base == "nvidia":
             lock = _with_nvidias_toolkit(lock)
-        return planning.make_plan(recipe, lock, candidate, examples=examples(place), image=image)
-    return planning.make_open_plan(recipe, variant, candidate, examples=examples(place), image=image)
+        return planning.make_plan(recipe, lock, candidate, examples=examples(ctx), image=image)
+    return planning.make_open_plan(recipe, variant, candidate, examples=examples(ctx), image=image)
 
 
 def _with_nvidias_toolkit(lock: Lock) -> Lock:
@@ -133,12 +131,10 @@ def _with_nvidias_toolkit(lock: Lock) -> Lock:
     return msgspec.structs.replace(lock, compilation=msgspec.structs.replace(compilation, toolkit=toolkit))
 
 
-def texts(
-    place: Workplace, recipe: Recipe, variant: Variant, candidate: Candidate, base: str = "debian"
-) -> dict[str, str]:
+def texts(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate, base: str = "debian") -> dict[str, str]:
     """File name → text, for one variant. Raises BuildError for a step that a text cannot express."""
-    plan = plan_of(place, recipe, variant, candidate, base)
-    path = lock_path(place, recipe, variant, candidate)
+    plan = plan_of(ctx, recipe, variant, candidate, base)
+    path = lock_path(ctx, recipe, variant, candidate)
     old = render.DefinitionForm(arguments=False)
     compiled = {"sources.txt": text} if (text := render.sources(plan)) else {}
     return compiled | {

@@ -9,7 +9,7 @@ import msgspec
 
 from graphcrate.compat import addresses
 from graphcrate.compat.planning import EXAMPLES_TITLE, GROUPS, group
-from graphcrate.engines.render.commands import Command, Idea, one, quoted, write_lines
+from graphcrate.engines.render.commands import Command, Commands, one, quoted, write_lines
 from graphcrate.engines.render.tools import UV
 from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import DebianToolkit, LockedPackage, Toolkit, WheelToolkit
@@ -48,18 +48,18 @@ MIRRORED = "-path '*sources.list*' -type f -exec sed -i \"s|http[^ ]*/debian|${D
 _KNOWN = BaseStep | FilesStep | WheelsStep | CompileStep | ToolkitStep | RequirementsStep | ConfigStep
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """What one stage of a Dockerfile does, and one paragraph of a definition. `title` is for people."""
 
     name: str  #: of the stage
     title: str
-    ideas: tuple[Idea, ...]
+    ideas: tuple[Commands, ...]
     origin: str = "build"  #: what the stage starts from
-    preparations: tuple[Idea, ...] = ()  #: what comes before the copies: it changes less
+    preparations: tuple[Commands, ...] = ()  #: what comes before the copies: it changes less
     copies: tuple[tuple[str, str], ...] = ()  #: (earlier stage, path) that the ideas need
     environment: dict[str, str] = {}  #: what the ideas need to be set, for this `reason`
     reason: str = ""
-    bytecode: tuple[Idea, ...] = ()  #: once for all parts where they share a stage
+    bytecode: tuple[Commands, ...] = ()  #: once for all parts where they share a stage
     result: str = VENV  #: what the image takes from it; empty: nothing
 
 
@@ -70,7 +70,7 @@ def refuse_unknown(plan: Plan, what: str) -> None:
             raise BuildError(f"a {what} cannot express the step {type(step).__name__} of {plan.name}:{plan.tag}")
 
 
-def base(plan: Plan, *, environment: bool = True) -> tuple[Idea, ...]:
+def base(plan: Plan, *, environment: bool = True) -> tuple[Commands, ...]:
     """What a stage starts with: Debian's packages, where the base lacks them, and the small files.
 
     `environment` false: without those of the virtual environment, which come from another stage.
@@ -83,10 +83,10 @@ def base(plan: Plan, *, environment: bool = True) -> tuple[Idea, ...]:
     return tuple(ideas)
 
 
-def _base_packages(names: Sequence[str]) -> Idea:
+def _base_packages(names: Sequence[str]) -> Commands:
     etc = f"-o Dir::Etc={APT}"
     listed = " ".join(names)
-    return Idea(
+    return Commands(
         why="Only what the base lacks; a mirror is for this command alone. " + _PINS[0],
         allowed=_PINS[1],
         commands=(
@@ -103,20 +103,20 @@ def _base_packages(names: Sequence[str]) -> Idea:
     )
 
 
-def files(step: FilesStep, *, environment: bool) -> list[Idea]:
+def files(step: FilesStep, *, environment: bool) -> list[Commands]:
     """A step's files, written by the shell: those of the virtual environment, then the others."""
     inside = [file for file in step.files if f"{file.path}/".startswith(f"{VENV}/")]
     others = [file for file in step.files if file not in inside]
     ideas = []
     if inside and environment:
         why = "The virtual environment, as `python3 -m venv` would make it, without its activation scripts."
-        ideas.append(Idea(why=why, commands=tuple(_written(inside))))
+        ideas.append(Commands(why=why, commands=tuple(_written(inside))))
     if others:
         why = "Login shells, which enroot starts, set PATH anew."
         later = any("$" in file.content for file in others)
         if later:
             why += " Variables are for them, not for this command."
-        ideas.append(Idea(why=why, commands=tuple(_written(others)), allowed="SC2016" if later else ""))
+        ideas.append(Commands(why=why, commands=tuple(_written(others)), allowed="SC2016" if later else ""))
     return ideas
 
 
@@ -140,12 +140,12 @@ def tools_mirrored(plan: Plan) -> bool:
     return plan.base.image.python_from is not PythonFrom.IMAGE
 
 
-def tools(plan: Plan) -> tuple[Idea, ...]:
+def tools(plan: Plan) -> tuple[Commands, ...]:
     """pip and uv, in stages that are left behind. Their index is the user's where one is given."""
     ideas = []
     if tools_mirrored(plan):
         ideas.append(
-            Idea(
+            Commands(
                 why="pip, to fetch uv with.",
                 allowed=_PINS[1],
                 commands=(
@@ -157,7 +157,7 @@ def tools(plan: Plan) -> tuple[Idea, ...]:
             )
         )
     ideas.append(
-        Idea(
+        Commands(
             why="A package index of your own, for pip and uv.",
             commands=(
                 (
@@ -171,7 +171,7 @@ def tools(plan: Plan) -> tuple[Idea, ...]:
         )
     )
     ideas.append(
-        Idea(
+        Commands(
             why="uv installs; it stays in this stage.",
             commands=(
                 one(f"python3 -m venv {TOOLS}"),
@@ -185,14 +185,14 @@ def tools(plan: Plan) -> tuple[Idea, ...]:
     return tuple(ideas)
 
 
-def _stand_alone_python(plan: Plan) -> Idea:
-    return Idea(
+def _stand_alone_python(plan: Plan) -> Commands:
+    return Commands(
         why=f"The base's distribution has another Python than {plan.stack.python}; uv brings one that runs on any.",
         commands=(one(f"uv python install --no-bin --install-dir /opt/python {plan.stack.python}"),),
     )
 
 
-def parts(plan: Plan) -> tuple[Part, ...]:
+def parts(plan: Plan) -> tuple[Stage, ...]:
     """What is installed, in groups that change together. Open requirements share one: they depend on each other."""
     grouped: dict[str, list[LockedPackage]] = {name: [] for name in GROUPS}
     for step in plan.steps:
@@ -200,14 +200,14 @@ def parts(plan: Plan) -> tuple[Part, ...]:
             for package in step.packages:
                 grouped[group(package.name)].append(package)
     found = [
-        Part(name=STAGES[title], title=title, ideas=tuple(_locked(members)), bytecode=(bytecode(plan),))
+        Stage(name=STAGES[title], title=title, ideas=tuple(_locked(members)), bytecode=(bytecode(plan),))
         for title, members in grouped.items()
         if members
     ]
     found[1:] = [msgspec.structs.replace(part, bytecode=(bytecode(plan, again=True),)) for part in found[1:]]
     if opened := [step for step in plan.steps if isinstance(step, RequirementsStep)]:
         ideas = tuple(_open(step) for step in opened)
-        found.append(Part(name="packages", title="torch, PyG and tools", ideas=ideas, bytecode=(bytecode(plan),)))
+        found.append(Stage(name="packages", title="torch, PyG and tools", ideas=ideas, bytecode=(bytecode(plan),)))
     return tuple(found)
 
 
@@ -216,11 +216,11 @@ def pin(package: LockedPackage) -> str:
     return f"{package.name}=={package.version} --hash=sha256:{package.file.sha256}"
 
 
-def _locked(packages: Sequence[LockedPackage]) -> Iterable[Idea]:
+def _locked(packages: Sequence[LockedPackage]) -> Iterable[Commands]:
     wheels = [package for package in packages if not package.is_sdist]
     for channel in dict.fromkeys(package.channel for package in wheels):
         members = sorted((package for package in wheels if package.channel is channel), key=lambda one: one.name)
-        yield Idea(
+        yield Commands(
             why="" if channel is Channel.PYPI else _origin(channel),
             cached=True,
             commands=(
@@ -234,17 +234,17 @@ def _locked(packages: Sequence[LockedPackage]) -> Iterable[Idea]:
             yield from _source(package)
 
 
-def _source(package: LockedPackage) -> Iterable[Idea]:
+def _source(package: LockedPackage) -> Iterable[Commands]:
     """pip makes the wheel: uv checks no hashes of a build's own requirements."""
     pip = f"{TOOLS}/bin/pip"
-    yield Idea(
+    yield Commands(
         why=f"{package.name} {package.version} is there as source only: what builds it, checked like the rest.",
         commands=(
             write_lines(f"{WORK}/backend.txt", map(pin, sorted(package.build, key=lambda one: one.name))),
             one(f"{pip} install --no-cache-dir --no-deps --require-hashes --requirement {WORK}/backend.txt"),
         ),
     )
-    yield Idea(
+    yield Commands(
         why="Built with nothing but that, then installed.",
         commands=(
             write_lines(f"{WORK}/source.txt", [pin(package)]),
@@ -258,10 +258,10 @@ def _source(package: LockedPackage) -> Iterable[Idea]:
     )
 
 
-def _open(step: RequirementsStep) -> Idea:
+def _open(step: RequirementsStep) -> Commands:
     alone = "--no-deps " if step.channel is Channel.PYG else ""
     why = f"{step.title[:1].upper()}{step.title[1:]}, whatever fits on the day of the build: no lock names the files."
-    return Idea(
+    return Commands(
         why=why,
         cached=True,
         commands=(
@@ -310,13 +310,13 @@ def _origin(channel: Channel) -> str:
     return places[channel]
 
 
-def bytecode(plan: Plan, *, again: bool = False) -> Idea:
+def bytecode(plan: Plan, *, again: bool = False) -> Commands:
     """As the embedded builder has it (`inputs.wheels.bytecode`). `again`: the reason has been given."""
     why = (
         "A SIF and a squashfs are read-only and would compile at each start. Some packages hold templates that are "
         "no Python: those stay as they are. Test suites are left out."
     )
-    return Idea(
+    return Commands(
         why="" if again else why,
         commands=(
             (
@@ -356,13 +356,13 @@ def address(plan: Plan, channel: Channel) -> str:
     return find(plan.stack.torch, plan.stack.torch_cuda)
 
 
-def arguments(plan: Plan, part: Part) -> dict[str, str]:
+def arguments(plan: Plan, part: Stage) -> dict[str, str]:
     """Build arguments that a part's commands use, with their defaults."""
     places = {"PYTORCH_INDEX": Channel.PYTORCH, "PYG_LINKS": Channel.PYG}
     return {name: address(plan, channel) for name, channel in places.items() if uses(part, f"${{{name}}}")}
 
 
-def uses(part: Part, text: str) -> bool:
+def uses(part: Stage, text: str) -> bool:
     """Whether a part's commands have this in them."""
     known = (*part.preparations, *part.ideas)
     return any(text in line for idea in known for command in idea.commands for line in command)

@@ -23,7 +23,7 @@ class Runner(Protocol):
     def runtime(self, environment: Mapping[str, str]) -> Runtime:
         """What answers here. Raises HostError when nothing does."""
 
-    def is_there(self, artifact: Artifact, environment: Mapping[str, str]) -> bool:
+    def exists(self, artifact: Artifact, environment: Mapping[str, str]) -> bool:
         """Whether the engine still has this very image. Raises HostError when the engine cannot be asked."""
 
     def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Any]:

@@ -92,7 +92,7 @@ def runtime(environment: Mapping[str, str]) -> Runtime:
     return Runtime(engine.name, engine.text)
 
 
-def is_there(artifact: Artifact, environment: Mapping[str, str]) -> bool:
+def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
     """Whether the file is there with all its bytes. Its hash is not computed: that takes as long as a smoke test."""
     path = Path(artifact.reference)
     return path.is_file() and path.stat().st_size == artifact.bytes

@@ -32,7 +32,7 @@ def runtime(environment: Mapping[str, str]) -> Runtime:
         return Runtime("docker", engine.version)
 
 
-def is_there(artifact: Artifact, environment: Mapping[str, str]) -> bool:
+def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
     """Whether the daemon still has this very image. Raises HostError when it cannot be asked."""
     with docker_engine.connected(environment) as engine:
         try:

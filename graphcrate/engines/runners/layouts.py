@@ -17,7 +17,7 @@ def runtime(environment: Mapping[str, str]) -> Runtime:
     return Runtime("graphcrate", __version__)
 
 
-def is_there(artifact: Artifact, environment: Mapping[str, str]) -> bool:
+def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
     """Whether the layout is there with all its blobs."""
     return is_whole(Path(artifact.reference), artifact.digest)
 

@@ -28,7 +28,7 @@ def runtime(environment: Mapping[str, str]) -> Runtime:
     return Runtime("podman", podman.check(environment))
 
 
-def is_there(artifact: Artifact, environment: Mapping[str, str]) -> bool:
+def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
     """Whether podman still has this very image. Raises HostError when podman is missing."""
     told = Store(environment=podman.variables(environment)).inspect(artifact.reference)
     return told is not None and podman.whole(told["Id"]) == artifact.digest

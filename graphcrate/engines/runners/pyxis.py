@@ -38,7 +38,7 @@ def runtime(environment: Mapping[str, str]) -> Runtime:
     return Runtime("pyxis", f"with Slurm {slurm.version}")
 
 
-def is_there(artifact: Artifact, environment: Mapping[str, str]) -> bool:
+def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
     """Whether the file is there with all its bytes; of what is on a registry srun itself finds out."""
     path = Path(artifact.reference)
     return artifact.kind == "registry" or (path.is_file() and path.stat().st_size == artifact.bytes)

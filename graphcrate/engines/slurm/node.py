@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.engines import run_suites
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.trial import Order, Returned
 from graphcrate.smoke.memory import Memory
@@ -17,14 +17,14 @@ def carry_out(order: bytes) -> bytes:
 
 
 def _returned(order: Order) -> Returned:
-    place = Workplace.here()
+    ctx = Context.here()
     memory = Memory(Path(order.passes), order.rerun)
     try:
         suites = run_suites.run_suites(
             order.artifact,
             order.suites,
             Path(order.folder),
-            place,
+            ctx,
             order.device,
             order.packages,
             say=_say,

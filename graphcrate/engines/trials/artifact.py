@@ -11,7 +11,7 @@ import msgspec
 from graphcrate.artifacts.locate import Form, Located, locate, read_report
 from graphcrate.compat.catalog import find_variant
 from graphcrate.engines.trials import forms, stores
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.smoke import memory
@@ -54,7 +54,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(
-    reference: str, runner: str, suites: Sequence[str], place: Workplace, output: Path, *, pyxis: bool = False
+    reference: str, runner: str, suites: Sequence[str], ctx: Context, output: Path, *, pyxis: bool = False
 ) -> Subject:
     """The subject. `runner` of RUNNERS; `suites` empty: those of its recipe; `pyxis`: Slurm starts containers itself.
 
@@ -69,7 +69,7 @@ def find(
     chosen = _NATURAL[source.form] if runner == "auto" else runner
     if chosen == "slurm" and not pyxis and source.form in ("squashfs", "registry"):
         raise _for_pyxis_alone(reference, runner)
-    artifact = _OPENERS[chosen](source, place, pyxis) if chosen else None
+    artifact = _OPENERS[chosen](source, ctx, pyxis) if chosen else None
     if artifact is None:
         opens = _FORMS.get(chosen, "an image, and this is a folder of files")
         raise UsageError(
@@ -84,7 +84,7 @@ def find(
         reference=reference,
         runner=chosen,
         artifact=artifact,
-        suites=tuple(suites) or _usual(reference, report, place),
+        suites=tuple(suites) or _usual(reference, report, ctx),
         packages=tuple(package.name for package in report.packages) if report else (),
         folder=folder / chosen,
         passes=_home(source, output) / memory.FOLDER,
@@ -92,7 +92,7 @@ def find(
     )
 
 
-def _embedded(source: Located, place: Workplace, pyxis: bool) -> Artifact | None:
+def _embedded(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
     if not source.has_layout:
         return None
     layout = source.layout()
@@ -100,36 +100,36 @@ def _embedded(source: Located, place: Workplace, pyxis: bool) -> Artifact | None
     return Artifact(engine="embedded", kind="layout", reference=str(source.path), digest=layout.digest, bytes=size)
 
 
-def _store(engine: Literal["docker", "podman"]) -> Callable[[Located, Workplace, bool], Artifact | None]:
-    def opened(source: Located, place: Workplace, pyxis: bool) -> Artifact | None:
+def _store(engine: Literal["docker", "podman"]) -> Callable[[Located, Context, bool], Artifact | None]:
+    def opened(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
         if source.form == "archive":
-            return stores.load(engine, source.path, place.environment)
+            return stores.load(engine, source.path, ctx.environment)
         if built := _built(source, engine):
             return built
         if source.has_layout:
-            return forms.loaded(source.path, _image(source), engine, place)
-        return stores.inspect(engine, source.name, place.environment) if source.form in (engine, "registry") else None
+            return forms.loaded(source.path, _image(source), engine, ctx)
+        return stores.inspect(engine, source.name, ctx.environment) if source.form in (engine, "registry") else None
 
     return opened
 
 
-def _sif(source: Located, place: Workplace, pyxis: bool) -> Artifact | None:
+def _sif(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
     if source.has_layout:
-        return _file(forms.file_of(source.path, _image(source), "sif", place), "apptainer", "sif")
+        return _file(forms.file_of(source.path, _image(source), "sif", ctx), "apptainer", "sif")
     return _file(source.path, "apptainer", "sif") if source.form == "sif" else _built(source, "apptainer")
 
 
-def _slurm(source: Located, place: Workplace, pyxis: bool) -> Artifact | None:
+def _slurm(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
     if pyxis and source.form == "registry":
         return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
     if pyxis and source.form == "squashfs":
         return _file(source.path, "pyxis", "sqsh")
     if pyxis and source.has_layout:
-        return _file(forms.file_of(source.path, _image(source), "sqsh", place), "pyxis", "sqsh")
-    return _sif(source, place, pyxis)
+        return _file(forms.file_of(source.path, _image(source), "sqsh", ctx), "pyxis", "sqsh")
+    return _sif(source, ctx, pyxis)
 
 
-_OPENERS: Mapping[str, Callable[[Located, Workplace, bool], Artifact | None]] = {
+_OPENERS: Mapping[str, Callable[[Located, Context, bool], Artifact | None]] = {
     "embedded": _embedded,
     "docker": _store("docker"),
     "podman": _store("podman"),
@@ -185,11 +185,11 @@ def _home(source: Located, output: Path) -> Path:
     return found or output / "trials"
 
 
-def _usual(reference: str, report: BuildReport | None, place: Workplace) -> tuple[str, ...]:
+def _usual(reference: str, report: BuildReport | None, ctx: Context) -> tuple[str, ...]:
     """The recipe's suites."""
     if report is not None:
         with contextlib.suppress(GraphcrateError):  # a recipe that is gone since
-            recipe, variant = find_variant(place, report.name, report.cuda)
+            recipe, variant = find_variant(ctx, report.name, report.cuda)
             return variant.smoke or recipe.smoke
     raise UsageError(
         f"which suites are to be run in {reference}?",

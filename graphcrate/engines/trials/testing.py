@@ -18,7 +18,7 @@ from graphcrate.engines.trials.artifact import Subject, find
 from graphcrate.engines.trials.poll import follow
 from graphcrate.engines.trials.progress import Board
 from graphcrate.host.atomic import write_file
-from graphcrate.host.context import Workplace
+from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, SmokeError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import SmokeReport
@@ -32,7 +32,7 @@ JOBS = "slurm"  #: below the output folder: the jobs' scripts and logs
 STATE = "matrix.json"  #: below the output folder
 
 
-def try_here(subject: Subject, device: Device, place: Workplace, *, rerun: bool = False) -> TrialReport:
+def try_here(subject: Subject, device: Device, ctx: Context, *, rerun: bool = False) -> TrialReport:
     """Run the subject's suites on this machine. The report lies in the subject's folder too.
 
     What it passed on such a machine before is not run, except with `rerun`; that is so of all trials here.
@@ -41,7 +41,7 @@ def try_here(subject: Subject, device: Device, place: Workplace, *, rerun: bool 
         subject.artifact,
         subject.suites,
         subject.folder,
-        place,
+        ctx,
         device,
         packages=subject.packages,
         memory=Memory(subject.passes, rerun),
@@ -54,7 +54,7 @@ def try_in_job(
     resources: Resources,
     device: Device,
     scheduler: Scheduler,
-    place: Workplace,
+    ctx: Context,
     patience: float,
     *,
     rerun: bool = False,
@@ -63,7 +63,7 @@ def try_in_job(
 
     Raises HostError for a job that gave no report.
     """
-    watcher = _Voice(place.progress.note)
+    watcher = _Voice(ctx.progress.note)
     cell = cell_of(subject, resources, device, rerun=rerun)
     try:
         (cell,) = follow([cell], scheduler, watcher, patience=patience)
@@ -169,17 +169,17 @@ def check_partitions(names: Sequence[str], slurm: Slurm) -> None:
             )
 
 
-def slurm_here(place: Workplace, output: Path) -> tuple[Slurm, SlurmScheduler]:
+def slurm_here(ctx: Context, output: Path) -> tuple[Slurm, SlurmScheduler]:
     """The Slurm of this machine, and a scheduler whose files lie below `output`. Raises HostError."""
-    slurm = submit.find(place.environment)
-    return slurm, SlurmScheduler(slurm, (output / JOBS).absolute(), place.root)
+    slurm = submit.find(ctx.environment)
+    return slurm, SlurmScheduler(slurm, (output / JOBS).absolute(), ctx.root)
 
 
 def subjects(
-    references: Sequence[str], suites: Sequence[str], place: Workplace, output: Path, *, pyxis: bool
+    references: Sequence[str], suites: Sequence[str], ctx: Context, output: Path, *, pyxis: bool
 ) -> list[Subject]:
     """What is to be tried in Slurm. Raises UsageError before anything is submitted."""
-    return [find(reference, "slurm", suites, place, output, pyxis=pyxis) for reference in references]
+    return [find(reference, "slurm", suites, ctx, output, pyxis=pyxis) for reference in references]
 
 
 def _kept(subject: Subject, suites: Sequence[SmokeReport]) -> TrialReport:
