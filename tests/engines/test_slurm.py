@@ -59,7 +59,7 @@ def test_a_suite_runs_as_a_job_through_apptainer(place, slurm, small_sif, scratc
     assert suite["job"].isdigit()
     assert "Phase: training on cpu" in finished.err  # its lines came along
     assert json.loads((scratch / "out" / "trials" / small_sif.name / "slurm" / "trial.json").read_text()) == told
-    assert [path.name for path in (scratch / "out" / "slurm").iterdir()] == [f"{suite['job']}_0_log.out"]
+    assert [path.name for path in (scratch / "out" / "slurm").iterdir()] == [f"{suite['job']}.out"]
     assert slurm.jobs() == []
 
 

@@ -1,22 +1,33 @@
-"""What a job does on its node: submitit imports this module there and calls `carry_out`."""
+"""What a job runs on its node: `python -m graphcrate.engines.slurm.node ORDER.json RESULT.json`."""
 
+import sys
+import traceback
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.engines import run_suites
+from graphcrate.host import process
+from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.trial import Order, Returned
 from graphcrate.smoke.memory import Memory
 
 
-def carry_out(order: bytes) -> bytes:
-    """Run an Order's suites, its lines on stdout; returns a Returned. Both as JSON: that has one form on all nodes."""
-    return msgspec.json.encode(_returned(msgspec.json.decode(order, type=Order)))
+def main(order: Path, result: Path) -> None:
+    """Run the suites of an order, their lines on stdout; write the result whole or not at all, remove the order."""
+    process.interrupt_on_terminate()  # scancel and the time limit: end what runs, and leave no container
+    try:
+        returned = _run(msgspec.json.decode(order.read_bytes(), type=Order))
+    except Exception as error:  # whatever it is, the person who waits must read it
+        traceback.print_exc()
+        returned = Returned(error=f"graphcrate on the node broke off: {type(error).__name__}: {error}")
+    write_file(result, msgspec.json.encode(returned))
+    order.unlink(missing_ok=True)
 
 
-def _returned(order: Order) -> Returned:
+def _run(order: Order) -> Returned:
     ctx = Context.here()
     memory = Memory(Path(order.passes), order.rerun)
     try:
@@ -27,7 +38,7 @@ def _returned(order: Order) -> Returned:
             ctx,
             order.device,
             order.packages,
-            say=_say,
+            say=lambda line: print(line, flush=True),
             memory=memory,
         )
     except GraphcrateError as error:
@@ -35,5 +46,5 @@ def _returned(order: Order) -> Returned:
     return Returned(suites=tuple(suites))
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

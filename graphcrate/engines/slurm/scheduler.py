@@ -8,11 +8,12 @@ from typing import Protocol
 import msgspec
 
 from graphcrate.engines.slurm import node
-from graphcrate.engines.slurm import submit as slurm_engine
 from graphcrate.engines.slurm.parse import JobView
-from graphcrate.engines.slurm.submit import Jobs, Slurm
+from graphcrate.engines.slurm.submit import Jobs, Slurm, minutes
 from graphcrate.host import process, settings
+from graphcrate.model.errors import HostError
 from graphcrate.model.trial import Order, Resources, Returned
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.smoke import suites
 
 PAUSE = 2.0  #: seconds between two looks; the controller serves a whole cluster
@@ -33,7 +34,7 @@ class Scheduler(Protocol):
         """What it says of jobs; those that it does not know are missing."""
 
     def returned(self, job: str) -> Returned | None:
-        """What a job gave back; None while it has not. Raises HostError where it broke off with a fault."""
+        """What a job gave back; None while it has not. Raises HostError for what cannot be read."""
 
     def heard(self, job: str) -> list[str]:
         """Lines that a job has said since the last call."""
@@ -57,25 +58,32 @@ class Scheduler(Protocol):
 class SlurmScheduler:
     """Slurm, with the jobs' files in a folder that all nodes see."""
 
-    def __init__(self, slurm: Slurm, folder: Path, root: Path) -> None:
-        self._slurm, self._jobs = slurm, Jobs(folder, root)
+    def __init__(self, slurm: Slurm, jobs: Jobs) -> None:
+        self._slurm, self._jobs = slurm, jobs
 
     def uninterrupted(self) -> AbstractContextManager[None]:
         return process.uninterrupted()
 
     def submit(self, orders: Sequence[Order], resources: Resources) -> list[str]:
         encoded = [msgspec.json.encode(order) for order in orders]
-        return self._jobs.submit(node.carry_out, encoded, parameters(orders, resources))
+        return self._jobs.submit(node.__name__, encoded, parameters(orders, resources))
 
     def look(self, jobs: Sequence[str]) -> Mapping[str, JobView]:
         return self._slurm.look(jobs)
 
     def returned(self, job: str) -> Returned | None:
-        found = self._jobs.result(job)
-        return None if found is None else msgspec.json.decode(found, type=Returned)
+        text = self._jobs.result(job)
+        try:
+            return None if text is None else msgspec.json.decode(text, type=Returned)
+        except UNREADABLE as error:
+            raise HostError(
+                f"the result of job {job} cannot be read: {error}",
+                cause="graphcrate on the node is another one.",
+                next_step=f"less {self.log(job)}",
+            ) from error
 
     def heard(self, job: str) -> list[str]:
-        return self._jobs.heard(job)
+        return self._jobs.new_lines(job)
 
     def log(self, job: str) -> Path:
         return self._jobs.log(job)
@@ -84,7 +92,7 @@ class SlurmScheduler:
         self._slurm.cancel(jobs)
 
     def forget(self, job: str) -> None:
-        self._jobs.forget(job)
+        self._jobs.remove_result(job)
 
     def now(self) -> float:
         return settings.now()
@@ -102,7 +110,7 @@ def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str |
     asked = {
         "job-name": JOB_NAME,
         "partition": resources.partition,
-        "time": resources.time or slurm_engine.minutes(longest + SECONDS_TO_OPEN),
+        "time": resources.time or minutes(longest + SECONDS_TO_OPEN),
         "nodes": "1",
         "ntasks": "1",
         "gres": resources.gres,

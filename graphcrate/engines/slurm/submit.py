@@ -1,23 +1,23 @@
-"""Slurm: who answers, what it knows of partitions and jobs; jobs are submitted through submitit.
+"""Run jobs with Slurm's own commands: sbatch submits, squeue and sacct tell what became of a job, scancel cancels.
 
-submitit pickles a function, writes the batch script and brings the result back through a folder that all nodes see.
-What becomes of a job is asked of Slurm itself: submitit asks sacct alone, which sites without accounting do not have.
+A job is a Python module run on a node. It gets an order and leaves a result, both JSON files in a folder that all nodes
+see. sacct is asked second: sites without accounting have nothing behind it.
 """
 
 import contextlib
 import math
 import shlex
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from graphcrate.engines.slurm import parse
 from graphcrate.engines.slurm.parse import JobView, Partition
 from graphcrate.host import process, settings
+from graphcrate.host.atomic import write_file
 from graphcrate.model.errors import BuildError, HostError
 
 #: what Slurm's commands read besides what all children get
@@ -25,17 +25,15 @@ VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SBATCH_ACCOUNT", "SLURM_ACCOUNT", 
 #: of a job step's own surroundings, which a command started in it needs to find the job, and what a person tells
 #: pyxis, enroot and its hooks
 _INHERITED_IN_JOB = ("SLURM_", "SLURMD_", "SPANK_", "PYXIS_", "ENROOT_", "NVIDIA_", "MELLANOX_", "CUDA_VISIBLE_DEVICES")
-#: tell Slurm's commands which cluster is meant
-_WHERE = ("SLURM_CONF", "SLURM_CLUSTERS", "SBATCH_CLUSTERS")
-#: a person's or a site's choices for all jobs → the parameter that overrides them
-_DEFAULTS = {
-    "SBATCH_ACCOUNT": "account",
-    "SBATCH_QOS": "qos",
-    "SBATCH_RESERVATION": "reservation",
-    "SBATCH_CONSTRAINT": "constraint",
-}
+#: of a job around us: they would change the request, or give its processes ranks
+_OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_")
+_RANKS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+#: say which cluster is meant, and what a person or a site chose for all jobs; sbatch's options beat them
+_CHOICES = (
+    *("SLURM_CONF", "SLURM_CLUSTERS", "SBATCH_CLUSTERS"),
+    *("SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_CONSTRAINT"),
+)
 SECONDS = 120  #: for a command that asks something; a busy controller takes its time
-SIGNAL_SECONDS = 30  #: before the time limit, for submitit to say that it was reached
 ELSEWHERE = "log in to the cluster, or run it here: --runner apptainer, --runner embedded"
 
 
@@ -126,54 +124,50 @@ def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class Jobs:
-    """submitit's jobs in one folder, which must be there on all nodes under the same path."""
+    """Jobs with their orders, results and logs in one folder, which all nodes see under the same path."""
 
-    def __init__(self, folder: Path, root: Path) -> None:
-        """`root`: the project's folder, from which a node imports the function that it is to run."""
-        self._folder, self._root = folder.absolute(), root
+    def __init__(self, folder: Path, root: Path, environment: Mapping[str, str]) -> None:
+        """`root`: the folder from which a node imports the module. `environment`: of this process; jobs inherit it."""
+        self._folder, self._root, self._environment = folder.absolute(), root, environment
         self._read: dict[str, int] = {}
 
-    def submit(
-        self, function: Callable[..., Any], orders: Sequence[Any], parameters: Mapping[str, str | bool]
-    ) -> list[str]:
-        """One job for each order, all of them one array; returns their ids, in this order.
+    def submit(self, module: str, orders: Sequence[bytes], parameters: Mapping[str, str | bool]) -> list[str]:
+        """Submit a job for each order, several as one array; return their ids, in this order.
 
-        `parameters` are sbatch's, by their long names without dashes; True for those that take no value. Raises
-        HostError when Slurm refuses.
+        The job runs `python -m MODULE ORDER RESULT`. `parameters`: sbatch's long options without dashes; True for one
+        without a value. Raises HostError when Slurm refuses.
         """
-        import submitit
-
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with _as_asked(parameters):
-            try:
-                python = f"{shlex.quote(sys.executable)} -s"
-                executor = submitit.SlurmExecutor(self._folder, max_num_timeout=0, python=python)
-                executor.update_parameters(
-                    # what a cluster's modules leave in PYTHONPATH is not for us
-                    setup=["unset PYTHONHOME", f"export PYTHONPATH={shlex.quote(str(self._root))}"],
-                    # submitit's own spelling, so that they replace its defaults
-                    additional_parameters={name.replace("-", "_"): value for name, value in parameters.items()},
-                    stderr_to_stdout=True,
-                    use_srun=False,
-                    signal_delay_s=SIGNAL_SECONDS,
-                    wckey=None,
-                )
-                # submitit makes a single job of a single order
-                jobs = executor.map_array(function, list(orders))
-            except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
-                said = parse.last_error(str(error).splitlines())
-                raise HostError(
-                    f"Slurm refuses the job: {said}",
-                    next_step="sinfo    shows partitions and their nodes; --account, --gres, --time say what you want",
-                ) from error
-        return [str(job.job_id) for job in jobs]
+        batch = self._folder / f"order-{uuid.uuid4().hex[:12]}"
+        files = [Path(f"{batch}-{number}.json") for number in range(len(orders))]
+        for file, order in zip(files, orders, strict=True):
+            write_file(file, order)
+        is_array = len(orders) > 1
+        log = str(self._folder).replace("%", "%%") + ("/%A_%a.out" if is_array else "/%j.out")
+        options = {**parameters, "output": log, **({"array": f"0-{len(orders) - 1}"} if is_array else {})}
+        words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
+        script = _script(module, self._root, batch, is_array=is_array)
+        environment = submit_environment(self._environment)
+        try:
+            answer = process.output(
+                ["sbatch", "--parsable", *words], environment=environment, stdin=script.encode(), timeout=SECONDS
+            )
+        except BuildError as error:
+            for file in files:
+                file.unlink(missing_ok=True)
+            command, *complaints = error.what.splitlines()
+            raise HostError(
+                f"Slurm refuses the job: {parse.last_error(complaints or [command])}",
+                next_step="sinfo    shows partitions and their nodes; --account, --gres, --time say what you want",
+            ) from error
+        job = answer.strip().splitlines()[-1].partition(";")[0]  # a federation adds the cluster
+        return [f"{job}_{number}" for number in range(len(orders))] if is_array else [job]
 
     def log(self, job: str) -> Path:
-        """All that the job says."""
-        return self._folder / f"{job}_0_log.out"
+        """Return the file of all that the job prints."""
+        return self._folder / f"{job}.out"
 
-    def heard(self, job: str) -> list[str]:
-        """Whole lines that the job has said since the last call."""
+    def new_lines(self, job: str) -> list[str]:
+        """Read the whole lines that the job printed since the last call."""
         try:
             with self.log(job).open("rb") as stream:
                 stream.seek(self._read.get(job, 0))
@@ -182,39 +176,45 @@ class Jobs:
             return []
         whole = text[: text.rfind(b"\n") + 1]
         self._read[job] = self._read.get(job, 0) + len(whole)
-        lines = whole.decode("utf-8", "replace").splitlines()
-        return [line for line in lines if not line.startswith("submitit ")]
+        return whole.decode("utf-8", "replace").splitlines()
 
-    def result(self, job: str) -> Any:  # noqa: ANN401
-        """What the function gave back; None while it has not. Raises HostError where it broke off with a fault."""
-        import submitit.core.utils
-
-        self._refresh()
-        path = self._folder / f"{job}_0_result.pkl"
-        if not path.exists():
-            return None
-        outcome, value = submitit.core.utils.pickle_load(path)
-        if outcome != "success":
-            raise HostError(
-                f"job {job} broke off: {str(value).strip().splitlines()[-1]}",
-                cause="graphcrate on the node is another one, or the node lacks something.",
-                next_step=f"less {self.log(job)}",
-            )
-        return value
-
-    def forget(self, job: str) -> None:
-        """Remove what is no longer needed of a finished job; its log stays."""
-        script = self._folder / f"{job.partition('_')[0]}_submission.sh"
-        for link in self._folder.glob(".submission_file_*"):  # what submitit calls it besides
-            if link.is_symlink() and link.readlink().name == script.name:
-                link.unlink(missing_ok=True)
-        for name in (f"{job}_submitted.pkl", f"{job}_0_result.pkl", script.name):
-            (self._folder / name).unlink(missing_ok=True)
-
-    def _refresh(self) -> None:
-        """A network file system shows what other nodes wrote once the folder is touched."""
-        with contextlib.suppress(OSError):
+    def result(self, job: str) -> bytes | None:
+        """Read the result of a job; None while there is none."""
+        with contextlib.suppress(OSError):  # a network file system shows other nodes' files once the folder is touched
             self._folder.chmod(self._folder.stat().st_mode)
+        with contextlib.suppress(FileNotFoundError):
+            return self._result(job).read_bytes()
+        return None
+
+    def remove_result(self, job: str) -> None:
+        """Remove the result of a finished job; its log stays."""
+        self._result(job).unlink(missing_ok=True)
+
+    def _result(self, job: str) -> Path:
+        return self._folder / f"{job}.json"
+
+
+def _script(module: str, root: Path, batch: Path, *, is_array: bool) -> str:
+    """Write the batch script. Python replaces the shell, so that a signal of Slurm's reaches it."""
+    task = "$SLURM_ARRAY_TASK_ID" if is_array else "0"
+    job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if is_array else "$SLURM_JOB_ID"
+    order, result = f'{shlex.quote(str(batch))}-"{task}".json', f'{shlex.quote(str(batch.parent))}/"{job}".json'
+    return (
+        "#!/bin/sh\n"
+        "unset PYTHONHOME\n"
+        # in place of what a cluster's modules leave there
+        f"export PYTHONPATH={shlex.quote(str(root))}\n"
+        f"exec {shlex.quote(sys.executable)} -sP -m {module} {order} {result}\n"
+    )
+
+
+def submit_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what sbatch and the job inherit: everything but the variables of a job around us."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _CHOICES or not (name.startswith(_OF_A_JOB) or name in _RANKS)
+    }
 
 
 def minutes(seconds: float) -> str:
@@ -233,19 +233,3 @@ def here() -> Mapping[str, str]:
     array, task = settings.environment().get("SLURM_ARRAY_JOB_ID"), settings.environment().get("SLURM_ARRAY_TASK_ID")
     job = f"{array}_{task}" if array and task else settings.environment().get("SLURM_JOB_ID")
     return found | ({"job": job} if job else {})
-
-
-@contextlib.contextmanager
-def _as_asked(parameters: Mapping[str, object]) -> Iterator[None]:
-    """An environment in which sbatch goes by the batch script: variables of a site or of a job around us beat that.
-
-    submitit hands sbatch this process's own environment. Its warnings are of its habits, nothing for the terminal.
-    """
-    import submitit.helpers
-    from submitit.core.utils import environment_variables
-
-    chosen = [name for name, parameter in _DEFAULTS.items() if parameter not in parameters]
-    kept = {name: settings.environment()[name] for name in (*_WHERE, *chosen) if name in settings.environment()}
-    with warnings.catch_warnings(), submitit.helpers.clean_env(), environment_variables(**kept):
-        warnings.simplefilter("ignore")
-        yield
