@@ -17,7 +17,6 @@ from graphcrate.cli import exit as cli_end
 
 if TYPE_CHECKING:
     from graphcrate.host.context import Context
-    from graphcrate.model.report import BuildReport
 
 app = typer.Typer(
     cls=cli_end.Commands,
@@ -111,17 +110,11 @@ def image(
         devel=flavour == "devel",
     )
     report = pipeline.build_image(request, _context())
-    sys.stdout.write(encode(report).decode() if as_json else f"{_reference(report)}\n")
+    sys.stdout.write(encode(report).decode() if as_json else f"{report.reference}\n")
     sys.stdout.flush()
     if report.fallback:
         insisting = dataclasses.replace(request, cuda=report.cuda, channel=report.fallback.channel)
         sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting.command())))
-
-
-def _reference(report: "BuildReport") -> str:
-    """What the next command takes: `name:tag@digest` of a layout, `name:tag` in an engine's store, a file's path."""
-    artifact = report.artifact
-    return f"{report.name}:{report.tag}@{report.digest}" if artifact.kind == "layout" else artifact.reference
 
 
 @app.command("list")

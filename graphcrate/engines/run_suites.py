@@ -19,6 +19,14 @@ from graphcrate.model.trial import Device
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory, content
 
+#: by the kind of a build's artifact: how a command is run in it
+_LOOKS = {
+    "layout": "./build.py run {image} --",
+    "docker": "docker run --rm {reference}",
+    "podman": "podman run --rm {reference}",
+    "sif": "{engine} exec {reference}",
+}
+
 
 def prove(
     report: BuildReport, suites: Sequence[str], folder: Path, ctx: Context, device: Device, memory: Memory
@@ -139,8 +147,5 @@ def raise_if_failed(report: BuildReport, folder: Path) -> None:
 
 def _look_inside(report: BuildReport) -> str:
     artifact = report.artifact
-    if artifact.kind == "layout":
-        return f"./build.py run {report.name}:{report.tag} -- pip list"
-    if artifact.kind == "sif":
-        return f"{artifact.engine} exec {artifact.reference} pip list"
-    return f"{artifact.engine} run --rm {artifact.reference} pip list"
+    words = _LOOKS[artifact.kind].format(image=report.image, engine=artifact.engine, reference=artifact.reference)
+    return f"{words} pip list"

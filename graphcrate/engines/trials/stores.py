@@ -4,11 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-import docker.errors
-
-from graphcrate.engines import podman
-from graphcrate.engines.podman import Store
-from graphcrate.host import docker_engine, process
+from graphcrate.host import docker_engine, oci_engine
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.report import Artifact
 
@@ -17,18 +13,14 @@ _Engine = Literal["docker", "podman"]
 
 def inspect(engine: _Engine, name: str, environment: Mapping[str, str]) -> Artifact | None:
     """The image of this name; None where the engine has none. Raises HostError when the engine cannot be asked."""
-    if engine == "podman":
-        podman.check(environment)
-        found = Store(environment=podman.variables(environment)).inspect(name)
-    else:
-        found = _inspected(name, environment)
+    found = oci_engine.find(engine, environment).inspect(name)
     if found is None:
         return None
     return Artifact(
         engine=engine,
         kind=engine,
         reference=name,
-        digest=podman.whole(found["Id"]),
+        digest=found["Id"],
         bytes=int(found.get("Size", 0)),
     )
 
@@ -46,14 +38,6 @@ def load(engine: _Engine, path: Path, environment: Mapping[str, str]) -> Artifac
     return artifact
 
 
-def _inspected(name: str, environment: Mapping[str, str]) -> dict[str, object] | None:
-    with docker_engine.connected(environment) as engine:
-        try:
-            return dict(engine.api.inspect_image(name))
-        except docker.errors.ImageNotFound:
-            return None
-
-
 def _load_docker(path: Path, environment: Mapping[str, str]) -> str:
     """The name or id of what was loaded; empty when the daemon did not say."""
     with docker_engine.connected(environment) as engine, path.open("rb") as stream:
@@ -66,7 +50,7 @@ def _load_docker(path: Path, environment: Mapping[str, str]) -> str:
 
 
 def _load_podman(path: Path, environment: Mapping[str, str]) -> str:
-    done = process.run(["podman", "load", "--quiet", "--input", str(path)], environment=podman.variables(environment))
+    done = oci_engine.find("podman", environment).call("load", "--quiet", "--input", str(path))
     return "" if done.returncode else _loaded(done.lines)
 
 
