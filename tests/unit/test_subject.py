@@ -6,7 +6,7 @@ import pytest
 
 from graphcrate.artifacts.formats import squashfs
 from graphcrate.engines.runners import RUNNERS, pyxis
-from graphcrate.engines.slurm import submit
+from graphcrate.engines.slurm import cluster
 from graphcrate.engines.slurm.parse import Partition
 from graphcrate.engines.trials import addressing, forms, stores
 from graphcrate.engines.trials import artifact as subject
@@ -242,23 +242,23 @@ def test_every_kind_of_artifact_has_a_runner():
 
 
 def test_no_slurm_here_says_where_else(monkeypatch):
-    monkeypatch.setattr(submit.process, "find", lambda _: None)
+    monkeypatch.setattr(cluster.process, "find", lambda _: None)
     with pytest.raises(HostError, match="Slurm is not installed here") as caught:
-        submit.find({"PATH": "/nowhere"})
+        cluster.find({"PATH": "/nowhere"})
     assert "--runner apptainer" in caught.value.next_step
 
 
 def test_a_job_knows_where_it_is(monkeypatch):
     for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_PARTITION"):
         monkeypatch.delenv(name, raising=False)
-    assert submit.here() == {}
+    assert cluster.here() == {}
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     monkeypatch.setenv("SLURM_JOB_PARTITION", "a100")
-    assert submit.here() == {"job": "12", "node": "n1", "partition": "a100"}
+    assert cluster.here() == {"job": "12", "node": "n1", "partition": "a100"}
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "10")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    assert submit.here()["job"] == "10_3"
+    assert cluster.here()["job"] == "10_3"
 
 
 @pytest.mark.parametrize(
