@@ -108,6 +108,6 @@ def test_a_drift_that_todays_base_does_not_end_is_said_and_not_tried_again(place
 
 def test_an_output_that_cannot_be_is_said_before_anything_is_fetched(place, monkeypatch):
     (place.root / "file").touch()
-    with pytest.raises(UsageError, match="cannot be made") as caught:
+    with pytest.raises(UsageError, match="Not a directory") as caught:
         made(place, monkeypatch, lambda *_: pytest.fail("it was built"), place.root / "file")
     assert "--output" in caught.value.next_step
