@@ -292,17 +292,11 @@ def check(
     from graphcrate.cli import tables
     from graphcrate.compat import hosts
     from graphcrate.model.errors import ContractError
-    from graphcrate.model.lock import encode
 
     runtimes = hosts.runtimes_of(runtime or ())
     host = hosts.host_of(runtimes, runtime_version, gpu, driver, kernel, glibc, shm)
     found = checking.check(ref, host, _context(), runtimes=runtimes, output=output, fetch=fetch)
-    if as_json:
-        sys.stdout.write(encode(found).decode())
-    elif sys.stdout.isatty():
-        tables.findings(found)
-    else:
-        sys.stdout.write("".join(f"{line}\n" for line in wording.lines(found)))
+    tables.write(found, wording.answer(found), as_json=as_json)
     if failures := count(found.findings).get("fail"):
         raise ContractError(f"{ref} breaks {failures} of {len(found.findings)} contracts")
 

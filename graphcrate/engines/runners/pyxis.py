@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.engines.runners import Runtime
-from graphcrate.engines.slurm import submit
+from graphcrate.engines.slurm import cluster
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
@@ -28,7 +28,7 @@ DRIVER = Path("/dev/nvidiactl")  #: is there where the node's kernel has NVIDIA'
 
 def runtime(environment: Mapping[str, str]) -> Runtime:
     """pyxis does not tell its version; Slurm does. Raises HostError where srun starts no containers."""
-    slurm = submit.find(environment)
+    slurm = cluster.find(environment)
     if not slurm.has_pyxis():
         raise HostError(
             "srun starts no containers here",
@@ -74,7 +74,7 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
 
 def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
     """What srun gets. On a node without a driver enroot is told not to look for GPUs, as it would fail to start."""
-    variables = submit.job_environment(environment)
+    variables = cluster.job_environment(environment)
     return variables if DRIVER.exists() else {"NVIDIA_VISIBLE_DEVICES": "void", **variables}
 
 
