@@ -21,9 +21,8 @@ from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.recipe import Channel
 from graphcrate.model.report import Artifact
 from graphcrate.resolve.base import planned_base, prepare_base
-from graphcrate.resolve.channels import mirror_of
+from graphcrate.resolve.channels import Kind, mirror_of
 from graphcrate.resolve.fetch import fetch
-from graphcrate.resolve.source import Kind
 from graphcrate.resolve.user_index import user_indexes
 
 NAMES = tuple(name for name in BUILDERS if name != "embedded")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from graphcrate.host.cache import Cache
     from graphcrate.host.http import Client
+    from graphcrate.resolve.channels import Link, Source
     from graphcrate.resolve.index import Listings
-    from graphcrate.resolve.source import Link, Source
     from graphcrate.resolve.target import Target
     from graphcrate.resolve.user_index import UserIndexes
 
