@@ -120,10 +120,10 @@ def gpu_names() -> tuple[str, ...]:
 def driver_version() -> str:
     """Version of the running NVIDIA driver ("535.54.03"); empty where there is none."""
     try:
-        told = DRIVER.read_text(encoding="utf-8", errors="replace")
+        text = DRIVER.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        told = ""
-    if version := read_driver_version(told):
+        text = ""
+    if version := read_driver_version(text):
         return version
     # WSL has no such file
     if not detect().devices or not process.find("nvidia-smi"):
@@ -159,7 +159,7 @@ def device(environment: Mapping[str, str], *, on_gpu: bool) -> str:
 
 
 def in_words(names: Sequence[str]) -> str:
-    """Models with how many there are of each; "gpu" where nobody told their names."""
+    """Models with how many there are of each; "gpu" where no names are known."""
     return ", ".join(f"{count} x {name}" for name, count in sorted(Counter(names).items())) or "gpu"
 
 
@@ -198,8 +198,8 @@ def cpu_model() -> str:
     """The first core's model name; empty where the kernel does not tell."""
     try:
         with CPUS.open("rb") as stream:
-            told = stream.read(_FIRST_CPU).decode(errors="replace")
+            text = stream.read(_FIRST_CPU).decode(errors="replace")
     except OSError:
         return ""
-    found = re.search(r"^model name\s*:\s*(\S.*?)\s*$", told, re.MULTILINE)
+    found = re.search(r"^model name\s*:\s*(\S.*?)\s*$", text, re.MULTILINE)
     return found[1] if found else ""

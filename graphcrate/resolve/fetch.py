@@ -242,6 +242,6 @@ def _nowhere(package: LockedPackage, failures: Sequence[str], *, integrity: bool
             next_step="try another source (MIRROR=…), or lock again: ./build.py lock NAME --cuda VERSION",
         )
     return NetworkError(
-        f"{file.name} ({file.size / 1e6:.1f} MB) cannot be had from the {package.channel} channel{tried}",
+        f"{file.name} ({file.size / 1e6:.1f} MB) cannot be fetched from the {package.channel} channel{tried}",
         next_step="run the same command again (it goes on where it stopped), or name a mirror: MIRROR=sjtu",
     )

@@ -143,7 +143,7 @@ class Offers:
         return None
 
     def links(self, channel: Channel, project: str, name: str, sha256: str) -> tuple[list["Link"], list[str]]:
-        """Where a locked file may be had: (links, in order; reasons of the sources that do not have it)."""
+        """Find a locked file: (links, in order; reasons of the sources that do not have it)."""
         links, reasons = [], []
         for place in self.sources(channel):
             try:

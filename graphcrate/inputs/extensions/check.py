@@ -155,7 +155,7 @@ def _refuse(package: LockedPackage, findings: Sequence[str]) -> None:
             f"{package.name} {package.version} compiled, and would not work in the image: {findings[0]}"
             + "".join(f"\n    {finding}" for finding in findings[1:]),
             cause="It was compiled against something else than the image has, or not for what was asked.",
-            next_step="./build.py lock …    (locks compiler, toolkit and torch anew, so that they fit)",
+            next_step="./build.py lock …    (locks compiler, toolkit and torch again, so that they fit)",
         )
 
 

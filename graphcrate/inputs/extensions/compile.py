@@ -229,5 +229,5 @@ def _check_compiler(base: Base, compiler: str) -> None:
         raise HostError(
             f"the base to compile in has no {compiler}",
             cause="The lock's compilation names a compiler that its list of packages does not have.",
-            next_step="./build.py lock …    (locks the base with its compiler anew)",
+            next_step="./build.py lock …    (locks the base with its compiler again)",
         )

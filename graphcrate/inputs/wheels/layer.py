@@ -15,7 +15,7 @@ from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.report import LayerRecord, Owner
 from graphcrate.oci.layer import LayerWriter
 
-#: Deflated members of at least this many packed bytes are copied; smaller ones are packed anew with their neighbours.
+#: Deflated members of at least this many packed bytes are copied; smaller ones are packed again with their neighbours.
 #: Measured in `docs/decisions/layer-splice.md`.
 SPLICE_FROM = 1 << 16
 

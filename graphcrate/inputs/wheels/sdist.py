@@ -1,6 +1,6 @@
 """Source distributions, unpacked; and pure-Python ones become wheels, offline, with the locked build back-end alone.
 
-pip does it (PEP 517) in its own isolated environment, made of the locked wheels alone. What comes out is packed anew
+pip does it (PEP 517) in its own isolated environment, made of the locked wheels alone. What comes out is packed again
 so that it depends on the sdist and the back-end: not on file times, umask, order of folders or the host's Python.
 """
 
@@ -145,7 +145,7 @@ def _build(
         raise BuildError(
             f"{package.file.name} could not be made a wheel" + "".join(f"\n    {line}" for line in done.lines[-20:]),
             cause="Its build back-end failed, or needs a package that the lock does not have for it.",
-            next_step="./build.py lock …    (locks the back-end anew), or put a wheel of it into a local folder",
+            next_step="./build.py lock …    (locks the back-end again), or put a wheel of it into a local folder",
         )
     return wheels[0]
 
