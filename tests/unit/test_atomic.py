@@ -74,9 +74,14 @@ def test_what_a_killed_run_left_goes_and_what_another_writes_stays(tmp_path):
 )
 def test_what_the_disk_says_is_explained(tmp_path, number, kind, message):
     write_file(tmp_path / "image.sif", b"old")
-    with pytest.raises(kind, match=message), writing(tmp_path / "image.sif") as part:
-        part.write_bytes(b"n")
-        raise OSError(number, os.strerror(number))
+
+    def fail():
+        with writing(tmp_path / "image.sif") as part:
+            part.write_bytes(b"n")
+            raise OSError(number, os.strerror(number))
+
+    with pytest.raises(kind, match=message):
+        fail()
     assert ((tmp_path / "image.sif").read_bytes(), names(tmp_path)) == (b"old", ["image.sif"])
 
 
