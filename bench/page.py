@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.host import gpu, hardware, settings
+from graphcrate.host import gpu, settings
 from graphcrate.host.context import Context
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,7 +57,7 @@ def machine(ctx: Context, *, on_gpu: bool) -> str:
     driver = f" (driver {gpu.driver_version()})" if on_gpu else "; no GPU was at hand"
     commit = subprocess.check_output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], encoding="utf-8").strip()
     return (
-        f"on {hardware.device(ctx.environment, on_gpu=on_gpu)}{driver}, {os.cpu_count()} cores, Linux "
+        f"on {gpu.device(ctx.environment, on_gpu=on_gpu)}{driver}, {os.cpu_count()} cores, Linux "
         f"{platform.release()}, commit {commit}. Processes that wanted a core at the end: {os.getloadavg()[1]:.1f}"
     )
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from bench.page import Section, machine, say, spread, today
 from graphcrate.engines.runners import RUNNERS
 from graphcrate.engines.trials import artifact
-from graphcrate.host import hardware
+from graphcrate.host import gpu
 from graphcrate.host.context import Context
 from graphcrate.model.report import SmokeReport
 from graphcrate.smoke import suites as smoke
@@ -90,7 +90,7 @@ def measured(image: str, given: argparse.Namespace, ctx: Context, on_gpu: bool) 
                 )
                 say(f"round {number} of {given.rounds}: {image}: {name} on {device}: {told(report)}")
                 reports[name, device].append(report)
-    words = {device: hardware.device(ctx.environment, on_gpu=device == "cuda") for device in devices}
+    words = {device: gpu.device(ctx.environment, on_gpu=device == "cuda") for device in devices}
     return [Measured(image, name, words[device], tuple(reports[name, device])) for name, device in cases]
 
 

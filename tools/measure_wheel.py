@@ -25,8 +25,8 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.recipe import Channel
+from graphcrate.resolve.channels import Link
 from graphcrate.resolve.offers import Offers, Sources
-from graphcrate.resolve.source import Link
 from graphcrate.resolve.target import project_and_version
 from tools.ranged_file import RangedFile
 from tools.torch_facts import TORCH, build_of, written

@@ -197,8 +197,7 @@ def arguments(plan: Plan, lock: Lock, sources: "SourceOptions", environment: Map
     from graphcrate.compat.addresses import cuda_tag, pyg_page
     from graphcrate.engines import render
     from graphcrate.inputs.bases.apt import find_mirror
-    from graphcrate.resolve.channels import mirror_of
-    from graphcrate.resolve.source import Kind
+    from graphcrate.resolve.channels import Kind, mirror_of
     from graphcrate.resolve.user_index import user_indexes
 
     mirror = mirror_of(sources)

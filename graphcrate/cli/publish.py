@@ -152,8 +152,8 @@ def keys(
     output: Annotated[Path, typer.Option(help="Folder for cosign.key and cosign.pub.")] = Path(),
 ) -> None:
     """Make a pair of keys to sign with, in cosign's form; COSIGN_PASSWORD or a person gives the password."""
+    from graphcrate.host.attach import ask_password
     from graphcrate.host.context import Context
-    from graphcrate.host.tty import ask_password
     from graphcrate.model.errors import UsageError
     from graphcrate.publish.attest import keyfile
     from graphcrate.publish.attest.keys import PASSWORD

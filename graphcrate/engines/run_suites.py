@@ -11,7 +11,7 @@ import msgspec
 
 from graphcrate.engines.runners import RUNNERS
 from graphcrate.engines.slurm import cluster
-from graphcrate.host import gpu, hardware
+from graphcrate.host import gpu
 from graphcrate.host.context import Context
 from graphcrate.model.errors import SmokeError
 from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
@@ -80,7 +80,7 @@ def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim]:
     """What each suite would show here. Raises HostError where the artifact's runner does not answer."""
     on_gpu = smoke.runs_on_gpu(trial.device)
     runtime, version = RUNNERS[trial.artifact.kind]().runtime(trial.ctx.environment)
-    device = hardware.device(trial.ctx.environment, on_gpu=on_gpu)
+    device = gpu.device(trial.ctx.environment, on_gpu=on_gpu)
     driver = gpu.driver_version() if on_gpu else ""
     return {
         suite: Claim(

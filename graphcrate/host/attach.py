@@ -1,9 +1,11 @@
 """Programs that a person talks to: they get this process's own stdin, stdout, stderr and terminal."""
 
 import contextlib
+import getpass
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 
 from graphcrate.host import process, settings
@@ -50,3 +52,18 @@ def _take_back(terminal: int) -> None:
     with contextlib.suppress(OSError):  # the terminal is gone
         os.tcsetpgrp(terminal, os.getpgrp())
     signal.signal(signal.SIGTTOU, handler)
+
+
+def is_interactive() -> bool:
+    """Whether somebody sits at the terminal."""
+    return sys.stdin.isatty()
+
+
+def ask_password(prompt: str) -> str | None:
+    """What the person types; None where there is no terminal to type at, or the person gives up."""
+    if not is_interactive():
+        return None
+    try:
+        return getpass.getpass(prompt)
+    except EOFError:
+        return None

@@ -94,7 +94,7 @@ class Cache:
         with self.writing(target) as stream:
             stream.write(data)
 
-    def adopt(self, temporary: Path, target: Path, mode: int = 0o644) -> None:
+    def adopt(self, temporary: Path, target: Path) -> None:
         """Rename a finished file or folder from this run's temporary folder to its place.
 
         A folder that is there already stays (another run was faster) and the temporary one is removed.
@@ -108,7 +108,7 @@ class Cache:
                     raise
                 remove_tree(temporary)
         else:
-            temporary.chmod(mode)
+            temporary.chmod(0o644)
             temporary.replace(target)
 
     @contextlib.contextmanager

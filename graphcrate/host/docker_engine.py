@@ -71,16 +71,16 @@ def connected(environment: Mapping[str, str]) -> Iterator[Engine]:
         _try(where)
         # The oldest version first: the SDK hides why it could not ask for the newest.
         with contextlib.closing(docker.APIClient(version="1.24", **options)) as probe:
-            told = probe.version(api_version=False)
-        number = tuple(map(int, told["ApiVersion"].split(".")))
+            version = probe.version(api_version=False)
+        number = tuple(map(int, version["ApiVersion"].split(".")))
         if number < (1, 24):
-            old = Engine(api=None, endpoint=where, version=told["Version"], api_version=number)
+            old = Engine(api=None, endpoint=where, version=version["Version"], api_version=number)
             old.require((1, 24), "Docker's SDK", "1.12")
-        api = docker.APIClient(version=told["ApiVersion"], **options)
+        api = docker.APIClient(version=version["ApiVersion"], **options)
     except (*FAILURES, OSError, ValueError, KeyError) as error:
         raise explain(where, error, environment) from error
     with contextlib.closing(api):
-        yield Engine(api=api, endpoint=where, version=told["Version"], api_version=number)
+        yield Engine(api=api, endpoint=where, version=version["Version"], api_version=number)
 
 
 def _try(where: str) -> None:
@@ -121,7 +121,7 @@ def explain(where: str, error: BaseException, environment: Mapping[str, str]) ->
         return HostError(
             f"{where} may not be used by this user",
             cause="Docker's socket belongs to root and to the group docker.",
-            next_step=f"sudo usermod -aG docker {user}    (then log in anew), {ELSEWHERE}",
+            next_step=f"sudo usermod -aG docker {user}    (then log in again), {ELSEWHERE}",
         )
     if not where.startswith("unix://"):
         return HostError(

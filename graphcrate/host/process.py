@@ -67,42 +67,25 @@ def run(
     stdin: bytes | None = None,
     on_line: Callable[[str], None] | None = None,
     timeout: float | None = None,
-    log: Path | None = None,
     descriptors: Sequence[int] = (),
 ) -> Completed:
     """Run a program; whatever its exit code, return it. stdout and stderr come merged, line by line, to `on_line`.
 
-    `environment` defaults to `settings.child_environment()`. `log` gets the command and every line appended.
+    `environment` defaults to `settings.child_environment()`.
     `descriptors`: files that the program gets open, under the same numbers.
     Raises HostError when the program is missing, BuildError after `timeout` seconds.
     """
     kept: deque[str] = deque(maxlen=KEPT_LINES)
-    with contextlib.ExitStack() as stack:
-        sinks: list[Callable[[str], object]] = [kept.append]
-        if log is not None:
-            file = stack.enter_context(log.open("a", encoding="utf-8"))
-            file.write(f"$ {shlex.join(argv)}\n")
-            sinks.append(lambda line: file.write(line + "\n"))
+
+    def take(line: str) -> None:
+        kept.append(line)
         if on_line is not None:
-            sinks.append(on_line)
+            on_line(line)
 
-        def merged(line: str) -> None:
-            for sink in sinks:
-                sink(line)
-
-        process = stack.enter_context(
-            _started(
-                argv,
-                environment,
-                cwd,
-                stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                descriptors=descriptors,
-            )
-        )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with _started(argv, environment, cwd, stdin, **pipes, descriptors=descriptors) as process:
         assert process.stdout is not None
-        _supervise(process, {process.stdout: _Lines(merged).feed}, argv, timeout)
+        _supervise(process, {process.stdout: _Lines(take).feed}, argv, timeout)
     return Completed(process.returncode, tuple(kept))
 
 

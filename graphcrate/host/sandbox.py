@@ -132,14 +132,14 @@ def _try(
     orders: dict[str, Any], kinds: Sequence[str], run: Callable[..., process.Completed]
 ) -> tuple[process.Completed | None, list[Failure]]:
     """Run the command in the first of these kinds of isolation; None and the reasons when none came about."""
-    told = json.dumps({**orders, "kinds": kinds}).encode()
+    encoded = json.dumps({**orders, "kinds": kinds}).encode()
     with tempfile.TemporaryFile(buffering=0) as post:
-        post.write(told)
+        post.write(encoded)
         post.seek(0)
         descriptor = post.fileno()
         argv = [sys.executable, "-I", "-S", namespaces.__file__, str(descriptor)]
         done = run(argv, descriptors=(descriptor,))
-        post.seek(len(told))
+        post.seek(len(encoded))
         reported = post.read()
     if reported:
         return None, msgspec.json.decode(reported, type=list[Failure])

@@ -26,11 +26,6 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         return digest_of(self.manifest)
 
     @property
-    def config_digest(self) -> str:
-        """The image id."""
-        return digest_of(self.config)
-
-    @property
     def size(self) -> int:
         """Bytes of all blobs, each counted once."""
         blobs = {layer.digest: layer.size for layer in self.layers}

@@ -74,15 +74,6 @@ class LayerWriter:
         self._files.add(path)
         self._tar(header(path, Kind.SYMBOLIC_LINK, mode=0o777, mtime=self._mtime, link=target))
 
-    def hardlink(self, path: str, target: str) -> None:
-        """A hard link to `target`, a file written before in this layer."""
-        path, target = self._checked(path), self._checked(target)
-        if target not in self._files:
-            raise IntegrityError(f"hard link {path} points to {target}, which the layer does not have")
-        self._claim(path)
-        self._files.add(path)
-        self._tar(header(path, Kind.HARD_LINK, mode=0o644, mtime=self._mtime, link=target))
-
     def data(self, path: str, content: bytes, mode: int = 0o644) -> None:
         """A file with this content."""
         self.stream(path, len(content), (content,), mode)

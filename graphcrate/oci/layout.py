@@ -192,8 +192,8 @@ def check_presence(layout: Layout) -> None:
 
 def _records(manifest: spec.Manifest, config: spec.ImageConfig) -> Iterator[LayerRecord]:
     """What the documents tell of the layers. Whether they agree is for `validate`."""
-    told = [entry.created_by or "" for entry in config.history or () if not entry.empty_layer]
-    for layer, diff_id, title in itertools.zip_longest(manifest.layers, config.rootfs.diff_ids, told, fillvalue=None):
+    titles = [entry.created_by or "" for entry in config.history or () if not entry.empty_layer]
+    for layer, diff_id, title in itertools.zip_longest(manifest.layers, config.rootfs.diff_ids, titles, fillvalue=None):
         if layer is not None:
             yield LayerRecord(
                 title=(title or layer.digest).removeprefix(TITLE),

@@ -14,7 +14,7 @@ from graphcrate.host.http import Client, Response
 from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import IntegrityError, UsageError
-from graphcrate.oci import schema2, spec
+from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.reference import Reference
@@ -176,7 +176,7 @@ def manifest_of(layout: Layout, form: Form) -> tuple[bytes, str]:
     if (layout.descriptor.media_type == spec.DOCKER_MANIFEST) == (form == "docker"):
         return own, layout.descriptor.media_type
     if form == "docker":
-        return schema2.converted(layout.manifest), spec.DOCKER_MANIFEST
+        return spec.docker_form(layout.manifest), spec.DOCKER_MANIFEST
     raise UsageError(
         f"{layout.path} holds a Docker manifest, which is not turned into an OCI one",
         next_step="publish it in Docker's form",

@@ -157,10 +157,10 @@ def _checked(descriptor: spec.Descriptor) -> str:
 def _media_type(response: "Response") -> str:
     """What the document says it is; an old OCI manifest leaves it to the header."""
     try:
-        said = msgspec.json.decode(response.body, type=_Typed).media_type
+        stated = msgspec.json.decode(response.body, type=_Typed).media_type
     except UNREADABLE:
-        said = ""
-    return said or (response.headers.get("Content-Type") or "").partition(";")[0].strip()
+        stated = ""
+    return stated or (response.headers.get("Content-Type") or "").partition(";")[0].strip()
 
 
 def _joined(name: str, what: str) -> str:

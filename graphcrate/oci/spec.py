@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from graphcrate.model.errors import LayoutError
+
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -127,3 +129,36 @@ class LayerBlob(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     media_type: str
+
+
+#: layer types of Docker's schema 2, by ours
+_DOCKER_LAYERS = {
+    LAYER_TAR: "application/vnd.docker.image.rootfs.diff.tar",
+    LAYER_GZIP: "application/vnd.docker.image.rootfs.diff.tar.gzip",
+}
+
+
+def docker_form(manifest: Manifest) -> bytes:
+    """Encode the manifest as Docker's "Image Manifest V 2, Schema 2": configuration and layers are the very blobs.
+
+    enroot asks for a manifest without saying which forms it takes, and common registries answer 404 then where they
+    have an OCI manifest; schema 2 is what they serve to anybody. Annotations of descriptors have no place in it.
+    Raises LayoutError for layers that it cannot name.
+    """
+
+    def bare(descriptor: Descriptor, media_type: str) -> Descriptor:
+        return Descriptor(media_type=media_type, digest=descriptor.digest, size=descriptor.size)
+
+    layers = []
+    for layer in manifest.layers:
+        known = LAYER_TYPES.get(layer.media_type)
+        if known not in _DOCKER_LAYERS:
+            raise LayoutError(
+                f"the layer {layer.digest} is of type {layer.media_type}, which Docker's manifest form does not have",
+                cause="enroot drops zstd layers of such an image without a word.",
+                next_step="build the image with gzip layers, or publish it in OCI form for runtimes that take it",
+            )
+        layers.append(bare(layer, _DOCKER_LAYERS[known]))
+    config = bare(manifest.config, DOCKER_CONFIG)
+    document = Manifest(schema_version=2, media_type=DOCKER_MANIFEST, config=config, layers=tuple(layers))
+    return msgspec.json.encode(document)

@@ -9,9 +9,9 @@ import msgspec
 from graphcrate.artifacts import convert
 from graphcrate.engines.render import pulling
 from graphcrate.host import settings
+from graphcrate.host.attach import ask_password
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
-from graphcrate.host.tty import ask_password
 from graphcrate.model.errors import UsageError
 from graphcrate.model.publish import CPU_ONLY, Published
 from graphcrate.oci import credentials, push

@@ -40,7 +40,7 @@ def _replacement(ctx: Context, base: DebianBase | RegistryBase) -> Path:
 
 
 def with_living_base(ctx: Context, resolution: Resolution) -> Resolution:
-    """The resolution with the bases that stood in when the lock's own could not be had any more, by `replace_base`."""
+    """The resolution with the bases that stand in for the lock's own, which are gone, by `replace_base`."""
     lock, notes = resolution.lock, list(resolution.lock.notes)
     gone = "has newer packages than the committed lock, whose own are gone from the mirror (make lock renews it)"
     if (base := _living(ctx, lock.base)) != lock.base:

@@ -4,7 +4,9 @@ A mirror comes first and the official place after it, since mirrors go stale for
 against its hash anyway. The addresses of PyTorch's and PyG's channels and of the mirrors are those of their manuals.
 """
 
+import urllib.parse
 from collections.abc import Iterable
+from enum import StrEnum
 
 import msgspec
 
@@ -12,8 +14,43 @@ from graphcrate.compat.addresses import cuda_tag, pyg_links, pyg_page, pytorch_i
 from graphcrate.compat.request import Extensions, SourceOptions
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.source import Kind, Source
 from graphcrate.resolve.user_index import UserIndexes
+
+
+class Kind(StrEnum):
+    """How a source lists its files."""
+
+    INDEX = "index"  #: one page per project
+    LINKS = "links"  #: one page with all files
+    FOLDER = "folder"  #: a folder on this machine
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A place that serves files. `location` is an address (maybe with credentials) or an absolute path."""
+
+    kind: Kind
+    location: str
+
+    @property
+    def title(self) -> str:
+        """What to call it in a message and in a lock; holds no credentials and no path of this machine."""
+        if self.kind is Kind.FOLDER:
+            return "the folder of wheels"
+        return urllib.parse.urlsplit(self.location).hostname or urllib.parse.urlsplit(self.location).path
+
+    def page(self, project: str) -> str:
+        """Address of the page that lists this project."""
+        return f"{self.location.rstrip('/')}/{project}/" if self.kind is Kind.INDEX else self.location
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """A file on offer. `sha256` is empty and `size` None where the source is silent."""
+
+    name: str
+    url: str  #: http, https or file
+    sha256: str = ""
+    size: int | None = None
+    yanked: bool = False
 
 
 class Mirror(msgspec.Struct, frozen=True, kw_only=True):

@@ -171,9 +171,9 @@ def _built_for(version: Version, torch: str, torch_cuda: str) -> bool:
 
 def _cost(name: str, variant: Variant, there: set[str]) -> str:
     """What the user loses."""
-    told = pyg.lost(name, variant.torch_geometric or _SOME_PYG, there)
+    lost = pyg.lost(name, variant.torch_geometric or _SOME_PYG, there)
     other, comfort = STANDS_IN.get(name, ("", ""))
-    return f"{told} ({comfort})" if other in there else told
+    return f"{lost} ({comfort})" if other in there else lost
 
 
 def _at_the_index(name: str, offers: Offers) -> str:

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
 from graphcrate.model.errors import NetworkError
-from graphcrate.resolve.source import Kind, Link, Source
+from graphcrate.resolve.channels import Kind, Link, Source
 from graphcrate.resolve.target import project_and_version
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"

@@ -104,8 +104,8 @@ class LockStore:
         """The committed lock and the cache's, as far as they answer this request."""
         if committed is not None and not self._answers(committed):
             if committed.request_sha256 != self._digest_of(None):
-                told = f"the committed lock of {self._candidate.name} answers an older recipe and is left aside"
-                self._context.ctx.progress.note(told)
+                note = f"the committed lock of {self._candidate.name} answers an older recipe and is left aside"
+                self._context.ctx.progress.note(note)
             committed = None
         return [lock for lock in (committed, self._read()) if lock is not None and self._suits(lock)]
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from graphcrate.host.cache import Cache
     from graphcrate.host.http import Client
+    from graphcrate.resolve.channels import Link, Source
     from graphcrate.resolve.index import Listings
-    from graphcrate.resolve.source import Link, Source
     from graphcrate.resolve.target import Target
     from graphcrate.resolve.user_index import UserIndexes
 
@@ -143,7 +143,7 @@ class Offers:
         return None
 
     def links(self, channel: Channel, project: str, name: str, sha256: str) -> tuple[list["Link"], list[str]]:
-        """Where a locked file may be had: (links, in order; reasons of the sources that do not have it)."""
+        """Find a locked file: (links, in order; reasons of the sources that do not have it)."""
         links, reasons = [], []
         for place in self.sources(channel):
             try:

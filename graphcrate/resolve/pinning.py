@@ -16,9 +16,9 @@ from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import uv
+from graphcrate.resolve.channels import Link
+from graphcrate.resolve.fetch import store_unvouched
 from graphcrate.resolve.offers import Offers, Sources
-from graphcrate.resolve.source import Link
-from graphcrate.resolve.store import store_unvouched
 from graphcrate.resolve.target import Target
 
 #: (first torch that does not need it, constraint, why): what torch's own metadata forgets to say

@@ -16,19 +16,18 @@ from packaging.version import Version
 
 from graphcrate.compat import glt
 from graphcrate.host import settings
+from graphcrate.inputs.wheels.sdist import read_sdist
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
 from graphcrate.resolve.base import lock_base
-from graphcrate.resolve.channels import names_of
+from graphcrate.resolve.channels import Link, names_of
 from graphcrate.resolve.compilation import lock_compilation, means_for
 from graphcrate.resolve.extensions import Source, find_extensions
+from graphcrate.resolve.fetch import is_stored, store
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.offers import Offer, Offers, Sources
 from graphcrate.resolve.pinning import constraints_of, lock_links, locked_file, parse_pylock, run_uv
-from graphcrate.resolve.sdists import read_sdist
-from graphcrate.resolve.source import Link
-from graphcrate.resolve.store import is_stored, store
 from graphcrate.resolve.target import Target, project_and_version, target_of
 
 PYG = "torch-geometric"

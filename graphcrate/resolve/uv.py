@@ -104,15 +104,15 @@ def _write(path: Path, lines: Sequence[str]) -> str:
 
 
 def _failure(lines: Sequence[str]) -> ResolutionError | NetworkError:
-    told = "\n".join(line for line in lines if line.strip())
-    if any(word in told for word in NETWORK_WORDS):
+    text = "\n".join(line for line in lines if line.strip())
+    if any(word in text for word in NETWORK_WORDS):
         return NetworkError(
-            f"uv cannot read the package index\n{told}",
+            f"uv cannot read the package index\n{text}",
             cause="No network, a proxy in the way, or an index that is down.",
             next_step="check the network and the index that pip and uv are set to, then run the same command again",
         )
     return ResolutionError(
-        f"the requirements cannot be resolved\n{told}",
+        f"the requirements cannot be resolved\n{text}",
         cause="They contradict each other, or a version does not exist as a wheel for this Python.",
         next_step="change the recipe's requirements",
     )

@@ -19,8 +19,8 @@ from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, DebianPackage, DebianToolkit, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from graphcrate.resolve import base, resolver, toolkit
+from graphcrate.resolve.channels import Kind, Source
 from graphcrate.resolve.locks import ResolveContext
-from graphcrate.resolve.source import Kind, Source
 from graphcrate.resolve.target import project_and_version
 from tests.unit.wheel_server import small_sdist, small_wheel
 

@@ -94,7 +94,7 @@ def test_a_folder_that_another_run_finished_first_stays(cache):
     (target / "first").touch()
     with cache.folder() as folder:
         (folder / "second").touch()
-        cache.adopt(folder, target, 0o755)
+        cache.adopt(folder, target)
     assert [path.name for path in target.iterdir()] == ["first"]
 
 

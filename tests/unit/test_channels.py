@@ -6,8 +6,7 @@ from graphcrate.compat.addresses import cuda_tag, pyg_page
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.channels import MIRRORS, PYTORCH_MIRRORS, sources
-from graphcrate.resolve.source import Kind, Source
+from graphcrate.resolve.channels import MIRRORS, PYTORCH_MIRRORS, Kind, Source, sources
 from graphcrate.resolve.user_index import UserIndexes
 
 USER = UserIndexes("https://index.example/simple", ("https://extra.example/simple",), ("/opt/found",))

@@ -40,7 +40,7 @@ def test_drift_names_what_is_gone_and_what_is_there_instead():
         debian.check_drift("bookworm", wanted, [package("libfoo", "1.2-2"), package("kept", "1")])
     assert "libfoo 1.2-1 (now 1.2-2), libbar 1 (now absent)" in caught.value.what
     assert "kept" not in caught.value.what
-    assert "lock anew" in caught.value.next_step
+    assert "lock again" in caught.value.next_step
 
 
 def test_same_version_with_another_hash_is_drift():

@@ -22,9 +22,9 @@ from graphcrate.model.lock import (
     LockedPackage,
 )
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import store
+from graphcrate.resolve import fetch as store
+from graphcrate.resolve.channels import Link
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch, fetch_for_compilation, missing_packages
-from graphcrate.resolve.source import Link
 from tests.unit.conftest import Recorder
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 

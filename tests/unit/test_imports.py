@@ -63,7 +63,6 @@ PURE = {
     "graphcrate.oci.names": True,
     "graphcrate.oci.realms": True,
     "graphcrate.oci.reference": True,
-    "graphcrate.oci.schema2": True,
     "graphcrate.oci.spec": True,
     "graphcrate.oci.tar": True,
     "graphcrate.publish.attest": True,
@@ -76,7 +75,7 @@ PURE = {
 GUESTS = {
     "graphcrate.inputs.wheels.compile_program",
     "graphcrate.inputs.extensions.worker",
-    "graphcrate.inputs.extensions.import_trial",
+    "graphcrate.inputs.extensions.import_check",
 }
 
 

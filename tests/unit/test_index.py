@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
 from graphcrate.model.errors import NetworkError
+from graphcrate.resolve.channels import Kind, Source
 from graphcrate.resolve.index import Listings, parse_html, parse_json
-from graphcrate.resolve.source import Kind, Source
 from tests.unit.wheel_server import Fault, Page, small_wheel
 
 HASH = "ab" * 32

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from graphcrate.engines import run_suites
 from graphcrate.engines.runners import Runtime
-from graphcrate.host import hardware
+from graphcrate.host import gpu
 from graphcrate.host.gpu import HostGpu
 from graphcrate.model.errors import HostError
 from graphcrate.model.lock import encode
@@ -139,7 +139,7 @@ def test_a_suite_that_is_run_in_another_way_has_another_version(name):
     ],
 )
 def test_gpus_are_those_that_may_be_used(chosen, seen):
-    assert hardware.visible(["V100", "V100", "T4"], chosen) == seen
+    assert gpu.visible(["V100", "V100", "T4"], chosen) == seen
 
 
 def test_a_node_is_told_in_words(tmp_path, monkeypatch):
@@ -147,20 +147,20 @@ def test_a_node_is_told_in_words(tmp_path, monkeypatch):
         (tmp_path / f"0000:{number}").mkdir()
         text = f"Model: \t\t {'Tesla T4' if number == 1 else 'Tesla V100-SXM3-32GB'}\nIRQ:   \t\t 57\n"
         (tmp_path / f"0000:{number}" / "information").write_text(text)
-    monkeypatch.setattr(hardware, "GPUS", tmp_path)
-    assert hardware.device({}, on_gpu=True) == "1 x Tesla T4, 2 x Tesla V100-SXM3-32GB"
-    assert hardware.device({"CUDA_VISIBLE_DEVICES": "0"}, on_gpu=True) == "1 x Tesla V100-SXM3-32GB"
+    monkeypatch.setattr(gpu, "GPUS", tmp_path)
+    assert gpu.device({}, on_gpu=True) == "1 x Tesla T4, 2 x Tesla V100-SXM3-32GB"
+    assert gpu.device({"CUDA_VISIBLE_DEVICES": "0"}, on_gpu=True) == "1 x Tesla V100-SXM3-32GB"
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: AMD EPYC 7742 64-Core Processor\nflags : x\n")
-    monkeypatch.setattr(hardware, "CPUS", tmp_path / "cpuinfo")
-    assert hardware.device({}, on_gpu=False) == "cpu AMD EPYC 7742 64-Core Processor"
-    monkeypatch.setattr(hardware, "CPUS", tmp_path / "none")
-    assert hardware.device({}, on_gpu=False) == "cpu"
+    monkeypatch.setattr(gpu, "CPUS", tmp_path / "cpuinfo")
+    assert gpu.device({}, on_gpu=False) == "cpu AMD EPYC 7742 64-Core Processor"
+    monkeypatch.setattr(gpu, "CPUS", tmp_path / "none")
+    assert gpu.device({}, on_gpu=False) == "cpu"
 
 
 def test_without_the_drivers_files_nvidia_smi_is_asked(tmp_path, monkeypatch):
-    monkeypatch.setattr(hardware, "GPUS", tmp_path / "none")
-    monkeypatch.setattr(hardware.gpu, "gpu_names", lambda: ("NVIDIA RTX A2000",))
-    assert hardware.device({}, on_gpu=True) == "1 x NVIDIA RTX A2000"
+    monkeypatch.setattr(gpu, "GPUS", tmp_path / "none")
+    monkeypatch.setattr(gpu, "gpu_names", lambda: ("NVIDIA RTX A2000",))
+    assert gpu.device({}, on_gpu=True) == "1 x NVIDIA RTX A2000"
 
 
 # What is run

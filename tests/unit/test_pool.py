@@ -68,7 +68,14 @@ class Hasty:
                     self.read += len(piece)
 
 
-def put(client, url):
+@pytest.mark.parametrize("tls", [False, True])
+def test_what_is_refused_at_its_headers_is_not_sent(tmp_path, tls):
+    context, environment, start = None, {}, "http://127.0.0.1"
+    if tls:
+        authority = make_authority(tmp_path)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(authority.certificate, authority.key)
+        environment, start = {"SSL_CERT_FILE": str(authority.bundle)}, "https://localhost"
     sent = []
 
     def body():
@@ -76,30 +83,14 @@ def put(client, url):
             sent.append(len(PIECE))
             yield PIECE
 
-    with pytest.raises(HttpError) as caught:
-        client.send("PUT", url, headers={"Content-Length": str(SIZE)}, body=body)
-    return sum(sent), caught.value
-
-
-def check(server, client, url):
-    assert client.send("GET", url).body == b"word"
-    sent, error = put(client, url)
-    assert error.status == 429
-    assert sent < SIZE / 2
-    assert client.send("GET", url).body == b"word"
+    client = Client(environment)
+    with Hasty(context) as server:
+        url = f"{start}:{server.listener.getsockname()[1]}/"
+        assert client.send("GET", url).body == b"word"
+        with pytest.raises(HttpError) as caught:
+            client.send("PUT", url, headers={"Content-Length": str(SIZE)}, body=body)
+        assert client.send("GET", url).body == b"word"
+    assert caught.value.status == 429
+    assert sum(sent) < SIZE / 2
     assert server.requests == [b"GET", b"PUT", b"GET"]
     assert server.connections == 2
-
-
-def test_on_an_open_line():
-    with Hasty() as server:
-        check(server, Client({}), f"http://127.0.0.1:{server.listener.getsockname()[1]}/")
-
-
-def test_over_tls(tmp_path):
-    authority = make_authority(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority.certificate, authority.key)
-    with Hasty(context) as server:
-        client = Client({"SSL_CERT_FILE": str(authority.bundle)})
-        check(server, client, f"https://localhost:{server.listener.getsockname()[1]}/")

@@ -23,22 +23,22 @@ def lines_of(pieces: list[bytes]) -> list[str]:
     return seen
 
 
-def test_lines_split_at_newlines_and_carriage_returns():
-    assert lines_of([b"a\nb\rc\r\nd"]) == ["a", "b", "c", "d"]
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        ([b"a\nb\rc\r\nd"], ["a", "b", "c", "d"]),
+        ([b"a\r", b"\nb"], ["a", "b"]),
+        ([b"caf\xe9\n"], ["caf\N{REPLACEMENT CHARACTER}"]),
+    ],
+)
+def test_bytes_become_lines(pieces, lines):
+    assert lines_of(pieces) == lines
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n")), min_size=1), st.integers(1, 7))
 def test_lines_do_not_depend_on_how_bytes_arrive(lines: list[str], step: int):
     data = "".join(line + "\n" for line in lines).encode()
     assert lines_of([data[at : at + step] for at in range(0, len(data), step)]) == lines
-
-
-def test_newline_pair_that_arrives_in_two_pieces_is_one():
-    assert lines_of([b"a\r", b"\nb"]) == ["a", "b"]
-
-
-def test_bytes_that_are_no_utf8_become_replacement_characters():
-    assert lines_of([b"caf\xe9\n"]) == ["caf\N{REPLACEMENT CHARACTER}"]
 
 
 def test_endless_line_is_cut_in_pieces():

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci import schema2, spec
+from graphcrate.oci import spec
 
 GOLDEN = Path(__file__).parent / "golden" / "schema2"
 
@@ -21,13 +21,13 @@ def manifest(*layers, config=spec.CONFIG):
 
 def test_the_form_is_what_it_was():
     layers = described(spec.LAYER_GZIP, 1), described(spec.LAYER_TAR, 2, annotations={"a": "b"})
-    converted = schema2.converted(manifest(*layers))
+    converted = spec.docker_form(manifest(*layers))
     assert converted == (GOLDEN / "manifest.json").read_bytes().rstrip(b"\n")
 
 
 def test_blobs_stay_and_types_change():
     original = manifest(described(spec.LAYER_GZIP, 1), described(spec.LAYER_GZIP, 1))
-    read = msgspec.json.decode(schema2.converted(original), type=spec.Manifest)
+    read = msgspec.json.decode(spec.docker_form(original), type=spec.Manifest)
     assert [one.digest for one in read.layers] == [one.digest for one in original.layers]
     assert [one.size for one in read.layers] == [1001, 1001]
     assert (read.config.digest, read.config.media_type) == (original.config.digest, spec.DOCKER_CONFIG)
@@ -36,8 +36,8 @@ def test_blobs_stay_and_types_change():
 
 
 def test_what_is_in_that_form_stays():
-    first = schema2.converted(manifest(described(spec.LAYER_GZIP, 1)))
-    assert schema2.converted(msgspec.json.decode(first, type=spec.Manifest)) == first
+    first = spec.docker_form(manifest(described(spec.LAYER_GZIP, 1)))
+    assert spec.docker_form(msgspec.json.decode(first, type=spec.Manifest)) == first
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_what_is_in_that_form_stays():
 )
 def test_layers_that_this_form_does_not_have_are_refused(media_type):
     with pytest.raises(LayoutError, match="which Docker's manifest form does not have"):
-        schema2.converted(manifest(described(media_type, 1)))
+        spec.docker_form(manifest(described(media_type, 1)))

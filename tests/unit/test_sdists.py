@@ -5,8 +5,8 @@ import tarfile
 
 import pytest
 
+from graphcrate.inputs.wheels.sdist import read_sdist
 from graphcrate.model.errors import IntegrityError
-from graphcrate.resolve.sdists import read_sdist
 from tests.unit.wheel_server import small_sdist
 
 FLIT = '[build-system]\nrequires = ["flit_core >=3.2,<4"]\nbuild-backend = "flit_core.buildapi"\n'

@@ -15,7 +15,7 @@ from graphcrate.host.memory import free_memory
 from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import cache as shelf
 from graphcrate.inputs.extensions import compile as house
-from graphcrate.inputs.extensions import import_trial
+from graphcrate.inputs.extensions import import_check
 from graphcrate.inputs.extensions.compile import add_headers, unpack_source
 from graphcrate.inputs.extensions.progress import Watcher
 from graphcrate.model.errors import BuildError, DiskFullError
@@ -303,5 +303,5 @@ def test_a_trial_knows_what_to_load(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    assert import_trial.modules(str(tmp_path)) == ["pkg", "single"]
-    assert import_trial.libraries(str(tmp_path)) == [str(tmp_path / "pkg/_one.cpython-311-x86_64-linux-gnu.so")]
+    assert import_check.modules(str(tmp_path)) == ["pkg", "single"]
+    assert import_check.libraries(str(tmp_path)) == [str(tmp_path / "pkg/_one.cpython-311-x86_64-linux-gnu.so")]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from graphcrate.inputs.extensions import compile as house
-from graphcrate.inputs.extensions.failures import diagnose, first_error
+from graphcrate.inputs.extensions.diagnosis import diagnose, first_error
 from graphcrate.inputs.extensions.progress import Watcher
 from graphcrate.model.lock import Compilation, DebianBase, DebianToolkit
 from tests.unit.test_wheelhouse import package, step

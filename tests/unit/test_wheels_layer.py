@@ -11,9 +11,8 @@ import pytest
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.wheels import compile_program
-from graphcrate.inputs.wheels.claims import Claims
 from graphcrate.inputs.wheels.install import Site, place
-from graphcrate.inputs.wheels.layer import SPLICE_FROM, WheelFile, write_wheels_layer
+from graphcrate.inputs.wheels.layer import SPLICE_FROM, Claims, WheelFile, write_wheels_layer
 from graphcrate.model.errors import BuildError, IntegrityError
 from tests.unit.wheelmaker import locked, make_wheel, record_row
 

@@ -19,8 +19,8 @@ from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Advance, Pool, default_jobs
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.wheels.bytecode import InsidePython
-from graphcrate.inputs.wheels.claims import Claims
 from graphcrate.inputs.wheels.install import Site
+from graphcrate.inputs.wheels.layer import Claims
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import (
     CUDA_HOME,

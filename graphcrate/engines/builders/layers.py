@@ -16,8 +16,8 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.workers import Pool
 from graphcrate.inputs import extensions
 from graphcrate.inputs.wheels import bytecode, sdist
-from graphcrate.inputs.wheels.claims import Claims
 from graphcrate.inputs.wheels.install import Installation, Site
+from graphcrate.inputs.wheels.layer import Claims
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, FilesStep, ToolkitStep, WheelsStep, content_id
 from graphcrate.model.report import LayerRecord

@@ -30,7 +30,7 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BaseDriftError(ResolutionError):
-    """The base that a lock names cannot be had any more, because its packages were replaced. Lock anew."""
+    """The base that a lock names is no longer available: its packages were replaced. Lock again."""
 
 
 class Provider(Protocol):

@@ -66,7 +66,7 @@ class Apt:
             )
         if done.returncode:
             raise NetworkError(
-                f"Debian {self._suite}'s package lists cannot be had" + _tail(done.lines),
+                f"Debian {self._suite}'s package lists cannot be fetched" + _tail(done.lines),
                 cause="No network, a proxy that apt does not know of, or a mirror without this suite.",
                 next_step=f"DEBIAN_MIRROR=http://a-mirror/debian make image …    ({REGISTRY_INSTEAD})",
             )
@@ -109,7 +109,7 @@ class Apt:
         done = self._run(argv, on_line=count, cwd=folder, timeout=3600)
         if done.returncode:
             raise NetworkError(
-                f"Debian packages cannot be had{_tail(done.lines)}", next_step="run the same command again"
+                f"Debian packages cannot be fetched{_tail(done.lines)}", next_step="run the same command again"
             )
         for path in list(folder.iterdir()):
             # apt writes an epoch as 1%3a2.0 into the name, the archive leaves it out
@@ -218,7 +218,7 @@ def parse_packages(lines: Sequence[str]) -> Iterator[DebianPackage]:
 
 
 def find_mirror(suite: str, environment: Mapping[str, str]) -> Mirror:
-    """Which archives to use on this machine. Raises HostError when none can be told."""
+    """Which archives to use on this machine. Raises HostError when none is known."""
     if chosen := environment.get("DEBIAN_MIRROR", "").rstrip("/"):
         default = f"{chosen}-security" if chosen.endswith("/debian") else ""
         return Mirror(chosen, environment.get("DEBIAN_SECURITY_MIRROR", default).rstrip("/"))

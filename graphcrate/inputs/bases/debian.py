@@ -163,7 +163,7 @@ def check_drift(
     raise BaseDriftError(
         f"the lock's Debian {suite} {what} is out of date: {shown}{more}",
         cause="Debian's archives keep only the newest version of a package; these have newer ones by now.",
-        next_step="lock anew: ./build.py lock …",
+        next_step="lock again: ./build.py lock …",
     )
 
 

@@ -1,6 +1,6 @@
 """From the tar that mmdebstrap writes to the entries of a base layer: smaller, and the same wherever it was made.
 
-What differs between machines, users and runs of mmdebstrap is left out or written anew: order, times, devices,
+What differs between machines, users and runs of mmdebstrap is left out or written again: order, times, devices,
 backups, caches, logs, identities, the mirror. What an image does not need goes too: manuals, translations.
 """
 

@@ -48,9 +48,9 @@ def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, st
     document = pull.for_platform(source, source.manifest(wanted.digest or wanted.tag), str(wanted))
     pull.keep(cache, {document.digest: document.data})
     _, config = pull.documents(source, document.digest, cache)
-    if said := config.run.environment.get("PYTHON_VERSION"):  # the official Python images tell their version so
-        if not f"{said}.".startswith(f"{python}."):
-            raise _no_python(str(wanted), python, [said])
+    if version := config.run.environment.get("PYTHON_VERSION"):  # the official Python images tell their version so
+        if not f"{version}.".startswith(f"{python}."):
+            raise _no_python(str(wanted), python, [version])
         interpreter = f"/usr/local/bin/python{python}"
     else:
         _, rootfs = pull.pull(source, wanted.name, document.digest, cache, progress)

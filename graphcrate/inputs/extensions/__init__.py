@@ -5,8 +5,7 @@
 
 from pathlib import Path
 
-from graphcrate.inputs.extensions.cache import cached, origin
-from graphcrate.inputs.extensions.job import Job
+from graphcrate.inputs.extensions.cache import Job, cached, origin
 
 __all__ = ["Job", "cached", "origin", "provide"]
 

@@ -1,13 +1,17 @@
-"""Where compiled wheels lie in the cache: under a hash of all that they depend on. The same key, the same bytes."""
+"""What is compiled, and where its wheels lie in the cache: under a hash of all that they depend on."""
 
 import hashlib
 import json
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.compat.compilers import variables
 from graphcrate.compat.headers import STAND_INS, folder_for
 from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Progress
+from graphcrate.inputs.bases import Base
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, content_id
 
@@ -50,3 +54,19 @@ def cached(step: CompileStep, cache: Cache) -> dict[str, Path]:
 def folder(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
     """Return the folder for the wheel of a package, whether it is there or not."""
     return cache.root / "compiled" / origin(package, step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything that a compile goes by. The calls are made when the cache lacks a wheel, and not before."""
+
+    step: CompileStep
+    base: Base  #: the image's base, where the wheels have to work
+    build_base: Callable[[], Base]  #: `step.compilation.base`: the same with a compiler
+    toolkit: Callable[[Base], Path | None]  #: the folder of the step's CUDA toolkit; gets the base with the compiler
+    files: Callable[[], Mapping[str, Path]]  #: sha256 → the sdists, tools and wheels that the step names
+    cache: Cache
+    environment: Mapping[str, str]
+    progress: Progress
+    jobs: int  #: cores to use
+    log_folder: Path  #: where the output of a compile that fails goes

@@ -14,9 +14,9 @@ from graphcrate.compat.headers import SECONDS, STAND_INS, folder_for
 from graphcrate.host import sandbox
 from graphcrate.host.memory import free_memory
 from graphcrate.inputs.bases import Base
-from graphcrate.inputs.extensions.failures import diagnose
-from graphcrate.inputs.extensions.job import Job
-from graphcrate.inputs.extensions.keep import keep
+from graphcrate.inputs.extensions.cache import Job
+from graphcrate.inputs.extensions.check import keep
+from graphcrate.inputs.extensions.diagnosis import diagnose
 from graphcrate.inputs.extensions.progress import Watcher
 from graphcrate.inputs.extensions.venv import make as make_site
 from graphcrate.inputs.extensions.venv import room
@@ -229,5 +229,5 @@ def _check_compiler(base: Base, compiler: str) -> None:
         raise HostError(
             f"the base to compile in has no {compiler}",
             cause="The lock's compilation names a compiler that its list of packages does not have.",
-            next_step="./build.py lock …    (locks the base with its compiler anew)",
+            next_step="./build.py lock …    (locks the base with its compiler again)",
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphcrate.host import settings
 from graphcrate.host.progress import Progress
-from graphcrate.inputs.extensions.failures import first_error
+from graphcrate.inputs.extensions.diagnosis import first_error
 
 SECONDS = 20.0  #: between two lines
 

@@ -1,45 +1,25 @@
-"""Providers of CUDA toolkits: from a lock's toolkit to a folder that works as /usr/local/cuda.
+"""CUDA toolkits: from a lock's toolkit to a folder in the cache that works as /usr/local/cuda.
 
-For the time of a build, and for devel images; no runtime image holds any of it. Each provider is a module that
-satisfies `Provider`, listed in `PROVIDERS` under the name that locks use.
+For the time of a build, and for devel images; no runtime image holds any of it.
 """
 
-import importlib
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
 
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
-from graphcrate.inputs.toolkits.cache import place
-from graphcrate.model.lock import Toolkit
+from graphcrate.model.lock import ImageToolkit, Toolkit
+from graphcrate.model.plan import content_id
+
+#: Raise it whenever the same toolkit would give another folder.
+TOOLKIT_FORMAT = 1
 
 
-class Provider(Protocol):
-    """What a provider does with the `Toolkit` of its own kind."""
-
-    def prepare(
-        self,
-        toolkit: Any,  # noqa: ANN401
-        files: Mapping[str, Path],
-        rootfs: Path,
-        cache: Cache,
-        environment: Mapping[str, str],
-        progress: Progress,
-    ) -> Path:
-        """Bring exactly this toolkit to this machine; at once where it is here."""
-
-
-def _module(name: str) -> Callable[[], Provider]:
-    """A provider is imported when it is used."""
-    return lambda: cast("Provider", importlib.import_module(f"graphcrate.inputs.toolkits.{name}"))
-
-
-PROVIDERS: Mapping[str, Callable[[], Provider]] = {
-    "debian": _module("debian"),
-    "pypi": _module("wheels"),
-    "image": _module("image"),
-}
+def cached(toolkit: Toolkit, cache: Cache) -> Path | None:
+    """Return the toolkit's folder where the cache has it: then no files are needed."""
+    folder = _folder(toolkit, cache)
+    return folder if folder.is_dir() else None
 
 
 def prepare(
@@ -50,17 +30,29 @@ def prepare(
     environment: Mapping[str, str],
     progress: Progress,
 ) -> Path:
-    """A folder that can be bound to CUDA_HOME: in the cache. Never to be written to.
+    """Return a folder in the cache that can be bound to CUDA_HOME, made where it is missing. Never to be written to.
 
     `files`: the toolkit's wheels by sha256. `rootfs`: a Debian with Python, in which packages are unpacked. Raises
-    BaseDriftError when Debian has replaced a package, NetworkError, IntegrityError,
-    BuildError, DiskFullError.
+    BaseDriftError when Debian has replaced a package, ResolutionError for an image without a toolkit, NetworkError,
+    IntegrityError, BuildError, DiskFullError.
     """
-    provider = PROVIDERS[str(type(toolkit).__struct_config__.tag)]()
-    return provider.prepare(toolkit, files, rootfs, cache, environment, progress)
+    target = _folder(toolkit, cache)
+    if not target.is_dir():
+        with cache.exclusively(f"toolkit-{target.parent.name}"):
+            if not target.is_dir():
+                with cache.folder() as folder:
+                    if isinstance(toolkit, ImageToolkit):
+                        from graphcrate.inputs.toolkits.image import extract
+
+                        made = extract(toolkit, folder, cache, environment, progress)
+                    else:
+                        from graphcrate.inputs.toolkits.packages import assemble
+
+                        made = assemble(toolkit, files, rootfs, folder, cache, environment, progress)
+                    cache.adopt(made, target)
+    return target
 
 
-def cached(toolkit: Toolkit, cache: Cache) -> Path | None:
-    """The toolkit's folder where the cache has it: then no files are wanted. Starts no process, opens no connection."""
-    found = place(toolkit, cache)
-    return found if found.is_dir() else None
+def _folder(toolkit: Toolkit, cache: Cache) -> Path:
+    key = hashlib.sha256(f"{content_id(toolkit)} {TOOLKIT_FORMAT}".encode()).hexdigest()
+    return cache.path("toolkits", key, "cuda")

@@ -11,7 +11,6 @@ from graphcrate.artifacts import pull
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
-from graphcrate.inputs.toolkits.cache import kept
 from graphcrate.model.errors import LayoutError, ResolutionError
 from graphcrate.model.lock import ImageToolkit
 from graphcrate.model.plan import CUDA_HOME
@@ -27,34 +26,25 @@ _MOST_LINKS = 8
 _GROWTH = 4  #: from a layer's compressed bytes to those on the disk, with what is unpacked
 
 
-def prepare(
-    toolkit: ImageToolkit,
-    files: Mapping[str, Path],
-    rootfs: Path,
-    cache: Cache,
-    environment: Mapping[str, str],
-    progress: Progress,
+def extract(
+    toolkit: ImageToolkit, folder: Path, cache: Cache, environment: Mapping[str, str], progress: Progress
 ) -> Path:
-    """As `Provider` has it. Raises ResolutionError where the image has no toolkit, LayoutError for a broken layer."""
-
-    def make(folder: Path) -> Path:
-        name = f"{toolkit.reference}@{toolkit.digest}"
-        source = pull.repository(reference.parse(name), environment)
-        manifest, _ = pull.documents(source, toolkit.digest, cache)
-        size = sum(layer.size for layer in manifest.layers)
-        cache.require(size * _GROWTH, f"the CUDA toolkit of {toolkit.reference}")
-        with progress.task(f"pulling {toolkit.reference}", size) as task:
-            pull.download(source, manifest.layers, cache, task.advance)
-        parts = []
-        with progress.task(f"unpacking CUDA {toolkit.version}", size) as task:
-            for number, layer in enumerate(manifest.layers):
-                blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
-                with open_blob(blob, advance=task.advance) as stream:
-                    parts.append(_part(cast("IO[bytes]", stream), folder / f"{number}.tar", name))
-        unpack([LayerBlob(path=part, media_type=spec.LAYER_TAR) for part in parts], folder / "image")
-        return _found(folder / "image", name)
-
-    return kept(toolkit, cache, make)
+    """Unpack the toolkit below `folder`. Raises ResolutionError where the image has none, LayoutError, NetworkError."""
+    name = f"{toolkit.reference}@{toolkit.digest}"
+    source = pull.repository(reference.parse(name), environment)
+    manifest, _ = pull.documents(source, toolkit.digest, cache)
+    size = sum(layer.size for layer in manifest.layers)
+    cache.require(size * _GROWTH, f"the CUDA toolkit of {toolkit.reference}")
+    with progress.task(f"pulling {toolkit.reference}", size) as task:
+        pull.download(source, manifest.layers, cache, task.advance)
+    parts = []
+    with progress.task(f"unpacking CUDA {toolkit.version}", size) as task:
+        for number, layer in enumerate(manifest.layers):
+            blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
+            with open_blob(blob, advance=task.advance) as stream:
+                parts.append(_part(cast("IO[bytes]", stream), folder / f"{number}.tar", name))
+    unpack([LayerBlob(path=part, media_type=spec.LAYER_TAR) for part in parts], folder / "image")
+    return _resolve_home(folder / "image", name)
 
 
 def _part(stream: IO[bytes], target: Path, name: str) -> Path:
@@ -77,18 +67,18 @@ def _is_wanted(name: str) -> bool:
     return _WANTED.match(path) is not None and _LEFT_OUT.search(path) is None
 
 
-def _found(image: Path, name: str) -> Path:
-    """The folder that CUDA_HOME means inside the image, through the links of Debian's alternatives."""
-    place = CUDA_HOME.strip("/")
+def _resolve_home(image: Path, name: str) -> Path:
+    """Follow CUDA_HOME inside the image through the links of Debian's alternatives."""
+    path = CUDA_HOME.strip("/")
     for _ in range(_MOST_LINKS):
-        if not (image / place).is_symlink():
+        if not (image / path).is_symlink():
             break
-        link = str((image / place).readlink())
-        place = posixpath.normpath(posixpath.join("/", posixpath.dirname(place), link)).strip("/")
-    if (image / place).is_symlink() or not (image / place / "bin" / "nvcc").is_file():
+        link = str((image / path).readlink())
+        path = posixpath.normpath(posixpath.join("/", posixpath.dirname(path), link)).strip("/")
+    if (image / path).is_symlink() or not (image / path / "bin" / "nvcc").is_file():
         raise ResolutionError(
             f"{name} has no CUDA toolkit: there is no {CUDA_HOME}/bin/nvcc in it",
             cause="NVIDIA's images of the flavours base and runtime have none.",
             next_step="name a devel image, or take another toolkit: TOOLKIT=debian",
         )
-    return image / place
+    return image / path

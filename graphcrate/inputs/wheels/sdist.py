@@ -1,19 +1,24 @@
 """Source distributions, unpacked; and pure-Python ones become wheels, offline, with the locked build back-end alone.
 
-pip does it (PEP 517) in its own isolated environment, made of the locked wheels alone. What comes out is packed anew
+pip does it (PEP 517) in its own isolated environment, made of the locked wheels alone. What comes out is packed again
 so that it depends on the sdist and the back-end: not on file times, umask, order of folders or the host's Python.
 """
 
+import email
 import gzip
 import hashlib
 import os
 import shutil
 import sys
 import tarfile
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from graphcrate.artifacts.wheel import Wheel, open_wheel
 from graphcrate.host import process
@@ -140,7 +145,7 @@ def _build(
         raise BuildError(
             f"{package.file.name} could not be made a wheel" + "".join(f"\n    {line}" for line in done.lines[-20:]),
             cause="Its build back-end failed, or needs a package that the lock does not have for it.",
-            next_step="./build.py lock …    (locks the back-end anew), or put a wheel of it into a local folder",
+            next_step="./build.py lock …    (locks the back-end again), or put a wheel of it into a local folder",
         )
     return wheels[0]
 
@@ -168,3 +173,71 @@ def _check_pure(package: LockedPackage, wheel: Wheel) -> None:
             cause="It has compiled parts, which must be built inside the image's base with its compilers.",
             next_step="take a channel that has a wheel of it (./build.py list), or put one into a local folder",
         )
+
+
+#: of an sdist without [build-system], by PEP 517
+LEGACY_BUILD = ("setuptools>=40.8", "wheel")
+LARGEST = 1 << 20  #: bytes of a metadata file that is still read
+
+
+class SdistMetadata(msgspec.Struct, frozen=True):
+    """PEP 508 requirements to run and to build."""
+
+    requires: tuple[str, ...]
+    build_requires: tuple[str, ...]
+
+
+def read_sdist(path: Path, name: str) -> SdistMetadata:
+    """Read pyproject.toml and PKG-INFO of an sdist named `name`. Raises IntegrityError when they are not there."""
+    try:
+        with tarfile.open(path) as archive:
+            pyproject = tomllib.loads(_member(archive, "pyproject.toml") or "")
+            info = _member(archive, "PKG-INFO")
+            listed = _member(archive, "requires.txt", below=".egg-info")
+    except (tarfile.TarError, EOFError, OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _broken(name, str(error)) from error
+    if info is None:
+        raise _broken(name, "it has no PKG-INFO")
+    build: dict[str, Any] = pyproject.get("build-system", {})
+    return SdistMetadata(_requires(pyproject, info, listed or ""), tuple(build.get("requires", LEGACY_BUILD)))
+
+
+def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, ...]:
+    """[project] binds unless it calls its dependencies dynamic (PEP 621). Then what the back-end wrote: PKG-INFO, or
+    where an old setuptools left them out of it (torch_geometric 2.3.1), requires.txt."""
+    project = pyproject.get("project", {})
+    if project and "dependencies" not in project.get("dynamic", ()):
+        return tuple(project.get("dependencies", ()))
+    stated = email.message_from_string(info).get_all("Requires-Dist") or []
+    return tuple(item for item in stated if "extra ==" not in item) or _of_requires_txt(listed)
+
+
+def _of_requires_txt(text: str) -> tuple[str, ...]:
+    """Requirements of setuptools' requires.txt; a section `[:marker]` is conditional, `[name]` is an extra."""
+    found, section = [], ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line and not section:
+            found.append(line)
+        elif line and section.startswith(":"):
+            found.append(f"{line} ; {section[1:]}")
+    return tuple(found)
+
+
+def _member(archive: tarfile.TarFile, name: str, below: str = "") -> str | None:
+    """The text of `<top>/name`, or of `<top>/<any><below>/name`."""
+    for member in archive.getmembers():
+        folder, _, last = member.name.rpartition("/")
+        _, slash, inner = folder.partition("/")
+        if member.isfile() and last == name and (inner.endswith(below) and bool(slash) == bool(below)):
+            stream = archive.extractfile(member)
+            return stream.read(LARGEST).decode("utf-8") if stream else None
+    return None
+
+
+def _broken(name: str, detail: str) -> IntegrityError:
+    return IntegrityError(
+        f"{name} is not a usable source archive: {detail}",
+        next_step="lock another version, or bring a wheel of it: WHEELS=/path",
+    )

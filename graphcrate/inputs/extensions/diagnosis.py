@@ -85,7 +85,7 @@ def diagnose(output: str, compilation: Compilation) -> Diagnosis:
         (
             r"command not found|No such file or directory: '?\S*(g\+\+|gcc|nvcc)|command '\S+' failed: No such file",
             "The base has no such compiler.",
-            "./build.py lock …    (locks the base with its compiler anew)",
+            "./build.py lock …    (locks the base with its compiler again)",
         ),
     )
     for pattern, cause, step in causes:
