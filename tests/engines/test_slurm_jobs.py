@@ -7,8 +7,10 @@ import sys
 import pytest
 
 from graphcrate.engines.slurm import node
-from graphcrate.engines.slurm.submit import Jobs, submit_environment
+from graphcrate.engines.slurm.submit import NODE_PROGRAM, Scheduler, Slurm, submit_environment
 from graphcrate.model.errors import HostError
+from graphcrate.model.report import Artifact
+from graphcrate.model.trial import Order, Resources
 
 SBATCH = """#!{python} -sP
 import os, re, subprocess, sys
@@ -31,13 +33,14 @@ import json, os, sys
 from pathlib import Path
 print("line")
 print("rest", end="")
-Path(sys.argv[2]).write_text(json.dumps({"order": json.loads(Path(sys.argv[1]).read_text()),
-    "PYTHONPATH": os.environ["PYTHONPATH"], "here": os.environ.get("RANK"), "own": os.environ["OWN"]}))
+order = json.loads(Path(sys.argv[1]).read_text())
+environment = [os.environ.get(name) for name in ("PYTHONPATH", "RANK", "OWN")]
+Path(sys.argv[2]).write_text(json.dumps({"error": json.dumps([order["folder"], *environment])}))
 """
 
 
 @pytest.fixture
-def jobs(tmp_path, monkeypatch):
+def scheduler(tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sbatch").write_text(SBATCH.format(python=sys.executable))
     (tmp_path / "bin" / "sbatch").chmod(0o755)
@@ -46,27 +49,35 @@ def jobs(tmp_path, monkeypatch):
     (root / "work.py").write_text(WORK)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     environment = {"PATH": os.environ["PATH"], "OWN": "1", "RANK": "3", "PYTHONPATH": "/module"}
-    return Jobs(tmp_path / "100 % jobs", root, environment)
+    slurm = Slurm(version="22.05.8", environment=environment)
+    return Scheduler(slurm, tmp_path / "100 % jobs", root, environment, "work")
 
 
-@pytest.mark.parametrize(("count", "ids"), [(1, ["12"]), (3, ["12_0", "12_1", "12_2"])])
-def test_each_order_is_a_job_with_a_result_and_a_log_of_its_own(jobs, tmp_path, count, ids):
-    orders = [json.dumps(number).encode() for number in range(count)]
-    assert jobs.submit("work", orders, {"partition": "a100", "no-requeue": True}) == ids
+def orders(count):
+    artifact = Artifact(engine="apptainer", kind="sif", reference="/a.sif", digest="sha256:1", bytes=1)
+    one = {"artifact": artifact, "suites": ("torch",), "device": "cpu", "passes": "/p"}
+    return [Order(**one, folder=f"/{number}") for number in range(count)]
+
+
+@pytest.mark.parametrize("ids", [["12"], ["12_0", "12_1", "12_2"]])
+def test_each_order_is_a_job_with_a_result_and_a_log_of_its_own(scheduler, tmp_path, ids):
+    assert scheduler.submit(orders(len(ids)), Resources(partition="a100")) == ids
     for number, job in enumerate(ids):
-        told = json.loads(jobs.result(job))
-        assert told == {"order": number, "PYTHONPATH": str(tmp_path / "the root"), "here": None, "own": "1"}
-        assert jobs.new_lines(job) == ["line"]
-        assert jobs.new_lines(job) == []
-        assert jobs.log(job).read_text() == "line\nrest"
-        jobs.remove_result(job)
-        assert jobs.result(job) is None
-        assert jobs.log(job).exists()
+        assert json.loads(scheduler.result(job).error) == [f"/{number}", str(tmp_path / "the root"), None, "1"]
+        assert scheduler.new_lines(job) == ["line"]
+        assert scheduler.new_lines(job) == []
+        assert scheduler.log(job).read_text() == "line\nrest"
+        scheduler.log(job).with_suffix(".json").write_text("{half")
+        with pytest.raises(HostError, match=f"invalid result of job {job}"):
+            scheduler.result(job)
+        scheduler.remove_result(job)
+        assert scheduler.result(job) is None
+        assert scheduler.log(job).exists()
 
 
-def test_what_sbatch_refuses_leaves_nothing(jobs, tmp_path):
+def test_what_sbatch_refuses_leaves_nothing(scheduler, tmp_path):
     with pytest.raises(HostError, match="Slurm refuses the job: Batch job submission failed: No"):
-        jobs.submit("work", [b"1", b"2"], {"partition": "none"})
+        scheduler.submit(orders(2), Resources(partition="none"))
     assert list((tmp_path / "100 % jobs").iterdir()) == []
 
 
@@ -77,7 +88,8 @@ def test_a_job_inherits_no_job_around_it_and_the_choices_of_the_site():
 
 
 def test_a_node_says_why_it_broke_off(tmp_path):
-    """Whatever is wrong with it: here an order that it cannot read."""
+    """Here by an order that it cannot read."""
+    assert node.__name__ == NODE_PROGRAM
     (tmp_path / "order.json").write_text("{half")
     node.main(tmp_path / "order.json", tmp_path / "12.json")
     assert "broke off: DecodeError" in json.loads((tmp_path / "12.json").read_text())["error"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.engines.slurm.parse import SILENT, JobView
-from graphcrate.engines.slurm.scheduler import parameters
+from graphcrate.engines.slurm.submit import parameters
 from graphcrate.engines.trials import matrix, poll, progress, testing
 from graphcrate.engines.trials.artifact import Subject
 from graphcrate.host.progress import Silent
@@ -35,7 +35,7 @@ class FakeScheduler:
 
     def __init__(self, script, refuse=()):
         self.script, self.refuse = script, refuse
-        self.time, self.arrays, self.cancelled, self.forgotten = 0.0, [], [], []
+        self.time, self.arrays, self.cancelled, self.removed = 0.0, [], [], []
         self.jobs = {}
         self.broken = None
         self.interrupt = False  #: while a job is submitted
@@ -72,11 +72,11 @@ class FakeScheduler:
                 found[job] = view
         return found
 
-    def returned(self, job):
+    def result(self, job):
         looks, value = self._looks(job)
         return value if self._turn(job) >= len(looks) - 1 else None
 
-    def heard(self, job):
+    def new_lines(self, job):
         return [f"turn {self._turn(job)}"]
 
     def log(self, job):
@@ -85,8 +85,8 @@ class FakeScheduler:
     def cancel(self, jobs):
         self.cancelled += jobs
 
-    def forget(self, job):
-        self.forgotten.append(job)
+    def remove_result(self, job):
+        self.removed.append(job)
 
     def now(self):
         return self.time
@@ -95,23 +95,14 @@ class FakeScheduler:
         self.time += 1
 
 
-class Watcher:
-    def __init__(self):
-        self.seen, self.lines = [], []
-
-    def heard(self, cell, lines):
-        self.lines += [(cell.key, line) for line in lines]
-
-    def changed(self, cells):
-        self.seen.append({cell.key: cell for cell in cells})
-
-
 QUEUED, RUNNING, DONE = JobView("PENDING", "", "Resources"), JobView("RUNNING", "n1"), JobView("COMPLETED", "n1")
 NORMAL = ([QUEUED, RUNNING, DONE], PASSED)
 
 
-def followed(cells, scheduler, patience=PATIENCE):
-    return poll.follow(cells, scheduler, Watcher(), patience=patience)
+def followed(cells, scheduler, patience=PATIENCE, seen=None, lines=None):
+    """Follow cells; `seen` gets the first one's state after each change, `lines` what jobs print."""
+    seen, lines = [] if seen is None else seen, [] if lines is None else lines
+    return poll.follow(cells, scheduler, patience=patience, changed=lambda now: seen.append(now[0]), say=lines.append)
 
 
 def test_cells_of_one_request_are_one_array():
@@ -120,17 +111,15 @@ def test_cells_of_one_request_are_one_array():
     found = followed(cells, scheduler)
     assert scheduler.arrays == [("a100", 2), ("dgx2", 2)]
     assert [one.state for one in found] == [State.PASSED] * 4
-    assert sorted(scheduler.forgotten) == ["1_0", "1_1", "2_0", "2_1"]
+    assert sorted(scheduler.removed) == ["1_0", "1_1", "2_0", "2_1"]
     assert found[0].node == "n1"
 
 
 def test_a_watcher_sees_every_state_and_every_line():
-    watcher = Watcher()
-    one = cell()
-    poll.follow([one], FakeScheduler({"1": NORMAL}), watcher, patience=PATIENCE)
-    states = [seen[one.key].state for seen in watcher.seen]
-    assert list(dict.fromkeys(states)) == [State.NEW, State.QUEUED, State.RUNNING, State.PASSED]
-    assert [line for _, line in watcher.lines] == ["turn 0", "turn 1", "turn 2"]
+    seen, lines = [], []
+    followed([cell()], FakeScheduler({"1": NORMAL}), seen=seen, lines=lines)
+    assert list(dict.fromkeys(one.state for one in seen)) == [State.NEW, State.QUEUED, State.RUNNING, State.PASSED]
+    assert lines == ["turn 0", "turn 1", "turn 2"]
 
 
 def test_a_failed_suite_is_a_finished_cell():
@@ -158,11 +147,10 @@ def test_a_job_that_ends_without_a_report_is_lost(view, said):
 
 def test_a_controller_that_is_away_for_a_while_loses_nothing():
     scheduler = FakeScheduler({"1": ([QUEUED, *[SILENT] * 60, RUNNING, DONE], PASSED)})
-    watcher = Watcher()
-    one = cell()
-    (found,) = poll.follow([one], scheduler, watcher, patience=30.0)
+    seen = []
+    (found,) = followed([cell()], scheduler, patience=30.0, seen=seen)
     assert found.state is State.PASSED
-    assert "Slurm does not answer" in {seen[one.key].why for seen in watcher.seen}
+    assert "Slurm does not answer" in {one.why for one in seen}
 
 
 def test_a_report_that_comes_late_counts():
@@ -226,12 +214,12 @@ def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path):
     cells = [cell(digest, out=tmp_path) for digest in "12"]
     scheduler.broken = 4
     with pytest.raises(KeyboardInterrupt):
-        testing.try_matrix(cells, scheduler, tmp_path, PATIENCE)
+        testing.run_matrix(cells, scheduler, tmp_path, PATIENCE)
     assert not scheduler.cancelled  # jobs go on without us
     state = msgspec.json.decode((tmp_path / "matrix.json").read_bytes(), type=Matrix)
     assert [one.state for one in state.cells] == [State.PASSED, State.RUNNING]
     scheduler.broken = None
-    found = testing.try_matrix(cells, scheduler, tmp_path, PATIENCE)
+    found = testing.run_matrix(cells, scheduler, tmp_path, PATIENCE)
     assert scheduler.arrays == [("a100", 2)]  # nothing was submitted again
     assert [one.state for one in found] == [State.PASSED, State.PASSED]
 
@@ -241,7 +229,7 @@ def test_an_interrupt_while_jobs_are_submitted_loses_none(tmp_path):
     scheduler.interrupt = True
     cells = [cell(digest, out=tmp_path) for digest in "12"]
     with pytest.raises(KeyboardInterrupt):
-        testing.try_matrix(cells, scheduler, tmp_path, PATIENCE)
+        testing.run_matrix(cells, scheduler, tmp_path, PATIENCE)
     state = msgspec.json.decode((tmp_path / "matrix.json").read_bytes(), type=Matrix)
     assert [one.job for one in state.cells] == ["1_0", "1_1"]
 
@@ -260,7 +248,7 @@ def test_an_interrupt_while_the_one_job_is_submitted_takes_it_back(tmp_path):
     )
     place = SimpleNamespace(progress=Silent())
     with pytest.raises(KeyboardInterrupt):
-        testing.try_in_job(subject, Resources(partition="a100"), "cpu", scheduler, place, PATIENCE)
+        testing.run_in_job(subject, Resources(partition="a100"), "cpu", scheduler, place, PATIENCE)
     assert scheduler.cancelled == ["1_0"]
 
 
@@ -280,7 +268,7 @@ def test_what_a_tag_passed_says_nothing_of_the_image_that_it_names_now(tmp_path)
         (running, State.RUNNING),
     ):
         wanted = pinned if before.reference == pinned.reference else tag
-        (found,) = matrix.recalled(Matrix(cells=(before,)), [wanted])
+        (found,) = matrix.resume(Matrix(cells=(before,)), [wanted])
         assert found.state is after
 
 
@@ -288,27 +276,27 @@ def test_passed_cells_are_not_run_again_and_the_others_are(tmp_path):
     cells = [cell(digest, out=tmp_path) for digest in "123"]
     lost = ([RUNNING, JobView("NODE_FAIL", "n1")], None)
     first = FakeScheduler({"1": NORMAL, "2": lost, "3": ([RUNNING, DONE], FAILED)})
-    states = [one.state for one in testing.try_matrix(cells, first, tmp_path, PATIENCE)]
+    states = [one.state for one in testing.run_matrix(cells, first, tmp_path, PATIENCE)]
     assert states == [State.PASSED, State.LOST, State.FAILED]
     normal = {"1": NORMAL, "2": NORMAL, "3": NORMAL}
     second = FakeScheduler(normal)
-    states = [one.state for one in testing.try_matrix(cells, second, tmp_path, PATIENCE)]
+    states = [one.state for one in testing.run_matrix(cells, second, tmp_path, PATIENCE)]
     assert states == [State.PASSED] * 3
     assert second.arrays == [("a100", 2)]
-    testing.try_matrix(cells, third := FakeScheduler(normal), tmp_path, PATIENCE, rerun=True)
+    testing.run_matrix(cells, third := FakeScheduler(normal), tmp_path, PATIENCE, rerun=True)
     assert third.arrays == [("a100", 3)]
     assert (tmp_path / "1" / "trial.json").is_file()
 
 
 def test_two_at_the_same_matrix_are_one_too_many(tmp_path):
-    with testing._state(tmp_path / "matrix.json"), pytest.raises(UsageError, match="another process"):
-        testing.try_matrix([cell()], FakeScheduler({"1": NORMAL}), tmp_path, PATIENCE)
+    with testing._open_state(tmp_path / "matrix.json"), pytest.raises(UsageError, match="another process"):
+        testing.run_matrix([cell()], FakeScheduler({"1": NORMAL}), tmp_path, PATIENCE)
 
 
 def test_a_state_file_that_cannot_be_read_is_kept(tmp_path):
     (tmp_path / "matrix.json").write_text("{half")
     with pytest.raises(UsageError, match=r"matrix\.json"):
-        testing.try_matrix([cell()], FakeScheduler({"1": NORMAL}), tmp_path, PATIENCE)
+        testing.run_matrix([cell()], FakeScheduler({"1": NORMAL}), tmp_path, PATIENCE)
     assert (tmp_path / "matrix.json").read_text() == "{half"
 
 
@@ -345,7 +333,6 @@ def test_the_time_of_a_job_is_what_its_suites_may_take():
     order = cell().order
     asked = parameters([order], Resources(partition="a100", gres="gpu:1", account="gnn"))
     assert asked == {
-        "no-requeue": True,
         "job-name": "graphcrate-test",
         "partition": "a100",
         "time": "16",

@@ -1,6 +1,6 @@
-"""Images in the stores of Docker and podman: found by name, or loaded from an archive."""
+"""Inspect images in the stores of Docker and podman, and load archives into them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,26 +12,20 @@ _Engine = Literal["docker", "podman"]
 
 
 def inspect(engine: _Engine, name: str, environment: Mapping[str, str]) -> Artifact | None:
-    """The image of this name; None where the engine has none. Raises HostError when the engine cannot be asked."""
-    found = oci_engine.find(engine, environment).inspect(name)
-    if found is None:
+    """Look up an image by its name; None where it is missing. Raises HostError when the engine does not answer."""
+    image = oci_engine.find(engine, environment).inspect(name)
+    if image is None:
         return None
-    return Artifact(
-        engine=engine,
-        kind=engine,
-        reference=name,
-        digest=found["Id"],
-        bytes=int(found.get("Size", 0)),
-    )
+    return Artifact(engine=engine, kind=engine, reference=name, digest=image["Id"], bytes=int(image.get("Size", 0)))
 
 
 def load(engine: _Engine, path: Path, environment: Mapping[str, str]) -> Artifact:
-    """The image of an archive, loaded. Raises UsageError for an archive that holds none, HostError as `inspect`."""
+    """Load the image of an archive. Raises UsageError for an archive without one, HostError as `inspect`."""
     name = _load_podman(path, environment) if engine == "podman" else _load_docker(path, environment)
     artifact = inspect(engine, name, environment) if name else None
     if artifact is None:
         raise UsageError(
-            f"{engine} finds no image in {path}",
+            f"no image that {engine} reads is in {path}",
             cause="It is no archive of `docker save`; Docker before 25 does not read OCI archives.",
             next_step=f"skopeo copy oci-archive:{path} docker-archive:image.tar:name:tag",
         )
@@ -39,22 +33,20 @@ def load(engine: _Engine, path: Path, environment: Mapping[str, str]) -> Artifac
 
 
 def _load_docker(path: Path, environment: Mapping[str, str]) -> str:
-    """The name or id of what was loaded; empty when the daemon did not say."""
+    """Load an archive and return the image's name or id; empty when the daemon does not print it."""
     with docker_engine.connected(environment) as engine, path.open("rb") as stream:
         try:
-            told = engine.load(stream)
+            messages = engine.load(stream)
         except docker_engine.FAILURES as error:
             raise HostError(f"Docker cannot load {path}: {error}", next_step=f"docker load --input {path}") from error
-    text = "".join(str(line.get("stream", "")) for line in told)
-    return _loaded(text.splitlines())
+    return _loaded_name("".join(str(message.get("stream", "")) for message in messages).splitlines())
 
 
 def _load_podman(path: Path, environment: Mapping[str, str]) -> str:
     done = oci_engine.find("podman", environment).call("load", "--quiet", "--input", str(path))
-    return "" if done.returncode else _loaded(done.lines)
+    return "" if done.returncode else _loaded_name(done.lines)
 
 
-def _loaded(lines: list[str] | tuple[str, ...]) -> str:
-    """Of "Loaded image: name:tag" or "Loaded image ID: sha256:…", the first."""
-    found = [line.partition(":")[2].strip() for line in lines if line.startswith("Loaded image")]
-    return found[0] if found else ""
+def _loaded_name(lines: Sequence[str]) -> str:
+    """Return the first image of "Loaded image: name:tag" or "Loaded image ID: sha256:…"."""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("Loaded image")), "")
