@@ -13,8 +13,8 @@ def call(tmp_path, monkeypatch, typed):
     ("arguments", "said"),
     [
         (("a:1", "b:1"), "--matrix"),
-        (("a:1", "--runner", "slurm"), "on which partition?"),
-        (("a:1", "--matrix"), "on which partition?"),
+        (("a:1", "--runner", "slurm"), "--partition is missing"),
+        (("a:1", "--matrix"), "--partition is missing"),
         (("a:1", "--partition", "a100"), "--runner slurm"),
         (("a:1", "--runner", "slurm", "--partition", "a100,dgx2"), "--matrix"),
         (("a:1", "--runner", "docker", "--matrix", "--partition", "a100"), "the runner is docker"),

@@ -1,6 +1,6 @@
 """Jobs as text: compared byte for byte with tests/unit/jobs/, and refused where a runtime cannot do it.
 
-`python -m tests.unit.test_jobs` writes the files anew.
+`python -m tests.unit.test_jobs` writes the files again.
 """
 
 import json
@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.engines.render import jobs
-from graphcrate.engines.trials import addressing
 from graphcrate.model.errors import UsageError
 from graphcrate.model.job import Job, Mount, Runtime
 from graphcrate.oci import reference
@@ -169,16 +168,16 @@ def test_an_image_of_ours_needs_its_file(tmp_path):
     folder = tmp_path / "pyg" / "1"
     folder.mkdir(parents=True)
     with pytest.raises(UsageError, match="--to sif"):
-        addressing.image("pyg:1", Runtime.SINGULARITY, tmp_path)
+        jobs.find_image("pyg:1", Runtime.SINGULARITY, tmp_path)
     (folder / "pyg.sif").touch()
-    assert addressing.image("pyg:1", Runtime.SINGULARITY, tmp_path) == str(folder / "pyg.sif")
+    assert jobs.find_image("pyg:1", Runtime.SINGULARITY, tmp_path) == str(folder / "pyg.sif")
 
 
 @pytest.mark.parametrize(
     ("ref", "runtime", "said"),
     [
-        ("pyg:1", Runtime.PYXIS, "names none"),
-        ("pyg:1", Runtime.PAI_DLC, "names none"),
+        ("pyg:1", Runtime.PYXIS, "names no registry"),
+        ("pyg:1", Runtime.PAI_DLC, "names no registry"),
         ("pyg.sqsh", Runtime.SINGULARITY, "opens a .sif"),
         ("pyg.sif", Runtime.PYXIS, "opens a .sqsh"),
         ("registry.example.com/a/b:1", Runtime.SINGULARITY, "needs a file"),
@@ -187,7 +186,7 @@ def test_an_image_of_ours_needs_its_file(tmp_path):
 )
 def test_an_image_out_of_reach_is_refused(ref, runtime, said, tmp_path):
     with pytest.raises(UsageError, match=said):
-        addressing.image(ref, runtime, tmp_path)
+        jobs.find_image(ref, runtime, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -202,24 +201,24 @@ def test_an_image_out_of_reach_is_refused(ref, runtime, said, tmp_path):
     ],
 )
 def test_a_path_stays_as_it_was_given(ref, runtime, told, tmp_path):
-    assert addressing.image(ref, runtime, tmp_path) == told
+    assert jobs.find_image(ref, runtime, tmp_path) == told
 
 
 def test_runtimes_and_mounts_are_read():
-    assert addressing.runtime("pai-dlc") is Runtime.PAI_DLC
+    assert jobs.read_runtime("pai-dlc") is Runtime.PAI_DLC
     with pytest.raises(UsageError, match="pyxis, singularity, docker, pai-dlc, pai-dsw"):
-        addressing.runtime("kubernetes")
-    assert addressing.mount("/a:/b") == Mount("/a", "/b")
+        jobs.read_runtime("kubernetes")
+    assert jobs.read_mount("/a:/b") == Mount("/a", "/b")
     for wrong in ("/a", "/a:b", ":/b", "/a:/b:ro", "/a,b:/c"):
         with pytest.raises(UsageError, match="SOURCE:TARGET"):
-            addressing.mount(wrong)
+            jobs.read_mount(wrong)
 
 
 def test_names_and_programs_follow_the_image():
-    assert addressing.name("registry.example.com:5000/team/pyg:1@sha256:00") == "pyg"
-    assert addressing.name("/lustre/pyg.sif") == "pyg"
-    assert addressing.program("torch:2").endswith("/torch_check.py")
-    assert addressing.program("pyg:2").endswith("/dna.py")
+    assert jobs.image_name("registry.example.com:5000/team/pyg:1@sha256:00") == "pyg"
+    assert jobs.image_name("/lustre/pyg.sif") == "pyg"
+    assert jobs.default_command("torch:2").endswith("/torch_check.py")
+    assert jobs.default_command("pyg:2").endswith("/dna.py")
 
 
 if __name__ == "__main__":

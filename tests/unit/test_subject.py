@@ -5,11 +5,12 @@ import json
 import pytest
 
 from graphcrate.artifacts.formats import squashfs
+from graphcrate.engines.render import jobs
 from graphcrate.engines.runners import RUNNERS, pyxis
-from graphcrate.engines.slurm import cluster
+from graphcrate.engines.slurm import submit
 from graphcrate.engines.slurm.parse import Partition
-from graphcrate.engines.trials import addressing, forms
 from graphcrate.engines.trials import artifact as subject
+from graphcrate.engines.trials import stores
 from graphcrate.engines.trials.testing import cell_of, check_partitions
 from graphcrate.host import gpu
 from graphcrate.host.cache import Cache
@@ -64,16 +65,16 @@ def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(ctx, ours):
         with pytest.raises(UsageError, match=f"is {digest} now, and {wrong} was asked for"):
             find(f"torch:1@{wrong}", ctx, ours)
         with pytest.raises(UsageError, match=f"is {digest} now"):
-            addressing.image(f"torch:1@{wrong}", Runtime.SINGULARITY, ours)
+            jobs.find_image(f"torch:1@{wrong}", Runtime.SINGULARITY, ours)
     (ours / "torch" / "1" / "torch.sif").touch()
-    assert addressing.image(f"torch:1@{digest}", Runtime.SINGULARITY, ours).endswith("torch/1/torch.sif")
+    assert jobs.find_image(f"torch:1@{digest}", Runtime.SINGULARITY, ours).endswith("torch/1/torch.sif")
 
 
 def test_a_digest_says_nothing_of_a_file_that_was_copied_here(ctx, ours):
     copied = ours / "torch" / "2" / "torch.sif"
     copied.parent.mkdir()
     copied.touch()
-    found = addressing.image("torch:2@sha256:" + "0" * 64, Runtime.SINGULARITY, ours)
+    found = jobs.find_image("torch:2@sha256:" + "0" * 64, Runtime.SINGULARITY, ours)
     assert found == str(copied.absolute())
 
 
@@ -84,7 +85,7 @@ def test_an_engines_build_of_the_same_lock_has_a_digest_of_its_own(ctx, ours):
     (image / "docker").mkdir()
     (image / "docker" / "report.json").write_text(json.dumps(report))
     (image / "torch.sif").touch()
-    assert addressing.image(f"torch:1@{digest}", Runtime.SINGULARITY, ours) == str((image / "torch.sif").absolute())
+    assert jobs.find_image(f"torch:1@{digest}", Runtime.SINGULARITY, ours) == str((image / "torch.sif").absolute())
 
 
 def find(ref, ctx, output, runner="auto", suites=(), **options):
@@ -101,7 +102,7 @@ def test_an_image_of_ours_is_opened_without_an_engine_and_gets_its_recipes_suite
 
 
 def test_what_an_image_passed_goes_with_its_folder_whatever_its_form(ctx, ours, tmp_path, monkeypatch):
-    monkeypatch.setattr(forms.convert, "convert", lambda request, _: request.output.write_bytes(SIF))
+    monkeypatch.setattr(subject.convert, "convert", lambda request, _: request.output.write_bytes(SIF))
     image = ours / "torch" / "1"
     passes = find("torch:1", ctx, ours).passes
     assert passes == image / "passes"
@@ -131,16 +132,16 @@ def test_a_layout_is_made_into_what_the_runner_opens(ctx, ours, monkeypatch, run
         request.output.write_bytes(SIF)
         assert (request.to, request.force) == (form, True)
 
-    monkeypatch.setattr(forms.convert, "convert", convert)
+    monkeypatch.setattr(subject.convert, "convert", convert)
     found = find("torch:1", ctx, ours, runner)
     assert (found.artifact.kind, found.artifact.bytes) == ("sif", len(SIF))
     assert found.artifact.reference == str(ours / "torch" / "1" / "torch.sif")
-    monkeypatch.setattr(forms.convert, "convert", None)  # it is there now
+    monkeypatch.setattr(subject.convert, "convert", None)  # it is there now
     assert find("torch:1", ctx, ours, runner).artifact == found.artifact
 
 
 def test_with_pyxis_slurm_gets_a_squashfs(ctx, ours, monkeypatch):
-    monkeypatch.setattr(forms.convert, "convert", lambda request, _: request.output.write_bytes(squashfs.MAGIC))
+    monkeypatch.setattr(subject.convert, "convert", lambda request, _: request.output.write_bytes(squashfs.MAGIC))
     found = find("torch:1", ctx, ours, "slurm", pyxis=True)
     assert (found.artifact.kind, found.artifact.engine) == ("sqsh", "pyxis")
     registry = find("registry.example.com/team/torch:1", ctx, ours, "slurm", pyxis=True)
@@ -179,8 +180,8 @@ def test_a_sif_beside_its_build_gets_the_suites_of_that(ctx, ours, tmp_path):
 
 def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monkeypatch):
     image = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:1", bytes=2)
-    monkeypatch.setattr(forms, "load", lambda engine, path, _: image)
-    monkeypatch.setattr(forms, "inspect", lambda engine, name, _: image if name == "x:1" else None)
+    monkeypatch.setattr(stores, "load", lambda engine, path, _: image)
+    monkeypatch.setattr(stores, "inspect", lambda engine, name, _: image if name == "x:1" else None)
     (tmp_path / "image.tar").write_bytes(b"\0" * 257 + b"ustar".ljust(255, b"\0"))
     assert find(tmp_path / "image.tar", ctx, ours, suites=("torch",)).artifact == image
     assert find("docker:x:1", ctx, ours, suites=("torch",)).runner == "docker"
@@ -201,20 +202,20 @@ def test_what_a_runner_cannot_open_is_refused_with_one_that_can(ctx, ours, tmp_p
 
 def test_without_a_recipe_somebody_has_to_name_the_suites(ctx, ours, tmp_path):
     (tmp_path / "foreign.sif").write_bytes(SIF)
-    with pytest.raises(UsageError, match="which suites") as caught:
+    with pytest.raises(UsageError, match="no suites are known") as caught:
         find(tmp_path / "foreign.sif", ctx, ours)
     assert "--suite" in caught.value.next_step
 
 
 def test_loaded_images_are_named_as_the_engines_say_it():
-    assert forms._loaded(["Loaded image: localhost/torch:1"]) == "localhost/torch:1"
-    assert forms._loaded(["Loaded image ID: sha256:ab"]) == "sha256:ab"
-    assert forms._loaded(["something else"]) == ""
+    assert stores._loaded_name(["Loaded image: localhost/torch:1"]) == "localhost/torch:1"
+    assert stores._loaded_name(["Loaded image ID: sha256:ab"]) == "sha256:ab"
+    assert stores._loaded_name(["something else"]) == ""
 
 
 def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, monkeypatch):
     monkeypatch.chdir(ours.parent)
-    monkeypatch.setattr(forms.convert, "convert", lambda request, _: request.output.write_bytes(SIF))
+    monkeypatch.setattr(subject.convert, "convert", lambda request, _: request.output.write_bytes(SIF))
     found = find("torch:1", ctx, ours.relative_to(ours.parent), "slurm")
     cell = cell_of(found, Resources(partition="a100", gres="gpu:1"), "auto")
     assert cell.order.artifact.reference.startswith("/")
@@ -242,23 +243,23 @@ def test_every_kind_of_artifact_has_a_runner():
 
 
 def test_no_slurm_here_says_where_else(monkeypatch):
-    monkeypatch.setattr(cluster.process, "find", lambda _: None)
+    monkeypatch.setattr(submit.process, "find", lambda _: None)
     with pytest.raises(HostError, match="Slurm is not installed here") as caught:
-        cluster.find({"PATH": "/nowhere"})
+        submit.find({"PATH": "/nowhere"})
     assert "--runner apptainer" in caught.value.next_step
 
 
 def test_a_job_knows_where_it_is(monkeypatch):
     for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_PARTITION"):
         monkeypatch.delenv(name, raising=False)
-    assert cluster.here() == {}
+    assert submit.here() == {}
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     monkeypatch.setenv("SLURM_JOB_PARTITION", "a100")
-    assert cluster.here() == {"job": "12", "node": "n1", "partition": "a100"}
+    assert submit.here() == {"job": "12", "node": "n1", "partition": "a100"}
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "10")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    assert cluster.here()["job"] == "10_3"
+    assert submit.here()["job"] == "10_3"
 
 
 @pytest.mark.parametrize(
