@@ -30,6 +30,7 @@ from graphcrate.engines.runners import RUNNERS, embedded  # noqa: E402
 from graphcrate.engines.trials import artifact as subject  # noqa: E402
 from graphcrate.host import process, settings  # noqa: E402
 from graphcrate.host.context import Context  # noqa: E402
+from graphcrate.host.sandbox import Exec  # noqa: E402
 from graphcrate.model.errors import GraphcrateError  # noqa: E402
 from graphcrate.model.plan import VENV  # noqa: E402
 from graphcrate.oci.layout import read_layout  # noqa: E402
@@ -83,7 +84,7 @@ def places(
 ) -> dict[str, Callable[..., Any]]:
     """Where the program runs, by name: each takes a command and what hears its lines."""
     layout = read_layout(given.output / given.image.replace(":", "/") / "oci")
-    unpacked = stack.enter_context(embedded.opened(layout, cache=ctx.cache, progress=ctx.progress))
+    unpacked = stack.enter_context(embedded.unpacked(layout, cache=ctx.cache, progress=ctx.progress))
     python = stack.enter_context(environment(unpacked.rootfs, given.python, ctx))
     variables = suites.variables(on_gpu)
 
@@ -104,7 +105,7 @@ def places(
             continue
 
         def run(argv: Sequence[str], on_line: Callable[[str], None], inside: Any = inside) -> Any:  # noqa: ANN401
-            return inside.run([*TIMED, *argv], environment=variables, on_line=on_line, gpu=on_gpu)
+            return inside.run(Exec([*TIMED, *argv], variables, on_line=on_line, gpu=on_gpu))
 
         found[f"{told.name} {told.version}"] = run
     return found

@@ -51,6 +51,9 @@ _CALLED: Mapping[locate.Form, str] = {
     "docker": "in Docker's store",
     "podman": "in Podman's store",
 }
+#: what a person may say → the field of the request, and the kinds of results that it is for
+Options = Mapping[str, tuple[str, tuple[str, ...]]]
+_OPTIONS: Options = {"--compression": ("compression", ("sif", "sqsh")), "--kernel": ("kernel", ("sif", "sqsh"))}
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +110,7 @@ def convert(request: Request, ctx: Context) -> Converted:
     Raises UsageError, LayoutError for an altered layout, DiskFullError (before or while writing), HostError.
     """
     start = settings.now()
-    _check_options(request)
+    check_options(request, _OPTIONS, request.to, request.to)
     layout, name = _found(request)
     target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"
     if request.link is not None:
@@ -120,13 +123,15 @@ def convert(request: Request, ctx: Context) -> Converted:
     return msgspec.structs.replace(result, seconds=round(settings.now() - start, 3), sha256=digest)
 
 
-def _check_options(request: Request) -> None:
-    """Raises UsageError for an option that does not apply to this form."""
-    for option, value in (("--compression", request.compression), ("--kernel", request.kernel)):
-        if value is not None and request.to not in ("sif", "sqsh"):
+def check_options(
+    request: object, options: Options, kind: str, to: str, words: Mapping[str, str] | None = None
+) -> None:
+    """Raises UsageError for an option that does not apply to this kind of result. `words`: for the kinds, in errors."""
+    for option, (field, kinds) in options.items():
+        if getattr(request, field) not in (None, False, ()) and kind not in kinds:
             raise UsageError(
-                f"{option} does not apply to {request.to}",
-                cause="It is for sif and sqsh.",
+                f"{option} does not apply to {to}",
+                cause=f"It is for {' and '.join((words or {}).get(kind, kind) for kind in kinds)}.",
                 next_step=f"leave {option} out",
             )
 

@@ -67,7 +67,7 @@ def locate(ref: str, output: Path) -> Located:
             return Located(ref=ref, form=engine, name=ref.removeprefix(f"{engine}:"))
     if ref.startswith(_REMOTE):
         return Located(ref=ref, form="registry", name=ref)
-    return _at_path(ref) or _ours(ref, output) or _on_registry(ref) or _missing(ref, output)
+    return _at_path(ref) or find_built(ref, output) or _on_registry(ref) or _missing(ref, output)
 
 
 def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
@@ -128,7 +128,8 @@ def _at_path(ref: str) -> Located | None:
     return Located(ref=ref, form="rootfs", name=path.resolve().name, path=path)
 
 
-def _ours(ref: str, output: Path) -> Located | None:
+def find_built(ref: str, output: Path) -> Located | None:
+    """Find a build of ours by NAME:TAG[@DIGEST] below `output`. Raises UsageError where it has another digest now."""
     name = ref.partition("@")[0]
     folder = output / name.replace(":", "/")
     if name.count(":") != 1 or not folder.is_dir():

@@ -1,7 +1,6 @@
 """The story of an image, one call per stage: recipe → lock → plan → layers → layout → smoke test → report."""
 
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,16 +12,17 @@ from graphcrate.build import extensions
 from graphcrate.compat import fallback, planning
 from graphcrate.compat.catalog import examples, find_variant, lock_path
 from graphcrate.compat.request import BuildRequest
-from graphcrate.host import process, settings
+from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.lock import decode_lock, encode
-from graphcrate.model.plan import Plan, content_id
-from graphcrate.model.recipe import Channel, Recipe, Variant
+from graphcrate.model.plan import Plan
+from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine
 
 if TYPE_CHECKING:
+    from graphcrate.build.with_engine import Engine
     from graphcrate.oci.layout import Layout
     from graphcrate.resolve.locks import Resolution
 
@@ -34,18 +34,18 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
 
     Raises any GraphcrateError; SmokeError after the image was written with a report that says `failed`.
     """
-    request = _settled(request, ctx)
-    if request.engine not in ("auto", "embedded"):
-        return _proven(request, ctx, request.engine)
-    try:
-        return _proven(request, ctx, "embedded")
-    except HostError as error:
-        from graphcrate.build import with_engine
+    from graphcrate.build import with_engine
 
-        if request.engine == "embedded" or (name := with_engine.first_that_answers(ctx)) is None:
+    request = _settled(request, ctx)
+    if request.engine != "auto":
+        return _proven(request, ctx, with_engine.find(request.engine))
+    try:
+        return _proven(request, ctx, with_engine.EMBEDDED)
+    except HostError as error:
+        if (engine := with_engine.first_that_answers(ctx)) is None:
             raise
-        ctx.progress.note(f"{error.what}; building with {name} instead")
-        return _proven(request, ctx, name)
+        ctx.progress.note(f"{error.what}; building with {engine.name} instead")
+        return _proven(request, ctx, engine)
 
 
 def _settled(request: BuildRequest, ctx: Context) -> BuildRequest:
@@ -64,27 +64,24 @@ class _Job:
     ctx: Context
     recipe: Recipe
     variant: Variant
-    engine: str
+    engine: "Engine"
     start: float
 
     def folder(self, name: str, tag: str) -> Path:
-        """Where the image's files lie; those of an engine apart from the embedded builder's."""
-        folder = self.request.output / name / tag
-        return folder if self.engine == "embedded" else folder / self.engine
+        """Where the image's files lie."""
+        return self.engine.folder(self.request.output / name / tag)
 
     def seconds(self) -> float:
         """Since it began."""
         return round(settings.now() - self.start, 3)
 
 
-def _proven(request: BuildRequest, ctx: Context, engine: str) -> BuildReport:
+def _proven(request: BuildRequest, ctx: Context, engine: "Engine") -> BuildReport:
     start = settings.now()
     assert request.cuda is not None
     recipe, variant = find_variant(ctx, request.name, request.cuda)
-    if engine != "embedded":
-        from graphcrate.build import with_engine
-
-        ctx.progress.note(f"engine: {with_engine.check(engine, ctx)}")
+    if version := engine.check(ctx):
+        ctx.progress.note(f"engine: {version}")
     job = _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=start)
     report = _made(job, _resolve(request, ctx, recipe, variant))
     if not request.smoke:
@@ -120,7 +117,7 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     resolution = with_living_base(ctx, resolution)
     plan = _plan(job, resolution)
     folder = job.folder(plan.name, plan.tag)
-    key = _build_key(job, plan)
+    key = job.engine.key(plan)
     if report := _unchanged(job, folder, key):
         # What is out is out for the reasons of today.
         report = msgspec.structs.replace(report, outcomes=resolution.outcomes)
@@ -132,7 +129,7 @@ def _made(job: _Job, resolution: "Resolution") -> BuildReport:
     ):
         ctx.progress.note(line)
     try:
-        artifact, layers = _build(job, plan, resolution)
+        artifact, layers = job.engine.build(plan, resolution.lock, job.request.sources, folder, ctx)
     except BaseDriftError as drift:
         is_compiler = job.request.devel or isinstance(drift, extensions.CompilerDriftError)
         replace = replace_compiler if is_compiler else replace_base
@@ -195,13 +192,15 @@ def _names(job: _Job, plan: Plan) -> list[Path]:
 
 def write_lock(request: BuildRequest, ctx: Context) -> Path:
     """Resolve anew, ignoring locks; write the chosen candidate's lock where it is committed."""
+    from graphcrate.build import with_engine
+
     request = _settled(request, ctx)
     assert request.cuda is not None
     recipe, variant = find_variant(ctx, request.name, request.cuda)
     resolution = _resolve(request, ctx, recipe, variant, fresh=True)
     path = lock_path(ctx, recipe, variant, resolution.candidate)
     write_value(path, resolution.lock)
-    for line in _plan_lines(ctx, f"{recipe.name} CUDA {variant.cuda}", resolution, "embedded"):
+    for line in _plan_lines(ctx, f"{recipe.name} CUDA {variant.cuda}", resolution, with_engine.EMBEDDED):
         ctx.progress.note(line)
     return path.relative_to(ctx.root)
 
@@ -209,19 +208,18 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
 def run_inside(layout: "Layout", command: Sequence[str], ctx: Context) -> int:
     """Run a command in the image, with this terminal and the working directory at /work; returns its exit code."""
     from graphcrate.engines.runners import embedded
-    from graphcrate.host.sandbox import Bind
+    from graphcrate.host.sandbox import Bind, Exec
 
-    completed = embedded.run(
-        layout,
-        list(command),
-        cache=ctx.cache,
-        progress=ctx.progress,
+    here = Exec(
+        command,
         environment={name: ctx.environment[name] for name in ("TERM",) if name in ctx.environment},
         binds=(Bind(source=Path.cwd(), target="/work", read_only=False),),
-        working_folder="/work",
+        cwd="/work",
         gpu=True,
         attached=True,
     )
+    with embedded.unpacked(layout, cache=ctx.cache, progress=ctx.progress) as inside:
+        completed = inside.run(here)
     code = completed.returncode
     return code if code >= 0 else 128 - code
 
@@ -270,95 +268,20 @@ def _created(epoch: str) -> int | None:
     return int(epoch) if epoch else None
 
 
-def _build_key(job: _Job, plan: Plan) -> str:
-    if job.engine != "embedded":
-        from graphcrate.build import with_engine
-
-        return with_engine.key(job.engine, plan)
-    from graphcrate.engines.builders.form import LAYER_FORMAT
-
-    return f"{content_id(plan)}-{LAYER_FORMAT}"
-
-
 def _unchanged(job: _Job, folder: Path, key: str) -> BuildReport | None:
     """The report of an image that was built from the same plan and is whole."""
     report = read_report(folder / "report.json")
-    return report if report and report.build_key == key and _is_whole(job, folder, report) else None
-
-
-def _is_whole(job: _Job, folder: Path, report: BuildReport) -> bool:
-    if report.artifact.kind != "layout":
-        from graphcrate.build import with_engine
-
-        return with_engine.exists(report.artifact, job.ctx)
-    from graphcrate.oci.layout import is_whole
-
-    return is_whole(folder / "oci", report.digest)
+    return report if report and report.build_key == key and job.engine.exists(report, folder, job.ctx) else None
 
 
 def _plan_lines(
-    ctx: Context, title: str, resolution: "Resolution", engine: str, built: Collection[str] = ()
+    ctx: Context, title: str, resolution: "Resolution", engine: "Engine", built: Collection[str] = ()
 ) -> list[str]:
     from graphcrate.build.plan_lines import plan_lines
-    from graphcrate.resolve.fetch import bytes_to_fetch
 
     lock = resolution.lock
-    if engine == "embedded":
-        missing = bytes_to_fetch(lock, ctx.cache, built)
-    else:  # it fetches by itself, into a cache of its own or none
-        missing = sum(package.file.size for package in lock.packages if package.channel is not Channel.LOCAL)
+    missing = engine.bytes_to_fetch(lock, ctx, built)
     return plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing)
-
-
-def _build(job: _Job, plan: Plan, resolution: "Resolution") -> tuple[Artifact, tuple[LayerRecord, ...]]:
-    """The image, and its layers where the embedded builder made them."""
-    if job.engine != "embedded":
-        from graphcrate.build import with_engine
-
-        folder = job.folder(plan.name, plan.tag)
-        return with_engine.build(job.engine, plan, resolution.lock, job.request.sources, folder, job.ctx), ()
-    from graphcrate.engines.builders import embedded
-
-    layout = _build_here(job, plan, resolution)
-    return embedded.artifact(layout), layout.records
-
-
-def _build_here(job: _Job, plan: Plan, resolution: "Resolution") -> "Layout":
-    from graphcrate.engines.builders import Order, embedded
-    from graphcrate.resolve.base import planned_base, prepare_base
-    from graphcrate.resolve.fetch import fetch
-
-    ctx, sources = job.ctx, job.request.sources
-    with ThreadPoolExecutor(2) as side:
-        # Bases are made by Debian's tools while wheels arrive.
-        base = side.submit(prepare_base, ctx, planned_base(plan))
-        side.submit(extensions.prepare, plan, resolution.lock, ctx)
-        try:
-            # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
-            wait([base], timeout=1.0)
-            if base.done():
-                base.result()
-            bring = extensions.files if job.request.devel else fetch
-            files = bring(resolution.lock, sources, ctx.cache, ctx.environment, ctx.progress)
-            prepared = base.result()
-        except BaseException:
-            process.end_all()
-            raise
-    folder = job.folder(plan.name, plan.tag)
-    order = Order(
-        plan=plan,
-        folder=folder,
-        base=prepared,
-        files=files,
-        compiled=extensions.wheels(plan, resolution.lock, prepared, sources, folder, ctx),
-        toolkit=extensions.toolkit(plan, resolution.lock, prepared, sources, ctx),
-        arguments={},
-        certificates=None,
-        cache=ctx.cache,
-        environment=ctx.environment,
-        progress=ctx.progress,
-    )
-    return embedded.build_layout(order)
 
 
 def _report(artifact: Artifact, layers: tuple[LayerRecord, ...], plan: Plan, resolution: "Resolution") -> BuildReport:
@@ -372,7 +295,7 @@ def _report(artifact: Artifact, layers: tuple[LayerRecord, ...], plan: Plan, res
         tag=plan.tag,
         digest=artifact.digest,
         artifact=artifact,
-        layout=artifact.reference if artifact.kind == "layout" else "",
+        layout=artifact.layout,
         bytes=artifact.bytes,
         candidate=resolution.candidate.name,
         torch=plan.stack.torch,

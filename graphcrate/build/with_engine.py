@@ -1,82 +1,186 @@
-"""Images built by an engine: which one, what it is told of mirrors and certificates, and running what it built."""
+"""What builds images: the embedded builder, or an engine that is told of base, mirrors and certificates.
+
+Light to import, since an unchanged image asks for its key alone: what builds is loaded when something is built.
+"""
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.compat.addresses import cuda_tag, pyg_page
-from graphcrate.compat.request import SourceOptions
-from graphcrate.engines import render
-from graphcrate.engines.builders import BUILDERS, Order
-from graphcrate.engines.runners import RUNNERS
+from graphcrate.engines.builders.form import LAYER_FORMAT
+from graphcrate.host import process
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases import Base
-from graphcrate.inputs.bases.apt import find_mirror
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.recipe import Channel
-from graphcrate.model.report import Artifact
-from graphcrate.resolve.base import planned_base, prepare_base
-from graphcrate.resolve.channels import Kind, mirror_of
-from graphcrate.resolve.fetch import fetch
-from graphcrate.resolve.user_index import user_indexes
+from graphcrate.model.report import Artifact, BuildReport, LayerRecord
 
-NAMES = tuple(name for name in BUILDERS if name != "embedded")
+if TYPE_CHECKING:
+    from graphcrate.compat.request import SourceOptions
+    from graphcrate.inputs.bases import Base
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that builds the plan's text, by its name; its images lie in a folder of its own."""
+
+    name: str
+
+    def check(self, ctx: Context) -> str:
+        """Give the engine's version. Raises HostError where it cannot be used."""
+        from graphcrate.engines.builders import BUILDERS
+
+        return BUILDERS[self.name]().check(ctx.environment)
+
+    def folder(self, image: Path) -> Path:
+        """Where the files of an image lie that this engine builds; `image` is the folder of its name and tag."""
+        return image / self.name
+
+    def key(self, plan: Plan) -> str:
+        """What the image depends on, as one word: plan, engine and text."""
+        from graphcrate.engines import render
+
+        text = render.dockerfile(plan) + render.definition(plan)
+        return f"{content_id(plan)}-{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    def exists(self, report: BuildReport, folder: Path, ctx: Context) -> bool:
+        """Whether the image is still what was built."""
+        from graphcrate.engines.runners import RUNNERS
+
+        return RUNNERS[report.artifact.kind]().exists(report.artifact, ctx.environment)
+
+    def bytes_to_fetch(self, lock: Lock, ctx: Context, compiled: Collection[str] = ()) -> int:
+        """Bytes of packages that a build fetches: all, into a cache of the engine's own or none."""
+        return sum(package.file.size for package in lock.packages if package.channel is not Channel.LOCAL)
+
+    def build(
+        self, plan: Plan, lock: Lock, sources: "SourceOptions", folder: Path, ctx: Context
+    ) -> tuple[Artifact, tuple[LayerRecord, ...]]:
+        """Build the plan's image on the lock's own base; the layers are the engine's. Raises as `Builder.build`."""
+        from graphcrate.engines.builders import BUILDERS, Order
+
+        folder.mkdir(parents=True, exist_ok=True)
+        base, notes = _base(plan, lock, ctx)
+        order = Order(
+            plan=plan,
+            folder=folder,
+            base=base,
+            files=_local_files(lock, sources, ctx),
+            arguments=arguments(plan, lock, sources, ctx.environment),
+            certificates=_certificates(ctx.environment),
+            cache=ctx.cache,
+            environment=ctx.environment,
+            progress=ctx.progress,
+        )
+        return msgspec.structs.replace(BUILDERS[self.name]().build(order), notes=notes), ()
+
+
+class Embedded(Engine):
+    """graphcrate's own builder. It makes layers from wheels, in the image's own folder."""
+
+    def check(self, ctx: Context) -> str:
+        """Nothing: it is always there. What a base wants shows when it is prepared."""
+        return ""
+
+    def folder(self, image: Path) -> Path:
+        """See `Engine.folder`."""
+        return image
+
+    def key(self, plan: Plan) -> str:
+        """What the image depends on: the plan and the form of the layers."""
+        return f"{content_id(plan)}-{LAYER_FORMAT}"
+
+    def exists(self, report: BuildReport, folder: Path, ctx: Context) -> bool:
+        """Whether the layout is there with all its blobs."""
+        from graphcrate.oci.layout import is_whole
+
+        return is_whole(folder / "oci", report.digest)
+
+    def bytes_to_fetch(self, lock: Lock, ctx: Context, compiled: Collection[str] = ()) -> int:
+        """Bytes that the cache lacks."""
+        from graphcrate.resolve.fetch import bytes_to_fetch
+
+        return bytes_to_fetch(lock, ctx.cache, compiled)
+
+    def build(
+        self, plan: Plan, lock: Lock, sources: "SourceOptions", folder: Path, ctx: Context
+    ) -> tuple[Artifact, tuple[LayerRecord, ...]]:
+        """Build the plan's image as a layout, with its layers. Raises as `engines.builders.embedded.build_layout`."""
+        from graphcrate.build import extensions
+        from graphcrate.engines.builders import Order, embedded
+        from graphcrate.resolve.base import planned_base, prepare_base
+        from graphcrate.resolve.fetch import fetch
+
+        with ThreadPoolExecutor(2) as side:
+            # Bases are made by Debian's tools while wheels arrive.
+            base = side.submit(prepare_base, ctx, planned_base(plan))
+            side.submit(extensions.prepare, plan, lock, ctx)
+            try:
+                # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
+                wait([base], timeout=1.0)
+                if base.done():
+                    base.result()
+                bring = extensions.files if sources.devel else fetch
+                files = bring(lock, sources, ctx.cache, ctx.environment, ctx.progress)
+                prepared = base.result()
+            except BaseException:
+                process.end_all()
+                raise
+        order = Order(
+            plan=plan,
+            folder=folder,
+            base=prepared,
+            files=files,
+            compiled=extensions.wheels(plan, lock, prepared, sources, folder, ctx),
+            toolkit=extensions.toolkit(plan, lock, prepared, sources, ctx),
+            cache=ctx.cache,
+            environment=ctx.environment,
+            progress=ctx.progress,
+        )
+        layout = embedded.build_layout(order)
+        return embedded.artifact(layout), layout.records
+
+
+EMBEDDED = Embedded("embedded")
+#: By name. `singularity` is `apptainer` by its older name, and by the name of SingularityCE.
+ENGINES: Mapping[str, Engine] = {
+    engine.name: engine
+    for engine in (EMBEDDED, *(Engine(name) for name in ("docker", "podman", "apptainer", "singularity")))
+}
 #: tried in this order where the embedded builder cannot work
 INSTEAD = ("docker", "podman", "apptainer")
 
 
-def check(name: str, ctx: Context) -> str:
-    """The engine's version. Raises UsageError for one that there is not, HostError for one that cannot be used."""
-    if name not in NAMES:
+def find(name: str) -> Engine:
+    """The engine of this name. Raises UsageError."""
+    if name not in ENGINES:
         raise UsageError(
-            f"there is no engine {name!r}; there are embedded, {', '.join(NAMES)}",
+            f"there is no engine {name!r}; there are {', '.join(ENGINES)}",
             next_step="make image CUDA=11.8    (picks one that works here)",
         )
-    return BUILDERS[name]().check(ctx.environment)
+    return ENGINES[name]
 
 
-def first_that_answers(ctx: Context) -> str | None:
-    """The first engine that can be used here."""
-    for name in INSTEAD:
-        try:
-            check(name, ctx)
-        except HostError:
-            continue
-        return name
+def first_that_answers(ctx: Context) -> Engine | None:
+    """The first engine that can build here in place of the embedded builder."""
+    for engine in map(find, INSTEAD):
+        with contextlib.suppress(HostError):
+            engine.check(ctx)
+            return engine
     return None
 
 
-def key(name: str, plan: Plan) -> str:
-    """What an engine's image depends on, as one word: plan, engine and text."""
-    text = render.dockerfile(plan) + render.definition(plan)
-    return f"{content_id(plan)}-{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def build(name: str, plan: Plan, lock: Lock, sources: SourceOptions, folder: Path, ctx: Context) -> Artifact:
-    """Build the plan's image with an engine, on the lock's own base. Raises what `Builder.build` raises."""
-    folder.mkdir(parents=True, exist_ok=True)
-    base, notes = _base(plan, lock, ctx)
-    order = Order(
-        plan=plan,
-        folder=folder,
-        base=base,
-        files=_local_files(lock, sources, ctx),
-        arguments=arguments(plan, lock, sources, ctx.environment),
-        certificates=_certificates(ctx.environment),
-        cache=ctx.cache,
-        environment=ctx.environment,
-        progress=ctx.progress,
-    )
-    return msgspec.structs.replace(BUILDERS[name]().build(order), notes=notes)
-
-
-def _base(plan: Plan, lock: Lock, ctx: Context) -> tuple[Base | None, tuple[str, ...]]:
+def _base(plan: Plan, lock: Lock, ctx: Context) -> "tuple[Base | None, tuple[str, ...]]":
     """The lock's own base; None where the engine pulls it by digest, or its like because none can be made here."""
+    from graphcrate.resolve.base import planned_base, prepare_base
+
     if not isinstance(lock.base, DebianBase):
         return None, ()
     try:
@@ -88,13 +192,14 @@ def _base(plan: Plan, lock: Lock, ctx: Context) -> tuple[Base | None, tuple[str,
         return None, (note,)
 
 
-def exists(artifact: Artifact, ctx: Context) -> bool:
-    """Whether the image is still what the builder made."""
-    return RUNNERS[artifact.kind]().exists(artifact, ctx.environment)
-
-
-def arguments(plan: Plan, lock: Lock, sources: SourceOptions, environment: Mapping[str, str]) -> dict[str, str]:
+def arguments(plan: Plan, lock: Lock, sources: "SourceOptions", environment: Mapping[str, str]) -> dict[str, str]:
     """Build arguments by name, those that the text knows: mirrors and package index as this user has set them."""
+    from graphcrate.compat.addresses import cuda_tag, pyg_page
+    from graphcrate.engines import render
+    from graphcrate.inputs.bases.apt import find_mirror
+    from graphcrate.resolve.channels import Kind, mirror_of
+    from graphcrate.resolve.user_index import user_indexes
+
     mirror = mirror_of(sources)
     torch, torch_cuda = plan.stack.torch, plan.stack.torch_cuda
     user = user_indexes(environment, ask_uv=lambda: "")
@@ -114,8 +219,10 @@ def arguments(plan: Plan, lock: Lock, sources: SourceOptions, environment: Mappi
     }
 
 
-def _local_files(lock: Lock, sources: SourceOptions, ctx: Context) -> Mapping[str, Path]:
+def _local_files(lock: Lock, sources: "SourceOptions", ctx: Context) -> Mapping[str, Path]:
     """The local channel's files, which no engine can fetch."""
+    from graphcrate.resolve.fetch import fetch
+
     packages = tuple(package for package in lock.packages if package.channel is Channel.LOCAL)
     only = msgspec.structs.replace(lock, packages=packages)
     return fetch(only, sources, ctx.cache, ctx.environment, ctx.progress) if packages else {}

@@ -27,7 +27,7 @@ def vet(report: BuildReport, plan: Plan, folder: Path, ctx: Context, gpu: str | 
     found = auditing.of_build(report, ctx, gpus)
     write_file(folder / AUDIT, encode(found))
     contracts = checking.of_build(report, plan, ctx, gpus)
-    name = checking.name_of(report)
+    name = report.image
     for line in (*wording.after_build(contracts, name), *audit_wording.after_build(found, name)):
         ctx.progress.note(line)
     return msgspec.structs.replace(report, contracts=contracts, audit=_summarized(found))
@@ -52,5 +52,5 @@ def raise_if_broken(report: BuildReport) -> None:
     raise AuditError(
         f"{report.name}:{report.tag} was built, and cannot work as a whole: {report.audit.failures[0]}",
         cause=f"{report.audit.fail} of the audit's findings are failures.",
-        next_step=f"./build.py audit {checking.name_of(report)}    says what breaks and how to mend it",
+        next_step=f"./build.py audit {report.image}    says what breaks and how to mend it",
     )

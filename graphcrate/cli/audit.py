@@ -1,6 +1,5 @@
 """The command `audit`: arguments → `auditing`. `cli` registers it."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,12 +27,12 @@ def audit(
     """Read programs, libraries and GPU code of an image or of wheels; say what will not load or run. Runs nothing."""
     from graphcrate.checks.audit import count, wording
     from graphcrate.checks.audit import run as auditing
+    from graphcrate.cli import tables
     from graphcrate.compat import explain
     from graphcrate.compat.facts import gpu_models
     from graphcrate.compat.targets import Said
     from graphcrate.host.context import Context
     from graphcrate.model.errors import AuditError
-    from graphcrate.model.lock import encode
 
     ctx = Context.here()
     gpus = gpu_models(gpu) if gpu else ()
@@ -41,13 +40,6 @@ def audit(
         gpus = explain.find_target(ctx, Said(target=target, gpu=gpu)).gpus or ()
     request = auditing.Request(names=tuple(names), base=base, gpus=gpus, output=output)
     found = auditing.run(request, ctx)
-    if as_json:
-        sys.stdout.write(encode(found).decode())
-    elif sys.stdout.isatty():
-        from graphcrate.cli import tables
-
-        tables.audit(found)
-    else:
-        sys.stdout.write("".join(f"{line}\n" for line in wording.lines(found)))
+    tables.write(found, wording.answer(found), as_json=as_json)
     if failures := count(found.findings).get("fail"):
         raise AuditError(f"{failures} of the findings keep {found.subject} from working")

@@ -1,6 +1,5 @@
 """The command `explain`: arguments → `explaining`. `cli` registers it."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -30,11 +29,11 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Say which variant is the newest that runs on a machine, and what stands against the others."""
+    from graphcrate.cli import tables
     from graphcrate.compat import catalog
     from graphcrate.compat import explain as explaining
     from graphcrate.compat.targets import Said
     from graphcrate.host.context import Context
-    from graphcrate.model.lock import encode
 
     ctx = Context.here()
     said = Said(
@@ -50,13 +49,6 @@ def explain(
     if cuda is not None:
         catalog.refuse_unknown_cuda(recipe, cuda)
     found = explaining.explain(recipe, explaining.find_target(ctx, said), said, cuda)
-    if as_json:
-        sys.stdout.write(encode(found).decode())
-    elif sys.stdout.isatty():
-        from graphcrate.cli import tables
-
-        tables.explanation(found)
-    else:
-        sys.stdout.write("".join(f"{line}\n" for line in explaining.lines(found)))
+    tables.write(found, explaining.answer(found), as_json=as_json)
     if explaining.chosen_row(found) is None:
         raise explaining.nothing_runs(found)

@@ -17,7 +17,6 @@ from graphcrate.cli import exit as cli_end
 
 if TYPE_CHECKING:
     from graphcrate.host.context import Context
-    from graphcrate.model.report import BuildReport
 
 app = typer.Typer(
     cls=cli_end.Commands,
@@ -111,17 +110,11 @@ def image(
         devel=flavour == "devel",
     )
     report = pipeline.build_image(request, _context())
-    sys.stdout.write(encode(report).decode() if as_json else f"{_reference(report)}\n")
+    sys.stdout.write(encode(report).decode() if as_json else f"{report.reference}\n")
     sys.stdout.flush()
     if report.fallback:
         insisting = dataclasses.replace(request, cuda=report.cuda, channel=report.fallback.channel)
         sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting.command())))
-
-
-def _reference(report: "BuildReport") -> str:
-    """What the next command takes: `name:tag@digest` of a layout, `name:tag` in an engine's store, a file's path."""
-    artifact = report.artifact
-    return f"{report.name}:{report.tag}@{report.digest}" if artifact.kind == "layout" else artifact.reference
 
 
 @app.command("list")
@@ -299,17 +292,11 @@ def check(
     from graphcrate.cli import tables
     from graphcrate.compat import hosts
     from graphcrate.model.errors import ContractError
-    from graphcrate.model.lock import encode
 
     runtimes = hosts.runtimes_of(runtime or ())
     host = hosts.host_of(runtimes, runtime_version, gpu, driver, kernel, glibc, shm)
     found = checking.check(ref, host, _context(), runtimes=runtimes, output=output, fetch=fetch)
-    if as_json:
-        sys.stdout.write(encode(found).decode())
-    elif sys.stdout.isatty():
-        tables.findings(found)
-    else:
-        sys.stdout.write("".join(f"{line}\n" for line in wording.lines(found)))
+    tables.write(found, wording.answer(found), as_json=as_json)
     if failures := count(found.findings).get("fail"):
         raise ContractError(f"{ref} breaks {failures} of {len(found.findings)} contracts")
 

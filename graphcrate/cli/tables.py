@@ -1,28 +1,20 @@
-"""What people see of values: tables for stderr and for `list` and `inspect`. Takes values, prints, decides nothing."""
+"""Print answers: tables for a terminal, lines for scripts, JSON for programs. Decides nothing."""
 
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graphcrate.checks.audit import wording as audit_wording
-from graphcrate.checks.contracts import wording
-from graphcrate.compat import explain, facts
-from graphcrate.model.audit import SEVERITIES, Audit
-from graphcrate.model.contract import Inspection, Status
+from graphcrate.compat import facts
+from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec, Recipe
 from graphcrate.model.report import BuildReport, LayerRecord
-from graphcrate.model.target import Explanation
-from graphcrate.model.target import Status as Verdict
+from graphcrate.model.table import Answer
 from graphcrate.model.words import size
-
-_ORDER: tuple[Status, ...] = ("fail", "warn", "unknown", "pass")
-_STYLES: dict[Status, str] = {"fail": "bold red", "warn": "yellow", "unknown": "dim", "pass": "green"}
-
-_SEVERITIES = dict(zip(SEVERITIES, ("bold red", "yellow", "dim"), strict=True))
-_VERDICTS: dict[Verdict, str] = {"rejected": "red", "unknown": "dim", "jit": "yellow", "native": "green"}
 
 
 def base_line(base: BaseSpec) -> str:
@@ -73,55 +65,31 @@ def layers_table(layers: Sequence[LayerRecord]) -> Table:
     return table
 
 
-def findings(inspection: Inspection, console: Console | None = None) -> None:
-    """A table of what contracts found, the worst first, and what was not known of the host."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head, ratio in (("status", None), ("check", 3), ("seen", 4), ("why", 5), ("fix", 4)):
-        table.add_column(head, ratio=ratio, overflow="fold")
-    for finding in sorted(inspection.findings, key=lambda finding: _ORDER.index(finding.status)):
-        style = _STYLES[finding.status]
-        title = f"{finding.title} ({', '.join(finding.runtimes)})"
-        cells = (Text(text) for text in (title, finding.seen, finding.why, finding.fix))
-        table.add_row(Text(finding.status, style=style), *cells)
-    told = console or Console()
-    told.print(table)
-    told.print(Text(wording.summary(inspection.findings)))
+def write(value: Any, answer: Answer, *, as_json: bool) -> None:  # noqa: ANN401 (what msgspec encodes)
+    """Write a command's answer to stdout: as JSON, as tables on a terminal, else as lines for scripts."""
+    if as_json:
+        sys.stdout.write(encode(value).decode())
+    elif sys.stdout.isatty():
+        show(answer, Console())
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in answer.lines()))
 
 
-def audit(found: Audit, console: Console | None = None) -> None:
-    """A table of what an audit found, the worst first, and for which GPUs each package has code."""
-    told = console or Console()
-    if found.findings:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for head, ratio in (("", None), ("package", 2), ("file", 3), ("what", 5), ("breaks", 3), ("fix", 3)):
-            table.add_column(head, ratio=ratio, overflow="fold")
-        for finding in found.findings:
-            cells = (finding.package, finding.file, finding.what, finding.breaks, finding.fix)
-            table.add_row(Text(finding.severity, style=_SEVERITIES[finding.severity]), *map(Text, cells))
-        told.print(table)
-    if found.code:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for head in ("package", "version", "GPU code"):
-            table.add_column(head, overflow="fold")
-        for package in found.code:
-            table.add_row(Text(package.package), Text(package.version), Text(audit_wording.code(package)))
-        told.print(table)
-    told.print(Text(audit_wording.summary(found)))
-
-
-def explanation(found: Explanation, console: Console | None = None) -> None:
-    """A table of every candidate on a machine, the newest first."""
-    told = console or Console()
-    for line in explain.opening(found):
-        told.print(Text(line))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head, ratio in (("candidate", 3), ("there it", 4), ("fix, source, conditions", 6)):
-        table.add_column(head, ratio=ratio, overflow="fold")
-    for row in found.rows:
-        style = "bold green" if row.chosen else _VERDICTS[row.verdict.status]
-        cells = (Text(explain.label(row)), Text(explain.headline(row, found.target), style=style))
-        table.add_row(*cells, Text("\n".join(explain.details(row))))
-    told.print(table)
+def show(answer: Answer, console: Console) -> None:
+    """Print an answer's tables."""
+    for line in answer.opening:
+        console.print(Text(line))
+    for table in answer.tables:
+        shown = [index for index, column in enumerate(table.columns) if column.only != "lines"]
+        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for index in shown:
+            drawn.add_column(table.columns[index].head, ratio=table.columns[index].ratio, overflow="fold")
+        for row in table.rows:
+            drawn.add_row(*(Text(row.cells[index], row.style if index == table.styled else "") for index in shown))
+        if table.rows:
+            console.print(drawn)
+    if answer.summary:
+        console.print(Text(answer.summary))
 
 
 def inspect(console: Console, report: BuildReport, environment: Sequence[str]) -> None:

@@ -15,13 +15,17 @@ from graphcrate.compat.drivers import numbers
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.targets import Said
 from graphcrate.host.context import Context
+from graphcrate.model import table
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import Outcome
+from graphcrate.model.table import Answer, Column
 from graphcrate.model.target import Explanation, Reason, Row, Software, Target, Verdict
 
 #: what is built where neither a CUDA version nor a machine is named
 USUAL_CUDA = "11.8"
+_COLUMNS = (Column("candidate", 3), Column("there it", 4), Column("fix, source, conditions", 6))
+_STYLES = {"rejected": "red", "unknown": "dim", "jit": "yellow", "native": "green"}
 
 
 def find_target(ctx: Context, said: Said) -> Target:
@@ -221,14 +225,16 @@ def machine(explanation: Explanation) -> str:
     return f"{explanation.name}: {', '.join(parts)}" if explanation.name else ", ".join(parts)
 
 
-def lines(explanation: Explanation) -> Iterator[str]:
-    """The explanation as plain lines."""
-    yield from opening(explanation)
-    yield ""
-    width = max(len(label(row)) for row in explanation.rows)
-    for row in explanation.rows:
-        yield f"{label(row):{width}}  {headline(row, explanation.target)}"
-        yield from (f"{'':{width}}  {line}" for line in details(row))
+def answer(explanation: Explanation) -> Answer:
+    """Make a row of each candidate, the newest first."""
+    rows = tuple(
+        table.Row(
+            (label(row), headline(row, explanation.target), "\n".join(details(row))),
+            "bold green" if row.chosen else _STYLES[row.verdict.status],
+        )
+        for row in explanation.rows
+    )
+    return Answer((table.Table(_COLUMNS, rows, styled=1),), opening=tuple(opening(explanation)), aligned=True)
 
 
 def opening(explanation: Explanation) -> Iterator[str]:

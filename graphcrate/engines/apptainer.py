@@ -1,20 +1,19 @@
-"""Apptainer, SingularityCE and Singularity: which of them is here, what it can do, how it is run.
+"""Apptainer, SingularityCE and Singularity: which of them is here, what it can do, what its definitions mean.
 
-spython composes the commands. `host.process` runs them: spython gives a program neither an environment nor an end
-(nobody gets at its process to stop it), and while it streams one pipe the other one fills.
+spython reads definitions. Commands are run by `host.process`: spython gives a program neither an environment nor an
+end (nobody gets at its process to stop it), and while it streams one pipe the other one fills.
 """
 
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-import spython.main
 
 from graphcrate.host import process, settings
-from graphcrate.host.process import Completed
 from graphcrate.model.errors import DiskFullError, GraphcrateError, HostError
 
 NAMES = ("apptainer", "singularity")
@@ -40,7 +39,6 @@ class Construct(msgspec.Struct, frozen=True):
 #: CHANGELOG.md of github.com/apptainer/apptainer and github.com/sylabs/singularity. Before 3.5.3 a copy between
 #: stages followed links, and a virtual environment has some.
 STAGES = Construct("a definition in stages that copy links as links", (0,), (3, 5, 3))
-ARGUMENTS = Construct("%arguments in a definition", (1, 2), (4, 0))
 LITERAL_VALUES = Construct("variables that no shell evaluates (--no-eval)", (1, 1), (3, 10))
 
 
@@ -84,26 +82,6 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         chosen |= {f"{self.prefix}_{name.upper()}": value for name, value in own.items()}
         return chosen | {f"{self.prefix}ENV_{name}": value for name, value in inside.items()}
 
-    def client(self, run: Callable[[Sequence[str]], Completed]) -> "Client":
-        """spython's client for this program, its commands carried out by `run`."""
-        return Client(self.program, run)
-
-
-class Client(type(spython.main.Client)):  # type: ignore[misc]  # spython makes its class in a function
-    """spython's commands, with a program and a way to run it of our own. `completed` is what came of the last one."""
-
-    def __init__(self, program: str, run: Callable[[Sequence[str]], Completed]) -> None:
-        self._program, self._run = program, run
-        self.quiet = self.debug = False
-        self.completed: Completed | None = None
-
-    def _init_command(self, action: str, flags: list[str] | None = None) -> list[str]:
-        return [self._program, *super()._init_command(action, flags)[1:]]
-
-    def _run_command(self, command: list[str], **_: object) -> Completed:
-        self.completed = self._run(command)
-        return self.completed
-
 
 def parse_version(said: str) -> tuple[str, tuple[int, ...], str] | None:
     """Name, version and the version's text of what `--version` says; None if it is none of these programs."""
@@ -135,6 +113,22 @@ def find(environment: Mapping[str, str]) -> Engine:
         cause="Neither was found in PATH or in the system's folders.",
         next_step=f"module load apptainer    (on a cluster; else https://apptainer.org/docs/admin/main/), {ELSEWHERE}",
     )
+
+
+def stages_of(definition: str) -> dict[str, str]:
+    """The stages of a definition, in order: name → the image that it starts from."""
+    from spython.logger import bot
+    from spython.main.parse.parsers import SingularityParser
+
+    level, bot.level = bot.level, 0  # it warns of %setup, which ours have on purpose
+    try:
+        with tempfile.NamedTemporaryFile("w", suffix=".def") as file:
+            # of all bootstraps it knows this one
+            file.write(re.sub(r"^Bootstrap: .*", "Bootstrap: docker", definition, flags=re.MULTILINE))
+            file.flush()
+            return {name: stage.fromHeader for name, stage in SingularityParser(file.name).recipe.items()}
+    finally:
+        bot.level = level
 
 
 def is_root() -> bool:

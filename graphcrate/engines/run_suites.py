@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.engines.runners import RUNNERS
-from graphcrate.engines.slurm import submit
+from graphcrate.engines.slurm import cluster
 from graphcrate.host import gpu
 from graphcrate.host.context import Context
 from graphcrate.model.errors import SmokeError
@@ -18,6 +18,14 @@ from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeRep
 from graphcrate.model.trial import Device
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory, content
+
+#: by the kind of a build's artifact: how a command is run in it
+_LOOKS = {
+    "layout": "./build.py run {image} --",
+    "docker": "docker run --rm {reference}",
+    "podman": "podman run --rm {reference}",
+    "sif": "{engine} exec {reference}",
+}
 
 
 def prove(
@@ -120,7 +128,7 @@ def _not_run(known: Pass) -> str:
 def _observed(claim: Claim) -> Mapping[str, str]:
     """Driver, runtime and, in a job of Slurm, where that is."""
     observed = {"runtime": claim.runtime, "runtime_version": claim.runtime_version}
-    return {"driver": gpu.driver_version(), **observed, **submit.here()}
+    return {"driver": gpu.driver_version(), **observed, **cluster.here()}
 
 
 def _summary(results: Sequence[SmokeReport]) -> SmokeReport:
@@ -139,8 +147,5 @@ def raise_if_failed(report: BuildReport, folder: Path) -> None:
 
 def _look_inside(report: BuildReport) -> str:
     artifact = report.artifact
-    if artifact.kind == "layout":
-        return f"./build.py run {report.name}:{report.tag} -- pip list"
-    if artifact.kind == "sif":
-        return f"{artifact.engine} exec {artifact.reference} pip list"
-    return f"{artifact.engine} run --rm {artifact.reference} pip list"
+    words = _LOOKS[artifact.kind].format(image=report.image, engine=artifact.engine, reference=artifact.reference)
+    return f"{words} pip list"

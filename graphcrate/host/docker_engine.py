@@ -144,15 +144,6 @@ def explain(where: str, error: BaseException, environment: Mapping[str, str]) ->
     return HostError(f"the Docker daemon at {where} gives no proper answer: {error}", next_step="docker info")
 
 
-def broken(error: BaseException) -> HostError:
-    """The error for a daemon that did not answer to the end."""
-    return HostError(
-        f"the connection to the Docker daemon broke: {error}",
-        cause="The daemon was stopped or has died.",
-        next_step="docker info    (then run the same command again: finished steps are kept)",
-    )
-
-
 def start_command(where: str) -> str:
     """What starts the daemon on this machine."""
     if where != f"unix://{SOCKET}":

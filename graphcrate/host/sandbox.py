@@ -13,8 +13,9 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -38,6 +39,35 @@ class Bind(msgspec.Struct, frozen=True):
     source: Path
     target: str
     read_only: bool = True
+
+
+@dataclass(frozen=True)
+class Exec:
+    """A command to run in an image, and what it gets. `environment` goes over the image's own variables.
+
+    `cwd` empty: the runner's default. `gpu`: all GPUs, where there are any. `attached` leaves it this process's
+    terminal (no lines, no time-out). `on_line` hears stdout and stderr, merged.
+    """
+
+    argv: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    binds: Sequence[Bind] = ()
+    cwd: str = ""
+    network: bool = False
+    gpu: bool = False
+    attached: bool = False
+    timeout: float | None = None
+    on_line: Callable[[str], None] | None = None
+
+
+class Inside(Protocol):
+    """An image that commands can be run in. Nothing that they do changes it."""
+
+    def run(self, command: Exec) -> process.Completed:
+        """Run it with the image's variables; the image's entry point or run script is not used.
+
+        Exit code 128 + N after signal N. Raises BuildError after the time-out, HostError where nothing can be run.
+        """
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -126,6 +156,11 @@ def check(rootfs: Path, binds: Sequence[Bind]) -> None:
             cause="The file system that holds the cache is mounted with the option noexec.",
             next_step="put the cache on another disk: GRAPHCRATE_CACHE=/path make image …",
         )
+    check_binds(binds)
+
+
+def check_binds(binds: Sequence[Bind]) -> None:
+    """Raises HostError for a source that is not there."""
     for bind in binds:
         if not bind.source.exists():
             raise HostError(f"{bind.source} does not exist, so the image cannot have it as {bind.target}")

@@ -116,6 +116,16 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     log: str = ""  #: path of the whole output of the build; empty: it has none
     notes: tuple[str, ...] = ()  #: what the image has otherwise than the lock says
 
+    @property
+    def layout(self) -> str:
+        """Path of the OCI layout; empty for another kind."""
+        return self.reference if self.kind == "layout" else ""
+
+    @property
+    def location(self) -> str:
+        """What our commands read it by: a path, or the name in an engine's store."""
+        return f"{self.kind}:{self.reference}" if self.kind in ("docker", "podman") else self.reference
+
 
 class Audited(msgspec.Struct, frozen=True, kw_only=True):
     """What an audit found, in numbers and in what breaks; all of it is in audit.json beside the report."""
@@ -167,3 +177,13 @@ class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     fallback: Fallback | None = None  #: None: its torch was built for the CUDA version that the image is for
     asked: Asked | None = None  #: what a person asked for; None: of a version that did not note it
     build_key: str = ""  #: content id of the plan and of the builder's format; equal: nothing to do
+
+    @property
+    def image(self) -> str:
+        """What a person calls it: `name:tag` of a layout, else where the image is."""
+        return f"{self.name}:{self.tag}" if self.layout else self.artifact.location
+
+    @property
+    def reference(self) -> str:
+        """What the next command takes: `name:tag@digest` of a layout, `name:tag` in a store, a file's path."""
+        return f"{self.image}@{self.digest}" if self.layout else self.artifact.reference

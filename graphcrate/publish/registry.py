@@ -2,7 +2,6 @@
 
 import functools
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -24,8 +23,8 @@ from graphcrate.publish.destinations import folder, oras
 from graphcrate.publish.destinations.parse import Destination, Folder, parse, reference_for, vpc_reference
 from graphcrate.publish.policy import FILE_FORMS, Candidate, FileForm, Request, examine
 
-#: what a person may say → the field of the request, and kinds of destinations (`parse`) that it is for
-_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+#: the kinds are those of destinations (`parse`)
+_OPTIONS: convert.Options = {
     "--form": ("form", ("registry",)),
     "--mount-from": ("mount_from", ("registry",)),
     "--key": ("key", ("registry",)),
@@ -41,13 +40,7 @@ _WORDS = {"registry": "a registry", "oras": "oras://", "folder": "a folder"}
 def destination_of(request: Request, ctx: Context, to: str) -> Destination:
     """Parse where it goes. Raises UsageError, also for an option that does not apply to it."""
     destination = parse(to, ctx.environment)
-    for option, (field, kinds) in _OPTIONS.items():
-        if getattr(request, field) not in (None, False, ()) and destination.kind not in kinds:
-            raise UsageError(
-                f"{option} does not apply to {to}",
-                cause=f"It is for {' and '.join(_WORDS[kind] for kind in kinds)}.",
-                next_step=f"leave {option} out",
-            )
+    convert.check_options(request, _OPTIONS, destination.kind, to, _WORDS)
     for tag in request.tags:
         if not is_tag(tag):
             raise UsageError(

@@ -3,21 +3,21 @@
 A suite is a program of `suites/` that streams its curve and ends with one JSON line.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from graphcrate.host import gpu, settings
-from graphcrate.host.process import Completed
 from graphcrate.model.errors import BuildError, UsageError
 from graphcrate.model.plan import VENV
 from graphcrate.model.report import SmokeReport
 from graphcrate.smoke.verdict import failed, judge, phase
 
 if TYPE_CHECKING:
-    from graphcrate.host.sandbox import Bind
+    from graphcrate.host.process import Completed
+    from graphcrate.host.sandbox import Inside
 
 SUITES_FOLDER = "/opt/graphcrate/suites"
 OUT = "/out"  #: inside: the folder that a suite may write to
@@ -98,25 +98,9 @@ SUITES: Mapping[str, Suite] = {
 CPU_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "MKL_CBWR": "COMPATIBLE"}
 
 
-class Inside(Protocol):
-    """An image that commands can be run in (`engines.runners.embedded.Inside`)."""
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        environment: Mapping[str, str] | None = None,
-        binds: Sequence["Bind"] = (),
-        on_line: Callable[[str], None] | None = None,
-        timeout: float | None = None,
-        gpu: bool = False,
-    ) -> Completed:
-        """Run a command; stdout and stderr come merged, by line. BuildError after `timeout` seconds."""
-
-
 def run_suite(
     name: str,
-    inside: Inside,
+    inside: "Inside",
     folder: Path,
     *,
     say: Callable[[str], None],
@@ -133,7 +117,7 @@ def run_suite(
     import tempfile
 
     from graphcrate.host.atomic import write_file
-    from graphcrate.host.sandbox import Bind
+    from graphcrate.host.sandbox import Bind, Exec
 
     if name not in SUITES:
         raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(SUITES)}.")
@@ -152,15 +136,16 @@ def run_suite(
 
     start = settings.now()
     with tempfile.TemporaryDirectory(prefix="graphcrate-smoke-") as scratch:
+        program = Exec(
+            command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages),
+            variables(on_gpu),
+            (Bind(Path(scratch), OUT, read_only=False),),
+            on_line=hear,
+            timeout=limit + SECONDS_TO_SAY_SO,
+            gpu=on_gpu,
+        )
         try:
-            completed: Completed | None = inside.run(
-                command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages),
-                environment=variables(on_gpu),
-                binds=(Bind(Path(scratch), OUT, read_only=False),),
-                on_line=hear,
-                timeout=limit + SECONDS_TO_SAY_SO,
-                gpu=on_gpu,
-            )
+            completed: Completed | None = inside.run(program)
         except BuildError as error:  # the runner's time-out: the program could not even say so itself
             completed, late = None, error.what
             lines.append(late)

@@ -6,18 +6,18 @@ python -m tests.engines.build_tiny ENGINE FOLDER TEXT
 import sys
 from pathlib import Path
 
-from graphcrate.engines.builders import docker, podman
-from graphcrate.host import process, settings
+from graphcrate.engines.builders import oci
+from graphcrate.host import oci_engine, process, settings
 from graphcrate.host.cache import Cache
 from tests.engines import tiny
 
 
 def main(engine, folder, text):
     process.interrupt_on_terminate()
-    builder = podman if engine == "podman" else docker
-    builder.dockerfile = lambda *_: text
+    oci.dockerfile = lambda *_, **__: text
     if engine == "classic":
-        docker.buildkit_client = lambda *_: ""
+        oci_engine._has_buildkit = lambda *_: False
+    builder = oci.Builder("podman" if engine == "podman" else "docker")
     cache = Cache(Path(folder, "cache"))
     try:
         print(builder.build(tiny.order(Path(folder), cache, settings.environment())))

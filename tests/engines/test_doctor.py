@@ -11,7 +11,7 @@ import pytest
 
 from graphcrate.engines.runners import embedded
 from graphcrate.host.cache import Cache
-from graphcrate.host.sandbox import Bind
+from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.oci.layout import read_layout
 from tests.conftest import program
 
@@ -31,7 +31,7 @@ LACKS = (
 @pytest.fixture(scope="module")
 def inside(built_image, workplace):
     """The small image, unpacked for our own sandbox."""
-    with embedded.opened(read_layout(built_image.layout), cache=Cache(workplace.cache)) as opened:
+    with embedded.unpacked(read_layout(built_image.layout), cache=Cache(workplace.cache)) as opened:
         yield opened
 
 
@@ -55,7 +55,7 @@ def findings(text):
 def in_sandbox(inside, *options, **more):
     """Exit code and all that it said; what `run` returns has the last lines alone."""
     lines = []
-    done = inside.run(["python", DOCTOR, *options], on_line=lines.append, **more)
+    done = inside.run(Exec(["python", DOCTOR, *options], on_line=lines.append, **more))
     return done.returncode, "\n".join(lines)
 
 

@@ -132,9 +132,7 @@ def test_a_dockerfile_alone_builds_with_plain_docker_build(few, lone, docker, do
 @pytest.mark.weekly
 @pytest.mark.engine("apptainer build")
 def test_a_definition_alone_builds(few, lone, apptainer, debian_base):
-    (lone / "lone.def").write_text(
-        render.definition(few, render.DefinitionForm(bootstrap="oci", base=debian_base.layout))
-    )
+    (lone / "lone.def").write_text(render.definition(few, bootstrap="oci", base=debian_base.layout))
     sif = lone / "lone.sif"
     build = ["apptainer", "build", "--fakeroot", "--notest", sif, "lone.def"]
     call(*build, environment=apptainer, folder=lone)

@@ -3,6 +3,7 @@
 Nothing in the image is changed: what is broken lies over it, in the sandbox of one run.
 """
 
+import dataclasses
 import subprocess
 from pathlib import Path
 
@@ -32,12 +33,11 @@ class Broken:
         self.inside, self.scratch = inside, scratch
         self.binds, self.variables, self.words, self.before = [], {}, [], []
 
-    def run(self, argv, *, environment, binds, **options):
-        found = {**environment, "PYTHONPATH": "/broken", **self.variables}
-        packages = Bind(self.scratch / "packages", "/broken")
-        return self.inside.run(
-            [*self.before, *argv, *self.words], environment=found, binds=[*binds, packages, *self.binds], **options
-        )
+    def run(self, command):
+        found = {**command.environment, "PYTHONPATH": "/broken", **self.variables}
+        binds = [*command.binds, Bind(self.scratch / "packages", "/broken"), *self.binds]
+        argv = [*self.before, *command.argv, *self.words]
+        return self.inside.run(dataclasses.replace(command, argv=argv, environment=found, binds=binds))
 
     def cover(self, path, content):
         """Put other bytes over a file of the image."""
@@ -65,7 +65,7 @@ class Broken:
 def image(workplace, pyg_image):
     """The image, unpacked."""
     cache = Cache(workplace.cache)
-    with embedded.opened(read_layout(pyg_image.layout), cache=cache) as inside:
+    with embedded.unpacked(read_layout(pyg_image.layout), cache=cache) as inside:
         yield inside
     cache.close()
 

@@ -7,8 +7,11 @@ import sys
 import pytest
 
 from graphcrate.engines.slurm import node
-from graphcrate.engines.slurm.submit import Jobs, submit_environment
+from graphcrate.engines.slurm.cluster import Slurm
+from graphcrate.engines.slurm.scheduler import SlurmScheduler, submit_environment
 from graphcrate.model.errors import HostError
+from graphcrate.model.report import Artifact
+from graphcrate.model.trial import Order, Resources, Returned
 
 SBATCH = """#!{python} -sP
 import os, re, subprocess, sys
@@ -26,48 +29,64 @@ for task in tasks:
                        stderr=stream)
 print("12;cluster")
 """
-WORK = """
+#: the node's program, which says what it was given
+NODE = """
 import json, os, sys
 from pathlib import Path
 print("line")
 print("rest", end="")
-Path(sys.argv[2]).write_text(json.dumps({"order": json.loads(Path(sys.argv[1]).read_text()),
-    "PYTHONPATH": os.environ["PYTHONPATH"], "here": os.environ.get("RANK"), "own": os.environ["OWN"]}))
+told = [json.loads(Path(sys.argv[1]).read_text())["folder"], os.environ["PYTHONPATH"], os.environ.get("RANK"),
+    os.environ["OWN"]]
+Path(sys.argv[2]).write_text(json.dumps({"error": repr(told)}))
 """
 
 
+def order(number):
+    artifact = Artifact(engine="apptainer", kind="sif", reference="/a.sif", digest="sha256:1", bytes=1)
+    return Order(artifact=artifact, suites=("torch",), device="cpu", folder=f"/{number}", passes="/passes")
+
+
 @pytest.fixture
-def jobs(tmp_path, monkeypatch):
+def scheduler(tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sbatch").write_text(SBATCH.format(python=sys.executable))
     (tmp_path / "bin" / "sbatch").chmod(0o755)
-    root = tmp_path / "the root"
-    root.mkdir()
-    (root / "work.py").write_text(WORK)
+    program = tmp_path / "the root" / f"{node.__name__.replace('.', '/')}.py"
+    program.parent.mkdir(parents=True)
+    program.write_text(NODE)
+    for folder in list(program.parents)[:3]:
+        (folder / "__init__.py").touch()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     environment = {"PATH": os.environ["PATH"], "OWN": "1", "RANK": "3", "PYTHONPATH": "/module"}
-    return Jobs(tmp_path / "100 % jobs", root, environment)
+    slurm = Slurm(version="22.05.8", environment=environment)
+    return SlurmScheduler(slurm, tmp_path / "100 % jobs", tmp_path / "the root", environment)
 
 
 @pytest.mark.parametrize(("count", "ids"), [(1, ["12"]), (3, ["12_0", "12_1", "12_2"])])
-def test_each_order_is_a_job_with_a_result_and_a_log_of_its_own(jobs, tmp_path, count, ids):
-    orders = [json.dumps(number).encode() for number in range(count)]
-    assert jobs.submit("work", orders, {"partition": "a100", "no-requeue": True}) == ids
+def test_each_order_is_a_job_with_a_result_and_a_log_of_its_own(scheduler, tmp_path, count, ids):
+    assert scheduler.submit([order(number) for number in range(count)], Resources(partition="a100")) == ids
     for number, job in enumerate(ids):
-        told = json.loads(jobs.result(job))
-        assert told == {"order": number, "PYTHONPATH": str(tmp_path / "the root"), "here": None, "own": "1"}
-        assert jobs.new_lines(job) == ["line"]
-        assert jobs.new_lines(job) == []
-        assert jobs.log(job).read_text() == "line\nrest"
-        jobs.remove_result(job)
-        assert jobs.result(job) is None
-        assert jobs.log(job).exists()
+        assert scheduler.returned(job) == Returned(error=repr([f"/{number}", str(tmp_path / "the root"), None, "1"]))
+        assert scheduler.heard(job) == ["line"]
+        assert scheduler.heard(job) == []
+        assert scheduler.log(job).read_text() == "line\nrest"
+        scheduler.forget(job)
+        assert scheduler.returned(job) is None
+        assert scheduler.log(job).exists()
 
 
-def test_what_sbatch_refuses_leaves_nothing(jobs, tmp_path):
+def test_what_sbatch_refuses_leaves_nothing(scheduler, tmp_path):
     with pytest.raises(HostError, match="Slurm refuses the job: Batch job submission failed: No"):
-        jobs.submit("work", [b"1", b"2"], {"partition": "none"})
+        scheduler.submit([order(1), order(2)], Resources(partition="none"))
     assert list((tmp_path / "100 % jobs").iterdir()) == []
+
+
+def test_a_result_of_another_version_is_an_error_with_its_log(scheduler, tmp_path):
+    (tmp_path / "100 % jobs").mkdir()
+    (tmp_path / "100 % jobs" / "12.json").write_text('{"suites": 1}')
+    with pytest.raises(HostError, match="the result of job 12 cannot be read") as error:
+        scheduler.returned("12")
+    assert str(scheduler.log("12")) in error.value.next_step
 
 
 def test_a_job_inherits_no_job_around_it_and_the_choices_of_the_site():

@@ -10,7 +10,7 @@ BIN = Path(sys.executable).parent
 _SECTION = re.compile(r"%(?P<name>\w+)(?P<rest>.*)")
 _HEADER = re.compile(r"(?P<key>\w+): (?P<value>\S.*)")
 #: https://apptainer.org/docs/user/latest/definition_files.html; of the header, what we have a use for
-SECTIONS = {"arguments", "environment", "files", "help", "labels", "post", "runscript", "setup", "test"}
+SECTIONS = {"environment", "files", "help", "labels", "post", "runscript", "setup", "test"}
 HEADERS = {"bootstrap", "from", "stage"}
 SHELL_SECTIONS = {"environment", "post", "runscript", "setup", "test"}
 
@@ -74,12 +74,6 @@ class Stage:
     def name(self):
         return self.header.get("stage", "")
 
-    @property
-    def arguments(self):
-        """Default of each build argument."""
-        lines = [line.strip() for line in self.sections.get("arguments", "").split("\n")]
-        return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-
 
 def stages(definition):
     """Reads a definition file, more strictly than any engine does. Raises DefinitionError."""
@@ -132,17 +126,11 @@ def _check(found):
     for stage in found:
         if not {"bootstrap", "from"} <= set(stage.header):
             raise DefinitionError(f"stage {stage.name!r} has no From")
-        unknown = set(re.findall(r"{{ *(\w+) *}}", "".join([*stage.header.values(), *stage.sections.values()])))
-        if unknown - set(stage.arguments):
-            raise DefinitionError(f"stage {stage.name!r} uses arguments that it does not declare: {unknown}")
+        if "{{" in "".join([*stage.header.values(), *stage.sections.values()]):
+            raise DefinitionError(f"stage {stage.name!r} uses arguments, which old engines do not know")
 
 
 def scripts(stage):
-    """(section, shell text) of a stage, with the defaults of its arguments put in."""
+    """(section, shell text) of a stage."""
     for name in sorted(SHELL_SECTIONS & set(stage.sections)):
-        yield name, filled(stage.sections[name], stage.arguments)
-
-
-def filled(text, arguments):
-    """A definition or a part of it with arguments put in. Raises KeyError."""
-    return re.sub(r"{{ *(\w+) *}}", lambda found: arguments[found[1]], text)
+        yield name, stage.sections[name]

@@ -9,7 +9,6 @@ from graphcrate.engines import render
 from tests import ROOT
 from tests.lint.linters import (
     DefinitionError,
-    filled,
     findings,
     hadolint,
     run_instructions,
@@ -28,7 +27,6 @@ def committed(pattern):
 KINDS = ("debian", "pypi", "image", "cpu", "debian-devel", "image-devel")
 DOCKERFILES = committed("images/*/*/Dockerfile") | {f"of {kind}": render.dockerfile(PLANS[kind]) for kind in KINDS}
 DEFINITIONS = committed("images/*/*/*.def") | {f"of {kind}": render.definition(PLANS[kind]) for kind in KINDS}
-DEFINITIONS["of image, old form"] = render.definition(PLANS["image"], render.DefinitionForm(arguments=False))
 JOBS = ROOT / "tests" / "unit" / "jobs"
 SCRIPTS = [ROOT / name for name in ("tools/prepare", "tools/lock-requirements", ".ci/run", ".ci/machine")]
 #: What a rendered text may ask a linter to overlook, with why.
@@ -114,10 +112,9 @@ def test_a_definition_is_whole():
 
 
 def test_spython_reads_a_definition_as_we_do(tmp_path):
-    """Arguments filled in: it does not know them."""
     file = tmp_path / "definition"
     for name, definition in DEFINITIONS.items():
-        file.write_text(filled(definition, stages(definition)[-1].arguments))
+        file.write_text(definition)
         ours, theirs = stages(file.read_text()), list(SingularityParser(str(file)).parse().values())
         assert len(theirs) == len(ours), name
         for stage, recipe in zip(ours, theirs, strict=True):
@@ -190,14 +187,11 @@ def test_runs_are_taken_out_of_a_dockerfile():
 DEFINITION = """\
 # comment
 Bootstrap: docker
-From: {{ BASE }}
+From: debian:bookworm-slim
 Stage: build
 
-%arguments
-    BASE=debian:bookworm-slim
-
 %post
-    printf '%s\\n' "{{ BASE }}" > /opt/base
+    printf '%s\\n' "$HOME" > /opt/base
 
 Bootstrap: docker
 From: debian:bookworm-slim
@@ -217,11 +211,8 @@ From: debian:bookworm-slim
 
 def test_a_definition_is_read(tmp_path):
     first, second = stages(DEFINITION)
-    assert (first.header, first.arguments) == (
-        {"bootstrap": "docker", "from": "{{ BASE }}", "stage": "build"},
-        {"BASE": "debian:bookworm-slim"},
-    )
-    assert dict(scripts(first))["post"].strip() == "printf '%s\\n' \"debian:bookworm-slim\" > /opt/base"
+    assert first.header == {"bootstrap": "docker", "from": "debian:bookworm-slim", "stage": "build"}
+    assert dict(scripts(first))["post"].strip() == "printf '%s\\n' \"$HOME\" > /opt/base"
     assert second.files == [("build", ["/opt/base /opt/base"])]
     assert second.sections["help"].strip() == "From: here"
     assert [shellcheck(text) for stage in (first, second) for _, text in scripts(stage)] == ["", ""]
@@ -230,14 +221,14 @@ def test_a_definition_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("Bootstrap: docker\nFrom: {{", "From: {{"),
+        ("# comment\nBootstrap: docker\n", ""),
         ("From: debian:bookworm-slim\n", ""),
         ("Stage: build\n", ""),
         ("%post", "%pots"),
         ("%post", "%post -c /bin/bash"),
         ("%help", "%runscript"),
         ("files from build", "files from built"),
-        ("    BASE=", "    BASIS="),
+        ("%post", "%arguments"),
         ("# comment", "comment"),
         ("Stage: build", "Stage: build\nStage: other"),
     ],

@@ -229,7 +229,7 @@ def test_who_links_torch_in_silence():
 
 def test_lines_and_summary():
     judged = audit.judge(stack(with_code(CODE)), ["P100"])
-    *findings, code, done = wording.lines(judged)
+    *findings, code, done = wording.answer(judged).lines()
     assert len(findings) == 1
     assert findings[0].split("\t")[:4] == ["fail", "architectures", "torch-scatter", "torch_scatter/_scatter_cuda.so"]
     assert code.split("\t")[-1] == "7.0, 8.0; PTX 8.0"

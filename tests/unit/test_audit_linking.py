@@ -348,7 +348,7 @@ def test_names_cannot_speak_to_the_terminal():
     evil = package("evil", files=[f"{SITE}/evil/\x1b[2Ja.so"])
     judged = audit.judge(stack(GOOD, evil, files={f"{SITE}/evil/\x1b[2Ja.so": changed(undefined=(FAIL[:-1] + "x",))}))
     assert judged.findings
-    assert all("\x1b" not in line for line in wording.lines(judged))
+    assert all("\x1b" not in line for line in wording.answer(judged).lines())
 
 
 def test_names_that_no_demangler_knows_stay():

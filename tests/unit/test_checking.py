@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from graphcrate.checks.contracts import run as checking
-from graphcrate.cli.tables import findings as show
+from graphcrate.checks.contracts import wording
+from graphcrate.cli.tables import show
 from graphcrate.compat import hosts
 from graphcrate.model.contract import FileFact, Host
 from graphcrate.model.errors import UsageError
@@ -350,7 +351,7 @@ def test_the_table_shows_what_was_seen(context, layout):
     from rich.console import Console
 
     console = Console(width=200, record=True, force_terminal=False)
-    show(checking.check(str(layout(BASE)), Host(), context, runtimes=("pai",)), console)
+    show(wording.answer(checking.check(str(layout(BASE)), Host(), context, runtimes=("pai",))), console)
     text = console.export_text()
     assert "a notebook server (pai)" in text
     assert "1 warn" in text

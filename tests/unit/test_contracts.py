@@ -153,7 +153,7 @@ def found(status, seen="seen"):
 
 
 def test_lines_have_the_worst_first_and_nothing_that_speaks_to_a_terminal():
-    lines = list(wording.lines(inspection(found("pass"), found("fail", "\x1b[2J\tx\ny"))))
+    lines = list(wording.answer(inspection(found("pass"), found("fail", "\x1b[2J\tx\ny"))).lines())
     assert lines[0].split("\t")[:4] == ["fail", "a-check", "docker,pai", "\\x1b[2J\\tx\\ny"]
     assert lines[1].startswith("pass\t")
 

@@ -136,7 +136,7 @@ def test_a_plan_becomes_a_valid_layout(tmp_path, cache, monkeypatch):
         plan=plan, folder=tmp_path, base=BASE, files=files, arguments={}, certificates=None,
         cache=cache, environment={}, progress=progress,
     )  # fmt: skip
-    artifact = embedded.build(order)
+    artifact = embedded.artifact(embedded.build_layout(order))
     made = embedded.build_layout(order)
     assert [owner.name for owner in made.records[-1].owners] == ["one", "two", "bytecode"]
     layout = read_layout(tmp_path / "oci")

@@ -8,11 +8,14 @@ import pytest
 from graphcrate.build import pipeline, with_engine
 from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
+from graphcrate.engines import builders, render
 from graphcrate.host.context import Context
+from graphcrate.inputs.bases import apt
 from graphcrate.model.errors import BuildError, HostError, UsageError
 from graphcrate.model.lock import decode_lock
 from graphcrate.model.recipe import Channel
 from graphcrate.model.report import Artifact
+from graphcrate.resolve import base as resolve_base
 from tests import ROOT
 
 RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")
@@ -62,7 +65,7 @@ def there(monkeypatch):
     def install(*names):
         found = {name: Engine(name, missing=name not in names) for name in ("docker", "podman", "apptainer")}
         known = {name: (lambda engine=engine: engine) for name, engine in found.items()}
-        monkeypatch.setattr(with_engine, "BUILDERS", known)
+        monkeypatch.setattr(builders, "BUILDERS", known)
         return found
 
     return install
@@ -70,14 +73,14 @@ def there(monkeypatch):
 
 def test_the_first_engine_that_answers_is_taken(ctx, there):
     there("podman", "apptainer")
-    assert with_engine.first_that_answers(ctx) == "podman"
+    assert with_engine.first_that_answers(ctx) is with_engine.find("podman")
     there()
     assert with_engine.first_that_answers(ctx) is None
 
 
-def test_an_engine_that_there_is_not_is_refused(ctx):
+def test_an_engine_that_there_is_not_is_refused():
     with pytest.raises(UsageError, match="embedded, docker, podman, apptainer, singularity"):
-        with_engine.check("kaniko", ctx)
+        with_engine.find("kaniko")
 
 
 def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx, there, monkeypatch):
@@ -85,13 +88,13 @@ def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx,
     tried = []
 
     def proven(request, ctx, engine):
-        tried.append(engine)
-        if engine == "embedded":
+        tried.append(engine.name)
+        if engine is with_engine.EMBEDDED:
             raise HostError("mmdebstrap is not installed")
         return engine
 
     monkeypatch.setattr(pipeline, "_proven", proven)
-    assert pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx) == "podman"
+    assert pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx) is with_engine.find("podman")
     assert tried == ["embedded", "podman"]
     assert ctx.progress.lines == ["mmdebstrap is not installed; building with podman instead"]
     with pytest.raises(HostError, match="mmdebstrap"):
@@ -105,7 +108,7 @@ def test_another_fault_than_the_machines_is_not_left_to_an_engine(ctx, there, mo
     there("docker")
 
     def broken(request, ctx, engine):
-        assert engine == "embedded"
+        assert engine is with_engine.EMBEDDED
         raise BuildError("two wheels own one path")
 
     monkeypatch.setattr(pipeline, "_proven", broken)
@@ -116,9 +119,9 @@ def test_another_fault_than_the_machines_is_not_left_to_an_engine(ctx, there, mo
 def test_an_engine_gets_the_locks_own_base(ctx, there, tmp_path, monkeypatch):
     docker = there("docker")["docker"]
     own = SimpleNamespace(layers=())
-    monkeypatch.setattr(with_engine, "prepare_base", lambda ctx, base: own)
-    monkeypatch.setattr(with_engine, "find_mirror", no_mirror)
-    artifact = with_engine.build("docker", plan_of(), LOCK, SourceOptions(), tmp_path / "out", ctx)
+    monkeypatch.setattr(resolve_base, "prepare_base", lambda ctx, base: own)
+    monkeypatch.setattr(apt, "find_mirror", no_mirror)
+    artifact, _ = with_engine.find("docker").build(plan_of(), LOCK, SourceOptions(), tmp_path / "out", ctx)
     assert docker.orders[0].base is own
     assert artifact.notes == ()
     assert (tmp_path / "out").is_dir()
@@ -131,9 +134,9 @@ def test_where_that_cannot_be_made_the_engine_pulls_its_like_and_it_is_said(ctx,
     def cannot(ctx, base):
         raise HostError("mmdebstrap is not installed")
 
-    monkeypatch.setattr(with_engine, "prepare_base", cannot)
-    monkeypatch.setattr(with_engine, "find_mirror", no_mirror)
-    artifact = with_engine.build("docker", plan_of(), LOCK, SourceOptions(), tmp_path, ctx)
+    monkeypatch.setattr(resolve_base, "prepare_base", cannot)
+    monkeypatch.setattr(apt, "find_mirror", no_mirror)
+    artifact, _ = with_engine.find("docker").build(plan_of(), LOCK, SourceOptions(), tmp_path, ctx)
     assert docker.orders[0].base is None
     assert "debian:bookworm-slim" in artifact.notes[0]
     assert ctx.progress.lines == list(artifact.notes)
@@ -144,7 +147,7 @@ def no_mirror(suite, environment):
 
 
 def test_mirrors_become_build_arguments_that_the_text_knows(monkeypatch):
-    monkeypatch.setattr(with_engine, "find_mirror", no_mirror)
+    monkeypatch.setattr(apt, "find_mirror", no_mirror)
     environment = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "https://me:secret@index.example/simple/"}
     assert with_engine.arguments(plan_of(), LOCK, SourceOptions(), environment) == {
         "PACKAGE_INDEX": "https://me:secret@index.example/simple"
@@ -161,7 +164,7 @@ def test_mirrors_become_build_arguments_that_the_text_knows(monkeypatch):
 
 def test_only_addresses_on_the_network_reach_a_container(monkeypatch):
     monkeypatch.setattr(
-        with_engine, "find_mirror", lambda suite, environment: SimpleNamespace(main="http://deb.example/debian/")
+        apt, "find_mirror", lambda suite, environment: SimpleNamespace(main="http://deb.example/debian/")
     )
     environment = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "file:///srv/simple"}
     assert with_engine.arguments(plan_of(), LOCK, SourceOptions(), environment) == {
@@ -171,8 +174,8 @@ def test_only_addresses_on_the_network_reach_a_container(monkeypatch):
 
 def test_an_image_depends_on_plan_engine_and_text(monkeypatch):
     plan = plan_of()
-    keys = {with_engine.key("docker", plan), with_engine.key("podman", plan)}
-    keys.add(with_engine.key("docker", msgspec.structs.replace(plan, tag="other")))
-    monkeypatch.setattr(with_engine.render, "dockerfile", lambda plan: "other")
-    keys.add(with_engine.key("docker", plan))
+    keys = {with_engine.find("docker").key(plan), with_engine.find("podman").key(plan)}
+    keys.add(with_engine.find("docker").key(msgspec.structs.replace(plan, tag="other")))
+    monkeypatch.setattr(render, "dockerfile", lambda plan: "other")
+    keys.add(with_engine.find("docker").key(plan))
     assert len(keys) == 4

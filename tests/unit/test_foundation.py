@@ -1,15 +1,9 @@
 """The base as an image for engines: its layers and nothing else, under the same name everywhere."""
 
-import io
-import json
-import tarfile
 from pathlib import Path
-
-import msgspec
 
 from graphcrate.engines.builders import base as foundation
 from graphcrate.inputs.bases import Base
-from graphcrate.oci.image import digest_of
 from graphcrate.oci.layer import LayerWriter
 from graphcrate.oci.validate import validate
 
@@ -63,20 +57,3 @@ def test_another_layer_is_another_name(cache):
     }
     assert len(names) == 3
     assert all(len(name.removeprefix("graphcrate/base:")) == 12 for name in names)
-
-
-def test_the_archive_is_what_docker_load_takes(cache):
-    layer, other = make_layer(cache, "one"), make_layer(cache, "two")
-    made = foundation.layout(make_base(layer, other, layer), cache)
-    with tarfile.open(fileobj=io.BytesIO(b"".join(foundation.archive(made)))) as archive:
-        files = {member.name: archive.extractfile(member).read() for member in archive}
-        assert len(files) == len(archive.getnames()), "no name twice"
-    (entry,) = json.loads(files["manifest.json"])
-    assert entry["RepoTags"] == [foundation.reference(made)]
-    assert digest_of(files[entry["Config"]]) == foundation.image_id(made)
-    assert [digest_of(files[name]) for name in entry["Layers"]] == [layer.digest, other.digest, layer.digest]
-    assert msgspec.json.decode(files[entry["Config"]])["rootfs"]["diff_ids"] == [
-        layer.diff_id,
-        other.diff_id,
-        layer.diff_id,
-    ]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.build import pipeline
+from graphcrate.build import pipeline, with_engine
 from graphcrate.compat import planning
 from graphcrate.compat.request import BuildRequest
 from graphcrate.inputs.bases import BaseDriftError
@@ -87,14 +87,23 @@ def test_records_that_lead_in_a_circle_do_not_hold_a_build(place):
     assert base.with_living_base(place, resolution("3")).lock.base == debian("3")
 
 
+class Built(with_engine.Embedded):
+    """The embedded builder with another way to build."""
+
+    def __init__(self, build):
+        super().__init__("embedded")
+        object.__setattr__(self, "build", build)
+
+    def key(self, plan):
+        return "key"
+
+
 def made(place, monkeypatch, build, output):
-    monkeypatch.setattr(pipeline, "_build", build)
     monkeypatch.setattr(pipeline, "_plan_lines", lambda *_: [])
     monkeypatch.setattr(pipeline, "_plan", lambda job, found: SimpleNamespace(name="pyg", tag="1", aliases=()))
-    monkeypatch.setattr(pipeline, "_build_key", lambda *_: "key")
     monkeypatch.setattr(planning, "compile_step", lambda _: None)
     request = BuildRequest(name="pyg", cuda="11.8", output=output)
-    job = pipeline._Job(request=request, ctx=place, recipe=None, variant=VARIANT, engine="embedded", start=0)
+    job = pipeline._Job(request=request, ctx=place, recipe=None, variant=VARIANT, engine=Built(build), start=0)
     return pipeline._made(job, resolution("2"))
 
 

@@ -5,13 +5,14 @@ import pytest
 from graphcrate.engines.runners import pyxis
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
-from graphcrate.host.sandbox import Bind
+from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import HostError
 from graphcrate.model.report import Artifact
 
 
 def test_the_step_of_pyxis(tmp_path):
-    words = pyxis.command("a", ["python", "x.py"], {"OMP_NUM_THREADS": "2"}, (Bind(tmp_path, "/out", read_only=False),))
+    binds = (Bind(tmp_path, "/out", read_only=False),)
+    words = pyxis.step("a", Exec(["python", "x.py"], {"OMP_NUM_THREADS": "2"}, binds))
     assert words[0] == "srun"
     assert "--container-name=a" in words
     assert not [word for word in words if word.startswith("--container-image")]
@@ -19,7 +20,7 @@ def test_the_step_of_pyxis(tmp_path):
     assert "--container-workdir=/" in words
     assert "--no-container-mount-home" in words  # else ~/.local of the host shadows the image's packages
     assert words[-4:] == ["env", "OMP_NUM_THREADS=2", "python", "x.py"]
-    plain = pyxis.command("a", ["true"], {}, (), "/work", image="ns/image:1")
+    plain = pyxis.step("a", Exec(["true"], cwd="/work"), "ns/image:1")
     assert plain[-1] == "true"
     assert "--container-image=ns/image:1" in plain
     assert "env" not in plain
@@ -84,8 +85,8 @@ def test_a_job_imports_its_image_once_and_removes_it(in_job, own):
     steps = Steps([own, "pyxis_graphcrate-77", "pyxis_other"])
     artifact = Artifact(engine="pyxis", kind="registry", reference="registry.example.com/a/b:1", digest="x", bytes=0)
     with in_job(steps, artifact) as inside:
-        inside.run(["true"])
-        inside.run(["true"])
+        inside.run(Exec(["true"]))
+        inside.run(Exec(["true"]))
     steps_with_image = [words for words in steps.called if "--container-image=registry.example.com#a/b:1" in words]
     assert len(steps_with_image) == 1
     assert sum("--container-name=graphcrate-7" in words for words in steps.called) == 3

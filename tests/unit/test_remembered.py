@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcrate.artifacts.tree import cache as remembered
+from graphcrate.artifacts.tree import layouts
 from graphcrate.artifacts.tree.layers import Found
 from graphcrate.artifacts.tree.reader import Spool
 from graphcrate.host.cache import Cache
@@ -43,29 +43,29 @@ def told(found, spool):
 
 def test_the_second_time_nothing_is_read(place):
     cache, spool = place
-    first = remembered.layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
-    second = remembered.layer(cache, "reader-1", DIGEST, spool, lambda: pytest.fail("read again"))
+    first = layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
+    second = layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: pytest.fail("read again"))
     assert told(second, spool) == told(first, spool)
 
 
 @pytest.mark.parametrize(("reader", "digest"), [("reader-2", DIGEST), ("reader-1", f"sha256:{'cd' * 32}")])
 def test_another_reader_or_layer_is_read(place, reader, digest):
     cache, spool = place
-    remembered.layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
+    layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
     reads = []
-    remembered.layer(cache, reader, digest, spool, lambda: reads.append(1) or layer(spool))
+    layouts.cached_layer(cache, reader, digest, spool, lambda: reads.append(1) or layer(spool))
     assert reads == [1]
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"", lambda data: b"x" + data, bytes.upper])
 def test_a_damaged_record_is_read_anew_and_written_again(place, damage):
     cache, spool = place
-    remembered.layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
+    layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
     (path,) = cache.path("trees", "x").parent.iterdir()
     path.write_bytes(damage(path.read_bytes()))
-    again = remembered.layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
+    again = layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
     assert again.found.keys() == layer(spool).found.keys()
-    remembered.layer(cache, "reader-1", DIGEST, spool, lambda: pytest.fail("read again"))
+    layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: pytest.fail("read again"))
 
 
 def test_a_layer_that_cannot_be_read_leaves_no_record(place):
@@ -75,5 +75,5 @@ def test_a_layer_that_cannot_be_read_leaves_no_record(place):
         raise LayoutError("broken")
 
     with pytest.raises(LayoutError):
-        remembered.layer(cache, "reader-1", DIGEST, spool, broken)
+        layouts.cached_layer(cache, "reader-1", DIGEST, spool, broken)
     assert list(cache.path("trees", "x").parent.iterdir()) == []

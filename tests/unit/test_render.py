@@ -13,7 +13,7 @@ from graphcrate.compat.base_images import chosen_image
 from graphcrate.engines import render
 from graphcrate.engines.render import files
 from graphcrate.engines.render.commands import quoted, write_lines
-from graphcrate.engines.render.layout import complete, double
+from graphcrate.engines.render.layout import double
 from graphcrate.engines.render.tools import UV
 from graphcrate.host.context import Context
 from graphcrate.model.errors import BuildError, ResolutionError, UsageError
@@ -21,6 +21,7 @@ from graphcrate.model.lock import RegistryBase, decode_lock
 from graphcrate.model.plan import FilesStep, PlannedFile, RequirementsStep, WheelsStep
 from graphcrate.model.recipe import Channel
 from tests import ROOT
+from tests.unit.rendered import lacking
 
 PLACE = Context(root=ROOT, environment={})
 VARIANTS = [
@@ -37,12 +38,13 @@ LOCK = msgspec.structs.replace(
 )
 CANDIDATE = PYG.variant("11.8").candidates[1]
 EXAMPLES = {"examples/dna.py": "#!/usr/bin/env python\nprint(1)\n", "suites/README.md": "# it's\n"}
-OLD = render.DefinitionForm(arguments=False)
-ALL = (render.dockerfile, render.definition, lambda plan: render.definition(plan, OLD))
+ALL = (render.dockerfile, render.definition)
+#: written by `render` and not committed
+ON_DEMAND = {"requirements.txt", "sources.txt"}
 
 
 def label(value):
-    return getattr(value, "__name__", "old form")
+    return value[0].name + "-" + value[1].cuda if isinstance(value, tuple) else value.__name__
 
 
 def plan_of(lock=LOCK, image=None):
@@ -67,8 +69,9 @@ def test_the_committed_texts_of_every_variant_are_fresh():
     for recipe, variant in VARIANTS:
         folder = ROOT / "images" / recipe.name / planning.cuda_label(variant.cuda)
         written = files.texts(PLACE, recipe, variant, files.shown(PLACE, recipe, variant))
-        stale += [folder / name for name, text in written.items() if (folder / name).read_bytes() != text.encode()]
-        others = {path.name for path in folder.iterdir()} - set(written)
+        committed = {name: text for name, text in written.items() if name not in ON_DEMAND}
+        stale += [folder / name for name, text in committed.items() if (folder / name).read_bytes() != text.encode()]
+        others = {path.name for path in folder.iterdir()} - set(committed) - ON_DEMAND
         assert all(name.endswith(".lock.json") for name in others), others
     assert stale == [], "make render"
 
@@ -123,14 +126,14 @@ def test_a_step_of_an_unknown_kind_is_refused_by_name(write):
         write(msgspec.structs.replace(plan, steps=(*plan.steps, SecretStep())))
 
 
-@given(st.data())
-def test_a_text_that_lacks_any_package_or_file_or_setting_is_an_error(data):
-    words = [f"{package.name}=={package.version}" for package in LOCK.packages]
-    words += [package.file.sha256 for package in LOCK.packages]
-    words += [file.path for step in PLAN.steps if isinstance(step, FilesStep) for file in step.files[:-1]][:-1]
-    words += ["/opt/graphcrate/examples", "/opt/graphcrate/suites", *PLAN.config.environment, *PLAN.config.labels]
-    with pytest.raises(BuildError, match="lacks"):
-        complete(PLAN, TEXT.replace(data.draw(st.sampled_from(words)), ""), "Dockerfile")
+def test_the_texts_of_every_variant_say_all_that_the_plan_says():
+    for recipe, variant in VARIANTS:
+        plan = files.plan_of(PLACE, recipe, variant, files.shown(PLACE, recipe, variant))
+        assert lacking(plan, render.dockerfile(plan)) == []
+        # the run script stands for the command
+        assert lacking(plan, render.definition(plan), elsewise=plan.config.command) == []
+        assert lacking(plan, render.requirements(plan), (WheelsStep, RequirementsStep)) == []
+    assert lacking(PLAN, TEXT.replace(LOCK.packages[0].file.sha256, "")) == [LOCK.packages[0].file.sha256]
 
 
 PLAN = plan_of()
@@ -171,7 +174,7 @@ def test_groups_are_stages_that_do_not_wait_for_each_other():
 
 def test_cache_mounts_are_for_buildkit_alone():
     assert "--mount" not in TEXT
-    mounted = render.dockerfile(PLAN, render.DockerForm(cache_mounts=True))
+    mounted = render.dockerfile(PLAN, cache_mounts=True)
     assert mounted.count("RUN --mount=type=cache,target=/root/.cache/uv") == TEXT.count(
         "uv pip install --no-deps --no-build"
     )
@@ -186,8 +189,8 @@ def test_channels_of_pytorch_and_pyg_can_be_mirrored():
     assert "ARG PYTORCH_INDEX" not in TEXT
     lock = with_channel(Channel.PYG, "ogb")
     assert "ARG PYG_LINKS=https://data.pyg.org/whl/torch-2.0.0+cu117.html\n" in render.dockerfile(plan_of(lock))
-    old = render.definition(plan_of(lock), OLD)
-    assert 'PYG_LINKS="${PYG_LINKS:-https://data.pyg.org/whl/torch-2.0.0+cu117.html}"' in old
+    definition = render.definition(plan_of(lock))
+    assert 'PYG_LINKS="${PYG_LINKS:-https://data.pyg.org/whl/torch-2.0.0+cu117.html}"' in definition
 
 
 def test_a_folder_of_wheels_comes_from_beside_the_text():
@@ -199,17 +202,14 @@ def test_a_folder_of_wheels_comes_from_beside_the_text():
     assert 'cp -rL wheels "${SINGULARITY_ROOTFS}/context/wheels"' in render.definition(plan_of(lock))
 
 
-def test_definitions_have_arguments_where_the_engine_knows_them():
-    new, old = render.definition(PLAN), render.definition(PLAN, OLD)
-    assert new.count("%arguments\n    BOOTSTRAP=docker\n    BASE=debian:bookworm-slim\n") == 2
-    assert new.count("Bootstrap: {{ BOOTSTRAP }}\nFrom: {{ BASE }}\n") == 2
-    assert "{{" not in old
-    assert "%arguments" not in old
-    assert old.count("Bootstrap: docker\nFrom: debian:bookworm-slim\n") == 2
-    here = render.definition(PLAN, render.DefinitionForm(arguments=False, bootstrap="oci", base="base"))
-    assert here.count("Bootstrap: oci\nFrom: base\n") == 2
+def test_a_definition_is_of_the_form_that_old_engines_read():
+    text = render.definition(PLAN)
+    assert "{{" not in text
+    assert "%arguments" not in text
+    assert text.count("Bootstrap: docker\nFrom: debian:bookworm-slim\n") == 2
+    assert render.definition(PLAN, bootstrap="oci", base="base").count("Bootstrap: oci\nFrom: base\n") == 2
     for section in ("setup", "post", "environment", "labels", "runscript", "test", "help"):
-        assert f"\n%{section}\n" in new
+        assert f"\n%{section}\n" in text
 
 
 def test_an_open_plan_says_so_and_keeps_its_channels():

@@ -44,7 +44,7 @@ def unpacked(cache):
 
 
 def use(layout, cache, when: float):
-    with embedded.opened(layout, cache=cache) as inside:
+    with embedded.unpacked(layout, cache=cache) as inside:
         assert (inside.rootfs / "etc/name").read_text() == layout.tag
     os.utime(embedded._place(layout, cache), (when, when))
 
@@ -65,7 +65,7 @@ def test_the_two_used_last_are_kept(cache, image):
 
 def test_an_image_in_use_stays(cache, image):
     one = image("one")
-    with embedded.opened(one, cache=cache):
+    with embedded.unpacked(one, cache=cache):
         os.utime(embedded._place(one, cache), (1, 1))
         use(image("two"), cache, 1000)
         use(image("three"), cache, 2000)
@@ -89,7 +89,7 @@ def test_too_little_room_is_told_before_unpacking(cache, image, monkeypatch):
     layout = image("one")
     monkeypatch.setattr(Cache, "free_bytes", lambda self: 10)
     with pytest.raises(DiskFullError, match="unpacking the image"):
-        with embedded.opened(layout, cache=cache, progress=Silent()):
+        with embedded.unpacked(layout, cache=cache, progress=Silent()):
             pass
     assert not list(cache.root.glob("rootfs/*/root"))
 

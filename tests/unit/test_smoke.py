@@ -42,13 +42,14 @@ class Inside:
     def __init__(self, *lines, returncode=0, error=None, drawing=b"<svg/>"):
         self.lines, self.returncode, self.error, self.drawing = lines, returncode, error, drawing
 
-    def run(self, argv, *, environment=None, binds=(), on_line=None, timeout=None, gpu=False):
-        self.argv, self.environment, self.timeout, self.gpu = argv, environment, timeout, gpu
+    def run(self, command):
+        argv = self.argv = command.argv
+        self.environment, self.timeout, self.gpu = command.environment, command.timeout, command.gpu
         for each in self.lines:
-            on_line(each)
+            command.on_line(each)
         if self.error:
             raise self.error
-        (bind,) = binds
+        (bind,) = command.binds
         assert (bind.target, bind.read_only) == ("/out", False)
         if "--curve" in argv and self.drawing:
             (bind.source / argv[argv.index("--curve") + 1].removeprefix("/out/")).write_bytes(self.drawing)

@@ -6,9 +6,9 @@ import pytest
 
 from graphcrate.artifacts.formats import squashfs
 from graphcrate.engines.runners import RUNNERS, pyxis
-from graphcrate.engines.slurm import submit
+from graphcrate.engines.slurm import cluster
 from graphcrate.engines.slurm.parse import Partition
-from graphcrate.engines.trials import addressing, forms, stores
+from graphcrate.engines.trials import addressing, forms
 from graphcrate.engines.trials import artifact as subject
 from graphcrate.engines.trials.testing import cell_of, check_partitions
 from graphcrate.host import gpu
@@ -179,8 +179,8 @@ def test_a_sif_beside_its_build_gets_the_suites_of_that(ctx, ours, tmp_path):
 
 def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monkeypatch):
     image = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:1", bytes=2)
-    monkeypatch.setattr(stores, "load", lambda engine, path, _: image)
-    monkeypatch.setattr(stores, "inspect", lambda engine, name, _: image if name == "x:1" else None)
+    monkeypatch.setattr(forms, "load", lambda engine, path, _: image)
+    monkeypatch.setattr(forms, "inspect", lambda engine, name, _: image if name == "x:1" else None)
     (tmp_path / "image.tar").write_bytes(b"\0" * 257 + b"ustar".ljust(255, b"\0"))
     assert find(tmp_path / "image.tar", ctx, ours, suites=("torch",)).artifact == image
     assert find("docker:x:1", ctx, ours, suites=("torch",)).runner == "docker"
@@ -207,9 +207,9 @@ def test_without_a_recipe_somebody_has_to_name_the_suites(ctx, ours, tmp_path):
 
 
 def test_loaded_images_are_named_as_the_engines_say_it():
-    assert stores._loaded(["Loaded image: localhost/torch:1"]) == "localhost/torch:1"
-    assert stores._loaded(["Loaded image ID: sha256:ab"]) == "sha256:ab"
-    assert stores._loaded(["something else"]) == ""
+    assert forms._loaded(["Loaded image: localhost/torch:1"]) == "localhost/torch:1"
+    assert forms._loaded(["Loaded image ID: sha256:ab"]) == "sha256:ab"
+    assert forms._loaded(["something else"]) == ""
 
 
 def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, monkeypatch):
@@ -242,23 +242,23 @@ def test_every_kind_of_artifact_has_a_runner():
 
 
 def test_no_slurm_here_says_where_else(monkeypatch):
-    monkeypatch.setattr(submit.process, "find", lambda _: None)
+    monkeypatch.setattr(cluster.process, "find", lambda _: None)
     with pytest.raises(HostError, match="Slurm is not installed here") as caught:
-        submit.find({"PATH": "/nowhere"})
+        cluster.find({"PATH": "/nowhere"})
     assert "--runner apptainer" in caught.value.next_step
 
 
 def test_a_job_knows_where_it_is(monkeypatch):
     for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_PARTITION"):
         monkeypatch.delenv(name, raising=False)
-    assert submit.here() == {}
+    assert cluster.here() == {}
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     monkeypatch.setenv("SLURM_JOB_PARTITION", "a100")
-    assert submit.here() == {"job": "12", "node": "n1", "partition": "a100"}
+    assert cluster.here() == {"job": "12", "node": "n1", "partition": "a100"}
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "10")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    assert submit.here()["job"] == "10_3"
+    assert cluster.here()["job"] == "10_3"
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.artifacts.tree import docker_archive as saved
-from graphcrate.artifacts.tree import folders
+from graphcrate.artifacts.tree import archives, filesystems
 from graphcrate.artifacts.tree.archives import Chunks
 from graphcrate.artifacts.tree.layers import merge, read_layer
 from graphcrate.artifacts.tree.reader import Spool, Tools, owners_known
@@ -164,7 +163,7 @@ def test_the_tree_of_layers_is_that_of_the_unpacked_layers(tmp_path_factory, dra
     with ExitStack() as stack:
         tree = merged(directory, *layers, stack=stack)
         stack_tools = Tools(cache=Cache(directory / "cache"), progress=Silent(), environment={}, stack=stack, jobs=1)
-        unpacked = folders.read("root", directory / "root", stack_tools).tree.entries
+        unpacked = filesystems.read_folder("root", directory / "root", stack_tools).tree.entries
     plain = {path: (entry.kind, entry.mode, entry.sha256, entry.link) for path, entry in tree.items()}
     assert plain == {path: (entry.kind, entry.mode, entry.sha256, entry.link) for path, entry in unpacked.items()}
 
@@ -201,7 +200,7 @@ def test_layers_that_no_engine_would_take_are_refused(tmp_path, layers, message)
 )
 def test_an_archive_is_read_in_one_pass(tmp_path, tools, archive):
     (tmp_path / "image.tar").write_bytes(archive)
-    opened = saved.read_file("image.tar", tmp_path / "image.tar", tools)
+    opened = archives.read_file("image.tar", tmp_path / "image.tar", tools)
     assert opened.tree.entries == TREE
     assert opened.tree.settings == SETTINGS
     assert opened.tree.owners
@@ -220,7 +219,7 @@ def test_a_layer_that_docker_saved_twice_is_a_link(tmp_path, tools):
         ]
     )
     (tmp_path / "image.tar").write_bytes(archive)
-    assert saved.read_file("x", tmp_path / "image.tar", tools).tree.entries["/a"] == content(b"a")
+    assert archives.read_file("x", tmp_path / "image.tar", tools).tree.entries["/a"] == content(b"a")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +239,7 @@ def test_a_layer_that_docker_saved_twice_is_a_link(tmp_path, tools):
 def test_what_is_no_image_says_why_and_which(tmp_path, tools, data, message):
     (tmp_path / "image.tar").write_bytes(data)
     with pytest.raises(LayoutError, match=message) as caught:
-        saved.read_file("the name", tmp_path / "image.tar", tools)
+        archives.read_file("the name", tmp_path / "image.tar", tools)
     assert str(caught.value).startswith("the name: ")
 
 
@@ -260,7 +259,7 @@ def test_a_folder_is_read_without_following_links(tmp_path, tools):
     (root / "link").symlink_to("/etc")
     (root / "loop").symlink_to(".")
     os.mkfifo(root / "pipe", 0o600)
-    tree = folders.read("root", root, tools).tree
+    tree = filesystems.read_folder("root", root, tools).tree
     seen = {path: (entry.kind, entry.mode, entry.size, entry.link) for path, entry in tree.entries.items()}
     assert seen == {
         "/": ("folder", 0o755, 0, ""),
@@ -280,7 +279,7 @@ def test_a_folder_that_may_not_be_read(tmp_path, tools, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", refused)
     with pytest.raises(HostError, match="secret may not be read") as caught:
-        folders.read("root", tmp_path, tools)
+        filesystems.read_folder("root", tmp_path, tools)
     assert "sudo" in caught.value.next_step
 
 

@@ -70,10 +70,10 @@ def opened(name: str, form: Form, layers: Sequence[LayerTree], documents: Docume
     )
 
     def read(path: str) -> bytes:
-        ctx = merged[path.removeprefix("/")].place
-        if ctx is None:
+        place = merged[path.removeprefix("/")].place
+        if place is None:
             raise KeyError(path)
-        return spool.read(ctx)
+        return spool.read(place)
 
     return Opened(tree=tree, read=read, config=documents.config, manifest=documents.manifest, index=documents.index)
 

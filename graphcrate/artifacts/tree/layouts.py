@@ -1,16 +1,31 @@
-"""An OCI image layout to a tree: its layers side by side."""
+"""Read an OCI image layout: its layers side by side, each cached, since many images share it.
+
+A record in the cache holds the layer's entries and what was kept of their contents, under the layer's digest and the
+reader's name.
+"""
 
 from collections.abc import Callable
+from typing import cast
 
-from graphcrate.artifacts.tree import cache
-from graphcrate.artifacts.tree.layers import Documents, LayerTree, nothing, opened, read_layer
+import msgspec
+from isal import igzip, igzip_lib
+
+from graphcrate.artifacts.tree.layers import Documents, Found, LayerTree, nothing, opened, read_layer
 from graphcrate.artifacts.tree.reader import Opened, Spool, Tools
+from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import LayoutError
+from graphcrate.model.tree import Entry
+from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.blob import open_blob
+from graphcrate.oci.entries import Entries
 from graphcrate.oci.layout import Layout
 from graphcrate.oci.spec import LayerBlob
+
+_FOLDER = "trees"
+_BrokenError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
+_FAST = 1  #: igzip's level
 
 
 def read(name: str, layout: Layout, tools: Tools) -> Opened:
@@ -44,6 +59,61 @@ def _layer(
     try:
         if not tools.wanted.name:
             return read()
-        return cache.layer(tools.cache, tools.wanted.name, descriptor.digest, spool, read)
+        return cached_layer(tools.cache, tools.wanted.name, descriptor.digest, spool, read)
     except LayoutError as error:
         raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True):
+    """`Entries` with contents in place of their places in a spool."""
+
+    found: dict[str, tuple[Entry, bytes | None]]
+    folders: tuple[str, ...]
+    implied: tuple[str, ...]
+    removed: tuple[str, ...]
+    emptied: tuple[str, ...]
+    links_below: dict[str, str]
+
+
+def cached_layer(cache: Cache, reader: str, digest: str, spool: Spool, read: Callable[[], LayerTree]) -> LayerTree:
+    """Return the layer of this digest as `reader` sees it, from the cache or read now. `read` raises LayoutError."""
+    path = cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{reader}")
+    try:
+        return _restored(igzip_lib.decompress(path.read_bytes(), flag=igzip_lib.DECOMP_GZIP), spool)
+    except FileNotFoundError:
+        pass
+    except (_BrokenError, *UNREADABLE):  # of a version that wrote otherwise, or damaged
+        path.unlink(missing_ok=True)
+    found = read()
+    cache.write(path, igzip.compress(_record(found, spool), compresslevel=_FAST))
+    return found
+
+
+def _record(layer: LayerTree, spool: Spool) -> bytes:
+    record = _Record(
+        found={
+            path: (found.entry, None if found.place is None else spool.read(found.place))
+            for path, found in layer.found.items()
+        },
+        folders=tuple(layer.folders),
+        implied=tuple(layer.implied),
+        removed=tuple(layer.removed),
+        emptied=tuple(layer.emptied),
+        links_below=layer.links_below,
+    )
+    return msgspec.msgpack.encode(record)
+
+
+def _restored(data: bytes, spool: Spool) -> LayerTree:
+    record = msgspec.msgpack.decode(data, type=_Record)
+    return Entries(
+        found={
+            path: Found(entry, None if content is None else spool.add(content))
+            for path, (entry, content) in record.found.items()
+        },
+        folders=set(record.folders),
+        implied=set(record.implied),
+        removed=set(record.removed),
+        emptied=set(record.emptied),
+        links_below=record.links_below,
+    )

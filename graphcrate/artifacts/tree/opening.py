@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from graphcrate.artifacts.locate import Form, Located, locate
-from graphcrate.artifacts.tree import contents, docker_archive, folders, layouts, squashfs
+from graphcrate.artifacts.tree import archives, contents, filesystems, layouts
 from graphcrate.artifacts.tree.compare import judge
 from graphcrate.artifacts.tree.reader import Opened, Tools
 from graphcrate.host.context import Context
@@ -62,12 +62,12 @@ def reader(image: Located) -> Reader:
 
 
 _STORES: Mapping[Form, Callable[[str, Tools], Opened]] = {
-    "docker": docker_archive.read_docker,
-    "podman": docker_archive.read_podman,
+    "docker": archives.read_docker,
+    "podman": archives.read_podman,
 }
 _FILES: Mapping[Form, Callable[[str, Path, Tools], Opened]] = {
-    "sif": squashfs.read_sif,
-    "squashfs": squashfs.read_squashfs,
-    "archive": docker_archive.read_file,
-    "rootfs": folders.read,
+    "sif": filesystems.read_sif,
+    "squashfs": filesystems.read_squashfs,
+    "archive": archives.read_file,
+    "rootfs": filesystems.read_folder,
 }

@@ -47,7 +47,7 @@ PLAIN = _Plain()
 class Wanted:
     """What a reader is after: whose content it keeps (absolute path, size), in which form, and whether it hashes files.
 
-    `name`: of the distiller and its version, where layers of a layout may be remembered (`artifacts.tree.cache`).
+    `name`: of the distiller and its version, where layers of a layout may be remembered (`layouts`).
     `patient`: layers that are broken or contradict each other are told of in `Opened.broken`, and raise nothing.
     """
 

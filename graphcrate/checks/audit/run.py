@@ -49,10 +49,8 @@ def read_image(name: str, ctx: Context) -> Read:
 
 def of_build(report: BuildReport, ctx: Context, gpus: tuple[str, ...] = ()) -> Audit:
     """The audit of an image that was just built, for these GPU models or those that it was compiled for."""
-    artifact = report.artifact
-    name = artifact.reference if artifact.kind == "layout" else checking.name_of(report)
-    found = run(Request(names=(name,), gpus=gpus), ctx)
-    return msgspec.structs.replace(found, subject=checking.name_of(report), digest=report.digest)
+    found = run(Request(names=(report.artifact.location,), gpus=gpus), ctx)
+    return msgspec.structs.replace(found, subject=report.image, digest=report.digest)
 
 
 class _Reader:

@@ -1,20 +1,36 @@
-"""Audits as lines for people and scripts. Pure."""
+"""Word audits for people and scripts. Pure."""
 
 from collections.abc import Iterable, Iterator
 
 from graphcrate.checks.audit import count
-from graphcrate.model.audit import Audit, Finding, PackageCode
+from graphcrate.model.audit import SEVERITIES, Audit, Finding, PackageCode
+from graphcrate.model.table import Answer, Column, Row, Table
 from graphcrate.model.words import printable
 
+_STYLES = dict(zip(SEVERITIES, ("bold red", "yellow", "dim"), strict=True))
+_COLUMNS = (
+    *(Column(""), Column("check", only="lines"), Column("package", 2), Column("file", 3)),
+    *(Column("what", 5), Column("breaks", 3), Column("fix", 3)),
+)
+_CODE_COLUMNS = (
+    *(Column("", only="lines"), Column("check", only="lines"), Column("package")),
+    *(Column("version", only="terminal"), Column("file", only="lines"), Column("GPU code")),
+)
 
-def lines(audit: Audit) -> Iterator[str]:
-    """One line for each finding, the worst first, fields apart by tabs; the packages' GPU code; a summary."""
-    for finding in audit.findings:
-        fields = (finding.severity, finding.check, finding.package, finding.file, finding.what, finding.breaks)
-        yield "\t".join(printable(field) for field in (*fields, finding.fix)).rstrip("\t")
-    for package in audit.code:
-        yield f"code\tarchitectures\t{printable(package.package)}\t\t{code(package)}"
-    yield f"done\t\t\t\t{summary(audit)}"
+
+def answer(audit: Audit) -> Answer:
+    """Make a row of each finding, the worst first, and one for the GPU code of each package."""
+    findings = [
+        Row((one.severity, one.check, one.package, one.file, one.what, one.breaks, one.fix), _STYLES[one.severity])
+        for one in audit.findings
+    ]
+    packages = [Row(("code", "architectures", one.package, one.version, "", code(one))) for one in audit.code]
+    told = summary(audit)
+    return Answer(
+        (Table(_COLUMNS, tuple(findings)), Table(_CODE_COLUMNS, tuple(packages))),
+        summary=told,
+        last=f"done\t\t\t\t{told}",
+    )
 
 
 def code(package: PackageCode) -> str:

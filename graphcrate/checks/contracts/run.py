@@ -74,17 +74,8 @@ def of_build(report: BuildReport, plan: Plan, ctx: Context, gpus: tuple[str, ...
 
     Of a layout only the base and planned files are read: what wheels and toolkits hold, and where, the plan says.
     """
-    layered = report.artifact.kind == "layout"
-    view = _planned_view(report, plan, ctx) if layered else read_view(name_of(report), ctx)
+    view = _planned_view(report, plan, ctx) if report.layout else read_view(report.image, ctx)
     return contracts.judge(view, Host(gpus=gpus), contracts.targets(view))
-
-
-def name_of(report: BuildReport) -> str:
-    """What `check` calls the image."""
-    artifact = report.artifact
-    if artifact.kind == "layout":
-        return f"{report.name}:{report.tag}"
-    return f"{artifact.kind}:{artifact.reference}" if artifact.kind in ("docker", "podman") else artifact.reference
 
 
 def _planned_view(report: BuildReport, plan: Plan, ctx: Context) -> ImageView:

@@ -1,23 +1,28 @@
-"""Findings as lines for people and scripts. Pure."""
+"""Word findings for people and scripts. Pure."""
 
 from collections.abc import Iterable, Iterator
 
 from graphcrate.checks.contracts import count
 from graphcrate.model.contract import Finding, Inspection
+from graphcrate.model.table import Answer, Column, Row, Table
 from graphcrate.model.words import printable
 
 _WORDS = {"fail": "fail", "warn": "warn", "unknown": "not known", "pass": "pass"}
 _ORDER = tuple(_WORDS)
+_STYLES = {"fail": "bold red", "warn": "yellow", "unknown": "dim", "pass": "green"}
+_COLUMNS = (
+    *(Column("status"), Column("id", only="lines"), Column("runtimes", only="lines")),
+    *(Column("check", 3, "terminal"), Column("seen", 4), Column("why", 5), Column("fix", 4)),
+)
 
 
-def lines(inspection: Inspection) -> Iterator[str]:
-    """One line for each finding, the worst first, fields apart by tabs: status, check, runtimes, seen, why, fix."""
-    for finding in sorted(inspection.findings, key=lambda finding: _ORDER.index(finding.status)):
-        fields = (
-            *(finding.status, finding.check, ",".join(finding.runtimes)),
-            *(finding.seen, finding.why, finding.fix),
-        )
-        yield "\t".join(printable(field) for field in fields).rstrip("\t")
+def answer(inspection: Inspection) -> Answer:
+    """Make a row of each finding, the worst first."""
+    rows = []
+    for one in sorted(inspection.findings, key=lambda finding: _ORDER.index(finding.status)):
+        identity = (one.status, one.check, ",".join(one.runtimes), f"{one.title} ({', '.join(one.runtimes)})")
+        rows.append(Row((*identity, one.seen, one.why, one.fix), _STYLES[one.status]))
+    return Answer((Table(_COLUMNS, tuple(rows)),), summary=summary(inspection.findings))
 
 
 def summary(findings: Iterable[Finding]) -> str:

@@ -1,12 +1,11 @@
-"""Backends that turn a plan into an image. Each is a module that satisfies `Builder`, listed in `BUILDERS`.
+"""Backends that turn a plan into an image: `embedded`, which needs nothing, and the engines of `BUILDERS`.
 
-`embedded` needs nothing. The others hand the plan's Dockerfile or definition to an engine, on the very base that the
-lock names, so that all of them end with the same files.
+Those get the plan's Dockerfile or definition, on the lock's own base, so that all end with the same files.
 """
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -27,15 +26,16 @@ class Order:
     files: Mapping[str, Path]  #: sha256 → path of locked files; engines get those of the local channel alone
     compiled: Callable[[], Mapping[str, Path]] | None = None  #: makes the wheels of compiled sdists: sha256 → wheel
     toolkit: Callable[[], Path] | None = None  #: makes the folder of the plan's CUDA toolkit
-    arguments: Mapping[str, str]  #: build arguments: mirrors, package index. Nothing of them may stay in the image
-    certificates: Path | None  #: PEM file of the authorities to trust during the build alone
+    #: build arguments: mirrors, package index. Nothing of them may stay in the image
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    certificates: Path | None = None  #: PEM file of the authorities to trust during the build alone
     cache: Cache
     environment: Mapping[str, str]
     progress: Progress
 
 
 class Builder(Protocol):
-    """What a builder does."""
+    """What builds with an engine: a module or an object."""
 
     def check(self, environment: Mapping[str, str]) -> str:
         """Version of the engine. Raises HostError when it is missing, not running or too old, with what to type."""
@@ -49,11 +49,13 @@ def _module(name: str) -> Callable[[], Builder]:
     return lambda: cast("Builder", importlib.import_module(f"graphcrate.engines.builders.{name}"))
 
 
-#: `singularity` is `apptainer` by its older name, and by the name of SingularityCE.
+def _oci(name: str) -> Callable[[], Builder]:
+    return lambda: cast("Builder", importlib.import_module("graphcrate.engines.builders.oci").Builder(name))
+
+
 BUILDERS: Mapping[str, Callable[[], Builder]] = {
-    "embedded": _module("embedded"),
-    "docker": _module("docker"),
-    "podman": _module("podman"),
+    "docker": _oci("docker"),
+    "podman": _oci("podman"),
     "apptainer": _module("apptainer"),
     "singularity": _module("apptainer"),
 }

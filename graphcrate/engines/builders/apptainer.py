@@ -5,6 +5,7 @@ The engine unpacks each stage into a folder in the cache: neither the user's hom
 
 import contextlib
 import hashlib
+import re
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.engines import apptainer
-from graphcrate.engines.apptainer import ARGUMENTS, LACKS_CAPABILITY, STAGES, Engine
+from graphcrate.engines.apptainer import LACKS_CAPABILITY, STAGES, Engine
 from graphcrate.engines.builders import Order, base, context
-from graphcrate.engines.builders.scriptlets import Scriptlets
-from graphcrate.engines.render import DefinitionForm, definition
-from graphcrate.host import process, settings
+from graphcrate.engines.builders.output import Output
+from graphcrate.engines.render import definition
+from graphcrate.host import process
 from graphcrate.host.cache import remove_tree
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import BuildError, HostError
@@ -26,7 +27,6 @@ from graphcrate.model.report import Artifact
 LOG = "build.log"
 FOLDER = "apptainer"  #: of the cache: layers that the engine keeps, and the build that runs
 BASE = "base"  #: the base in the context. A name, because the image remembers what its definition said.
-SECTIONS = ("build", "final")
 #: Room over the compressed wheels: two unpacked virtual environments, the downloads, the SIF.
 _ROOM = 6
 _ROOM_FOR_BASE = 1 << 30
@@ -36,8 +36,7 @@ def check(environment: Mapping[str, str]) -> str:
     """The engine's name and version. Raises HostError when it is missing or too old."""
     engine = apptainer.find(environment)
     engine.require(STAGES)
-    form = "" if engine.can(ARGUMENTS) else " (definition in the form of Singularity 3.5)"
-    return f"{engine.name} {engine.text}{form}"
+    return f"{engine.name} {engine.text}"
 
 
 def build(order: Order) -> Artifact:
@@ -47,37 +46,56 @@ def build(order: Order) -> Artifact:
     plan, log = order.plan, order.folder / LOG
     order.cache.require(room(plan), f"building {plan.name}:{plan.tag} with {engine.name}")
     with workplace(order) as folder, log.open("w", encoding="utf-8") as stream:
-        form = definition_form(engine, order)
-        text = definition(plan, form)
+        text = definition(plan) if order.base is None else definition(plan, bootstrap="oci", base=BASE)
         place = folder / "context"
         place.mkdir()
         context.write(place, order, text, f"{plan.name}.def")
         if order.base is not None:
             (place / BASE).symlink_to(base.layout(order.base, order.cache).path)
-        transcript = Scriptlets(
-            stream,
-            order.progress.note,
-            settings.now,
-            prefix=engine.name,
-            stages=SECTIONS,
-            secrets=context.secrets(context.proxies(order.environment) | dict(order.arguments)),
-        )
+        stages = apptainer.stages_of(text)
+        hidden = context.secrets(context.proxies(order.environment) | dict(order.arguments))
+        output = Output(stream, order.progress.note, Sections(tuple(stages)), prefix=engine.name, secrets=hidden)
         sif = order.folder / f"{plan.name}.sif"
         with unfinished(sif) as part:
-            Work(engine, order, folder, log, transcript).run(part, form)
+            Work(engine, order, folder, log, output, tuple(stages.values())).run(part)
     digest, size = _identity(sif)
     return Artifact(
         engine="apptainer", kind="sif", reference=str(sif), digest=f"sha256:{digest}", bytes=size, log=str(log)
     )
 
 
-def definition_form(engine: Engine, order: Order) -> DefinitionForm:
-    """The form that this engine reads. Where it has arguments, the text is the one that is committed."""
-    if engine.can(ARGUMENTS):
-        return DefinitionForm()
-    if order.base is None:
-        return DefinitionForm(arguments=False)
-    return DefinitionForm(arguments=False, bootstrap="oci", base=BASE)
+_INFORMED = re.compile(r"INFO:\s+(.*)")
+_SECTION = re.compile(r"Running (setup|post|test) ?script(?:let)?")
+#: commands that are over at once and say little
+_DULL = re.compile(r"(?:\[|:|cd|export|set|true|umask)(?: |$)|[A-Za-z_][A-Za-z_0-9]*=")
+_UNUSED = "To see mksquashfs output"
+
+
+class Sections:
+    """Finds the steps in the engine's output, which names sections without their stage, and each shell command."""
+
+    def __init__(self, stages: Sequence[str]) -> None:
+        """`stages` as the definition names them."""
+        self._stages = stages
+        self._posts = 0  # how many stages have come to their %post
+        self._section = ""
+
+    def __call__(self, line: str) -> str:
+        """The step that begins with this line; empty: none does."""
+        if informed := _INFORMED.match(line):
+            section = _SECTION.match(informed[1])
+            self._section = self._named(section[1]) if section else ""
+            return self._section or ("" if informed[1].startswith(_UNUSED) else informed[1])
+        if line.startswith("+ ") and self._section and not _DULL.match(line[2:]):
+            return f"{self._section}: {line[2:]}"
+        return ""
+
+    def _named(self, section: str) -> str:
+        self._posts += section == "post"
+        number = max(self._posts + (section == "setup"), 1)
+        if section == "test" or number > len(self._stages):
+            return f"%{section}"
+        return f"%{section} of stage {self._stages[number - 1]}"
 
 
 @dataclass(frozen=True)
@@ -88,35 +106,32 @@ class Work:
     order: Order
     folder: Path
     log: Path
-    transcript: Scriptlets
+    output: Output
+    bases: Sequence[str]  #: images that the definition starts from
 
-    def run(self, part: Path, form: DefinitionForm) -> None:
+    def run(self, part: Path) -> None:
         """Write the SIF to `part`. Root that lacks capabilities gets them all in a user namespace of its own."""
         what = f"{self.engine.name} build of {self.order.plan.name}:{self.order.plan.tag}"
         ways = ways_to_root(apptainer.is_root(), apptainer.root_is_limited())
         for way in ways:
-            done = self._once(part, [*way, *self._arguments(form)])
+            done = self._once(part, way)
             if not done.returncode:
                 return
             if way == ways[-1] or not any(LACKS_CAPABILITY in line for line in done.lines):
                 break
             self.order.progress.note(f"{self.engine.name}: root lacks capabilities here; again with --fakeroot")
-        if known := apptainer.explain(self.engine, self.transcript.last, self.log):
+        if known := apptainer.explain(self.engine, self.output.lines, self.log):
             raise known
-        failed = self.transcript.failure(what, self.log)
-        if self.order.base is None and "conveyor failed to get" in failed.cause:
-            image = self.order.plan.base.image.reference
+        failed = self.output.failure(what, self.log)
+        if "conveyor failed to get" in failed.cause:
+            images = [image for image in dict.fromkeys(self.bases) if image != BASE]
+            pulls = "; ".join(f"{self.engine.name} pull docker://{image}" for image in images)
             raise BuildError(
-                f"{what} failed: the base image {image} cannot be had",
+                f"{what} failed: the base image {' or '.join(images)} is not available",
                 cause=failed.cause,
-                next_step=f"{self.engine.name} pull docker://{image}    shows why (no such image, no network, a login)",
+                next_step=f"{pulls}    shows why (no such image, no network, a login)",
             )
         raise failed
-
-    def _arguments(self, form: DefinitionForm) -> list[str]:
-        if self.order.base is None or not form.arguments:
-            return []
-        return ["--build-arg", "BOOTSTRAP=oci", "--build-arg", f"BASE={BASE}"]
 
     def _once(self, part: Path, options: list[str]) -> Completed:
         # The image keeps none of these. The engine hands proxies on by itself, as the programs in it spell them.
@@ -127,23 +142,14 @@ class Work:
             cachedir=str(self.order.cache.path(FOLDER, "layers")),
         )
 
-        def carried_out(argv: Sequence[str]) -> Completed:
-            return process.run(argv, environment=variables, cwd=self.folder / "context", on_line=self.transcript.line)
-
         clear(self.folder / "tmp")
         (self.folder / "tmp").mkdir()
-        client = self.engine.client(carried_out)
-        client.build(
-            recipe=f"{self.order.plan.name}.def",
-            image=str(part.absolute()),
-            options=options,
-            force=True,
-            sudo=False,
-            quiet=True,
+        return process.run(
+            [self.engine.program, "build", "--force", *options, str(part.absolute()), f"{self.order.plan.name}.def"],
+            environment=variables,
+            cwd=self.folder / "context",
+            on_line=self.output.line,
         )
-        self.transcript.finish()
-        assert client.completed is not None
-        return client.completed
 
 
 def ways_to_root(root: bool, limited: bool) -> list[list[str]]:

@@ -4,21 +4,15 @@ An engine that pulls `debian:bookworm-slim` gets today's packages; one that star
 builder's files.
 """
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
-
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.bases import Base
 from graphcrate.model.plan import LAYER_MTIME, ConfigStep
-from graphcrate.oci import tar
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import Layout, write_layout
 
 FOLDER = "foundations"
 TAG = "base"  #: of the image in its layout: `Bootstrap: oci`, `From: <path>:base`
 NAME = "graphcrate/base"
-_CHUNK = 1 << 20
 
 
 def layout(base: Base, cache: Cache) -> Layout:
@@ -41,32 +35,3 @@ def reference(layout: Layout) -> str:
 def image_id(layout: Layout) -> str:
     """The id that Docker and podman give the image: the digest of its configuration."""
     return layout.manifest.config.digest
-
-
-def archive(layout: Layout) -> Iterator[bytes]:
-    """The image as `docker load` takes it (a tar with manifest.json), under its `reference`; streamed.
-
-    Layers stay compressed: every engine recognises gzip and zstd by their first bytes.
-    """
-    config = f"{image_id(layout).removeprefix('sha256:')}.json"
-    layers = [f"{layer.digest.removeprefix('sha256:')}.tar" for layer in layout.layers]
-    listed = [{"Config": config, "RepoTags": [reference(layout)], "Layers": layers}]
-    documents = {config: layout.blob(image_id(layout)).read_bytes(), "manifest.json": json.dumps(listed).encode()}
-    for name, document in documents.items():
-        yield _header(name, len(document)) + document + tar.padding(len(document))
-    # the same layer twice is one file: an archive must not have two of a name
-    for name, layer in dict(zip(layers, layout.layers, strict=True)).items():
-        yield _header(name, layer.size)
-        yield from _content(layout.blob(layer.digest))
-        yield tar.padding(layer.size)
-    yield tar.END_OF_ARCHIVE
-
-
-def _header(name: str, size: int) -> bytes:
-    return tar.header(name, tar.Kind.FILE, mode=0o644, mtime=LAYER_MTIME, size=size)
-
-
-def _content(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            yield chunk

@@ -17,14 +17,12 @@ from graphcrate.model.addresses import is_loopback
 from graphcrate.model.errors import HostError
 from graphcrate.model.plan import LAYER_MTIME, FilesStep, Plan, WheelsStep
 from graphcrate.model.recipe import Channel
-from graphcrate.oci import tar
 
 DOCKERFILE = "Dockerfile"
 CERTIFICATES = "ca.crt"
 WHEELS = "wheels"
 #: Engines know these without an ARG and keep them out of the image and its history.
 PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
-_CHUNK = 1 << 20
 
 
 def write(folder: Path, order: Order, text: str, name: str = DOCKERFILE) -> None:
@@ -54,23 +52,6 @@ def write(folder: Path, order: Order, text: str, name: str = DOCKERFILE) -> None
         if place.is_dir() or place.parent.name != WHEELS:  # those are links to the cache's own files
             place.chmod(0o755 if place.stat().st_mode & 0o100 else 0o644)
             os.utime(place, (LAYER_MTIME, LAYER_MTIME))
-
-
-def stream(folder: Path) -> Iterator[bytes]:
-    """The context as a tar, for engines that take it through a connection. Nothing is kept of users and times."""
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_dir():
-            yield tar.header(name, tar.Kind.FOLDER, mode=0o755, mtime=LAYER_MTIME)
-            continue
-        size = path.stat().st_size
-        mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
-        yield tar.header(name, tar.Kind.FILE, mode=mode, mtime=LAYER_MTIME, size=size)
-        with path.open("rb") as content:
-            while chunk := content.read(_CHUNK):
-                yield chunk
-        yield tar.padding(size)
-    yield tar.END_OF_ARCHIVE
 
 
 def local_files(plan: Plan, files: Mapping[str, Path]) -> dict[str, Path]:
@@ -103,7 +84,7 @@ def secrets(values: Mapping[str, str]) -> tuple[str, ...]:
 
 def needs_host_network(values: Mapping[str, str]) -> bool:
     """Whether an argument names a server on this machine's loopback, which a container cannot reach as such."""
-    return any(_is_loopback(value) for name, value in values.items() if name.lower() != "no_proxy")
+    return any(_is_loopback(value) for name, value in values.items() if name.lower() not in ("no_proxy", "base"))
 
 
 def _is_loopback(value: str) -> bool:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate import __version__
 from graphcrate.engines.builders import Order, layers, work
 from graphcrate.engines.builders.layers import WheelsLayer, Workshop
 from graphcrate.host import process, settings
@@ -49,16 +48,6 @@ _MARGIN = 200 << 20
 _CHUNK = 1 << 20
 
 
-def check(environment: Mapping[str, str]) -> str:
-    """graphcrate's own version: this builder is always there. What a base wants shows when it is prepared."""
-    return f"graphcrate {__version__}"
-
-
-def build(order: Order) -> Artifact:
-    """Build the plan's image as a layout `oci` in the order's folder. Raises what `build_layout` raises."""
-    return artifact(build_layout(order))
-
-
 def artifact(layout: Layout) -> Artifact:
     """What a layout is called and weighs."""
     size = sum(layer.size for layer in layout.layers)
@@ -66,7 +55,9 @@ def artifact(layout: Layout) -> Artifact:
 
 
 def build_layout(order: Order) -> Layout:
-    """As `build`, with as many processes as there are cores. The layout's records tell who owns how much of a layer.
+    """Build the plan's image as a layout `oci` in the order's folder, with as many processes as there are cores.
+
+    The layout's records tell who owns how much of a layer.
 
     Another one there is replaced when this one is whole. `order.files` has every wheel, pure sdist and build wheel;
     `order.compiled` and `order.toolkit` are called only where the cache lacks the layer that wants them. Raises

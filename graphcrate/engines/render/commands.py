@@ -13,7 +13,7 @@ class Commands(msgspec.Struct, frozen=True, kw_only=True):
 
     why: str
     commands: tuple[Command, ...]
-    allowed: str = ""  #: rule of the linter that this idea breaks for the reason that `why` gives
+    allowed: str = ""  #: rule of the linter that they break for the reason that `why` gives
     cached: bool = False  #: downloads packages: a cache mount helps
 
 

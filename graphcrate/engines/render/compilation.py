@@ -65,7 +65,7 @@ def in_image(plan: Plan) -> bool:
     return any(isinstance(step, ToolkitStep) for step in plan.steps)
 
 
-def parts(plan: Plan) -> tuple[ideas.Stage, ...]:
+def stages(plan: Plan) -> tuple[ideas.Stage, ...]:
     """Toolkit, compilation, installation; none of them where nothing is compiled and no toolkit stays."""
     toolkit = toolkit_of(plan)
     found = [_toolkit(plan, toolkit)] if toolkit is not None else []
@@ -79,9 +79,7 @@ def _toolkit(plan: Plan, toolkit: Toolkit) -> ideas.Stage:
     title = f"CUDA {toolkit.version}: nvcc, headers and libraries to link with"
     result = CUDA_HOME if in_image(plan) else ""
     if isinstance(toolkit, ImageToolkit):
-        return ideas.Stage(
-            name=TOOLKIT_STAGE, title=title, ideas=(_slimmed(),), origin=image_of(toolkit), result=result
-        )
+        return ideas.Stage(name=TOOLKIT_STAGE, title=title, runs=(_slimmed(),), origin=image_of(toolkit), result=result)
     found: list[Commands] = []
     if isinstance(toolkit, DebianToolkit):
         _refuse_foreign(plan, toolkit)
@@ -89,7 +87,7 @@ def _toolkit(plan: Plan, toolkit: Toolkit) -> ideas.Stage:
     if isinstance(toolkit, DebianToolkit | WheelToolkit):
         found += _wheels(toolkit)
         found.append(_assembly(toolkit))
-    return ideas.Stage(name=TOOLKIT_STAGE, title=title, ideas=tuple(found), result=result)
+    return ideas.Stage(name=TOOLKIT_STAGE, title=title, runs=tuple(found), result=result)
 
 
 def image_of(toolkit: ImageToolkit) -> str:
@@ -190,7 +188,7 @@ def _compile(plan: Plan, step: CompileStep) -> ideas.Stage:
         copies=tuple(copies),
         environment={"PATH": _path(compilation), **compilers.variables(compilation), **FIXED},
         reason=f"{_asked(compilation)}, and what would differ with time and place is fixed.",
-        ideas=(_sources(step),),
+        runs=(_sources(step),),
         result="",
     )
 
@@ -316,10 +314,10 @@ def _sources(step: CompileStep) -> Commands:
 
 
 def _made(step: CompileStep) -> Iterable[ideas.Stage]:
-    """A part for each package, so that an engine which can makes them side by side."""
+    """A stage for each package, so that an engine which can makes them side by side."""
     for number, package in enumerate(sorted(step.packages, key=lambda one: one.name)):
         folder = f"{BUILD}/{package.name}-{package.version}"
-        idea = Commands(
+        commands = Commands(
             why="Always in the same folder, whose name gets into the binaries." if not number else "",
             commands=(
                 one(f"mkdir -p {folder}"),
@@ -328,7 +326,7 @@ def _made(step: CompileStep) -> Iterable[ideas.Stage]:
             ),
         )
         title = f"{package.name} {package.version}"
-        yield ideas.Stage(name=package.name, title=title, ideas=(idea,), origin=COMPILE_STAGE, result="")
+        yield ideas.Stage(name=package.name, title=title, runs=(commands,), origin=COMPILE_STAGE, result="")
 
 
 def _install(plan: Plan, step: CompileStep) -> ideas.Stage:
@@ -343,7 +341,7 @@ def _install(plan: Plan, step: CompileStep) -> ideas.Stage:
     return ideas.Stage(
         name=EXTENSIONS_STAGE,
         title=step.title,
-        ideas=(installed,),
+        runs=(installed,),
         copies=tuple((package.name, COMPILED) for package in sorted(step.packages, key=lambda one: one.name)),
         bytecode=(ideas.bytecode(plan, again=True),),
     )

@@ -1,60 +1,43 @@
-"""The definition file of a plan, for Apptainer and SingularityCE, and in a form that Singularity 3.5 reads."""
-
-import msgspec
+"""The definition file of a plan, in the form that every Apptainer, SingularityCE and Singularity from 3.5.3 reads."""
 
 import graphcrate.engines.render.compilation as compilation
 import graphcrate.engines.render.ideas as ideas
 from graphcrate.compat.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
 from graphcrate.compat.toolkit_assembly import PACKAGES
 from graphcrate.engines.render.about import about, folder
-from graphcrate.engines.render.layout import WIDTH, complete, rendered, wrapped
+from graphcrate.engines.render.layout import WIDTH, rendered, wrapped
 from graphcrate.model.plan import CUDA_HOME, VENV, Plan, PythonFrom
 from graphcrate.model.recipe import Channel
 
 
-class DefinitionForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How the definition is written.
+def definition(plan: Plan, *, bootstrap: str = "docker", base: str = "") -> str:
+    """Write the text; `base` empty: on the plan's own image. Raises BuildError for a step that it cannot express.
 
-    `arguments`: BOOTSTRAP and BASE as `%arguments`, which Apptainer has from 1.2 and SingularityCE from 4.0 on;
-    without, `bootstrap` and `base` (empty: the plan's image) are written in. Nothing else is an argument: its value
-    would stay in the image's copy of the text. Mirrors are variables of the shell: APPTAINERENV_…, SINGULARITYENV_….
+    Nothing else varies: no `%arguments`, which old engines refuse and whose values stay in the image's copy of the
+    text. Mirrors are variables of the shell (APPTAINERENV_…, SINGULARITYENV_…).
     """
-
-    arguments: bool = True
-    bootstrap: str = "docker"
-    base: str = ""
-
-
-def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
-    """The text. Raises BuildError for a step that it cannot express."""
-    form = form or DefinitionForm()
     ideas.refuse_unknown(plan, "definition file")
-    parts = [*ideas.parts(plan), *compilation.parts(plan)]
+    stages = [*ideas.stages(plan), *compilation.stages(plan)]
     settings: dict[str, str] = {}
-    for part in parts:
-        settings |= ideas.arguments(plan, part)
-    origin = {"BOOTSTRAP": form.bootstrap, "BASE": form.base or plan.base.image.reference}
+    for stage in stages:
+        settings |= ideas.arguments(plan, stage)
     values = {
         "plan": plan,
         "about": about(plan),
         "folder": folder(plan),
-        "file": filename(plan, form),
-        "needs": "Apptainer 1.2, SingularityCE 4.0 or newer" if form.arguments else "Singularity 3.5.3 or newer",
-        "program": "apptainer" if form.arguments else "singularity",
-        "arguments": [f"{name}={value}" for name, value in origin.items()] if form.arguments else [],
-        "bootstrap": "{{ BOOTSTRAP }}" if form.arguments else origin["BOOTSTRAP"],
-        "base": "{{ BASE }}" if form.arguments else origin["BASE"],
+        "bootstrap": bootstrap,
+        "base": base or plan.base.image.reference,
         "settings": settings,
         "config": plan.config,
         "unwanted": plan.base.image.unwanted,
-        "base_ideas": ideas.base(plan),
-        "tool_ideas": ideas.tools(plan),
+        "base_runs": ideas.base(plan),
+        "tool_runs": ideas.tools(plan),
         # What an image brings is a stage; all else is done in one.
-        "parts": [part for part in parts if not _is_image(part.origin)],
-        "pulled": next((part for part in parts if _is_image(part.origin)), None),
+        "stages": [stage for stage in stages if not _is_image(stage.origin)],
+        "pulled": next((stage for stage in stages if _is_image(stage.origin)), None),
         "toolkit_stays": compilation.in_image(plan),
         "bytecode": ideas.bytecode(plan),
-        "final_ideas": ideas.base(plan, environment=False),
+        "final_runs": ideas.base(plan, environment=False),
         "python_from_uv": plan.base.image.python_from is PythonFrom.UV,
         "with_wheels": Channel.LOCAL in ideas.channels(plan),
         "check": _check(plan),
@@ -71,14 +54,7 @@ def definition(plan: Plan, form: DefinitionForm | None = None) -> str:
         "TOOLS": ideas.TOOLS,
         "VENV": VENV,
     }
-    # A run script stands for the command: without arguments it says what the image is.
-    elsewise = [*plan.config.command, *([plan.base.image.reference] if form.base else [])]
-    return complete(plan, rendered("definition", values), "definition file", elsewise=elsewise)
-
-
-def filename(plan: Plan, form: DefinitionForm) -> str:
-    """`pyg.def`, or `pyg-singularity-3.5.def` without arguments."""
-    return f"{plan.name}.def" if form.arguments else f"{plan.name}-singularity-3.5.def"
+    return rendered("definition", values)
 
 
 def _check(plan: Plan) -> str:
@@ -99,5 +75,5 @@ def _help(plan: Plan) -> list[str]:
 
 
 def _is_image(origin: str) -> bool:
-    """Whether a part comes from an image and not from another stage, whose name has neither tag nor digest."""
+    """Whether a stage comes from an image and not from another stage, whose name has neither tag nor digest."""
     return "@" in origin or ":" in origin

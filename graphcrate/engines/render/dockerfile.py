@@ -2,14 +2,12 @@
 
 import json
 
-import msgspec
-
 import graphcrate.engines.render.compilation as compilation
 import graphcrate.engines.render.ideas as ideas
 from graphcrate.compat.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
 from graphcrate.engines.render.about import about, folder
 from graphcrate.engines.render.commands import Commands, run
-from graphcrate.engines.render.layout import complete, pairs, rendered
+from graphcrate.engines.render.layout import pairs, rendered
 from graphcrate.model.plan import VENV, Plan, PythonFrom
 from graphcrate.model.recipe import Channel
 
@@ -17,32 +15,25 @@ from graphcrate.model.recipe import Channel
 UV_CACHE = "/root/.cache/uv"
 
 
-class DockerForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How the Dockerfile is written. `cache_mounts`: for BuildKit alone."""
-
-    cache_mounts: bool = False
-
-
-def dockerfile(plan: Plan, form: DockerForm | None = None) -> str:
-    """The text. Raises BuildError for a step that it cannot express."""
-    form = form or DockerForm()
+def dockerfile(plan: Plan, *, cache_mounts: bool = False) -> str:
+    """Write the text; `cache_mounts` is for BuildKit alone. Raises BuildError for a step that it cannot express."""
     ideas.refuse_unknown(plan, "Dockerfile")
-    config, parts = plan.config, [*ideas.parts(plan), *compilation.parts(plan)]
+    config, stages = plan.config, [*ideas.stages(plan), *compilation.stages(plan)]
     values = {
         "plan": plan,
         "about": about(plan),
         "folder": folder(plan),
         "config": config,
         "image": plan.base.image,
-        "base_ideas": ideas.base(plan),
-        "tool_ideas": ideas.tools(plan),
-        "parts": parts,
-        "beside": {part.name for part in parts if ideas.uses(part, f"{ideas.CONTEXT}/wheels")},
-        "arguments": {part.name: ideas.arguments(plan, part) for part in parts},
+        "base_runs": ideas.base(plan),
+        "tool_runs": ideas.tools(plan),
+        "stages": stages,
+        "beside": {stage.name for stage in stages if ideas.uses(stage, f"{ideas.CONTEXT}/wheels")},
+        "arguments": {stage.name: ideas.arguments(plan, stage) for stage in stages},
         "python_from_uv": plan.base.image.python_from is PythonFrom.UV,
         "with_wheels": Channel.LOCAL in ideas.channels(plan),
-        "uv_cache": UV_CACHE if form.cache_mounts else "",
-        "instruction": _mounted if form.cache_mounts else _plain,
+        "uv_cache": UV_CACHE if cache_mounts else "",
+        "instruction": _mounted if cache_mounts else _plain,
         # An engine cannot unset a variable; to the loader an empty one is as good (ld.so(8)).
         "environment": pairs({**config.environment, **dict.fromkeys(plan.base.image.unwanted, "")}, "    "),
         "labels": pairs(config.labels, "      "),
@@ -56,13 +47,13 @@ def dockerfile(plan: Plan, form: DockerForm | None = None) -> str:
         "TOOLS": ideas.TOOLS,
         "VENV": VENV,
     }
-    return complete(plan, rendered("Dockerfile", values), "Dockerfile")
+    return rendered("Dockerfile", values)
 
 
-def _plain(idea: Commands) -> str:
-    return run(idea.commands)
+def _plain(commands: Commands) -> str:
+    return run(commands.commands)
 
 
-def _mounted(idea: Commands) -> str:
+def _mounted(commands: Commands) -> str:
     mount = f"--mount=type=cache,target={UV_CACHE},sharing=locked "
-    return "RUN " + (mount if idea.cached else "") + run(idea.commands).removeprefix("RUN ")
+    return "RUN " + (mount if commands.cached else "") + run(commands.commands).removeprefix("RUN ")

@@ -1,4 +1,7 @@
-"""The texts that are committed for each variant: which candidate they show, where they lie, what is in them."""
+"""The texts of each variant: which candidate they show, where they lie, what is in them.
+
+All but requirements.txt and sources.txt are committed below `images/`.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -135,12 +138,10 @@ def texts(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate, 
     """File name → text, for one variant. Raises BuildError for a step that a text cannot express."""
     plan = plan_of(ctx, recipe, variant, candidate, base)
     path = lock_path(ctx, recipe, variant, candidate)
-    old = render.DefinitionForm(arguments=False)
     compiled = {"sources.txt": text} if (text := render.sources(plan)) else {}
     return compiled | {
         "Dockerfile": render.dockerfile(plan),
         f"{plan.name}.def": render.definition(plan),
-        f"{plan.name}-singularity-3.5.def": render.definition(plan, old),
         "requirements.txt": render.requirements(plan),
         "README.md": render.readme(plan, path.name if path.is_file() else ""),
     }

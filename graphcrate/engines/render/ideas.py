@@ -1,6 +1,6 @@
-"""From a plan to the ideas that its texts consist of, in the shell's words: what to run and why.
+"""From a plan to the stages and commands that its texts consist of: what to run and why.
 
-Both templates lay out the same ideas, so that a Dockerfile and a definition end with the same files.
+Both templates lay out the same commands, so that a Dockerfile and a definition end with the same files.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,13 +53,13 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str  #: of the stage
     title: str
-    ideas: tuple[Commands, ...]
+    runs: tuple[Commands, ...]
     origin: str = "build"  #: what the stage starts from
     preparations: tuple[Commands, ...] = ()  #: what comes before the copies: it changes less
-    copies: tuple[tuple[str, str], ...] = ()  #: (earlier stage, path) that the ideas need
-    environment: dict[str, str] = {}  #: what the ideas need to be set, for this `reason`
+    copies: tuple[tuple[str, str], ...] = ()  #: (earlier stage, path) that the commands need
+    environment: dict[str, str] = {}  #: what the commands need to be set, for this `reason`
     reason: str = ""
-    bytecode: tuple[Commands, ...] = ()  #: once for all parts where they share a stage
+    bytecode: tuple[Commands, ...] = ()  #: once for all where a definition does them in one
     result: str = VENV  #: what the image takes from it; empty: nothing
 
 
@@ -76,11 +76,11 @@ def base(plan: Plan, *, environment: bool = True) -> tuple[Commands, ...]:
     `environment` false: without those of the virtual environment, which come from another stage.
     """
     names = plan.base.image.packages
-    ideas = [_base_packages(names)] if names else []
+    runs = [_base_packages(names)] if names else []
     for step in plan.steps:
         if isinstance(step, FilesStep) and step.title != EXAMPLES_TITLE:
-            ideas += files(step, environment=environment)
-    return tuple(ideas)
+            runs += files(step, environment=environment)
+    return tuple(runs)
 
 
 def _base_packages(names: Sequence[str]) -> Commands:
@@ -107,17 +107,17 @@ def files(step: FilesStep, *, environment: bool) -> list[Commands]:
     """A step's files, written by the shell: those of the virtual environment, then the others."""
     inside = [file for file in step.files if f"{file.path}/".startswith(f"{VENV}/")]
     others = [file for file in step.files if file not in inside]
-    ideas = []
+    runs = []
     if inside and environment:
         why = "The virtual environment, as `python3 -m venv` would make it, without its activation scripts."
-        ideas.append(Commands(why=why, commands=tuple(_written(inside))))
+        runs.append(Commands(why=why, commands=tuple(_written(inside))))
     if others:
         why = "Login shells, which enroot starts, set PATH anew."
         later = any("$" in file.content for file in others)
         if later:
             why += " Variables are for them, not for this command."
-        ideas.append(Commands(why=why, commands=tuple(_written(others)), allowed="SC2016" if later else ""))
-    return ideas
+        runs.append(Commands(why=why, commands=tuple(_written(others)), allowed="SC2016" if later else ""))
+    return runs
 
 
 def _written(planned: Sequence[PlannedFile]) -> Iterable[Command]:
@@ -142,9 +142,9 @@ def tools_mirrored(plan: Plan) -> bool:
 
 def tools(plan: Plan) -> tuple[Commands, ...]:
     """pip and uv, in stages that are left behind. Their index is the user's where one is given."""
-    ideas = []
+    runs = []
     if tools_mirrored(plan):
-        ideas.append(
+        runs.append(
             Commands(
                 why="pip, to fetch uv with.",
                 allowed=_PINS[1],
@@ -156,7 +156,7 @@ def tools(plan: Plan) -> tuple[Commands, ...]:
                 ),
             )
         )
-    ideas.append(
+    runs.append(
         Commands(
             why="A package index of your own, for pip and uv.",
             commands=(
@@ -170,7 +170,7 @@ def tools(plan: Plan) -> tuple[Commands, ...]:
             ),
         )
     )
-    ideas.append(
+    runs.append(
         Commands(
             why="uv installs; it stays in this stage.",
             commands=(
@@ -181,8 +181,8 @@ def tools(plan: Plan) -> tuple[Commands, ...]:
         )
     )
     if plan.base.image.python_from is PythonFrom.UV:
-        ideas.append(_stand_alone_python(plan))
-    return tuple(ideas)
+        runs.append(_stand_alone_python(plan))
+    return tuple(runs)
 
 
 def _stand_alone_python(plan: Plan) -> Commands:
@@ -192,7 +192,7 @@ def _stand_alone_python(plan: Plan) -> Commands:
     )
 
 
-def parts(plan: Plan) -> tuple[Stage, ...]:
+def stages(plan: Plan) -> tuple[Stage, ...]:
     """What is installed, in groups that change together. Open requirements share one: they depend on each other."""
     grouped: dict[str, list[LockedPackage]] = {name: [] for name in GROUPS}
     for step in plan.steps:
@@ -200,14 +200,14 @@ def parts(plan: Plan) -> tuple[Stage, ...]:
             for package in step.packages:
                 grouped[group(package.name)].append(package)
     found = [
-        Stage(name=STAGES[title], title=title, ideas=tuple(_locked(members)), bytecode=(bytecode(plan),))
+        Stage(name=STAGES[title], title=title, runs=tuple(_locked(members)), bytecode=(bytecode(plan),))
         for title, members in grouped.items()
         if members
     ]
-    found[1:] = [msgspec.structs.replace(part, bytecode=(bytecode(plan, again=True),)) for part in found[1:]]
+    found[1:] = [msgspec.structs.replace(stage, bytecode=(bytecode(plan, again=True),)) for stage in found[1:]]
     if opened := [step for step in plan.steps if isinstance(step, RequirementsStep)]:
-        ideas = tuple(_open(step) for step in opened)
-        found.append(Stage(name="packages", title="torch, PyG and tools", ideas=ideas, bytecode=(bytecode(plan),)))
+        runs = tuple(_open(step) for step in opened)
+        found.append(Stage(name="packages", title="torch, PyG and tools", runs=runs, bytecode=(bytecode(plan),)))
     return tuple(found)
 
 
@@ -356,13 +356,13 @@ def address(plan: Plan, channel: Channel) -> str:
     return find(plan.stack.torch, plan.stack.torch_cuda)
 
 
-def arguments(plan: Plan, part: Stage) -> dict[str, str]:
-    """Build arguments that a part's commands use, with their defaults."""
+def arguments(plan: Plan, stage: Stage) -> dict[str, str]:
+    """Build arguments that a stage's commands use, with their defaults."""
     places = {"PYTORCH_INDEX": Channel.PYTORCH, "PYG_LINKS": Channel.PYG}
-    return {name: address(plan, channel) for name, channel in places.items() if uses(part, f"${{{name}}}")}
+    return {name: address(plan, channel) for name, channel in places.items() if uses(stage, f"${{{name}}}")}
 
 
-def uses(part: Stage, text: str) -> bool:
-    """Whether a part's commands have this in them."""
-    known = (*part.preparations, *part.ideas)
-    return any(text in line for idea in known for command in idea.commands for line in command)
+def uses(stage: Stage, text: str) -> bool:
+    """Whether a stage's commands have this in them."""
+    known = (*stage.preparations, *stage.runs)
+    return any(text in line for commands in known for command in commands.commands for line in command)

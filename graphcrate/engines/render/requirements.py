@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import graphcrate.engines.render.ideas as ideas
 from graphcrate.compat import compilers
 from graphcrate.engines.render.about import about
-from graphcrate.engines.render.layout import comment, complete, double
+from graphcrate.engines.render.layout import comment, double
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, CompileStep, Plan, RequirementsStep, WheelsStep
 from graphcrate.model.recipe import Channel
@@ -26,8 +26,7 @@ def requirements(plan: Plan) -> str:
         if channel in ideas.channels(plan)
     ]
     lines += _pins(locked)
-    text = "\n".join([*lines, *opened]) + "\n"
-    return complete(plan, text, "requirements file", only=(WheelsStep, RequirementsStep))
+    return "\n".join([*lines, *opened]) + "\n"
 
 
 def sources(plan: Plan) -> str:

@@ -2,12 +2,16 @@
 
 import importlib
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.model.report import Artifact
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from graphcrate.host.sandbox import Inside
 
 
 class Runtime(NamedTuple):
@@ -26,19 +30,23 @@ class Runner(Protocol):
     def exists(self, artifact: Artifact, environment: Mapping[str, str]) -> bool:
         """Whether the engine still has this very image. Raises HostError when the engine cannot be asked."""
 
-    def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Any]:
-        """The image as `smoke.Inside`. Raises HostError when the engine cannot be used."""
+    def opened(self, artifact: Artifact, *, cache: Cache, progress: Progress) -> "AbstractContextManager[Inside]":
+        """Open the image to run commands in it. Raises HostError when the engine cannot be used."""
 
 
 def _module(name: str) -> Callable[[], Runner]:
     return lambda: cast("Runner", importlib.import_module(f"graphcrate.engines.runners.{name}"))
 
 
+def _oci(name: str) -> Callable[[], Runner]:
+    return lambda: cast("Runner", importlib.import_module("graphcrate.engines.runners.oci").Runner(name))
+
+
 #: By the kind of artifact.
 RUNNERS: Mapping[str, Callable[[], Runner]] = {
-    "layout": _module("layouts"),
-    "docker": _module("docker"),
-    "podman": _module("podman"),
+    "layout": _module("embedded"),
+    "docker": _oci("docker"),
+    "podman": _oci("podman"),
     "sif": _module("apptainer"),
     "sqsh": _module("pyxis"),
     "registry": _module("pyxis"),

@@ -4,7 +4,7 @@ The image gets nothing of the host but what it is given: neither environment nor
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox import Bind
+from graphcrate.host.sandbox import Bind, Exec, check_binds
 from graphcrate.model.errors import HostError
 from graphcrate.model.report import Artifact
 
@@ -27,7 +27,7 @@ SECONDS_TO_TRY = 300
 
 
 @dataclass(frozen=True)
-class Inside:
+class Image:
     """An image that the engine can run here. Nothing that runs in it can change it."""
 
     engine: Engine
@@ -36,54 +36,25 @@ class Inside:
     rights: Sequence[str]  #: options with which the engine runs anything at all for this user
     network_off: Sequence[str]  #: options that keep the network out; none where this machine does not allow that
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        environment: Mapping[str, str] | None = None,
-        binds: Sequence[Bind] = (),
-        working_folder: str = "",
-        network: bool = False,
-        on_line: Callable[[str], None] | None = None,
-        timeout: float | None = None,
-        gpu: bool = False,
-    ) -> Completed:
-        """Run a command with the image's variables, `environment` over them; its run script is not used.
-
-        Exit code 128 + N after signal N. Raises BuildError after `timeout` seconds, HostError for a bind that is not.
-        """
-        options = [*ISOLATED, *self.rights, *(() if network else self.network_off)]
+    def run(self, command: Exec) -> Completed:
+        """See `host.sandbox.Inside.run`. Of the host it sees binds alone, and the network if asked to."""
+        options = [*ISOLATED, *self.rights, *(() if command.network else self.network_off)]
         options += ["--no-eval"] if self.engine.can(LITERAL_VALUES) else []
-        options += ["--nv"] if gpu and gpus.detect().devices else []
-        options += ["--pwd", working_folder or "/", *bound(binds)]
+        options += ["--nv"] if command.gpu and gpus.detect().devices else []
+        options += ["--pwd", command.cwd or "/", *bound(command.binds)]
         # /tmp and the home lie on the cache's disk: in memory they would be limited to 64 MB.
         with self.cache.folder() as scratch:
-            return self.command(
-                argv, [*options, "--workdir", str(scratch)], environment or {}, on_line=on_line, timeout=timeout
-            )
+            return self.execute(command, [*options, "--workdir", str(scratch)])
 
-    def command(
-        self,
-        argv: Sequence[str],
-        options: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        on_line: Callable[[str], None] | None = None,
-        timeout: float | None = None,
-    ) -> Completed:
+    def execute(self, command: Exec, options: Sequence[str]) -> Completed:
         """Run the engine's `exec` with these options."""
         variables = self.engine.environment(
-            settings.environment(), environment, cachedir=str(self.cache.path("apptainer", "layers"))
+            settings.environment(), command.environment, cachedir=str(self.cache.path("apptainer", "layers"))
         )
-
-        def carried_out(command: Sequence[str]) -> Completed:
-            return process.run(command, environment=variables, on_line=on_line, timeout=timeout)
 
         # Silent, because what the engine says and what the command says come in one stream.
-        completed: Completed = self.engine.client(carried_out).execute(
-            str(self.image), list(argv), options=list(options), singularity_options=["--silent", "--nocolor"]
-        )
-        return completed
+        words = [self.engine.program, "--silent", "--nocolor", "exec", *options, str(self.image), *command.argv]
+        return process.run(words, environment=variables, on_line=command.on_line, timeout=command.timeout)
 
 
 def runtime(environment: Mapping[str, str]) -> Runtime:
@@ -99,7 +70,7 @@ def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
 
 
 @contextlib.contextmanager
-def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[Inside]:
+def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[Image]:
     """The image, once the engine has run something in it. Raises HostError when it cannot."""
     image = Path(artifact.reference).absolute()
     if not image.is_file():
@@ -110,10 +81,9 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
     said: list[str] = []
     for rights in ways(apptainer.is_root()):
         for network_off in (NO_NETWORK, []):
-            inside = Inside(engine, image, cache, rights, network_off)
-            tried = inside.command(
-                ["/bin/sh", "-c", ":"], [*ISOLATED, *rights, *network_off], {}, timeout=SECONDS_TO_TRY
-            )
+            inside = Image(engine, image, cache, rights, network_off)
+            nothing = Exec(["/bin/sh", "-c", ":"], timeout=SECONDS_TO_TRY)
+            tried = inside.execute(nothing, [*ISOLATED, *rights, *network_off])
             if not tried.returncode:
                 if not network_off:
                     progress.note(f"{engine.name} cannot shut the network off here: the image's programs may see it")
@@ -134,11 +104,10 @@ def ways(root: bool) -> list[list[str]]:
 
 def bound(binds: Sequence[Bind]) -> list[str]:
     """Options for binds. Raises HostError for a source that is not there or that the engine would misread."""
+    check_binds(binds)
     options = []
     for bind in binds:
         source = str(bind.source.resolve())
-        if not bind.source.exists():
-            raise HostError(f"{bind.source} does not exist, so the image cannot have it as {bind.target}")
         if any(letter in f"{source}{bind.target}" for letter in ":,"):
             raise HostError(
                 f"{source} cannot be bound into an image",

@@ -6,19 +6,22 @@ An unpacked image takes gigabytes and is of use only while people try it: the tw
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
 
+from graphcrate import __version__
 from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.engines.runners import Runtime
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress, Silent
-from graphcrate.host.sandbox import Bind, run_in
-from graphcrate.oci.layout import Layout
+from graphcrate.host.sandbox import Exec, run_in
+from graphcrate.model.report import Artifact
+from graphcrate.oci.layout import Layout, is_whole, read_layout
 
 KEPT = 2
 ABANDONED = 3600.0  #: seconds after which a folder that nobody unpacks into is what a killed run left
@@ -29,45 +32,47 @@ GROWTH = 2.2
 
 
 @dataclass(frozen=True)
-class Inside:
+class Unpacked:
     """An unpacked image. Nothing that runs in it can change it."""
 
     layout: Layout
     rootfs: Path
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        environment: Mapping[str, str] | None = None,
-        binds: Sequence[Bind] = (),
-        working_folder: str = "",
-        network: bool = False,
-        on_line: Callable[[str], None] | None = None,
-        timeout: float | None = None,
-        gpu: bool = False,
-        attached: bool = False,
-    ) -> Completed:
-        """Run a command with the image's variables, `environment` over them; the image's entry point is not used.
-
-        The working folder is the image's unless given. Otherwise as `host.sandbox.run_in`.
-        """
+    def run(self, command: Exec) -> Completed:
+        """See `host.sandbox.Inside.run`, and `host.sandbox.run_in`. The working folder is the image's unless given."""
         return run_in(
             self.rootfs,
-            argv,
-            environment={**self.layout.environment, **(environment or {})},
-            binds=binds,
-            working_folder=working_folder or self.layout.config.run.working_dir or "/",
-            network=network,
-            on_line=on_line,
-            timeout=timeout,
-            gpu=gpu,
-            attached=attached,
+            command.argv,
+            environment={**self.layout.environment, **command.environment},
+            binds=command.binds,
+            working_folder=command.cwd or self.layout.config.run.working_dir or "/",
+            network=command.network,
+            on_line=command.on_line,
+            timeout=command.timeout,
+            gpu=command.gpu,
+            attached=command.attached,
         )
 
 
+def runtime(environment: Mapping[str, str]) -> Runtime:
+    """Name graphcrate itself: a sandbox of its own."""
+    return Runtime("graphcrate", __version__)
+
+
+def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
+    """Whether the layout is there with all its blobs."""
+    return is_whole(Path(artifact.reference), artifact.digest)
+
+
 @contextlib.contextmanager
-def opened(layout: Layout, *, cache: Cache, progress: Progress | None = None) -> Iterator[Inside]:
+def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[Unpacked]:
+    """Open the artifact's layout; see `unpacked`."""
+    with unpacked(read_layout(Path(artifact.reference)), cache=cache, progress=progress) as image:
+        yield image
+
+
+@contextlib.contextmanager
+def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) -> Iterator[Unpacked]:
     """Unpack the image unless it is unpacked, and keep others from removing it meanwhile.
 
     Raises DiskFullError before it starts when there is too little room, LayoutError for broken layers.
@@ -81,37 +86,7 @@ def opened(layout: Layout, *, cache: Cache, progress: Progress | None = None) ->
             stack.pop_all().close()  # another process pruned it in the meantime
         os.utime(place)
         _prune(cache)
-        yield Inside(layout, place / "root")
-
-
-def run(
-    layout: Layout,
-    argv: Sequence[str],
-    *,
-    cache: Cache,
-    progress: Progress | None = None,
-    environment: Mapping[str, str] | None = None,
-    binds: Sequence[Bind] = (),
-    working_folder: str = "",
-    network: bool = False,
-    on_line: Callable[[str], None] | None = None,
-    timeout: float | None = None,
-    gpu: bool = False,
-    attached: bool = False,
-) -> Completed:
-    """Run one command in the image; see `Inside.run`."""
-    with opened(layout, cache=cache, progress=progress) as inside:
-        return inside.run(
-            argv,
-            environment=environment,
-            binds=binds,
-            working_folder=working_folder,
-            network=network,
-            on_line=on_line,
-            timeout=timeout,
-            gpu=gpu,
-            attached=attached,
-        )
+        yield Unpacked(layout, place / "root")
 
 
 def discard(layout: Layout, *, cache: Cache) -> None:

@@ -5,17 +5,17 @@ registry.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.engines.runners import Runtime
-from graphcrate.engines.slurm import submit
+from graphcrate.engines.slurm import cluster
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox import Bind
+from graphcrate.host.sandbox import Exec
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
 from graphcrate.oci import reference
@@ -28,7 +28,7 @@ DRIVER = Path("/dev/nvidiactl")  #: is there where the node's kernel has NVIDIA'
 
 def runtime(environment: Mapping[str, str]) -> Runtime:
     """pyxis does not tell its version; Slurm does. Raises HostError where srun starts no containers."""
-    slurm = submit.find(environment)
+    slurm = cluster.find(environment)
     if not slurm.has_pyxis():
         raise HostError(
             "srun starts no containers here",
@@ -45,7 +45,7 @@ def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
 
 
 @contextlib.contextmanager
-def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["Inside"]:
+def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["Container"]:
     """The image in the job that this process is part of: one container, imported once and removed at the end.
 
     Raises HostError outside of a job, and where pyxis cannot start it.
@@ -62,11 +62,11 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
     variables = variables_of(environment)
     try:
         # a step of its own: an import that breaks off leaves half an image under the name, where no suite may run
-        words = command(name, ["true"], {}, (), image=container(artifact))
+        words = step(name, Exec(["true"]), container(artifact))
         made = process.run(words, environment=variables, on_line=progress.note)
         if made.returncode:
             raise HostError(f"pyxis does not start {artifact.reference}: {_complaint(made.lines)}")
-        yield Inside(name, variables)
+        yield Container(name, variables)
     finally:
         if left := _remove(name, variables):
             progress.note(left)
@@ -74,7 +74,7 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
 
 def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
     """What srun gets. On a node without a driver enroot is told not to look for GPUs, as it would fail to start."""
-    variables = submit.job_environment(environment)
+    variables = cluster.job_environment(environment)
     return variables if DRIVER.exists() else {"NVIDIA_VISIBLE_DEVICES": "void", **variables}
 
 
@@ -108,54 +108,28 @@ def container(artifact: Artifact) -> str:
 
 
 @dataclass(frozen=True)
-class Inside:
+class Container:
     """An image, as a container that pyxis has under this name. Nothing that runs in it changes it."""
 
     name: str
     variables: Mapping[str, str]
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        environment: Mapping[str, str] | None = None,
-        binds: Sequence[Bind] = (),
-        working_folder: str = "",
-        network: bool = False,
-        on_line: Callable[[str], None] | None = None,
-        timeout: float | None = None,
-        gpu: bool = False,
-    ) -> Completed:
-        """Run a command with the image's variables, `environment` over them; the image's entry point is not used.
-
-        The step has the job's GPUs and the node's network, whatever `gpu` and `network` say: enroot knows no other.
-        Exit code 128 + N after signal N. Raises BuildError after `timeout` seconds; the step is gone then.
-        """
-        return process.run(
-            command(self.name, argv, environment or {}, binds, working_folder),
-            environment=self.variables,
-            on_line=on_line,
-            timeout=timeout,
-        )
+    def run(self, command: Exec) -> Completed:
+        """See `host.sandbox.Inside.run`. The step has the job's GPUs and the node's network: enroot knows no other."""
+        words = step(self.name, command)
+        return process.run(words, environment=self.variables, on_line=command.on_line, timeout=command.timeout)
 
 
-def command(
-    name: str,
-    argv: Sequence[str],
-    environment: Mapping[str, str],
-    binds: Sequence[Bind],
-    working_folder: str = "",
-    image: str = "",
-) -> list[str]:
+def step(name: str, command: Exec, image: str = "") -> list[str]:
     """The step, in the container of this name; of `image`, where there is none yet.
 
     Variables go through `env`: the image's beat the step's, unless each is named to a newer pyxis.
     """
     options = ["--quiet", "--unbuffered", *ISOLATED, f"--container-name={name}"]
     options += [f"--container-image={image}"] if image else []
-    options += [f"--container-workdir={working_folder or '/'}"]
-    if binds:
-        mounts = (f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}" for bind in binds)
+    options += [f"--container-workdir={command.cwd or '/'}"]
+    if command.binds:
+        mounts = (f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}" for bind in command.binds)
         options += [f"--container-mounts={','.join(mounts)}"]
-    given = ["env", *(f"{name}={value}" for name, value in environment.items())] if environment else []
-    return ["srun", *options, *given, *argv]
+    given = ["env", *(f"{name}={value}" for name, value in command.environment.items())] if command.environment else []
+    return ["srun", *options, *given, *command.argv]

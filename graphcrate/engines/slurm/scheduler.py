@@ -1,5 +1,9 @@
 """Where jobs go: what trials ask of a scheduler, and Slurm as one."""
 
+import contextlib
+import shlex
+import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -7,11 +11,12 @@ from typing import Protocol
 
 import msgspec
 
-from graphcrate.engines.slurm import node
+from graphcrate.engines.slurm import node, parse
+from graphcrate.engines.slurm.cluster import SECONDS, Slurm, minutes
 from graphcrate.engines.slurm.parse import JobView
-from graphcrate.engines.slurm.submit import Jobs, Slurm, minutes
 from graphcrate.host import process, settings
-from graphcrate.model.errors import HostError
+from graphcrate.host.atomic import write_file
+from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.trial import Order, Resources, Returned
 from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.smoke import suites
@@ -19,6 +24,14 @@ from graphcrate.smoke import suites
 PAUSE = 2.0  #: seconds between two looks; the controller serves a whole cluster
 SECONDS_TO_OPEN = 600  #: for what comes before the suites: an import from a registry, a slow file system
 JOB_NAME = "graphcrate-test"
+#: of a job around us: they would change the request, or give its processes ranks
+_OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_")
+_RANKS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+#: say which cluster is meant, and what a person or a site chose for all jobs; sbatch's options beat them
+_CHOICES = (
+    *("SLURM_CONF", "SLURM_CLUSTERS", "SBATCH_CLUSTERS"),
+    *("SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_CONSTRAINT"),
+)
 
 
 class Scheduler(Protocol):
@@ -56,25 +69,58 @@ class Scheduler(Protocol):
 
 
 class SlurmScheduler:
-    """Slurm, with the jobs' files in a folder that all nodes see."""
+    """Slurm. A job runs `python -m graphcrate.engines.slurm.node ORDER RESULT` on a node.
 
-    def __init__(self, slurm: Slurm, jobs: Jobs) -> None:
-        self._slurm, self._jobs = slurm, jobs
+    Orders, results and logs lie in one folder, which all nodes see under the same path.
+    """
+
+    def __init__(self, slurm: Slurm, folder: Path, root: Path, environment: Mapping[str, str]) -> None:
+        """`root`: the folder that a node imports graphcrate from. `environment`: of this process; jobs inherit it."""
+        self._slurm, self._folder, self._root, self._environment = slurm, folder.absolute(), root, environment
+        self._read: dict[str, int] = {}
 
     def uninterrupted(self) -> AbstractContextManager[None]:
         return process.uninterrupted()
 
     def submit(self, orders: Sequence[Order], resources: Resources) -> list[str]:
-        encoded = [msgspec.json.encode(order) for order in orders]
-        return self._jobs.submit(node.__name__, encoded, parameters(orders, resources))
+        batch = self._folder / f"order-{uuid.uuid4().hex[:12]}"
+        files = [Path(f"{batch}-{number}.json") for number in range(len(orders))]
+        for file, order in zip(files, orders, strict=True):
+            write_file(file, msgspec.json.encode(order))
+        is_array = len(orders) > 1
+        log = str(self._folder).replace("%", "%%") + ("/%A_%a.out" if is_array else "/%j.out")
+        options = {**parameters(orders, resources), "output": log}
+        if is_array:
+            options["array"] = f"0-{len(orders) - 1}"
+        words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
+        try:
+            answer = process.output(
+                ["sbatch", "--parsable", *words],
+                environment=submit_environment(self._environment),
+                stdin=_script(self._root, batch, is_array=is_array).encode(),
+                timeout=SECONDS,
+            )
+        except BuildError as error:
+            for file in files:
+                file.unlink(missing_ok=True)
+            command, *complaints = error.what.splitlines()
+            raise HostError(
+                f"Slurm refuses the job: {parse.last_error(complaints or [command])}",
+                next_step="sinfo    shows partitions and their nodes; --account, --gres, --time say what you want",
+            ) from error
+        job = answer.strip().splitlines()[-1].partition(";")[0]  # a federation adds the cluster
+        return [f"{job}_{number}" for number in range(len(orders))] if is_array else [job]
 
     def look(self, jobs: Sequence[str]) -> Mapping[str, JobView]:
         return self._slurm.look(jobs)
 
     def returned(self, job: str) -> Returned | None:
-        text = self._jobs.result(job)
+        with contextlib.suppress(OSError):  # a network file system shows other nodes' files once the folder is touched
+            self._folder.chmod(self._folder.stat().st_mode)
         try:
-            return None if text is None else msgspec.json.decode(text, type=Returned)
+            return msgspec.json.decode(self._result(job).read_bytes(), type=Returned)
+        except FileNotFoundError:
+            return None
         except UNREADABLE as error:
             raise HostError(
                 f"the result of job {job} cannot be read: {error}",
@@ -83,22 +129,56 @@ class SlurmScheduler:
             ) from error
 
     def heard(self, job: str) -> list[str]:
-        return self._jobs.new_lines(job)
+        try:
+            with self.log(job).open("rb") as stream:
+                stream.seek(self._read.get(job, 0))
+                text = stream.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read[job] = self._read.get(job, 0) + len(whole)
+        return whole.decode("utf-8", "replace").splitlines()
 
     def log(self, job: str) -> Path:
-        return self._jobs.log(job)
+        return self._folder / f"{job}.out"
 
     def cancel(self, jobs: Sequence[str]) -> None:
         self._slurm.cancel(jobs)
 
     def forget(self, job: str) -> None:
-        self._jobs.remove_result(job)
+        self._result(job).unlink(missing_ok=True)
 
     def now(self) -> float:
         return settings.now()
 
     def pause(self) -> None:
         settings.wait(PAUSE)
+
+    def _result(self, job: str) -> Path:
+        return self._folder / f"{job}.json"
+
+
+def _script(root: Path, batch: Path, *, is_array: bool) -> str:
+    """Write the batch script. Python replaces the shell, so that a signal of Slurm's reaches it."""
+    task = "$SLURM_ARRAY_TASK_ID" if is_array else "0"
+    job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if is_array else "$SLURM_JOB_ID"
+    order, result = f'{shlex.quote(str(batch))}-"{task}".json', f'{shlex.quote(str(batch.parent))}/"{job}".json'
+    return (
+        "#!/bin/sh\n"
+        "unset PYTHONHOME\n"
+        # in place of what a cluster's modules leave there
+        f"export PYTHONPATH={shlex.quote(str(root))}\n"
+        f"exec {shlex.quote(sys.executable)} -sP -m {node.__name__} {order} {result}\n"
+    )
+
+
+def submit_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what sbatch and the job inherit: everything but the variables of a job around us."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _CHOICES or not (name.startswith(_OF_A_JOB) or name in _RANKS)
+    }
 
 
 def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str | bool]:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from graphcrate.artifacts.locate import check_digest
+from graphcrate.artifacts.locate import find_built
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.model.errors import UsageError
 from graphcrate.model.job import Mount, Runtime
@@ -31,12 +31,9 @@ def image(ref: str, where: Runtime, output: Path) -> str:
             raise UsageError(f"{where} opens a .{form}, and not {path.name}")
         # as it was given: the file may be on the cluster alone. pyxis knows a file by its first letter
         return f"./{path}" if where is Runtime.PYXIS and not str(path).startswith((".", "/")) else str(path)
-    folder = output / ref.partition("@")[0].replace(":", "/")
-    ours = ":" in ref and folder.is_dir()
-    if form and ours:
-        if "@" in ref:
-            check_digest(ref, output)
-        file = folder / f"{name(ref)}.{form}"
+    built = find_built(ref, output)
+    if form and built and built.ours:
+        file = built.ours / f"{name(ref)}.{form}"
         if file.is_file():
             return str(file.absolute())
         raise UsageError(
@@ -44,7 +41,7 @@ def image(ref: str, where: Runtime, output: Path) -> str:
         )
     if where is Runtime.SINGULARITY:
         raise UsageError(f"singularity needs a file, and {ref!r} is none", next_step="give the path of a .sif")
-    if where is not Runtime.DOCKER and "." not in ref.partition("/")[0] and (ours or "/" not in ref):
+    if where is not Runtime.DOCKER and "." not in ref.partition("/")[0] and (built or "/" not in ref):
         raise UsageError(
             f"{where} pulls from a registry, and {ref!r} names none",
             next_step=f"give its address there: registry.<region>.aliyuncs.com/<namespace>/{ref}"

@@ -10,7 +10,7 @@ import msgspec
 
 from graphcrate.artifacts.locate import Form, Located, locate, read_report
 from graphcrate.compat.catalog import find_variant
-from graphcrate.engines.trials import forms, stores
+from graphcrate.engines.trials import forms
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport
@@ -103,12 +103,12 @@ def _embedded(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
 def _store(engine: Literal["docker", "podman"]) -> Callable[[Located, Context, bool], Artifact | None]:
     def opened(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
         if source.form == "archive":
-            return stores.load(engine, source.path, ctx.environment)
+            return forms.load(engine, source.path, ctx.environment)
         if built := _built(source, engine):
             return built
         if source.has_layout:
             return forms.loaded(source.path, _image(source), engine, ctx)
-        return stores.inspect(engine, source.name, ctx.environment) if source.form in (engine, "registry") else None
+        return forms.inspect(engine, source.name, ctx.environment) if source.form in (engine, "registry") else None
 
     return opened
 

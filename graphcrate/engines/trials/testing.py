@@ -10,9 +10,9 @@ import msgspec
 from rich.console import Console
 
 from graphcrate.engines import run_suites
-from graphcrate.engines.slurm import submit
+from graphcrate.engines.slurm import cluster
+from graphcrate.engines.slurm.cluster import Slurm
 from graphcrate.engines.slurm.scheduler import Scheduler, SlurmScheduler
-from graphcrate.engines.slurm.submit import Jobs, Slurm
 from graphcrate.engines.trials import matrix
 from graphcrate.engines.trials.artifact import Subject, find
 from graphcrate.engines.trials.poll import follow
@@ -171,8 +171,8 @@ def check_partitions(names: Sequence[str], slurm: Slurm) -> None:
 
 def slurm_here(ctx: Context, output: Path) -> tuple[Slurm, SlurmScheduler]:
     """The Slurm of this machine, and a scheduler whose files lie below `output`. Raises HostError."""
-    slurm = submit.find(ctx.environment)
-    return slurm, SlurmScheduler(slurm, Jobs(output / JOBS, ctx.root, ctx.environment))
+    slurm = cluster.find(ctx.environment)
+    return slurm, SlurmScheduler(slurm, output / JOBS, ctx.root, ctx.environment)
 
 
 def subjects(

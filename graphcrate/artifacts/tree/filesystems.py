@@ -1,13 +1,18 @@
-"""A root file system in a folder, to a tree. Nothing is followed out of it: links are entries like any other."""
+"""Read a root file system as it is, in a folder, a SIF or a squashfs: no engine, no mount, nothing unpacked.
+
+Nothing is followed out of it: links are entries like any other.
+"""
 
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from graphcrate.artifacts.formats import sif
+from graphcrate.artifacts.formats.squashfs import Content, Squashfs
 from graphcrate.artifacts.tree.reader import Opened, Tools, owners_known, with_hashes
 from graphcrate.model.errors import HostError
-from graphcrate.model.tree import Entry, Kind, Tree
+from graphcrate.model.tree import Entry, Form, Kind, Tree
 from graphcrate.oci.blob import CHUNK
 
 _KINDS: dict[int, Kind] = {
@@ -21,8 +26,8 @@ _KINDS: dict[int, Kind] = {
 }
 
 
-def read(name: str, root: Path, tools: Tools) -> Opened:
-    """Raises HostError where something in it may not be read."""
+def read_folder(name: str, root: Path, tools: Tools) -> Opened:
+    """Read a folder. Raises HostError where something in it may not be read."""
     try:
         found = dict(_walk(str(root), ""))
         files = [path for path, entry in found.items() if entry.kind == "file"]
@@ -36,6 +41,32 @@ def read(name: str, root: Path, tools: Tools) -> Opened:
     tree = Tree(name=name, form="folder", entries=entries, owners=owners_known(entries))
     distiller = tools.wanted.distiller
     return Opened(tree=tree, read=lambda path: distiller.of_file(path, Path(f"{root}{path}")))
+
+
+def read_sif(name: str, path: Path, tools: Tools) -> Opened:
+    """The primary partition of a SIF. Raises LayoutError."""
+    return _read_squashfs(name, "sif", path, sif.root_partition(path).offset, tools)
+
+
+def read_squashfs(name: str, path: Path, tools: Tools) -> Opened:
+    """A squashfs on its own: enroot's `.sqsh`, or of any other maker. Raises LayoutError."""
+    return _read_squashfs(name, "squashfs", path, 0, tools)
+
+
+def _read_squashfs(name: str, form: Form, path: Path, offset: int, tools: Tools) -> Opened:
+    image = tools.stack.enter_context(Squashfs(path, offset))
+    entries: dict[str, Entry] = {}
+    contents: dict[str, Content] = {}
+    for place, entry, content in image.entries():
+        entries[place] = entry
+        if content is not None:
+            contents[place] = content
+    distiller = tools.wanted.distiller
+    # In the order of the file, so that the disk and the blocks that several small files share are read once.
+    ordered = sorted(contents, key=lambda place: (contents[place].start, contents[place].fragment))
+    entries = with_hashes(name, entries, ordered, lambda place: image.chunks(contents[place]), tools)
+    tree = Tree(name=name, form=form, entries=entries, owners=owners_known(entries))
+    return Opened(tree=tree, read=lambda place: distiller.of_pieces(place, image.chunks(contents[place])))
 
 
 def _walk(root: str, folder: str) -> Iterator[tuple[str, Entry]]:

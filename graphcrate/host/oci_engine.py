@@ -1,0 +1,158 @@
+"""Docker and podman through their command lines, which agree in all that is used here.
+
+Docker's SDK finds the daemon and tells why it cannot be used. podman has none, but a store of images of its own.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from graphcrate.host import docker_engine, process, settings
+from graphcrate.host.process import Completed
+from graphcrate.model.errors import BuildError, HostError
+
+#: what the commands read of the environment besides what all children get
+DOCKER_VARIABLES = ("DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "SSH_AUTH_SOCK")
+PODMAN_VARIABLES = (
+    *("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE"),
+    *("DBUS_SESSION_BUS_ADDRESS", "BUILDAH_ISOLATION"),
+)
+DOCKER_STAGES = (1, 29), "a build in stages", "17.05"
+#: From here on BuildKit in the daemon knows cache mounts without fetching a frontend from a registry.
+BUILDKIT_API = (1, 41)
+BUILDX_CLIENT = 23  #: clients from here on leave BuildKit to the plug-in buildx
+OLDEST_PODMAN = (3, 0)  #: before, arguments of a build cannot come from the environment
+ELSEWHERE = "or use another engine: --engine docker, --engine embedded"
+
+
+class OciEngine(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine that answers. `name` is docker or podman."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]  #: of the command
+    version: str
+    build_options: tuple[str, ...]
+    gpu_options: tuple[str, ...]  #: of `run`, for all GPUs
+    buildkit: bool = False
+
+    def call(
+        self,
+        *arguments: str,
+        on_line: Callable[[str], None] | None = None,
+        timeout: float | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> Completed:
+        """Run one of the engine's commands, as `process.run` does; `variables` go over its environment."""
+        environment = {**self.environment, **(variables or {})}
+        return process.run([*self.command, *arguments], environment=environment, on_line=on_line, timeout=timeout)
+
+    def ask(self, *arguments: str) -> Any:  # noqa: ANN401
+        """What a command prints as JSON. Raises BuildError when it fails."""
+        text = process.output([*self.command, *arguments], environment=self.environment, timeout=300)
+        return json.loads(text or "null") or []
+
+    def inspect(self, image: str) -> dict[str, Any] | None:
+        """What is known of an image; None where it is not there. Its id begins with `sha256:`."""
+        try:
+            found = dict(self.ask("image", "inspect", image)[0])
+        except BuildError:
+            return None
+        return {**found, "Id": whole(found["Id"])}
+
+
+def find(name: str, environment: Mapping[str, str]) -> OciEngine:
+    """The engine of this name. Raises HostError when it is missing, not running, too old, or not for this user."""
+    return _docker(environment) if name == "docker" else _podman(environment)
+
+
+def whole(image: str) -> str:
+    """An image's id as Docker writes it."""
+    return image if image.startswith("sha256:") else f"sha256:{image}"
+
+
+def _docker(environment: Mapping[str, str]) -> OciEngine:
+    with docker_engine.connected(environment) as daemon:
+        daemon.require(*DOCKER_STAGES)
+    variables = settings.select_for_child(environment, DOCKER_VARIABLES)
+    clients = [client for client in _programs(variables) if _client_version(client, variables)]
+    if not clients:
+        raise HostError(
+            "the docker command is not installed",
+            cause=f"A daemon answers at {daemon.endpoint}, and its command builds and runs images.",
+            next_step=f"sudo apt-get install docker-cli    (docker.io on older systems), {docker_engine.ELSEWHERE}",
+        )
+    able = [] if daemon.api_version < BUILDKIT_API else [one for one in clients if _has_buildkit(one, variables)]
+    return OciEngine(
+        name="docker",
+        command=((able or clients)[0], "--host", daemon.endpoint),
+        # No BUILDX_BUILDER of the user's: another builder than the daemon's cannot see our base.
+        environment=variables
+        | {"DOCKER_BUILDKIT": "1" if able else "0", "BUILDX_BUILDER": "default"}
+        | {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},  # an index instead of an image
+        version=daemon.version,
+        build_options=("--progress", "plain") if able else ("--force-rm",),
+        gpu_options=("--gpus", "all"),
+        buildkit=bool(able),
+    )
+
+
+def _programs(variables: Mapping[str, str]) -> list[str]:
+    """Every `docker` in PATH."""
+    found = [Path(folder, "docker") for folder in variables["PATH"].split(":")]
+    return [str(program) for program in dict.fromkeys(found) if program.is_file() and os.access(program, os.X_OK)]
+
+
+def _client_version(client: str, variables: Mapping[str, str]) -> int:
+    """The major version of a docker command; 0 for podman-docker, or a broken one."""
+    done = process.run([client, "--version"], environment=variables, timeout=60)
+    found = re.search(r"Docker version (\d+)", " ".join(done.lines))
+    return int(found[1]) if found and not done.returncode else 0
+
+
+def _has_buildkit(client: str, variables: Mapping[str, str]) -> bool:
+    if _client_version(client, variables) < BUILDX_CLIENT:
+        return True
+    return process.run([client, "buildx", "version"], environment=variables, timeout=60).returncode == 0
+
+
+def _podman(environment: Mapping[str, str]) -> OciEngine:
+    variables = settings.select_for_child(environment, PODMAN_VARIABLES)
+    done = process.run(["podman", "--version"], environment=variables, timeout=60)
+    found = re.search(r"podman version ((\d+)\.(\d+)\S*)", "\n".join(done.lines))
+    if done.returncode or found is None:
+        raise _broken(done.lines)
+    if (int(found[2]), int(found[3])) < OLDEST_PODMAN:
+        raise HostError(
+            f"podman {found[1]} is too old for build arguments from the environment: that needs 3.0 or later",
+            next_step=f"install a newer podman, {ELSEWHERE}",
+        )
+    # a plain user without subordinate ids learns it here
+    works = process.run(["podman", "info"], environment=variables, timeout=120)
+    if works.returncode:
+        raise _broken(works.lines)
+    # A chroot, buildah's lightest isolation, needs no OCI runtime, which on some machines cannot start (crun on hybrid
+    # cgroups), and its processes end with podman when the build is interrupted.
+    isolation = () if variables.get("BUILDAH_ISOLATION") else ("--isolation", "chroot")
+    return OciEngine(
+        name="podman",
+        command=("podman",),
+        environment=variables,
+        version=found[1],
+        build_options=("--layers", *isolation),
+        # SELinux would keep the container from the devices
+        gpu_options=("--device", "nvidia.com/gpu=all", "--security-opt", "label=disable"),
+    )
+
+
+def _broken(lines: Sequence[str]) -> HostError:
+    last = next((line for line in reversed(lines) if line.strip()), "it says nothing")
+    fix = "podman info    shows the same"
+    if re.search(r"subuid|subgid|newuidmap|newgidmap", "\n".join(lines)):
+        fix = "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER    (then log in again)"
+    return HostError(f"podman does not work here: {last}", next_step=f"{fix}, {ELSEWHERE}")

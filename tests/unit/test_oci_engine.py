@@ -1,0 +1,445 @@
+"""Docker's and podman's command lines as builder and runner use them; the commands' answers are given by the tests."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from graphcrate.engines.builders import Order, oci
+from graphcrate.engines.builders import base as foundation
+from graphcrate.engines.builders.output import Output
+from graphcrate.engines.runners import oci as runner
+from graphcrate.host import oci_engine
+from graphcrate.host.cache import Cache
+from graphcrate.host.gpu import HostGpu
+from graphcrate.host.process import Completed
+from graphcrate.host.progress import Silent
+from graphcrate.host.sandbox import Bind, Exec
+from graphcrate.model.errors import BuildError, HostError
+from graphcrate.model.report import Artifact
+from tests.unit.docker_daemon import DockerDaemon
+from tests.unit.test_embedded_builder import Shown, planned
+from tests.unit.test_foundation import make_base, make_layer
+
+MADE, STEP, OLD = "ab" * 32, "cd" * 32, "ef" * 32
+BASE_WORDS = ("--version", "info", "buildx")
+
+
+class Program:
+    """Stands for both commands. `build` is what a build says and its exit code; `images`: name → id."""
+
+    def __init__(self, name):
+        self.name, self.calls, self.images, self.loaded = name, [], {}, b""
+        self.versions = {"docker": "Docker version 20.10.24+dfsg1, build 297e128", "podman": "podman version 4.3.1"}
+        self.build, self.buildx, self.containers, self.tags = (("STEP 1/1: RUN thing",), 0), 0, [], []
+        self.run_says = []
+
+    def words(self, argv):
+        """The command and what follows: without what ends it with us, and without Docker's address."""
+        argv = [str(word) for word in argv]
+        argv = argv[argv.index("--") + 1 :] if argv[0] == "setpriv" else argv
+        return [Path(argv[0]).name, *(argv[3:] if argv[1] == "--host" else argv[1:])]
+
+    def run(self, argv, *, environment=None, on_line=None, timeout=None):
+        words = self.words(argv)
+        self.calls.append((words, environment))
+        match words[1]:
+            case "--version":
+                return Completed(0, (self.versions[words[0]],))
+            case "buildx":
+                return Completed(self.buildx, ())
+            case "load":
+                self.loaded = Path(words[words.index("--input") + 1]).read_bytes()
+            case "build":
+                return self._build(words, on_line)
+            case "run":
+                answer = self.run_says.pop(0) if self.run_says else Completed(0, ())
+                if isinstance(answer, BaseException):
+                    raise answer
+                return answer
+        return Completed(0, ())
+
+    def _build(self, words, on_line):
+        lines, code = self.build
+        for line in lines:
+            on_line(line)
+        if code == "interrupt":
+            started = {"left": STEP, "first": MADE, "somebody's": "12" * 32}
+            self.containers = [{"Id": one, "ImageID": image, "Command": ["buildah"]} for one, image in started.items()]
+            raise KeyboardInterrupt
+        if not code:
+            self.images[words[words.index("--tag") + 1]] = MADE
+        return Completed(code, tuple(lines))
+
+    def output(self, argv, **_):
+        words = self.words(argv)
+        self.calls.append((words, None))
+        if words[1] == "ps":
+            return json.dumps(self.containers)
+        name = words[3]
+        known = self.images.get(name) or name.removeprefix("sha256:")
+        if name not in self.images and known not in {MADE, OLD}:
+            raise BuildError("no such image")
+        layers = ["sha256:other"] if known == MADE else []
+        return json.dumps([{"Id": known, "Size": 99, "RootFS": {"Layers": layers}, "RepoTags": self.tags}])
+
+    def commands(self, word):
+        return [words for words, _ in self.calls if words[1] == word]
+
+
+@pytest.fixture(params=["docker", "podman"])
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def program(name, monkeypatch):
+    program = Program(name)
+    for function in ("run", "output"):
+        monkeypatch.setattr(oci_engine.process, function, getattr(program, function))
+    return program
+
+
+@pytest.fixture
+def daemon():
+    with DockerDaemon() as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def environment(tmp_path, daemon, monkeypatch):
+    """What the engines are asked with: a `docker` in PATH, a daemon, variables that are and are not for them."""
+    monkeypatch.setattr(oci_engine.settings, "SYSTEM_FOLDERS", ())
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").touch(mode=0o755)
+    path = f"/nonexistent:{tmp_path / 'bin'}"
+    return {**daemon.environment, "PATH": path, "CONTAINERS_CONF": "mine.conf", "DOCKER_CONFIG": "/c", "OTHER": "x"}
+
+
+@pytest.fixture
+def order(tmp_path, program, environment, monkeypatch):
+    monkeypatch.setattr(oci, "ends_with_us", lambda: ("setpriv", "--pdeathsig", "TERM", "--"))
+    monkeypatch.setattr(oci, "dockerfile", lambda plan, *, cache_mounts: f"FROM base {cache_mounts}\n")
+    cache = Cache(tmp_path / "cache")
+    yield Order(
+        plan=planned(),
+        folder=tmp_path,
+        base=make_base(make_layer(cache, "one")),
+        files={},
+        arguments={"PACKAGE_INDEX": "https://me:hush@index.example.com/simple"},
+        cache=cache,
+        environment={**environment, "http_proxy": "http://proxy.example.com:3128"},
+        progress=Shown(),
+    )
+    cache.close()
+
+
+def changed(order, **values):
+    return Order(**{**vars(order), **values})
+
+
+def build(order, name):
+    return oci.Builder(name).build(order)
+
+
+# --- which engine ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "buildx", "api", "described"),
+    [
+        ("Docker version 20.10.24+dfsg1, build 297e128", 1, "1.41", "BuildKit"),
+        ("Docker version 28.2.2, build e6534b4", 1, "1.41", "classic builder"),
+        ("Docker version 28.2.2, build e6534b4", 0, "1.41", "BuildKit"),
+        ("Docker version 28.2.2, build e6534b4", 0, "1.40", "classic builder"),
+    ],
+)
+def test_docker_builds_with_buildkit_where_client_and_daemon_have_it(
+    environment, daemon, monkeypatch, said, buildx, api, described
+):
+    program = Program("docker")
+    program.versions["docker"], program.buildx, daemon.api = said, buildx, api
+    monkeypatch.setattr(oci_engine.process, "run", program.run)
+    assert oci.Builder("docker").check(environment) == f"Docker Engine 20.10.24 ({described})"
+    found = oci_engine.find("docker", {**environment, "BUILDX_BUILDER": "elsewhere"})
+    assert found.environment["DOCKER_BUILDKIT"] == ("1" if described == "BuildKit" else "0")
+    assert found.environment["BUILDX_BUILDER"] == "default"
+    assert found.command[1:] == ("--host", environment["DOCKER_HOST"])
+
+
+def test_a_daemon_without_the_command_is_told_how_to_get_it(environment, monkeypatch):
+    program = Program("docker")
+    program.versions["docker"] = "podman version 4.3.1"  # podman-docker
+    monkeypatch.setattr(oci_engine.process, "run", program.run)
+    with pytest.raises(HostError, match="the docker command is not installed") as caught:
+        oci_engine.find("docker", environment)
+    assert caught.value.next_step.startswith("sudo apt-get install docker-cli ")
+
+
+@pytest.mark.parametrize(("api", "version"), [("1.26", "17.03.2"), ("1.22", "1.10.3")])
+def test_a_daemon_that_is_too_old_is_refused_by_name(environment, daemon, api, version):
+    daemon.api, daemon.version = api, version
+    with pytest.raises(HostError, match=rf"Docker Engine {version} is too old for .*: that needs [0-9.]+ or later"):
+        oci_engine.find("docker", environment)
+
+
+def test_podman_is_refused_where_it_is_too_old_or_does_not_work(environment, monkeypatch):
+    program = Program("podman")
+    monkeypatch.setattr(oci_engine.process, "run", program.run)
+    assert oci.Builder("podman").check(environment) == "podman 4.3.1"
+    program.versions["podman"] = "podman version 2.2.1"
+    with pytest.raises(HostError, match=r"podman 2\.2\.1 is too old for .*: that needs 3\.0 or later"):
+        oci_engine.find("podman", environment)
+
+    def run(argv, **options):
+        if argv[1] == "info":
+            return Completed(125, ("Error: cannot set up namespace using newuidmap: no subuid ranges found",))
+        return Completed(0, ("podman version 4.3.1",))
+
+    monkeypatch.setattr(oci_engine.process, "run", run)
+    with pytest.raises(HostError, match="no subuid ranges") as caught:
+        oci_engine.find("podman", environment)
+    assert caught.value.next_step.startswith("sudo usermod --add-subuids ")
+
+
+# --- building -------------------------------------------------------------------------------------------------------
+
+
+def test_a_build_starts_from_the_loaded_base(order, program, name):
+    artifact = build(order, name)
+    ((words, environment),) = [call for call in program.calls if call[0][1] == "build"]
+    base = foundation.reference(foundation.layout(order.base, order.cache))
+    assert environment["BASE"] == (f"localhost/{base}" if name == "podman" else base)
+    assert environment["PACKAGE_INDEX"] == "https://me:hush@index.example.com/simple"
+    assert environment["HTTP_PROXY"] == "http://proxy.example.com:3128"
+    assert {"BASE", "PACKAGE_INDEX", "HTTP_PROXY", "http_proxy"} <= set(words)
+    assert "hush" not in " ".join(words)
+    assert "OTHER" not in environment
+    assert "--network" not in words
+    assert words[2:4] == ["--tag", "pkg:1.0"]
+    assert set({"podman": ("--isolation", "chroot"), "docker": ("--progress", "plain")}[name]) <= set(words)
+    assert (artifact.engine, artifact.kind, artifact.reference) == (name, name, "pkg:1.0")
+    assert (artifact.digest, artifact.bytes) == (f"sha256:{MADE}", 99)
+    with tarfile.open(fileobj=io.BytesIO(program.loaded)) as archive:
+        (entry,) = json.load(archive.extractfile("manifest.json"))
+        assert entry["RepoTags"] == [base]
+        assert len(entry["Layers"]) == len(order.base.layers)
+
+
+def test_a_base_that_is_there_is_not_loaded_again(order, program, name, monkeypatch):
+    base = foundation.reference(foundation.layout(order.base, order.cache))
+    inspected = {"Id": f"sha256:{OLD}", "RootFS": {"Layers": [layer.diff_id for layer in order.base.layers]}}
+    engine = oci_engine.find(name, order.environment)
+    monkeypatch.setattr(oci_engine.OciEngine, "inspect", lambda self, image: inspected if image == base else None)
+    assert oci.load_base(order, engine, order.folder).endswith(base)
+    assert program.loaded == b""
+    inspected["RootFS"]["Layers"] = ["sha256:another"]
+    oci.load_base(order, engine, order.folder)
+    assert program.loaded
+
+
+def test_without_a_base_the_text_says_what_to_pull(order, program, name):
+    build(changed(order, base=None), name)
+    ((words, _),) = [call for call in program.calls if call[0][1] == "build"]
+    assert ("BASE" in words) == (name == "podman")
+    assert program.loaded == b""
+
+
+def test_a_proxy_on_loopback_is_reached_through_the_hosts_network(order, program, name):
+    build(changed(order, environment={**order.environment, "http_proxy": "http://localhost:3128"}), name)
+    (words,) = program.commands("build")
+    assert words[words.index("--network") + 1] == "host"
+
+
+def test_a_users_choice_of_isolation_stands(order, program, name):
+    build(changed(order, environment={**order.environment, "BUILDAH_ISOLATION": "oci"}), name)
+    assert "--isolation" not in program.commands("build")[0]
+
+
+@pytest.mark.parametrize("tags", [[], ["other:1"]], ids=["nameless", "named"])
+def test_the_image_before_goes_unless_it_has_another_name(order, program, name, tags):
+    program.images["pkg:1.0"], program.tags = OLD, tags
+    build(order, name)
+    assert program.commands("rmi") == ([] if tags else [[name, "rmi", OLD]])
+    program.calls.clear()
+    build(order, name)
+    assert program.commands("rmi") == [], "the same image again"
+
+
+def test_a_failed_build_says_why(order, program, name):
+    program.build = (("STEP 1/1: RUN  thing", "words", 'Error: building at STEP "RUN thing": exit status 5'), 5)
+    with pytest.raises(BuildError) as caught:
+        build(order, name)
+    what = caught.value.what.splitlines()
+    assert what[0] == f"{name} build of pkg:1.0 failed at step 1/1 RUN thing"
+    assert "    words" in what
+    assert caught.value.cause == 'building at STEP "RUN thing": exit status 5'
+    assert caught.value.next_step == f"less {order.folder / 'build.log'}    has the whole output"
+    assert "pkg:1.0" not in program.images
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Step 1/9 : FROM no/image:1 AS x",
+        "[1/2] STEP 1/9: FROM no/image:1",
+        " > [internal] load metadata for no/image:1:",
+    ],
+)
+def test_a_base_that_is_not_available_is_named(order, program, name, line):
+    program.build = ((line, "ERROR: pull access denied"), 1)
+    with pytest.raises(BuildError) as caught:
+        build(order, name)
+    assert caught.value.cause == "The base image no/image:1 is not available: pull access denied"
+    assert caught.value.next_step.startswith(f"{name} pull no/image:1 ")
+
+
+def test_an_interrupted_build_leaves_no_container_of_its_own(order, program, name):
+    program.build = (("STEP 1/1: RUN thing", f"--> {STEP[:11]}", f"--> {MADE[:11]}", *["word"] * 500), "interrupt")
+    with pytest.raises(KeyboardInterrupt):
+        build(order, name)
+    # Docker's daemon removes them by itself
+    assert [words[-1] for words in program.commands("rm")] == (["left", "first"] if name == "podman" else [])
+
+
+@pytest.mark.parametrize(
+    ("reference", "whole"),
+    [
+        ("debian:bookworm-slim", "docker.io/library/debian:bookworm-slim"),
+        ("nvidia/cuda:11.8.0-base", "docker.io/nvidia/cuda:11.8.0-base"),
+        ("registry.example.com/a/b:1", "registry.example.com/a/b:1"),
+        ("localhost:5000/a", "localhost:5000/a"),
+    ],
+)
+def test_a_base_to_be_pulled_gets_its_registry(reference, whole):
+    assert oci.qualified(reference) == whole
+
+
+# --- output ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "steps"),
+    [
+        (["Step 1/2 : FROM base", " ---> 0123456789ab", "Step 2/2 : RUN  a  b"], ["1/2 FROM base", "2/2 RUN a b"]),
+        (["[1/2] STEP 3/9: COPY a b", "STEP 4/9: RUN x"], ["3/9 COPY a b", "4/9 RUN x"]),
+        (["#1 [internal] load build definition", "#5 [build 2/4] RUN x", "#5 0.1 word", "#5 [build 2/4] RUN x"],
+         ["build 2/4 RUN x"]),
+        (["#5 [2/4] RUN x", "#6 [3/4] RUN y", "#5 ERROR: no", " > [2/4] RUN x:", "ERROR: no"],
+         ["2/4 RUN x", "3/4 RUN y"]),
+    ],
+)  # fmt: skip
+def test_steps_are_told_once_each(lines, steps):
+    notes = []
+    output = Output(io.StringIO(), notes.append, oci.step_of, prefix="it")
+    for line in lines:
+        output.line(line)
+    assert notes == [f"it {step}" for step in steps]
+    if "ERROR: no" in lines:
+        assert output.step == "2/4 RUN x"
+
+
+def test_an_error_has_the_last_lines_and_no_password_is_shown():
+    log, notes = io.StringIO(), []
+    output = Output(log, notes.append, oci.step_of, prefix="it", secrets=("me:word",))
+    for line in ("Step 1/1 : RUN curl http://me:word@host/", *map(str, range(30)), "\x1b[31mlost me:word\x1b[0m", ""):
+        output.line(line)
+    error = output.failure("build", Path("/out/build.log"))
+    assert error.what.startswith("build failed at step 1/1 RUN curl http://***@host/\n    11\n")
+    assert error.what.endswith("\n    29\n    lost ***")
+    assert error.cause == "lost ***"
+    assert log.getvalue().endswith("lost ***\n\n")
+    assert "word" not in log.getvalue() + " ".join(notes) + str(error)
+    output.line(f"Step 1/1 : RUN {'x' * 500}")
+    assert len(notes[-1]) < 130
+    assert "x" * 500 in log.getvalue()
+
+
+# --- running --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def opened(program, environment, name, monkeypatch, tmp_path):
+    """A function that opens the image `pkg:1.0`."""
+    monkeypatch.setattr(runner.settings, "environment", lambda: environment)
+    monkeypatch.setattr(runner.gpu, "detect", HostGpu)
+    program.images["pkg:1.0"] = MADE
+    artifact = Artifact(engine=name, kind=name, reference="pkg:1.0", digest=f"sha256:{MADE}", bytes=1)
+    return lambda: runner.Runner(name).opened(artifact, cache=None, progress=Silent())
+
+
+def test_a_command_runs_in_a_container_of_its_own(opened, program, tmp_path):
+    program.run_says = [Completed(0, ()), Completed(3, ("said",))]
+    with opened() as inside:
+        binds = (Bind(tmp_path, "/out", read_only=False), Bind(tmp_path, "/in"))
+        assert inside.run(Exec(["python", "-c", "x"], {"A": "b c"}, binds, cwd="/out")) == Completed(3, ("said",))
+        with pytest.raises(HostError, match="does not exist"):
+            inside.run(Exec(["x"], binds=[Bind(tmp_path / "no", "/x")]))
+    words = program.commands("run")[1]
+    assert words[-4:] == ["pkg:1.0", "python", "-c", "x"]
+    assert words[words.index("--entrypoint") + 1] == "", "the image's own is not used"
+    assert words[words.index("--env") + 1] == "A=b c"
+    assert words[words.index("--workdir") + 1] == "/out"
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--volume"] == [
+        f"{tmp_path}:/out:rw",
+        f"{tmp_path}:/in:ro",
+    ]
+    assert words[words.index("--network") + 1] == "none"
+    assert {"--rm", "2g"} <= set(words)
+    assert "--ulimit" not in words
+
+
+def test_a_gpu_is_asked_for_where_there_is_one(opened, program, name, monkeypatch):
+    option = {"docker": "--gpus", "podman": "nvidia.com/gpu=all"}[name]
+    with opened() as inside:
+        inside.run(Exec(["x"], gpu=True))
+        monkeypatch.setattr(runner.gpu, "detect", lambda: HostGpu(devices=("/dev/nvidia0",)))
+        inside.run(Exec(["x"], gpu=True, network=True))
+        inside.run(Exec(["x"]))
+        assert [option in words for words in program.commands("run")] == [False, False, True, False]
+        assert "--network" not in program.commands("run")[2]
+        program.run_says = [Completed(125, ('docker: Error: could not select device driver "" with [[gpu]].',))]
+        with pytest.raises(HostError, match="could not select device driver") as caught:
+            inside.run(Exec(["x"], gpu=True))
+        assert caught.value.next_step.startswith("sudo nvidia-ctk runtime configure")
+        program.run_says = [Completed(125, ("the program's own",))]
+        assert inside.run(Exec(["x"])).returncode == 125
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), BuildError("x did not finish within 1 s")])
+def test_what_does_not_end_is_killed_and_removed(opened, program, error):
+    with opened() as inside:
+        program.run_says = [error]
+        with pytest.raises(type(error)):
+            inside.run(Exec(["x"], timeout=1))
+    container = program.commands("run")[1][4]
+    assert [words[1:] for words, _ in program.calls[-2:]] == [["kill", container], ["rm", "--force", container]]
+
+
+def test_limits_that_may_not_be_raised_are_left_as_they_are(opened, program):
+    program.run_says = [Completed(126, ("Error: runc: error setting rlimit type 7: operation not permitted",))]
+    with opened() as inside:
+        inside.run(Exec(["true"]))
+    assert ["nofile=1024:1024" in words for words in program.commands("run")] == [False, True, True]
+
+
+def test_an_image_that_cannot_be_run_is_an_error_of_the_machine(opened, program, name):
+    program.run_says = [Completed(126, ("Error: crun: cgroups in hybrid mode not supported",))]
+    with pytest.raises(HostError, match="cgroups in hybrid mode"), opened():
+        raise AssertionError("it was opened")
+    program.images.clear()
+    with pytest.raises(HostError, match=rf"{name} has no image pkg:1\.0"), opened():
+        raise AssertionError("it was opened")
+
+
+def test_an_image_is_there_while_its_name_means_it(opened, program, environment, name):
+    known = runner.Runner(name)
+    artifact = Artifact(engine=name, kind=name, reference="pkg:1.0", digest=f"sha256:{MADE}", bytes=1)
+    assert known.exists(artifact, environment)
+    assert known.runtime(environment) == (name, {"docker": "20.10.24", "podman": "4.3.1"}[name])
+    program.images["pkg:1.0"] = OLD
+    assert not known.exists(artifact, environment)
+    program.images.clear()
+    assert not known.exists(artifact, environment)
