@@ -19,16 +19,19 @@ from graphcrate.host.progress import Progress, Task
 PLAIN_INTERVAL = 5.0  #: seconds between two plain lines of one task
 
 
-class Terminal:
-    """Rich bars. `console` must write to stderr."""
-
+class _Notes:
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bars: Bars | None = None
-        self._open = 0
 
     def note(self, message: str) -> None:
         self._console.print(message, highlight=False, soft_wrap=True, markup=False)
+
+
+class Terminal(_Notes):
+    """Rich bars. `console` must write to stderr."""
+
+    _bars: Bars | None = None
+    _open = 0
 
     @contextlib.contextmanager
     def task(self, description: str, total: int) -> Iterator[Task]:
@@ -65,14 +68,8 @@ class _Bar:
         self._bars.advance(self._number, amount)  # type: ignore[arg-type]
 
 
-class Plain:
+class Plain(_Notes):
     """One line now and then, for logs and pipes."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def note(self, message: str) -> None:
-        self._console.print(message, highlight=False, soft_wrap=True, markup=False)
 
     @contextlib.contextmanager
     def task(self, description: str, total: int) -> Iterator[Task]:

@@ -110,11 +110,7 @@ def gpu_names() -> tuple[str, ...]:
     """Names of the GPUs as nvidia-smi gives them ("Tesla V100-SXM2-16GB"); empty without GPU or driver."""
     if not detect().devices or not process.find("nvidia-smi"):
         return ()
-    try:
-        listing = process.output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout=60)
-    except GraphcrateError:
-        return ()
-    return tuple(line.strip() for line in listing.splitlines() if line.strip())
+    return _query("name")
 
 
 def driver_version() -> str:
@@ -123,16 +119,17 @@ def driver_version() -> str:
         text = DRIVER.read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    if version := read_driver_version(text):
+    if (version := read_driver_version(text)) or not detect().devices or not process.find("nvidia-smi"):
         return version
-    # WSL has no such file
-    if not detect().devices or not process.find("nvidia-smi"):
-        return ""
+    return next(iter(_query("driver_version")), "")  # WSL has no such file
+
+
+def _query(field: str) -> tuple[str, ...]:
     try:
-        listing = process.output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], timeout=60)
+        listing = process.output(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"], timeout=60)
     except GraphcrateError:
-        return ""
-    return next((line.strip() for line in listing.splitlines() if line.strip()), "")
+        return ()
+    return tuple(line.strip() for line in listing.splitlines() if line.strip())
 
 
 def read_driver_version(text: str) -> str:

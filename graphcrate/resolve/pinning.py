@@ -82,22 +82,22 @@ def pin_wheels(
     constraints: Sequence[str] = (),
 ) -> tuple[LockedPackage, ...]:
     """Wheels for these requirements and what they need, sorted by name. Raises ResolutionError, NetworkError."""
-    pinned = parse_pylock(run_uv(requirements, target, offers, overrides=overrides, constraints=constraints), target)
+    pinned = resolve_pins(requirements, target, offers, overrides=overrides, constraints=constraints)
     links = [(package.name, package.version, package.link) for package in pinned if package.link is not None]
     return tuple(lock_links(links, offers.market))
 
 
-def run_uv(
+def resolve_pins(
     requirements: Sequence[str],
     target: Target,
     offers: Offers,
     *,
     overrides: Sequence[str] = (),
     constraints: Sequence[str] = (),
-) -> str:
-    """uv's pylock.toml for these requirements, from the mirror's or the user's indexes. Raises as `uv`."""
+) -> tuple[Pinned, ...]:
+    """What uv chooses for these requirements, from the mirror's or the user's indexes. Raises as `uv`."""
     user = offers.market.user
-    return uv.compile_requirements(
+    text = uv.compile_requirements(
         requirements,
         target=target,
         default_index=_first_that_answers(offers),
@@ -108,6 +108,7 @@ def run_uv(
         cache=offers.market.cache,
         environment=offers.market.environment,
     )
+    return parse_pylock(text, target)
 
 
 def _first_that_answers(offers: Offers) -> str:

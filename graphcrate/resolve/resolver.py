@@ -27,7 +27,7 @@ from graphcrate.resolve.extensions import Source, find_extensions
 from graphcrate.resolve.fetch import is_stored, store
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.offers import Offer, Offers, Sources
-from graphcrate.resolve.pinning import constraints_of, lock_links, locked_file, parse_pylock, run_uv
+from graphcrate.resolve.pinning import constraints_of, lock_links, locked_file, resolve_pins
 from graphcrate.resolve.target import Target, project_and_version, target_of
 
 PYG = "torch-geometric"
@@ -54,11 +54,10 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     sdists = [*_find_sdist(variant, target, offers), *(_lock_source(source, market) for source in found.sources)]
     requirements = _requirements(context, torch, locked, direct, sdists)
     constraints = constraints_of(torch.version)
-    text = run_uv(requirements, target, offers, overrides=candidate.overrides, constraints=constraints)
-    pinned = {package.name: package for package in parse_pylock(text, target)}
+    pinned = resolve_pins(requirements, target, offers, overrides=candidate.overrides, constraints=constraints)
     links = [
         (package.name, package.version, package.link)
-        for package in pinned.values()
+        for package in pinned
         if package.link is not None and package.name not in locked
     ]
     packages = [*locked.values(), *lock_links(links, market), *sdists]
@@ -136,8 +135,8 @@ def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
     market = offers.market
     file = locked_file(link, market)
     path = store(file, link.url, market.client, market.cache, lambda _: None)
-    text = run_uv(read_sdist(path, file.name).build_requires, BUILD_TARGET, offers)
-    build = [(package.name, package.version, package.link) for package in parse_pylock(text, BUILD_TARGET)]
+    pinned = resolve_pins(read_sdist(path, file.name).build_requires, BUILD_TARGET, offers)
+    build = [(package.name, package.version, package.link) for package in pinned]
     for name, _, chosen in build:
         if chosen is None or not chosen.name.endswith("-none-any.whl"):
             raise ResolutionError(

@@ -39,10 +39,6 @@ class Seen:
     length: int
     times: int
 
-    @property
-    def is_upload(self):
-        return "/blobs/uploads/" in self.path
-
 
 def seeded(seed, share, kinds):
     """Let this share of requests fail, each kind that `kinds(seen)` names as often as the others."""
@@ -87,11 +83,7 @@ class FaultProxy(Loopback):
 
     upstream: str
     decide: object = lambda seen: ""
-    cap: int = 1 << 40  # bytes of a request's body, beyond which it is 413
-    redirect_blobs: str = ""  # an address that downloads are sent to
     realm: str = ""  # another realm than the registry's own in every challenge
-    mounts: bool = True
-    ranges: bool = True
     authority: object = None  # speaks TLS with its certificate
     seen: list[Seen] = dataclasses.field(default_factory=list)
     faults: list[str] = dataclasses.field(default_factory=list)
@@ -104,10 +96,6 @@ class FaultProxy(Loopback):
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self.authority.certificate, self.authority.key)
         return self.start(_Between, context, proxy=self)
-
-    def texts(self):
-        """All that clients said, for canaries."""
-        return "\n".join(f"{one.method} {one.path} {one.headers}" for one in self.seen)
 
 
 class _Server(ThreadingHTTPServer):
@@ -144,8 +132,6 @@ class _Between(BaseHTTPRequestHandler):
             proxy.seen.append(seen)
             fault = proxy.decide(seen)
             proxy.faults += [fault] * bool(fault)
-        if length > proxy.cap:
-            return self.refuse(413, length)
         if fault in ("429", "429 after", "503"):
             return self.refuse(int(fault[:3]), length, {"Retry-After": "1"} if "after" in fault else {})
         if fault == "expired":
@@ -155,15 +141,13 @@ class _Between(BaseHTTPRequestHandler):
             if fault == "cut":
                 self.pass_part(part, length)
             return self.reset()
-        if proxy.redirect_blobs and self.command == "GET" and "/blobs/sha256:" in self.path:
-            return self.answer(307, {"Location": f"{proxy.redirect_blobs}{self.path}?signature=canary-signature"}, b"")
         body = self.take(length)
         if fault == "500 late":
             return self.answer(500, {}, b"")
         status, headers, content = self.pass_on(body)
         if fault == "lost":
             return self.reset()
-        return self.answer(status, headers, content, fault)
+        return self.answer(status, headers, content)
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
@@ -179,15 +163,11 @@ class _Between(BaseHTTPRequestHandler):
 
     def pass_on(self, body):
         """What the registry says to this request: (status, headers, content)."""
-        path, headers = self.path, {name: value for name, value in self.headers.items() if name.lower() not in HOP}
-        if not self.proxy.mounts:
-            path = re.sub(r"\?mount=.*", "", path)
-        if not self.proxy.ranges:
-            headers.pop("Range", None)
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP}
         connection = http.client.HTTPConnection(self.proxy.upstream, timeout=60)
         with contextlib.closing(connection):
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has answered before it read all
-                connection.request(self.command, path, body=body or None, headers=headers)
+                connection.request(self.command, self.path, body=body or None, headers=headers)
             answer = connection.getresponse()
             return answer.status, answer.getheaders(), answer.read()
 
@@ -231,9 +211,7 @@ class _Between(BaseHTTPRequestHandler):
         self.rfile.close()  # it holds the socket, too
         self.connection.close()
 
-    def answer(self, status, headers, content, fault=""):
-        if fault == "alter" and content:
-            content = content[:-1] + bytes([content[-1] ^ 1])
+    def answer(self, status, headers, content):
         self.send_response(status)
         for name, value in dict(headers).items():
             if name.lower() == "www-authenticate" and self.proxy.realm:
@@ -243,13 +221,8 @@ class _Between(BaseHTTPRequestHandler):
         told = dict(headers).get("Content-Length") if self.command == "HEAD" else None
         self.send_header("Content-Length", told or str(len(content)))
         self.end_headers()
-        if self.command == "HEAD":
-            return
-        if fault == "truncate":
-            self.wfile.write(content[: len(content) // 2])
-            self.reset()
-            return
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
 
 @contextlib.contextmanager

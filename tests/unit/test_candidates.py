@@ -1,5 +1,7 @@
 """Choosing between candidates, with locks, caches, folders and a network that comes and goes."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -53,16 +55,17 @@ def test_the_mirror_that_failed_is_not_proposed_again(world, monkeypatch):
     assert "MIRROR=aliyun" in caught.value.next_step
 
 
-def test_channels_and_mirrors_that_do_not_exist(world):
-    with pytest.raises(UsageError, match="there are pytorch and pypi"):
-        world.choose(PYTORCH, COMPATIBLE, channel="conda")
-    with pytest.raises(UsageError, match="there is no mirror 'nowhere'"):
-        world.choose(PYTORCH, COMPATIBLE, mirror="nowhere")
-
-
-def test_a_folder_that_is_not_there(world, tmp_path):
-    with pytest.raises(UsageError, match="is not a folder"):
-        world.choose(LOCAL, wheels=tmp_path / "none")
+@pytest.mark.parametrize(
+    ("candidate", "request_", "message"),
+    [
+        (PYTORCH, {"channel": "conda"}, "there are pytorch and pypi"),
+        (PYTORCH, {"mirror": "nowhere"}, "there is no mirror 'nowhere'"),
+        (LOCAL, {"wheels": Path("/nowhere")}, "is not a folder"),
+    ],
+)
+def test_what_does_not_exist_is_refused(world, candidate, request_, message):
+    with pytest.raises(UsageError, match=message):
+        world.choose(candidate, COMPATIBLE, **request_)
 
 
 def test_nothing_can_be_reached(world, monkeypatch):
@@ -105,20 +108,16 @@ def test_a_fall_back_is_left_once_the_preferred_channel_is_there_again(world, mo
     assert world.choose(PYTORCH, COMPATIBLE).candidate is PYTORCH
 
 
-def test_a_mirror_is_tried_at_once_whatever_is_remembered(world, monkeypatch):
-    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
-    world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
-    world.pytorch_channel()
-    resolution = world.choose(PYTORCH, COMPATIBLE, mirror=world.server.url("/whl"))
-    assert resolution.candidate is PYTORCH
-
-
-def test_a_forced_channel_is_tried_at_once(world, monkeypatch):
+@pytest.mark.parametrize("by", ["mirror", "channel"])
+def test_a_mirror_or_a_forced_channel_is_tried_at_once_whatever_is_remembered(world, monkeypatch, by):
     with monkeypatch.context() as cut:
         cut.setattr(addresses, "PYTORCH", NOWHERE)
         world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
-    world.pytorch_channel()
-    assert world.choose(PYTORCH, COMPATIBLE, channel="pytorch").candidate is PYTORCH
+        world.pytorch_channel()
+        if by == "mirror":
+            assert world.choose(PYTORCH, COMPATIBLE, mirror=world.server.url("/whl")).candidate is PYTORCH
+    if by == "channel":
+        assert world.choose(PYTORCH, COMPATIBLE, channel="pytorch").candidate is PYTORCH
 
 
 def test_a_spoilt_memory_does_no_harm(world, monkeypatch):
@@ -129,10 +128,12 @@ def test_a_spoilt_memory_does_no_harm(world, monkeypatch):
     assert world.choose(PYTORCH, COMPATIBLE).candidate is COMPATIBLE
 
 
-def test_a_committed_lock_is_built_from(world):
-    committed = world.choose(COMPATIBLE).lock
-    old = msgspec.structs.replace(committed, notes=("committed",))
-    assert world.choose(COMPATIBLE, committed=old).lock.notes == ("committed",)
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_committed_lock_is_built_from_unless_it_answers_an_older_recipe(world, stale):
+    changes = {"request_sha256": "0" * 64} if stale else {}
+    committed = msgspec.structs.replace(world.choose(COMPATIBLE).lock, notes=("committed",), **changes)
+    assert (world.choose(COMPATIBLE, committed=committed).lock.notes == ("committed",)) is not stale
+    assert any("older recipe" in line for line in world.notes.lines) is stale
 
 
 def test_a_committed_lock_whose_files_are_gone_is_replaced(world):
@@ -142,12 +143,6 @@ def test_a_committed_lock_whose_files_are_gone_is_replaced(world):
     packages = tuple(gone if package is torch else package for package in committed.packages)
     stale = msgspec.structs.replace(committed, packages=packages)
     assert world.choose(COMPATIBLE, committed=stale).lock == committed
-
-
-def test_a_committed_lock_of_an_older_recipe_is_left_aside(world):
-    committed = msgspec.structs.replace(world.choose(COMPATIBLE).lock, request_sha256="0" * 64, notes=("old",))
-    assert world.choose(COMPATIBLE, committed=committed).lock.notes != ("old",)
-    assert any("older recipe" in line for line in world.notes.lines)
 
 
 def test_a_lock_made_while_pyg_was_out_of_reach_is_left_once_it_answers(world, monkeypatch):
@@ -192,14 +187,9 @@ def test_a_folder_of_wheels(world, tmp_path):
     assert world.choose(LOCAL, wheels=tmp_path / "w").lock == first.lock
     put_torch(tmp_path / "other", "2.11.0+cpu")
     assert world.choose(LOCAL, wheels=tmp_path / "other").lock.package("torch").version == "2.11.0+cpu"
-
-
-def test_a_folder_that_is_not_named_again(world, tmp_path):
-    put_torch(tmp_path / "w", "2.12.0+cpu")
-    first = world.choose(LOCAL, wheels=tmp_path / "w")
-    world.fetch(first.lock, wheels=tmp_path / "w")
+    world.fetch(world.choose(LOCAL, wheels=tmp_path / "other").lock, wheels=tmp_path / "other")
     world.silence()
-    assert world.choose(LOCAL).lock == first.lock
+    assert world.choose(LOCAL).lock.package("torch").version == "2.11.0+cpu", "it need not be named again"
 
 
 def test_no_folder_at_all(world):

@@ -6,27 +6,22 @@ from graphcrate.model.lock import DebianBase
 from tests.unit.test_apt import package
 
 
+def lock_of(*packages):
+    return DebianBase(suite="bookworm", packages=tuple(package(*one) for one in packages))
+
+
 def test_versions_of_python_and_glibc_come_from_the_lock():
-    lock = DebianBase(
-        suite="bookworm",
-        packages=(
-            package("libc6", "2.36-9+deb12u14"),
-            package("libpython3.11-stdlib", "3.11.9-1"),
-            package("python3", "3.11.2-1+b1"),
-            package("python3.11", "3.11.2-6+deb12u9"),
-        ),
+    lock = lock_of(
+        ("libc6", "2.36-9+deb12u14"),
+        ("libpython3.11-stdlib", "3.11.9-1"),
+        ("python3", "3.11.2-1+b1"),
+        ("python3.11", "3.11.2-6+deb12u9"),
+        ("tar", "1:1.34+dfsg-1"),
     )
     assert debian.python_version(lock) == "3.11.2"
-    assert debian._upstream(lock, "libc6") == "2.36"
-
-
-def test_epoch_is_no_part_of_the_upstream_version():
-    assert debian._upstream(DebianBase(suite="s", packages=(package("tar", "1:1.34+dfsg-1"),)), "tar") == "1.34+dfsg"
-
-
-def test_lock_without_python_is_refused():
+    assert [debian._upstream(lock, name) for name in ("libc6", "tar")] == ["2.36", "1.34+dfsg"]
     with pytest.raises(ResolutionError, match=r"no package python3"):
-        debian.python_version(DebianBase(suite="s", packages=(package("tar", "1"),)))
+        debian.python_version(lock_of(("tar", "1")))
 
 
 def test_no_drift_while_the_archives_have_the_locked_files():

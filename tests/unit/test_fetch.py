@@ -34,6 +34,16 @@ def server(channels):
     return channels
 
 
+@pytest.fixture
+def get(server, cache, progress):
+    """Fetches a lock's files, by default what is installed, from the server."""
+
+    def run(lock, part=fetch, **request):
+        return part(lock, SourceOptions(**request), cache, environment(server), progress)
+
+    return run
+
+
 def locked_file(name, content):
     return LockedFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
@@ -75,7 +85,7 @@ def served(server, *names):
     return packages
 
 
-def test_files_of_all_channels_arrive(server, cache, progress, tmp_path):
+def test_files_of_all_channels_arrive(server, progress, tmp_path, get):
     torch, torch_bytes = big_wheel("torch", "2.0.1+cu118", tag="cp311-cp311-linux_x86_64")
     server.pytorch("cu118", {torch: torch_bytes})
     scatter, scatter_bytes = small_wheel("torch_scatter", "2.1.2+pt20cu118", tag="cp311-cp311-linux_x86_64")
@@ -90,7 +100,7 @@ def test_files_of_all_channels_arrive(server, cache, progress, tmp_path):
         package("own", "1.0", locked_file(own, own_bytes), Channel.LOCAL),
         package("numpy", "1.0", numpy.file, build=(flit,)),
     )
-    files = fetch(lock, SourceOptions(wheels=tmp_path / "wheels"), cache, environment(server), progress)
+    files = get(lock, wheels=tmp_path / "wheels")
     assert len(files) == 5
     for sha256, path in files.items():
         assert hashlib.sha256(path.read_bytes()).hexdigest() == sha256
@@ -98,9 +108,9 @@ def test_files_of_all_channels_arrive(server, cache, progress, tmp_path):
     assert (tmp_path / "wheels" / own).read_bytes() == own_bytes
 
 
-def test_what_is_in_the_cache_needs_no_network(server, cache, progress):
+def test_what_is_in_the_cache_needs_no_network(server, cache, progress, get):
     lock = lock_of(*served(server, "numpy", "scipy"))
-    fetch(lock, SourceOptions(), cache, environment(server), progress)
+    get(lock)
     asked = len(server.asked)
     assert bytes_to_fetch(lock, cache) == 0
     again = fetch(lock, SourceOptions(), cache, {"UV_DEFAULT_INDEX": "http://127.0.0.1:1/"}, progress)
@@ -108,13 +118,13 @@ def test_what_is_in_the_cache_needs_no_network(server, cache, progress):
     assert len(server.asked) == asked
 
 
-def test_bytes_to_fetch_counts_the_base(server, cache, progress):
+def test_bytes_to_fetch_counts_the_base(server, cache, get):
     deb = DebianPackage(
         name="libc6", version="2.36", architecture="amd64", file=LockedFile(name="l.deb", size=1000, sha256="d" * 64)
     )
     lock = lock_of(*served(server, "numpy"), base=DebianBase(suite="bookworm", packages=(deb,)))
     assert bytes_to_fetch(lock, cache) == lock.download_bytes
-    fetch(lock, SourceOptions(), cache, environment(server), progress)
+    get(lock)
     assert bytes_to_fetch(lock, cache) == 1000
 
 
@@ -142,11 +152,11 @@ def compiling_lock(server):
     return msgspec.structs.replace(lock, compilation=compilation), numpy, scatter, ninja, cudart
 
 
-def test_what_only_a_compile_needs_is_fetched_by_itself(server, cache, progress):
+def test_what_only_a_compile_needs_is_fetched_by_itself(server, cache, get):
     lock, numpy, scatter, ninja, cudart = compiling_lock(server)
-    assert set(fetch(lock, SourceOptions(), cache, environment(server), progress)) == {numpy.file.sha256}
+    assert set(get(lock)) == {numpy.file.sha256}
     assert [package.name for package in missing_packages(lock, cache)] == ["scatter", "ninja", "cudart"]
-    files = fetch_for_compilation(lock, SourceOptions(), cache, environment(server), progress)
+    files = get(lock, fetch_for_compilation)
     assert set(files) == {package.file.sha256 for package in (scatter, ninja, cudart)}
     assert all(hashlib.sha256(path.read_bytes()).hexdigest() == sha256 for sha256, path in files.items())
     assert missing_packages(lock, cache) == []
@@ -161,20 +171,20 @@ def test_a_wheel_that_is_built_wants_nothing_of_what_it_was_built_with(server, c
     assert bytes_to_fetch(lock, cache) == wheels + 1000 + 5000 + 70_000 == lock.download_bytes
 
 
-def test_a_lock_that_compiles_nothing_does_not_want_its_compiler(server, cache, progress):
+def test_a_lock_that_compiles_nothing_does_not_want_its_compiler(server, cache, get):
     lock, numpy, *_ = compiling_lock(server)
     devel = msgspec.structs.replace(lock, packages=(numpy,))
     assert missing_packages(devel, cache) == [numpy]
-    assert len(fetch_for_compilation(devel, SourceOptions(), cache, environment(server), progress)) == 2
-    assert fetch_for_compilation(lock_of(numpy), SourceOptions(), cache, environment(server), progress) == {}
+    assert len(get(devel, fetch_for_compilation)) == 2
+    assert get(lock_of(numpy), fetch_for_compilation) == {}
 
 
-def test_a_truncated_file_in_the_cache_is_fetched_again(server, cache, progress):
+def test_a_truncated_file_in_the_cache_is_fetched_again(server, cache, get):
     (numpy,) = served(server, "numpy")
     path = cache.file(numpy.file.sha256, numpy.file.name)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"half")
-    files = fetch(lock_of(numpy), SourceOptions(), cache, environment(server), progress)
+    files = get(lock_of(numpy))
     assert hashlib.sha256(files[numpy.file.sha256].read_bytes()).hexdigest() == numpy.file.sha256
 
 
@@ -187,41 +197,41 @@ def torch_lock(server, *, mirror_content=None, official=True):
     return name, content, lock_of(package("torch", "2.0.1+cu118", locked_file(name, content), Channel.PYTORCH))
 
 
-def test_a_mirror_that_states_another_hash_is_skipped_without_a_download(server, cache, progress):
+def test_a_mirror_that_states_another_hash_is_skipped_without_a_download(server, get):
     with WheelServer() as mirror:
         name, _, lock = torch_lock(server)
         mirror.pytorch("cu118", {name: b"stale"}, prefix="")
-        fetch(lock, SourceOptions(mirror=mirror.url("")), cache, environment(server), progress)
+        get(lock, mirror=mirror.url(""))
         assert f"/cu118/{name}" not in mirror.paths()
     assert f"/whl/cu118/{name}" in server.paths()
 
 
-def test_a_mirror_with_wrong_bytes_is_followed_by_the_official_place(server, cache, progress):
+def test_a_mirror_with_wrong_bytes_is_followed_by_the_official_place(server, progress, get):
     with WheelServer() as mirror:
         name, content, lock = torch_lock(server)
         mirror.pytorch("cu118", {name: content}, prefix="", hashes=False)
         mirror.faults[f"/cu118/{name}"] = [Fault(wrong=True)] * 3
-        files = fetch(lock, SourceOptions(mirror=mirror.url("")), cache, environment(server), progress)
+        files = get(lock, mirror=mirror.url(""))
     assert next(iter(files.values())).read_bytes() == content
     assert progress.done == progress.total
 
 
-def test_wrong_bytes_everywhere(server, cache, progress):
+def test_wrong_bytes_everywhere(server, cache, get):
     name, _, lock = torch_lock(server)
     server.faults[f"/whl/cu118/{name}"] = [Fault(wrong=True)] * 9
     with pytest.raises(IntegrityError, match="no source of the pytorch channel") as caught:
-        fetch(lock, SourceOptions(), cache, environment(server), progress)
+        get(lock)
     assert lock.packages[0].file.sha256 in caught.value.cause
     assert "127.0.0.1 has sha256" in caught.value.what
     assert not cache.file(lock.packages[0].file.sha256, name).exists()
 
 
-def test_a_part_of_one_source_is_completed_from_the_next(server, cache, progress):
+def test_a_part_of_one_source_is_completed_from_the_next(server, progress, get):
     with WheelServer() as mirror:
         name, content, lock = torch_lock(server)
         mirror.pytorch("cu118", {name: content}, prefix="")
         mirror.faults[f"/cu118/{name}"] = [Fault(cut_after=1_200_000)] + [Fault(status=503)] * 9
-        files = fetch(lock, SourceOptions(mirror=mirror.url("")), cache, environment(server), progress)
+        files = get(lock, mirror=mirror.url(""))
     ranges = [asked.headers.get("range") for asked in server.asked if asked.path == f"/whl/cu118/{name}"]
     assert len(ranges) == 1
     assert ranges[0] is not None
@@ -229,58 +239,58 @@ def test_a_part_of_one_source_is_completed_from_the_next(server, cache, progress
     assert progress.done == progress.total
 
 
-def test_a_killed_run_is_gone_on_with(server, cache, progress):
+def test_a_killed_run_is_gone_on_with(server, cache, get):
     name, content, lock = torch_lock(server)
     cache.path("partial", lock.packages[0].file.sha256).write_bytes(content[:700_000])
-    fetch(lock, SourceOptions(), cache, environment(server), progress)
+    get(lock)
     asked = next(asked for asked in server.asked if asked.path == f"/whl/cu118/{name}")
     assert asked.headers["range"] == "bytes=700000-"
     assert not cache.path("partial", lock.packages[0].file.sha256).exists()
 
 
-def test_files_that_nobody_lists(server, cache, progress):
+def test_files_that_nobody_lists(server, get):
     name, _, lock = torch_lock(server, official=False)
     with pytest.raises(NetworkError) as caught:
-        fetch(lock, SourceOptions(), cache, environment(server), progress)
+        get(lock)
     assert name in caught.value.what
     assert "HTTP 404 (127.0.0.1)" in caught.value.what
 
 
-def test_a_local_file_that_was_replaced(cache, progress, server, tmp_path):
+def test_a_local_file_that_was_replaced(progress, tmp_path, get):
     name, content = small_wheel("torch", "2.13.0+cpu")
     (tmp_path / name).write_bytes(b"?" * len(content))
     lock = lock_of(package("torch", "2.13.0+cpu", locked_file(name, content), Channel.LOCAL))
     with pytest.raises(IntegrityError, match="no source of the local channel has the bytes"):
-        fetch(lock, SourceOptions(wheels=tmp_path), cache, environment(server), progress)
+        get(lock, wheels=tmp_path)
     assert progress.done == 0
 
 
-def test_too_little_room_is_noticed_before_the_first_byte(server, cache, progress, monkeypatch):
+def test_too_little_room_is_noticed_before_the_first_byte(server, monkeypatch, get):
     lock = lock_of(*served(server, "numpy"))
     monkeypatch.setattr(Cache, "free_bytes", lambda self: 1000)
     with pytest.raises(DiskFullError, match="the download needs"):
-        fetch(lock, SourceOptions(), cache, environment(server), progress)
+        get(lock)
     assert server.asked == []
 
 
-def test_a_disk_that_fills_up(server, cache, progress, monkeypatch):
+def test_a_disk_that_fills_up(server, monkeypatch, get):
     def full(self, chunk):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     lock = lock_of(*served(server, "numpy"))
     monkeypatch.setattr(Part, "write", full)
     with pytest.raises(DiskFullError):
-        fetch(lock, SourceOptions(), cache, environment(server), progress)
+        get(lock)
 
 
-def test_one_failure_stops_the_others(server, cache, progress):
+def test_one_failure_stops_the_others(server, get):
     packages = served(server, *(f"package-{number}" for number in range(30)))
     name, content = big_wheel("gone", "1.0")
     lock = lock_of(package("gone", "1.0", locked_file(name, content)), *packages)
     for item in packages:
         server.faults[f"/simple/{item.name}/"] = [Fault(seconds=0.05)]
     with pytest.raises(NetworkError, match=r"gone-1\.0"):
-        fetch(lock, SourceOptions(), cache, environment(server), progress)
+        get(lock)
     assert len(server.paths()) < 60
 
 

@@ -102,7 +102,10 @@ def test_modes_do_not_depend_on_the_umask(tmp_path, blobs, umask):
     }
 
 
-def test_another_layout_is_replaced_and_nothing_stays_behind(tmp_path, blobs):
+@pytest.mark.parametrize("exchange", [True, False])
+def test_another_layout_is_replaced_and_nothing_stays_behind(tmp_path, blobs, monkeypatch, exchange):
+    if not exchange:
+        monkeypatch.setattr("graphcrate.host.atomic._exchange", lambda one, other: False)
     write_layout(tmp_path / "oci", made(blobs, "one"), finder(blobs), "t")
     second = made(blobs, "two")
     write_layout(tmp_path / "oci", second, finder(blobs), "t")
@@ -111,29 +114,14 @@ def test_another_layout_is_replaced_and_nothing_stays_behind(tmp_path, blobs):
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cache", "oci"]
 
 
-def test_replacing_works_where_names_cannot_be_exchanged(tmp_path, blobs, monkeypatch):
-    monkeypatch.setattr("graphcrate.host.atomic._exchange", lambda one, other: False)
-    test_another_layout_is_replaced_and_nothing_stays_behind(tmp_path, blobs)
-
-
-def test_a_failure_leaves_the_old_layout_and_no_leftovers(tmp_path, blobs):
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_failure_leaves_the_old_layout_and_no_leftovers(tmp_path, blobs, killed):
     first, second = made(blobs, "one"), made(blobs, "two")
     write_layout(tmp_path / "oci", first, finder(blobs), "t")
+    if killed:  # as after kill -9 between the two renames of a file system that cannot exchange names
+        (tmp_path / "oci").rename(tmp_path / ".oci.old")
+        (tmp_path / ".oci.partial" / "blobs").mkdir(parents=True)
     finder(blobs)(second.layers[0].digest).unlink()
-    with pytest.raises(HostError, match="No such file"):
-        write_layout(tmp_path / "oci", second, finder(blobs), "t")
-    assert is_whole(tmp_path / "oci", first.digest)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cache", "oci"]
-
-
-def test_leftovers_of_a_killed_run_are_removed_and_an_old_layout_comes_back(tmp_path, blobs):
-    first = made(blobs, "one")
-    write_layout(tmp_path / "oci", first, finder(blobs), "t")
-    # As after kill -9 between the two renames of a file system that cannot exchange names.
-    (tmp_path / "oci").rename(tmp_path / ".oci.old")
-    (tmp_path / ".oci.partial" / "blobs").mkdir(parents=True)
-    second = made(blobs, "two")
-    finder(blobs)(second.layers[0].digest).rename(tmp_path / "away")
     with pytest.raises(HostError, match="No such file"):
         write_layout(tmp_path / "oci", second, finder(blobs), "t")
     assert is_whole(tmp_path / "oci", first.digest)

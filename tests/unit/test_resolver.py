@@ -88,8 +88,7 @@ def test_a_wheel_of_torch_geometric_is_preferred(server, cache, program):
     wheel = small_wheel("torch_geometric", "2.3.1", requires=["tqdm"])
     server.simple("torch-geometric", dict([small_sdist("torch_geometric", "2.3.1", pyproject=""), wheel]))
     geometric = lock(server, cache, COMPATIBLE).package("torch-geometric")
-    assert not geometric.is_sdist
-    assert geometric.build == ()
+    assert (geometric.is_sdist, geometric.build) == (False, ())
 
 
 def test_torch_comes_from_its_channel_and_the_rest_from_the_index(server, cache, program):
@@ -101,11 +100,7 @@ def test_torch_comes_from_its_channel_and_the_rest_from_the_index(server, cache,
     assert {package.channel for package in locked.packages if package is not torch} == {Channel.PYPI}
     assert locked.notes == ()
     assert program.calls[1]["constraints"] == ["numpy<2", "setuptools<70"]
-
-
-def test_locks_name_no_host(server, cache, program):
-    pytorch_channel(server)
-    text = encode(lock(server, cache, PYTORCH)).decode()
+    text = encode(locked).decode()
     assert "://" not in text
     assert str(server.port) not in text
 
@@ -166,26 +161,35 @@ def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, cac
     assert locked.notes == ()
 
 
-def test_a_channel_that_is_out(server, cache, program):
+@pytest.mark.parametrize(
+    ("candidate", "wheels", "faults", "constraint", "unreachable"),
+    [
+        (PYTORCH, (), {}, "pytorch channel: HTTP 404 (127.0.0.1)", False),
+        (
+            PYTORCH,
+            ("cp310-cp310-linux_x86_64",),
+            {},
+            "pytorch channel: 127.0.0.1 has no wheel of torch 2.0.1+cu118 for Python 3.11",
+            False,
+        ),
+        (
+            COMPATIBLE,
+            (),
+            {"/simple/torch/": [Fault(status=503)] * 9},
+            "pypi channel: HTTP 503 (127.0.0.1)",
+            True,
+        ),
+    ],
+    ids=["out", "without this Python", "overloaded"],
+)
+def test_a_channel_without_torch(server, cache, program, candidate, wheels, faults, constraint, unreachable):
+    for tag in wheels:
+        server.pytorch("cu118", dict([small_wheel("torch", "2.0.1+cu118", tag=tag)]))
+    server.faults |= faults
     with pytest.raises(UnavailableError) as caught:
-        lock(server, cache, PYTORCH)
-    assert caught.value.constraint == "pytorch channel: HTTP 404 (127.0.0.1)"
-    assert not caught.value.unreachable
-    assert "MIRROR=sjtu" in caught.value.fix
-
-
-def test_a_channel_without_this_python(server, cache, program):
-    server.pytorch("cu118", dict([small_wheel("torch", "2.0.1+cu118", tag="cp310-cp310-linux_x86_64")]))
-    with pytest.raises(UnavailableError, match=r"no wheel of torch 2\.0\.1\+cu118 for Python 3\.11"):
-        lock(server, cache, PYTORCH)
-
-
-def test_an_index_that_cannot_be_reached(cache, program, server):
-    server.faults["/simple/torch/"] = [Fault(status=503)] * 9
-    with pytest.raises(UnavailableError) as caught:
-        lock(server, cache, COMPATIBLE)
-    assert caught.value.constraint == "pypi channel: HTTP 503 (127.0.0.1)"
-    assert caught.value.unreachable
+        lock(server, cache, candidate)
+    assert (caught.value.constraint, caught.value.unreachable) == (constraint, unreachable)
+    assert candidate is COMPATIBLE or "MIRROR=sjtu" in caught.value.fix
 
 
 def local_torch(folder, version="2.13.0+cpu", requires=("filelock",)):
@@ -225,19 +229,14 @@ def test_extensions_of_a_folder(server, cache, program, tmp_path):
     ]
 
 
-def test_sizes_that_no_page_states_are_asked_for(server, cache, program):
+@pytest.mark.parametrize("refused", [False, True])
+def test_sizes_that_no_page_states_are_asked_for(server, cache, program, refused):
     name, content = small_wheel("numpy", "1.26.4", tag=CP311)
     server.simple("numpy", {name: content}, sizes=False)
-    locked = lock(server, cache, COMPATIBLE)
-    assert locked.package("numpy").file.size == len(content)
-    assert f"/files/{name}" in server.paths("HEAD")
-
-
-def test_a_server_that_refuses_head_is_asked_for_one_byte(server, cache, program):
-    name, content = small_wheel("numpy", "1.26.4", tag=CP311)
-    server.simple("numpy", {name: content}, sizes=False)
-    server.faults[f"/files/{name}"] = [Fault(), Fault(status=405)]  # the first request is uv's, for metadata
+    # The first request is uv's, for metadata; a server may refuse the HEAD, and is asked for one byte then.
+    server.faults[f"/files/{name}"] = [Fault(), Fault(status=405)] * refused
     assert lock(server, cache, COMPATIBLE).package("numpy").file.size == len(content)
+    assert f"/files/{name}" in server.paths("HEAD")
 
 
 def test_a_mirror_of_the_index_is_resolved_against_when_it_answers(server, cache, program, monkeypatch):

@@ -55,18 +55,28 @@ def scatter(**changes):
     return {"torch_scatter/_scatter_cuda.so": {**GOOD, **changes}}
 
 
-def test_a_good_wheel(judge):
-    assert judge(scatter()) == ()
-
-
-def test_nothing_was_compiled(judge):
-    (finding,) = judge({"torch_scatter/__init__.py": b""})
-    assert finding.endswith("has no extension module: nothing was compiled.")
+@pytest.mark.parametrize(
+    ("changes", "architectures"),
+    [
+        ({}, ("7.0", "8.0+PTX")),
+        # what nvcc's linker adds has no PTX
+        ({"fatbin": fat_binary(entry(SASS, 70), entry(SASS, 80)) + CODE}, ("7.0", "8.0+PTX")),
+        ({"fatbin": None}, ()),
+        # without torch
+        (
+            {"needed": ("libc.so.6",), "undefined": ("PyErr_SetString",), "needs": {}, "fatbin": None},
+            ("7.0", "8.0+PTX"),
+        ),
+    ],
+)
+def test_a_good_wheel(judge, changes, architectures):
+    assert judge(scatter(**changes), architectures) == ()
 
 
 @pytest.mark.parametrize(
     ("files", "said"),
     [
+        ({"torch_scatter/__init__.py": b""}, "has no extension module: nothing was compiled."),
         ({"a/_a.so": b"not a library"}, "a/_a.so is not an ELF file."),
         (scatter(fatbin=CODE[:-4]), "GPU code, byte 0: a fat binary reaches out of its section."),
         (scatter(machine=183), "is no x86-64 library: EM_AARCH64, ET_DYN."),
@@ -112,18 +122,9 @@ def test_what_an_audit_lets_pass_is_not_kept(judge, name, changes, said):
     assert said in finding
 
 
-def test_what_the_linker_of_nvcc_adds_has_no_ptx(judge):
-    assert judge(scatter(fatbin=fat_binary(entry(SASS, 70), entry(SASS, 80)) + CODE)) == ()
-
-
 def test_a_build_for_the_cpu_has_no_gpu_code(judge):
-    assert judge(scatter(fatbin=None), architectures=()) == ()
     (finding,) = judge(scatter(), architectures=())
     assert finding.endswith("has GPU code for 7.0, 8.0 and 8.0 (PTX); asked for was no GPU.")
-
-
-def test_libraries_without_torch_need_no_gpu_code(judge):
-    assert judge(scatter(needed=("libc.so.6",), undefined=("PyErr_SetString",), needs={}, fatbin=None)) == ()
 
 
 def test_what_torch_s_list_of_architectures_asks_for():

@@ -222,19 +222,17 @@ def find_mirror(suite: str, environment: Mapping[str, str]) -> Mirror:
     if chosen := environment.get("DEBIAN_MIRROR", "").rstrip("/"):
         default = f"{chosen}-security" if chosen.endswith("/debian") else ""
         return Mirror(chosen, environment.get("DEBIAN_SECURITY_MIRROR", default).rstrip("/"))
-    variables = settings.select_for_child(environment)
-    if process.find("apt-get"):
-        listing: list[str] = []
-        process.run(["apt-get", "update", "--print-uris"], environment=variables, on_line=listing.append, timeout=120)
-        if mirror := mirror_of_host(listing):
-            return mirror
-    if process.find("mmdebstrap"):
-        hook = 'cat "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/* 2>/dev/null; exit 1'
-        argv = ["mmdebstrap", "--variant=custom", "--skip=update", f"--setup-hook={hook}", suite, "/dev/null"]
-        listing = []
-        process.run(argv, environment=variables, on_line=listing.append, timeout=120)
-        if mirror := mirror_of_lines(listing):
-            return mirror
+    hook = 'cat "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/* 2>/dev/null; exit 1'
+    for argv in (
+        ["apt-get", "update", "--print-uris"],
+        ["mmdebstrap", "--variant=custom", "--skip=update", f"--setup-hook={hook}", suite, "/dev/null"],
+    ):
+        if process.find(argv[0]):
+            lines: list[str] = []
+            variables = settings.select_for_child(environment)
+            process.run(argv, environment=variables, on_line=lines.append, timeout=120)
+            if mirror := mirror_of(lines):
+                return mirror
     raise HostError(
         "no Debian mirror is known on this machine",
         cause="Its apt has no Debian sources.",
@@ -242,25 +240,19 @@ def find_mirror(suite: str, environment: Mapping[str, str]) -> Mirror:
     )
 
 
-def mirror_of_host(lines: Sequence[str]) -> Mirror | None:
-    """From `apt-get update --print-uris`: the archives that carry Debian's own suites (all mirrors name them alike)."""
-    found = [match for line in lines if (match := re.match(r"'(.+?)/+dists/([^/']+(?:/updates)?)/InRelease'", line))]
-    return _choose((match[1], match[2]) for match in found)
+#: an archive's URL and suite in `apt-get update --print-uris` and in a one-line source ("deb [options] URL suite …")
+ARCHIVE = re.compile(r"'(.+?)/+dists/([^/']+(?:/updates)?)/InRelease'|deb (?:\[[^]]*\] )?(\S+?)/* (\S+) main\b")
+SUITES = ("buster", "bullseye", "bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable")
 
 
-def mirror_of_lines(lines: Sequence[str]) -> Mirror | None:
-    """From one-line sources ("deb [options] URL suite components")."""
-    found = [match for line in lines if (match := re.match(r"deb (?:\[[^]]*\] )?(\S+?)/* (\S+) main\b", line))]
-    return _choose((match[1], match[2]) for match in found)
-
-
-def _choose(archives: Iterator[tuple[str, str]]) -> Mirror | None:
-    suites = ("buster", "bullseye", "bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable")
+def mirror_of(lines: Sequence[str]) -> Mirror | None:
+    """Find the archives that carry Debian's own suites in lines of apt (all mirrors name them alike)."""
     main = security = ""
-    for url, suite in archives:
+    for match in filter(None, map(ARCHIVE.match, lines)):
+        url, suite = (part for part in match.groups() if part is not None)
         # Other people's archives use these names too ("docker.com/linux/debian bookworm"), never with a pool like it.
         name, _, kind = suite.partition("-")
-        if name not in suites or "debian" not in url.rpartition("//")[2] or "/linux/" in url:
+        if name not in SUITES or "debian" not in url.rpartition("//")[2] or "/linux/" in url:
             continue
         if kind == "security":
             security = security or url
