@@ -28,18 +28,16 @@ def main(order: Path, result: Path) -> None:
 
 
 def _run(order: Order) -> Returned:
-    ctx = Context.here()
-    memory = Memory(Path(order.passes), order.rerun)
     try:
         suites = run_suites.run_suites(
             order.artifact,
             order.suites,
             Path(order.folder),
-            ctx,
+            Context.here(),
             order.device,
             order.packages,
             say=lambda line: print(line, flush=True),
-            memory=memory,
+            memory=Memory(Path(order.passes), order.rerun),
         )
     except GraphcrateError as error:
         return Returned(error=str(error))

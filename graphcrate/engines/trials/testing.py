@@ -34,16 +34,11 @@ def run_here(subject: Subject, device: Device, ctx: Context, *, rerun: bool = Fa
 
     `rerun`: also those that the image passed on such a machine before, here and in the functions below.
     """
+    memory = Memory(subject.passes, rerun)
     suites = run_suites.run_suites(
-        subject.artifact,
-        subject.suites,
-        subject.folder,
-        ctx,
-        device,
-        packages=subject.packages,
-        memory=Memory(subject.passes, rerun),
+        subject.artifact, subject.suites, subject.folder, ctx, device, packages=subject.packages, memory=memory
     )
-    return _write_report(subject, suites)
+    return _write_report(subject.folder, subject.reference, subject.runner, subject, suites)
 
 
 def run_in_job(
@@ -80,7 +75,7 @@ def run_in_job(
     if cell.state is State.LOST:
         where = f"less {scheduler.log(cell.job)}" if cell.node else "sinfo; squeue --me    show what goes on there"
         raise HostError(f"{subject.reference} was not tested on {resources.partition}: {cell.why}", next_step=where)
-    return _write_report(subject, cell.suites)
+    return _write_report(subject.folder, subject.reference, subject.runner, subject, cell.suites)
 
 
 def run_matrix(
@@ -99,15 +94,7 @@ def run_matrix(
         ended = follow(matrix.resume(state, cells, rerun=rerun), scheduler, patience=patience, changed=changed)
     for cell in ended:
         if cell.state.is_finished:
-            order = cell.order
-            report = TrialReport(
-                reference=cell.reference,
-                runner="slurm",
-                artifact=order.artifact,
-                suites=cell.suites,
-                layout=order.layout,
-            )
-            write_file(Path(order.folder) / REPORT, encode(report))
+            _write_report(Path(cell.order.folder), cell.reference, "slurm", cell.order, cell.suites)
     return ended
 
 
@@ -180,15 +167,13 @@ def check_partitions(names: Sequence[str], slurm: Slurm) -> None:
             )
 
 
-def _write_report(subject: Subject, suites: Sequence[SmokeReport]) -> TrialReport:
+def _write_report(
+    folder: Path, reference: str, runner: str, tested: Subject | Order, suites: Sequence[SmokeReport]
+) -> TrialReport:
     report = TrialReport(
-        reference=subject.reference,
-        runner=subject.runner,
-        artifact=subject.artifact,
-        suites=tuple(suites),
-        layout=subject.layout,
+        reference=reference, runner=runner, artifact=tested.artifact, suites=tuple(suites), layout=tested.layout
     )
-    write_file(subject.folder / REPORT, encode(report))
+    write_file(folder / REPORT, encode(report))
     return report
 
 
