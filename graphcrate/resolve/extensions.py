@@ -54,66 +54,73 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class _Search(msgspec.Struct, frozen=True, kw_only=True):
-    """For one torch, on one target, in the candidate's channels."""
-
-    candidate: Candidate
-    torch: str
-    target: "Target"
-    offers: Offers
-    mode: Extensions
-    obstacle: Callable[[], str]
-
-    def wheel(self, wanted: Requirement) -> tuple[Offer | None, list[str], list[Channel]]:
-        """The wheel of an extension, or (None, why each channel has none, those that did not answer)."""
-        if self.mode is Extensions.SOURCE:
-            return None, ["wheels are not asked for (EXTENSIONS=source)"], []
-        reasons: list[str] = []
-        silent: list[Channel] = []
-        name = canonicalize_name(wanted.name)
-        for channel in self.candidate.channels:
-            if channel not in BUILT_FOR_TORCH:
-                continue
-            what = f"{name} for torch {self.torch}"
-            try:
-                return self.offers.newest(channel, name, self.target, self._fits(wanted), what), [], []
-            except UnavailableError as error:
-                reasons.append(error.constraint)
-                silent += [channel] if error.unreachable else []
-        return None, reasons, silent
-
-    def source(self, wanted: Requirement) -> Offer | None:
-        """The sdist of an extension."""
-        return self.offers.newest_sdist(canonicalize_name(wanted.name), _pinned(wanted))
-
-    def _fits(self, wanted: Requirement) -> Callable[[Version], bool]:
-        pinned = _pinned(wanted)
-        return lambda version: pinned(version) and _built_for(version, self.torch, self.candidate.torch_cuda)
-
-
 def find_extensions(
     variant: Variant, candidate: Candidate, torch: str, target: "Target", offers: Offers, obstacle: Callable[[], str]
 ) -> Found:
-    """A wheel or an sdist for each of the variant's extensions, as the request wants, or the reason why there is none.
+    """Find a wheel or an sdist for each of the variant's extensions, as the request wants, or why there is neither.
 
     `obstacle` tells why nothing can be compiled for this candidate (empty: it can); asked only where it matters. Raises
     ResolutionError for a recipe that lacks what one of them cannot be imported without.
     """
     _refuse_incomplete(variant)
     mode = extensions_of(offers.market.request)
-    search = _Search(candidate=candidate, torch=torch, target=target, offers=offers, mode=mode, obstacle=obstacle)
-    found = {
-        str(canonicalize_name(Requirement(text).name)): _find(Requirement(text), search) for text in variant.extensions
-    }
+
+    def find(wanted: Requirement) -> Offer | Source | MissingPackage:
+        name = canonicalize_name(wanted.name)
+        if mode is Extensions.NONE:
+            return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
+        reasons: list[str] = []
+        silent: tuple[Channel, ...] = ()
+        if mode is Extensions.SOURCE:
+            reasons.append("wheels are not asked for (EXTENSIONS=source)")
+        else:
+            wheel, reasons, silent = _find_wheel(wanted, candidate, torch, target, offers)
+            if wheel is not None:
+                return wheel
+        sdist = offers.newest_sdist(name, _pinned(wanted)) if mode is not Extensions.WHEELS else None
+        if sdist is not None and not obstacle():
+            return Source(sdist, silent)
+        reasons.append(_at_the_index(name, offers))
+        if sdist is not None:
+            reasons.append(f"it cannot be compiled: {obstacle()}")
+        return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
+
+    found = {str(canonicalize_name(wanted.name)): find(wanted) for wanted in map(Requirement, variant.extensions)}
     _leave_out_what_lacks_another(found)
     wheels = [got for got in found.values() if isinstance(got, Offer)]
     sources = [got for got in found.values() if isinstance(got, Source)]
     missing = [got for got in found.values() if isinstance(got, MissingPackage)]
     there = set(names_of(variant.extensions)) - {package.name for package in missing}
     priced = tuple(msgspec.structs.replace(package, cost=_cost(package.name, variant, there)) for package in missing)
-    compiled = {canonicalize_name(_project(source.offer)) for source in sources}
+    compiled = {canonicalize_name(source.offer.link.name.rpartition("-")[0]) for source in sources}
     notes = (NO_METIS,) if "torch-sparse" in compiled else ()
     return Found(wheels=tuple(wheels), sources=tuple(sources), missing=priced, notes=notes)
+
+
+def _find_wheel(
+    wanted: Requirement, candidate: Candidate, torch: str, target: "Target", offers: Offers
+) -> tuple[Offer | None, list[str], tuple[Channel, ...]]:
+    """Find a wheel in the candidate's channels, or (None, why each has none, those that did not answer)."""
+    reasons: list[str] = []
+    silent: tuple[Channel, ...] = ()
+    name, pinned = canonicalize_name(wanted.name), _pinned(wanted)
+    for channel in candidate.channels:
+        if channel not in BUILT_FOR_TORCH:
+            continue
+        try:
+            offer = offers.newest(
+                channel,
+                name,
+                target,
+                lambda version: pinned(version) and _built_for(version, torch, candidate.torch_cuda),
+                f"{name} for torch {torch}",
+            )
+        except UnavailableError as error:
+            reasons.append(error.constraint)
+            silent += (channel,) * error.unreachable
+        else:
+            return offer, [], ()
+    return None, reasons, silent
 
 
 def _refuse_incomplete(variant: Variant) -> None:
@@ -134,26 +141,6 @@ def _leave_out_what_lacks_another(found: dict[str, Offer | Source | MissingPacka
         if name in found and isinstance(lacked, MissingPackage) and not isinstance(found[name], MissingPackage):
             reason = f"it cannot be imported without {needed}, which is missing"
             found[name] = MissingPackage(name=name, reason=reason, unreachable=lacked.unreachable)
-
-
-def _find(wanted: Requirement, search: _Search) -> Offer | Source | MissingPackage:
-    name = canonicalize_name(wanted.name)
-    if search.mode is Extensions.NONE:
-        return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
-    wheel, reasons, silent = search.wheel(wanted)
-    if wheel is not None:
-        return wheel
-    sdist = search.source(wanted) if search.mode is not Extensions.WHEELS else None
-    if sdist is not None and not search.obstacle():
-        return Source(sdist, tuple(silent))
-    reasons.append(_at_the_index(name, search.offers))
-    if sdist is not None:
-        reasons.append(f"it cannot be compiled: {search.obstacle()}")
-    return MissingPackage(name=name, reason="; ".join(reasons), unreachable=tuple(silent))
-
-
-def _project(offer: Offer) -> str:
-    return offer.link.name.rpartition("-")[0]
 
 
 def _pinned(wanted: Requirement) -> Callable[[Version], bool]:

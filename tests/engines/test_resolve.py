@@ -172,10 +172,10 @@ from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import decode_lock
-from graphcrate.resolve.channels import Request
+from graphcrate.compat.request import SourceOptions
 from graphcrate.resolve.fetch import fetch
 lock = decode_lock(Path(sys.argv[1]).read_bytes())
-fetch(lock, Request(), Cache(Path(sys.argv[2])), settings.environment(), Silent())
+fetch(lock, SourceOptions(), Cache(Path(sys.argv[2])), settings.environment(), Silent())
 """
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host.process import Completed
 from graphcrate.inputs.wheels import bytecode, compile_program
-from graphcrate.inputs.wheels.bytecode import Bundle, Job, Shard, bundle_path, compile_shards, is_compiled, shards
+from graphcrate.inputs.wheels.bytecode import Bundle, Job, bundle_path, compile_shards, is_compiled, shards
 from graphcrate.inputs.wheels.install import Site, place
 from graphcrate.model.errors import BuildError, IntegrityError
 from tests.unit.wheelmaker import make_wheel
@@ -139,20 +139,21 @@ def test_shards_are_cut_by_size_in_order_of_path(tmp_path, monkeypatch):
     assert [(shard.number, shard.size) for shard in found] == [(0, 100), (1, 90), (2, 500)]
 
 
-def test_a_python_that_fails_is_an_error_and_leaves_nothing(tmp_path, cache):
-    with pytest.raises(BuildError, match=r"Python 3.11.2 of the image could not compile(.|\n)*Fatal Python error"):
-        compiled(tmp_path, cache, {"pkg/a.py": b""}, InProcess(returncode=-6))
+class Nothing(InProcess):
+    """Writes no bundle."""
+
+    def run(self, folder):
+        return Completed(0, ())
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "words"),
+    [
+        (InProcess(returncode=-6), r"Python 3.11.2 of the image could not compile(.|\n)*Fatal Python error"),
+        (Nothing(), "could not compile"),
+    ],
+)
+def test_a_python_that_fails_is_an_error_and_leaves_nothing(tmp_path, cache, interpreter, words):
+    with pytest.raises(BuildError, match=words):
+        compiled(tmp_path, cache, {"pkg/a.py": b""}, interpreter)
     assert not bundle_path(cache, "a" * 64, "3.11.2", 0).exists()
-
-
-def test_a_bundle_that_was_not_written_is_an_error(tmp_path, cache):
-    class Nothing(InProcess):
-        def run(self, folder):
-            return Completed(0, ())
-
-    with pytest.raises(BuildError, match="could not compile"):
-        compiled(tmp_path, cache, {"pkg/a.py": b""}, Nothing())
-
-
-def test_an_empty_shard_has_no_size():
-    assert Shard(0, ()).size == 0

@@ -29,17 +29,15 @@ def systemd(monkeypatch):
     monkeypatch.setattr(docker_engine, "start_command", lambda where: "sudo systemctl start docker")
 
 
-def test_a_daemon_that_is_not_running_is_started_by_name(tmp_path, installed, systemd):
+@pytest.mark.parametrize("left", [False, True], ids=["none", "the socket of a dead one"])
+def test_a_daemon_that_is_not_running_is_started_by_name(tmp_path, installed, systemd, left):
+    if left:
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(tmp_path / "docker.sock"))
     error = refused({"DOCKER_HOST": f"unix://{tmp_path}/docker.sock"})
     assert error.what == "the Docker daemon is not running"
     assert error.next_step.startswith("sudo systemctl start docker ")
     assert "--engine embedded" in error.next_step
-
-
-def test_a_socket_that_a_dead_daemon_left(tmp_path, installed, systemd):
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(tmp_path / "docker.sock"))
-    assert refused({"DOCKER_HOST": f"unix://{tmp_path}/docker.sock"}).what == "the Docker daemon is not running"
 
 
 def test_a_machine_without_docker(tmp_path, monkeypatch):

@@ -114,12 +114,6 @@ def test_what_cannot_be_imported_without_a_missing_one_is_missing_too(server, lo
     assert reason(found, "torch-sparse") == "it cannot be imported without torch-scatter, which is missing"
 
 
-def test_wheels_alone(lock):
-    found = lock(request=SourceOptions(extensions="wheels"))
-    assert reason(found, "torch-scatter").endswith("the package index has source only")
-    assert found.compilation is None
-
-
 def test_source_even_where_there_is_a_wheel(server, lock):
     server.pyg("2.0.0+cu117", dict([small_wheel("torch_scatter", "2.1.2+pt20cu117", tag=CP311)]))
     assert not lock().package("torch-scatter").compiled
@@ -128,15 +122,6 @@ def test_source_even_where_there_is_a_wheel(server, lock):
     assert reason(found, "pyg-lib") == (
         "wheels are not asked for (EXTENSIONS=source); the package index does not have it"
     )
-
-
-def test_none_at_all(lock):
-    found = lock(request=SourceOptions(extensions="none"))
-    assert {missing.name: missing.reason for missing in found.missing} == {
-        "pyg-lib": "left out on request (EXTENSIONS=none)",
-        "torch-scatter": "left out on request (EXTENSIONS=none)",
-    }
-    assert cost(found, "torch-scatter") == "segment()"
 
 
 def test_what_is_missing_costs_less_where_another_stands_in(server, lock):
@@ -166,18 +151,31 @@ def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
     assert {package.name: package.version for package in found.compilation.tools}["setuptools"] == "84.0"
 
 
-def test_where_nothing_can_be_compiled_the_reason_is_told(lock):
-    registry = BaseSpec(provider="registry", reference="docker.io/library/python:3.11-slim")
-    found = lock(variant={"base": registry})
-    assert reason(found, "torch-scatter").endswith(
-        "the package index has source only; it cannot be compiled: its base is an image of a registry, "
-        "and only Debian's compilers are known"
-    )
+REGISTRY = BaseSpec(provider="registry", reference="docker.io/library/python:3.11-slim")
 
 
-def test_a_cuda_version_without_a_toolkit(lock):
-    candidate = msgspec.structs.replace(COMPATIBLE, torch_cuda="10.2")
-    assert "no CUDA toolkit for torch's CUDA 10.2" in reason(lock(candidate), "torch-scatter")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"request": SourceOptions(extensions="wheels")}, "; the package index has source only"),
+        ({"request": SourceOptions(extensions="none")}, "left out on request (EXTENSIONS=none)"),
+        (
+            {"variant": {"base": REGISTRY}},
+            "the package index has source only; it cannot be compiled: its base is an image of a registry, "
+            "and only Debian's compilers are known",
+        ),
+        (
+            {"candidate": msgspec.structs.replace(COMPATIBLE, torch_cuda="10.2")},
+            "there is no CUDA toolkit for torch's CUDA 10.2",
+        ),
+        ({"variant": {"base": BaseSpec(suite="trixie")}}, "too new for this CUDA"),
+    ],
+)
+def test_where_nothing_is_compiled_the_reason_is_told(lock, options, words):
+    found = lock(**options)
+    assert words in reason(found, "torch-scatter")
+    assert cost(found, "torch-scatter") == "segment()"
+    assert found.compilation is None
 
 
 def test_a_toolkit_that_does_not_fit_is_refused(lock):
@@ -192,8 +190,3 @@ def test_an_architecture_that_the_toolkit_cannot_make_is_refused_where_it_is_nee
     wheels = [small_wheel(name, "1.0+pt20cu117", tag=CP311) for name in ("pyg_lib", "torch_scatter")]
     server.pyg("2.0.0+cu117", dict(wheels))
     assert lock(variant=variant).missing == ()
-
-
-def test_a_suite_whose_compilers_are_too_new(lock, monkeypatch):
-    trixie = BaseSpec(suite="trixie")
-    assert "too new for this CUDA" in reason(lock(variant={"base": trixie}), "torch-scatter")

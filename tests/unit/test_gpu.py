@@ -14,36 +14,33 @@ LDCONFIG = """\
 """
 
 
-def test_machine_without_gpu_gives_nothing_although_libraries_are_installed():
-    assert gpu.choose(["null", "sda1"], LDCONFIG, {}, {"nvidia-smi": "/usr/bin/nvidia-smi"}) == gpu.HostGpu()
+NAMES = ["libcuda.so.1", "libcuda.so.535.104", "libnvidia-gpucomp.so.535.104", "libnvidia-gpucomp.so", "libEGL.so.1"]
 
 
-def test_devices_of_compute_work_are_taken():
-    host = gpu.choose(DEV, "", {}, {})
+@pytest.mark.parametrize(
+    ("ldconfig", "folders", "libraries"),
+    [
+        (
+            LDCONFIG,
+            {"/usr/lib64/nvidia": ["libcuda.so.1"]},
+            {
+                "libcuda.so.1": "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+                "libnvidia-ml.so.1": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+            },
+        ),
+        (
+            "",
+            {"/usr/local/nvidia/lib64": NAMES},
+            {name: f"/usr/local/nvidia/lib64/{name}" for name in ("libcuda.so.1", "libnvidia-gpucomp.so.535.104")},
+        ),
+    ],
+    ids=["ldconfig's first answer for the architecture wins", "usual folders where ldconfig knows nothing"],
+)
+def test_devices_of_compute_work_and_libraries_of_the_driver_are_taken(ldconfig, folders, libraries):
+    host = gpu.choose(DEV, ldconfig, folders, {})
     assert host.devices == ("/dev/nvidia-caps", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl")
-
-
-def test_ldconfigs_first_answer_for_the_architecture_wins():
-    host = gpu.choose(DEV, LDCONFIG, {"/usr/lib64/nvidia": ["libcuda.so.1"]}, {})
-    assert host.libraries == {
-        "libcuda.so.1": "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
-        "libnvidia-ml.so.1": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
-    }
-
-
-def test_usual_folders_serve_where_ldconfig_knows_nothing():
-    names = [
-        "libcuda.so.1",
-        "libcuda.so.535.104",
-        "libnvidia-gpucomp.so.535.104",
-        "libnvidia-gpucomp.so",
-        "libEGL.so.1",
-    ]
-    host = gpu.choose(DEV, "", {"/usr/local/nvidia/lib64": names}, {})
-    assert host.libraries == {
-        "libcuda.so.1": "/usr/local/nvidia/lib64/libcuda.so.1",
-        "libnvidia-gpucomp.so.535.104": "/usr/local/nvidia/lib64/libnvidia-gpucomp.so.535.104",
-    }
+    assert host.libraries == libraries
+    assert gpu.choose(["null", "sda1"], ldconfig, folders, {"nvidia-smi": "/usr/bin/nvidia-smi"}) == gpu.HostGpu()
 
 
 def test_a_container_gets_of_the_driver_what_compute_work_takes():
@@ -52,10 +49,8 @@ def test_a_container_gets_of_the_driver_what_compute_work_takes():
     others = ("libcudadebugger.so.1", "libnvidia-opencl.so.1", "libnvidia-allocator.so.1")
     utility = ("libnvidia-ml.so.1", "libnvidia-cfg.so.1")
     graphics = ("libGLX_nvidia.so.0", "libnvidia-encode.so.1", "libnvcuvid.so.1")
-    listing = "".join(
-        f"\t{name} (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/{name}\n"
-        for name in (*compute, *others, *utility, *graphics)
-    )
+    names = (*compute, *others, *utility, *graphics)
+    listing = "".join(f"\t{name} (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/{name}\n" for name in names)
     assert set(gpu.choose(DEV, listing, {}, {}).libraries) == {*compute, *others, *utility}
 
 

@@ -12,7 +12,7 @@ from graphcrate.host.http import Client
 from graphcrate.model.errors import NetworkError
 from graphcrate.resolve.channels import Kind, Source
 from graphcrate.resolve.index import Listings, parse_html, parse_json
-from tests.unit.wheel_server import Fault, Page, small_wheel
+from tests.unit.wheel_server import Page, small_wheel
 
 HASH = "ab" * 32
 PAGE = "https://example.org/whl/cu118/torch/"
@@ -103,9 +103,6 @@ def test_a_folder(tmp_path, listings):
     (tmp_path / "README.txt").write_text("not a wheel")
     (link,) = listings.project(Source(Kind.FOLDER, str(tmp_path)), "torch")
     assert (link.name, link.size, link.url) == (name, len(content), (tmp_path / name).as_uri())
-
-
-def test_a_folder_that_is_not_there(tmp_path, listings):
     with pytest.raises(NetworkError, match="cannot be read"):
         listings.project(Source(Kind.FOLDER, str(tmp_path / "none")), "torch")
 
@@ -127,13 +124,6 @@ def test_a_login_page_with_a_json_type_is_no_index(server, listings, monkeypatch
     monkeypatch.setattr("tests.unit.wheel_server.json.dumps", lambda _: "<html>please log in</html>")
     with pytest.raises(NetworkError, match="no index page"):
         listings.project(Source(Kind.INDEX, server.url("/simple")), "x")
-
-
-def test_an_overloaded_index_is_asked_again(server, listings):
-    name, content = small_wheel("a", "1")
-    server.simple("a", {name: content})
-    server.faults["/simple/a/"] = [Fault(status=429, headers=(("Retry-After", "1"),))]
-    assert len(listings.project(Source(Kind.INDEX, server.url("/simple")), "a")) == 1
 
 
 def test_titles_hold_no_credentials():

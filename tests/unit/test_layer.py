@@ -145,24 +145,21 @@ def test_paths_that_leave_the_root_are_refused(path):
         LayerWriter(io.BytesIO(), MTIME).data(path, b"")
 
 
-@pytest.mark.parametrize(("first", "second"), [("a/b", "a/b"), ("a", "a/b"), ("a/b", "a")])
-def test_a_path_belongs_to_one_entry(first, second):
+@pytest.mark.parametrize(
+    ("write_more", "words"),
+    [
+        (lambda writer: writer.data("a/b", b"2"), "a/b"),
+        (lambda writer: writer.data("a", b"2"), "a"),
+        (lambda writer: writer.data("a/b/c", b"2"), "a/b"),
+        (lambda writer: writer.folder("a", 0o700), "mode 755 and again 700"),
+        (lambda writer: writer.stream("c", 4, [b"abc"]), "3 bytes where 4"),
+    ],
+)
+def test_entries_that_contradict_each_other_or_their_size_are_refused(write_more, words):
     writer = LayerWriter(io.BytesIO(), MTIME)
-    writer.data(first, b"1")
-    with pytest.raises(IntegrityError):
-        writer.data(second, b"2")
-
-
-def test_a_folder_has_one_mode():
-    writer = LayerWriter(io.BytesIO(), MTIME)
-    writer.data("a/b", b"")
-    with pytest.raises(IntegrityError, match="mode 755 and again 700"):
-        writer.folder("a", 0o700)
-
-
-def test_announced_sizes_hold():
-    with pytest.raises(IntegrityError, match="3 bytes where 4"):
-        LayerWriter(io.BytesIO(), MTIME).stream("a", 4, [b"abc"])
+    writer.data("a/b", b"1")
+    with pytest.raises(IntegrityError, match=words):
+        write_more(writer)
 
 
 CONTENT = b"graph " * 200_000

@@ -10,12 +10,15 @@ def test_children_get_only_what_they_need():
             "LANG": "de_DE.UTF-8",
             "PIP_INDEX_URL": "u",
             "https_proxy": "p",
-        }
+            "WANTED": "w",
+        },
+        ("WANTED",),
     )
     assert chosen["HOME"] == "/home/a"
     assert chosen["PIP_INDEX_URL"] == "u"
     assert chosen["https_proxy"] == "p"
     assert chosen["LANG"] == "C.UTF-8"
+    assert chosen["WANTED"] == "w"
     assert "SECRET_TOKEN" not in chosen
 
 
@@ -24,7 +27,3 @@ def test_system_folders_follow_the_users_path():
     assert path[:2] == ["/opt/bin", "/usr/bin"]
     assert "/usr/sbin" in path
     assert len(set(path)) == len(path)
-
-
-def test_extra_variables_pass_by_name():
-    assert settings.select_for_child({"A": "1", "B": "2"}, ("B",))["B"] == "2"

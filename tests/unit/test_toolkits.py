@@ -200,19 +200,17 @@ def packages(tmp_path, cache):
     return {RUNTIME.file.sha256: wheel}
 
 
-def test_debians_toolkit_is_made_once(sandbox, packages, cache, tmp_path):
-    assert toolkits.cached(DEBIAN, cache) is None
-    made = toolkits.prepare(DEBIAN, packages, tmp_path, cache, {}, Silent())
+@pytest.mark.parametrize(
+    ("toolkit", "inside"),
+    [(DEBIAN, [f"debs/{DEB.file.name}", f"wheels/{RUNTIME.file.name}"]), (WHEELS, [f"wheels/{RUNTIME.file.name}"])],
+)
+def test_a_toolkit_of_packages_is_made_once(sandbox, packages, cache, tmp_path, toolkit, inside):
+    sandbox.version = toolkit.version
+    assert toolkits.cached(toolkit, cache) is None
+    made = toolkits.prepare(toolkit, packages, tmp_path, cache, {}, Silent())
     assert (made / "bin" / "nvcc").read_bytes() == b"nvcc"
-    assert toolkits.prepare(DEBIAN, {}, tmp_path, cache, {}, Silent()) == made == toolkits.cached(DEBIAN, cache)
-    inside = [f"debs/{DEB.file.name}", f"wheels/{RUNTIME.file.name}"]
+    assert toolkits.prepare(toolkit, {}, tmp_path, cache, {}, Silent()) == made == toolkits.cached(toolkit, cache)
     assert sandbox.runs == [("/opt/toolkit", inside, CUDA_HOME)]
-
-
-def test_a_toolkit_of_wheels(sandbox, packages, cache, tmp_path):
-    sandbox.version = "13.0.88"
-    assert (toolkits.prepare(WHEELS, packages, tmp_path, cache, {}, Silent()) / "bin" / "nvcc").is_file()
-    assert sandbox.runs[0][1] == [f"wheels/{RUNTIME.file.name}"]
 
 
 @pytest.mark.parametrize(("code", "version", "words"), [(1, "11.8.89", "cannot be put"), (0, "11.7.1", "is another")])

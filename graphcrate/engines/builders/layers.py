@@ -37,7 +37,7 @@ class Workshop:
     """
 
     site: Site
-    interpreter: bytecode.Interpreter
+    interpreter: bytecode.InsidePython
     files: Mapping[str, Path]
     cache: Cache
     environment: Mapping[str, str]

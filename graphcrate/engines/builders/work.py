@@ -108,7 +108,7 @@ def compile_batch(
     advance: Advance,
     batch: Sequence[tuple[Ingredient, int]],
     site: Site,
-    interpreter: bytecode.Interpreter,
+    interpreter: bytecode.InsidePython,
     root: Path,
     worth: int,
 ) -> None:

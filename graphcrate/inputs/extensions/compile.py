@@ -124,7 +124,9 @@ def _compile(
         binds=binds,
         on_line=watcher.hear,
     )
-    wheels = {package: wheel for package in wanted if (wheel := _wheel(build, package, watcher)) is not None}
+    finished = [package for package in wanted if package.name in watcher.built]
+    found = {package: next((build / "wheels" / package.name).glob("*.whl"), None) for package in finished}
+    wheels = {package: wheel for package, wheel in found.items() if wheel is not None}
     if done.returncode != 0 or len(wheels) < len(wanted):
         for package, made in wheels.items():
             # What made them worthless would hide why the other one failed.
@@ -166,12 +168,6 @@ def _order(package: LockedPackage) -> dict[str, object]:
         "log": f"{BUILD}/logs/{package.name}",
         "wheels": f"{BUILD}/wheels/{package.name}",
     }
-
-
-def _wheel(build: Path, package: LockedPackage, watcher: Watcher) -> Path | None:
-    if package.name not in watcher.built:
-        return None
-    return next((build / "wheels" / package.name).glob("*.whl"), None)
 
 
 def _failure(

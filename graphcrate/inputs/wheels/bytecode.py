@@ -12,7 +12,6 @@ the same time.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from graphcrate.artifacts.wheel_archive import Archive
 from graphcrate.host import process, sandbox
@@ -32,27 +31,16 @@ _TESTS = frozenset(("test", "tests"))
 _INSIDE = "/tmp/graphcrate-bytecode"
 
 
-class Interpreter(Protocol):
-    """The image's Python."""
-
-    @property
-    def version(self) -> str:
-        """Exact version, "3.11.2"."""
-
-    def run(self, folder: Path) -> process.Completed:
-        """Run the program `PROGRAM` of this folder, which may write there, with FLAGS and ENVIRONMENT."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class InsidePython:
-    """Python of an unpacked root file system, run inside it."""
+    """The image's Python, run in an unpacked root file system. `version`: exact, "3.11.2"."""
 
     rootfs: Path
     python: str  #: path inside, "/usr/bin/python3.11"
     version: str
 
     def run(self, folder: Path) -> process.Completed:
-        """As the protocol says. Raises HostError where the machine allows no isolation."""
+        """Run the program `PROGRAM` of this folder, which may write there. Raises HostError without isolation."""
         return sandbox.run_in(
             self.rootfs,
             [self.python, *compile_program.FLAGS, f"{_INSIDE}/{PROGRAM}"],
@@ -110,7 +98,7 @@ def bundle_path(cache: Cache, origin: str, version: str, number: int) -> Path:
     return cache.path("bytecode", f"{BYTECODE_FORMAT}-{version}", origin, f"{number}.bundle")
 
 
-def compile_shards(jobs: Sequence[Job], interpreter: Interpreter, cache: Cache) -> None:
+def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache) -> None:
     """Compile these shards, each in an interpreter of its own, and write their bundles to their targets.
 
     They share the start of the sandbox and nothing else. Raises BuildError when the image's Python does not work.
