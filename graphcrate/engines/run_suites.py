@@ -1,4 +1,4 @@
-"""An image is proven: its suites run inside it, whatever built it, unless it passed them on such a node before.
+"""Run an image's suites inside it, except those that it passed on the same kind of node before.
 
 Their results become part of its report.
 """
@@ -31,10 +31,9 @@ _LOOKS = {
 def prove(
     report: BuildReport, suites: Sequence[str], folder: Path, ctx: Context, device: Device, memory: Memory
 ) -> BuildReport:
-    """The report with the results of these suites: those that the image passed on this kind of node before are
-    remembered, the others run in it one after the other. The same report, where that says what it says already.
+    """Return the report with the results of these suites: past passes on this kind of node, and new runs of the others.
 
-    `folder`: the image's.
+    It is the same report where all results are past ones and stand in it. `folder`: the image's.
     """
     packages = [package.name for package in report.packages]
     trial = _Trial(report.artifact, folder, ctx, device, packages, ctx.progress.note)
@@ -60,8 +59,8 @@ def run_suites(
 ) -> list[SmokeReport]:
     """Run suites in an artifact with the runner of its kind, one after the other; each report says on what it ran.
 
-    What is remembered is not run, and that is said. Logs go into `folder`, lines to `say` (default: the person's
-    eyes). Raises as `smoke.run_suite`.
+    A suite with a past pass is not run, and `say` gets a line about it. Logs go into `folder`, lines to `say` (default:
+    the progress output). Raises what `smoke.run_suite` raises.
     """
     trial = _Trial(artifact, folder, ctx, device, packages, say or ctx.progress.note)
     return _results(trial, _claims(trial, suites), memory)
@@ -77,7 +76,7 @@ class _Trial(NamedTuple):
 
 
 def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim]:
-    """What each suite would show here. Raises HostError where the artifact's runner does not answer."""
+    """Return the claim of each suite on this machine. Raises HostError where the runner does not answer."""
     on_gpu = smoke.runs_on_gpu(trial.device)
     runtime, version = RUNNERS[trial.artifact.kind]().runtime(trial.ctx.environment)
     device = gpu.device(trial.ctx.environment, on_gpu=on_gpu)
@@ -97,10 +96,10 @@ def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim]:
 
 
 def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list[SmokeReport]:
-    """The result of each suite, remembered or run now."""
-    found = {name: known for name, claim in claims.items() if (known := memory.recall(claim))}
-    results = {name: msgspec.structs.replace(known.report, remembered=known.when) for name, known in found.items()}
-    for known in found.values():
+    """Return the result of each suite, a past one or a new one."""
+    passes = {name: known for name, claim in claims.items() if (known := memory.recall(claim))}
+    results = {name: msgspec.structs.replace(known.report, remembered=known.when) for name, known in passes.items()}
+    for known in passes.values():
         trial.say(_not_run(known))
     if missing := [name for name in claims if name not in results]:
         runner = RUNNERS[trial.artifact.kind]()
@@ -126,18 +125,18 @@ def _not_run(known: Pass) -> str:
 
 
 def _observed(claim: Claim) -> Mapping[str, str]:
-    """Driver, runtime and, in a job of Slurm, where that is."""
+    """Return the driver, the runtime and, in a job of Slurm, its id, node and partition."""
     observed = {"runtime": claim.runtime, "runtime_version": claim.runtime_version}
     return {"driver": gpu.driver_version(), **observed, **submit.here()}
 
 
 def _summary(results: Sequence[SmokeReport]) -> SmokeReport:
-    """The first that failed, else the first."""
+    """Return the first failure, else the first result."""
     return next((result for result in results if result.status == "failed"), results[0])
 
 
 def raise_if_failed(report: BuildReport, folder: Path) -> None:
-    """Raises SmokeError for the first suite of the report that failed."""
+    """Raise SmokeError for the first suite of the report that failed."""
     for failed in (result for result in report.suites if result.status == "failed"):
         raise SmokeError(
             f"smoke test {failed.suite} failed in {report.name}:{report.tag}: {failed.reason}",

@@ -53,30 +53,27 @@ class FakeScheduler:
         if self.interrupt:
             raise KeyboardInterrupt
 
-    def _looks(self, job):
-        order, _ = self.jobs[job]
-        return self.script[order.artifact.digest.removeprefix("sha256:")]
-
     def _turn(self, job):
-        return int(self.time - self.jobs[job][1])
+        """The job's looks, its result, and at which look it is."""
+        order, submitted = self.jobs[job]
+        looks, result = self.script[order.artifact.digest.removeprefix("sha256:")]
+        return looks, result, min(int(self.time - submitted), len(looks) - 1)
 
     def look(self, jobs):
         if self.broken is not None and self.time >= self.broken:
             raise KeyboardInterrupt
-        found = {}
-        for job in (job for job in jobs if job in self.jobs):
-            looks, _ = self._looks(job)
-            view = looks[min(self._turn(job), len(looks) - 1)]
-            if view is not None:
-                found[job] = view
-        return found
+        views = {}
+        for job in jobs:
+            looks, _, turn = self._turn(job)
+            views |= {job: looks[turn]} if looks[turn] is not None else {}
+        return views
 
     def result(self, job):
-        looks, value = self._looks(job)
-        return value if self._turn(job) >= len(looks) - 1 else None
+        looks, result, turn = self._turn(job)
+        return result if turn == len(looks) - 1 else None
 
     def new_lines(self, job):
-        return [f"turn {self._turn(job)}"]
+        return [f"turn {self._turn(job)[2]}"]
 
     def log(self, job):
         return f"/logs/{job}"
@@ -105,20 +102,14 @@ def followed(cells, scheduler, patience=PATIENCE, seen=None, lines=None):
 
 
 def test_cells_of_one_request_are_one_array():
-    scheduler = FakeScheduler({"1": NORMAL, "2": NORMAL})
+    scheduler, seen, lines = FakeScheduler({"1": NORMAL, "2": NORMAL}), [], []
     cells = [cell(digest, partition) for digest in "12" for partition in ("a100", "dgx2")]
-    found = followed(cells, scheduler)
+    ended = followed(cells, scheduler, seen=seen, lines=lines)
     assert scheduler.arrays == [("a100", 2), ("dgx2", 2)]
-    assert [one.state for one in found] == [State.PASSED] * 4
+    assert [(one.state, one.node) for one in ended] == [(State.PASSED, "n1")] * 4
     assert sorted(scheduler.removed) == ["1_0", "1_1", "2_0", "2_1"]
-    assert found[0].node == "n1"
-
-
-def test_a_watcher_sees_every_state_and_every_line():
-    seen, lines = [], []
-    followed([cell()], FakeScheduler({"1": NORMAL}), seen=seen, lines=lines)
     assert list(dict.fromkeys(one.state for one in seen)) == [State.NEW, State.QUEUED, State.RUNNING, State.PASSED]
-    assert lines == ["turn 0", "turn 1", "turn 2"]
+    assert lines == ["turn 0"] * 4 + ["turn 1"] * 4 + ["turn 2"] * 4
 
 
 REMEMBERED = msgspec.structs.replace(PASSED.suites[0], remembered="2026-11-22T05:00:00Z")
@@ -222,24 +213,21 @@ def test_an_interrupt_while_the_one_job_is_submitted_cancels_it(tmp_path):
     assert scheduler.cancelled == ["1_0"]
 
 
-def test_what_a_tag_passed_says_nothing_of_the_image_that_it_names_now(tmp_path):
-    def on_registry(name):
-        one = cell(out=tmp_path)
-        artifact = Artifact(engine="pyxis", kind="registry", reference=name, digest=name, bytes=0)
-        order = msgspec.structs.replace(one.order, artifact=artifact)
-        return matrix.new_cell(name, order, one.resources)
-
-    tag = on_registry("registry.example.com/team/pyg:latest")
-    pinned = on_registry(f"registry.example.com/team/pyg@sha256:{'0' * 64}")
-    running = msgspec.structs.replace(tag, state=State.RUNNING, job="7")
-    for before, after in (
-        (msgspec.structs.replace(tag, state=State.PASSED), State.NEW),
-        (msgspec.structs.replace(pinned, state=State.PASSED), State.PASSED),
-        (running, State.RUNNING),
-    ):
-        wanted = pinned if before.reference == pinned.reference else tag
-        (found,) = matrix.resume(Matrix(cells=(before,)), [wanted])
-        assert found.state is after
+@pytest.mark.parametrize(
+    ("end", "before", "after"),
+    [
+        (":latest", State.PASSED, State.NEW),
+        (":latest", State.RUNNING, State.RUNNING),
+        (f"@sha256:{'0' * 64}", State.PASSED, State.PASSED),
+    ],
+)
+def test_what_a_tag_passed_says_nothing_of_the_image_that_it_names_now(end, before, after):
+    name = f"registry.example.com/team/pyg{end}"
+    artifact = Artifact(engine="pyxis", kind="registry", reference=name, digest=name, bytes=0)
+    one = matrix.new_cell(name, msgspec.structs.replace(cell().order, artifact=artifact), cell().resources)
+    known = Matrix(cells=(msgspec.structs.replace(one, state=before, job="7"),))
+    (resumed,) = matrix.resume(known, [one])
+    assert resumed.state is after
 
 
 def test_passed_cells_are_not_run_again_and_the_others_are(tmp_path):
@@ -292,18 +280,10 @@ def test_the_table_has_a_row_for_each_cell():
 
 
 def test_the_time_of_a_job_is_what_its_suites_may_take():
-    order = cell().order
-    asked = parameters([order], Resources(partition="a100", gres="gpu:1", account="gnn"))
-    assert asked == {
-        "job-name": "graphcrate-test",
-        "partition": "a100",
-        "time": "16",
-        "nodes": "1",
-        "ntasks": "1",
-        "gres": "gpu:1",
-        "account": "gnn",
-    }
-    assert parameters([order], Resources(partition="a100", time="01:00:00"))["time"] == "01:00:00"
+    options = parameters([cell().order], Resources(partition="a100", gres="gpu:1", account="gnn"))
+    fixed = {"job-name": "graphcrate-test", "nodes": "1", "ntasks": "1"}
+    assert options == {**fixed, "partition": "a100", "time": "16", "gres": "gpu:1", "account": "gnn"}
+    assert parameters([cell().order], Resources(partition="a100", time="01:00:00"))["time"] == "01:00:00"
 
 
 views = st.one_of(
