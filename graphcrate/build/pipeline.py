@@ -36,20 +36,20 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
     """
     from graphcrate.build import with_engine
 
-    request = _settled(request, ctx)
+    request = _choose_target(request, ctx)
     if request.engine != "auto":
-        return _proven(request, ctx, with_engine.find(request.engine))
+        return _build_and_test(request, ctx, with_engine.find(request.engine))
     try:
-        return _proven(request, ctx, with_engine.EMBEDDED)
+        return _build_and_test(request, ctx, with_engine.EMBEDDED)
     except HostError as error:
         if (engine := with_engine.first_that_answers(ctx)) is None:
             raise
         ctx.progress.note(f"{error.what}; building with {engine.name} instead")
-        return _proven(request, ctx, engine)
+        return _build_and_test(request, ctx, engine)
 
 
-def _settled(request: BuildRequest, ctx: Context) -> BuildRequest:
-    """The request with the CUDA version and the GPUs that it amounts to."""
+def _choose_target(request: BuildRequest, ctx: Context) -> BuildRequest:
+    """Fill in the CUDA version and the GPUs that the request amounts to."""
     from graphcrate.compat import explain
 
     cuda, gpu = explain.settle(ctx, request.name, request.cuda, request.said)
@@ -76,78 +76,93 @@ class _Job:
         return round(settings.now() - self.start, 3)
 
 
-def _proven(request: BuildRequest, ctx: Context, engine: "Engine") -> BuildReport:
+def _build_and_test(request: BuildRequest, ctx: Context, engine: "Engine") -> BuildReport:
+    from graphcrate.checks import new_image
+
     start = settings.now()
     assert request.cuda is not None
     recipe, variant = find_variant(ctx, request.name, request.cuda)
     if version := engine.check(ctx):
         ctx.progress.note(f"engine: {version}")
     job = _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=start)
-    report = _made(job, _resolve(request, ctx, recipe, variant))
-    if not request.smoke:
-        return _sound(report)
-    from graphcrate.engines import run_suites
-    from graphcrate.smoke import memory
-
-    folder = job.folder(report.name, report.tag)
-    passes = memory.Memory(request.output / report.name / report.tag / memory.FOLDER, request.rerun)
-    proven = run_suites.prove(report, job.variant.smoke or job.recipe.smoke, folder, ctx, request.device, passes)
-    if proven is report:
-        return _sound(report)
-    proven = msgspec.structs.replace(proven, seconds=job.seconds())
-    write_value(folder / "report.json", proven)
-    run_suites.raise_if_failed(proven, folder)
-    return _sound(proven)
-
-
-def _sound(report: BuildReport) -> BuildReport:
-    """The report, if its audit found nothing that breaks. Raises AuditError."""
-    from graphcrate.checks import new_image
-
+    report = _reuse_or_build(job, _resolve(request, ctx, recipe, variant))
+    if request.smoke:
+        report = _test(job, report)
     new_image.raise_if_broken(report)
     return report
 
 
-def _made(job: _Job, resolution: "Resolution") -> BuildReport:
-    """The image's report: of the one that is there, if nothing changed, else of the one built now."""
+def _test(job: _Job, report: BuildReport) -> BuildReport:
+    """Run the recipe's suites, but for those that the image has passed. Raises SmokeError, after writing the report."""
+    from graphcrate.engines import run_suites
+    from graphcrate.smoke import memory
+
+    folder = job.folder(report.name, report.tag)
+    passes = memory.Memory(job.request.output / report.name / report.tag / memory.FOLDER, job.request.rerun)
+    suites = job.variant.smoke or job.recipe.smoke
+    tested = run_suites.prove(report, suites, folder, job.ctx, job.request.device, passes)
+    if tested is report:
+        return report
+    tested = msgspec.structs.replace(tested, seconds=job.seconds())
+    write_value(folder / "report.json", tested)
+    run_suites.raise_if_failed(tested, folder)
+    return tested
+
+
+def _reuse_or_build(job: _Job, wanted: "Resolution") -> BuildReport:
+    """Return the report of the image that is there, where nothing changed, else build it.
+
+    A base whose packages Debian has replaced is built with those of today; each turn takes newer ones.
+    """
     from graphcrate.inputs.bases import BaseDriftError
     from graphcrate.resolve.base import replace_base, replace_compiler, with_living_base
 
-    ctx = job.ctx
-    resolution = with_living_base(ctx, resolution)
-    plan = _plan(job, resolution)
+    while True:
+        resolution = with_living_base(job.ctx, wanted)
+        plan = _plan(job, resolution)
+        if report := _reuse(job, plan, resolution):
+            return report
+        try:
+            return _build(job, plan, resolution)
+        except BaseDriftError as drift:
+            is_compiler = job.request.devel or isinstance(drift, extensions.CompilerDriftError)
+            renew = replace_compiler if is_compiler else replace_base
+            if not renew(job.ctx, job.variant, resolution.lock):
+                raise
+            job.ctx.progress.note(f"{drift.what}; taking the packages of today instead")
+
+
+def _reuse(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport | None:
+    """Return the report of an image that was built from the same plan and is whole."""
     folder = job.folder(plan.name, plan.tag)
-    key = job.engine.key(plan)
-    if report := _unchanged(job, folder, key):
-        # What is out is out for the reasons of today.
-        report = msgspec.structs.replace(report, outcomes=resolution.outcomes)
-        return _vetted(job, plan, report) if report.audit is None else report
+    report = read_report(folder / "report.json")
+    if report is None or report.build_key != job.engine.key(plan) or not job.engine.exists(report, folder, job.ctx):
+        return None
+    # What is out is out for the reasons of today.
+    report = msgspec.structs.replace(report, outcomes=resolution.outcomes)
+    return _check(job, plan, report) if report.audit is None else report
+
+
+def _build(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport:
+    """Build the image, check it, write lock and report beside it and set its further tags."""
+    ctx, folder, lock = job.ctx, job.folder(plan.name, plan.tag), resolution.lock
     _make_output(job.request)
-    _check_names(job, plan)
-    for line in _plan_lines(
-        ctx, f"{plan.name}:{plan.tag}", resolution, job.engine, extensions.built(resolution.lock, ctx)
-    ):
+    _check_aliases(job, plan)
+    for line in _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, job.engine, extensions.built(lock, ctx)):
         ctx.progress.note(line)
-    try:
-        artifact, layers = job.engine.build(plan, resolution.lock, job.request.sources, folder, ctx)
-    except BaseDriftError as drift:
-        is_compiler = job.request.devel or isinstance(drift, extensions.CompilerDriftError)
-        replace = replace_compiler if is_compiler else replace_base
-        if not replace(ctx, job.variant, resolution.lock):
-            raise
-        ctx.progress.note(f"{drift.what}; taking the packages of today instead")
-        return _made(job, resolution)
+    artifact, layers = job.engine.build(plan, lock, job.request.sources, folder, ctx)
     report = _report(artifact, layers, plan, resolution)
     report = msgspec.structs.replace(
         report,
         fallback=fallback.of(job.variant, resolution.candidate),
-        build_key=key,
+        build_key=job.engine.key(plan),
         seconds=job.seconds(),
         asked=job.request.asked(report),
     )
-    write_value(folder / "lock.json", resolution.lock)
-    report = _vetted(job, plan, report)
-    _name(job, plan)
+    write_value(folder / "lock.json", lock)
+    report = _check(job, plan, report)
+    for path in _aliases(job, plan):
+        link(path, Path(plan.tag))
     return report
 
 
@@ -160,17 +175,17 @@ def _make_output(request: BuildRequest) -> None:
         raise UsageError(error.what, cause=error.cause, next_step=step) from error
 
 
-def _check_names(job: _Job, plan: Plan) -> None:
-    """Say before the build that a further tag cannot be set."""
-    for path in _names(job, plan):
+def _check_aliases(job: _Job, plan: Plan) -> None:
+    """Check before the build that further tags can be set. Raises UsageError."""
+    for path in _aliases(job, plan):
         try:
             check_link(path)
         except HostError as error:
             raise UsageError(error.what, next_step=error.next_step) from error
 
 
-def _vetted(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
-    """The report with what contracts and audit find, written."""
+def _check(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
+    """Add what contracts and audit find to the report, and write it."""
     from graphcrate.checks import new_image
 
     folder = job.folder(plan.name, plan.tag)
@@ -179,22 +194,16 @@ def _vetted(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
     return report
 
 
-def _name(job: _Job, plan: Plan) -> None:
-    """Set the image's further tags."""
-    for path in _names(job, plan):
-        link(path, Path(plan.tag))
-
-
-def _names(job: _Job, plan: Plan) -> list[Path]:
-    """Where the image's further tags are: links beside its folder."""
+def _aliases(job: _Job, plan: Plan) -> list[Path]:
+    """List the image's further tags: links beside its folder."""
     return [job.request.output / plan.name / alias for alias in plan.aliases]
 
 
 def write_lock(request: BuildRequest, ctx: Context) -> Path:
-    """Resolve anew, ignoring locks; write the chosen candidate's lock where it is committed."""
+    """Resolve again, ignoring locks; write the chosen candidate's lock where it is committed."""
     from graphcrate.build import with_engine
 
-    request = _settled(request, ctx)
+    request = _choose_target(request, ctx)
     assert request.cuda is not None
     recipe, variant = find_variant(ctx, request.name, request.cuda)
     resolution = _resolve(request, ctx, recipe, variant, fresh=True)
@@ -261,17 +270,11 @@ def _created(epoch: str) -> int | None:
     """The image's time, in Unix seconds, if one is asked for. Raises UsageError."""
     if epoch and not (epoch.isascii() and epoch.isdecimal() and len(epoch) <= _MOST_DIGITS):
         raise UsageError(
-            f"SOURCE_DATE_EPOCH={epoch} is no time",
+            f"invalid time: SOURCE_DATE_EPOCH={epoch}",
             cause="It is the image's time, in seconds since 1970.",
             next_step="SOURCE_DATE_EPOCH=$(date +%s) make image …    (or leave it out, for the lock's time)",
         )
     return int(epoch) if epoch else None
-
-
-def _unchanged(job: _Job, folder: Path, key: str) -> BuildReport | None:
-    """The report of an image that was built from the same plan and is whole."""
-    report = read_report(folder / "report.json")
-    return report if report and report.build_key == key and job.engine.exists(report, folder, job.ctx) else None
 
 
 def _plan_lines(

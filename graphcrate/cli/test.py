@@ -1,17 +1,16 @@
-"""The commands `test` and `job`: arguments → trials and texts. `cli` registers them."""
+"""The commands `test` and `job`."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphcrate.host.context import Context
-    from graphcrate.model.trial import Resources, TrialReport
+    from graphcrate.model.trial import TrialReport
 
 Refs = Annotated[
     list[str],
@@ -81,23 +80,33 @@ def try_image(
     as_json: Json = False,
 ) -> None:
     """Run an image's smoke suites with any runner, also as jobs of Slurm."""
+    from graphcrate.engines.trials import artifact, progress, testing
     from graphcrate.host.context import Context
-    from graphcrate.model.trial import Resources
+    from graphcrate.model.lock import encode
+    from graphcrate.model.trial import Matrix, Resources
 
     ctx = Context.here()
-    suites = tuple(name for name in suite.split(",") if name)
-    partitions = tuple(name for name in partition.split(",") if name)
-    wanted = [
+    suites = [name for name in suite.split(",") if name]
+    partitions = [name for name in partition.split(",") if name]
+    _check(refs, runner, partitions, matrix=matrix)
+    if not matrix and runner != "slurm":
+        subject = artifact.find(refs[0], runner, suites, ctx, output)
+        _print(testing.run_here(subject, device, ctx, rerun=rerun), as_json)
+        return
+    slurm, scheduler = testing.find_slurm(ctx, output, partitions)
+    pyxis = slurm.has_pyxis()
+    subjects = [artifact.find(ref, "slurm", suites, ctx, output, pyxis=pyxis) for ref in refs]
+    requests = [
         Resources(partition=name, gres=gres, time=time, account=account, qos=qos, cpus=cpus) for name in partitions
     ]
-    _check(refs, runner, wanted, matrix=matrix)
-    asked = _Asked(suites, device, wanted, wait * 60, output, as_json, rerun)
-    if matrix:
-        _test_matrix(refs, asked, ctx)
-    elif runner == "slurm":
-        _test_in_job(refs[0], asked, ctx)
-    else:
-        _test_here(refs[0], runner, asked, ctx)
+    if not matrix:
+        report = testing.run_in_job(subjects[0], requests[0], device, scheduler, ctx, wait * 60, rerun=rerun)
+        _print(report, as_json)
+        return
+    cells = [testing.cell_of(subject, one, device, rerun=rerun) for subject in subjects for one in requests]
+    ended = testing.run_matrix(cells, scheduler, output, wait * 60, rerun=rerun)
+    sys.stdout.write(encode(Matrix(cells=tuple(ended))).decode() if as_json else progress.text(ended))
+    testing.raise_if_unfinished(ended, output)
 
 
 def job(
@@ -120,15 +129,14 @@ def job(
 ) -> None:
     """Print the job that runs an image: a script for sbatch or a shell, a request or an address for Alibaba PAI."""
     from graphcrate.engines.render import jobs
-    from graphcrate.engines.trials import addressing
     from graphcrate.model.job import Job
 
-    where = addressing.runtime(runtime)
+    where = jobs.read_runtime(runtime)
     wanted = Job(
         runtime=where,
-        name=name or addressing.name(ref),
-        image=addressing.image(ref, where, output),
-        command=command or addressing.program(ref),
+        name=name or jobs.image_name(ref),
+        image=jobs.find_image(ref, where, output),
+        command=command or jobs.default_command(ref),
         partition=partition,
         nodes=nodes,
         gpus=gpus,
@@ -136,7 +144,7 @@ def job(
         cpus=cpus,
         time=time,
         account=account,
-        mounts=tuple(addressing.mount(text) for text in mount or ()),
+        mounts=tuple(jobs.read_mount(text) for text in mount or ()),
         instance=instance,
         driver=driver,
         workspace=workspace,
@@ -144,70 +152,23 @@ def job(
     sys.stdout.write(jobs.text(wanted))
 
 
-class _Asked(NamedTuple):
-    """What was asked for besides the images."""
-
-    suites: tuple[str, ...]
-    device: Literal["auto", "cpu", "cuda"]
-    resources: Sequence["Resources"]
-    patience: float  #: seconds
-    output: Path
-    as_json: bool
-    rerun: bool
-
-
-def _check(refs: Sequence[str], runner: str, resources: Sequence["Resources"], *, matrix: bool) -> None:
-    """Raises UsageError for options that do not go together."""
+def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matrix: bool) -> None:
+    """Raise UsageError for options that do not go together."""
     if matrix and runner not in ("auto", "slurm"):
-        raise UsageError(f"--matrix is a matrix of Slurm's jobs, and the runner is {runner}")
-    if not matrix and (len(refs) > 1 or len(resources) > 1):
+        raise UsageError(f"--matrix runs jobs of Slurm, and the runner is {runner}")
+    if not matrix and (len(refs) > 1 or len(partitions) > 1):
         raise UsageError("several images or partitions are a matrix", next_step="the same command with --matrix")
     in_slurm = matrix or runner == "slurm"
-    if in_slurm and not resources:
-        raise UsageError("on which partition?", next_step="--partition NAME    (sinfo lists them)")
-    if resources and not in_slurm:
-        raise UsageError("--partition is Slurm's", next_step="--runner slurm")
+    if in_slurm and not partitions:
+        raise UsageError("--partition is missing", next_step="--partition NAME    (sinfo lists them)")
+    if partitions and not in_slurm:
+        raise UsageError("--partition needs --runner slurm", next_step="--runner slurm")
 
 
-def _test_here(ref: str, runner: str, asked: _Asked, ctx: "Context") -> None:
-    from graphcrate.engines.trials import artifact, testing
-
-    found = artifact.find(ref, runner, asked.suites, ctx, asked.output)
-    _tell(testing.try_here(found, asked.device, ctx, rerun=asked.rerun), asked.as_json)
-
-
-def _test_in_job(ref: str, asked: _Asked, ctx: "Context") -> None:
-    from graphcrate.engines.trials import testing
-
-    slurm, scheduler = testing.slurm_here(ctx, asked.output)
-    testing.check_partitions([one.partition for one in asked.resources], slurm)
-    (found,) = testing.subjects([ref], asked.suites, ctx, asked.output, pyxis=slurm.has_pyxis())
-    report = testing.try_in_job(
-        found, asked.resources[0], asked.device, scheduler, ctx, asked.patience, rerun=asked.rerun
-    )
-    _tell(report, asked.as_json)
-
-
-def _tell(report: "TrialReport", as_json: bool) -> None:
+def _print(report: "TrialReport", as_json: bool) -> None:
     from graphcrate.engines.trials import progress, testing
     from graphcrate.model.lock import encode
 
     lines = "".join(f"{line}\n" for line in progress.suites_lines(report.suites))
     sys.stdout.write(encode(report).decode() if as_json else lines)
     testing.raise_if_failed(report.reference, report.suites)
-
-
-def _test_matrix(refs: Sequence[str], asked: _Asked, ctx: "Context") -> None:
-    from graphcrate.engines.trials import progress, testing
-    from graphcrate.model.lock import encode
-    from graphcrate.model.trial import Matrix
-
-    slurm, scheduler = testing.slurm_here(ctx, asked.output)
-    testing.check_partitions([one.partition for one in asked.resources], slurm)
-    found = testing.subjects(refs, asked.suites, ctx, asked.output, pyxis=slurm.has_pyxis())
-    cells = [
-        testing.cell_of(subject, one, asked.device, rerun=asked.rerun) for subject in found for one in asked.resources
-    ]
-    ended = testing.try_matrix(cells, scheduler, asked.output, asked.patience, rerun=asked.rerun)
-    sys.stdout.write(encode(Matrix(cells=tuple(ended))).decode() if asked.as_json else progress.text(ended))
-    testing.raise_if_unfinished(ended, asked.output)

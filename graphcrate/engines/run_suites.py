@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphcrate.engines.runners import RUNNERS
-from graphcrate.engines.slurm import cluster
+from graphcrate.engines.slurm import submit
 from graphcrate.host import gpu
 from graphcrate.host.context import Context
 from graphcrate.model.errors import SmokeError
@@ -128,7 +128,7 @@ def _not_run(known: Pass) -> str:
 def _observed(claim: Claim) -> Mapping[str, str]:
     """Driver, runtime and, in a job of Slurm, where that is."""
     observed = {"runtime": claim.runtime, "runtime_version": claim.runtime_version}
-    return {"driver": gpu.driver_version(), **observed, **cluster.here()}
+    return {"driver": gpu.driver_version(), **observed, **submit.here()}
 
 
 def _summary(results: Sequence[SmokeReport]) -> SmokeReport:

@@ -1,4 +1,4 @@
-"""Trials: suites run in an image by some runner, here or as jobs of Slurm, one by one or as a matrix."""
+"""Tests of images: suites run by some runner, here or as jobs of Slurm, one by one or as a matrix."""
 
 from enum import StrEnum
 from typing import Literal
@@ -13,19 +13,19 @@ Device = Literal["auto", "cpu", "cuda"]
 class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `test --json` prints, and `trial.json` beside the logs holds."""
 
-    reference: str  #: as it was asked for
+    reference: str  #: as given on the command line
     runner: str
     artifact: Artifact
     suites: tuple[SmokeReport, ...]
-    layout: str = ""  #: digest of the layout that the artifact was made from, where that is known
+    layout: str = ""  #: digest of the layout that the artifact was made from, where it is known
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job asks Slurm for, in sbatch's own words; empty: the site's default."""
+    """What a job requests from Slurm, as sbatch's options; empty: the site's default."""
 
     partition: str
     gres: str = ""  #: "gpu:1"
-    time: str = ""  #: "30", "01:00:00"; empty: what the suites may take
+    time: str = ""  #: "30", "01:00:00"; empty: the sum of the suites' limits
     account: str = ""
     qos: str = ""
     cpus: int = 0  #: of the task; 0: the site's default
@@ -38,38 +38,38 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[str, ...]
     device: Device
     folder: str  #: for logs and curves
-    passes: str  #: the folder of what the image has passed, wherever that was
-    packages: tuple[str, ...] = ()  #: what the image is said to have
+    passes: str  #: the folder of the image's past results, the same for all runners
+    packages: tuple[str, ...] = ()  #: in the image, as its report lists them
     layout: str = ""  #: as in TrialReport
-    rerun: bool = False  #: run what it has passed on such a node before, too
-    proof: str = ""  #: stands for how the suites are run and judged
+    rerun: bool = False  #: run also what it passed on such a node before
+    proof: str = ""  #: versions of the suites
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job gives back: a report for each suite, or the error that kept it from running them."""
+    """The result of a job: a report for each suite, or the error that stopped it."""
 
     suites: tuple[SmokeReport, ...] = ()
     error: str = ""
 
 
 class State(StrEnum):
-    """Where a cell of the matrix stands."""
+    """State of a cell of the matrix."""
 
     NEW = "new"  #: no job yet
     QUEUED = "queued"
     RUNNING = "running"
     PASSED = "passed"
     FAILED = "failed"  #: a suite failed
-    LOST = "lost"  #: its job gave no report; the next call submits it again
+    LOST = "lost"  #: without a report; the next call submits it again
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is a report, so that nothing is left to do."""
+        """Whether there is a report."""
         return self in (State.PASSED, State.FAILED)
 
     @property
     def is_open(self) -> bool:
-        """Whether a job of Slurm is under way."""
+        """Whether a job is pending or running."""
         return self in (State.QUEUED, State.RUNNING)
 
 
@@ -85,12 +85,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""  #: what it waits for, or why it has no report
     node: str = ""
     submitted: float = 0.0  #: Unix seconds
-    gone: float = 0.0  #: since when Slurm says that it ended (or does not know it) while there is no report
+    gone: float = 0.0  #: when Slurm first called it ended or unknown while there was no report
     suites: tuple[SmokeReport, ...] = ()
 
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
-    """The matrix's state file: every cell that was ever asked for."""
+    """The state file: every cell of all calls."""
 
     cells: tuple[Cell, ...] = ()
     format: int = 1

@@ -1,6 +1,17 @@
 """Options of `test` and `job` that do not go together, and what `job` prints."""
 
+import re
+import shlex
+
 import pytest
+
+#: the tutorial, and the job that it submits
+WRITTEN = [
+    ("dna.md", "dna.sbatch"),
+    ("dgx2.md", "dgx2_torch.sbatch"),
+    ("multi-node.md", "multi_node_singularity.sbatch"),
+    ("multi-node.md", "multi_node_pyxis.sbatch"),
+]
 
 
 @pytest.fixture
@@ -13,8 +24,8 @@ def call(tmp_path, monkeypatch, typed):
     ("arguments", "said"),
     [
         (("a:1", "b:1"), "--matrix"),
-        (("a:1", "--runner", "slurm"), "on which partition?"),
-        (("a:1", "--matrix"), "on which partition?"),
+        (("a:1", "--runner", "slurm"), "--partition is missing"),
+        (("a:1", "--matrix"), "--partition is missing"),
         (("a:1", "--partition", "a100"), "--runner slurm"),
         (("a:1", "--runner", "slurm", "--partition", "a100,dgx2"), "--matrix"),
         (("a:1", "--runner", "docker", "--matrix", "--partition", "a100"), "the runner is docker"),
@@ -49,3 +60,13 @@ def test_an_unknown_runtime_is_answered_with_those_that_exist(call):
     code, _, err = call("job", "pyg:1", "--runtime", "kubernetes")
     assert code == 2
     assert "pyxis, singularity, docker, pai-dlc, pai-dsw" in err
+
+
+@pytest.mark.parametrize(("page", "name"), WRITTEN)
+def test_a_job_of_the_examples_is_what_its_tutorial_says(call, page, name, project, tmp_path):
+    text = (project / "docs" / "tutorials" / page).read_text(encoding="utf-8")
+    assert f"sbatch examples/slurm/{name}\n" in text
+    runtime = "pyxis" if "pyxis" in name else "singularity"
+    (command,) = re.findall(rf"^\./build\.py (job .*--runtime {runtime} .*) > \S+$", text, re.MULTILINE)
+    (tmp_path / shlex.split(command)[1]).touch()
+    assert call(*shlex.split(command))[1] == (project / "examples" / "slurm" / name).read_text(encoding="utf-8")

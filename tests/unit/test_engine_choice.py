@@ -8,7 +8,7 @@ import pytest
 from graphcrate.build import pipeline, with_engine
 from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
-from graphcrate.engines import builders, render
+from graphcrate.engines import builders, render, runners
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import apt
 from graphcrate.model.errors import BuildError, HostError, UsageError
@@ -179,3 +179,30 @@ def test_an_image_depends_on_plan_engine_and_text(monkeypatch):
     monkeypatch.setattr(render, "dockerfile", lambda plan: "other")
     keys.add(with_engine.find("docker").key(plan))
     assert len(keys) == 4
+
+
+def test_an_embedded_image_depends_on_the_form_of_its_layers(monkeypatch):
+    plan, embedded = plan_of(), with_engine.EMBEDDED
+    keys = {embedded.key(plan), embedded.key(msgspec.structs.replace(plan, tag="other"))}
+    monkeypatch.setattr(with_engine, "LAYER_FORMAT", with_engine.LAYER_FORMAT + 1)
+    keys.add(embedded.key(plan))
+    assert len(keys) == 3
+
+
+def test_each_engine_has_a_folder_of_an_image_to_itself(tmp_path):
+    folders = {engine.folder(tmp_path) for engine in with_engine.ENGINES.values()}
+    assert len(folders) == len(with_engine.ENGINES)
+    assert with_engine.EMBEDDED.folder(tmp_path) == tmp_path
+
+
+def test_an_image_is_asked_for_where_it_lies(ctx, tmp_path, monkeypatch):
+    artifact = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:0", bytes=1)
+    report = SimpleNamespace(artifact=artifact, digest=f"sha256:{'0' * 64}")
+    answers = {"x:1": False}
+    runner = SimpleNamespace(exists=lambda artifact, environment: answers[artifact.reference])
+    monkeypatch.setattr(runners, "RUNNERS", {"docker": lambda: runner})
+    docker = with_engine.find("docker")
+    assert not docker.exists(report, tmp_path, ctx)
+    answers["x:1"] = True
+    assert docker.exists(report, tmp_path, ctx)
+    assert not with_engine.EMBEDDED.exists(report, tmp_path, ctx), "no layout, whatever docker has"

@@ -58,6 +58,7 @@ PURE = {
     "graphcrate.artifacts.tree.wording": True,
     "graphcrate.engines.render": True,
     "graphcrate.engines.render.files": False,
+    "graphcrate.engines.render.jobs": False,
     "graphcrate.oci.image": True,
     "graphcrate.oci.layer": True,
     "graphcrate.oci.names": True,

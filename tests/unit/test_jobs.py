@@ -1,6 +1,6 @@
 """Jobs as text: compared byte for byte with tests/unit/jobs/, and refused where a runtime cannot do it.
 
-`python -m tests.unit.test_jobs` writes the files anew.
+`python -m tests.unit.test_jobs` writes the files again.
 """
 
 import json
@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.engines.render import jobs
-from graphcrate.engines.trials import addressing
 from graphcrate.model.errors import UsageError
 from graphcrate.model.job import Job, Mount, Runtime
 from graphcrate.oci import reference
@@ -61,22 +60,6 @@ def test_no_reviewed_text_is_left_over():
     assert {path.name for path in GOLDEN.iterdir()} == set(SAMPLES)
 
 
-def test_dgx2_gives_two_gpus_with_six_cores_each():
-    lines = jobs.text(SAMPLES["dgx2.sbatch"]).splitlines()
-    assert "#SBATCH --cpus-per-task=12" in lines
-    assert "#SBATCH --gres=gpu:2" in lines
-
-
-def test_the_image_is_pulled_once_and_then_named():
-    pull, train = [line for line in jobs.text(SAMPLES["a100-nodes.sbatch"]).splitlines() if line.startswith("srun")]
-    assert "--container-image" in pull
-    assert "--ntasks-per-node=1" in pull
-    assert "--container-image" not in train
-    assert "--ntasks-per-node=4" in train
-    name = next(word for word in shlex.split(pull) if word.startswith("--container-name="))
-    assert name in shlex.split(train.removesuffix("\\"))
-
-
 def test_another_image_of_the_same_name_gets_a_container_of_its_own():
     """pyxis takes a named container that is there, and does not look at the image."""
     lines = jobs.text(SAMPLES["sqsh-nodes.sbatch"]).splitlines()
@@ -111,7 +94,7 @@ def test_enroot_has_a_number_sign_between_registry_and_image():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "message"),
     [
         (job("docker", "pyg:1", nodes=2), "no --nodes"),
         (job("docker", "pyg:1", partition="a100"), "no --partition"),
@@ -127,10 +110,9 @@ def test_enroot_has_a_number_sign_between_registry_and_image():
         (job("singularity", "/a.sif", nodes=0), "at least one node"),
     ],
 )
-def test_what_a_runtime_cannot_do_is_refused_by_name(wanted, said):
-    with pytest.raises(UsageError) as caught:
+def test_what_a_runtime_cannot_do_is_refused_by_name(wanted, message):
+    with pytest.raises(UsageError, match=message):
         jobs.text(wanted)
-    assert said in str(caught.value)
 
 
 def test_an_instance_of_ones_own_is_taken_for_any_number_of_gpus():
@@ -165,61 +147,50 @@ def test_a_path_is_one_word(name):
     assert shlex.split(line) == [f"image={path}"]
 
 
-def test_an_image_of_ours_needs_its_file(tmp_path):
-    folder = tmp_path / "pyg" / "1"
-    folder.mkdir(parents=True)
-    with pytest.raises(UsageError, match="--to sif"):
-        addressing.image("pyg:1", Runtime.SINGULARITY, tmp_path)
-    (folder / "pyg.sif").touch()
-    assert addressing.image("pyg:1", Runtime.SINGULARITY, tmp_path) == str(folder / "pyg.sif")
+REACHED = [
+    ("pyg:1", "singularity", "{output}/pyg/1/pyg.sif"),
+    ("./pyg.sqsh", "pyxis", "./pyg.sqsh"),
+    ("pyg.sqsh", "pyxis", "./pyg.sqsh"),
+    ("../images/pyg.sqsh", "pyxis", "../images/pyg.sqsh"),
+    ("/lustre/pyg.sqsh", "pyxis", "/lustre/pyg.sqsh"),
+    ("pyg.sif", "singularity", "pyg.sif"),
+    ("docker://registry.example.com/a/pyg:1", "pyxis", "registry.example.com/a/pyg:1"),
+]
+OUT_OF_REACH = [
+    ("pyg:2", "singularity", "--to sif"),
+    ("pyg:3", "pyxis", "names no registry"),
+    ("pyg:3", "pai-dlc", "names no registry"),
+    ("pyg.sqsh", "singularity", "opens a .sif"),
+    ("pyg.sif", "pyxis", "opens a .sqsh"),
+    ("registry.example.com/a/b:1", "singularity", "needs a file"),
+    ("Not A Name", "docker", "not an image reference"),
+]
 
 
-@pytest.mark.parametrize(
-    ("ref", "runtime", "said"),
-    [
-        ("pyg:1", Runtime.PYXIS, "names none"),
-        ("pyg:1", Runtime.PAI_DLC, "names none"),
-        ("pyg.sqsh", Runtime.SINGULARITY, "opens a .sif"),
-        ("pyg.sif", Runtime.PYXIS, "opens a .sqsh"),
-        ("registry.example.com/a/b:1", Runtime.SINGULARITY, "needs a file"),
-        ("Not A Name", Runtime.DOCKER, "not an image reference"),
-    ],
-)
-def test_an_image_out_of_reach_is_refused(ref, runtime, said, tmp_path):
-    with pytest.raises(UsageError, match=said):
-        addressing.image(ref, runtime, tmp_path)
+@pytest.mark.parametrize(("ref", "runtime", "expected"), REACHED + OUT_OF_REACH)
+def test_an_image_is_what_its_runtime_opens_or_refused(ref, runtime, expected, tmp_path):
+    for tag in "12":
+        (tmp_path / "pyg" / tag).mkdir(parents=True)
+    (tmp_path / "pyg" / "1" / "pyg.sif").touch()
+    if (ref, runtime, expected) in REACHED:
+        assert jobs.find_image(ref, Runtime(runtime), tmp_path) == expected.format(output=tmp_path)
+    else:
+        with pytest.raises(UsageError, match=expected):
+            jobs.find_image(ref, Runtime(runtime), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("ref", "runtime", "told"),
-    [
-        ("./pyg.sqsh", Runtime.PYXIS, "./pyg.sqsh"),
-        ("pyg.sqsh", Runtime.PYXIS, "./pyg.sqsh"),
-        ("../images/pyg.sqsh", Runtime.PYXIS, "../images/pyg.sqsh"),
-        ("/lustre/pyg.sqsh", Runtime.PYXIS, "/lustre/pyg.sqsh"),
-        ("pyg.sif", Runtime.SINGULARITY, "pyg.sif"),
-        ("docker://registry.example.com/a/pyg:1", Runtime.PYXIS, "registry.example.com/a/pyg:1"),
-    ],
-)
-def test_a_path_stays_as_it_was_given(ref, runtime, told, tmp_path):
-    assert addressing.image(ref, runtime, tmp_path) == told
-
-
-def test_runtimes_and_mounts_are_read():
-    assert addressing.runtime("pai-dlc") is Runtime.PAI_DLC
-    with pytest.raises(UsageError, match="pyxis, singularity, docker, pai-dlc, pai-dsw"):
-        addressing.runtime("kubernetes")
-    assert addressing.mount("/a:/b") == Mount("/a", "/b")
+def test_mounts_are_read():
+    assert jobs.read_mount("/a:/b") == Mount("/a", "/b")
     for wrong in ("/a", "/a:b", ":/b", "/a:/b:ro", "/a,b:/c"):
         with pytest.raises(UsageError, match="SOURCE:TARGET"):
-            addressing.mount(wrong)
+            jobs.read_mount(wrong)
 
 
 def test_names_and_programs_follow_the_image():
-    assert addressing.name("registry.example.com:5000/team/pyg:1@sha256:00") == "pyg"
-    assert addressing.name("/lustre/pyg.sif") == "pyg"
-    assert addressing.program("torch:2").endswith("/torch_check.py")
-    assert addressing.program("pyg:2").endswith("/dna.py")
+    assert jobs.image_name("registry.example.com:5000/team/pyg:1@sha256:00") == "pyg"
+    assert jobs.image_name("/lustre/pyg.sif") == "pyg"
+    assert jobs.default_command("torch:2").endswith("/torch_check.py")
+    assert jobs.default_command("pyg:2").endswith("/dna.py")
 
 
 if __name__ == "__main__":

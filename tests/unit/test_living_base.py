@@ -104,7 +104,7 @@ def made(place, monkeypatch, build, output):
     monkeypatch.setattr(planning, "compile_step", lambda _: None)
     request = BuildRequest(name="pyg", cuda="11.8", output=output)
     job = pipeline._Job(request=request, ctx=place, recipe=None, variant=VARIANT, engine=Built(build), start=0)
-    return pipeline._made(job, resolution("2"))
+    return pipeline._reuse_or_build(job, resolution("2"))
 
 
 def test_a_drift_that_todays_base_does_not_end_is_said_and_not_tried_again(place, monkeypatch):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.engines.slurm.parse import SILENT, JobView
-from graphcrate.engines.slurm.scheduler import parameters
+from graphcrate.engines.slurm.submit import parameters
 from graphcrate.engines.trials import matrix, poll, progress, testing
 from graphcrate.engines.trials.artifact import Subject
 from graphcrate.host.progress import Silent
@@ -33,12 +33,11 @@ def cell(digest="1", partition="a100", out="/out", proof="", **changes):
 class FakeScheduler:
     """Jobs go through the given looks, one at each pause; then they have what they give back, if anything."""
 
-    def __init__(self, script, refuse=()):
-        self.script, self.refuse = script, refuse
-        self.time, self.arrays, self.cancelled, self.forgotten = 0.0, [], [], []
+    def __init__(self, script, refuse=(), interrupt=False):
+        self.script, self.refuse, self.interrupt = script, refuse, interrupt
+        self.time, self.arrays, self.cancelled, self.removed = 0.0, [], [], []
         self.jobs = {}
         self.broken = None
-        self.interrupt = False  #: while a job is submitted
 
     def submit(self, orders, resources):
         if resources.partition in self.refuse:
@@ -72,11 +71,11 @@ class FakeScheduler:
                 found[job] = view
         return found
 
-    def returned(self, job):
+    def result(self, job):
         looks, value = self._looks(job)
         return value if self._turn(job) >= len(looks) - 1 else None
 
-    def heard(self, job):
+    def new_lines(self, job):
         return [f"turn {self._turn(job)}"]
 
     def log(self, job):
@@ -85,8 +84,8 @@ class FakeScheduler:
     def cancel(self, jobs):
         self.cancelled += jobs
 
-    def forget(self, job):
-        self.forgotten.append(job)
+    def remove_result(self, job):
+        self.removed.append(job)
 
     def now(self):
         return self.time
@@ -95,23 +94,14 @@ class FakeScheduler:
         self.time += 1
 
 
-class Watcher:
-    def __init__(self):
-        self.seen, self.lines = [], []
-
-    def heard(self, cell, lines):
-        self.lines += [(cell.key, line) for line in lines]
-
-    def changed(self, cells):
-        self.seen.append({cell.key: cell for cell in cells})
-
-
 QUEUED, RUNNING, DONE = JobView("PENDING", "", "Resources"), JobView("RUNNING", "n1"), JobView("COMPLETED", "n1")
 NORMAL = ([QUEUED, RUNNING, DONE], PASSED)
 
 
-def followed(cells, scheduler, patience=PATIENCE):
-    return poll.follow(cells, scheduler, Watcher(), patience=patience)
+def followed(cells, scheduler, patience=PATIENCE, seen=None, lines=None):
+    """Follow cells; `seen` gets the first one's state after each change, `lines` what jobs print."""
+    seen, lines = [] if seen is None else seen, [] if lines is None else lines
+    return poll.follow(cells, scheduler, patience=patience, changed=lambda now: seen.append(now[0]), say=lines.append)
 
 
 def test_cells_of_one_request_are_one_array():
@@ -120,98 +110,73 @@ def test_cells_of_one_request_are_one_array():
     found = followed(cells, scheduler)
     assert scheduler.arrays == [("a100", 2), ("dgx2", 2)]
     assert [one.state for one in found] == [State.PASSED] * 4
-    assert sorted(scheduler.forgotten) == ["1_0", "1_1", "2_0", "2_1"]
+    assert sorted(scheduler.removed) == ["1_0", "1_1", "2_0", "2_1"]
     assert found[0].node == "n1"
 
 
 def test_a_watcher_sees_every_state_and_every_line():
-    watcher = Watcher()
-    one = cell()
-    poll.follow([one], FakeScheduler({"1": NORMAL}), watcher, patience=PATIENCE)
-    states = [seen[one.key].state for seen in watcher.seen]
-    assert list(dict.fromkeys(states)) == [State.NEW, State.QUEUED, State.RUNNING, State.PASSED]
-    assert [line for _, line in watcher.lines] == ["turn 0", "turn 1", "turn 2"]
+    seen, lines = [], []
+    followed([cell()], FakeScheduler({"1": NORMAL}), seen=seen, lines=lines)
+    assert list(dict.fromkeys(one.state for one in seen)) == [State.NEW, State.QUEUED, State.RUNNING, State.PASSED]
+    assert lines == ["turn 0", "turn 1", "turn 2"]
 
 
-def test_a_failed_suite_is_a_finished_cell():
-    (found,) = followed([cell()], FakeScheduler({"1": ([RUNNING, DONE], FAILED)}))
-    assert (found.state, found.why) == (State.FAILED, "torch: no CUDA")
+REMEMBERED = msgspec.structs.replace(PASSED.suites[0], remembered="2026-11-22T05:00:00Z")
+NO_RUNTIME = Returned(error="neither apptainer nor singularity is installed")
+#: what Slurm says at each look, and the result at the last; the cell's end
+ENDS = {
+    "failed suite": ([RUNNING, DONE], FAILED, State.FAILED, "torch: no CUDA"),
+    "late report": ([RUNNING, *[DONE] * 10], PASSED, State.PASSED, ""),
+    "controller away": ([QUEUED, *[SILENT] * 60, RUNNING, DONE], PASSED, State.PASSED, ""),
+    "passed before": ([DONE], Returned(suites=(REMEMBERED,)), State.PASSED, "torch: passed on 2026-11-22"),
+    "error on the node": ([DONE], NO_RUNTIME, State.LOST, "job 1_0 could not run the suites: neither apptainer"),
+    "dead node": ([JobView("NODE_FAIL", "n1", "NodeDown")], None, State.LOST, "ended as NODE_FAIL on n1 (NodeDown)"),
+    "cancelled": ([JobView("CANCELLED", "n1")], None, State.LOST, "ended as CANCELLED on n1 and left no report"),
+    "time limit": ([JobView("TIMEOUT", "n1")], None, State.LOST, "ended as TIMEOUT"),
+    "forgotten": ([RUNNING, None], None, State.LOST, "no longer knows job 1_0"),
+    "never started": (
+        [JobView("PENDING", "", "PartitionDown")], None, State.LOST,
+        "job 1_0 did not start within 0.5 min: PartitionDown",
+    ),
+    "hopeless": (
+        [JobView("PENDING", "", "PartitionTimeLimit")], None, State.LOST, "can never start: PartitionTimeLimit",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_how_a_cell_ends(case):
+    looks, returned, state, why = ENDS[case]
+    scheduler = FakeScheduler({"1": (looks, returned)})
+    (ended,) = followed([cell()], scheduler, patience=30.0)
+    assert ended.state is state
+    assert why in ended.why
+    assert scheduler.cancelled == (["1_0"] if case in ("never started", "hopeless") else [])
+    if case in ("dead node", "cancelled", "time limit", "forgotten"):
+        assert scheduler.time >= matrix.GRACE  # for a slow network file system
+    if case == "hopeless":
+        assert scheduler.time == 0
+
+
+def test_a_controller_that_is_away_is_shown():
+    seen = []
+    followed([cell()], FakeScheduler({"1": ([QUEUED, SILENT, DONE], PASSED)}), seen=seen)
+    assert "Slurm does not answer" in {one.why for one in seen}
 
 
 @pytest.mark.parametrize(
-    ("view", "said"),
+    ("looks", "submitted", "state"),
     [
-        (JobView("NODE_FAIL", "n1", "NodeDown"), "ended as NODE_FAIL on n1 (NodeDown)"),
-        (JobView("CANCELLED", "n1"), "ended as CANCELLED on n1"),
-        (JobView("TIMEOUT", "n1"), "ended as TIMEOUT"),
-        (None, "no longer knows job 1_0"),
+        ([QUEUED] * 20 + [RUNNING, DONE], -86400.0, State.PASSED),  # since yesterday, and this call has just begun
+        ([QUEUED], -5000.0, State.LOST),
     ],
 )
-def test_a_job_that_ends_without_a_report_is_lost(view, said):
-    scheduler = FakeScheduler({"1": ([RUNNING, view], None)})
-    (found,) = followed([cell()], scheduler)
-    assert found.state is State.LOST
-    assert said in found.why
-    assert scheduler.time >= matrix.GRACE  # a network file system had its time
-    assert not scheduler.cancelled
-
-
-def test_a_controller_that_is_away_for_a_while_loses_nothing():
-    scheduler = FakeScheduler({"1": ([QUEUED, *[SILENT] * 60, RUNNING, DONE], PASSED)})
-    watcher = Watcher()
-    one = cell()
-    (found,) = poll.follow([one], scheduler, watcher, patience=30.0)
-    assert found.state is State.PASSED
-    assert "Slurm does not answer" in {seen[one.key].why for seen in watcher.seen}
-
-
-def test_a_report_that_comes_late_counts():
-    scheduler = FakeScheduler({"1": ([RUNNING, *[DONE] * 10], PASSED)})
-    (found,) = followed([cell()], scheduler)
-    assert found.state is State.PASSED
-
-
-def test_a_job_that_never_starts_is_given_up_and_taken_back():
-    scheduler = FakeScheduler({"1": ([JobView("PENDING", "", "PartitionDown")], None)})
-    (found,) = followed([cell()], scheduler, patience=30.0)
-    assert found.why == "job 1_0 did not start within 0.5 min: PartitionDown"
-    assert scheduler.cancelled == ["1_0"]
-
-
-def test_a_later_call_has_patience_anew():
-    """The job has waited since yesterday, and the same call has just begun to watch it."""
-    scheduler = FakeScheduler({"1": ([QUEUED] * 20 + [RUNNING, DONE], PASSED)})
+def test_a_later_call_has_a_patience_of_its_own(looks, submitted, state):
+    scheduler = FakeScheduler({"1": (looks, PASSED if state is State.PASSED else None)})
     (job,) = scheduler.submit([cell().order], cell().resources)
-    yesterday = matrix.submitted(cell(), job, -86400.0)
-    (found,) = followed([yesterday], scheduler, patience=30.0)
-    assert found.state is State.PASSED
-    assert not scheduler.cancelled
-
-
-def test_a_later_call_loses_its_patience_too():
-    scheduler = FakeScheduler({"1": ([QUEUED], None)})
-    (job,) = scheduler.submit([cell().order], cell().resources)
-    scheduler.time = 5000.0
-    (found,) = followed([matrix.submitted(cell(), job, 0.0)], scheduler, patience=30.0)
-    assert found.state is State.LOST
-    assert scheduler.time == pytest.approx(5031.0, abs=1)
-
-
-def test_a_job_that_can_never_start_is_given_up_at_once():
-    scheduler = FakeScheduler({"1": ([JobView("PENDING", "", "PartitionTimeLimit")], None)})
-    (found,) = followed([cell()], scheduler)
-    assert "can never start: PartitionTimeLimit" in found.why
-    assert scheduler.time == 0
-    assert scheduler.cancelled == ["1_0"]
-
-
-def test_an_error_on_the_node_is_told():
-    scheduler = FakeScheduler(
-        {"1": ([RUNNING, DONE], Returned(error="neither apptainer nor singularity is installed"))}
-    )
-    (found,) = followed([cell()], scheduler)
-    assert found.state is State.LOST
-    assert "neither apptainer" in found.why
+    (ended,) = followed([matrix.submitted(cell(), job, submitted)], scheduler, patience=30.0)
+    assert ended.state is state
+    assert scheduler.time == pytest.approx(21 if state is State.PASSED else 31, abs=1)
 
 
 def test_what_is_refused_does_not_stop_the_others():
@@ -221,46 +186,39 @@ def test_what_is_refused_does_not_stop_the_others():
     assert passed.state is State.PASSED
 
 
-def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path):
+def saved(folder):
+    return msgspec.json.decode((folder / "matrix.json").read_bytes(), type=Matrix).cells
+
+
+def test_an_interrupted_matrix_is_resumed(tmp_path):
     scheduler = FakeScheduler({"1": NORMAL, "2": ([QUEUED] * 3 + [RUNNING] * 3 + [DONE], PASSED)})
     cells = [cell(digest, out=tmp_path) for digest in "12"]
     scheduler.broken = 4
     with pytest.raises(KeyboardInterrupt):
-        testing.try_matrix(cells, scheduler, tmp_path, PATIENCE)
+        testing.run_matrix(cells, scheduler, tmp_path, PATIENCE)
     assert not scheduler.cancelled  # jobs go on without us
-    state = msgspec.json.decode((tmp_path / "matrix.json").read_bytes(), type=Matrix)
-    assert [one.state for one in state.cells] == [State.PASSED, State.RUNNING]
+    assert [one.state for one in saved(tmp_path)] == [State.PASSED, State.RUNNING]
     scheduler.broken = None
-    found = testing.try_matrix(cells, scheduler, tmp_path, PATIENCE)
+    ended = testing.run_matrix(cells, scheduler, tmp_path, PATIENCE)
     assert scheduler.arrays == [("a100", 2)]  # nothing was submitted again
-    assert [one.state for one in found] == [State.PASSED, State.PASSED]
+    assert [one.state for one in ended] == [State.PASSED, State.PASSED]
 
 
 def test_an_interrupt_while_jobs_are_submitted_loses_none(tmp_path):
-    scheduler = FakeScheduler({"1": NORMAL, "2": NORMAL})
-    scheduler.interrupt = True
-    cells = [cell(digest, out=tmp_path) for digest in "12"]
+    scheduler = FakeScheduler({"1": NORMAL, "2": NORMAL}, interrupt=True)
     with pytest.raises(KeyboardInterrupt):
-        testing.try_matrix(cells, scheduler, tmp_path, PATIENCE)
-    state = msgspec.json.decode((tmp_path / "matrix.json").read_bytes(), type=Matrix)
-    assert [one.job for one in state.cells] == ["1_0", "1_1"]
+        testing.run_matrix([cell(digest, out=tmp_path) for digest in "12"], scheduler, tmp_path, PATIENCE)
+    assert [one.job for one in saved(tmp_path)] == ["1_0", "1_1"]
 
 
-def test_an_interrupt_while_the_one_job_is_submitted_takes_it_back(tmp_path):
-    scheduler = FakeScheduler({"1": NORMAL})
-    scheduler.interrupt = True
-    subject = Subject(
-        reference="torch:1",
-        runner="slurm",
-        artifact=cell().order.artifact,
-        suites=("torch",),
-        packages=(),
-        folder=tmp_path,
-        passes=tmp_path,
-    )
-    place = SimpleNamespace(progress=Silent())
+def test_an_interrupt_while_the_one_job_is_submitted_cancels_it(tmp_path):
+    scheduler = FakeScheduler({"1": NORMAL}, interrupt=True)
+    paths = {"folder": tmp_path, "passes": tmp_path}
+    artifact = cell().order.artifact
+    subject = Subject(reference="torch:1", runner="slurm", artifact=artifact, suites=("torch",), packages=(), **paths)
+    ctx = SimpleNamespace(progress=Silent())
     with pytest.raises(KeyboardInterrupt):
-        testing.try_in_job(subject, Resources(partition="a100"), "cpu", scheduler, place, PATIENCE)
+        testing.run_in_job(subject, Resources(partition="a100"), "cpu", scheduler, ctx, PATIENCE)
     assert scheduler.cancelled == ["1_0"]
 
 
@@ -280,7 +238,7 @@ def test_what_a_tag_passed_says_nothing_of_the_image_that_it_names_now(tmp_path)
         (running, State.RUNNING),
     ):
         wanted = pinned if before.reference == pinned.reference else tag
-        (found,) = matrix.recalled(Matrix(cells=(before,)), [wanted])
+        (found,) = matrix.resume(Matrix(cells=(before,)), [wanted])
         assert found.state is after
 
 
@@ -288,40 +246,33 @@ def test_passed_cells_are_not_run_again_and_the_others_are(tmp_path):
     cells = [cell(digest, out=tmp_path) for digest in "123"]
     lost = ([RUNNING, JobView("NODE_FAIL", "n1")], None)
     first = FakeScheduler({"1": NORMAL, "2": lost, "3": ([RUNNING, DONE], FAILED)})
-    states = [one.state for one in testing.try_matrix(cells, first, tmp_path, PATIENCE)]
+    states = [one.state for one in testing.run_matrix(cells, first, tmp_path, PATIENCE)]
     assert states == [State.PASSED, State.LOST, State.FAILED]
     normal = {"1": NORMAL, "2": NORMAL, "3": NORMAL}
     second = FakeScheduler(normal)
-    states = [one.state for one in testing.try_matrix(cells, second, tmp_path, PATIENCE)]
+    states = [one.state for one in testing.run_matrix(cells, second, tmp_path, PATIENCE)]
     assert states == [State.PASSED] * 3
     assert second.arrays == [("a100", 2)]
-    testing.try_matrix(cells, third := FakeScheduler(normal), tmp_path, PATIENCE, rerun=True)
+    testing.run_matrix(cells, third := FakeScheduler(normal), tmp_path, PATIENCE, rerun=True)
     assert third.arrays == [("a100", 3)]
     assert (tmp_path / "1" / "trial.json").is_file()
 
 
-def test_two_at_the_same_matrix_are_one_too_many(tmp_path):
-    with testing._state(tmp_path / "matrix.json"), pytest.raises(UsageError, match="another process"):
-        testing.try_matrix([cell()], FakeScheduler({"1": NORMAL}), tmp_path, PATIENCE)
+def test_a_state_file_in_use_or_unreadable_is_refused_and_kept(tmp_path):
+    def run():
+        testing.run_matrix([cell()], FakeScheduler({"1": NORMAL}), tmp_path, PATIENCE)
 
-
-def test_a_state_file_that_cannot_be_read_is_kept(tmp_path):
+    with testing._open_state(tmp_path / "matrix.json"), pytest.raises(UsageError, match="another process"):
+        run()
     (tmp_path / "matrix.json").write_text("{half")
     with pytest.raises(UsageError, match=r"matrix\.json"):
-        testing.try_matrix([cell()], FakeScheduler({"1": NORMAL}), tmp_path, PATIENCE)
+        run()
     assert (tmp_path / "matrix.json").read_text() == "{half"
 
 
 def test_keys_name_what_is_tried():
     assert cell("1").key == cell("1").key
     assert len({cell("1").key, cell("2").key, cell("1", "dgx2").key, cell("1", proof="other suites").key}) == 4
-
-
-def test_a_cell_says_what_its_node_did_not_run_again():
-    remembered = msgspec.structs.replace(PASSED.suites[0], remembered="2026-11-22T05:00:00Z")
-    (found,) = followed([cell()], FakeScheduler({"1": ([RUNNING, DONE], Returned(suites=(remembered,)))}))
-    assert (found.state, found.why) == (State.PASSED, "torch: passed on 2026-11-22, not run again")
-    assert progress.suites_lines([remembered])[0].endswith(", on 2026-11-22; not run again, --rerun runs it")
 
 
 def test_the_end_says_what_is_missing(tmp_path):
@@ -336,16 +287,14 @@ def test_the_table_has_a_row_for_each_cell():
     text = progress.text(
         [cell(state=State.PASSED, suites=PASSED.suites), cell("2", state=State.LOST, why="[NodeDown]")]
     )
-    assert "1 passed, 1 lost" in text
-    assert "torch:1" in text
-    assert "[NodeDown]" in text
+    assert all(words in text for words in ("1 passed, 1 lost", "torch:1", "[NodeDown]"))
+    assert progress.suites_lines([REMEMBERED])[0].endswith(", on 2026-11-22; not run again, --rerun runs it")
 
 
 def test_the_time_of_a_job_is_what_its_suites_may_take():
     order = cell().order
     asked = parameters([order], Resources(partition="a100", gres="gpu:1", account="gnn"))
     assert asked == {
-        "no-requeue": True,
         "job-name": "graphcrate-test",
         "partition": "a100",
         "time": "16",

@@ -34,7 +34,7 @@ class Program:
         self.name, self.calls, self.images, self.loaded = name, [], {}, b""
         self.versions = {"docker": "Docker version 20.10.24+dfsg1, build 297e128", "podman": "podman version 4.3.1"}
         self.build, self.buildx, self.containers, self.tags = (("STEP 1/1: RUN thing",), 0), 0, [], []
-        self.run_says = []
+        self.run_says, self.loads, self.guarded, self.keeps = [], 0, [], True
 
     def words(self, argv):
         """The command and what follows: without what ends it with us, and without Docker's address."""
@@ -45,6 +45,8 @@ class Program:
     def run(self, argv, *, environment=None, on_line=None, timeout=None):
         words = self.words(argv)
         self.calls.append((words, environment))
+        if argv[0] == "setpriv":
+            self.guarded.append(words[1])
         match words[1]:
             case "--version":
                 return Completed(0, (self.versions[words[0]],))
@@ -52,12 +54,15 @@ class Program:
                 return Completed(self.buildx, ())
             case "load":
                 self.loaded = Path(words[words.index("--input") + 1]).read_bytes()
+                return Completed(self.loads, ("Error: no space left",))
             case "build":
                 return self._build(words, on_line)
             case "run":
                 answer = self.run_says.pop(0) if self.run_says else Completed(0, ())
                 if isinstance(answer, BaseException):
                     raise answer
+                for line in answer.lines if on_line else ():
+                    on_line(f"{line} within {timeout}")
                 return answer
         return Completed(0, ())
 
@@ -66,10 +71,10 @@ class Program:
         for line in lines:
             on_line(line)
         if code == "interrupt":
-            started = {"left": STEP, "first": MADE, "somebody's": "12" * 32}
+            started = {"left": STEP, "first": MADE, "somebody's": "12" * 32, "before": STEP}
             self.containers = [{"Id": one, "ImageID": image, "Command": ["buildah"]} for one, image in started.items()]
             raise KeyboardInterrupt
-        if not code:
+        if not code and self.keeps:
             self.images[words[words.index("--tag") + 1]] = MADE
         return Completed(code, tuple(lines))
 
@@ -216,6 +221,7 @@ def test_a_build_starts_from_the_loaded_base(order, program, name):
     assert environment["HTTP_PROXY"] == "http://proxy.example.com:3128"
     assert {"BASE", "PACKAGE_INDEX", "HTTP_PROXY", "http_proxy"} <= set(words)
     assert "hush" not in " ".join(words)
+    assert program.guarded == ["build"], "it ends with us"
     assert "OTHER" not in environment
     assert "--network" not in words
     assert words[2:4] == ["--tag", "pkg:1.0"]
@@ -226,6 +232,39 @@ def test_a_build_starts_from_the_loaded_base(order, program, name):
         (entry,) = json.load(archive.extractfile("manifest.json"))
         assert entry["RepoTags"] == [base]
         assert len(entry["Layers"]) == len(order.base.layers)
+
+
+def test_the_log_of_a_build_has_no_password(order, program, name):
+    program.build = (("STEP 1/1: RUN pip --index-url https://me:hush@index.example.com/simple",), 1)
+    with pytest.raises(BuildError) as caught:
+        build(order, name)
+    log = (order.folder / "build.log").read_text()
+    assert "https://***@index.example.com/simple" in log
+    assert "hush" not in f"{log}{caught.value}{caught.value.cause}{order.progress.__dict__}"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "says"),
+    [("loads", 1, "cannot load graphcrate/base:.*no space left"), ("keeps", False, "built pkg:1.0 and does not have")],
+)
+def test_an_engine_that_loses_an_image_is_an_error(order, program, name, attribute, value, says):
+    setattr(program, attribute, value)
+    with pytest.raises(BuildError, match=says):
+        build(order, name)
+
+
+@pytest.mark.parametrize("name", ["docker"])
+def test_dockers_older_builder_gets_a_text_without_mounts_and_removes_its_containers(order, program, monkeypatch):
+    texts = []
+    monkeypatch.setattr(oci, "dockerfile", lambda plan, *, cache_mounts: texts.append(cache_mounts) or "FROM base\n")
+    program.versions["docker"] = "Docker version 28.2.2, build e6534b4"
+    for program.buildx in (0, 1):
+        build(order, "docker")
+    kit, classic = program.commands("build")
+    assert texts == [True, False]
+    assert ("--force-rm" in kit, "--force-rm" in classic) == (False, True)
+    (environment, _) = [environment for words, environment in program.calls if words[1] == "build"]
+    assert environment["BUILDX_NO_DEFAULT_ATTESTATIONS"] == "1", "they would make an index of the image"
 
 
 def test_a_base_that_is_there_is_not_loaded_again(order, program, name, monkeypatch):
@@ -298,6 +337,7 @@ def test_a_base_that_is_not_available_is_named(order, program, name, line):
 
 def test_an_interrupted_build_leaves_no_container_of_its_own(order, program, name):
     program.build = (("STEP 1/1: RUN thing", f"--> {STEP[:11]}", f"--> {MADE[:11]}", *["word"] * 500), "interrupt")
+    program.containers = [{"Id": "before", "ImageID": STEP, "Command": ["buildah"]}]
     with pytest.raises(KeyboardInterrupt):
         build(order, name)
     # Docker's daemon removes them by itself
@@ -382,13 +422,32 @@ def test_a_command_runs_in_a_container_of_its_own(opened, program, tmp_path):
     assert words[words.index("--entrypoint") + 1] == "", "the image's own is not used"
     assert words[words.index("--env") + 1] == "A=b c"
     assert words[words.index("--workdir") + 1] == "/out"
-    assert [words[at + 1] for at, word in enumerate(words) if word == "--volume"] == [
-        f"{tmp_path}:/out:rw",
-        f"{tmp_path}:/in:ro",
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--mount"] == [
+        f"type=bind,source={tmp_path},target=/out",
+        f"type=bind,source={tmp_path},target=/in,readonly",
     ]
     assert words[words.index("--network") + 1] == "none"
     assert {"--rm", "2g"} <= set(words)
     assert "--ulimit" not in words
+
+
+def test_a_bind_may_have_colons_but_no_commas(opened, program, tmp_path):
+    colons, comma = tmp_path / "a:b", tmp_path / "a,b"
+    colons.mkdir()
+    comma.mkdir()
+    with opened() as inside:
+        inside.run(Exec(["x"], binds=[Bind(colons, "/in")]))
+        with pytest.raises(HostError, match="a,b cannot be bound into an image"):
+            inside.run(Exec(["x"], binds=[Bind(comma, "/in")]))
+    assert f"type=bind,source={colons},target=/in,readonly" in program.commands("run")[-1]
+
+
+def test_lines_come_as_they_are_printed_until_the_time_is_up(opened, program):
+    lines = []
+    program.run_says = [Completed(0, ()), Completed(0, ("one", "two"))]
+    with opened() as inside:
+        inside.run(Exec(["x"], timeout=5, on_line=lines.append))
+    assert lines == ["one within 5", "two within 5"]
 
 
 def test_a_gpu_is_asked_for_where_there_is_one(opened, program, name, monkeypatch):

@@ -15,7 +15,7 @@ def test_the_images_time_is_that_of_the_environment(epoch, created):
 
 @pytest.mark.parametrize("epoch", ["yesterday", "-1", "1.5", "1e9", "\N{SUPERSCRIPT TWO}", "9" * 20, " "])
 def test_a_time_that_is_none_is_said(epoch):
-    with pytest.raises(UsageError, match="is no time") as caught:
+    with pytest.raises(UsageError, match="invalid time") as caught:
         pipeline._created(epoch)
     assert caught.value.next_step.startswith("SOURCE_DATE_EPOCH=$(date +%s) make image")
 
@@ -23,8 +23,8 @@ def test_a_time_that_is_none_is_said(epoch):
 def test_what_is_in_the_way_of_a_further_tag_is_said_before_the_build(tmp_path):
     job = SimpleNamespace(request=SimpleNamespace(output=tmp_path))
     plan = SimpleNamespace(name="pyg", tag="1.0", aliases=("0.1.0-debian12",))
-    pipeline._check_names(job, plan)
+    pipeline._check_aliases(job, plan)
     (tmp_path / "pyg" / "0.1.0-debian12").mkdir(parents=True)
     with pytest.raises(UsageError, match="in the way") as caught:
-        pipeline._check_names(job, plan)
+        pipeline._check_aliases(job, plan)
     assert caught.value.next_step.startswith("mv ")

@@ -1,4 +1,4 @@
-"""What Slurm's commands print, as they print it, and anything else."""
+"""Parsing what Slurm's commands print."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from graphcrate.engines.slurm import parse
 from graphcrate.engines.slurm.parse import JobView, Partition
 
-SQUEUE = "7|COMPLETED|n1|None\n12_0|RUNNING|n1|None\n12_1|PENDING||PartitionDown\n13|CANCELLED by 0|n2|None\n"
 SCONTROL = (
     "JobId=3 ArrayJobId=3 ArrayTaskId=1 JobName=wrap UserId=root(0) JobState=NODE_FAIL Reason=NodeDown ExitCode=0:15 "
     "StartTime=2026-11-22T00:58:06 NodeList=n1 BatchHost=n1 Command=(null)\n"
@@ -16,95 +15,79 @@ SCONTROL = (
 )
 
 
-def test_partitions_with_their_resources():
-    text = "dgx2|up|infinite|gpu:16\na100|down|7-00:00:00|gpu:a100:4\nsmall|up|1:00:00|(null)\n"
-    assert parse.partitions(text) == (
-        Partition("dgx2", True, "infinite", "gpu:16"),
-        Partition("a100", False, "7-00:00:00", "gpu:a100:4"),
-        Partition("small", True, "1:00:00", ""),
-    )
-
-
-def test_a_partition_of_two_kinds_of_nodes_is_one():
-    text = "a100|up|infinite|gpu:4\na100|up|infinite|gpu:8\na100|up|infinite|(null)\n"
-    assert parse.partitions(text) == (Partition("a100", True, "infinite", "gpu:4,gpu:8"),)
-
-
-def test_the_queue():
-    assert parse.queue(SQUEUE) == {
-        "7": JobView("COMPLETED", "n1"),
-        "12_0": JobView("RUNNING", "n1"),
-        "12_1": JobView("PENDING", "", "PartitionDown"),
-        "13": JobView("CANCELLED", "n2"),
-    }
+@pytest.mark.parametrize(
+    ("read", "text", "expected"),
+    [
+        (
+            parse.partitions,
+            "dgx2|up|infinite|gpu:16\na100|down|7-00:00:00|gpu:a100:4\nsmall|up|1:00:00|(null)\n",
+            (
+                Partition("dgx2", True, "infinite", "gpu:16"),
+                Partition("a100", False, "7-00:00:00", "gpu:a100:4"),
+                Partition("small", True, "1:00:00", ""),
+            ),
+        ),
+        (  # two kinds of nodes
+            parse.partitions,
+            "a100|up|infinite|gpu:4\na100|up|infinite|gpu:8\na100|up|infinite|(null)\n",
+            (Partition("a100", True, "infinite", "gpu:4,gpu:8"),),
+        ),
+        (
+            parse.queue,
+            "7|COMPLETED|n1|None\n12_0|RUNNING|n1|None\n12_1|PENDING||PartitionDown\n13|CANCELLED by 0|n2|None\n",
+            {
+                "7": JobView("COMPLETED", "n1"),
+                "12_0": JobView("RUNNING", "n1"),
+                "12_1": JobView("PENDING", "", "PartitionDown"),
+                "13": JobView("CANCELLED", "n2"),
+            },
+        ),
+        (  # allocations alone
+            parse.accounting,
+            "20|TIMEOUT|n1|None|0:0\n20.batch|CANCELLED|n1||0:15\n21_3|CANCELLED by 1000|None assigned|None|0:0\n",
+            {"20": JobView("TIMEOUT", "n1", "", "0:0"), "21_3": JobView("CANCELLED", "", "", "0:0")},
+        ),
+        *[
+            (parse.numbers, text, tasks)
+            for text, tasks in {"3": [3], "0-6:3,9%4": [0, 3, 6, 9], "": [], "a": [], "5-2": []}.items()
+        ],
+        (parse.has_pyxis, "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH\n", True),
+        (parse.has_pyxis, "      --container=PATH          Path to OCI container bundle\n", False),
+        (parse.has_pyxis, "nothing of --container-image here\n", False),
+        (
+            parse.last_error,
+            ["sbatch: error: invalid partition specified: x", "sbatch: error: Batch job submission failed: No", "end"],
+            "Batch job submission failed: No",
+        ),
+        (parse.last_error, ["", "something else", ""], "something else"),
+        (parse.last_error, [], ""),
+    ],
+)
+def test_what_slurm_prints_is_read(read, text, expected):
+    assert read(text) == expected
 
 
 def test_how_jobs_ended():
-    found = parse.scontrol_jobs(SCONTROL)
-    assert found["3_1"].words == "NODE_FAIL on n1 (NodeDown, exit code 0:15)"
-    assert found["9"].words == "CANCELLED"
-    assert set(found) == {"3_1", "9", "11_0", "11_1", "11_5"}
+    views = parse.scontrol_jobs(SCONTROL)
+    assert views["3_1"].words == "NODE_FAIL on n1 (NodeDown, exit code 0:15)"
+    assert views["9"].words == "CANCELLED"
+    assert set(views) == {"3_1", "9", "11_0", "11_1", "11_5"}
 
 
-def test_accounting_counts_allocations_alone():
-    text = "20|TIMEOUT|n1|None|0:0\n20.batch|CANCELLED|n1||0:15\n21_3|CANCELLED by 1000|None assigned|None|0:0\n"
-    assert parse.accounting(text) == {
-        "20": JobView("TIMEOUT", "n1", "", "0:0"),
-        "21_3": JobView("CANCELLED", "", "", "0:0"),
-    }
+def test_no_state_is_both_waiting_and_ended():
+    assert not parse.WAITING & parse.ENDED
 
 
 @pytest.mark.parametrize(
-    "state", ["PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "COMPLETED", "NODE_FAIL", "NEW_ONE"]
-)
-def test_no_state_is_both_waiting_and_ended(state):
-    view = JobView(state)
-    assert not (view.is_waiting and view.is_ended)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("3", [3]), ("0-3", [0, 1, 2, 3]), ("0-6:3,9%4", [0, 3, 6, 9]), ("", []), ("a", []), ("5-2", [])],
-)
-def test_the_tasks_of_an_array(text, expected):
-    assert parse.numbers(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("help_text", "expected"),
+    ("reasons", "is_hopeless"),
     [
-        ("      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH\n", True),
-        ("      --container=PATH          Path to OCI container bundle\n", False),
-        ("nothing of --container-image here\n", False),
+        ("BadConstraints PartitionTimeLimit AssocMaxCpuPerJobLimit QOSMaxGRESPerJob", True),
+        ("Resources Priority PartitionDown QOSMaxJobsPerUserLimit ReqNodeNotAvail", False),
     ],
 )
-def test_pyxis_shows_in_the_help_of_srun(help_text, expected):
-    assert parse.has_pyxis(help_text) is expected
-
-
-def test_what_sbatch_complains_of():
-    lines = [
-        "Traceback",
-        "sbatch: error: invalid partition specified: x",
-        "sbatch: error: Batch job submission failed: No",
-    ]
-    assert parse.last_error(lines) == "Batch job submission failed: No"
-    assert parse.last_error(["", "something else", ""]) == "something else"
-    assert parse.last_error([]) == ""
-
-
-@pytest.mark.parametrize(
-    "reason", ["BadConstraints", "PartitionTimeLimit", "AssocMaxCpuPerJobLimit", "QOSMaxGRESPerJob"]
-)
-def test_some_reasons_are_hopeless(reason):
-    assert parse.HOPELESS.search(reason)
-
-
-@pytest.mark.parametrize(
-    "reason", ["Resources", "Priority", "PartitionDown", "QOSMaxJobsPerUserLimit", "ReqNodeNotAvail"]
-)
-def test_others_pass(reason):
-    assert not parse.HOPELESS.search(reason)
+def test_some_reasons_are_hopeless(reasons, is_hopeless):
+    for reason in reasons.split():
+        assert bool(parse.HOPELESS.search(reason)) is is_hopeless, reason
 
 
 word = st.text("abcXYZ019_-.:()[],", min_size=1, max_size=12)
@@ -129,7 +112,7 @@ def test_ranges_are_their_numbers(ranges):
 
 
 @given(st.text(max_size=300))
-def test_nothing_that_is_printed_breaks_the_readers(text):
+def test_no_output_breaks_the_parsers(text):
     for read in (parse.partitions, parse.queue, parse.scontrol_jobs, parse.accounting):
         read(text)
     parse.has_pyxis(text)

@@ -1,28 +1,96 @@
-"""Jobs as text: a script for sbatch or a shell, a request for PAI. What cannot be expressed is refused by name."""
+"""Write jobs as text: a script for sbatch or a shell, a request for PAI. Refuse by name what a runtime cannot do."""
 
 import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
+from graphcrate.artifacts.locate import check_digest
 from graphcrate.compat import addresses, sites
+from graphcrate.compat.planning import EXAMPLES
 from graphcrate.engines.render.layout import rendered
 from graphcrate.model.errors import UsageError
-from graphcrate.model.job import Job, Runtime
+from graphcrate.model.job import Job, Mount, Runtime
 from graphcrate.oci import reference
 
-#: A job's name, a container's and a partition's stand in texts as they are.
+#: the file that a runtime of Slurm opens
+_FORMS = {Runtime.SINGULARITY: "sif", Runtime.PYXIS: "sqsh"}
+#: names of jobs and partitions, which are written without quotes
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*", re.ASCII)
 _ACCOUNT = re.compile(r"[A-Za-z0-9._@:/+-]+", re.ASCII)
-#: what only a shell understands: its signs, and a variable that is set before the program
+#: what only a shell understands: its operators, and a variable that is set before the program
 _SHELL = re.compile(r"[;&|<>$`()]|^\s*[A-Za-z_]\w*=", re.ASCII)
 _TIME = re.compile(r"\d+(?:-\d+)?(?::\d+){0,2}", re.ASCII)
 
 
+def read_runtime(name: str) -> Runtime:
+    """Read the name of a runtime. Raises UsageError."""
+    try:
+        return Runtime(name)
+    except ValueError:
+        raise UsageError(f"there is no runtime {name!r}; there are {', '.join(Runtime)}") from None
+
+
+def read_mount(text: str) -> Mount:
+    """Read SOURCE:TARGET. Raises UsageError."""
+    source, _, target = text.partition(":")
+    if not source or not target.startswith("/") or any(letter in text for letter in ",\n") or ":" in target:
+        raise UsageError(f"invalid mount {text!r}: not SOURCE:TARGET", next_step="--mount /data/ogb:/data")
+    return Mount(source, target)
+
+
+def find_image(ref: str, runtime: Runtime, output: Path) -> str:
+    """Return the file's path or the reference by which a runtime opens an image.
+
+    Raises UsageError for an image that the runtime cannot reach.
+    """
+    ref = reference.on_registry(ref) if ref.startswith(reference.SCHEME) else ref
+    path = Path(ref)
+    form = _FORMS.get(runtime)
+    if form and (path.suffix in (".sif", ".sqsh") or path.is_file()):
+        if path.suffix != f".{form}":
+            raise UsageError(f"{runtime} opens a .{form}, and not {path.name}")
+        # as given: the file may be on the cluster alone. pyxis knows a file by its first letter
+        return f"./{path}" if runtime is Runtime.PYXIS and not str(path).startswith((".", "/")) else str(path)
+    folder = output / ref.partition("@")[0].replace(":", "/")
+    ours = ":" in ref and folder.is_dir()
+    if form and ours:
+        if "@" in ref:
+            check_digest(ref, output)
+        file = folder / f"{image_name(ref)}.{form}"
+        if file.is_file():
+            return str(file.absolute())
+        raise UsageError(
+            f"{ref} does not exist as {file}", next_step=f"./build.py convert {ref} --to {form}    makes it"
+        )
+    if runtime is Runtime.SINGULARITY:
+        raise UsageError(f"singularity needs a file: there is no {ref}", next_step="give the path of a .sif")
+    if runtime is not Runtime.DOCKER and "." not in ref.partition("/")[0] and (ours or "/" not in ref):
+        raise UsageError(
+            f"{runtime} pulls from a registry, and {ref!r} names no registry",
+            next_step=f"give its address there: registry.<region>.aliyuncs.com/<namespace>/{ref}"
+            if runtime.is_pai
+            else f"give its address there, registry.example.com/team/{ref}, or the path of a .sqsh",
+        )
+    reference.parse(ref)
+    return ref
+
+
+def image_name(ref: str) -> str:
+    """Return the image's name, without registry, tag and ending."""
+    return re.split(r"[:@]", ref.rpartition("/")[2].removesuffix(".sif").removesuffix(".sqsh"))[0]
+
+
+def default_command(ref: str) -> str:
+    """Return the command of the program that proves one of our images."""
+    return f"python {EXAMPLES}/{'torch_check.py' if image_name(ref).startswith('torch') else 'dna.py'}"
+
+
 def text(job: Job) -> str:
-    """The job as its runtime takes it. Raises UsageError for what this runtime cannot do."""
+    """Write the job as its runtime reads it. Raises UsageError for what this runtime cannot do."""
     _check(job)
     return _TEXTS[job.runtime](job)
 
@@ -50,7 +118,7 @@ def _docker(job: Job) -> str:
 
 
 def _dlc(job: Job) -> str:
-    """CreateJob of PAI's API 2020-12-03. PAI calls a PyTorch job's first worker its master by itself."""
+    """Write a CreateJob of PAI's API 2020-12-03. PAI makes a PyTorch job's first worker its master."""
     nodes = "--nnodes=$WORLD_SIZE --node-rank=$RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT"
     worker = {"Type": "Worker", "Image": pai_image(job.image), "PodCount": job.nodes, "EcsSpec": _instance(job)}
     request: dict[str, object] = {
@@ -82,7 +150,7 @@ _TEXTS: Mapping[Runtime, Callable[[Job], str]] = {
 
 
 def pai_image(text: str) -> str:
-    """The address under which PAI pulls: inside the VPC, where Alibaba's registry has one. Raises UsageError."""
+    """Return the address from which PAI pulls: inside the VPC for Alibaba's registries. Raises UsageError."""
     parsed = reference.parse(text)
     if parsed.host == reference.DOCKER_HUB:
         return str(parsed).removeprefix(f"{parsed.host}/").removeprefix("library/")
@@ -101,19 +169,19 @@ def _common(job: Job) -> dict[str, object]:
 
 
 def _cores(job: Job) -> int:
-    """Of each process; 0 where neither the person nor the site says."""
+    """Return the cores of each process; 0 where neither the user nor the site gives them."""
     partition = sites.known().partitions.get(job.partition)
     for_gpu = job.cpus or (partition.cores_per_gpu if partition else 0)
     return for_gpu * max(job.gpus, 1) // job.tasks
 
 
 def _for_exec(command: str) -> str:
-    """The command for a place where words are handed on and no shell reads them again inside the image."""
+    """Quote the command for an exec inside the image, without a shell."""
     return f"sh -c {shlex.quote(command)}" if _SHELL.search(command) else command
 
 
 def _by_torchrun(job: Job, where: str) -> str:
-    """The command, by torchrun where each GPU is to have a process: no batch system starts them here."""
+    """Start the command with torchrun for a process per GPU: no batch system starts them here."""
     if not job.per_gpu:
         return job.command
     program = job.command.removeprefix("python ")
@@ -137,7 +205,7 @@ def _instance(job: Job) -> str:
 
 
 def _check(job: Job) -> None:
-    """Raises UsageError for options that the runtime does not have, and for values that would break the text."""
+    """Raise UsageError for options that the runtime does not have, and for values that would break the text."""
     for name, value, form in (
         ("--name", job.name, _PLAIN),
         ("--partition", job.partition, _PLAIN),
@@ -145,11 +213,11 @@ def _check(job: Job) -> None:
         ("--time", job.time, _TIME),
     ):
         if value and not form.fullmatch(value):
-            raise UsageError(f"{name} {value!r} is not one")
+            raise UsageError(f"invalid {name} {value!r}")
     if job.nodes < 1 or job.gpus < 0 or job.cpus < 0:
         raise UsageError("a job has at least one node, and no negative number of GPUs or cores")
     if "\n" in job.command or not job.command.strip():
-        raise UsageError("the command is one line", next_step="put the steps into a script, and run that")
+        raise UsageError("invalid command: not one line", next_step="put the steps into a script, and run that")
     foreign = {
         "--partition": job.partition and not job.runtime.is_slurm,
         "--time": job.time and not job.runtime.is_slurm,

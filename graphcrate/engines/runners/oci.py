@@ -12,7 +12,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.oci_engine import OciEngine
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Progress
-from graphcrate.host.sandbox import Exec, check_binds
+from graphcrate.host.sandbox import Bind, Exec, check_binds
 from graphcrate.model.errors import HostError
 from graphcrate.model.report import Artifact
 
@@ -84,8 +84,7 @@ class Image:
         words += self.engine.gpu_options if command.gpu and gpu.detect().devices else ()
         words += [] if command.network else ["--network", "none"]
         words += ["--workdir", command.cwd] if command.cwd else []
-        for bind in command.binds:
-            words += ["--volume", f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}"]
+        words += [option for bind in command.binds for option in ("--mount", _mount(bind))]
         words += [option for item in command.environment.items() for option in ("--env", "=".join(item))]
         words += [self.reference, *command.argv]
         try:
@@ -102,6 +101,18 @@ class Image:
                 f"{self.engine.name} cannot start a container of {self.reference}: {complaint}", next_step=fix
             )
         return done
+
+
+def _mount(bind: Bind) -> str:
+    """The bind as a value of --mount, which unlike --volume takes colons in a path. Raises HostError for commas."""
+    source = str(bind.source.resolve())
+    if "," in f"{source}{bind.target}":
+        raise HostError(
+            f"{source} cannot be bound into an image",
+            cause="Docker and podman take commas in a path for the ends of its parts.",
+            next_step="move it to a path without them, or set TMPDIR to one",
+        )
+    return f"type=bind,source={source},target={bind.target}{',readonly' if bind.read_only else ''}"
 
 
 def _complaint(done: Completed) -> str:

@@ -1,4 +1,4 @@
-"""What a job runs on its node: `python -m graphcrate.engines.slurm.node ORDER.json RESULT.json`."""
+"""The program of a job on its node: `python -m graphcrate.engines.slurm.node ORDER.json RESULT.json`."""
 
 import sys
 import traceback
@@ -20,7 +20,7 @@ def main(order: Path, result: Path) -> None:
     process.interrupt_on_terminate()  # scancel and the time limit: end what runs, and leave no container
     try:
         returned = _run(msgspec.json.decode(order.read_bytes(), type=Order))
-    except Exception as error:  # whatever it is, the person who waits must read it
+    except Exception as error:  # whoever waits for the job must read it
         traceback.print_exc()
         returned = Returned(error=f"graphcrate on the node broke off: {type(error).__name__}: {error}")
     write_file(result, msgspec.json.encode(returned))
@@ -28,18 +28,16 @@ def main(order: Path, result: Path) -> None:
 
 
 def _run(order: Order) -> Returned:
-    ctx = Context.here()
-    memory = Memory(Path(order.passes), order.rerun)
     try:
         suites = run_suites.run_suites(
             order.artifact,
             order.suites,
             Path(order.folder),
-            ctx,
+            Context.here(),
             order.device,
             order.packages,
             say=lambda line: print(line, flush=True),
-            memory=memory,
+            memory=Memory(Path(order.passes), order.rerun),
         )
     except GraphcrateError as error:
         return Returned(error=str(error))

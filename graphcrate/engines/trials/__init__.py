@@ -1,1 +1,1 @@
-"""Trials: what a REF is, which runner opens it, its suites here or as jobs of Slurm."""
+"""Test an image's suites with any runner: locate the artifact, run it here or as jobs of Slurm, show the results."""

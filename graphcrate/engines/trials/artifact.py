@@ -1,4 +1,4 @@
-"""What is to be tried: from the words on the command line to an artifact that a runner opens."""
+"""Turn a REF of the command line into an artifact that a runner opens."""
 
 import contextlib
 import hashlib
@@ -8,9 +8,10 @@ from typing import Literal
 
 import msgspec
 
+from graphcrate.artifacts import convert
 from graphcrate.artifacts.locate import Form, Located, locate, read_report
 from graphcrate.compat.catalog import find_variant
-from graphcrate.engines.trials import forms
+from graphcrate.engines.trials import stores
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport
@@ -18,10 +19,8 @@ from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
 
 RUNNERS = ("auto", "embedded", "docker", "podman", "apptainer", "slurm")
-#: forms that are found by a name alone
-_NAMED = ("docker", "podman", "registry")
-#: which runner opens what, where none is asked for
-_NATURAL: Mapping[Form, str] = {
+#: the runner of each form with --runner auto
+_DEFAULTS: Mapping[Form, str] = {
     "layout": "embedded",
     "sif": "apptainer",
     "squashfs": "slurm",
@@ -31,7 +30,8 @@ _NATURAL: Mapping[Form, str] = {
     "podman": "podman",
     "registry": "slurm",
 }
-_FORMS: Mapping[str, str] = {
+_OPENS: Mapping[str, str] = {
+    "": "an image, and this is a folder of files",
     "embedded": "NAME:TAG below dist/, or the path of an OCI layout",
     "docker": "NAME:TAG, a layout, docker:NAME:TAG, or the tar of `docker save`",
     "podman": "NAME:TAG, a layout, podman:NAME:TAG, or a tar",
@@ -41,7 +41,7 @@ _FORMS: Mapping[str, str] = {
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact with what is to be run in it. `folder`: for logs and reports, one for each runner."""
+    """An artifact and the suites to run in it. `folder`: for logs and reports, one for each runner."""
 
     reference: str
     runner: str
@@ -49,16 +49,17 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[str, ...]
     packages: tuple[str, ...]
     folder: Path
-    passes: Path  #: the folder of what it has passed, wherever it is tried
+    passes: Path  #: the folder of the image's past results, the same for all runners
     layout: str = ""  #: digest of the layout that the artifact was made from; empty where there is none
 
 
 def find(
     reference: str, runner: str, suites: Sequence[str], ctx: Context, output: Path, *, pyxis: bool = False
 ) -> Subject:
-    """The subject. `runner` of RUNNERS; `suites` empty: those of its recipe; `pyxis`: Slurm starts containers itself.
+    """Find an image and make it what the runner opens.
 
-    Raises UsageError for what does not exist or what this runner cannot open, HostError where an engine is asked.
+    `runner`: one of RUNNERS; `suites` empty: those of its recipe; `pyxis`: Slurm starts containers itself. Raises
+    UsageError for a missing image or one that the runner cannot open, HostError where an engine does not answer.
     """
     for name in suites:
         if name not in smoke.SUITES:
@@ -66,28 +67,28 @@ def find(
     if runner not in RUNNERS:
         raise UsageError(f"there is no runner {runner!r}; there are {', '.join(RUNNERS)}")
     source = locate(reference, output)
-    chosen = _NATURAL[source.form] if runner == "auto" else runner
+    default = _DEFAULTS[source.form]
+    chosen = default if runner == "auto" else runner
     if chosen == "slurm" and not pyxis and source.form in ("squashfs", "registry"):
-        raise _for_pyxis_alone(reference, runner)
+        raise _needs_pyxis(reference, runner)
     artifact = _OPENERS[chosen](source, ctx, pyxis) if chosen else None
     if artifact is None:
-        opens = _FORMS.get(chosen, "an image, and this is a folder of files")
         raise UsageError(
             f"{chosen or 'no runner'} cannot open {reference}",
-            cause=f"It opens {opens}.",
-            next_step=_instead(source, chosen),
+            cause=f"It opens {_OPENS[chosen]}.",
+            next_step=f"--runner {default}    opens it" if default != chosen else "./build.py list",
         )
-    report = _report(source, artifact, output)
-    apart = output / "trials" / source.name.rpartition("/")[2].replace(":", "-")
-    folder = source.ours / "trials" if source.ours else apart
+    report = _read_report(source, artifact, output)
+    home = _image_folder(source, output)
+    folder = source.ours / "trials" if source.ours else output / "trials" / _name(source).replace(":", "-")
     return Subject(
         reference=reference,
         runner=chosen,
         artifact=artifact,
-        suites=tuple(suites) or _usual(reference, report, ctx),
+        suites=tuple(suites) or _recipe_suites(reference, report, ctx),
         packages=tuple(package.name for package in report.packages) if report else (),
         folder=folder / chosen,
-        passes=_home(source, output) / memory.FOLDER,
+        passes=(home if (home / "report.json").is_file() else output / "trials") / memory.FOLDER,
         layout=source.layout().digest if source.has_layout else "",
     )
 
@@ -101,31 +102,41 @@ def _embedded(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
 
 
 def _store(engine: Literal["docker", "podman"]) -> Callable[[Located, Context, bool], Artifact | None]:
-    def opened(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
+    def open_image(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
         if source.form == "archive":
-            return forms.load(engine, source.path, ctx.environment)
+            return stores.load(engine, source.path, ctx.environment)
         if built := _built(source, engine):
             return built
         if source.has_layout:
-            return forms.loaded(source.path, _image(source), engine, ctx)
-        return forms.inspect(engine, source.name, ctx.environment) if source.form in (engine, "registry") else None
+            return _load_layout(source, engine, ctx)
+        return stores.inspect(engine, source.name, ctx.environment) if source.form in (engine, "registry") else None
 
-    return opened
+    return open_image
+
+
+def _load_layout(source: Located, engine: Literal["docker", "podman"], ctx: Context) -> Artifact:
+    """Load a layout into an engine's store, unless it is there."""
+    image, name = source.layout(), source.name.partition(":")[0]
+    known = stores.inspect(engine, f"{name}:{image.tag}", ctx.environment) if image.tag else None
+    if known is not None and known.digest == image.manifest.config.digest:
+        return known
+    with ctx.cache.folder() as folder:
+        archive = folder / f"{name}.tar"
+        convert.convert(convert.Request(ref=str(source.path), to="docker", output=archive), ctx)
+        return stores.load(engine, archive, ctx.environment)
 
 
 def _sif(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
     if source.has_layout:
-        return _file(forms.file_of(source.path, _image(source), "sif", ctx), "apptainer", "sif")
+        return _file(_convert(source, "sif", ctx), "apptainer", "sif")
     return _file(source.path, "apptainer", "sif") if source.form == "sif" else _built(source, "apptainer")
 
 
 def _slurm(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
     if pyxis and source.form == "registry":
         return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
-    if pyxis and source.form == "squashfs":
-        return _file(source.path, "pyxis", "sqsh")
-    if pyxis and source.has_layout:
-        return _file(forms.file_of(source.path, _image(source), "sqsh", ctx), "pyxis", "sqsh")
+    if pyxis and (source.form == "squashfs" or source.has_layout):
+        return _file(_convert(source, "sqsh", ctx) if source.has_layout else source.path, "pyxis", "sqsh")
     return _sif(source, ctx, pyxis)
 
 
@@ -138,6 +149,14 @@ _OPENERS: Mapping[str, Callable[[Located, Context, bool], Artifact | None]] = {
 }
 
 
+def _convert(source: Located, form: Literal["sif", "sqsh"], ctx: Context) -> Path:
+    """Make the SIF or squashfs of a layout beside it, unless there is one that is not older."""
+    path = source.path.absolute().parent / f"{source.name.partition(':')[0]}{convert.SUFFIXES[form]}"
+    if not path.is_file() or path.stat().st_mtime < (source.path / "index.json").stat().st_mtime:
+        convert.convert(convert.Request(ref=str(source.path), to=form, output=path, force=True), ctx)
+    return path
+
+
 def _file(path: Path, engine: str, kind: Literal["sif", "sqsh"]) -> Artifact:
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -146,59 +165,51 @@ def _file(path: Path, engine: str, kind: Literal["sif", "sqsh"]) -> Artifact:
     return Artifact(engine=engine, kind=kind, reference=str(real), digest=f"sha256:{digest}", bytes=size)
 
 
-def _image(source: Located) -> str:
-    """The name without the tag."""
-    return source.name.partition(":")[0]
-
-
 def _built(source: Located, engine: str) -> Artifact | None:
-    """What this engine built under the same name."""
+    """Return what this engine built under the same name."""
     report = read_report(source.ours / engine / "report.json") if source.ours else None
     return report.artifact if report else None
 
 
-def _report(source: Located, artifact: Artifact, output: Path) -> BuildReport | None:
-    """The report of the build that this artifact comes from, by its name or by where it lies."""
-    if source.form in _NAMED:
-        name = source.name.rpartition("/")[2].partition("@")[0].replace(":", "/")
-        folders = [output / name / source.form, output / name]
-    elif source.ours:
-        folders = [source.ours / artifact.engine, source.ours]
+def _name(source: Located) -> str:
+    """Return the name and tag, without a registry."""
+    return source.name.rpartition("/")[2]
+
+
+def _image_folder(source: Located, output: Path) -> Path:
+    """Return the folder of an image: dist/<name>/<tag> for any form of our own, else the folder that it lies in."""
+    if source.form in ("docker", "podman", "registry"):
+        return output / _name(source).partition("@")[0].replace(":", "/")
+    if source.ours:
+        return source.ours
+    path, dist = source.path.resolve(), output.resolve()
+    below = path.relative_to(dist).parts if path.is_relative_to(dist) else ()
+    return dist.joinpath(*below[:2]) if len(below) > 2 else path.parent
+
+
+def _read_report(source: Located, artifact: Artifact, output: Path) -> BuildReport | None:
+    """Read the report of the build that an artifact comes from, by its name or by where it lies."""
+    if source.form in ("docker", "podman", "registry") or source.ours:
+        image = _image_folder(source, output)
+        folders = [image / artifact.engine, image]
     else:
-        folders = [source.path.resolve().parent, source.path.resolve().parent.parent]
+        folders = list(source.path.resolve().parents)[:2]
     return next((report for folder in folders if (report := read_report(folder / "report.json"))), None)
 
 
-def _home(source: Located, output: Path) -> Path:
-    """The folder that what is known of an image goes with: that of our own image whatever its form, dist/<name>/<tag>;
-    one that was copied elsewhere with its report; else one for all images of other people.
-    """
-    if source.form in _NAMED:
-        folders = [output / source.name.rpartition("/")[2].partition("@")[0].replace(":", "/")]
-    elif source.ours:
-        folders = [source.ours]
-    else:
-        path, dist = source.path.resolve(), output.resolve()
-        own = path.relative_to(dist).parts if path.is_relative_to(dist) else ()
-        folders = [dist.joinpath(*own[:2])] if len(own) > 2 else [path.parent]
-    found = next((folder for folder in folders if (folder / "report.json").is_file()), None)
-    return found or output / "trials"
-
-
-def _usual(reference: str, report: BuildReport | None, ctx: Context) -> tuple[str, ...]:
-    """The recipe's suites."""
+def _recipe_suites(reference: str, report: BuildReport | None, ctx: Context) -> tuple[str, ...]:
     if report is not None:
-        with contextlib.suppress(GraphcrateError):  # a recipe that is gone since
+        with contextlib.suppress(GraphcrateError):  # a recipe that was removed since
             recipe, variant = find_variant(ctx, report.name, report.cuda)
             return variant.smoke or recipe.smoke
     raise UsageError(
-        f"which suites are to be run in {reference}?",
-        cause="No report of a build lies beside it that would tell its recipe.",
+        f"no suites are known for {reference}",
+        cause="No report of a build lies beside it that would name its recipe.",
         next_step=f"--suite {next(iter(smoke.SUITES))}    (there are {', '.join(smoke.SUITES)})",
     )
 
 
-def _for_pyxis_alone(reference: str, runner: str) -> UsageError:
+def _needs_pyxis(reference: str, runner: str) -> UsageError:
     if runner == "auto":
         return UsageError(
             f"{reference} runs in Slurm, with pyxis",
@@ -209,8 +220,3 @@ def _for_pyxis_alone(reference: str, runner: str) -> UsageError:
         cause="Slurm opens a .sqsh and an image on a registry with pyxis, which is not installed on this machine.",
         next_step="give a .sif, which Apptainer or Singularity opens on the node",
     )
-
-
-def _instead(source: Located, runner: str) -> str:
-    natural = _NATURAL[source.form]
-    return f"--runner {natural}    opens it" if natural != runner else "./build.py list"

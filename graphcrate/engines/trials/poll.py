@@ -1,30 +1,27 @@
-"""Cells to jobs, and jobs to their end: submitted, watched, collected. The scheduler is a value."""
+"""Submit the jobs of cells and poll them to their end."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from graphcrate.engines.slurm.parse import JobView
-from graphcrate.engines.slurm.scheduler import Scheduler
+from graphcrate.engines.slurm.submit import Scheduler
 from graphcrate.engines.trials import matrix
 from graphcrate.model.errors import HostError
 from graphcrate.model.trial import Cell, State
 
 
-class Watcher(Protocol):
-    """Who wants to know."""
+def follow(
+    cells: Sequence[Cell],
+    scheduler: Scheduler,
+    *,
+    patience: float,
+    changed: Callable[[Sequence[Cell]], None],
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Cell]:
+    """Submit the new cells and poll all to their end.
 
-    def heard(self, cell: Cell, lines: Sequence[str]) -> None:
-        """A cell's job has said something."""
-
-    def changed(self, cells: Sequence[Cell]) -> None:
-        """All cells, after something changed with one of them."""
-
-
-def follow(cells: Sequence[Cell], scheduler: Scheduler, watcher: Watcher, *, patience: float) -> list[Cell]:
-    """Submit the new cells and follow all to their end. `patience`: seconds that a job may wait for its start while it
-    is followed; an earlier call's do not count.
-
-    What the scheduler refuses is lost, and the others go on. Raises HostError when it no longer answers.
+    `patience`: seconds that a job may wait for its start from now on. `changed` gets all cells after a change of one,
+    `say` the lines that jobs print. A refused cell is lost, and the others go on. Raises HostError when Slurm no
+    longer answers.
     """
     began = scheduler.now()
     current = {cell.key: cell for cell in cells}
@@ -32,20 +29,22 @@ def follow(cells: Sequence[Cell], scheduler: Scheduler, watcher: Watcher, *, pat
     def put(cell: Cell) -> None:
         if current[cell.key] != cell:
             current[cell.key] = cell
-            watcher.changed(list(current.values()))
+            changed(list(current.values()))
 
-    watcher.changed(list(current.values()))
+    changed(list(current.values()))
     for batch in matrix.batches(cells):
-        with scheduler.uninterrupted():  # a job that nobody knows of could not be taken back, nor found again
+        with scheduler.uninterrupted():  # nobody could cancel or find a job whose id was never recorded
             for cell in _submit(batch, scheduler):
                 put(cell)
-    while open_cells := [cell for cell in current.values() if cell.state.is_open]:
-        views = scheduler.look([cell.job for cell in open_cells])
-        for cell in open_cells:
-            after = _looked(cell, views.get(cell.job), scheduler, watcher, began, patience)
+    while pending := [cell for cell in current.values() if cell.state.is_open]:
+        views = scheduler.look([cell.job for cell in pending])
+        for cell in pending:
+            after = _poll(cell, views.get(cell.job), scheduler, began, patience)
+            for line in scheduler.new_lines(cell.job):
+                say(line)
             put(after)
-            if after.state.is_finished:  # and written down
-                scheduler.forget(cell.job)
+            if after.state.is_finished:  # and recorded
+                scheduler.remove_result(cell.job)
         if any(cell.state.is_open for cell in current.values()):
             scheduler.pause()
     return list(current.values())
@@ -59,17 +58,13 @@ def _submit(batch: Sequence[Cell], scheduler: Scheduler) -> list[Cell]:
     return [matrix.submitted(cell, job, scheduler.now()) for cell, job in zip(batch, jobs, strict=True)]
 
 
-def _looked(
-    cell: Cell, view: JobView | None, scheduler: Scheduler, watcher: Watcher, began: float, patience: float
-) -> Cell:
-    """The cell after a look at its job; a job that is given up leaves the queue."""
+def _poll(cell: Cell, view: JobView | None, scheduler: Scheduler, began: float, patience: float) -> Cell:
+    """Return the cell after a look at its job; cancel a job that is given up."""
     try:
-        returned = scheduler.returned(cell.job)
+        returned = scheduler.result(cell.job)
     except HostError as error:
         return matrix.lost(cell, f"{error.what} ({error.next_step})")
     after = matrix.step(cell, view, returned, scheduler.now(), patience, began)
-    if lines := scheduler.heard(cell.job):
-        watcher.heard(after, lines)
     if after.state is State.LOST and view is not None and not view.is_ended:
         scheduler.cancel([cell.job])
     return after

@@ -1,0 +1,295 @@
+"""Run jobs with Slurm's own commands: sbatch submits, squeue and sacct say what became of a job, scancel cancels.
+
+A job is a Python module run on a node. It gets an order and leaves a result, both JSON files in a folder that all nodes
+see. sacct is asked second: sites without accounting have nothing behind it.
+"""
+
+import contextlib
+import math
+import shlex
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import msgspec
+
+from graphcrate.engines.slurm import parse
+from graphcrate.engines.slurm.parse import JobView, Partition
+from graphcrate.host import process, settings
+from graphcrate.host.atomic import write_file
+from graphcrate.model.errors import BuildError, HostError
+from graphcrate.model.trial import Order, Resources, Returned
+from graphcrate.model.unreadable import UNREADABLE
+from graphcrate.smoke import suites
+
+#: what Slurm's commands read besides what all children get
+VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SBATCH_ACCOUNT", "SLURM_ACCOUNT", "KRB5CCNAME")
+#: of a job step's environment: what a command started in it needs to find the job, and settings of pyxis, enroot and
+#: its hooks
+_INHERITED_IN_JOB = ("SLURM_", "SLURMD_", "SPANK_", "PYXIS_", "ENROOT_", "NVIDIA_", "MELLANOX_", "CUDA_VISIBLE_DEVICES")
+#: of a job around us: they would change the request, or give its processes ranks
+_OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_")
+_RANKS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+#: say which cluster is meant, and what a person or a site chose for all jobs; sbatch's options beat them
+_CHOICES = (
+    *("SLURM_CONF", "SLURM_CLUSTERS", "SBATCH_CLUSTERS"),
+    *("SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_CONSTRAINT"),
+)
+NODE_PROGRAM = "graphcrate.engines.slurm.node"
+JOB_NAME = "graphcrate-test"
+SECONDS = 120  #: limit of a command that asks something; a busy controller is slow
+SECONDS_TO_OPEN = 600  #: for what comes before the suites: an import from a registry, a slow file system
+PAUSE = 2.0  #: seconds between two polls; the controller serves a whole cluster
+ELSEWHERE = "log in to the cluster, or run it here: --runner apptainer, --runner embedded"
+
+
+class Slurm(msgspec.Struct, frozen=True, kw_only=True):
+    """A Slurm that answers. `version` as it prints it ("22.05.8")."""
+
+    version: str
+    environment: Mapping[str, str]
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """List the partitions that this user can see. Raises HostError when the controller does not answer."""
+        return parse.partitions(self._ask("sinfo", "--noheader", f"--format={parse.SINFO_FORMAT}"))
+
+    def has_pyxis(self) -> bool:
+        """Tell whether srun starts containers here."""
+        return parse.has_pyxis(self._ask("srun", "--help"))
+
+    def look(self, jobs: Sequence[str]) -> Mapping[str, JobView]:
+        """Ask for the state of jobs; forgotten ones are missing. SILENT for all while the controller is away."""
+        if not jobs:
+            return {}
+        options = ["--noheader", "--array", "--states=all", f"--format={parse.SQUEUE_FORMAT}"]
+        try:
+            views = dict(parse.queue(self._run("squeue", *options, f"--jobs={','.join(jobs)}")))
+        except BuildError as error:
+            if parse.UNKNOWN_JOB not in error.what:  # a controller that restarts or is too busy
+                return dict.fromkeys(jobs, parse.SILENT)
+            views = {}
+        # the controller forgets a job minutes after its end; accounting, where there is any, does not
+        if unknown := [job for job in jobs if job not in views]:
+            fields = "--format=JobID,State,NodeList,Reason,ExitCode"
+            options = ["--noheader", "--parsable2", "--allocations", fields]
+            views |= parse.accounting(self._try("sacct", *options, f"--jobs={','.join(unknown)}"))
+        for job in (job for job in jobs if job in views and views[job].is_ended):
+            # squeue does not print the exit code
+            details = parse.scontrol_jobs(self._try("scontrol", "--oneliner", "show", "job", job))
+            views[job] = details.get(job, views[job])
+        return {job: views[job] for job in jobs if job in views}
+
+    def cancel(self, jobs: Sequence[str]) -> None:
+        """Cancel jobs, pending or running; ended ones stay as they are."""
+        if jobs:
+            self._try("scancel", "--quiet", *jobs)
+
+    def _run(self, *command: str) -> str:
+        return process.output(command, environment=self.environment, timeout=SECONDS)
+
+    def _ask(self, *command: str) -> str:
+        try:
+            return self._run(*command)
+        except BuildError as error:
+            raise HostError(
+                f"Slurm does not answer {command[0]}",
+                cause=error.what,
+                next_step="scontrol ping    shows whether the controller is up",
+            ) from error
+
+    def _try(self, *command: str) -> str:
+        """Return what the command prints; nothing where it fails: no accounting, a forgotten job."""
+        try:
+            return self._run(*command)
+        except (BuildError, HostError):
+            return ""
+
+
+def find(environment: Mapping[str, str]) -> Slurm:
+    """Find the Slurm of this machine. Raises HostError where there is none."""
+    variables = settings.select_for_child(environment, VARIABLES)
+    for program in ("sbatch", "srun", "squeue", "sinfo", "scancel", "scontrol"):
+        if process.find(program) is None:
+            raise HostError(
+                "Slurm is not installed here",
+                cause=f"{program} is neither in PATH nor in the system's folders.",
+                next_step=ELSEWHERE,
+            )
+    done = process.run(["sbatch", "--version"], environment=variables, timeout=SECONDS)
+    if done.returncode:
+        raise HostError(
+            "Slurm does not work here", cause=" ".join(done.lines[-3:]), next_step=f"sbatch --version    ({ELSEWHERE})"
+        )
+    return Slurm(version=done.lines[-1].removeprefix("slurm-wlm ").removeprefix("slurm "), environment=variables)
+
+
+class Scheduler:
+    """Jobs of one Slurm, with their orders, results and logs in a folder that all nodes see under the same path."""
+
+    def __init__(
+        self, slurm: Slurm, folder: Path, root: Path, environment: Mapping[str, str], program: str = NODE_PROGRAM
+    ) -> None:
+        """Keep the jobs' files in `folder`.
+
+        `root`: the folder from which a node imports `program`, which is run as `python -m PROGRAM ORDER RESULT`.
+        `environment`: of this process; jobs inherit it.
+        """
+        self._slurm, self._root, self._environment, self._program = slurm, root, environment, program
+        self._folder = folder.absolute()
+        self._offsets: dict[str, int] = {}
+
+    def submit(self, orders: Sequence[Order], resources: Resources) -> list[str]:
+        """Submit a job for each order, several as one array; return their ids, in this order.
+
+        Raises HostError when Slurm refuses.
+        """
+        batch = self._folder / f"order-{uuid.uuid4().hex[:12]}"
+        files = [Path(f"{batch}-{number}.json") for number in range(len(orders))]
+        for file, order in zip(files, orders, strict=True):
+            write_file(file, msgspec.json.encode(order))
+        is_array = len(orders) > 1
+        log = str(self._folder).replace("%", "%%") + ("/%A_%a.out" if is_array else "/%j.out")
+        options = {**parameters(orders, resources), "output": log}
+        if is_array:
+            options["array"] = f"0-{len(orders) - 1}"
+        command = ["sbatch", "--parsable", "--no-requeue", *(f"--{name}={value}" for name, value in options.items())]
+        script = _script(self._program, self._root, batch, is_array=is_array)
+        environment = submit_environment(self._environment)
+        try:
+            answer = process.output(command, environment=environment, stdin=script.encode(), timeout=SECONDS)
+        except BuildError as error:
+            for file in files:
+                file.unlink(missing_ok=True)
+            failed, *complaints = error.what.splitlines()
+            raise HostError(
+                f"Slurm refuses the job: {parse.last_error(complaints or [failed])}",
+                next_step="sinfo    shows partitions and their nodes; see also --account, --gres, --time",
+            ) from error
+        job = answer.strip().splitlines()[-1].partition(";")[0]  # a federation adds the cluster
+        return [f"{job}_{number}" for number in range(len(orders))] if is_array else [job]
+
+    def uninterrupted(self) -> AbstractContextManager[None]:
+        """Delay an interrupt to the end of the block: for a submission and the record of its jobs."""
+        return process.uninterrupted()
+
+    def look(self, jobs: Sequence[str]) -> Mapping[str, JobView]:
+        """Ask for the state of jobs; unknown ones are missing."""
+        return self._slurm.look(jobs)
+
+    def cancel(self, jobs: Sequence[str]) -> None:
+        """Cancel jobs, pending or running."""
+        self._slurm.cancel(jobs)
+
+    def log(self, job: str) -> Path:
+        """Return the file of all that the job prints."""
+        return self._folder / f"{job}.out"
+
+    def new_lines(self, job: str) -> list[str]:
+        """Read the whole lines that the job printed since the last call."""
+        try:
+            with self.log(job).open("rb") as stream:
+                stream.seek(self._offsets.get(job, 0))
+                text = stream.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offsets[job] = self._offsets.get(job, 0) + len(whole)
+        return whole.decode("utf-8", "replace").splitlines()
+
+    def result(self, job: str) -> Returned | None:
+        """Read the result of a job; None while there is none. Raises HostError for an invalid one."""
+        with contextlib.suppress(OSError):  # a network file system shows other nodes' files once the folder is touched
+            self._folder.chmod(self._folder.stat().st_mode)
+        try:
+            return msgspec.json.decode(self._result(job).read_bytes(), type=Returned)
+        except FileNotFoundError:
+            return None
+        except UNREADABLE as error:
+            raise HostError(
+                f"invalid result of job {job}: {error}",
+                cause="The node runs another version of graphcrate.",
+                next_step=f"less {self.log(job)}",
+            ) from error
+
+    def remove_result(self, job: str) -> None:
+        """Remove the result of a finished job; its log stays."""
+        self._result(job).unlink(missing_ok=True)
+
+    def now(self) -> float:
+        """Return Unix time in seconds."""
+        return settings.now()
+
+    def pause(self) -> None:
+        """Wait until the next poll."""
+        settings.wait(PAUSE)
+
+    def _result(self, job: str) -> Path:
+        return self._folder / f"{job}.json"
+
+
+def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str]:
+    """Return sbatch's long options for an array of these orders. The time limit is that of the longest order.
+
+    Besides them goes --no-requeue: a job whose node died would only look as if it waited, with no word of the node.
+    """
+    limits = [sum(_limit(name) for name in order.suites) for order in orders]
+    options = {
+        "job-name": JOB_NAME,
+        "partition": resources.partition,
+        "time": resources.time or str(math.ceil((max(limits) + SECONDS_TO_OPEN) / 60)),
+        "nodes": "1",
+        "ntasks": "1",
+        "gres": resources.gres,
+        "account": resources.account,
+        "qos": resources.qos,
+        "cpus-per-task": str(resources.cpus or ""),
+    }
+    return {name: value for name, value in options.items() if value}
+
+
+def _limit(name: str) -> float:
+    suite = suites.SUITES[name]
+    return max(suite.cpu_limit, suite.cuda_limit) + suites.SECONDS_TO_SAY_SO
+
+
+def _script(program: str, root: Path, batch: Path, *, is_array: bool) -> str:
+    """Write the batch script. Python replaces the shell, so that a signal of Slurm's reaches it."""
+    task = "$SLURM_ARRAY_TASK_ID" if is_array else "0"
+    job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if is_array else "$SLURM_JOB_ID"
+    order, result = f'{shlex.quote(str(batch))}-"{task}".json', f'{shlex.quote(str(batch.parent))}/"{job}".json'
+    return (
+        "#!/bin/sh\n"
+        "unset PYTHONHOME\n"
+        # replaces what a cluster's modules leave there
+        f"export PYTHONPATH={shlex.quote(str(root))}\n"
+        f"exec {shlex.quote(sys.executable)} -sP -m {program} {order} {result}\n"
+    )
+
+
+def submit_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what sbatch and the job inherit: everything but the variables of a job around us."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _CHOICES or not (name.startswith(_OF_A_JOB) or name in _RANKS)
+    }
+
+
+def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a command inside a job: what all children get, and the variables of the job."""
+    inside = {name: value for name, value in environment.items() if name.startswith(_INHERITED_IN_JOB)}
+    return settings.select_for_child(environment, VARIABLES) | inside
+
+
+def here() -> Mapping[str, str]:
+    """In a job: `node`, `partition` and `job`, as far as Slurm sets them; empty elsewhere."""
+    environment = settings.environment()
+    array, task = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
+    facts = {
+        "node": environment.get("SLURMD_NODENAME"),
+        "partition": environment.get("SLURM_JOB_PARTITION"),
+        "job": f"{array}_{task}" if array and task else environment.get("SLURM_JOB_ID"),
+    }
+    return {name: value for name, value in facts.items() if value}
