@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.main_job import machine, peak_memory
-from graphcrate.compat.catalog import find_image
+from graphcrate.artifacts.locate import find_image
 
 ROOT = Path(__file__).resolve().parent.parent
 WAYS = ("zstd", "gzip", "apptainer")

@@ -77,17 +77,13 @@ class Cache:
     @contextlib.contextmanager
     def writing(self, target: Path) -> Iterator[IO[bytes]]:
         """Write `target` whole or not at all: temporary name in the cache, fsync, rename; removed on any error."""
-        with self.guard():
-            descriptor, name = tempfile.mkstemp(dir=self._run)
-            try:
-                with os.fdopen(descriptor, "wb") as stream:
-                    yield stream
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                self.adopt(Path(name), target)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+        with self.folder() as folder:
+            part = folder / "part"
+            with part.open("wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            self.adopt(part, target)
 
     def write(self, target: Path, data: bytes) -> None:
         """Write these bytes to `target`, whole or not at all."""

@@ -66,14 +66,16 @@ def overlaid(layers: Sequence[Entries[Kept]], implied: Kept) -> dict[str, Kept]:
                 folders.add(path)
             elif path not in folders:
                 raise LayoutError(
-                    f"a layer has files below {path}, which is no folder in the layers below it",
+                    f"a layer has files below {path}, which is not a folder in the layers below it",
                     cause="Engines disagree on what that means: some follow a link, others replace it.",
                 )
         merged.update(layer.found)
         folders |= layer.folders
         for path, target in layer.links_below.items():
             if target not in merged or target in folders:
-                raise LayoutError(f"{path} is a hard link to {target}, which is no file of this layer or those below")
+                raise LayoutError(
+                    f"{path} is a hard link to {target}, which is not a file of this layer or those below"
+                )
             merged[path] = merged[target]
     return merged
 

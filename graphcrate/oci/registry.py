@@ -150,7 +150,7 @@ class Repository:
 
 def _checked(descriptor: spec.Descriptor) -> str:
     if not spec.DIGEST.fullmatch(descriptor.digest):
-        raise IntegrityError(f"the manifest names a blob {descriptor.digest!r}, which is no sha256 digest")
+        raise IntegrityError(f"the manifest names a blob {descriptor.digest!r}, which is not a sha256 digest")
     return descriptor.digest
 
 

@@ -88,27 +88,24 @@ def test_timeout_ends_the_whole_group(tmp_path: Path):
     assert_gone(int(child.read_text()))
 
 
-def test_error_in_the_listener_ends_the_group():
+def refuse() -> None:
+    raise RuntimeError("stop")
+
+
+def interrupt() -> None:
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+@pytest.mark.parametrize(("act", "error"), [(refuse, RuntimeError), (interrupt, KeyboardInterrupt)])
+def test_an_error_in_the_listener_and_an_interrupt_end_the_group(act, error):
     seen: list[int] = []
 
-    def refuse(line: str) -> None:
+    def listen(line: str) -> None:
         seen.append(int(line))
-        raise RuntimeError("stop")
+        act()
 
-    with pytest.raises(RuntimeError, match="stop"):
-        process.run(["sh", "-c", "echo $$; exec sleep 1000"], on_line=refuse)
-    assert_gone(seen[0])
-
-
-def test_interrupt_ends_the_group():
-    seen: list[int] = []
-
-    def interrupt(line: str) -> None:
-        seen.append(int(line))
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-
-    with pytest.raises(KeyboardInterrupt):
-        process.run(["sh", "-c", "echo $$; exec sleep 1000"], on_line=interrupt)
+    with pytest.raises(error):
+        process.run(["sh", "-c", "echo $$; exec sleep 1000"], on_line=listen)
     assert_gone(seen[0])
 
 

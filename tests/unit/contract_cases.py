@@ -140,7 +140,7 @@ CASES = [
     ("library-path", "unknown", {"settings": None}, {}),
     ("platform", "fail", configured(platform="linux/arm64"), {}),
     ("platform", "unknown", configured(platform=""), {}),
-    ("layers", "fail", {"broken": "a layer has files below lib, which is no folder"}, {}),
+    ("layers", "fail", {"broken": "a layer has files below lib, which is not a folder"}, {}),
     ("layers", "unknown", {"unread": UNREAD}, {}),
     ("hidden", "fail", {"packages": ("/root/miniconda3/lib/python3.10/site-packages",)}, {}),
     ("hidden", "fail", env(PATH="/home/me/bin:/usr/bin:/bin"), {}),

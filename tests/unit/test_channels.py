@@ -20,32 +20,30 @@ def places(channel, mirror=None, torch="2.0.1+cu118", torch_cuda="11.8", wheels=
 
 
 OFFICIAL = "https://download.pytorch.org/whl/cu118"
+PYG = "https://data.pyg.org/whl/torch-2.0.0+cu118.html"
 
 
-def test_the_user_s_own_index_serves_pypi():
-    assert places(Channel.PYPI) == ["https://extra.example/simple", "https://index.example/simple"]
-
-
-def test_pytorch_without_and_with_mirrors():
-    assert places(Channel.PYTORCH) == [OFFICIAL]
-    assert places(Channel.PYTORCH, "sjtu") == ["https://mirror.sjtu.edu.cn/pytorch-wheels/cu118", OFFICIAL]
-    assert places(Channel.PYTORCH, "nju") == ["https://mirror.nju.edu.cn/pytorch/whl/cu118", OFFICIAL]
-    assert places(Channel.PYTORCH, "tuna") == [OFFICIAL]
-    assert places(Channel.PYTORCH, "https://wheels.site.example/torch/") == [
-        "https://wheels.site.example/torch/cu118",
-        OFFICIAL,
-    ]
+@pytest.mark.parametrize(
+    ("channel", "mirror", "expected"),
+    [
+        (Channel.PYPI, None, ["https://extra.example/simple", "https://index.example/simple"]),
+        (Channel.PYPI, "tuna", [MIRRORS["tuna"].pypi, "https://extra.example/simple", "https://index.example/simple"]),
+        (Channel.PYTORCH, None, [OFFICIAL]),
+        (Channel.PYTORCH, "sjtu", ["https://mirror.sjtu.edu.cn/pytorch-wheels/cu118", OFFICIAL]),
+        (Channel.PYTORCH, "nju", ["https://mirror.nju.edu.cn/pytorch/whl/cu118", OFFICIAL]),
+        (Channel.PYTORCH, "tuna", [OFFICIAL]),
+        (Channel.PYTORCH, "https://site.example/torch/", ["https://site.example/torch/cu118", OFFICIAL]),
+        (Channel.PYG, "https://site.example/w", ["https://site.example/w/torch-2.0.0+cu118.html", PYG]),
+    ],
+)
+def test_mirrors_come_before_the_official_place_and_the_user_s_indexes(channel, mirror, expected):
+    assert places(channel, mirror) == expected
 
 
 def test_aliyun_is_a_page_of_links():
     request = SourceOptions(mirror="aliyun")
     first = sources(Channel.PYTORCH, torch="2.0.1+cu118", torch_cuda="11.8", request=request, user=USER)[0]
     assert first == Source(Kind.LINKS, "https://mirrors.aliyun.com/pytorch-wheels/cu118/")
-
-
-def test_a_mirror_of_the_index_comes_before_the_user_s():
-    assert places(Channel.PYPI, "tuna")[0] == MIRRORS["tuna"].pypi
-    assert places(Channel.PYPI, "tuna")[-1] == USER.default
 
 
 @pytest.mark.parametrize(
@@ -62,10 +60,6 @@ def test_a_mirror_of_the_index_comes_before_the_user_s():
 def test_pyg_has_one_page_per_torch_minor_and_cuda(torch, torch_cuda, page):
     assert pyg_page(torch, torch_cuda) == page
     assert places(Channel.PYG, torch=torch, torch_cuda=torch_cuda) == [f"https://data.pyg.org/whl/{page}"]
-
-
-def test_a_site_s_mirror_may_carry_pyg_pages():
-    assert places(Channel.PYG, "https://site.example/w")[0] == "https://site.example/w/torch-2.0.0+cu118.html"
 
 
 def test_local_folders_in_order(tmp_path):

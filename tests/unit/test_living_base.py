@@ -42,7 +42,7 @@ def resolution(version):
     return Resolution(lock=msgspec.structs.replace(lock(), base=debian(version)), candidate=CANDIDATE, outcomes=())
 
 
-def test_a_base_that_can_be_had_is_left_alone(place):
+def test_a_base_that_is_available_is_left_alone(place):
     asked = resolution("1")
     assert base.with_living_base(place, asked) is asked
 

@@ -18,29 +18,38 @@ def written(tmp_path, **options):
     return read_sdist(tmp_path / name, name)
 
 
-def test_static_requirements_bind(tmp_path):
-    pyproject = FLIT + '[project]\nname = "demo"\nversion = "1.0"\ndependencies = ["numpy", "tqdm>=4"]\n'
-    found = written(tmp_path, pyproject=pyproject, metadata_requires=["something-else"])
-    assert found.requires == ("numpy", "tqdm>=4")
-    assert found.build_requires == ("flit_core >=3.2,<4",)
+DYNAMIC = '[project]\nname = "demo"\ndynamic = ["dependencies"]\n'
+LISTED = 'tqdm\npsutil>=5.8.0\n\n[:python_version < "3.8"]\nimportlib-metadata\n\n[full]\nwandb\n'
 
 
-def test_dynamic_requirements_are_those_of_pkg_info(tmp_path):
-    pyproject = '[project]\nname = "demo"\ndynamic = ["dependencies"]\n'
-    found = written(tmp_path, pyproject=pyproject, metadata_requires=["numpy", 'wandb ; extra == "full"'])
-    assert found.requires == ("numpy",)
-
-
-def test_an_old_setuptools_tells_requires_txt_only(tmp_path):
-    pyproject = '[project]\nname = "demo"\ndynamic = ["dependencies"]\n'
-    listed = 'tqdm\npsutil>=5.8.0\n\n[:python_version < "3.8"]\nimportlib-metadata\n\n[full]\nwandb\n'
-    found = written(tmp_path, pyproject=pyproject, requires_txt=listed)
-    assert found.requires == ("tqdm", "psutil>=5.8.0", 'importlib-metadata ; python_version < "3.8"')
-    assert found.build_requires == ("setuptools>=40.8", "wheel")
-
-
-def test_a_package_without_requirements(tmp_path):
-    assert written(tmp_path, pyproject=FLIT).requires == ()
+@pytest.mark.parametrize(
+    ("sdist", "requires", "build_requires"),
+    [
+        (
+            {
+                "pyproject": FLIT + '[project]\nname = "demo"\nversion = "1"\ndependencies = ["numpy", "tqdm>=4"]\n',
+                "metadata_requires": ["something-else"],
+            },
+            ("numpy", "tqdm>=4"),
+            ("flit_core >=3.2,<4",),
+        ),
+        (
+            {"pyproject": DYNAMIC, "metadata_requires": ["numpy", 'wandb ; extra == "full"']},
+            ("numpy",),
+            ("setuptools>=40.8", "wheel"),
+        ),
+        (
+            {"pyproject": DYNAMIC, "requires_txt": LISTED},
+            ("tqdm", "psutil>=5.8.0", 'importlib-metadata ; python_version < "3.8"'),
+            ("setuptools>=40.8", "wheel"),
+        ),
+        ({"pyproject": FLIT}, (), ("flit_core >=3.2,<4",)),
+    ],
+    ids=["static ones bind", "dynamic: PKG-INFO", "an old setuptools: requires.txt", "none"],
+)
+def test_requirements(tmp_path, sdist, requires, build_requires):
+    found = written(tmp_path, **sdist)
+    assert (found.requires, found.build_requires) == (requires, build_requires)
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"\x1f\x8b\x08\x00broken"])

@@ -252,14 +252,14 @@ def test_progress_is_one_line_now_and_then(monkeypatch, progress):
         compiled("one"),
         compiled("one", 1700),
     ):
-        watcher.hear(line)
+        watcher.read(line)
     assert progress.lines == []  # what the other has is not known
-    watcher.hear('{"event": "files", "package": "two", "count": 3, "weight": 6}')
+    watcher.read('{"event": "files", "package": "two", "count": 3, "weight": 6}')
     clock[0] += 21
-    watcher.hear(compiled("two"))
-    watcher.hear(compiled("two"))
-    watcher.hear(compiled("two"))
-    watcher.hear('{"event": "built", "package": "two"}')
+    watcher.read(compiled("two"))
+    watcher.read(compiled("two"))
+    watcher.read(compiled("two"))
+    watcher.read('{"event": "built", "package": "two"}')
     assert progress.lines == [
         "compiling one, two: 3/5 files, about 35 s left",
         "compiling one, two: 5/5 files",
@@ -271,7 +271,7 @@ def test_what_goes_slower_is_said_once_for_a_package(progress):
     watcher = Watcher(["one", "two"], progress)
     for name in ("one", "one", "two"):
         line = {"event": "slower", "package": name, "source": "a.cu", "said": "note\na.cu(3): error: no such thing\n"}
-        watcher.hear(msgspec.json.encode(line).decode())
+        watcher.read(msgspec.json.encode(line).decode())
     assert [note.split()[1] for note in progress.lines] == ["one", "two"]
     assert "in a.cu at least" in progress.lines[0]
     assert "(a.cu(3): error: no such thing)" in progress.lines[0]
@@ -279,11 +279,11 @@ def test_what_goes_slower_is_said_once_for_a_package(progress):
 
 def test_fewer_jobs_and_failures_are_heard(progress):
     watcher = Watcher(["one"], progress)
-    watcher.hear('{"event": "fewer", "package": "one", "source": "b.cu", "jobs": 1}')
-    watcher.hear('{"event": "failed", "package": "one", "source": "b.cu", "killed": false, "log": "/build/x.log"}')
-    watcher.hear('{"event": "failed", "package": "two"}')
-    watcher.hear("Traceback (most recent call last):")
-    watcher.hear("7")
+    watcher.read('{"event": "fewer", "package": "one", "source": "b.cu", "jobs": 1}')
+    watcher.read('{"event": "failed", "package": "one", "source": "b.cu", "killed": false, "log": "/build/x.log"}')
+    watcher.read('{"event": "failed", "package": "two"}')
+    watcher.read("Traceback (most recent call last):")
+    watcher.read("7")
     assert "from here 1 at a time, and b.cu again" in progress.lines[0]
     assert (watcher.failed, watcher.source, watcher.log) == ("one", "b.cu", "/build/x.log")
     assert list(watcher.strays) == ["Traceback (most recent call last):", "7"]

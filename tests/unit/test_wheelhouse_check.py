@@ -79,8 +79,8 @@ def test_a_good_wheel(judge, changes, architectures):
         ({"torch_scatter/__init__.py": b""}, "has no extension module: nothing was compiled."),
         ({"a/_a.so": b"not a library"}, "a/_a.so is not an ELF file."),
         (scatter(fatbin=CODE[:-4]), "GPU code, byte 0: a fat binary reaches out of its section."),
-        (scatter(machine=183), "is no x86-64 library: EM_AARCH64, ET_DYN."),
-        (scatter(kind=1), "is no x86-64 library: EM_X86_64, ET_REL."),
+        (scatter(machine=183), "is not an x86-64 library: EM_AARCH64, ET_DYN."),
+        (scatter(kind=1), "is not an x86-64 library: EM_X86_64, ET_REL."),
         ({"a/_a.cpython-39-x86_64-linux-gnu.so": GOOD}, "is for Python 3.9; the image has 3.11."),
         (scatter(needed=(*NEEDED, "libcuda.so.1")), "libcuda.so.1, which only a machine with NVIDIA's driver has."),
         (
@@ -106,8 +106,8 @@ def test_each_way_to_fail_is_found_alone(judge, files, said):
 @pytest.mark.parametrize(
     ("name", "changes", "said"),
     [
-        ("torch_scatter/libhelper.so", {"machine": 183}, "is no x86-64 library: EM_AARCH64, ET_DYN."),
-        ("torch_scatter/_other.so", {"kind": 2}, "is no x86-64 library: EM_X86_64, ET_EXEC."),
+        ("torch_scatter/libhelper.so", {"machine": 183}, "is not an x86-64 library: EM_AARCH64, ET_DYN."),
+        ("torch_scatter/_other.so", {"kind": 2}, "is not an x86-64 library: EM_X86_64, ET_EXEC."),
         ("torch_scatter/_scatter_cuda.cpython-39-x86_64-linux-gnu.so", {}, "is for Python 3.9; the image has 3.11."),
         ("torch_scatter/_video.so", {"needed": ("libnvcuvid.so.1",)}, "which only a machine with NVIDIA's driver has."),
     ],

@@ -95,7 +95,7 @@ def failed(folder, event):
     (logs / "torch-scatter.build_temp_b.o.log").write_text("b.cpp:1:1: error: no\n")
     (logs / "torch-scatter.log").write_text(LINKER)
     watcher = Watcher([member.name], SimpleNamespace(note=print))
-    watcher.hear(json.dumps({"event": "failed", "package": member.name, **event}))
+    watcher.read(json.dumps({"event": "failed", "package": member.name, **event}))
     job = SimpleNamespace(step=step(packages=(member,)), log_folder=folder / "dist", jobs=1)
     error = house._failure(job, [member], folder / "build", watcher, 1, {})
     return error, (folder / "dist" / "compile-torch-scatter.log").read_text()

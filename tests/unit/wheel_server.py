@@ -113,13 +113,6 @@ class WheelServer(Loopback):
             f"torch-{torch}/", list(files), hashes=hashes, forms=("html",), **options
         )
 
-    def flat(self, path, files, *, hashes=False):
-        """A folder listing as some mirrors have it."""
-        for name, content in files.items():
-            self.put(f"{path}{name}", content)
-        self.files |= files
-        self.pages[path] = Page("", list(files), hashes=hashes, forms=("html",))
-
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -130,10 +123,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def do_HEAD(self):
-        self._answer()
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self._answer()
 
     def log_message(self, *_):

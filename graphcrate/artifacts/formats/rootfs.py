@@ -103,7 +103,7 @@ class _Tree:
                         continue
                     if path not in stage.folders:
                         raise LayoutError(
-                            f"a layer has files below {path}, which is no folder in the layers below it",
+                            f"a layer has files below {path}, which is not a folder in the layers below it",
                             cause="Engines disagree on what that means: some follow a link, others replace it.",
                         )
                 self._remove(path)
@@ -114,7 +114,7 @@ class _Tree:
         parent = target.rpartition("/")[0]
         source, place = f"{self._root}/{target}", f"{self._root}/{path}"
         if not self._is_folder(parent) or not os.path.lexists(source) or stat.S_ISDIR(os.lstat(source).st_mode):
-            raise LayoutError(f"{path} is a hard link to {target}, which is no file of this layer or those below")
+            raise LayoutError(f"{path} is a hard link to {target}, which is not a file of this layer or those below")
         if os.path.lexists(place):
             if os.path.samestat(os.lstat(place), os.lstat(source)):
                 return

@@ -72,7 +72,7 @@ def _read(wheel: Wheel, member: Member) -> _Built:
 def _form(one: _Built, python: str) -> Iterator[str]:
     """What no loader, or not this Python, takes at all."""
     if (one.elf.machine, one.elf.type) != (MACHINE, "ET_DYN"):
-        yield f"{one.name} is no x86-64 library: {one.elf.machine}, {one.elf.type}."
+        yield f"{one.name} is not an x86-64 library: {one.elf.machine}, {one.elf.type}."
     named = _FOR_PYTHON.search(one.name)
     if named and f"{named[1]}.{named[2]}" != python:
         yield f"{one.name} is for Python {named[1]}.{named[2]}; the image has {python}."
@@ -102,18 +102,18 @@ def _architectures(built: Sequence[_Built], architectures: Sequence[str]) -> Ite
         any_code = any_code or bool(codes)
         whole, partial = fatbin.union(codes), [code for code in codes if code.sass != asked.sass]
         if codes and whole != asked:
-            yield f"{one.name} has GPU code for {_told(whole)}; asked for was {_told(asked)}."
+            yield f"{one.name} has GPU code for {_in_words(whole)}; asked for was {_in_words(asked)}."
         elif partial:
             yield (
-                f"{one.name} has GPU code for {_told(partial[0])} only in {len(partial)} of its {len(codes)} parts; "
-                f"asked for was {_told(asked)}."
+                f"{one.name} has GPU code for {_in_words(partial[0])} only in {len(partial)} of its {len(codes)} "
+                f"parts; asked for was {_in_words(asked)}."
             )
     to_torch = [one for one in built if any(map(_TORCH.match, one.elf.needed))]
     if architectures and to_torch and not any_code:
-        yield f"no library has GPU code; asked for was {_told(asked)}. It was compiled for the CPU alone."
+        yield f"no library has GPU code; asked for was {_in_words(asked)}. It was compiled for the CPU alone."
 
 
-def _told(code: Code) -> str:
+def _in_words(code: Code) -> str:
     parts = [*sorted(code.sass, key=by_number), *(f"{name} (PTX)" for name in sorted(code.ptx, key=by_number))]
     return joined(parts, most=len(parts)) if parts else "no GPU"
 

@@ -122,7 +122,7 @@ def _compile(
         working_folder=BUILD,
         environment=environment(job, jobs),
         binds=binds,
-        on_line=watcher.hear,
+        on_line=watcher.read,
     )
     finished = [package for package in wanted if package.name in watcher.built]
     found = {package: next((build / "wheels" / package.name).glob("*.whl"), None) for package in finished}

@@ -12,7 +12,7 @@ SECONDS = 20.0  #: between two lines
 
 
 class Watcher:
-    """Hears the program's lines. What is no line of its own (a traceback, the sandbox's complaint) is a stray."""
+    """Read the events that the program in the sandbox writes. Other lines (a traceback, a complaint) are strays."""
 
     def __init__(self, names: Sequence[str], progress: Progress) -> None:
         self._names, self._progress = tuple(names), progress
@@ -29,8 +29,8 @@ class Watcher:
         self.cpu: dict[str, float] = {}  #: package → seconds of its compilers
         self.strays: deque[str] = deque(maxlen=200)
 
-    def hear(self, line: str) -> None:
-        """Take a line."""
+    def read(self, line: str) -> None:
+        """Read a line: an event as JSON, or a stray."""
         try:
             message = json.loads(line)
             event = message["event"]

@@ -107,7 +107,7 @@ def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, names: Names, folder
     known = member.isfile() or (member.islnk() and path not in names.links_below)
     content = archive.extractfile(member) if known else None
     if content is None:
-        raise IntegrityError(f"{path} is no folder, no file and no link to one of the files before it")
+        raise IntegrityError(f"{path} is neither a folder nor a file nor a link to one of the files before it")
     with content, place.open("xb") as target:
         shutil.copyfileobj(content, target)
     place.chmod(0o755 if member.mode & 0o100 else 0o644)
