@@ -36,7 +36,7 @@ render: .venv/ready-run ## write the Dockerfiles and Singularity definitions und
 generate: .venv/ready-run ## write the tables of README.md and docs/ from the code
 	@$(python) -m tools.generate
 
-lock: .venv/ready-run .venv/ready-system ## resolve a variant anew and write its lock under images/
+lock: .venv/ready-run .venv/ready-system ## resolve a variant again and write its lock under images/
 	@$(graphcrate) lock $(request)
 
 list: .venv/ready-run ## show recipes and their variants

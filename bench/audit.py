@@ -5,7 +5,7 @@
 Both get the image unpacked in a folder: cuobjdump its libraries with GPU code, one after another, and lists them; the
 audit reads every program and library and does all of its checks. Then the audit of the image as it is, compressed, with
 nothing remembered, and with its layers remembered. cuobjdump is in Debian's nvidia-cuda-toolkit (non-free), which
-needs not be installed: `apt-get download nvidia-cuda-toolkit && dpkg -x nvidia-cuda-toolkit_*.deb toolkit`.
+need not be installed: `apt-get download nvidia-cuda-toolkit && dpkg -x nvidia-cuda-toolkit_*.deb toolkit`.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.sif_start REF [--run "import torch"] [--ways zstd:256K gzip:1M] [--folder DIR] [--runs N]
 
-REF is NAME:TAG below dist/ or the path of a layout. Each container mounts its file anew, so that nothing inflated is
+REF is NAME:TAG below dist/ or the path of a layout. Each container mounts its file again, so that nothing inflated is
 left of the one before; the file itself stays in the page cache. Beside them the same image as a folder, which nothing
 inflates. Needs apptainer, and root for the folder. Prints a table: medians of all runs but the first.
 """
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def made(ref: str, way: str, folder: Path) -> Path:
-    """The image in this form, written anew."""
+    """The image in this form, written again."""
     if way == FOLDER:
         request = convert.Request(ref=ref, to="rootfs", output=folder / "rootfs")
     else:

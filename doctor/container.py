@@ -107,7 +107,7 @@ def _which_python(host: Host, container: str) -> Iterator[Finding]:
         return
     why = "PATH has something before the image's /opt/venv/bin: packages of the image are not found"
     if container == "enroot":
-        why = "a login shell has set PATH anew: packages of the image are not found"
+        why = "a login shell has set PATH again: packages of the image are not found"
     fix = "export PATH=/opt/venv/bin:$PATH    (or name /opt/venv/bin/python)"
     yield fail("python", "`python` is {}".format(found or "not found"), why, fix)
 

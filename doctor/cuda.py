@@ -42,7 +42,7 @@ CODES = {
     ),
     803: (
         "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
-        "libcuda is of another version than the kernel's module: the driver was updated and not loaded anew, or "
+        "libcuda is of another version than the kernel's module: the driver was updated and not loaded again, or "
         "the container has a libcuda of its own",
         "on the host: reboot the node; in a container: remove its own libcuda*, let the runtime bring the host's",
     ),

@@ -198,7 +198,7 @@ def _devices(host: Host, nvidia: Nvidia, container: str) -> Iterator[Finding]:
         elif not host.exists("/dev/nvidia-uvm") and not host.exists("/dev/dxg"):
             why = "CUDA needs it from its first call on (cuInit answers 999)"
             fix = "on the host as root: nvidia-modprobe -u -c=0" + (
-                "; then start the container anew" if container else ""
+                "; then start the container again" if container else ""
             )
             yield fail("devices", "/dev/nvidia-uvm is missing", why, fix)
         else:
@@ -278,7 +278,7 @@ def _library(host: Host, nvidia: Nvidia, container: str) -> Iterator[Finding]:
         yield fail("libcuda", f"cuInit answers {nvidia.code} ({name})", *_fix_of(nvidia.code))
     if nvidia.seconds > SLOW_START:
         seen = f"CUDA took {nvidia.seconds:.0f} s to start"
-        why = "the driver is loaded anew for every program unless persistence mode is on"
+        why = "the driver is loaded again for every program unless persistence mode is on"
         yield warn("persistence", seen, why, "as root: nvidia-smi -pm 1")
 
 

@@ -56,7 +56,7 @@ def variants() -> str:
 
 def _variant(variant: Variant) -> tuple[str, ...]:
     if variant.unavailable is not None:
-        return (variant.cuda, "", "", variant.python, "", f"cannot be had: {variant.unavailable.why}")
+        return (variant.cuda, "", "", variant.python, "", f"not available: {variant.unavailable.why}")
     first = variant.candidates[0]
     torch = "what the folder has" if first.torch == "*" else first.torch
     base = variant.base.reference or f"Debian {variant.base.suite}"

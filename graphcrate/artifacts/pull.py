@@ -29,7 +29,7 @@ from graphcrate.oci.validate import inspect_layer
 #: Raise it whenever the same image would give other layers.
 FORMAT = 1
 THREADS = 4  #: downloads at once
-PIECE = 1 << 20  #: uncompressed bytes of one gzip member, where a layer is compressed anew
+PIECE = 1 << 20  #: uncompressed bytes of one gzip member, where a layer is compressed again
 LEVEL = 6
 GROWTH = 5  #: from compressed bytes to those on the disk, with all that is unpacked
 DEEPEST_INDEX = 3
@@ -179,7 +179,7 @@ def _checked(layer: spec.Descriptor, diff_id: str, cache: Cache, advance: Callab
     blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
     facts = inspect_layer(blob, advance)
     if (facts.digest, facts.diff_id) != (layer.digest, diff_id):
-        if facts.digest != layer.digest:  # damaged in the cache: fetched anew by the next run
+        if facts.digest != layer.digest:  # damaged in the cache: fetched again by the next run
             blob.path.unlink(missing_ok=True)
         raise LayoutError(
             f"layer {layer.digest} holds {facts.diff_id}, and its configuration says {diff_id}",

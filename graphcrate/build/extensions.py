@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CompilerDriftError(BaseDriftError):
-    """The base with the compiler that a lock names cannot be had any more."""
+    """The base with the compiler that a lock names is no longer available."""
 
 
 def for_gpus(lock: Lock, gpus: str | None) -> Lock:

@@ -144,7 +144,7 @@ def lock(
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
 ) -> None:
-    """Resolve anew and write images/NAME/VARIANT/CANDIDATE.lock.json; prints its path."""
+    """Resolve again and write images/NAME/VARIANT/CANDIDATE.lock.json; prints its path."""
     from graphcrate.build import pipeline
     from graphcrate.compat.request import BuildRequest
 

@@ -30,7 +30,7 @@ def variants_table(recipes: Sequence[Recipe], locked: set[tuple[str, str, str]])
     for recipe in recipes:
         for variant in recipe.variants:
             if variant.unavailable is not None:
-                base, why = base_line(variant.base), f"cannot be had: {variant.unavailable.why}"
+                base, why = base_line(variant.base), f"not available: {variant.unavailable.why}"
                 table.add_row(recipe.name, variant.cuda, "-", "-", variant.python, base, why, "no", "-")
             for candidate in variant.candidates:
                 yes = (recipe.name, variant.cuda, candidate.name) in locked

@@ -33,7 +33,7 @@ def find_variant(ctx: Context, name: str, cuda: str) -> tuple[Recipe, Variant]:
     variant = refuse_unknown_cuda(recipe, cuda)
     if variant.unavailable is not None:
         raise ResolutionError(
-            f"recipe {name} cannot be had for CUDA {cuda!r}",
+            f"recipe {name} is not available for CUDA {cuda!r}",
             cause=f"{variant.unavailable.why[0].upper()}{variant.unavailable.why[1:]}.",
             next_step=variant.unavailable.instead,
         )
@@ -41,7 +41,7 @@ def find_variant(ctx: Context, name: str, cuda: str) -> tuple[Recipe, Variant]:
 
 
 def refuse_unknown_cuda(recipe: Recipe, cuda: str) -> Variant:
-    """The recipe's variant, be it one that can be had or not. Raises UsageError with the nearest that exist."""
+    """The recipe's variant, whether it is available or not. Raises UsageError with the nearest that exist."""
     variant = recipe.variant(cuda)
     if variant is None:
         near = nearest_cuda(cuda, [variant.cuda for variant in recipe.variants])
@@ -68,7 +68,7 @@ def committed(ctx: Context) -> set[tuple[str, str, str]]:
 
 
 def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    """`list --json`: one object per variant and candidate; so none for a variant that cannot be had."""
+    """`list --json`: one object per variant and candidate; so none for an unavailable variant."""
     return [
         {
             "recipe": recipe.name,

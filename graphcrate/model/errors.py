@@ -54,7 +54,7 @@ class ResolutionError(GraphcrateError):
 
 
 class NetworkError(GraphcrateError):
-    """A file or page cannot be had from any source: no network, HTTP error, time-out."""
+    """A file or page is not available from any source: no network, HTTP error, time-out."""
 
     exit_code = 5
 

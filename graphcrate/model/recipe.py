@@ -29,7 +29,7 @@ class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One way to satisfy a variant; the first whose files can be had wins."""
+    """One way to satisfy a variant; the first whose files are available wins."""
 
     name: str
     channels: tuple[Channel, ...]
@@ -41,7 +41,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a variant that people ask for cannot be had from anybody, and what to do instead."""
+    """Why a variant that people ask for is offered by nobody, and what to do instead."""
 
     why: str
     instead: str

@@ -70,7 +70,7 @@ class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""  #: in Slurm: where it ran
     partition: str = ""  #: in Slurm
     job: str = ""  #: in Slurm: its id
-    remembered: str = ""  #: when it ran, if it was not run anew (ISO 8601, UTC): docs/decisions/remembered-passes.md
+    remembered: str = ""  #: when it ran, if it was not run again (ISO 8601, UTC): docs/decisions/remembered-passes.md
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,7 +81,7 @@ def _cannot(name: str, root: Path, folder: Path, error: BaseException) -> str:
     """What happened, and what to put where."""
     archive = ARCHIVES[name]
     lacking = missing(name, folder)
-    told = f"{name} cannot be had: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    told = f"{name} not available: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
     if (root / f"{archive}.zip").exists():
         return f"{told}; {root / archive}.zip may be cut off: remove it, and start again"
     if not lacking:

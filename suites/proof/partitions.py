@@ -96,9 +96,9 @@ def read(folder: Path) -> Partitions:
             f"{command('ogbn-products', 2, folder)}",
         ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Fault(Layer.DATA, f"{path} cannot be read ({error}); partition the graph anew into an empty place") from (
-            error
-        )
+        raise Fault(
+            Layer.DATA, f"{path} cannot be read ({error}); partition the graph again into an empty place"
+        ) from error
 
 
 def command(dataset: str, number: int, output: Path) -> str:
@@ -115,7 +115,7 @@ def check_number(found: Partitions, nodes: int, folder: Path) -> None:
     raise Fault(
         Layer.DATA,
         f"{folder} was made for {found.num_partitions} nodes, and this training has {nodes}: each node holds one "
-        f"partition. Give --num_nodes={found.num_partitions}, or partition anew: "
+        f"partition. Give --num_nodes={found.num_partitions}, or partition again: "
         f"{command(found.request.dataset, nodes, beside)}",
     )
 

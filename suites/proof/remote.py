@@ -240,7 +240,7 @@ def explain(error: Exception, host: Host, settings: Mapping[str, Any]) -> str:
         )
     if isinstance(error, paramiko.BadHostKeyException):
         return (
-            f"its key is another than the one in {KNOWN_HOSTS}: the host was set up anew, or somebody is between. If "
+            f"its key is another than the one in {KNOWN_HOSTS}: the host was set up again, or somebody is between. If "
             f"you know why: `ssh-keygen -R '[{host.address}]:{host.port}'`, then connect once with `ssh {where}`"
         )
     if isinstance(error, (paramiko.PasswordRequiredException, paramiko.AuthenticationException)):

@@ -67,7 +67,7 @@ def load_dataset(modules: tuple[ModuleType, ModuleType], folder: Path, meeting: 
         raise Fault(
             Layer.DATA,
             f"GLT cannot load partition {meeting.node_rank} of {folder}: {type(error).__name__}: {error}; it was "
-            f"written with graphlearn-torch {made}: partition anew with this image",
+            f"written with graphlearn-torch {made}: partition again with this image",
         ) from error
     return dataset
 

@@ -145,7 +145,7 @@ def refuse_three_nodes(folder, environment):
     (first,), _ = blocks(GLT, "Train, node by node")
     told = verdict(user.type(first, ("--num_nodes=2", "--num_nodes=3"), ("10.0.0.1", "127.0.0.1"), code=1))
     assert "was made for 2 nodes, and this training has 3" in told["reason"]
-    command = told["reason"].partition("partition anew: ")[2].partition(" (while")[0]
+    command = told["reason"].partition("partition again: ")[2].partition(" (while")[0]
     made = verdict(user.type(f"singularity exec glt.sif {command}"))
     assert len(made["metrics"]["parts"]) == 3
 

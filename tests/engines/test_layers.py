@@ -169,7 +169,7 @@ def an_optimizer_that_does_nothing(broken):
         ("dna", extension_that_crashes, "extension", "it was ended by SIGSEGV"),
         ("dna", pyg_that_does_not_fit, "PyG", "what_only_a_newer_one_has"),
         ("torch", no_way_to_the_other_process, "network", "Unable to find address for: eth7"),
-        ("dna", data_that_is_cut_off, "data", "Cora cannot be had: "),
+        ("dna", data_that_is_cut_off, "data", "Cora not available: "),
         ("torch", nowhere_to_write, "machine", "No usable temporary directory"),
         ("torch", too_little_memory, "machine", "memory"),
         ("torch", too_little_time, "machine", "not finished within the limit of 0.5 s"),

@@ -162,7 +162,7 @@ def test_a_matrix_is_interrupted_and_goes_on(place, slurm, small_sif, scratch):
     again = place.run(*request)
     assert (again.code, jobs_of(state)) == (0, before)
     assert again.out.startswith("4 passed")
-    state.unlink()  # jobs anew, on nodes that remember
+    state.unlink()  # jobs again, on nodes that remember
     remembered = place.run(*request, "--json").json["cells"]
     assert {cell["job"] for cell in remembered}.isdisjoint(before)
     assert all(cell["why"].endswith(", not run again") and cell["suites"][0]["remembered"] for cell in remembered)

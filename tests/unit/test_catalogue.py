@@ -43,7 +43,7 @@ def test_a_refused_variant_stands_in_the_list_but_not_among_what_can_be_built():
     assert [entry["cuda"] for entry in catalog.describe([glt], set())] == ["11.6", "11.6", "11.7", "12.1"]
     shown = io.StringIO()
     Console(width=400, file=shown).print(tables.variants_table([glt], set()))
-    assert "cannot be had: " in shown.getvalue()
+    assert "not available: " in shown.getvalue()
 
 
 def test_every_gpu_that_torch_runs_on_runs_what_is_compiled_by_default():

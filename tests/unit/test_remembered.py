@@ -1,4 +1,4 @@
-"""trees.remembered: a layer is read once; what is kept of it comes back the same, or is read anew."""
+"""trees.remembered: a layer is read once; what is kept of it comes back the same, or is read again."""
 
 import pytest
 

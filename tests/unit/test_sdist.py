@@ -1,4 +1,4 @@
-"""Wheels from sdists: packed anew so that nothing of where and when they were built is left."""
+"""Wheels from sdists: packed again so that nothing of where and when they were built is left."""
 
 import gzip
 import hashlib

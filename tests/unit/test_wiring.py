@@ -211,7 +211,7 @@ def recipe(world):
     return BUILD
 
 
-@row(4, "recipe torch cannot be had for CUDA '10.2'")
+@row(4, "recipe torch is not available for CUDA '10.2'")
 def refused_variant(world):
     return "image", "torch", "--cuda", "10.2"
 

@@ -47,7 +47,7 @@ def platform(view: ImageView, host: Host, settings: Settings) -> Verdict:
 )
 def layers(view: ImageView, host: Host) -> Verdict:
     if view.broken:
-        return failed(view.broken, "build the image anew, or squash its layers")
+        return failed(view.broken, "build the image again, or squash its layers")
     if view.unread:
         return unknown(view.unread[0])
     return passed(f"{len(view.layers)} layers" if view.layers else "no layers")

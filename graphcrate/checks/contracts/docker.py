@@ -51,7 +51,7 @@ def docker_layer_types(view: ImageView, host: Host) -> Verdict:
     if not kinds:
         return passed("no layers" if not view.layers else "as Docker saved them")
     if strange := sorted(kinds - set(spec.LAYER_TYPES)):
-        return failed(strange[0], "build it anew with layers of type tar+gzip")
+        return failed(strange[0], "build it again with layers of type tar+gzip")
     zstd = [kind for kind in kinds if spec.LAYER_TYPES[kind] == spec.LAYER_ZSTD]
     if not zstd:
         return passed(", ".join(sorted(kind.rpartition(".")[2] for kind in kinds)))

@@ -84,7 +84,7 @@ def manifest_type(view: ImageView, host: Host) -> Verdict:
     if view.manifest_type == spec.DOCKER_MANIFEST:
         return passed("Docker schema 2")
     if view.manifest_type != spec.MANIFEST:
-        return failed(view.manifest_type, "push it anew: skopeo copy --format v2s2")
+        return failed(view.manifest_type, "push it again: skopeo copy --format v2s2")
     if not version:
         return unknown(f"OCI, which enroot reads from {_OCI_ENROOT} on", _ENROOT_VERSION)
     if is_older(version, _OCI_ENROOT):
@@ -156,7 +156,7 @@ def path_login(view: ImageView, host: Host, settings: Settings) -> Verdict:
     if not lost:
         return passed(f"/etc/profile.d puts {own[0]} back")
     fix = f"""RUN echo 'export PATH="{":".join(own)}:$PATH"' > /etc/profile.d/image.sh; in a job ENROOT_LOGIN_SHELL=n"""
-    return absent(view, failed(f"/etc/profile sets PATH anew, and {lost[0]} is lost", fix))
+    return absent(view, failed(f"/etc/profile sets PATH again, and {lost[0]} is lost", fix))
 
 
 @check(

@@ -100,7 +100,7 @@ def build_layers(
     if python and not base.python_version.startswith(f"{python}."):
         raise BuildError(
             f"the plan is for Python {python} and the base has {base.python_version}",
-            next_step="./build.py lock …    (locks base and packages anew)",
+            next_step="./build.py lock …    (locks base and packages again)",
         )
     shop = Workshop(
         site=Site(python=python, glibc=base.glibc, mtime=LAYER_MTIME),
