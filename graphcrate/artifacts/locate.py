@@ -9,9 +9,8 @@ from typing import Literal
 import msgspec
 
 from graphcrate.artifacts.formats.kinds import kind_of
-from graphcrate.model.errors import UsageError
+from graphcrate.model.errors import UNREADABLE, UsageError
 from graphcrate.model.report import Artifact, BuildReport
-from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import reference
 from graphcrate.oci.layout import Layout, read_layout
 

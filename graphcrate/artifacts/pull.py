@@ -15,10 +15,9 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.http import Client
 from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Progress
-from graphcrate.model.errors import IntegrityError, LayoutError, ResolutionError
+from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError, ResolutionError
 from graphcrate.model.lock import PLATFORM
 from graphcrate.model.report import LayerRecord, Owner
-from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import credentials, spec
 from graphcrate.oci.blob import open_blob, sha256
 from graphcrate.oci.reference import Reference

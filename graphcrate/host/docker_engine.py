@@ -19,8 +19,7 @@ import requests.exceptions
 import urllib3.exceptions
 
 from graphcrate.host import process
-from graphcrate.model.errors import HostError
-from graphcrate.model.unreadable import UNREADABLE
+from graphcrate.model.errors import UNREADABLE, HostError
 
 SOCKET = "/var/run/docker.sock"
 ELSEWHERE = "or use another engine: --engine podman, --engine embedded"

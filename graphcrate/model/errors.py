@@ -6,6 +6,8 @@ unexpected faults and 2 to wrong usage, as shells and argparse have it.
 
 from typing import ClassVar
 
+import msgspec
+
 
 class GraphcrateError(Exception):
     """Base of all expected errors. `cause` and `next_step` are full sentences or empty."""
@@ -129,3 +131,8 @@ class ProofError(GraphcrateError):
     """What is said about a published image is not there, not signed by this key, or not about this image."""
 
     exit_code = 17
+
+
+#: msgspec keeps DecodeError for what is no JSON, or not of the wanted form. Text that is no UTF-8 is a
+#: UnicodeDecodeError, and brackets within brackets without end are a RecursionError.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.host import process
-from graphcrate.model.errors import GraphcrateError, UsageError
-from graphcrate.model.unreadable import UNREADABLE
+from graphcrate.model.errors import UNREADABLE, GraphcrateError, UsageError
 from graphcrate.oci.reference import DOCKER_HUB, Reference
 
 _DOCKER_HUB_KEYS = ("index.docker.io", "docker.io", "registry-1.docker.io")

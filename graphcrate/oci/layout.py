@@ -13,9 +13,8 @@ from typing import TypeVar
 import msgspec
 
 from graphcrate.host.atomic import replacing
-from graphcrate.model.errors import LayoutError
+from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.report import LayerRecord
-from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.image import TITLE, Image, digest_of
 from graphcrate.oci.spec import LayerBlob

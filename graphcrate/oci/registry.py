@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from graphcrate.host.connections import HttpError
-from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
-from graphcrate.model.unreadable import UNREADABLE
+from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError
 from graphcrate.oci import spec
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.session import FindCredential, Session

@@ -16,8 +16,7 @@ import msgspec
 
 from graphcrate.host.connections import TEMPORARY, HttpError, Reason, host_of
 from graphcrate.model.addresses import is_loopback
-from graphcrate.model.errors import NetworkError
-from graphcrate.model.unreadable import UNREADABLE
+from graphcrate.model.errors import UNREADABLE, NetworkError
 from graphcrate.oci import realms
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.realms import Challenge

@@ -16,11 +16,10 @@ from graphcrate.checks import new_image
 from graphcrate.compat import catalog
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit
-from graphcrate.model.errors import GateError, UsageError
+from graphcrate.model.errors import UNREADABLE, GateError, UsageError
 from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.publish import Evidence, Refusal
 from graphcrate.model.report import BuildReport, Pass, SmokeReport
-from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import push
 from graphcrate.oci.layout import Layout
 from graphcrate.smoke import memory

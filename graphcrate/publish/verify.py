@@ -12,10 +12,9 @@ from graphcrate.artifacts.locate import find_image
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
-from graphcrate.model.errors import ResolutionError
+from graphcrate.model.errors import UNREADABLE, ResolutionError
 from graphcrate.model.publish import Check, Verification
 from graphcrate.model.report import BuildReport
-from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import credentials, push, reference, spec
 from graphcrate.oci.registry import Repository
 from graphcrate.publish.attest import keyfile, provenance, signing, statement, verify

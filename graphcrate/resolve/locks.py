@@ -12,10 +12,10 @@ import msgspec
 from graphcrate.compat.request import Extensions, SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.context import Context
+from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.lock import Compilation, Lock, decode_lock, encode
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 from graphcrate.model.report import Outcome
-from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.resolve.channels import extensions_of, local_folders, names_of
 from graphcrate.resolve.offers import Offers, Sources, UnavailableError, torch_in
 from graphcrate.resolve.user_index import wheel_folders

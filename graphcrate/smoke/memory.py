@@ -12,10 +12,9 @@ import msgspec
 
 from graphcrate.host import settings
 from graphcrate.host.atomic import write_file
-from graphcrate.model.errors import GraphcrateError
+from graphcrate.model.errors import UNREADABLE, GraphcrateError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Claim, Pass, SmokeReport
-from graphcrate.model.unreadable import UNREADABLE
 
 FOLDER = "passes"  #: in the image's folder, dist/<name>/<tag>
 

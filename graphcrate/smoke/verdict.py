@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.report import SmokeReport
-from graphcrate.model.unreadable import UNREADABLE
 
 LAST_LINES = 8
 #: whom a failure may be blamed on; `Layer` of suites/proof/verdict.py

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from graphcrate.checks import audit
-from graphcrate.checks.audit.names import demangled
+from graphcrate.checks.audit.linking import demangled
 from tests.unit.audited import (
     FAIL,
     GOOD,

@@ -13,8 +13,8 @@ from graphcrate.compat.base_images import chosen_image
 from graphcrate.engines import render
 from graphcrate.engines.render import files
 from graphcrate.engines.render.commands import quoted, write_lines
+from graphcrate.engines.render.ideas import UV
 from graphcrate.engines.render.layout import double
-from graphcrate.engines.render.tools import UV
 from graphcrate.host.context import Context
 from graphcrate.model.errors import BuildError, ResolutionError, UsageError
 from graphcrate.model.lock import RegistryBase, decode_lock

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats import enroot, singularity
 from graphcrate.artifacts.formats.merged import read_merged, with_additions
-from graphcrate.artifacts.formats.shell import quoted, variables, words
+from graphcrate.artifacts.formats.singularity import quoted, variables, words
 from graphcrate.oci.spec import ImageConfig, RootFS, RunConfig
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder

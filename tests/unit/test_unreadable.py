@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.model.unreadable import UNREADABLE
+from graphcrate.model.errors import UNREADABLE
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "graphcrate"
 DEEP = b'{"more":' + b"[" * 100_000

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from graphcrate.artifacts.formats.merged import Addition, Inode, Merged
-from graphcrate.artifacts.formats.shell import words
+from graphcrate.artifacts.formats.singularity import words
 from graphcrate.oci.spec import ImageConfig
 
 _RC_LOCAL = """# This file is sourced by /etc/rc when the container starts.

@@ -6,10 +6,10 @@ by themselves; so each says what the image's configuration says, in both.
 """
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from graphcrate.artifacts.formats.merged import Addition
-from graphcrate.artifacts.formats.shell import quoted, variables, words
 from graphcrate.model.plan import VENV
 from graphcrate.oci.spec import ImageConfig, RunConfig
 
@@ -145,3 +145,27 @@ def test_command(known: dict[str, str]) -> str:
     if "graphcrate.torch" not in known:
         return ""
     return words((f"{VENV}/bin/python", "-c", "import torch; print(torch.__version__)"))
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def quoted(text: str) -> str:
+    """One word of a POSIX shell, whatever is in it.
+
+    A single quote in double ones: Apptainer's own interpreter keeps the backslash of `\\'` where it is assigned.
+    """
+    return "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+def words(arguments: Iterable[str]) -> str:
+    """A command line of a POSIX shell."""
+    return " ".join(map(quoted, arguments))
+
+
+def variables(env: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Names and values of a configuration's `Env`; without what no shell can name."""
+    for entry in env:
+        name, _, value = entry.partition("=")
+        if _NAME.fullmatch(name):
+            yield name, value

@@ -20,9 +20,8 @@ from graphcrate.artifacts.tree.layers import Documents, LayerTree, opened, read_
 from graphcrate.artifacts.tree.reader import Opened, Spool, Tools
 from graphcrate.host import process, settings
 from graphcrate.host.progress import Task
-from graphcrate.model.errors import LayoutError, UsageError
+from graphcrate.model.errors import UNREADABLE, LayoutError, UsageError
 from graphcrate.model.tree import Form
-from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, MAX_READ, TarStream, inflated, members
 

@@ -14,9 +14,8 @@ from graphcrate.artifacts.tree.layers import Documents, Found, LayerTree, nothin
 from graphcrate.artifacts.tree.reader import Opened, Spool, Tools
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
-from graphcrate.model.errors import LayoutError
+from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.tree import Entry
-from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.blob import open_blob
 from graphcrate.oci.entries import Entries

@@ -13,10 +13,9 @@ from graphcrate.host.cache import Cache
 from graphcrate.inputs.wheels import bytecode, sdist
 from graphcrate.inputs.wheels.install import Installation, Site, place
 from graphcrate.inputs.wheels.layer import WheelFile, write_wheels_layer
-from graphcrate.model.errors import CacheError
+from graphcrate.model.errors import UNREADABLE, CacheError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.report import LayerRecord
-from graphcrate.model.unreadable import UNREADABLE
 
 Advance = Callable[[int], None]
 

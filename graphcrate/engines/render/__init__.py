@@ -2,7 +2,6 @@
 
 from graphcrate.engines.render.definition import definition
 from graphcrate.engines.render.dockerfile import dockerfile
-from graphcrate.engines.render.page import readme
-from graphcrate.engines.render.requirements import requirements, sources
+from graphcrate.engines.render.requirements import readme, requirements, sources
 
 __all__ = ["definition", "dockerfile", "readme", "requirements", "sources"]

@@ -3,6 +3,8 @@
 Both templates lay out the same commands, so that a Dockerfile and a definition end with the same files.
 """
 
+import functools
+import importlib.resources
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -10,7 +12,6 @@ import msgspec
 from graphcrate.compat import addresses
 from graphcrate.compat.planning import EXAMPLES_TITLE, GROUPS, group
 from graphcrate.engines.render.commands import Command, Commands, one, quoted, write_lines
-from graphcrate.engines.render.tools import UV
 from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import DebianToolkit, LockedPackage, Toolkit, WheelToolkit
 from graphcrate.model.plan import (
@@ -366,3 +367,21 @@ def uses(stage: Stage, text: str) -> bool:
     """Whether a stage's commands have this in them."""
     known = (*stage.preparations, *stage.runs)
     return any(text in line for commands in known for command in commands.commands for line in command)
+
+
+class Pinned(msgspec.Struct, frozen=True):
+    """A wheel: its version, and the sha256 of its file for x86-64."""
+
+    version: str
+    sha256: str
+
+
+@functools.cache
+def _read() -> Pinned:
+    # Part of the package, as constant as code.
+    return msgspec.toml.decode(
+        (importlib.resources.files("graphcrate.engines.render") / "uv.toml").read_bytes(), type=Pinned
+    )
+
+
+UV = _read()

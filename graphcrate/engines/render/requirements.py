@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import graphcrate.engines.render.ideas as ideas
 from graphcrate.compat import compilers
-from graphcrate.engines.render.about import about
-from graphcrate.engines.render.layout import comment, double
+from graphcrate.compat.planning import EXAMPLES
+from graphcrate.engines.render.about import about, folder
+from graphcrate.engines.render.layout import comment, double, rendered
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, CompileStep, Plan, RequirementsStep, WheelsStep
 from graphcrate.model.recipe import Channel
@@ -51,3 +52,25 @@ def _pins(packages: Sequence[LockedPackage]) -> list[str]:
     for package in sorted(packages, key=lambda package: package.name):
         found += [f"{package.name}=={package.version} \\", f"    --hash=sha256:{package.file.sha256}"]
     return found
+
+
+def readme(plan: Plan, lock: str = "") -> str:
+    """`README.md` of the plan's folder. `lock`: name of the lock file there, empty without one."""
+    stack = plan.stack
+    make = [f"STACK={plan.name}"] if plan.name != "pyg" else []
+    values = {
+        "plan": plan,
+        "stack": stack,
+        "title": f"{plan.name}:{plan.tag}",
+        "about": about(plan),
+        "folder": folder(plan),
+        "lock": lock,
+        "make": " ".join([*make, f"CUDA={stack.cuda}"]),
+        "program": f"{EXAMPLES}/{'dna.py' if stack.torch_geometric else 'torch_check.py'}",
+        "compiled": next((step for step in plan.steps if isinstance(step, CompileStep)), None),
+        "cpu": stack.cuda == "cpu",
+        "gpus": "" if stack.cuda == "cpu" else " --gpus all",
+        "nv": "" if stack.cuda == "cpu" else " --nv",
+        "gres": "" if stack.cuda == "cpu" else " --gres=gpu:1",
+    }
+    return rendered("page.md", values)

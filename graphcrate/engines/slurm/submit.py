@@ -19,9 +19,8 @@ from graphcrate.engines.slurm import parse
 from graphcrate.engines.slurm.parse import JobView, Partition
 from graphcrate.host import process, settings
 from graphcrate.host.atomic import write_file
-from graphcrate.model.errors import BuildError, HostError
+from graphcrate.model.errors import UNREADABLE, BuildError, HostError
 from graphcrate.model.trial import Order, Resources, Returned
-from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.smoke import suites
 
 #: what Slurm's commands read besides what all children get

@@ -16,11 +16,10 @@ from graphcrate.engines.trials.artifact import Subject
 from graphcrate.engines.trials.poll import follow
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
-from graphcrate.model.errors import HostError, SmokeError, UsageError
+from graphcrate.model.errors import UNREADABLE, HostError, SmokeError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import SmokeReport
 from graphcrate.model.trial import Cell, Device, Matrix, Order, Resources, State, TrialReport
-from graphcrate.model.unreadable import UNREADABLE
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory
 

@@ -14,8 +14,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from graphcrate.model.errors import UsageError
-from graphcrate.model.unreadable import UNREADABLE
+from graphcrate.model.errors import UNREADABLE, UsageError
 
 PASSWORD = "COSIGN_PASSWORD"  #: the variable that cosign takes the password from, too
 SALT_BYTES, NONCE_BYTES = 32, 24

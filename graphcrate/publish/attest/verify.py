@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from graphcrate.model.unreadable import UNREADABLE
+from graphcrate.model.errors import UNREADABLE
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
 from graphcrate.publish.attest import signing, statement
