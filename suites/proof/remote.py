@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import shlex
 import socket
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,6 +174,13 @@ def connector(accept_new: bool, identity: Path | None) -> Callable[[Host], Any]:
         def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:  # noqa: ANN401
             raise Unknown(key.get_name(), key.asbytes())
 
+    writing = threading.Lock()
+
+    class Accept(paramiko.AutoAddPolicy):
+        def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:  # noqa: ANN401
+            with writing:  # each connection reads the file and writes it whole
+                super().missing_host_key(client, hostname, key)
+
     def connect(host: Host) -> Any:  # noqa: ANN401
         client = paramiko.SSHClient()
         known = Path(KNOWN_HOSTS).expanduser()
@@ -181,7 +189,7 @@ def connector(accept_new: bool, identity: Path | None) -> Callable[[Host], Any]:
             known.touch()
         if known.is_file():
             client.load_host_keys(str(known))
-        client.set_missing_host_key_policy(paramiko.AutoAddPolicy() if accept_new else Refuse())
+        client.set_missing_host_key_policy(Accept() if accept_new else Refuse())
         settings = _ssh_settings(host, identity)
         try:
             client.connect(

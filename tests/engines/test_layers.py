@@ -131,14 +131,6 @@ def no_way_to_the_other_process(broken):
     broken.variables = {"GLOO_SOCKET_IFNAME": "eth7"}
 
 
-def data_that_is_cut_off(broken):
-    raw = broken.scratch / "packages" / "Cora" / "raw"
-    raw.mkdir(parents=True)
-    for part in ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"):
-        (raw / f"ind.cora.{part}").write_bytes(b"\x80\x02c")
-    broken.words = ["--dataset", "cora", "--root", "/broken"]
-
-
 def nowhere_to_write(broken):
     broken.binds = [Bind(broken.scratch / "packages", "/tmp")]  # read-only
 
@@ -169,7 +161,6 @@ def an_optimizer_that_does_nothing(broken):
         ("dna", extension_that_crashes, "extension", "it was ended by SIGSEGV"),
         ("dna", pyg_that_does_not_fit, "PyG", "what_only_a_newer_one_has"),
         ("torch", no_way_to_the_other_process, "network", "Unable to find address for: eth7"),
-        ("dna", data_that_is_cut_off, "data", "Cora not available: "),
         ("torch", nowhere_to_write, "machine", "No usable temporary directory"),
         ("torch", too_little_memory, "machine", "memory"),
         ("torch", too_little_time, "machine", "not finished within the limit of 0.5 s"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcrate.host.sandbox import Bind
+from graphcrate.host.sandbox import Bind, Exec
 from tests.engines.test_doctor import inside  # noqa: F401  the fixture: the small image, opened
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,6 @@ for name, call in CALLS.items():
 
 def test_broken_operators_are_found(inside, scratch):  # noqa: F811
     (scratch / "faults.py").write_text(SCRIPT)
-    lines = []
-    done = inside.run(["python", "/given/faults.py"], on_line=lines.append, binds=[Bind(scratch, "/given")])
-    assert done.returncode == 0, lines
-    assert [line.rpartition(" ")[2] for line in lines] == ["passes", *["wrong"] * 6]
+    done = inside.run(Exec(["python", "/given/faults.py"], binds=(Bind(scratch, "/given"),)))
+    assert done.returncode == 0, done.lines
+    assert [line.rpartition(" ")[2] for line in done.lines] == ["passes", *["wrong"] * 6]
