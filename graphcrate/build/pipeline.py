@@ -16,19 +16,18 @@ from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
-from graphcrate.model.lock import decode_lock, encode
+from graphcrate.model.lock import DebianBase, Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Recipe, Variant
-from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine
+from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, PackageLine
+from graphcrate.model.words import size
 
 if TYPE_CHECKING:
     from graphcrate.build.with_engine import Engine
     from graphcrate.oci.layout import Layout
     from graphcrate.resolve.locks import Resolution
-from graphcrate.model.lock import DebianBase, Lock
-from graphcrate.model.report import Outcome
-from graphcrate.model.words import size
 
+_MOST_RENEWALS = 3  #: of a base in one build
 _MOST_DIGITS = 11  #: of Unix seconds: to the year 5138
 
 
@@ -120,6 +119,7 @@ def _reuse_or_build(job: _Job, wanted: "Resolution") -> BuildReport:
     from graphcrate.inputs.bases import BaseDriftError
     from graphcrate.resolve.base import replace_base, replace_compiler, with_living_base
 
+    renewals = 0
     while True:
         resolution = with_living_base(job.ctx, wanted)
         plan = _plan(job, resolution)
@@ -130,7 +130,9 @@ def _reuse_or_build(job: _Job, wanted: "Resolution") -> BuildReport:
         except BaseDriftError as drift:
             is_compiler = job.request.devel or isinstance(drift, extensions.CompilerDriftError)
             renew = replace_compiler if is_compiler else replace_base
-            if not renew(job.ctx, job.variant, resolution.lock):
+            # Mirrors of different ages could take turns for ever.
+            renewals += 1
+            if renewals > _MOST_RENEWALS or not renew(job.ctx, job.variant, resolution.lock):
                 raise
             job.ctx.progress.note(f"{drift.what}; taking the packages of today instead")
 

@@ -115,6 +115,19 @@ def test_a_drift_that_todays_base_does_not_end_is_said_and_not_tried_again(place
         made(place, monkeypatch, gone, place.root / "dist")
 
 
+def test_mirrors_that_take_turns_do_not_hold_a_build_for_ever(place, monkeypatch):
+    built = []
+
+    def gone(*_):
+        built.append(1)
+        raise BaseDriftError("the lock's base is out of date")
+
+    monkeypatch.setattr(base, "replace_base", lambda *_: True)
+    with pytest.raises(ResolutionError, match="out of date"):
+        made(place, monkeypatch, gone, place.root / "dist")
+    assert len(built) == 4
+
+
 def test_an_output_that_cannot_be_is_said_before_anything_is_fetched(place, monkeypatch):
     (place.root / "file").touch()
     with pytest.raises(UsageError, match="Not a directory") as caught:
