@@ -200,7 +200,7 @@ def test_a_disk_that_fills_up_is_said_and_nothing_stays(layout, place, monkeypat
     request = Request(ref=str(layout.path), to="sif", output=scratch / "small.sif")
     with pytest.raises(DiskFullError, match=r"needs .* are free"):
         convert.convert(request, place)
-    monkeypatch.setattr(convert, "_require", lambda *_: None)
+    monkeypatch.setattr(convert, "require_room", lambda *_: None)
     with pytest.raises(DiskFullError, match=f"the disk that holds {scratch} is full"):
         convert.convert(request, place)
     assert list(scratch.iterdir()) == []

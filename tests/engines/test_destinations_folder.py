@@ -62,7 +62,7 @@ def test_a_disk_that_fills_up_keeps_what_it_had(scratch, disk, monkeypatch, look
     publish(made(scratch, "a", 3 * MIB), disk, "1")
     before = files(disk)
     if not looked:
-        monkeypatch.setattr(destination, "_require", lambda *arguments: None)
+        monkeypatch.setattr(destination, "require_room", lambda *arguments: None)
     with pytest.raises(DiskFullError):
         publish(made(scratch, "b", 6 * MIB), disk, "2")
     assert files(disk) == before

@@ -126,7 +126,7 @@ def ran(monkeypatch):
     monkeypatch.setattr(programs.artifact, "find", lambda *words: trial)
     monkeypatch.setattr(programs, "RUNNERS", {"layout": lambda: runner})
     monkeypatch.setattr(programs.smoke, "run_suite", run_suite)
-    monkeypatch.setattr(programs.hardware, "device", lambda environment, on_gpu: "a GPU" if on_gpu else "a CPU")
+    monkeypatch.setattr(programs.gpu, "device", lambda environment, on_gpu: "a GPU" if on_gpu else "a CPU")
     return done
 
 

@@ -93,7 +93,7 @@ def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx,
             raise HostError("mmdebstrap is not installed")
         return engine
 
-    monkeypatch.setattr(pipeline, "_proven", proven)
+    monkeypatch.setattr(pipeline, "_build_and_test", proven)
     assert pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx) is with_engine.find("podman")
     assert tried == ["embedded", "podman"]
     assert ctx.progress.lines == ["mmdebstrap is not installed; building with podman instead"]
@@ -111,7 +111,7 @@ def test_another_fault_than_the_machines_is_not_left_to_an_engine(ctx, there, mo
         assert engine is with_engine.EMBEDDED
         raise BuildError("two wheels own one path")
 
-    monkeypatch.setattr(pipeline, "_proven", broken)
+    monkeypatch.setattr(pipeline, "_build_and_test", broken)
     with pytest.raises(BuildError):
         pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx)
 

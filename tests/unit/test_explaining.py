@@ -147,7 +147,7 @@ def requested(monkeypatch, call, *arguments):
         seen.append(request)
         raise ResolutionError("far enough")
 
-    monkeypatch.setattr(pipeline, "_proven", stop)
+    monkeypatch.setattr(pipeline, "_build_and_test", stop)
     code, _, err = call("image", *arguments)
     return (seen[0] if seen else None), code, err
 

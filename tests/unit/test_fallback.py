@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from graphcrate.artifacts.locate import read_report
-from graphcrate.build import pipeline
+from graphcrate.build import pipeline, with_engine
 from graphcrate.checks import new_image
 from graphcrate.cli import tables
 from graphcrate.compat import drivers, explain, facts, fallback, recipes, rules
@@ -51,8 +51,8 @@ def call(context, monkeypatch, typed):
         return Resolution(lock=decode_lock(path.read_bytes()), candidate=candidate, outcomes=(OUT, chosen))
 
     monkeypatch.setattr(pipeline, "_resolve", resolved)
-    monkeypatch.setattr(pipeline, "_build", lambda *_: (ARTIFACT, ()))
-    monkeypatch.setattr(pipeline, "_is_whole", lambda *_: True)
+    monkeypatch.setattr(with_engine.Embedded, "build", lambda *_: (ARTIFACT, ()))
+    monkeypatch.setattr(with_engine.Embedded, "exists", lambda *_: True)
     monkeypatch.setattr(run_suites, "prove", lambda report, *_: report)
     monkeypatch.setattr(new_image, "vet", unvetted)
     return typed

@@ -171,7 +171,7 @@ def test_the_tree_of_layers_is_that_of_the_unpacked_layers(tmp_path_factory, dra
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        (([symlink("a", "b")], [file("a/file")]), "no folder in the layers below"),
+        (([symlink("a", "b")], [file("a/file")]), "not a folder in the layers below"),
         (([file("a")], [hardlink("b", "missing")]), "hard link to missing"),
         (([folder("a")], [hardlink("b", "a")]), "hard link to a"),
         (([file("../a")],), "leaves the root"),
