@@ -108,32 +108,6 @@ def test_unsquashfs_finds_the_files_as_they_are(made, layout, files, scratch, co
     assert (root.st_mode, root.st_uid, int(root.st_mtime)) == (told.st_mode, told.st_uid, int(told.st_mtime))
 
 
-@pytest.mark.engine("loop mount")
-@pytest.mark.parametrize("compression", list(Compression))
-def test_the_kernel_mounts_the_partition(made, layout, files, scratch, compression):
-    path = made("sif", compression=compression)
-    offset = sif.root_partition(path).offset
-    (scratch / "mnt").mkdir()
-    call("mount", "-t", "squashfs", "-o", f"loop,ro,offset={offset}", path, scratch / "mnt")
-    kept = ("etc/hosts", "etc/resolv.conf")
-    seen = without(tree(scratch / "mnt"), *kept)
-    assert set(seen) - set(files) - {"var"} <= added(layout, "sif")
-    assert {name: seen[name] for name in without(files, *kept)} == without(files, *kept)
-
-
-@pytest.mark.engine("squashfuse")
-@pytest.mark.parametrize("compression", list(Compression))
-def test_squashfuse_mounts_the_partition(made, files, scratch, compression):
-    path = made("sif", compression=compression)
-    (scratch / "mnt").mkdir()
-    offset = sif.root_partition(path).offset
-    call("squashfuse", "-o", f"offset={offset},ro", path, scratch / "mnt")
-    assert (scratch / "mnt" / "opt" / "replaced").read_bytes() == b"now a file"
-    assert (scratch / "mnt" / "opt" / "second").read_bytes() == b"shared" * 30_000
-    assert (scratch / "mnt" / "opt" / "sparse").stat().st_size == 3_000_004
-    assert set(files) - {"opt"} <= {os.fspath(p.relative_to(scratch / "mnt")) for p in (scratch / "mnt").rglob("*")}
-
-
 @pytest.mark.parametrize("to", ["sif", "sqsh", "docker", "oci-archive"])
 def test_any_number_of_cores_gives_the_same_bytes(layout, place, monkeypatch, scratch, to):
     made = set()

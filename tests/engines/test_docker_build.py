@@ -245,22 +245,6 @@ COPY --from=build /opt /opt
         assert b"hushed" not in told
 
 
-def test_cache_mounts_are_for_buildkit(site, tmp_path, monkeypatch, write):
-    asked = []
-
-    def rendered(plan, *, cache_mounts=False):
-        asked.append(cache_mounts)
-        mount = "--mount=type=cache,target=/kept " if asked[-1] else ""
-        run = f"RUN {mount}mkdir -p /kept && echo {len(asked)} >> /kept/n && cp /kept/n /opt/word"
-        return f"ARG BASE\nFROM ${{BASE}}\n{run}\n"
-
-    monkeypatch.setattr(oci, "dockerfile", rendered)
-    for _ in range(2):
-        site.builder.build(site.order(tmp_path))
-    assert asked == [site.name == "buildkit"] * 2
-    assert word(site).split() == (["1", "2"] if site.name == "buildkit" else ["2"])
-
-
 def test_commands_run_inside(site, built, tmp_path):
     artifact, order = built
     (tmp_path / "bound").mkdir()

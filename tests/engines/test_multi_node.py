@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, program
-from tests.engines.conftest import _built
-from tests.engines.ports import free_ports
+from tests.engines.conftest import build
+from tests.engines.daemons import free_ports
 from tests.engines.typist import Typist, blocks, make_pyg_sif, untyped
 from tests.engines.workplace import pyg_stack
 from tests.pyxis import make_site
@@ -19,15 +19,15 @@ PAGE = ROOT / "docs" / "tutorials" / "multi-node.md"
 PROGRAM = "/opt/graphcrate/examples/multi_node.py"
 #: the processors here are few, and four processes wait for each other
 THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GLOO_SOCKET_IFNAME": "lo"}
-#: compares batches of the suite's sampler in plain torch with the graph, edge by edge
+#: holds batches of the suite's sampler in plain torch against the graph, as the GLT check does with GLT's
 SAMPLES = """
 import sys
 sys.path.insert(0, "/opt/graphcrate/suites")
 import torch
-from proof import graphs, sampling
-graph = graphs.tensors(graphs.generate())
-edges = set(map(tuple, graph.edge_index.t().tolist()))
-degrees = torch.bincount(graph.edge_index[1], minlength=len(graph.y)).tolist()
+from proof import graphs, neighbours, sampling
+made = graphs.generate()
+graph, links = graphs.tensors(made), neighbours.link(made.edges, len(made.labels))
+numbers = {ends: number for number, ends in enumerate(zip(links.sources, links.targets))}
 random = torch.Generator().manual_seed(1)
 for fan_outs in ([50, 50], [3, 2], [200, 200]):
     sampler = sampling.Sampler(graph, fan_outs)
@@ -35,20 +35,11 @@ for fan_outs in ([50, 50], [3, 2], [200, 200]):
         seeds = torch.randperm(len(graph.y), generator=random)[:64]
         batch = sampler.batch(seeds, random)
         nodes = batch.n_id.tolist()
-        drawn = [(nodes[a], nodes[b]) for a, b in batch.edge_index.t().tolist()]
-        assert nodes[:64] == seeds.tolist() and len(set(nodes)) == len(nodes)
-        assert len(set(drawn)) == len(drawn) and set(drawn) <= edges
+        edges = [(nodes[b], nodes[a]) for a, b in batch.edge_index.t().tolist()]
+        assert len(set(edges)) == len(edges)
+        sample = neighbours.Sample(seeds.tolist(), nodes, [(*ends, numbers[ends]) for ends in edges])
+        assert neighbours.objections(sample, links, fan_outs) == []
         assert torch.equal(batch.x, graph.x[nodes]) and torch.equal(batch.y, graph.y[nodes])
-        came = {}
-        for source, target in drawn:
-            came.setdefault(target, []).append(source)
-        frontier, seen = set(nodes[:64]), set(nodes[:64])
-        for fan_out in fan_outs:
-            got = {node: came.pop(node, []) for node in frontier}
-            assert all(len(sources) == min(fan_out, degrees[node]) for node, sources in got.items())
-            frontier = {source for sources in got.values() for source in sources} - seen
-            seen |= frontier
-        assert not came and seen == set(nodes)
 first, second = (sampler.batch(torch.arange(10), torch.Generator().manual_seed(3)) for _ in range(2))
 assert torch.equal(first.n_id, second.n_id)
 print("as the graph has it")
@@ -60,14 +51,7 @@ pytestmark = [pytest.mark.weekly, pytest.mark.engine("slurm", "apptainer build")
 @pytest.fixture(scope="module")
 def pyg_image(workplace, shared):
     """An image with PyG and what NeighborLoader samples with, compiled, not yet smoke-tested."""
-    request = pyg_stack("source")
-
-    def make():
-        locked = workplace.run("lock", *request)
-        assert locked.code == 0, locked.err
-        return vars(workplace.run("image", *request, "--no-smoke"))
-
-    return _built(workplace, request, shared.made("pyg-source-image", make))
+    return build(workplace, shared, "pyg-source-image", pyg_stack("source"), "--no-smoke")
 
 
 def typist(workplace, pyg_image, slurm, environment=None):
@@ -103,12 +87,9 @@ def trained(output, world):
 
 
 @pytest.mark.parametrize("sampler", ["own", "NeighborLoader"])
-def test_the_suite_in_an_image(workplace, pyg_image, request, sampler):
-    image = request.getfixturevalue("pyg_image") if sampler == "NeighborLoader" else None
-    if image is None:
-        plain = pyg_stack()
-        assert workplace.run("lock", *plain).code == 0
-        image = _built(workplace, plain, vars(workplace.run("image", *plain, "--no-smoke")))
+def test_the_suite_in_an_image(workplace, pyg_image, shared, sampler):
+    own = sampler == "own"
+    image = build(workplace, shared, "pyg-image", pyg_stack(), "--no-smoke") if own else pyg_image
     (suite,) = workplace.run("test", image.layout, "--suite", "ddp", "--json").json["suites"]
     assert (suite["suite"], suite["status"], suite["device"], suite["reason"]) == ("ddp", "passed", "cpu", "")
     assert suite["metrics"]["all_reduce"] == "gloo over 2"
