@@ -85,13 +85,6 @@ def test_the_same_request_is_there_already_and_another_is_refused(tmp_path):
         partitions.is_there(other, REQUEST)
 
 
-def test_files_that_were_moved_are_the_same_request():
-    one = Request("/here/g.npz", "c" * 64, 2, 0)
-    assert one.gives_same(Request("/there/g.npz", "c" * 64, 2, 0))
-    assert not one.gives_same(Request("/here/g.npz", "d" * 64, 2, 0))
-    assert not one.gives_same(Request("/there/g.npz", "c" * 64, 3, 0))
-
-
 # Where a graph comes from
 
 
@@ -150,11 +143,6 @@ def test_a_node_is_placed_as_srun_tells_it():
     assert ports == list(range(place.port, place.port + ranks.PORTS_OF_A_JOB))
 
 
-def test_without_options_it_is_the_only_node():
-    assert node.find_place(options(), {}).world == 1
-    assert node.find_place(options("--num_nodes=1"), {}).rank == 0
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -185,10 +173,6 @@ def test_a_port_in_use_is_told_with_the_option():
         ) as caught:
             machine.check_ports({"--test_loader_master_port": port})
     assert caught.value.layer is Layer.NETWORK
-
-
-def test_the_way_to_an_address_has_an_interface():
-    assert machine.interface_to("127.0.0.1") == "lo"
 
 
 def test_a_name_that_means_loopback_on_node_0_is_told(monkeypatch):
@@ -394,3 +378,10 @@ def test_the_page_on_smoke_tests_has_the_band():
     page = (ROOT / "docs" / "smoke.md").read_text(encoding="utf-8")
     assert f"| `glt-distributed` | {low:.2f} … {high:.2f} |" in page
     assert 0.69 < low < 1 - graphs.STRAYS < high < 1.0
+
+
+def test_files_that_were_moved_are_the_same_request():
+    one = Request("/here/g.npz", "c" * 64, 2, 0)
+    assert one.gives_same(Request("/there/g.npz", "c" * 64, 2, 0))
+    assert not one.gives_same(Request("/here/g.npz", "d" * 64, 2, 0))
+    assert not one.gives_same(Request("/there/g.npz", "c" * 64, 3, 0))

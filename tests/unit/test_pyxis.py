@@ -19,6 +19,7 @@ def test_the_step_of_pyxis(tmp_path):
     assert f"--container-mounts={tmp_path}:/out:rw" in words
     assert "--container-workdir=/" in words
     assert "--no-container-mount-home" in words  # else ~/.local of the host shadows the image's packages
+    assert "--container-readonly" in words
     assert words[-4:] == ["env", "OMP_NUM_THREADS=2", "python", "x.py"]
     plain = pyxis.step("a", Exec(["true"], cwd="/work"), "ns/image:1")
     assert plain[-1] == "true"
