@@ -4,14 +4,13 @@ docs/tutorials/multi-node.md is typed as it is written, with nodes that have no 
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT, program
 from tests.engines.conftest import build
 from tests.engines.daemons import free_ports
-from tests.engines.typist import Typist, blocks, make_pyg_sif, untyped
+from tests.engines.typist import Typist, blocks, in_project, make_pyg_sif
 from tests.engines.workplace import pyg_stack
 from tests.pyxis import make_site
 
@@ -54,28 +53,14 @@ def pyg_image(workplace, shared):
     return build(workplace, shared, "pyg-source-image", pyg_stack("source"), "--no-smoke")
 
 
-def typist(workplace, pyg_image, slurm, environment=None):
-    surroundings = {"GRAPHCRATE_CACHE": str(workplace.cache), **workplace.environment, **slurm.environment, **THREADS}
-    changes = [("<tag>", pyg_image.report["tag"])]
-    return Typist(workplace.folder, {**surroundings, **(environment or {})}, changes)
-
-
 @pytest.fixture(scope="module")
 def files(workplace, pyg_image, slurm):
     """A typist in a folder with pyg.sif and pyg.sqsh, as the page's first commands leave it."""
-    for path in (*workplace.folder.glob("dist/pyg/*/pyg.sif"), *workplace.folder.glob("pyg.s*")):
-        path.unlink(missing_ok=True)
-    user = typist(workplace, pyg_image, slurm)
+    user = in_project(workplace, pyg_image, slurm.environment | THREADS, anew=("dist/pyg/*/pyg.sif", "pyg.s*"))
     ((make, convert),) = blocks(PAGE, "Get the image")
     assert user.type(make, ("make sif CUDA=11.8", make_pyg_sif("source"))).endswith("/pyg.sif\n")
     user.type(convert)
     return user
-
-
-def submitted(user, command):
-    """Type an sbatch, wait for the job, and return what it printed."""
-    number = user.type(command, ("sbatch ", "sbatch --parsable --wait ")).strip()
-    return (user.folder / f"{number}.out").read_text()
 
 
 def trained(output, world):
@@ -112,7 +97,7 @@ def test_slurm_with_singularity(files):
     files.type(write)
     script = (files.folder / "examples" / "slurm" / "multi_node_singularity.sbatch").read_text()
     assert (files.folder / "multi_node.sbatch").read_text() == script
-    trained(submitted(files, job), 4)
+    trained(files.submit(job)[0], 4)
     trained(files.type(run), 2)
 
 
@@ -121,16 +106,16 @@ def test_slurm_with_singularity(files):
     [{}, {"hook": False}, {"hook": False, "scope": "job"}],
     ids=["hook", "no hook", "no hook, scope job"],
 )
-def test_slurm_with_pyxis(workplace, pyg_image, slurm, files, scratch, kind):
+def test_slurm_with_pyxis(files, scratch, kind):
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **kind)
-    user = typist(workplace, pyg_image, slurm, {"PATH": site.path})
+    user = Typist(files.folder, {**files.environment, "PATH": site.path}, files.changes)
     session, (job,), (write,) = blocks(PAGE, "Slurm with pyxis")
     trained(user.type("\n".join(session)), 2)
     assert site.containers() == []  # no later image can be mistaken for this one
     user.type(write)
     script = (user.folder / "examples" / "slurm" / "multi_node_pyxis.sbatch").read_text()
     assert (user.folder / "multi_node.sbatch").read_text() == script
-    trained(submitted(user, job), 4)
+    trained(user.submit(job)[0], 4)
     assert site.containers() == []
     assert len(site.imports()) == 4  # once on each node, of the session and of the job
 
@@ -153,7 +138,3 @@ def test_ones_own_data(files):
 def test_processes_that_do_not_fit_are_told(files):
     command = f"singularity run pyg.sif torchrun --standalone --nproc-per-node=2 {PROGRAM} --ngpu_per_node 4"
     assert "not 4 on each node" in files.typed(command, code=1).stderr
-
-
-def test_every_block_of_the_page_is_typed():
-    assert untyped(PAGE, Path(__file__)) == []

@@ -8,12 +8,10 @@ import contextlib
 import dataclasses
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
 from tests.engines import glt_pages
-from tests.engines.typist import untyped
 from tests.engines.workplace import Workplace, copy_project, wheel_folder
 
 pytestmark = [
@@ -155,8 +153,3 @@ def test_the_page_on_glt_is_typed_on_two_hosts_and_under_slurm(stack, hosts, app
     glt_pages.refuse_three_nodes(scratch, apptainer)
     both_here = {"MASTER_ADDR": "127.0.0.1"}  # the cluster's n1 is a name of loopback, as its n2 is
     glt_pages.type_under_slurm(scratch, {**apptainer, **slurm.environment, **both_here})
-
-
-def test_nothing_on_the_page_on_glt_is_left_untyped():
-    """But for the build, which is that of the fixture."""
-    assert untyped(glt_pages.GLT, Path(glt_pages.__file__)) == ["Get the image"]

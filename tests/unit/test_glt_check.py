@@ -89,6 +89,7 @@ def test_too_little_shared_memory_names_need_and_remedy(tmp_path, monkeypatch):
     assert caught.value.layer is Layer.MACHINE
     assert "16 of 64 MiB free, and this needs 48" in str(caught.value)
     assert "docker run --shm-size=1g" in str(caught.value)
+    monkeypatch.undo()
     assert machine.check_shared_memory(1, tmp_path) > 0
     with pytest.raises(Fault, match=r"there is no shared memory at .* --shm-size=1g"):
         machine.check_shared_memory(1, tmp_path / "shm")
