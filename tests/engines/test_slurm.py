@@ -39,7 +39,7 @@ def place(workplace, slurm, scratch):
 
 
 def ask(scratch, *more):
-    return ("--runner", "slurm", "--suite", "torch", "--rerun", "--output", scratch / "out", *more)
+    return ("--runner", "slurm", "--suite", "torch", "--rerun", "--output", scratch / "100 % out", *more)
 
 
 def test_a_suite_runs_as_a_job_through_apptainer(place, slurm, small_sif, scratch):
@@ -50,8 +50,8 @@ def test_a_suite_runs_as_a_job_through_apptainer(place, slurm, small_sif, scratc
     assert suite["node"] in ("n1", "n2")
     assert suite["job"].isdigit()
     assert "Phase: training on cpu" in finished.err  # its lines came along
-    assert json.loads((scratch / "out" / "trials" / small_sif.name / "slurm" / "trial.json").read_text()) == told
-    assert [path.name for path in (scratch / "out" / "slurm").iterdir()] == [f"{suite['job']}.out"]
+    assert json.loads((scratch / "100 % out" / "trials" / small_sif.name / "slurm" / "trial.json").read_text()) == told
+    assert [path.name for path in (scratch / "100 % out" / "slurm").iterdir()] == [f"{suite['job']}.out"]
     assert slurm.jobs() == []
 
 
@@ -62,6 +62,7 @@ def test_what_does_not_exist_is_refused_with_what_does_or_in_slurms_words(place,
     finished = place.run("test", small_sif, *ask(scratch, "--partition", "a100", "--gres", "gpu:99"))
     assert finished.code == 7
     assert "Requested node configuration is not available" in finished.err
+    assert not list((scratch / "100 % out").rglob("order-*"))
     assert slurm.jobs() == []
 
 
