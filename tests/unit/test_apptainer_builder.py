@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from graphcrate.engines import apptainer as engines
-from graphcrate.engines.apptainer import LITERAL_VALUES, STAGES, Engine
-from graphcrate.engines.builders import apptainer
+from graphcrate.engines.apptainer import Engine
+from graphcrate.engines.builders import Order, apptainer
 from graphcrate.engines.builders.output import Output
 from graphcrate.engines.runners import apptainer as runner
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import Bind, Exec
-from graphcrate.model.errors import DiskFullError, HostError
+from graphcrate.model.errors import BuildError, DiskFullError, HostError
+from tests.unit.test_embedded_builder import Shown, planned
 
 
 def engine(said="apptainer version 1.4.5"):
@@ -54,12 +55,15 @@ def test_versions_are_understood(said, expected):
 )
 def test_each_version_can_what_it_can(said, stages, literal):
     known = engine(said)
-    assert [known.can(construct) for construct in (STAGES, LITERAL_VALUES)] == [stages, literal]
+    assert (known.builds_stages, known.takes_literal_values) == (stages, literal)
 
 
-def test_an_old_engine_is_refused_by_name_with_the_version_it_needs():
+def test_check_says_what_will_be_used_and_refuses_an_old_one(monkeypatch):
+    monkeypatch.setattr(engines, "find", lambda environment: engine("singularity version 3.8.7"))
+    assert apptainer.check({}) == "singularity 3.8.7"
+    monkeypatch.setattr(engines, "find", lambda environment: engine("singularity version 3.5.2"))
     with pytest.raises(HostError, match=r"singularity 3\.5\.2 is too old for .*links.*needs 3\.5\.3 or later"):
-        engine("singularity version 3.5.2").require(STAGES)
+        apptainer.check({})
 
 
 def test_it_is_looked_for_in_the_given_path_and_its_absence_explained(tmp_path, monkeypatch):
@@ -100,11 +104,6 @@ def test_a_program_that_only_has_the_name_is_refused(tmp_path, monkeypatch):
         engines.find({"PATH": str(tmp_path)})
 
 
-def test_check_says_what_will_be_used(monkeypatch):
-    monkeypatch.setattr(engines, "find", lambda environment: engine("singularity version 3.8.7"))
-    assert apptainer.check({}) == "singularity 3.8.7"
-
-
 def test_the_engine_gets_its_settings_and_nothing_of_the_host_reaches_the_inside():
     given = {"PATH": "/bin", "SECRET": "x", "APPTAINERENV_STRAY": "y", "APPTAINER_DOCKER_USERNAME": "me", "LANG": "de"}
     got = engine().environment(given, {"PACKAGE_INDEX": "http://mirror/"}, tmpdir="/big")
@@ -138,27 +137,29 @@ def test_a_command_sees_what_it_is_given_and_nothing_of_the_host(tmp_path, monke
 
 
 FULL = "000001ffffffffff"
+ANY = [[], ["--fakeroot"]]
 
 
 @pytest.mark.parametrize(
-    ("status", "last", "expected"),
+    ("root", "status", "last", "ways"),
     [
-        (f"CapInh:\t0\nCapPrm:\t{FULL}\n", "40\n", False),
-        ("CapPrm:\t000001fffeffffff\n", "40\n", True),
-        ("CapPrm:\t0000003fffffffff\n", "37\n", False),
-        ("CapPrm:\t0000000000000000\n", "40\n", True),
-        ("Name:\tx\n", "40\n", False),
-        (f"CapPrm:\t{FULL}\n", "", False),
+        (True, f"CapInh:\t0\nCapPrm:\t{FULL}\n", "40\n", ANY),
+        (True, "CapPrm:\t000001fffeffffff\n", "40\n", [["--fakeroot"]]),
+        (True, "CapPrm:\t0000003fffffffff\n", "37\n", ANY),
+        (True, "CapPrm:\t0000000000000000\n", "40\n", [["--fakeroot"]]),
+        (True, "Name:\tx\n", "40\n", ANY),
+        (True, f"CapPrm:\t{FULL}\n", "", ANY),
+        (False, f"CapPrm:\t{FULL}\n", "40\n", [["--fakeroot"]]),
     ],
 )
-def test_missing_capabilities_are_seen(status, last, expected):
-    assert engines.lacks_capabilities(status, last) is expected
-
-
-def test_ways_to_become_root():
-    assert apptainer.ways_to_root(root=False, limited=False) == [["--fakeroot"]]
-    assert apptainer.ways_to_root(root=True, limited=True) == [["--fakeroot"]]
-    assert apptainer.ways_to_root(root=True, limited=False) == [[], ["--fakeroot"]]
+def test_ways_to_become_root(tmp_path, monkeypatch, root, status, last, ways):
+    (tmp_path / "status").write_text(status)
+    monkeypatch.setattr(engines, "is_root", lambda: root)
+    monkeypatch.setattr(engines, "PROCESS", tmp_path / "status")
+    monkeypatch.setattr(engines, "LAST_CAPABILITY", tmp_path / "last")
+    assert apptainer.ways_to_root() == (ANY if root else ways), "the kernel does not say"
+    (tmp_path / "last").write_text(last)
+    assert apptainer.ways_to_root() == ways
 
 
 #: as the engines say it: Apptainer 1.4.5, SingularityCE 3.11, Singularity 3.5.3
@@ -176,23 +177,18 @@ def test_ways_to_become_root():
         ('FATAL:   exec: "squashfuse": executable file not found in $PATH', "squashfuse", "apt-get install squashfuse"),
         ("fusermount: failed to open /dev/fuse: Permission denied", "/dev/fuse", "modprobe fuse"),
         ("FATAL:   failed to mount /home/ada to /root: no such file or directory", "/home/ada", "install -d"),
+        ("FATAL:   While x: No space left on device", "room on the disk", "GRAPHCRATE_CACHE="),
+        ("FATAL:   Disk quota exceeded", "room on the disk", "GRAPHCRATE_CACHE="),
         ("\x1b[91mERROR  : Requesting capability set 0x1 while permitted\x1b[0m", "capabilities", "root default"),
     ],
 )
 def test_what_the_machine_lacks_is_told_with_what_to_type(line, what, next_step):
     error = engines.explain(engine(), ["INFO:    Starting build...", line, ""], Path("/out/build.log"))
-    assert isinstance(error, HostError)
+    assert isinstance(error, DiskFullError if "disk" in what else HostError)
     assert what in error.what
     assert next_step in error.next_step
     assert "/out/build.log" in error.cause
     assert "{" not in str(error)
-
-
-@pytest.mark.parametrize(
-    "words", ["No space left on device", "write /x: no space left on device", "Disk quota exceeded"]
-)
-def test_a_full_disk_is_a_full_disk(words):
-    assert isinstance(engines.explain(engine(), [f"FATAL:   While x: {words}"]), DiskFullError)
 
 
 def test_a_command_that_merely_fails_is_no_fault_of_the_machine():
@@ -211,13 +207,6 @@ def told(*lines, stages=("build", "final")):
     for line in lines:
         output.line(line)
     return output, notes, log.getvalue()
-
-
-def test_stages_and_their_bases_are_read_of_a_definition(capfd):
-    first = "Bootstrap: oci\nFrom: base\nStage: one\n\n%setup\n    true\n\n%runscript\n    a\n    b\n\n"
-    second = "Bootstrap: docker\nFrom: a:1\nStage: two\n\n%post\n    true\n"
-    assert engines.stages_of(first + second) == {"one": "base", "two": "a:1"}
-    assert capfd.readouterr().err == ""
 
 
 STAGE = (
@@ -256,26 +245,6 @@ def test_a_failing_test_section_is_no_stages():
     assert "failed at step %test\n" in output.failure("it", Path("log")).what
 
 
-def test_an_unfinished_image_never_takes_the_name(tmp_path):
-    target = tmp_path / "pyg.sif"
-    target.write_text("before")
-    (tmp_path / ".pyg.sif.0123.part").write_text("a killed build's")
-
-    def interrupted():
-        with apptainer.unfinished(target) as part:
-            part.write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert [path.name for path in tmp_path.iterdir()] == ["pyg.sif"]
-    assert target.read_text() == "before"
-    with apptainer.unfinished(target) as part:
-        part.write_text("whole")
-    assert [path.name for path in tmp_path.iterdir()] == ["pyg.sif"]
-    assert target.read_text() == "whole"
-
-
 def test_what_belongs_to_subordinate_ids_is_removed_in_a_namespace(tmp_path, monkeypatch):
     folder = tmp_path / "build"
     folder.mkdir()
@@ -312,3 +281,34 @@ def test_an_image_that_is_gone_is_not_there(tmp_path):
     assert not runner.exists(artifact, {})
     sif.unlink()
     assert not runner.exists(artifact, {})
+
+
+def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_path, cache, monkeypatch):
+    said = ("INFO:    Running post scriptlet", "+ true", "FATAL:   While performing build: conveyor failed to get: no")
+    asked = []
+
+    def run(argv, *, environment, cwd, on_line):
+        asked.append((argv, environment, (cwd / "pkg.def").read_text()))
+        Path(argv[-2]).write_text("half")
+        for line in said:
+            on_line(line)
+        return Completed(1, said)
+
+    text = "Bootstrap: docker\nFrom: a:1\nStage: build\n\n%post\n    true\n"
+    monkeypatch.setattr(engines, "find", lambda environment: engine())
+    monkeypatch.setattr(apptainer, "definition", lambda plan: text)
+    monkeypatch.setattr(apptainer, "ways_to_root", lambda: [["--fakeroot"]])
+    monkeypatch.setattr("graphcrate.host.process.run", run)
+    order = Order(
+        plan=planned(), folder=tmp_path, base=None, files={}, arguments={"MIRROR": "m"}, cache=cache,
+        environment={"PATH": "/bin", "http_proxy": "http://p:1"}, progress=Shown(),
+    )  # fmt: skip
+    with pytest.raises(BuildError, match=r"apptainer build of pkg:1\.0 failed: the base image a:1 is not") as caught:
+        apptainer.build(order)
+    assert caught.value.next_step.startswith("apptainer pull docker://a:1 ")
+    ((argv, environment, written),) = asked
+    assert argv[1:4] == ["build", "--force", "--fakeroot"]
+    assert (environment["APPTAINERENV_MIRROR"], environment["http_proxy"], written) == ("m", "http://p:1", text)
+    assert "apptainer %post of stage build" in order.progress.tasks
+    assert [path.name for path in tmp_path.glob("*.sif*")] == []
+    assert not (cache.root / "apptainer" / "build").exists()

@@ -1,4 +1,6 @@
-"""What an engine gets to build from."""
+"""What an engine gets to build from: the folder of its text, and the base."""
+
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -7,9 +9,12 @@ from graphcrate.compat.planning import EXAMPLES, EXAMPLES_TITLE
 from graphcrate.engines.builders import Order, context
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
+from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import HostError
 from graphcrate.model.plan import FilesStep, PlannedFile
 from graphcrate.model.recipe import Channel
+from graphcrate.oci.layer import LayerWriter
+from graphcrate.oci.validate import validate
 from tests.unit.test_embedded_builder import planned, wheels, wheels_step
 
 PROGRAMS = FilesStep(
@@ -45,7 +50,7 @@ def order(tmp_path):
 
 def written(order, folder, text="FROM x\n"):
     folder.mkdir()
-    context.write(folder, order, text)
+    context.write(folder, order, text, "Dockerfile")
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -84,14 +89,14 @@ def test_the_context_is_the_same_for_the_same_order(order, tmp_path):
     assert modes["Dockerfile"] == 0o644
 
 
-def test_a_copy_serves_where_no_link_can_be_made(tmp_path, monkeypatch):
+def test_a_copy_serves_where_no_link_can_be_made(order, tmp_path, monkeypatch):
     def refuse(source, target):
         raise PermissionError(1, "Operation not permitted")
 
-    (tmp_path / "source").write_bytes(b"x")
     monkeypatch.setattr(context.os, "link", refuse)
-    context.link_or_copy(tmp_path / "source", tmp_path / "target")
-    assert (tmp_path / "target").read_bytes() == b"x"
+    (wheel,) = order.files.values()
+    written(order, tmp_path / "context")
+    assert (tmp_path / "context" / "wheels" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
 def test_both_spellings_of_a_proxy_are_handed_on():
@@ -113,18 +118,65 @@ def test_logins_in_addresses_are_secret():
 
 
 @pytest.mark.parametrize(
-    "address", ["http://127.0.0.1:3128", "localhost:3128", "http://u:p@[::1]:1", "http://127.1.2.3"]
+    ("address", "needed"),
+    [
+        *[(one, True) for one in ("http://127.0.0.1:3128", "localhost:3128", "http://u:p@[::1]:1", "http://127.1.2.3")],
+        *[(one, False) for one in ("http://proxy:3128", "127.example.com:1/localhost", "http://[broken", "")],
+    ],
 )
-def test_a_server_on_loopback_needs_the_hosts_network(address):
-    assert context.needs_host_network({"http_proxy": address})
+def test_a_server_on_loopback_needs_the_hosts_network(address, needed):
+    assert context.needs_host_network({"no_proxy": "localhost,127.0.0.1", "http_proxy": address}) is needed
 
 
-@pytest.mark.parametrize(
-    "address", ["http://proxy:3128", "http://10.0.0.1", "127.example.com:1/localhost", "http://[broken"]
-)
-def test_others_do_not(address):
-    assert not context.needs_host_network({"http_proxy": address, "no_proxy": "localhost,127.0.0.1"})
+# --- the base -------------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_without_local_files_needs_none():
-    assert context.local_files(planned(PROGRAMS), {}) == {}
+def make_layer(cache, name):
+    with cache.folder() as folder:
+        with (folder / "layer").open("wb") as stream:
+            writer = LayerWriter(stream, 1)
+            writer.data(f"usr/{name}", name.encode() * 1000, 0o644)
+            record = writer.finish(name, [])
+        cache.adopt(folder / "layer", cache.blob(record.digest))
+    return record
+
+
+def make_base(*layers):
+    return Base(
+        layers=layers,
+        rootfs=Path("/nowhere"),
+        python="/usr/bin/python3.11",
+        python_version="3.11.2",
+        glibc="2.36",
+        environment={"PATH": "/usr/bin", "GPG_KEY": "1"},
+        labels={"of": "the base"},
+    )
+
+
+def test_it_has_the_layers_and_the_variables_of_the_base_and_no_label(cache):
+    base = make_base(make_layer(cache, "one"), make_layer(cache, "two"))
+    made = context.base_layout(base, cache)
+    validate(made)
+    assert [layer.digest for layer in made.layers] == [layer.digest for layer in base.layers]
+    assert dict(made.environment) == base.environment
+    assert not made.labels
+    assert made.config.run.entrypoint is None
+    assert made.tag == "base"
+
+
+def test_it_is_made_once(cache):
+    base = make_base(make_layer(cache, "one"))
+    first = context.base_layout(base, cache)
+    index = first.path / "index.json"
+    before = index.stat().st_ino
+    assert context.base_layout(base, cache).digest == first.digest
+    assert index.stat().st_ino == before
+
+
+def test_another_layer_is_another_name(cache):
+    one, two = make_layer(cache, "one"), make_layer(cache, "two")
+    names = {
+        context.base_name(context.base_layout(make_base(*layers), cache)) for layers in ((one,), (two,), (one, two))
+    }
+    assert len(names) == 3
+    assert all(len(name.removeprefix("graphcrate/base:")) == 12 for name in names)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.engines.builders import Order, oci
-from graphcrate.engines.builders import base as foundation
+from graphcrate.engines.builders import Order, context, oci
 from graphcrate.engines.builders.output import Output
 from graphcrate.engines.runners import oci as runner
 from graphcrate.host import oci_engine
@@ -20,8 +19,8 @@ from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
 from tests.unit.docker_daemon import DockerDaemon
+from tests.unit.test_build_context import make_base, make_layer
 from tests.unit.test_embedded_builder import Shown, planned
-from tests.unit.test_foundation import make_base, make_layer
 
 MADE, STEP, OLD = "ab" * 32, "cd" * 32, "ef" * 32
 BASE_WORDS = ("--version", "info", "buildx")
@@ -215,7 +214,7 @@ def test_podman_is_refused_where_it_is_too_old_or_does_not_work(environment, mon
 def test_a_build_starts_from_the_loaded_base(order, program, name):
     artifact = build(order, name)
     ((words, environment),) = [call for call in program.calls if call[0][1] == "build"]
-    base = foundation.reference(foundation.layout(order.base, order.cache))
+    base = context.base_name(context.base_layout(order.base, order.cache))
     assert environment["BASE"] == (f"localhost/{base}" if name == "podman" else base)
     assert environment["PACKAGE_INDEX"] == "https://me:hush@index.example.com/simple"
     assert environment["HTTP_PROXY"] == "http://proxy.example.com:3128"
@@ -268,7 +267,7 @@ def test_dockers_older_builder_gets_a_text_without_mounts_and_removes_its_contai
 
 
 def test_a_base_that_is_there_is_not_loaded_again(order, program, name, monkeypatch):
-    base = foundation.reference(foundation.layout(order.base, order.cache))
+    base = context.base_name(context.base_layout(order.base, order.cache))
     inspected = {"Id": f"sha256:{OLD}", "RootFS": {"Layers": [layer.diff_id for layer in order.base.layers]}}
     engine = oci_engine.find(name, order.environment)
     monkeypatch.setattr(oci_engine.OciEngine, "inspect", lambda self, image: inspected if image == base else None)
@@ -451,7 +450,15 @@ def test_lines_come_as_they_are_printed_until_the_time_is_up(opened, program):
 
 
 def test_a_gpu_is_asked_for_where_there_is_one(opened, program, name, monkeypatch):
-    option = {"docker": "--gpus", "podman": "nvidia.com/gpu=all"}[name]
+    option, code, words, fix = {
+        "docker": ("--gpus", 125, 'docker: Error: could not select device driver "".', "runtime configure"),
+        "podman": (
+            "nvidia.com/gpu=all",
+            126,
+            "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
+            "cdi generate --output=/etc/cdi/nvidia.yaml",
+        ),
+    }[name]
     with opened() as inside:
         inside.run(Exec(["x"], gpu=True))
         monkeypatch.setattr(runner.gpu, "detect", lambda: HostGpu(devices=("/dev/nvidia0",)))
@@ -459,12 +466,13 @@ def test_a_gpu_is_asked_for_where_there_is_one(opened, program, name, monkeypatc
         inside.run(Exec(["x"]))
         assert [option in words for words in program.commands("run")] == [False, False, True, False]
         assert "--network" not in program.commands("run")[2]
-        program.run_says = [Completed(125, ('docker: Error: could not select device driver "" with [[gpu]].',))]
-        with pytest.raises(HostError, match="could not select device driver") as caught:
+        program.run_says = [Completed(code, (words,))]
+        with pytest.raises(HostError, match="cannot start a container") as caught:
             inside.run(Exec(["x"], gpu=True))
-        assert caught.value.next_step.startswith("sudo nvidia-ctk runtime configure")
-        program.run_says = [Completed(125, ("the program's own",))]
-        assert inside.run(Exec(["x"])).returncode == 125
+        assert caught.value.next_step.startswith(f"sudo nvidia-ctk {fix} ")
+        for code in (125, 126):
+            program.run_says = [Completed(code, ("the program's own",))]
+            assert inside.run(Exec(["x"])).returncode == code
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BuildError("x did not finish within 1 s")])

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphcrate.engines.builders import work
-from graphcrate.engines.builders.form import LAYER_FORMAT
+from graphcrate.engines.builders import LAYER_FORMAT, work
 from graphcrate.host.cache import Cache
 from graphcrate.host.workers import Pool
 from graphcrate.inputs import extensions

@@ -9,6 +9,7 @@ from typing import TextIO
 from graphcrate.host import process
 from graphcrate.model.errors import BuildError
 
+LOG = "build.log"  #: in an order's folder
 SHOWN_LINES = 20  #: in an error
 KEPT_LINES = 200
 _SHOWN = 110  #: characters of a step

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.wheel import check_tags, open_wheel
-from graphcrate.engines.builders.form import LAYER_FORMAT
+from graphcrate.engines.builders import LAYER_FORMAT
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.wheels import bytecode, sdist
 from graphcrate.inputs.wheels.install import Installation, Site, place

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.engines import apptainer
-from graphcrate.engines.apptainer import LITERAL_VALUES, Engine
+from graphcrate.engines.apptainer import Engine
 from graphcrate.engines.runners import Runtime
 from graphcrate.host import gpu as gpus
 from graphcrate.host import process, settings
@@ -39,7 +39,7 @@ class Image:
     def run(self, command: Exec) -> Completed:
         """See `host.sandbox.Inside.run`. Of the host it sees binds alone, and the network if asked to."""
         options = [*ISOLATED, *self.rights, *(() if command.network else self.network_off)]
-        options += ["--no-eval"] if self.engine.can(LITERAL_VALUES) else []
+        options += ["--no-eval"] if self.engine.takes_literal_values else []
         options += ["--nv"] if command.gpu and gpus.detect().devices else []
         options += ["--pwd", command.cwd or "/", *bound(command.binds)]
         # /tmp and the home lie on the cache's disk: in memory they would be limited to 64 MB.
