@@ -113,9 +113,11 @@ def wheels_step(title, packages):
 
 
 def build(plan, files, cache, progress=None, base=BASE, compiled=None):
-    return embedded.build_layers(
-        plan, base, files, cache=cache, environment={}, progress=progress or Shown(), jobs=0, compiled=compiled
-    )
+    order = Order(
+        plan=plan, folder=Path("/nowhere"), base=base, files=files, compiled=compiled, cache=cache, environment={},
+        progress=progress or Shown(),
+    )  # fmt: skip
+    return embedded.build_layers(order, 0)
 
 
 def names(cache, record):
