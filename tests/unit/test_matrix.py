@@ -209,7 +209,7 @@ def test_an_interrupt_while_jobs_are_submitted_loses_none_and_cancels_the_one(tm
     subject = Subject(reference="torch:1", runner="slurm", artifact=artifact, suites=("torch",), packages=(), **paths)
     ctx = SimpleNamespace(progress=Silent())
     with pytest.raises(KeyboardInterrupt):
-        testing.run_in_job(subject, Resources(partition="a100"), "cpu", scheduler, ctx, PATIENCE)
+        testing.run_in_job(subject, cell(), scheduler, ctx, PATIENCE)
     assert scheduler.cancelled == ["1_0"]
 
 
@@ -241,7 +241,8 @@ def test_passed_cells_are_not_run_again_and_the_others_are(tmp_path):
     states = [one.state for one in testing.run_matrix(cells, second, tmp_path, PATIENCE)]
     assert states == [State.PASSED] * 3
     assert second.arrays == [("a100", 2)]
-    testing.run_matrix(cells, third := FakeScheduler(normal), tmp_path, PATIENCE, rerun=True)
+    again = [msgspec.structs.replace(one, order=msgspec.structs.replace(one.order, rerun=True)) for one in cells]
+    testing.run_matrix(again, third := FakeScheduler(normal), tmp_path, PATIENCE)
     assert third.arrays == [("a100", 3)]
     assert (tmp_path / "1" / "trial.json").is_file()
 

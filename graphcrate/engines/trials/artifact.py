@@ -72,7 +72,16 @@ def find(
     default = _DEFAULTS[source.form]
     chosen = default if runner == "auto" else runner
     if chosen == "slurm" and not pyxis and source.form in ("squashfs", "registry"):
-        raise _needs_pyxis(reference, runner)
+        if runner == "auto":
+            raise UsageError(
+                f"{reference} runs in Slurm, with pyxis",
+                next_step="--runner slurm --partition NAME    submits a job with it (sinfo lists partitions)",
+            )
+        raise UsageError(
+            f"{reference} cannot be tested: srun has no --container-image here",
+            cause="Slurm opens a .sqsh and an image on a registry with pyxis, which is not installed on this machine.",
+            next_step="give a .sif, which Apptainer or Singularity opens on the node",
+        )
     artifact = _open(source, chosen, ctx, pyxis)
     if artifact is None:
         raise UsageError(
@@ -211,17 +220,4 @@ def _recipe_suites(reference: str, report: BuildReport | None, ctx: Context) -> 
         f"no suites are known for {reference}",
         cause="No report of a build lies beside it that would name its recipe.",
         next_step=f"--suite {next(iter(smoke.SUITES))}    (there are {', '.join(smoke.SUITES)})",
-    )
-
-
-def _needs_pyxis(reference: str, runner: str) -> UsageError:
-    if runner == "auto":
-        return UsageError(
-            f"{reference} runs in Slurm, with pyxis",
-            next_step="--runner slurm --partition NAME    submits a job with it (sinfo lists partitions)",
-        )
-    return UsageError(
-        f"{reference} cannot be tested: srun has no --container-image here",
-        cause="Slurm opens a .sqsh and an image on a registry with pyxis, which is not installed on this machine.",
-        next_step="give a .sif, which Apptainer or Singularity opens on the node",
     )
