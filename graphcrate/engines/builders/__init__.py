@@ -48,18 +48,19 @@ class Builder(Protocol):
         """Build the image. Raises BuildError with the last lines and the log's path; leaves nothing half-made."""
 
 
-def _module(name: str) -> Callable[[], Builder]:
-    """A builder is imported when it is used: each needs libraries that others do not."""
-    return lambda: cast("Builder", importlib.import_module(f"graphcrate.engines.builders.{name}"))
+def _module(name: str, *engine: str) -> Callable[[], Builder]:
+    """It is imported when it is used: each needs libraries that others do not."""
 
+    def load() -> Builder:
+        module = importlib.import_module(f"graphcrate.engines.builders.{name}")
+        return cast("Builder", module.Builder(*engine) if engine else module)
 
-def _oci(name: str) -> Callable[[], Builder]:
-    return lambda: cast("Builder", importlib.import_module("graphcrate.engines.builders.oci").Builder(name))
+    return load
 
 
 BUILDERS: Mapping[str, Callable[[], Builder]] = {
-    "docker": _oci("docker"),
-    "podman": _oci("podman"),
+    "docker": _module("oci", "docker"),
+    "podman": _module("oci", "podman"),
     "apptainer": _module("apptainer"),
     "singularity": _module("apptainer"),
 }

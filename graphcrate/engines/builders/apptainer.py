@@ -91,19 +91,16 @@ class Sections:
     def __call__(self, line: str) -> str:
         """The step that begins with this line; empty: none does."""
         if informed := _INFORMED.match(line):
-            section = _SECTION.match(informed[1])
-            self._section = self._named(section[1]) if section else ""
+            self._section = ""
+            if section := _SECTION.match(informed[1]):
+                self._posts += section[1] == "post"
+                number = max(self._posts + (section[1] == "setup"), 1)
+                in_stage = section[1] != "test" and number <= len(self._stages)
+                self._section = f"%{section[1]}" + (f" of stage {self._stages[number - 1]}" if in_stage else "")
             return self._section or ("" if informed[1].startswith(_UNUSED) else informed[1])
         if line.startswith("+ ") and self._section and not _DULL.match(line[2:]):
             return f"{self._section}: {line[2:]}"
         return ""
-
-    def _named(self, section: str) -> str:
-        self._posts += section == "post"
-        number = max(self._posts + (section == "setup"), 1)
-        if section == "test" or number > len(self._stages):
-            return f"%{section}"
-        return f"%{section} of stage {self._stages[number - 1]}"
 
 
 def _run(engine: Engine, order: Order, folder: Path, output: Output, bases: Sequence[str], part: Path) -> None:

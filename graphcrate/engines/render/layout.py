@@ -7,7 +7,6 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 import jinja2
 
@@ -46,14 +45,6 @@ _NAMES = {
 }
 
 
-class Run(NamedTuple):
-    """Commands that are run together, one RUN of a Dockerfile: `templates/steps` says how they are written."""
-
-    why: str
-    notes: set[str]
-    lines: list[str]
-
-
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -90,12 +81,13 @@ def step(name: str, *values: object) -> str:
     return str(getattr(_environment().get_template("steps").module, name)(*values)).strip() + "\n\n"
 
 
-def _runs(text: str) -> Iterator[Run]:
+def _runs(text: str) -> Iterator[tuple[str, set[str], list[str]]]:
+    """Split steps into what is run together: why, its notes, its lines; `templates/steps` says how that is written."""
     for block in filter(None, text.strip().split("\n\n")):
         lines = [re.sub(r"\s+\\$", r" \\", line) for line in block.split("\n")]
         why = [line[2:] for line in lines if line.startswith("# ")]
         notes = {line[3:] for line in lines if line.startswith("#: ")}
-        yield Run(" ".join(why), notes, lines[len(why) + len(notes) :])
+        yield " ".join(why), notes, lines[len(why) + len(notes) :]
 
 
 def run_instructions(text: str, cache: str = "") -> str:
