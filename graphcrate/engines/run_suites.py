@@ -113,10 +113,14 @@ def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list
                     name, inside, trial.folder, say=trial.say, device=trial.device, packages=trial.packages
                 )
                 claim = claims[name]
-                runtime = {"runtime": claim.runtime, "runtime_version": claim.runtime_version}
-                # in a job of Slurm also its id, node and partition
-                results[name] = msgspec.structs.replace(ran, driver=gpu.driver_version(), **runtime, **submit.here())
-                if trouble := memory.settle(claims[name], results[name]):
+                results[name] = msgspec.structs.replace(
+                    ran,
+                    driver=gpu.driver_version(),
+                    runtime=claim.runtime,
+                    runtime_version=claim.runtime_version,
+                    **submit.here(),  # in a job of Slurm its id, node and partition
+                )
+                if trouble := memory.settle(claim, results[name]):
                     trial.say(trouble)
     return [results[name] for name in claims]
 

@@ -17,7 +17,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.inputs.bases import Base
 from graphcrate.model.addresses import is_loopback
 from graphcrate.model.errors import HostError
-from graphcrate.model.plan import LAYER_MTIME, ConfigStep, FilesStep, Plan, WheelsStep
+from graphcrate.model.plan import LAYER_MTIME, ConfigStep, FilesStep, WheelsStep
 from graphcrate.model.recipe import Channel
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import Layout, write_layout
@@ -40,8 +40,10 @@ def write(folder: Path, order: Order, text: str, name: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(file.content, encoding="utf-8")
         target.chmod(file.mode)
-    for wheel, source in local_files(order.plan, order.files).items():
-        target = folder / WHEELS / wheel
+    packages = [package for step in order.plan.steps if isinstance(step, WheelsStep) for package in step.packages]
+    packages += [build for package in packages for build in package.build]
+    for package in dict.fromkeys(package for package in packages if package.channel is Channel.LOCAL):
+        source, target = order.files[package.file.sha256], folder / WHEELS / package.file.name
         target.parent.mkdir(exist_ok=True)
         try:
             os.link(source, target)
@@ -59,13 +61,6 @@ def write(folder: Path, order: Order, text: str, name: str) -> None:
         if place.is_dir() or place.parent.name != WHEELS:  # those are links to the cache's own files
             place.chmod(0o755 if place.stat().st_mode & 0o100 else 0o644)
             os.utime(place, (LAYER_MTIME, LAYER_MTIME))
-
-
-def local_files(plan: Plan, files: Mapping[str, Path]) -> dict[str, Path]:
-    """Names and places of the local channel's files that the plan installs, sdists' build wheels among them."""
-    packages = [package for step in plan.steps if isinstance(step, WheelsStep) for package in step.packages]
-    packages += [build for package in packages for build in package.build]
-    return {package.file.name: files[package.file.sha256] for package in packages if package.channel is Channel.LOCAL}
 
 
 def arguments(order: Order, base: str) -> dict[str, str]:

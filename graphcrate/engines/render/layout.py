@@ -1,7 +1,6 @@
 """What the templates share: jinja2 with delimiters that neither shell nor definition files use, names, text filters."""
 
 import functools
-import importlib.resources
 import json
 import re
 import shlex
@@ -48,9 +47,7 @@ _NAMES = {
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(
-            lambda name: (importlib.resources.files(__package__) / "templates" / name).read_text(encoding="utf-8")
-        ),
+        loader=jinja2.PackageLoader("graphcrate.engines.render"),
         block_start_string="<%",
         block_end_string="%>",
         variable_start_string="<<",
@@ -76,7 +73,7 @@ def rendered(template: str, values: Mapping[str, object]) -> str:
     return _environment().get_template(template).render(values)
 
 
-def step(name: str, *values: object) -> str:
+def shell(name: str, *values: object) -> str:
     """Write what a stage runs, by the macro of this name in `templates/steps`."""
     return str(getattr(_environment().get_template("steps").module, name)(*values)).strip() + "\n\n"
 
