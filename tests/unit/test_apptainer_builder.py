@@ -24,38 +24,23 @@ def engine(said="apptainer version 1.4.5"):
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("said", "expected", "stages", "literal"),
     [
-        ("apptainer version 1.4.5", ("apptainer", (1, 4, 5), "1.4.5")),
-        ("apptainer version 1.1.9-1.el8", ("apptainer", (1, 1, 9), "1.1.9-1.el8")),
-        ("singularity-ce version 4.1.5+ds4-1", ("singularity-ce", (4, 1, 5), "4.1.5+ds4-1")),
-        ("singularity version 3.5.3-1.el7", ("singularity", (3, 5, 3), "3.5.3-1.el7")),
-        ("SingularityPRO version 3.9-5.el8", ("singularitypro", (3, 9, 0), "3.9-5.el8")),
-        ("2.6.1-dist", ("singularity", (2, 6, 1), "2.6.1-dist")),
-        ("usage: singularity [a game]", None),
-        ("", None),
+        ("apptainer version 1.4.5", ("apptainer", (1, 4, 5), "1.4.5"), True, True),
+        ("apptainer version 1.1.0-1.el8", ("apptainer", (1, 1, 0), "1.1.0-1.el8"), True, True),
+        ("apptainer version 1.0.3", ("apptainer", (1, 0, 3), "1.0.3"), True, False),
+        ("singularity-ce version 4.1.5+ds4-1", ("singularity-ce", (4, 1, 5), "4.1.5+ds4-1"), True, True),
+        ("SingularityPRO version 3.9-5.el8", ("singularitypro", (3, 9, 0), "3.9-5.el8"), True, False),
+        ("singularity version 3.5.3-1.el7", ("singularity", (3, 5, 3), "3.5.3-1.el7"), True, False),
+        ("singularity version 3.5.2", ("singularity", (3, 5, 2), "3.5.2"), False, False),
+        ("2.6.1-dist", ("singularity", (2, 6, 1), "2.6.1-dist"), False, False),
     ],
 )
-def test_versions_are_understood(said, expected):
+def test_each_version_is_understood_and_can_what_it_can(said, expected, stages, literal):
     assert engines.parse_version(said) == expected
-
-
-@pytest.mark.parametrize(
-    ("said", "stages", "literal"),
-    [
-        ("apptainer version 1.4.5", True, True),
-        ("apptainer version 1.1.0", True, True),
-        ("apptainer version 1.0.3", True, False),
-        ("singularity-ce version 4.0.0", True, True),
-        ("singularity-ce version 3.11.5", True, True),
-        ("singularity version 3.5.3-1.el7", True, False),
-        ("singularity version 3.5.2", False, False),
-        ("2.6.1-dist", False, False),
-    ],
-)
-def test_each_version_can_what_it_can(said, stages, literal):
     known = engine(said)
     assert (known.builds_stages, known.takes_literal_values) == (stages, literal)
+    assert [engines.parse_version(other) for other in ("usage: singularity [a game]", "")] == [None, None]
 
 
 def test_check_says_what_will_be_used_and_refuses_an_old_one(monkeypatch):
@@ -64,14 +49,6 @@ def test_check_says_what_will_be_used_and_refuses_an_old_one(monkeypatch):
     monkeypatch.setattr(engines, "find", lambda environment: engine("singularity version 3.5.2"))
     with pytest.raises(HostError, match=r"singularity 3\.5\.2 is too old for .*links.*needs 3\.5\.3 or later"):
         apptainer.check({})
-
-
-def test_it_is_looked_for_in_the_given_path_and_its_absence_explained(tmp_path, monkeypatch):
-    monkeypatch.setattr("graphcrate.host.settings.SYSTEM_FOLDERS", ())
-    with pytest.raises(HostError, match="neither apptainer nor singularity is installed") as caught:
-        engines.find({"PATH": str(tmp_path)})
-    assert "module load apptainer" in caught.value.next_step
-    assert "--engine" in caught.value.next_step
 
 
 def answers(monkeypatch, returncode, *lines):
@@ -85,23 +62,20 @@ def answers(monkeypatch, returncode, *lines):
     return asked
 
 
-def test_apptainer_goes_before_singularity(tmp_path, monkeypatch):
-    for name in ("singularity", "apptainer"):
-        (tmp_path / name).write_text("")
-        (tmp_path / name).chmod(0o755)
+def test_it_is_looked_for_in_the_given_path_apptainer_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("graphcrate.host.settings.SYSTEM_FOLDERS", ())
+    with pytest.raises(HostError, match="neither apptainer nor singularity is installed") as caught:
+        engines.find({"PATH": str(tmp_path)})
+    assert "module load apptainer" in caught.value.next_step
+    (tmp_path / "singularity").touch(mode=0o755)
+    answers(monkeypatch, 1, "Endgame: Singularity (a game)")
+    with pytest.raises(HostError, match=r"singularity --version ends with code 1: Endgame"):
+        engines.find({"PATH": str(tmp_path)})
+    (tmp_path / "apptainer").touch(mode=0o755)
     asked = answers(monkeypatch, 0, "WARNING: something", "apptainer version 1.4.5")
     found = engines.find({"PATH": str(tmp_path)})
     assert asked == [[str(tmp_path / "apptainer"), "--version"]]
     assert (found.program, found.version) == (str(tmp_path / "apptainer"), (1, 4, 5))
-
-
-def test_a_program_that_only_has_the_name_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("graphcrate.host.settings.SYSTEM_FOLDERS", ())
-    (tmp_path / "singularity").write_text("")
-    (tmp_path / "singularity").chmod(0o755)
-    answers(monkeypatch, 1, "Endgame: Singularity (a game)")
-    with pytest.raises(HostError, match=r"singularity --version ends with code 1: Endgame"):
-        engines.find({"PATH": str(tmp_path)})
 
 
 def test_the_engine_gets_its_settings_and_nothing_of_the_host_reaches_the_inside():
@@ -218,7 +192,8 @@ STAGE = (
 
 
 def test_steps_are_told_as_they_begin():
-    _, notes, log = told(*STAGE, "+ umask 022", "+ apt-get update", "Hit:1", "INFO:    Creating SIF file...")
+    others = ("INFO:    Running post scriptlet", "INFO:    Running testscript", "ImportError: torch")
+    output, notes, log = told(*STAGE, "+ umask 022", "+ apt-get update", "INFO:    Creating SIF file...", *others)
     assert notes == [
         "it Starting build...",
         "it %setup of stage build",
@@ -226,7 +201,10 @@ def test_steps_are_told_as_they_begin():
         "it %post of stage build",
         "it %post of stage build: apt-get update",
         "it Creating SIF file...",
+        "it %post of stage final",
+        "it %test",
     ]
+    assert "failed at step %test\n" in output.failure("it", Path("log")).what
     assert "+ umask 022\n" in log
 
 
@@ -238,11 +216,6 @@ def test_a_failure_names_stage_step_and_log():
     assert "\n    words\n" in error.what
     assert error.cause == "While performing build: exit status 100"
     assert "\x1b" not in log
-
-
-def test_a_failing_test_section_is_no_stages():
-    output, _, _ = told(*STAGE, "INFO:    Running post scriptlet", "INFO:    Running testscript", "ImportError: torch")
-    assert "failed at step %test\n" in output.failure("it", Path("log")).what
 
 
 def test_what_belongs_to_subordinate_ids_is_removed_in_a_namespace(tmp_path, monkeypatch):

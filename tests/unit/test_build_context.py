@@ -54,39 +54,29 @@ def written(order, folder, text="FROM x\n"):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_it_has_the_text_the_programs_and_the_local_channels_files(order, tmp_path):
-    names = written(order, tmp_path / "context")
+def test_it_has_the_text_the_programs_and_the_local_channels_files_always_the_same(order, tmp_path):
     wheel = next(iter(order.files.values())).name
-    assert names == {"Dockerfile", "examples/train.py", "examples/more/README.md", f"wheels/{wheel}"}
-    assert (tmp_path / "context" / "examples" / "train.py").stat().st_mode & 0o777 == 0o755
-    assert (tmp_path / "context" / "Dockerfile").read_text() == "FROM x\n"
-
-
-def test_certificates_lie_beside_the_text(order, tmp_path):
-    bundle = tmp_path / "bundle.pem"
-    bundle.write_text("CERTIFICATE")
-    order = Order(**{**vars(order), "certificates": bundle})
-    assert "ca.crt" in written(order, tmp_path / "context")
-    assert (tmp_path / "context" / "ca.crt").read_text() == "CERTIFICATE"
-
-
-def test_certificates_that_cannot_be_read_are_named(order, tmp_path):
-    order = Order(**{**vars(order), "certificates": tmp_path / "none.pem"})
-    with pytest.raises(HostError, match=r"none\.pem cannot be read: No such file"):
-        written(order, tmp_path / "context")
-
-
-def test_the_context_is_the_same_for_the_same_order(order, tmp_path):
     for name in ("one", "two"):
-        written(order, tmp_path / name)
+        files = written(order, tmp_path / name)
+        assert files == {"Dockerfile", "examples/train.py", "examples/more/README.md", f"wheels/{wheel}"}
     one, two = (
         {path.relative_to(top): (path.stat().st_mode, path.stat().st_mtime) for path in top.rglob("*")}
         for top in (tmp_path / "one", tmp_path / "two")
     )
     assert one == two
     modes = {path.as_posix(): mode & 0o777 for path, (mode, _) in one.items()}
-    assert modes["examples/train.py"] == 0o755
-    assert modes["Dockerfile"] == 0o644
+    assert (modes["examples/train.py"], modes["Dockerfile"]) == (0o755, 0o644)
+    assert (tmp_path / "one" / "Dockerfile").read_text() == "FROM x\n"
+
+
+def test_certificates_lie_beside_the_text(order, tmp_path):
+    bundle = tmp_path / "bundle.pem"
+    order = Order(**{**vars(order), "certificates": bundle})
+    with pytest.raises(HostError, match=r"bundle\.pem cannot be read: No such file"):
+        written(order, tmp_path / "without")
+    bundle.write_text("CERTIFICATE")
+    written(order, tmp_path / "context")
+    assert (tmp_path / "context" / "ca.crt").read_text() == "CERTIFICATE"
 
 
 def test_a_copy_serves_where_no_link_can_be_made(order, tmp_path, monkeypatch):
@@ -99,16 +89,11 @@ def test_a_copy_serves_where_no_link_can_be_made(order, tmp_path, monkeypatch):
     assert (tmp_path / "context" / "wheels" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
-def test_both_spellings_of_a_proxy_are_handed_on():
-    found = context.proxies({"http_proxy": "http://a", "HTTP_PROXY": "http://b", "NO_PROXY": "c", "HTTPS_PROXY": ""})
-    assert found == {"http_proxy": "http://a", "HTTP_PROXY": "http://a", "no_proxy": "c", "NO_PROXY": "c"}
-
-
-def test_the_orders_own_arguments_go_before_the_environment(order):
-    order = Order(**{**vars(order), "arguments": {"MIRROR": "m"}, "environment": {"https_proxy": "p"}})
-    assert context.arguments(order, "base:1") == {
-        "https_proxy": "p", "HTTPS_PROXY": "p", "MIRROR": "m", "BASE": "base:1",
-    }  # fmt: skip
+def test_the_orders_own_arguments_go_before_both_spellings_of_a_proxy(order):
+    given = {"http_proxy": "http://a", "HTTP_PROXY": "http://b", "NO_PROXY": "c", "HTTPS_PROXY": ""}
+    proxies = {"http_proxy": "http://a", "HTTP_PROXY": "http://a", "no_proxy": "c", "NO_PROXY": "c"}
+    order = Order(**{**vars(order), "arguments": {"MIRROR": "m"}, "environment": given})
+    assert context.arguments(order, "base:1") == {**proxies, "MIRROR": "m", "BASE": "base:1"}
     assert "BASE" not in context.arguments(order, "")
 
 
@@ -153,30 +138,16 @@ def make_base(*layers):
     )
 
 
-def test_it_has_the_layers_and_the_variables_of_the_base_and_no_label(cache):
-    base = make_base(make_layer(cache, "one"), make_layer(cache, "two"))
+def test_the_base_is_its_layers_and_variables_without_labels_made_once(cache):
+    one, two = make_layer(cache, "one"), make_layer(cache, "two")
+    base = make_base(one, two)
     made = context.base_layout(base, cache)
     validate(made)
-    assert [layer.digest for layer in made.layers] == [layer.digest for layer in base.layers]
+    assert [layer.digest for layer in made.layers] == [one.digest, two.digest]
     assert dict(made.environment) == base.environment
-    assert not made.labels
-    assert made.config.run.entrypoint is None
-    assert made.tag == "base"
-
-
-def test_it_is_made_once(cache):
-    base = make_base(make_layer(cache, "one"))
-    first = context.base_layout(base, cache)
-    index = first.path / "index.json"
-    before = index.stat().st_ino
-    assert context.base_layout(base, cache).digest == first.digest
-    assert index.stat().st_ino == before
-
-
-def test_another_layer_is_another_name(cache):
-    one, two = make_layer(cache, "one"), make_layer(cache, "two")
-    names = {
-        context.base_name(context.base_layout(make_base(*layers), cache)) for layers in ((one,), (two,), (one, two))
-    }
-    assert len(names) == 3
-    assert all(len(name.removeprefix("graphcrate/base:")) == 12 for name in names)
+    assert (made.labels, made.config.run.entrypoint, made.tag) == ({}, None, "base")
+    before = (made.path / "index.json").stat().st_ino
+    assert context.base_layout(base, cache).digest == made.digest
+    assert (made.path / "index.json").stat().st_ino == before
+    others = [context.base_layout(make_base(layer), cache) for layer in (one, two)]
+    assert len({context.base_name(layout) for layout in (made, *others)}) == 3

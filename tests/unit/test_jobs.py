@@ -60,17 +60,6 @@ def test_no_reviewed_text_is_left_over():
     assert {path.name for path in GOLDEN.iterdir()} == set(SAMPLES)
 
 
-def test_another_image_of_the_same_name_gets_a_container_of_its_own():
-    """pyxis takes a named container that is there, and does not look at the image."""
-    lines = jobs.text(SAMPLES["sqsh-nodes.sbatch"]).splitlines()
-    assert 'name="pyg-$SLURM_JOB_ID"' in lines
-    assert sum('--container-name="$name"' in line for line in lines) == 2
-    assert 'remove="enroot list | grep _$name\\$ | xargs --no-run-if-empty enroot remove --force"' in lines
-    (remove,) = [line for line in lines if "$remove" in line]
-    assert remove.startswith("trap '")
-    assert remove.endswith("|| true' EXIT")
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
