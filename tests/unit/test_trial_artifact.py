@@ -148,13 +148,10 @@ def test_pyxis_opens_an_image_on_a_registry(ctx, ours):
     assert registry.suites == ("torch",)  # by its name, as built here
 
 
-def test_a_file_is_what_its_first_bytes_say(ctx, ours, tmp_path):
+def test_a_file_is_what_its_first_bytes_say_with_the_suites_of_the_build_that_it_lies_beside(ctx, ours, tmp_path):
     (tmp_path / "any.name").write_bytes(SIF)
     found = find(tmp_path / "any.name", ctx, ours, suites=("torch",))
     assert (found.runner, found.artifact.kind, found.layout) == ("apptainer", "sif", "")
-
-
-def test_a_sif_beside_its_build_gets_the_suites_of_that(ctx, ours, tmp_path):
     (ours / "torch" / "1" / "torch.sif").write_bytes(SIF)
     (tmp_path / "link.sif").symlink_to(ours / "torch" / "1" / "torch.sif")
     assert find(tmp_path / "link.sif", ctx, ours).suites == ("torch",)
