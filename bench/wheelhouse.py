@@ -34,7 +34,7 @@ from graphcrate.inputs.extensions import venv as site
 from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep
 from graphcrate.resolve.base import prepare_base
-from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+from graphcrate.resolve.fetch import fetch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -99,7 +99,7 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
     needed = tuple(package for package in lock.packages if package.file.sha256 in wanted)
     smaller = msgspec.structs.replace(lock, packages=needed)
     sources = (smaller, SourceOptions(), ctx.cache, ctx.environment, ctx.progress)
-    files = {**fetch(*sources), **fetch_for_compilation(*sources)}
+    files = {**fetch(*sources), **fetch(*sources, compilation=True)}
     wanted_toolkit = step.compilation.toolkit
 
     def toolkit(base: Base) -> Path | None:

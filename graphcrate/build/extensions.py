@@ -136,7 +136,7 @@ def files(
     lock: Lock, sources: "SourceOptions", cache: Cache, environment: Mapping[str, str], progress: Progress
 ) -> Mapping[str, Path]:
     """What is compiled, with what, and what it is compiled against; sha256 → path. Raises what `fetch` raises."""
-    from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+    from graphcrate.resolve.fetch import fetch
 
     arguments = (lock, sources, cache, environment, progress)
-    return {**fetch(*arguments), **fetch_for_compilation(*arguments)}
+    return {**fetch(*arguments), **fetch(*arguments, compilation=True)}

@@ -24,7 +24,7 @@ from graphcrate.model.lock import (
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import fetch as store
 from graphcrate.resolve.channels import Link
-from graphcrate.resolve.fetch import bytes_to_fetch, fetch, fetch_for_compilation, missing_packages
+from graphcrate.resolve.fetch import bytes_to_fetch, fetch, missing_packages
 from tests.unit.conftest import Recorder
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
@@ -38,8 +38,8 @@ def server(channels):
 def get(server, cache, progress):
     """Fetches a lock's files, by default what is installed, from the server."""
 
-    def run(lock, part=fetch, **request):
-        return part(lock, SourceOptions(**request), cache, environment(server), progress)
+    def run(lock, compilation=False, **request):
+        return fetch(lock, SourceOptions(**request), cache, environment(server), progress, compilation=compilation)
 
     return run
 
@@ -106,26 +106,9 @@ def test_files_of_all_channels_arrive(server, progress, tmp_path, get):
         assert hashlib.sha256(path.read_bytes()).hexdigest() == sha256
     assert progress.done == progress.total == sum(path.stat().st_size for path in files.values())
     assert (tmp_path / "wheels" / own).read_bytes() == own_bytes
-
-
-def test_what_is_in_the_cache_needs_no_network(server, cache, progress, get):
-    lock = lock_of(*served(server, "numpy", "scipy"))
-    get(lock)
     asked = len(server.asked)
-    assert bytes_to_fetch(lock, cache) == 0
-    again = fetch(lock, SourceOptions(), cache, {"UV_DEFAULT_INDEX": "http://127.0.0.1:1/"}, progress)
-    assert len(again) == 2
-    assert len(server.asked) == asked
-
-
-def test_bytes_to_fetch_counts_the_base(server, cache, get):
-    deb = DebianPackage(
-        name="libc6", version="2.36", architecture="amd64", file=LockedFile(name="l.deb", size=1000, sha256="d" * 64)
-    )
-    lock = lock_of(*served(server, "numpy"), base=DebianBase(suite="bookworm", packages=(deb,)))
-    assert bytes_to_fetch(lock, cache) == lock.download_bytes
-    get(lock)
-    assert bytes_to_fetch(lock, cache) == 1000
+    assert get(lock, wheels=tmp_path / "wheels") == files
+    assert len(server.asked) == asked, "what is in the cache needs no network"
 
 
 def deb(name, size):
@@ -156,7 +139,7 @@ def test_what_only_a_compile_needs_is_fetched_by_itself(server, cache, get):
     lock, numpy, scatter, ninja, cudart = compiling_lock(server)
     assert set(get(lock)) == {numpy.file.sha256}
     assert [package.name for package in missing_packages(lock, cache)] == ["scatter", "ninja", "cudart"]
-    files = get(lock, fetch_for_compilation)
+    files = get(lock, compilation=True)
     assert set(files) == {package.file.sha256 for package in (scatter, ninja, cudart)}
     assert all(hashlib.sha256(path.read_bytes()).hexdigest() == sha256 for sha256, path in files.items())
     assert missing_packages(lock, cache) == []
@@ -175,8 +158,8 @@ def test_a_lock_that_compiles_nothing_does_not_want_its_compiler(server, cache, 
     lock, numpy, *_ = compiling_lock(server)
     devel = msgspec.structs.replace(lock, packages=(numpy,))
     assert missing_packages(devel, cache) == [numpy]
-    assert len(get(devel, fetch_for_compilation)) == 2
-    assert get(lock_of(numpy), fetch_for_compilation) == {}
+    assert len(get(devel, compilation=True)) == 2
+    assert get(lock_of(numpy), compilation=True) == {}
 
 
 def test_a_truncated_file_in_the_cache_is_fetched_again(server, cache, get):
@@ -332,4 +315,4 @@ def test_a_local_file_that_cannot_be_read_is_named(cache, tmp_path, monkeypatch,
     monkeypatch.setattr(Path, "open", closed)
     file, link = LockedFile(name=wheel.name, size=1, sha256="0" * 64), Link(name=wheel.name, url=wheel.as_uri(), size=1)
     with pytest.raises(HostError, match=r"torch-2.*cannot be read: Permission denied"):
-        store.store(file, link.url, None, cache, print) if vouched else store.store_unvouched(link, None, cache, print)
+        store.store(file, link.url, None, cache) if vouched else store.store_unvouched(link, None, cache)

@@ -124,8 +124,3 @@ def test_a_login_page_with_a_json_type_is_no_index(server, listings, monkeypatch
     monkeypatch.setattr("tests.unit.wheel_server.json.dumps", lambda _: "<html>please log in</html>")
     with pytest.raises(NetworkError, match="not an index page"):
         listings.project(Source(Kind.INDEX, server.url("/simple")), "x")
-
-
-def test_titles_hold_no_credentials():
-    assert Source(Kind.INDEX, "https://me:secret@index.example/simple").title == "index.example"
-    assert Source(Kind.FOLDER, "/home/me/wheels").title == "the folder of wheels"

@@ -10,7 +10,7 @@ from graphcrate.artifacts import pull
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
-from graphcrate.inputs.bases import PROVIDERS, registry
+from graphcrate.inputs.bases import registry
 from graphcrate.model.errors import DiskFullError, IntegrityError, LayoutError, NetworkError, ResolutionError
 from graphcrate.model.lock import RegistryBase
 from graphcrate.model.plan import ConfigStep
@@ -268,7 +268,3 @@ def _reference(server):
     from graphcrate.oci.reference import parse
 
     return parse(f"{server.host}/team/base")
-
-
-def test_the_provider_is_listed():
-    assert PROVIDERS["registry"]() is registry

@@ -12,8 +12,9 @@ from graphcrate.host.process import Completed
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import channels, resolver, uv
-from graphcrate.resolve.offers import UnavailableError
+from graphcrate.resolve import channels, pinning, resolver
+from graphcrate.resolve.channels import UserIndexes
+from graphcrate.resolve.offers import Sources, UnavailableError
 from graphcrate.resolve.resolver import resolve
 from graphcrate.resolve.target import Target
 from tests.unit import small_index
@@ -188,8 +189,8 @@ def test_a_channel_without_torch(server, cache, program, candidate, wheels, faul
     server.faults |= faults
     with pytest.raises(UnavailableError) as caught:
         lock(server, cache, candidate)
-    assert (caught.value.constraint, caught.value.unreachable) == (constraint, unreachable)
-    assert candidate is COMPATIBLE or "MIRROR=sjtu" in caught.value.fix
+    assert (caught.value.what, caught.value.unreachable) == (constraint, unreachable)
+    assert candidate is COMPATIBLE or "MIRROR=sjtu" in caught.value.next_step
 
 
 def local_torch(folder, version="2.13.0+cpu", requires=("filelock",)):
@@ -263,10 +264,16 @@ def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatc
 
     asked = []
     monkeypatch.setattr(process, "run", run)
-    made = uv.compile_requirements(
-        ["numpy"], target=Target(python="3.11", glibc="2.36"), default_index="https://user:password@example.org/simple",
-        extra_indexes=(), merged=False, overrides=(), constraints=(), cache=cache, environment={"UV_NO_BINARY": "1"},
-    )  # fmt: skip
+    market = Sources(SourceOptions(), cache, {"UV_NO_BINARY": "1"})
+    market.user = UserIndexes("https://index.example/simple")
+    made = pinning.compile_requirements(
+        ["numpy"],
+        target=Target(python="3.11", glibc="2.36"),
+        default_index="https://user:password@example.org/simple",
+        overrides=(),
+        constraints=(),
+        market=market,
+    )
     ((argv, environment),) = asked
     assert made == "made"
     assert argv[argv.index("--only-binary") + 1] == ":all:"  # an sdist's setup.py is anybody's program
@@ -279,7 +286,7 @@ def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatc
 
 def test_uv_s_own_words_become_errors():
     told = ["  x No solution found when resolving dependencies:", "  ╰─▶ Because a==1 and b==2 …"]
-    failure = uv._failure(told)
+    failure = pinning._failure(told)
     assert isinstance(failure, ResolutionError)
     assert "No solution found" in failure.what
-    assert isinstance(uv._failure(["error: Request failed after 3 retries", "dns error"]), NetworkError)
+    assert isinstance(pinning._failure(["error: Request failed after 3 retries", "dns error"]), NetworkError)
