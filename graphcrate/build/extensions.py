@@ -63,6 +63,7 @@ def wheels(
     def make() -> Mapping[str, Path]:
         from graphcrate.host.workers import default_jobs
         from graphcrate.inputs import extensions
+        from graphcrate.inputs.extensions.compile import provide
 
         step = next(step for step in plan.steps if isinstance(step, CompileStep))
         wanted = step.compilation.toolkit
@@ -78,7 +79,7 @@ def wheels(
             jobs=default_jobs(),
             log_folder=folder,
         )
-        return extensions.provide(job)
+        return provide(job)
 
     return make
 

@@ -14,7 +14,6 @@ from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import BaseDriftError, debian
-from graphcrate.inputs.toolkits import packages as assembling
 from graphcrate.model.errors import BuildError, ResolutionError, UsageError
 from graphcrate.model.lock import (
     DebianPackage,
@@ -185,7 +184,7 @@ class Sandbox:
 @pytest.fixture
 def sandbox(monkeypatch):
     sandbox = Sandbox()
-    monkeypatch.setattr(assembling, "run_in", sandbox)
+    monkeypatch.setattr(toolkits, "run_in", sandbox)
     return sandbox
 
 

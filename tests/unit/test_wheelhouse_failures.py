@@ -97,7 +97,7 @@ def failed(folder, event):
     watcher = Watcher([member.name], SimpleNamespace(note=print))
     watcher.read(json.dumps({"event": "failed", "package": member.name, **event}))
     job = SimpleNamespace(step=step(packages=(member,)), log_folder=folder / "dist", jobs=1)
-    error = house._failure(job, [member], folder / "build", watcher, 1, {})
+    error = house._failure(job, member, folder / "build", watcher, 1)
     return error, (folder / "dist" / "compile-torch-scatter.log").read_text()
 
 
