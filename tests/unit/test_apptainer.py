@@ -192,7 +192,7 @@ def test_steps_are_told_as_they_begin_and_a_failure_names_the_last():
         "it %setup of stage build: cp a b",
         "it %post of stage build",
         "it %post of stage build: apt-get update",
-        "it Creating SIF",
+        "it Creating SIF file...",
     ]
     assert "+ umask 022\n" in log
     assert "\x1b" not in log
