@@ -225,7 +225,8 @@ SAID = {
     ),
     "a registry's base": (
         plan_of(msgspec.structs.replace(LOCK, base=REGISTRY)), [],
-        [f"ARG BASE=docker.io/python@{REGISTRY.digest}\n"], [f"From: docker.io/python@{REGISTRY.digest}\n"], ["apt-get"],
+        [f"ARG BASE=docker.io/python@{REGISTRY.digest}\n"], [f"From: docker.io/python@{REGISTRY.digest}\n"],
+        ["apt-get"],
     ),
     "Debian's toolkit": (  # apt writes an epoch into the name of the file
         PLANS["debian"],
