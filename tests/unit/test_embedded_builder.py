@@ -252,7 +252,9 @@ def test_an_extension_is_compiled_once_and_again_when_its_making_changes_or_its_
 ):
     assert [compiling(), compiling()] == [1, 1]
     monkeypatch.setattr(extensions, "WHEELHOUSE_FORMAT", "another")
+    layers = len(list((cache.root / "layers").iterdir()))
     assert [compiling(), compiling()] == [2, 2]
+    assert len(list((cache.root / "layers").iterdir())) == layers + 1
     for installation in (cache.root / "installations").rglob("*.msgpack"):
         installation.unlink()
     assert compiling() == 3

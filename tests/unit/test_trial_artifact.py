@@ -150,7 +150,9 @@ def test_a_file_is_what_its_first_bytes_say_with_the_suites_of_the_build_that_it
     assert (found.runner, found.artifact.kind, found.layout) == ("apptainer", "sif", "")
     (ours / "torch" / "1" / "torch.sif").write_bytes(SIF)
     (tmp_path / "link.sif").symlink_to(ours / "torch" / "1" / "torch.sif")
-    assert find(tmp_path / "link.sif", ctx, ours).suites == ("torch",)
+    linked = find(tmp_path / "link.sif", ctx, ours)
+    assert linked.suites == ("torch",)
+    assert linked.artifact.reference == str((ours / "torch" / "1" / "torch.sif").resolve())
 
 
 def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monkeypatch):
