@@ -17,10 +17,11 @@ from graphcrate.host import gpu
 from graphcrate.host.gpu import HostGpu
 from graphcrate.model.errors import HostError
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
+from graphcrate.model.report import Artifact, Claim, Pass, SmokeReport
 from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory, content
+from tests.unit import small_layouts
 
 IMAGE = f"sha256:{'7' * 64}"
 CLAIM = Claim(
@@ -269,10 +270,8 @@ def test_a_break_after_the_first_suite_keeps_its_pass(tried, monkeypatch):
 def test_a_report_that_says_so_already_stays_as_it_is(tmp_path, monkeypatch):
     image, said = Image(monkeypatch), []
     place = SimpleNamespace(environment={}, cache=None, progress=SimpleNamespace(note=said.append))
-    fresh = BuildReport(
-        name="torch", tag="1", digest=IMAGE, artifact=ARTIFACT, layout="/oci", bytes=1, candidate="pypi", torch="2.0.1",
-        torch_cuda="", cuda="cpu", python="3.11", packages=(), smoke=None, seconds=1.0,
-    )  # fmt: skip
+    layout = SimpleNamespace(digest=IMAGE, path="/oci", tag="1")
+    fresh = small_layouts.report(layout, artifact=ARTIFACT)
 
     def prove(report, *suites, rerun=False):
         return run_suites.prove(report, suites, tmp_path, place, "auto", Memory(tmp_path / "passes", rerun))
