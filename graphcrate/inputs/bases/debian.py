@@ -1,7 +1,7 @@
-"""A minimal Debian as a base: exactly the locked packages, installed by mmdebstrap, as root or as a plain user.
+"""A minimal Debian as a base: exactly the locked packages, as root or as a plain user.
 
-`lock` asks the archives what the suite has today. `prepare` fetches those files, checks their hashes, and lets
-mmdebstrap install them from a folder: nothing else can get in. The same lock gives the same bytes on any machine.
+`lock` asks the archives what the suite has today. `prepare` fetches those files, checks their hashes, and installs
+them: nothing else can get in. The same lock gives the same bytes on any machine.
 """
 
 import hashlib
@@ -17,8 +17,9 @@ from graphcrate.compat.base_images import DEBIAN_PACKAGES
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
-from graphcrate.inputs.bases import Base, BaseDriftError, mmdebstrap
+from graphcrate.inputs.bases import Base, BaseDriftError
 from graphcrate.inputs.bases.apt import REGISTRY_INSTEAD, Apt, find_mirror, folder_name
+from graphcrate.inputs.bases.install import install
 from graphcrate.inputs.bases.normalise import entries
 from graphcrate.model.errors import IntegrityError, ResolutionError
 from graphcrate.model.lock import DebianBase, DebianPackage
@@ -32,7 +33,7 @@ from graphcrate.oci.spec import LayerBlob
 BASE_FORMAT = 2
 #: bookworm wants one of usrmerge and this; usrmerge would bring all of Perl
 EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
-SCRATCH_BYTES = 700_000_000  #: what the .debs, mmdebstrap's folder, the tar and the layer take at most
+SCRATCH_BYTES = 900_000_000  #: what inflated .debs, the tree and the layer take at most
 
 
 def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, str], progress: Progress) -> DebianBase:
@@ -106,13 +107,20 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
 
 def _build(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> LayerRecord:
     cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
-    mmdebstrap.check_host()
     debs = fetch(lock.packages, lock.suite, cache, environment, progress)
     progress.note(f"base: installing {len(debs)} packages of Debian {lock.suite}, about 20 s")
     with cache.folder() as folder:
-        tar = folder / "base.tar"
-        mmdebstrap.install(lock, debs, tar, folder, environment, progress.note)
-        return _write_layer(lock, tar, folder / "layer", cache)
+        root, partial = folder / "root", folder / "layer"
+        owners = install(debs, root, lock.suite, progress.note)
+        with partial.open("wb") as target:
+            writer = LayerWriter(target, LAYER_MTIME)
+            writer.raw_tar(entries(root, owners, lock.suite, LAYER_MTIME))
+            layer = writer.finish(f"Debian {lock.suite}")
+            target.flush()
+            os.fsync(target.fileno())
+        cache.adopt(partial, cache.blob(layer.digest))
+    owner = Owner(name="debian", version=lock.suite, bytes=layer.unpacked_size)
+    return msgspec.structs.replace(layer, owners=(owner,))
 
 
 def fetch(
@@ -178,15 +186,3 @@ def _check_hash(path: Path, package: DebianPackage) -> None:
             cause="The mirror serves another file under this name.",
             next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
         )
-
-
-def _write_layer(lock: DebianBase, tar: Path, partial: Path, cache: Cache) -> LayerRecord:
-    with tar.open("rb") as source, partial.open("wb") as target:
-        writer = LayerWriter(target, LAYER_MTIME)
-        writer.raw_tar(entries(source, lock.suite, LAYER_MTIME))
-        layer = writer.finish(f"Debian {lock.suite}")
-        target.flush()
-        os.fsync(target.fileno())
-    cache.adopt(partial, cache.blob(layer.digest))
-    owner = Owner(name="debian", version=lock.suite, bytes=layer.unpacked_size)
-    return msgspec.structs.replace(layer, owners=(owner,))
