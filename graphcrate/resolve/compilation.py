@@ -15,7 +15,7 @@ from graphcrate.artifacts import pull
 from graphcrate.compat import compilers, toolkits
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases.apt import Apt, find_mirror, folder_name
+from graphcrate.inputs.bases.archive import Archive, find_mirror
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import (
     Compilation,
@@ -128,13 +128,10 @@ def lock_toolkit(option: toolkits.Option, installed: Mapping[str, str], target: 
 
 def _debian(option: toolkits.Option, market: Sources) -> tuple[DebianPackage, ...]:
     """The packages with this nvcc, the archive's first of each where it has several."""
-    mirror = find_mirror(option.suite, market.environment)
-    name = folder_name(option.suite, mirror, toolkits.COMPONENTS)
-    with market.cache.exclusively(f"apt-{name}"), market.cache.guard():
-        folder = market.cache.path("bases", "apt", name)
-        apt = Apt(folder, option.suite, mirror, market.environment, toolkits.COMPONENTS)
-        apt.update()
-        offered = apt.available(option.packages)
+    mirror, environment = find_mirror(market.environment), market.environment
+    with market.cache.guard():
+        archive = Archive(option.suite, mirror, market.cache, environment, toolkits.COMPONENTS)
+        offered = archive.available(option.packages)
     packages = []
     for name in sorted(option.packages):
         of_name = [package for package in offered if package.name == name]

@@ -8,7 +8,7 @@ import pytest
 from graphcrate.compat import recipes
 from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import Option
-from graphcrate.inputs.bases import apt
+from graphcrate.inputs.bases.archive import Mirror
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianPackage, ImageToolkit, LockedFile, WheelToolkit
 from graphcrate.model.recipe import BaseSpec
@@ -47,20 +47,17 @@ def offers(channels, cache, monkeypatch):
 @pytest.fixture
 def archive(monkeypatch):
     """Versions of nvidia-cuda-toolkit that Debian's archive has; and what apt was told."""
-    known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], components=(), updated=False)
+    known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], components=())
 
     class StandIn:
-        def __init__(self, folder, suite, mirror, environment, components):
+        def __init__(self, suite, mirror, cache, environment, components):
             known.components, known.suite = components, suite
-
-        def update(self):
-            known.updated = True
 
         def available(self, names):
             return [debian(name, version) for name in names for version in known.versions]
 
-    monkeypatch.setattr(compilation, "Apt", StandIn)
-    monkeypatch.setattr(compilation, "find_mirror", lambda *_: apt.Mirror("http://debian.example/debian"))
+    monkeypatch.setattr(compilation, "Archive", StandIn)
+    monkeypatch.setattr(compilation, "find_mirror", lambda *_: Mirror("http://debian.example/debian"))
     return known
 
 
@@ -71,7 +68,7 @@ def debian(name, version):
 
 def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
     found = compilation.lock_toolkit(DEBIAN, {}, TARGET, offers)
-    assert (archive.suite, archive.components, archive.updated) == ("bookworm", ("contrib", "non-free"), True)
+    assert (archive.suite, archive.components) == ("bookworm", ("contrib", "non-free"))
     assert [package.version for package in found.packages] == ["11.8.89~11.8.0-5~deb12u1"]
     assert {wheel.name: wheel.version for wheel in found.wheels} == {
         "nvidia-cublas-cu11": "11.10.3.66",

@@ -1,9 +1,9 @@
 import pytest
 
 from graphcrate.inputs.bases import BaseDriftError, debian
-from graphcrate.model.errors import IntegrityError, ResolutionError
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase
-from tests.unit.test_apt import package
+from tests.unit.test_archive import package
 
 
 def lock_of(*packages):
@@ -33,12 +33,3 @@ def test_drift_names_what_is_gone_and_what_is_there_instead():
     assert "libfoo 1.2-1 (now 1.2-2), libbar 1 (now absent), same 1 (now 1)" in caught.value.what
     assert "there" not in caught.value.what
     assert "lock again" in caught.value.next_step
-
-
-def test_a_deb_that_is_not_the_locked_one_is_refused(tmp_path):
-    path = tmp_path / "a_1_amd64.deb"
-    path.write_bytes(b"other")
-    with pytest.raises(IntegrityError, match="the lock says"):
-        debian._check_hash(path, package("a", "1"))
-    with pytest.raises(IntegrityError, match="did not bring"):
-        debian._check_hash(tmp_path / "absent", package("a", "1"))

@@ -18,10 +18,10 @@ from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base, BaseDriftError
-from graphcrate.inputs.bases.apt import REGISTRY_INSTEAD, Apt, find_mirror, folder_name
+from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive, find_mirror
 from graphcrate.inputs.bases.install import install
 from graphcrate.inputs.bases.normalise import entries
-from graphcrate.model.errors import IntegrityError, ResolutionError
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase, DebianPackage
 from graphcrate.model.plan import LAYER_MTIME, content_id
 from graphcrate.model.recipe import BaseSpec
@@ -43,12 +43,9 @@ def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, st
     """
     progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
-    mirror = find_mirror(spec.suite, environment)
-    name = folder_name(spec.suite, mirror)
-    with cache.exclusively(f"apt-{name}"), cache.guard():
-        apt = Apt(cache.path("bases", "apt", name), spec.suite, mirror, environment)
-        apt.update()
-        found = DebianBase(suite=spec.suite, packages=apt.resolve(wanted))
+    with cache.guard():
+        archive = Archive(spec.suite, find_mirror(environment), cache, environment)
+        found = DebianBase(suite=spec.suite, packages=archive.resolve(wanted))
     have = ".".join(python_version(found).split(".")[:2])
     if have != python:
         raise ResolutionError(
@@ -140,17 +137,13 @@ def fetch(
     places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
     absent = [package for package, place in places.items() if not place.is_file()]
     if absent:
-        mirror = find_mirror(suite, environment)
-        name = folder_name(suite, mirror, components)
-        with cache.exclusively(f"apt-{name}"), cache.folder() as folder:
-            apt = Apt(cache.path("bases", "apt", name), suite, mirror, environment, components)
-            apt.update()
-            check_drift(suite, absent, apt.available([package.name for package in absent]), what)
+        with cache.folder() as folder:
+            archive = Archive(suite, find_mirror(environment), cache, environment, components)
+            check_drift(suite, absent, archive.available([package.name for package in absent]), what)
             total = sum(package.file.size for package in absent)
             with progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
-                apt.download(absent, folder, task.advance)
+                archive.download(absent, folder, task.advance)
             for package in absent:
-                _check_hash(folder / package.file.name, package)
                 cache.adopt(folder / package.file.name, places[package])
     return list(places.values())
 
@@ -173,16 +166,3 @@ def check_drift(
         cause="Debian's archives keep only the newest version of a package; these have newer ones by now.",
         next_step="lock again: ./build.py lock …",
     )
-
-
-def _check_hash(path: Path, package: DebianPackage) -> None:
-    if not path.is_file():
-        raise IntegrityError(f"apt did not bring {package.file.name}")
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != package.file.sha256:
-        raise IntegrityError(
-            f"{package.file.name} has sha256 {found}, and the lock says {package.file.sha256}",
-            cause="The mirror serves another file under this name.",
-            next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
-        )

@@ -26,7 +26,7 @@ import zstandard
 from graphcrate.host import process
 from graphcrate.host.parallel import parallel
 from graphcrate.host.sandbox import Bind, run_in
-from graphcrate.inputs.bases.apt import REGISTRY_INSTEAD
+from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
 from graphcrate.model.errors import HostError, IntegrityError
 from graphcrate.model.plan import LAYER_MTIME
 
@@ -42,6 +42,10 @@ _OPENERS: Mapping[str, Callable[[IO[bytes]], Any]] = {
     ".xz": lzma.open,
     ".zst": lambda file: zstandard.ZstdDecompressor().stream_reader(file),
 }
+_BROKEN = (
+    *(tarfile.TarError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError),
+    *(struct.error, EOFError, ValueError, KeyError),
+)
 #: What maintainers' scripts call in place of these programs: it notes the arguments first.
 _NOTING = """#!/bin/sh
 { printf '%s\\0' NAME "$PWD" "$@"; printf '\\0\\0'; } >> /tmp/calls/calls
@@ -127,10 +131,10 @@ def _install(debs: Sequence[Path], root: Path, work: Path, suite: str, note: Cal
     packages = {deb.name: deb for deb in parallel(lambda path, _: read(path, work / "debs"), debs)}
     for deb in _needed_first(packages):
         _extract(deb, root)
-    for name, text in _FILES.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
     calls = _run_dpkg(root, work, suite, note)
+    for name, text in _FILES.items():
+        (root / name).write_text(text)
+        (root / name).chmod(0o644)
     owners = {path: owner for deb in packages.values() for path, owner in deb.owners.items()}
     # Packages name their files below /bin and /lib, which are links.
     places = {path: Path(path).parent for path in owners}
@@ -176,7 +180,7 @@ def read(path: Path, folder: Path) -> Deb:
                     if member.uid or member.gid:
                         owners[_path(member.name)] = Owner(member.uid, member.gid)
             return Deb(plain, fields["Package"], fields, owners, starts["data.tar"])
-    except (tarfile.TarError, lzma.LZMAError, zlib.error, zstandard.ZstdError, EOFError, ValueError, KeyError) as error:
+    except _BROKEN as error:
         raise IntegrityError(f"{path.name} is not a whole Debian package: {error}") from error
 
 
@@ -268,6 +272,7 @@ def _extract_member(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Pat
             target.mkdir(parents=True)
         target.chmod(member.mode)
         return
+    target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     if member.issym():
         target.symlink_to(member.linkname)
