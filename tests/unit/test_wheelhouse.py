@@ -278,4 +278,3 @@ def test_a_trial_knows_what_to_load(tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     assert import_check.modules(str(tmp_path)) == ["pkg", "single"]
-    assert import_check.libraries(str(tmp_path)) == [str(tmp_path / "pkg/_one.cpython-311-x86_64-linux-gnu.so")]

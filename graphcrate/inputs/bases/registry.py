@@ -31,11 +31,6 @@ _ANSWER = re.compile(r"graphcrate: (\d+\.\d+\.\d+\S*)")
 _LIKELY_SECONDS = 120.0
 
 
-class _Facts(msgspec.Struct, frozen=True):
-    python_version: str
-    glibc: str
-
-
 def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, str], progress: Progress) -> RegistryBase:
     """What the reference means today on linux/amd64, and where its Python `python` ("3.11") lies.
 
@@ -68,13 +63,18 @@ def prepare(lock: RegistryBase, cache: Cache, environment: Mapping[str, str], pr
     source = pull.repository(reference.parse(name), environment)
     layers, rootfs = pull.pull(source, lock.reference, lock.digest, cache, progress)
     _, config = pull.documents(source, lock.digest, cache)
-    facts = _facts(lock, rootfs, name, cache)
+    # What only a look into the image tells; looked up once per image and interpreter.
+    record = pull.folder(lock.digest, cache) / f"{lock.interpreter.strip('/').replace('/', '-')}.facts.json"
+    if not record.is_file():
+        facts = [_python_version(rootfs, lock.interpreter, name), glibc_version(rootfs, name)]
+        cache.write(record, msgspec.json.encode(facts))
+    version, glibc = msgspec.json.decode(record.read_bytes(), type=tuple[str, str])
     return Base(
         layers=layers,
         rootfs=rootfs,
         python=lock.interpreter,
-        python_version=facts.python_version,
-        glibc=facts.glibc,
+        python_version=version,
+        glibc=glibc,
         environment={"PATH": SYSTEM_PATH, **config.run.environment},
         labels=dict(config.run.labels or {}),
     )
@@ -85,8 +85,9 @@ def find_python(rootfs: Path, python: str, name: str) -> str:
     for folder in FOLDERS:
         if os.path.lexists(rootfs / folder / f"python{python}"):
             return f"/{folder}/python{python}"
-    found = [path.name for folder in FOLDERS for path in (rootfs / folder).glob("python3.*")]
-    raise _no_python(name, python, [match[1] for match in map(re.compile(r"python(3\.\d+)$").match, found) if match])
+    programs = [path.name for folder in FOLDERS for path in (rootfs / folder).glob("python3.*")]
+    versions = [match[1] for match in (re.fullmatch(r"python(3\.\d+)", program) for program in programs) if match]
+    raise _no_python(name, python, versions)
 
 
 def glibc_version(rootfs: Path, name: str) -> str:
@@ -103,16 +104,6 @@ def glibc_version(rootfs: Path, name: str) -> str:
         cause="PyTorch's wheels need glibc (manylinux); images made from Alpine have musl.",
         next_step="name a base made from Debian, Ubuntu, Rocky or UBI, such as docker.io/library/python:3.11-slim",
     )
-
-
-def _facts(lock: RegistryBase, rootfs: Path, name: str, cache: Cache) -> _Facts:
-    """What only a look into the image tells; looked up once per image and interpreter."""
-    place = pull.folder(lock.digest, cache) / f"{lock.interpreter.strip('/').replace('/', '-')}.json"
-    if place.is_file():
-        return msgspec.json.decode(place.read_bytes(), type=_Facts)
-    facts = _Facts(glibc=glibc_version(rootfs, name), python_version=_python_version(rootfs, lock.interpreter, name))
-    cache.write(place, msgspec.json.encode(facts))
-    return facts
 
 
 def _python_version(rootfs: Path, interpreter: str, name: str) -> str:
