@@ -47,19 +47,15 @@ def offers(channels, cache, monkeypatch):
 @pytest.fixture
 def archive(monkeypatch):
     """Versions of nvidia-cuda-toolkit that Debian's archive has; and what apt was told."""
-    known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], components=(), updated=False)
+    known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], asked=[])
 
-    class StandIn:
-        def __init__(self, folder, suite, mirror, environment, components):
-            known.components, known.suite = components, suite
+    def apt_of(folder, suite, mirror, environment, components):
+        return SimpleNamespace(
+            update=lambda: known.asked.append((suite, components)),
+            available=lambda names: [debian(name, version) for name in names for version in known.versions],
+        )
 
-        def update(self):
-            known.updated = True
-
-        def available(self, names):
-            return [debian(name, version) for name in names for version in known.versions]
-
-    monkeypatch.setattr(compilation, "Apt", StandIn)
+    monkeypatch.setattr(compilation, "Apt", apt_of)
     monkeypatch.setattr(compilation, "find_mirror", lambda *_: apt.Mirror("http://debian.example/debian"))
     return known
 
@@ -71,17 +67,14 @@ def debian(name, version):
 
 def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
     found = compilation.lock_toolkit(DEBIAN, {}, TARGET, offers)
-    assert (archive.suite, archive.components, archive.updated) == ("bookworm", ("contrib", "non-free"), True)
+    assert archive.asked == [("bookworm", ("contrib", "non-free"))]
     assert [package.version for package in found.packages] == ["11.8.89~11.8.0-5~deb12u1"]
     assert {wheel.name: wheel.version for wheel in found.wheels} == {
         "nvidia-cublas-cu11": "11.10.3.66",
         "nvidia-cuda-nvcc-cu11": "11.8.89",
         "nvidia-cuda-runtime-cu11": "11.8.89",
     }  # tqdm, which they require, is nothing to compile with
-
-
-def test_a_library_that_the_image_has_serves_in_its_version(offers, archive):
-    found = compilation.lock_toolkit(DEBIAN, {"nvidia-cublas-cu11": "11.11.3.6"}, TARGET, offers)
+    found = compilation.lock_toolkit(DEBIAN, {"nvidia-cublas-cu11": "11.11.3.6"}, TARGET, offers)  # the image's own
     assert {wheel.name: wheel.version for wheel in found.wheels}["nvidia-cublas-cu11"] == "11.11.3.6"
 
 

@@ -107,7 +107,7 @@ def test_an_index_in_a_folder(tmp_path, listings):
 
 
 def test_a_login_page_with_a_json_type_is_no_index(server, listings, monkeypatch):
-    server.pages["/simple/x/"] = Page("/", [], forms=("json",))
+    server.pages["/simple/x/"] = Page("/", {}, forms=("json",))
     monkeypatch.setattr("tests.unit.wheel_server.json.dumps", lambda _: "<html>please log in</html>")
     with pytest.raises(NetworkError, match="not an index page"):
         listings.project(Source(Kind.INDEX, server.url("/simple")), "x")

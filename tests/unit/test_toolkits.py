@@ -5,6 +5,7 @@ import hashlib
 import re
 import sys
 import zipfile
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,10 +54,8 @@ WHEELS = WheelToolkit(version="13.0.88", wheels=(RUNTIME,))
     ("cuda", "expected"),
     [
         ("11.7", [("debian", "11.8.89"), ("image", "11.7")]),
-        ("11.3", [("debian", "11.8.89")]),
         ("12.8", [("debian", "12.4.131"), ("image", "12.8")]),
         ("13.0", [("pypi", "13.0.88"), ("image", "13.0")]),
-        ("10.2", []),
         ("cpu", []),
     ],
 )
@@ -195,23 +194,17 @@ def test_a_toolkit_that_does_not_come_about_leaves_nothing(sandbox, packages, ca
 
 def test_a_package_that_debian_has_replaced(cache, tmp_path, monkeypatch):
     newer = DebianPackage(name=DEB.name, version="11.8.90", architecture="amd64", file=DEB.file)
+    asked = []
 
-    class Apt:
-        def __init__(self, folder, suite, mirror, environment, components):
-            assert (suite, components) == ("bookworm", ("contrib", "non-free"))
+    def apt(folder, suite, mirror, environment, components):
+        asked.append((suite, components))
+        return SimpleNamespace(update=lambda: None, available=lambda names: [newer])
 
-        def update(self):
-            pass
-
-        def available(self, names):
-            return [newer]
-
-    monkeypatch.setattr(debian, "Apt", Apt)
-    with pytest.raises(
-        BaseDriftError, match=r"bookworm CUDA toolkit 11\.8\.89 is out of date.*now 11\.8\.90"
-    ) as caught:
+    monkeypatch.setattr(debian, "Apt", apt)
+    words = r"bookworm CUDA toolkit 11\.8\.89 is out of date.*now 11\.8\.90(.|\n)*\./build.py lock"
+    with pytest.raises(BaseDriftError, match=words):
         toolkits.prepare(DEBIAN, {}, tmp_path, cache, {"DEBIAN_MIRROR": "http://mirror.example/debian"}, Silent())
-    assert "./build.py lock" in caught.value.next_step
+    assert asked == [("bookworm", ("contrib", "non-free"))]
 
 
 # -- image
