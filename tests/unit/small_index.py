@@ -9,18 +9,17 @@ import re
 import urllib.parse
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, DebianPackage, DebianToolkit, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from graphcrate.resolve import base, compilation, resolver
 from graphcrate.resolve.channels import Kind, Source
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.target import project_and_version
+from tests.place import place
 from tests.unit.wheel_server import small_sdist, small_wheel
 
 CP311 = "cp311-cp311-linux_x86_64"
@@ -100,8 +99,8 @@ TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels
 
 def context(recipe, request, cache, environment, *, variant=None, progress=None, **options):
     """What is resolved, as the pipeline says it."""
-    place = SimpleNamespace(cache=cache, environment=environment, progress=progress or Silent())
-    return ResolveContext(recipe=recipe, variant=variant or recipe.variants[0], request=request, ctx=place, **options)
+    ctx = place(cache, environment, progress)
+    return ResolveContext(recipe=recipe, variant=variant or recipe.variants[0], request=request, ctx=ctx, **options)
 
 
 def stand_in_bases(monkeypatch, *, toolkits=True):

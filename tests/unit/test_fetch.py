@@ -25,6 +25,7 @@ from graphcrate.model.recipe import Channel
 from graphcrate.resolve import fetch as store
 from graphcrate.resolve.channels import Link
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch, missing_packages
+from tests.place import place
 from tests.unit.conftest import Recorder
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
@@ -39,7 +40,9 @@ def get(server, cache, progress):
     """Fetches a lock's files, by default what is installed, from the server."""
 
     def run(lock, compilation=False, **request):
-        return fetch(lock, SourceOptions(**request), cache, environment(server), progress, compilation=compilation)
+        return fetch(
+            lock, SourceOptions(**request), place(cache, environment(server), progress), compilation=compilation
+        )
 
     return run
 
@@ -250,7 +253,7 @@ def test_two_runs_on_one_cache_fetch_each_file_once(server, cache, progress, tmp
 
     def run(opened, watched):
         try:
-            fetch(lock, SourceOptions(), opened, environment(server), watched)
+            fetch(lock, SourceOptions(), place(opened, environment(server), watched))
         except Exception as error:
             errors.append(error)
 

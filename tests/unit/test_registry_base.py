@@ -8,7 +8,6 @@ import pytest
 from graphcrate.artifacts import pull
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
-from graphcrate.host.progress import Silent
 from graphcrate.inputs.bases import registry
 from graphcrate.model.errors import DiskFullError, IntegrityError, LayoutError, NetworkError, ResolutionError
 from graphcrate.model.lock import RegistryBase
@@ -19,6 +18,7 @@ from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
 from graphcrate.oci.reference import parse
 from graphcrate.oci.validate import validate
+from tests.place import place
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer
 from tests.unit.tars import file, folder, hardlink, symlink
@@ -60,11 +60,11 @@ def started(monkeypatch):
 
 def locked(server, cache, python="3.11", tag="v1"):
     base = BaseSpec(provider="registry", reference=f"{server.host}/team/base:{tag}")
-    return registry.lock(base, python, cache, {}, Silent())
+    return registry.lock(base, python, place(cache))
 
 
 def prepared(server, cache, **more):
-    return registry.prepare(locked(server, cache, **more), cache, {}, Silent())
+    return registry.prepare(locked(server, cache, **more), place(cache))
 
 
 @pytest.mark.parametrize("docker", [False, True])
@@ -75,7 +75,7 @@ def test_from_a_tag_to_a_base(cache, docker, started):
         unknown = {**other, "platform": {"os": "unknown", "architecture": "unknown"}}
         server.index("team/base", [unknown, other, image], "v1", media_type=spec.DOCKER_INDEX if docker else spec.INDEX)
         lock = locked(server, cache)
-        base = registry.prepare(lock, cache, {}, Silent())
+        base = registry.prepare(lock, place(cache))
     assert lock == RegistryBase(
         reference=f"{server.host}/team/base", digest=image["digest"], interpreter="/usr/local/bin/python3.11"
     )
@@ -113,9 +113,9 @@ def test_compressed_anew_a_layer_is_the_same_anywhere(server, cache, tmp_path):
 def test_once_in_the_cache_nothing_is_asked(server, cache, started):
     server.image("team/base", [SYSTEM, PYTHON], "v1", types=ALL_TYPES)
     lock = locked(server, cache)
-    first = registry.prepare(lock, cache, {}, Silent())
+    first = registry.prepare(lock, place(cache))
     before = len(server.asked)
-    assert registry.prepare(lock, cache, {}, Silent()) == first
+    assert registry.prepare(lock, place(cache)) == first
     assert len(server.asked) == before
     assert len(started) == 1
 

@@ -12,7 +12,6 @@ import pytest
 from graphcrate.compat import toolkit_assembly
 from graphcrate.compat import toolkits as facts
 from graphcrate.host.process import Completed
-from graphcrate.host.progress import Silent
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import BaseDriftError, debian
 from graphcrate.model.errors import BuildError, ResolutionError, UsageError
@@ -27,6 +26,7 @@ from graphcrate.model.lock import (
 from graphcrate.model.plan import CUDA_HOME
 from graphcrate.model.recipe import Channel
 from graphcrate.oci import spec
+from tests.place import place
 from tests.unit.tars import file, folder, hardlink, symlink
 
 
@@ -177,9 +177,9 @@ def packages(tmp_path, cache):
 def test_a_toolkit_of_packages_is_made_once(sandbox, packages, cache, tmp_path, toolkit, inside):
     sandbox.version = toolkit.version
     assert toolkits.cached(toolkit, cache) is None
-    made = toolkits.prepare(toolkit, packages, tmp_path, cache, {}, Silent())
+    made = toolkits.prepare(toolkit, packages, tmp_path, place(cache))
     assert (made / "bin" / "nvcc").read_bytes() == b"nvcc"
-    assert toolkits.prepare(toolkit, {}, tmp_path, cache, {}, Silent()) == made == toolkits.cached(toolkit, cache)
+    assert toolkits.prepare(toolkit, {}, tmp_path, place(cache)) == made == toolkits.cached(toolkit, cache)
     assert sandbox.runs == [("/opt/toolkit", inside, CUDA_HOME)]
 
 
@@ -187,7 +187,7 @@ def test_a_toolkit_of_packages_is_made_once(sandbox, packages, cache, tmp_path, 
 def test_a_toolkit_that_does_not_come_about_leaves_nothing(sandbox, packages, cache, tmp_path, code, version, words):
     sandbox.code, sandbox.version = code, version
     with pytest.raises(BuildError, match=words):
-        toolkits.prepare(DEBIAN, packages, tmp_path, cache, {}, Silent())
+        toolkits.prepare(DEBIAN, packages, tmp_path, place(cache))
     assert toolkits.cached(DEBIAN, cache) is None
     assert not list((cache.root / "tmp").glob("run-*/*"))
 
@@ -203,7 +203,7 @@ def test_a_package_that_debian_has_replaced(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(debian, "Apt", apt)
     words = r"bookworm CUDA toolkit 11\.8\.89 is out of date.*now 11\.8\.90(.|\n)*\./build.py lock"
     with pytest.raises(BaseDriftError, match=words):
-        toolkits.prepare(DEBIAN, {}, tmp_path, cache, {"DEBIAN_MIRROR": "http://mirror.example/debian"}, Silent())
+        toolkits.prepare(DEBIAN, {}, tmp_path, place(cache, {"DEBIAN_MIRROR": "http://mirror.example/debian"}))
     assert asked == [("bookworm", ("contrib", "non-free"))]
 
 
@@ -238,7 +238,7 @@ def test_an_images_toolkit_is_taken_out_of_its_layers(server, cache, tmp_path):
     later = [file("usr/local/cuda-11.8/.wh.removed", b""), file("usr/local/cuda-11.8/version.json", b"{}")]
     types = (spec.LAYER_GZIP, spec.LAYER_ZSTD, spec.LAYER_TAR)
     toolkit = image_toolkit(server, [SYSTEM, TOOLKIT_FILES, later], types=types)
-    made = toolkits.prepare(toolkit, {}, tmp_path, cache, {}, Silent())
+    made = toolkits.prepare(toolkit, {}, tmp_path, place(cache))
     assert sorted(str(path.relative_to(made)) for path in made.rglob("*") if not path.is_dir()) == [
         "bin/also",
         "bin/nvcc",
@@ -247,7 +247,7 @@ def test_an_images_toolkit_is_taken_out_of_its_layers(server, cache, tmp_path):
     ]
     assert (made / "lib64" / "libcudart_static.a").read_bytes() == b"small"
     asked = len(server.asked)
-    assert toolkits.prepare(toolkit, {}, tmp_path, cache, {}, Silent()) == made == toolkits.cached(toolkit, cache)
+    assert toolkits.prepare(toolkit, {}, tmp_path, place(cache)) == made == toolkits.cached(toolkit, cache)
     assert len(server.asked) == asked
 
 
@@ -262,5 +262,5 @@ def test_an_images_toolkit_is_taken_out_of_its_layers(server, cache, tmp_path):
 )
 def test_an_image_without_a_toolkit(server, cache, tmp_path, layers):
     with pytest.raises(ResolutionError, match=r"has no CUDA toolkit(.|\n)*devel"):
-        toolkits.prepare(image_toolkit(server, layers), {}, tmp_path, cache, {}, Silent())
+        toolkits.prepare(image_toolkit(server, layers), {}, tmp_path, place(cache))
     assert not list((cache.root / "tmp").glob("run-*/*"))

@@ -7,7 +7,7 @@ mmdebstrap install them from a folder: nothing else can get in. The same lock gi
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat.base_images import DEBIAN_PACKAGES
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Progress
+from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, BaseDriftError, mmdebstrap
 from graphcrate.inputs.bases.apt import REGISTRY_INSTEAD, Apt, find_mirror, folder_name
 from graphcrate.inputs.bases.normalise import entries
@@ -35,17 +35,17 @@ EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
 SCRATCH_BYTES = 700_000_000  #: what the .debs, mmdebstrap's folder, the tar and the layer take at most
 
 
-def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, str], progress: Progress) -> DebianBase:
+def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     """The packages that the suite has today for the essential system, Python and `spec.packages`.
 
     Raises ResolutionError when its Python is not `python` or a package is unknown, NetworkError, HostError.
     """
-    progress.note(f"base: asking Debian {spec.suite} for its packages")
+    ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
-    mirror = find_mirror(spec.suite, environment)
+    mirror = find_mirror(spec.suite, ctx.environment)
     name = folder_name(spec.suite, mirror)
-    with cache.exclusively(f"apt-{name}"), cache.guard():
-        apt = Apt(cache.path("bases", "apt", name), spec.suite, mirror, environment)
+    with ctx.cache.exclusively(f"apt-{name}"), ctx.cache.guard():
+        apt = Apt(ctx.cache.path("bases", "apt", name), spec.suite, mirror, ctx.environment)
         apt.update()
         found = DebianBase(suite=spec.suite, packages=apt.resolve(wanted))
     have = ".".join(python_version(found).split(".")[:2])
@@ -57,19 +57,20 @@ def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, st
     return found
 
 
-def prepare(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> Base:
+def prepare(lock: DebianBase, ctx: Context) -> Base:
     """Install the locked packages into a base in the cache; at once where it is there.
 
     Raises BaseDriftError when the archives have replaced a package, HostError when this machine cannot do it.
     """
     key = hashlib.sha256(f"{content_id(lock)} {BASE_FORMAT} {LAYER_FORMAT}".encode()).hexdigest()
+    cache = ctx.cache
     record, rootfs = cache.path("bases", "debian", key, "layer.json"), cache.path("bases", "debian", key, "rootfs")
     if (layer := _cached(record, cache)) is None or not rootfs.is_dir():
         with cache.exclusively(f"base-{key}"), cache.guard():
             if (layer := _cached(record, cache)) is None:
-                layer = _build(lock, cache, environment, progress)
+                layer = _build(lock, ctx)
                 cache.write(record, msgspec.json.encode(layer))
-            with progress.task(f"unpacking Debian {lock.suite}", layer.size) as task:
+            with ctx.progress.task(f"unpacking Debian {lock.suite}", layer.size) as task:
                 blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
                 unpack((blob,), rootfs, advance=task.advance)
     python = python_version(lock)
@@ -104,23 +105,21 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
     return layer if cache.blob(layer.digest).is_file() else None
 
 
-def _build(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> LayerRecord:
-    cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
+def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
+    ctx.cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
     mmdebstrap.check_host()
-    debs = fetch(lock.packages, lock.suite, cache, environment, progress)
-    progress.note(f"base: installing {len(debs)} packages of Debian {lock.suite}, about 20 s")
-    with cache.folder() as folder:
+    debs = fetch(lock.packages, lock.suite, ctx)
+    ctx.progress.note(f"base: installing {len(debs)} packages of Debian {lock.suite}, about 20 s")
+    with ctx.cache.folder() as folder:
         tar = folder / "base.tar"
-        mmdebstrap.install(lock, debs, tar, folder, environment, progress.note)
-        return _write_layer(lock, tar, folder / "layer", cache)
+        mmdebstrap.install(lock, debs, tar, folder, ctx.environment, ctx.progress.note)
+        return _write_layer(lock, tar, folder / "layer", ctx.cache)
 
 
 def fetch(
     packages: Sequence[DebianPackage],
     suite: str,
-    cache: Cache,
-    environment: Mapping[str, str],
-    progress: Progress,
+    ctx: Context,
     *,
     components: Sequence[str] = (),
     what: str = "base",
@@ -129,17 +128,18 @@ def fetch(
 
     Raises BaseDriftError when the archives have replaced one, NetworkError, IntegrityError, HostError.
     """
+    cache = ctx.cache
     places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
     absent = [package for package, place in places.items() if not place.is_file()]
     if absent:
-        mirror = find_mirror(suite, environment)
+        mirror = find_mirror(suite, ctx.environment)
         name = folder_name(suite, mirror, components)
         with cache.exclusively(f"apt-{name}"), cache.folder() as folder:
-            apt = Apt(cache.path("bases", "apt", name), suite, mirror, environment, components)
+            apt = Apt(cache.path("bases", "apt", name), suite, mirror, ctx.environment, components)
             apt.update()
             check_drift(suite, absent, apt.available([package.name for package in absent]), what)
             total = sum(package.file.size for package in absent)
-            with progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
+            with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
                 apt.download(absent, folder, task.advance)
             for package in absent:
                 _check_hash(folder / package.file.name, package)

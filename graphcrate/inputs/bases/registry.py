@@ -6,15 +6,13 @@ others become gzip, which every runtime reads (enroot before 4.0 reads no zstd).
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.artifacts import pull
 from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Progress
+from graphcrate.host.context import Context
 from graphcrate.host.sandbox import run_in
 from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import ResolutionError
@@ -31,43 +29,43 @@ _ANSWER = re.compile(r"graphcrate: (\d+\.\d+\.\d+\S*)")
 _LIKELY_SECONDS = 120.0
 
 
-def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, str], progress: Progress) -> RegistryBase:
+def lock(spec: BaseSpec, python: str, ctx: Context) -> RegistryBase:
     """What the reference means today on linux/amd64, and where its Python `python` ("3.11") lies.
 
     The image is pulled only where its configuration does not tell. Raises ResolutionError when there is no such image,
     none for the platform, or none with this Python; NetworkError; IntegrityError.
     """
     wanted = reference.parse(spec.reference)
-    progress.note(f"base: asking {wanted.host} for {wanted}")
-    source = pull.repository(wanted, environment)
+    ctx.progress.note(f"base: asking {wanted.host} for {wanted}")
+    source = pull.repository(wanted, ctx.environment)
     document = pull.for_platform(source, source.manifest(wanted.digest or wanted.tag), str(wanted))
-    pull.keep(cache, {document.digest: document.data})
-    _, config = pull.documents(source, document.digest, cache)
+    pull.keep(ctx.cache, {document.digest: document.data})
+    _, config = pull.documents(source, document.digest, ctx.cache)
     if version := config.run.environment.get("PYTHON_VERSION"):  # the official Python images tell their version so
         if not f"{version}.".startswith(f"{python}."):
             raise _no_python(str(wanted), python, [version])
         interpreter = f"/usr/local/bin/python{python}"
     else:
-        _, rootfs = pull.pull(source, wanted.name, document.digest, cache, progress)
+        _, rootfs = pull.pull(source, wanted.name, document.digest, ctx.cache, ctx.progress)
         interpreter = find_python(rootfs, python, str(wanted))
     return RegistryBase(reference=wanted.name, digest=document.digest, interpreter=interpreter)
 
 
-def prepare(lock: RegistryBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> Base:
+def prepare(lock: RegistryBase, ctx: Context) -> Base:
     """Bring the locked image into the cache, its files unpacked; at once where it is there.
 
     Raises NetworkError, IntegrityError, LayoutError for a malformed layer, ResolutionError for an image without its
     Python or without glibc, HostError when its Python cannot be run on this machine.
     """
     name = f"{lock.reference}@{lock.digest}"
-    source = pull.repository(reference.parse(name), environment)
-    layers, rootfs = pull.pull(source, lock.reference, lock.digest, cache, progress)
-    _, config = pull.documents(source, lock.digest, cache)
+    source = pull.repository(reference.parse(name), ctx.environment)
+    layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx.cache, ctx.progress)
+    _, config = pull.documents(source, lock.digest, ctx.cache)
     # What only a look into the image tells; looked up once per image and interpreter.
-    record = pull.folder(lock.digest, cache) / f"{lock.interpreter.strip('/').replace('/', '-')}.facts.json"
+    record = pull.folder(lock.digest, ctx.cache) / f"{lock.interpreter.strip('/').replace('/', '-')}.facts.json"
     if not record.is_file():
         facts = [_python_version(rootfs, lock.interpreter, name), glibc_version(rootfs, name)]
-        cache.write(record, msgspec.json.encode(facts))
+        ctx.cache.write(record, msgspec.json.encode(facts))
     version, glibc = msgspec.json.decode(record.read_bytes(), type=tuple[str, str])
     return Base(
         layers=layers,
