@@ -16,7 +16,7 @@ from graphcrate.inputs.bases import BaseDriftError, debian
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase, LockedFile, encode
 from graphcrate.model.recipe import BaseSpec
-from tests.place import place
+from tests.made import place
 
 SUITE, PYTHON = "bookworm", "3.11"
 INSIDE = {"PATH": "/usr/sbin:/usr/bin"}

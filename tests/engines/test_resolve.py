@@ -21,7 +21,7 @@ from graphcrate.model.recipe import Channel
 from graphcrate.resolve import uv
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
-from tests.place import place
+from tests.made import place
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel

@@ -17,7 +17,7 @@ from graphcrate.inputs.bases.apt import Apt, find_mirror, folder_name
 from graphcrate.model.lock import DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CUDA_HOME
 from graphcrate.model.recipe import BaseSpec, Channel
-from tests.place import place
+from tests.made import place
 
 SUITE = "bookworm"
 OPTION = facts.options("11.8")[0]

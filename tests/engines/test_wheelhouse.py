@@ -22,7 +22,7 @@ from graphcrate.model.lock import Compilation, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
 from graphcrate.model.recipe import BaseSpec
 from tests.engines.tiny import Told
-from tests.place import place
+from tests.made import place
 from tests.unit.wheelmaker import make_wheel
 
 SUITE, PYTHON, COMPILER = "bookworm", "3.11", "g++-11"

@@ -6,7 +6,7 @@ from graphcrate.model.lock import DebianBase
 from graphcrate.resolve import resolver, uv
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
-from tests.place import place
+from tests.made import place
 from tests.unit import small_index
 from tests.unit.small_index import CP311
 from tests.unit.wheel_server import small_wheel

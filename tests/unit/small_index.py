@@ -13,13 +13,13 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.model.lock import DebianBase, DebianPackage, DebianToolkit, LockedFile
+from graphcrate.model.lock import DebianBase, DebianToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from graphcrate.resolve import base, compilation, resolver
 from graphcrate.resolve.channels import Kind, Source
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.target import project_and_version
-from tests.place import place
+from tests.made import deb, place
 from tests.unit.wheel_server import small_sdist, small_wheel
 
 CP311 = "cp311-cp311-linux_x86_64"
@@ -113,9 +113,7 @@ def stand_in_bases(monkeypatch, *, toolkits=True):
 
 def lock_compiler(place, variant, suite, compiler):
     """The base with a compiler: one package that tells what was asked for."""
-    file = LockedFile(name=f"{compiler}.deb", size=1, sha256="c" * 64)
-    package = DebianPackage(name=compiler, version="11", architecture="amd64", file=file)
-    return DebianBase(suite=suite, packages=(package,))
+    return DebianBase(suite=suite, packages=(deb(compiler, "11"),))
 
 
 class Uv:

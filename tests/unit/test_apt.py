@@ -9,7 +9,8 @@ from graphcrate.host.process import Completed
 from graphcrate.inputs.bases import apt, mmdebstrap
 from graphcrate.inputs.bases.apt import Mirror
 from graphcrate.model.errors import HostError
-from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile
+from graphcrate.model.lock import DebianBase
+from tests.made import deb
 
 STANZAS = """\
 Package: libc6
@@ -31,11 +32,6 @@ Filename: pool/main/libc/libcap2/libcap2_2.66-4_amd64.deb
 Size: 28000
 SHA256: 0000000000000000000000000000000000000000000000000000000000000001
 """
-
-
-def package(name, version, sha256="0" * 64):
-    file = LockedFile(name=f"{name}_{version.rpartition(':')[2]}_amd64.deb", size=1, sha256=sha256)
-    return DebianPackage(name=name, version=version, architecture="amd64", file=file)
 
 
 def test_stanzas_give_packages_with_their_pools_file_names():
@@ -135,7 +131,7 @@ def test_ranges_of_subordinate_ids(text, enough):
 )
 def test_exactly_the_locked_packages_from_one_folder(suite, hooks):
     """/usr is merged here until a package does it, and bytecode of Python 3.9 compiled with a fixed seed."""
-    lock = DebianBase(suite=suite, packages=(package("libc6", "2.36"), package("dash", "1:0.5")))
+    lock = DebianBase(suite=suite, packages=(deb("libc6", "2.36"), deb("dash", "1:0.5")))
     argv = mmdebstrap.command(lock, Path("/r/debs"), Path("/out.tar"))
     assert "--include=libc6,dash" in argv
     assert argv[-3:] == ["", "/out.tar", "deb [trusted=yes] copy:///r/debs ./"]

@@ -10,13 +10,14 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import Option
 from graphcrate.inputs.bases import apt
 from graphcrate.model.errors import ResolutionError
-from graphcrate.model.lock import DebianPackage, ImageToolkit, LockedFile, WheelToolkit
+from graphcrate.model.lock import ImageToolkit, WheelToolkit
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve import compilation, pinning
 from graphcrate.resolve.compilation import means_for
 from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.target import Target
 from tests import ROOT
+from tests.made import deb
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE
 from tests.unit.wheel_server import small_wheel
@@ -52,17 +53,12 @@ def archive(monkeypatch):
     def apt_of(folder, suite, mirror, environment, components):
         return SimpleNamespace(
             update=lambda: known.asked.append((suite, components)),
-            available=lambda names: [debian(name, version) for name in names for version in known.versions],
+            available=lambda names: [deb(name, version) for name in names for version in known.versions],
         )
 
     monkeypatch.setattr(compilation, "Apt", apt_of)
     monkeypatch.setattr(compilation, "find_mirror", lambda *_: apt.Mirror("http://debian.example/debian"))
     return known
-
-
-def debian(name, version):
-    file = LockedFile(name=f"{name}_{version}_amd64.deb", size=84, sha256="d" * 64)
-    return DebianPackage(name=name, version=version, architecture="amd64", file=file)
 
 
 def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):

@@ -9,7 +9,7 @@ from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve.fetch import fetch
 from graphcrate.resolve.locks import request_digest
-from tests.place import place
+from tests.made import place
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE
 from tests.unit.small_index import COMPATIBLE, CP311

@@ -10,10 +10,11 @@ from graphcrate.compat import planning
 from graphcrate.compat.request import BuildRequest
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.errors import ResolutionError, UsageError
-from graphcrate.model.lock import Compilation, DebianBase, DebianPackage, LockedFile
+from graphcrate.model.lock import Compilation
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Variant
 from graphcrate.resolve import base
 from graphcrate.resolve.locks import Resolution
+from tests.made import bookworm, deb
 from tests.unit.test_planning import lock
 
 CANDIDATE = Candidate(name="pypi", channels=(Channel.PYPI,), torch="2.0.1", torch_cuda="11.7")
@@ -21,9 +22,7 @@ VARIANT = Variant(cuda="11.8", python="3.11", base=BaseSpec(suite="bookworm"), c
 
 
 def debian(version):
-    file = LockedFile(name=f"apt_{version}_amd64.deb", size=1, sha256=version[-1] * 64)
-    package = DebianPackage(name="apt", version=version, architecture="amd64", file=file)
-    return DebianBase(suite="bookworm", packages=(package,))
+    return bookworm(deb("apt", version))
 
 
 @pytest.fixture

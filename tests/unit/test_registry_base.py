@@ -18,7 +18,7 @@ from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
 from graphcrate.oci.reference import parse
 from graphcrate.oci.validate import validate
-from tests.place import place
+from tests.made import place
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer
 from tests.unit.tars import file, folder, hardlink, symlink

@@ -1,12 +1,12 @@
 """CUDA toolkits: facts, the lines that put one together, providers. What compiles with one is in tests/engines."""
 
 import dataclasses
-import hashlib
 import re
 import sys
 import zipfile
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from graphcrate.compat import toolkit_assembly
@@ -15,34 +15,15 @@ from graphcrate.host.process import Completed
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import BaseDriftError, debian
 from graphcrate.model.errors import BuildError, ResolutionError, UsageError
-from graphcrate.model.lock import (
-    DebianPackage,
-    DebianToolkit,
-    ImageToolkit,
-    LockedFile,
-    LockedPackage,
-    WheelToolkit,
-)
+from graphcrate.model.lock import DebianToolkit, ImageToolkit, WheelToolkit
 from graphcrate.model.plan import CUDA_HOME
-from graphcrate.model.recipe import Channel
 from graphcrate.oci import spec
-from tests.place import place
+from tests.made import deb, file_of, locked, place
 from tests.unit.tars import file, folder, hardlink, symlink
 
-
-def locked(name, version, content=b"PK"):
-    sha256 = hashlib.sha256(content).hexdigest()
-    named = LockedFile(name=f"{name.replace('-', '_')}-{version}-py3-none-any.whl", size=len(content), sha256=sha256)
-    return LockedPackage(name=name, version=version, channel=Channel.PYPI, file=named)
-
-
-DEB = DebianPackage(
-    name="nvidia-cuda-toolkit",
-    version="11.8.89~11.8.0-5~deb12u1",
-    architecture="amd64",
-    file=LockedFile(name="nvidia-cuda-toolkit_11.8.89_amd64.deb", size=3, sha256=hashlib.sha256(b"deb").hexdigest()),
-)
-RUNTIME = locked("nvidia-cuda-runtime-cu11", "11.8.89")
+DEB_FILE = file_of("nvidia-cuda-toolkit_11.8.89_amd64.deb", b"deb")
+DEB = msgspec.structs.replace(deb("nvidia-cuda-toolkit", "11.8.89~11.8.0-5~deb12u1"), file=DEB_FILE)
+RUNTIME = locked(("nvidia_cuda_runtime_cu11-11.8.89-py3-none-any.whl", b"PK"))
 DEBIAN = DebianToolkit(version="11.8.89", suite="bookworm", packages=(DEB,), wheels=(RUNTIME,))
 WHEELS = WheelToolkit(version="13.0.88", wheels=(RUNTIME,))
 
@@ -193,7 +174,7 @@ def test_a_toolkit_that_does_not_come_about_leaves_nothing(sandbox, packages, ca
 
 
 def test_a_package_that_debian_has_replaced(cache, tmp_path, monkeypatch):
-    newer = DebianPackage(name=DEB.name, version="11.8.90", architecture="amd64", file=DEB.file)
+    newer = msgspec.structs.replace(DEB, version="11.8.90")
     asked = []
 
     def apt(folder, suite, mirror, environment, components):

@@ -18,8 +18,9 @@ from graphcrate.inputs.extensions import import_check
 from graphcrate.inputs.extensions.compile import add_headers, provide, unpack_source
 from graphcrate.inputs.extensions.progress import Watcher
 from graphcrate.model.errors import BuildError, DiskFullError
-from graphcrate.model.lock import Compilation, DebianBase, DebianPackage, DebianToolkit, LockedFile, LockedPackage
+from graphcrate.model.lock import Compilation, DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
+from tests.made import bookworm, deb
 
 TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
 
@@ -30,16 +31,11 @@ def package(name, sha256="", version="1.0", *, compiled=False):
     return LockedPackage(name=name, version=version, channel="pypi", file=file, compiled=compiled)
 
 
-def deb(name, version="1"):
-    file = LockedFile(name=f"{name}.deb", size=1, sha256=name + version)
-    return DebianPackage(name=name, version=version, architecture="amd64", file=file)
-
-
 def step(**changes):
     values = {
         "architectures": ("7.0",),
         "compiler": "g++-11",
-        "base": DebianBase(suite="bookworm", packages=(deb("g++-11"), deb("libc6"), deb("openssl"))),
+        "base": bookworm(deb("g++-11"), deb("libc6"), deb("openssl")),
         "tools": (package("setuptools"), package("wheel")),
         "toolkit": TOOLKIT,
     }
@@ -63,8 +59,8 @@ def key(**changes):
     [
         {"architectures": ("7.0", "8.0")},
         {"compiler": "g++-12"},
-        {"base": DebianBase(suite="bookworm", packages=(deb("g++-11", "2"), deb("libc6")))},
-        {"base": DebianBase(suite="bookworm", packages=(deb("g++-11"), deb("libc6", "2")))},
+        {"base": bookworm(deb("g++-11", "2"), deb("libc6"))},
+        {"base": bookworm(deb("g++-11"), deb("libc6", "2"))},
         {"tools": (package("setuptools", "other"), package("wheel"))},
         {"toolkit": None},
         {"python": "3.9"},
@@ -79,7 +75,7 @@ def test_what_changes_a_wheel_changes_its_key(changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"base": DebianBase(suite="bookworm", packages=(deb("openssl", "2"), deb("libc6"), deb("g++-11")))},
+        {"base": bookworm(deb("openssl", "2"), deb("libc6"), deb("g++-11"))},
         {"against": (package("numpy", "other"), package("torch"))},
         {"tools": (package("wheel"), package("setuptools"))},
         {"title": "other"},
