@@ -181,18 +181,6 @@ def test_cuda_packages_do_not_slip_into_a_cpu_image(server, cache, program, tmp_
         lock(server, cache, LOCAL, SourceOptions(wheels=tmp_path / "w"))
 
 
-def test_extensions_of_a_folder(server, cache, program, tmp_path):
-    local_torch(tmp_path / "w")
-    name, content = small_wheel("torch_scatter", "2.1.2+pt213cpu", tag=CP311)
-    (tmp_path / "w" / name).write_bytes(content)
-    locked = lock(server, cache, LOCAL, SourceOptions(wheels=tmp_path / "w"))
-    assert locked.package("torch-scatter").channel is Channel.LOCAL
-    assert [missing.reason for missing in locked.missing] == [
-        "local channel: the folder of wheels has no pyg-lib; pyg channel: HTTP 404 (127.0.0.1); "
-        "the package index does not have it"
-    ]
-
-
 @pytest.mark.parametrize("refused", [False, True])
 def test_sizes_that_no_page_states_are_asked_for(server, cache, program, refused):
     name, content = small_wheel("numpy", "1.26.4", tag=CP311)

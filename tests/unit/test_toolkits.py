@@ -2,14 +2,11 @@
 
 import dataclasses
 import re
-import sys
-import zipfile
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from graphcrate.compat import toolkit_assembly
 from graphcrate.compat import toolkits as facts
 from graphcrate.host.process import Completed
 from graphcrate.inputs import toolkits
@@ -44,15 +41,6 @@ def test_options_fit_torchs_major_version(cuda, expected):
     found = facts.options(cuda)
     assert [(option.provider, option.version) for option in found] == expected
     assert {option.provider for option in found} <= set(facts.PROVIDERS)
-
-
-def test_libraries_come_in_the_version_that_the_lock_has():
-    option = facts.options("11.8")[0]
-    pins = facts.requirements(option, {"nvidia-cublas-cu11": "11.11.3.6", "nvidia-cuda-runtime-cu11": "11.7.99"})
-    assert "nvidia-cublas-cu11==11.11.3.6" in pins
-    assert "nvidia-cusparse-cu11==11.7.4.91" in pins
-    assert "nvidia-cuda-runtime-cu11==11.8.89" in pins, "what belongs to nvcc has nvcc's version"
-    assert list(pins) == sorted(pins)
 
 
 @pytest.mark.parametrize(
@@ -91,26 +79,6 @@ def test_architectures_that_can_be_made():
 
 
 # -- the lines
-
-
-def test_the_extraction_takes_what_is_wanted_and_no_library(tmp_path, monkeypatch):
-    place = tmp_path / "one.whl"
-    names = [
-        "nvidia/cuda_runtime/include/cuda.h",
-        "nvidia/cuda_runtime/lib/libcudart.so.11.0",
-        "nvidia/cuda_runtime/lib/libOpenCL.so.1",
-        "nvidia/cublas/include/cublas_v2.h",
-        "nvidia/cublas/lib/libcublas.so.11",
-        "nvidia/cuda_nvcc/bin/ptxas",
-    ]
-    with zipfile.ZipFile(place, "w") as wheel:
-        for name in names:
-            wheel.writestr(name, b"")
-    pattern = "|".join(("/include/", toolkit_assembly._RUNTIME))
-    monkeypatch.setattr(sys, "argv", ["-c", str(tmp_path / "out"), pattern, str(place)])
-    exec(compile(toolkit_assembly._EXTRACT, "one line", "exec"), {})
-    found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert found == {names[0], names[1], names[3]}
 
 
 # -- debian and pypi
