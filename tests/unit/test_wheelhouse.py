@@ -1,13 +1,11 @@
 """The wheelhouse without a process: keys, the cache, sources, jobs, progress, compilers' last pages."""
 
 import errno
-import io
+import gzip
 import json
-import tarfile
 from types import SimpleNamespace
 
 import filelock
-import msgspec
 import pytest
 
 from graphcrate.compat import headers
@@ -20,9 +18,10 @@ from graphcrate.inputs.extensions.compile import add_headers, provide, unpack_so
 from graphcrate.inputs.extensions.diagnosis import diagnose, first_error
 from graphcrate.inputs.extensions.progress import Watcher
 from graphcrate.model.errors import BuildError, DiskFullError
-from graphcrate.model.lock import Compilation, DebianBase, DebianToolkit, LockedFile, LockedPackage
+from graphcrate.model.lock import Compilation, DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
 from tests.made import bookworm, deb
+from tests.unit import tars
 
 TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
 
@@ -108,11 +107,7 @@ def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
 
 
 def pack(path, members):
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
+    path.write_bytes(gzip.compress(tars.tar([tars.file(name, content) for name, content in members.items()])))
     return path
 
 
@@ -201,43 +196,36 @@ def test_free_memory_is_that_of_the_container_or_job(tmp_path, line, files, expe
     assert free_memory(tmp_path) == expected
 
 
-def compiled(name):
-    return msgspec.json.encode({"event": "compiled", "package": name, "source": "a.cpp", "weight": 2.0}).decode()
+def read(watcher, event, package="one", **more):
+    watcher.read(json.dumps({"event": event, "package": package, **more}))
 
 
 def test_progress_is_one_line_now_and_then(monkeypatch, progress):
     clock = [100.0]
     monkeypatch.setattr(settings, "now", lambda: clock[0])
     watcher = Watcher(["one", "two"], progress)
-    for line in (
-        '{"event": "files", "package": "one", "count": 2, "weight": 10}',
-        compiled("one"),
-        compiled("one"),
-    ):
-        watcher.read(line)
+    read(watcher, "files", count=2, weight=10)
+    for _ in range(2):
+        read(watcher, "compiled", weight=2.0)
     assert progress.lines == []  # what the other has is not known
-    watcher.read('{"event": "files", "package": "two", "count": 3, "weight": 6}')
+    read(watcher, "files", "two", count=3, weight=6)
     clock[0] += 21
-    watcher.read(compiled("two"))
-    watcher.read(compiled("two"))
-    watcher.read(compiled("two"))
-    watcher.read('{"event": "built", "package": "two"}')
-    assert progress.lines == [
-        "compiling one, two: 3/5 files, about 35 s left",
-        "compiling one, two: 5/5 files",
-    ]
+    for _ in range(3):
+        read(watcher, "compiled", "two", weight=2.0)
+    read(watcher, "built", "two")
+    assert progress.lines == ["compiling one, two: 3/5 files, about 35 s left", "compiling one, two: 5/5 files"]
     assert watcher.built == {"two"}
 
 
 def test_slower_ways_fewer_jobs_and_failures_are_heard(progress):
     watcher = Watcher(["one"], progress)
-    for _ in range(2):  # said once for a package
-        watcher.read('{"event": "slower", "package": "one", "source": "a.cu", "said": "a.cu(3): error: no such"}')
-    watcher.read('{"event": "fewer", "package": "one", "source": "b.cu", "jobs": 1}')
-    watcher.read('{"event": "failed", "package": "one", "source": "b.cu", "killed": false, "log": "/build/x.log"}')
-    watcher.read('{"event": "failed", "package": "two"}')
-    watcher.read("Traceback (most recent call last):")
-    watcher.read("7")
+    for _ in range(2):  # noted once for a package
+        read(watcher, "slower", source="a.cu", said="a.cu(3): error: no such")
+    read(watcher, "fewer", source="b.cu", jobs=1)
+    read(watcher, "failed", source="b.cu", killed=False, log="/build/x.log")
+    read(watcher, "failed", "two")
+    for stray in ("Traceback (most recent call last):", "7"):
+        watcher.read(stray)
     slower, fewer = progress.lines
     assert "one wants more than the small headers, in a.cu at least" in slower
     assert "(a.cu(3): error: no such)" in slower
@@ -246,26 +234,15 @@ def test_slower_ways_fewer_jobs_and_failures_are_heard(progress):
     assert list(watcher.strays) == ["Traceback (most recent call last):", "7"]
 
 
-def test_a_trial_knows_what_to_load(tmp_path):
-    for name in (
-        "pkg/__init__.py",
-        "pkg/_one.cpython-311-x86_64-linux-gnu.so",
-        "single.py",
-        "pkg-1.dist-info/METADATA",
-    ):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
+def test_a_trial_imports_packages_and_modules(tmp_path):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg-1.dist-info").mkdir()
+    for name in ("pkg/__init__.py", "single.py", "pkg-1.dist-info/METADATA"):
+        (tmp_path / name).touch()
     assert import_check.modules(str(tmp_path)) == ["pkg", "single"]
 
 
-COMPILATION = Compilation(
-    architectures=("3.5", "7.0"),
-    compiler="g++-12",
-    base=DebianBase(suite="bookworm", packages=()),
-    tools=(),
-    toolkit=DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=()),
-)
+COMPILATION = step(architectures=("3.5", "7.0"), compiler="g++-12").compilation
 GCC = """g++-11 -c csrc/scatter.cpp -o build/scatter.o
 csrc/scatter.cpp: In function 'int f()':
 csrc/scatter.cpp:12:9: warning: unused variable 'error' [-Wunused-variable]
@@ -335,7 +312,7 @@ def failed(folder, event):
     (logs / "torch-scatter.build_temp_b.o.log").write_text("b.cpp:1:1: error: no\n")
     (logs / "torch-scatter.log").write_text(LINKER)
     watcher = Watcher([member.name], SimpleNamespace(note=print))
-    watcher.read(json.dumps({"event": "failed", "package": member.name, **event}))
+    read(watcher, "failed", member.name, **event)
     job = SimpleNamespace(step=step(packages=(member,)), log_folder=folder / "dist", jobs=1)
     error = house._failure(job, member, folder / "build", watcher, 1)
     return error, (folder / "dist" / "compile-torch-scatter.log").read_text()
