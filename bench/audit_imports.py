@@ -171,8 +171,8 @@ def _name(requirement: str) -> str:
 def prepare(suite: str, python: str, ctx: Context, work: Path, wheels: Path | None) -> Ground:
     """The base as it is today, and the driver's libraries."""
     spec = BaseSpec(suite=suite)
-    locked = debian.lock(spec, python, ctx.cache, ctx.environment, ctx.progress)
-    base = debian.prepare(locked, ctx.cache, ctx.environment, ctx.progress)
+    locked = debian.lock(spec, python, ctx)
+    base = debian.prepare(locked, ctx)
     return Ground(suite, base, driver_libraries(ctx, work), work, wheels, ctx)
 
 

@@ -128,7 +128,7 @@ class Embedded(Engine):
                 if base.done():
                     base.result()
                 bring = extensions.files if sources.devel else fetch
-                files = bring(lock, sources, ctx.cache, ctx.environment, ctx.progress)
+                files = bring(lock, sources, ctx)
                 prepared = base.result()
             except BaseException:
                 process.end_all()
@@ -223,7 +223,7 @@ def _local_files(lock: Lock, sources: "SourceOptions", ctx: Context) -> Mapping[
 
     packages = tuple(package for package in lock.packages if package.channel is Channel.LOCAL)
     only = msgspec.structs.replace(lock, packages=packages)
-    return fetch(only, sources, ctx.cache, ctx.environment, ctx.progress) if packages else {}
+    return fetch(only, sources, ctx) if packages else {}
 
 
 def _certificates(environment: Mapping[str, str]) -> Path | None:

@@ -30,7 +30,7 @@ from graphcrate.model.recipe import Candidate, Variant
 from graphcrate.oci import reference
 from graphcrate.resolve import base
 from graphcrate.resolve.offers import Offers, Sources
-from graphcrate.resolve.pinning import constraints_of, pin_wheels
+from graphcrate.resolve.pinning import constraints_of, lock_links, resolve_pins
 from graphcrate.resolve.target import Target, target_of
 
 #: pip and setuptools make the wheel; from 1.13 on ninja shares a job server: packages side by side keep to the cores
@@ -94,11 +94,12 @@ def lock_compilation(
         )
     target = target_of(variant.base, variant.python)
     installed = {package.name: package.version for package in packages}
+    tools = resolve_pins(TOOLS, target, offers, constraints=constraints_of(installed["torch"]))
     return Compilation(
         architectures=means.architectures,
         compiler=means.compiler,
         base=base.lock_compiler(ctx, variant, variant.base.suite, means.compiler),
-        tools=pin_wheels(TOOLS, target, offers, constraints=constraints_of(installed["torch"])),
+        tools=lock_links(tools, offers.market),
         toolkit=lock_toolkit(means.option, installed, target, offers) if means.option else None,
     )
 
@@ -120,7 +121,8 @@ def lock_toolkit(option: toolkits.Option, installed: Mapping[str, str], target: 
     # What the wheels depend on is there to run programs, and nothing runs here. As overrides too: what they ask of one
     # another must not undo a pin.
     names = {canonicalize_name(Requirement(pin).name) for pin in pins}
-    wheels = tuple(wheel for wheel in pin_wheels(pins, target, offers, overrides=pins) if wheel.name in names)
+    pinned = [one for one in resolve_pins(pins, target, offers, overrides=pins) if one.name in names]
+    wheels = lock_links(pinned, market)
     if option.provider == "debian":
         return DebianToolkit(version=option.version, suite=option.suite, packages=debs, wheels=wheels)
     return WheelToolkit(version=option.version, wheels=wheels)

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
 from graphcrate.host.sandbox import run_in
 from graphcrate.inputs.bases import BaseDriftError, debian
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase, LockedFile, encode
 from graphcrate.model.recipe import BaseSpec
+from tests.made import place
 
 SUITE, PYTHON = "bookworm", "3.11"
 INSIDE = {"PATH": "/usr/sbin:/usr/bin"}
@@ -34,12 +34,12 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lock(cache):
-    return debian.lock(BaseSpec(suite=SUITE), PYTHON, cache, os.environ, Silent())
+    return debian.lock(BaseSpec(suite=SUITE), PYTHON, place(cache, os.environ))
 
 
 @pytest.fixture(scope="module")
 def base(lock, cache):
-    return debian.prepare(lock, cache, os.environ, Silent())
+    return debian.prepare(lock, place(cache, os.environ))
 
 
 def test_lock_has_what_images_need_and_no_host(lock):
@@ -53,9 +53,9 @@ def test_lock_has_what_images_need_and_no_host(lock):
 
 def test_unknown_package_and_wrong_python_are_named(cache):
     with pytest.raises(ResolutionError, match="no-such-package"):
-        debian.lock(BaseSpec(suite=SUITE, packages=("no-such-package",)), PYTHON, cache, os.environ, Silent())
+        debian.lock(BaseSpec(suite=SUITE, packages=("no-such-package",)), PYTHON, place(cache, os.environ))
     with pytest.raises(ResolutionError, match=r"has Python 3\.11, and the recipe wants 3\.9"):
-        debian.lock(BaseSpec(suite=SUITE), "3.9", cache, os.environ, Silent())
+        debian.lock(BaseSpec(suite=SUITE), "3.9", place(cache, os.environ))
 
 
 def test_base_tells_its_versions_and_they_are_true(base):
@@ -98,19 +98,20 @@ def test_packages_inside_are_those_of_the_lock(base, lock):
 
 def test_second_time_starts_no_process(base, lock, cache, monkeypatch):
     monkeypatch.setattr(debian, "_build", None)
-    assert debian.prepare(lock, cache, {}, Silent()) == base
+    assert debian.prepare(lock, place(cache)) == base
 
 
 def test_drift_is_told_before_anything_is_fetched(lock, cache):
     first, *others = lock.packages
     gone = msgspec.structs.replace(first, version="0.1", file=LockedFile(name="gone.deb", size=1, sha256="1" * 64))
     with pytest.raises(BaseDriftError, match=rf"{first.name} 0\.1 \(now {first.version}"):
-        debian.prepare(DebianBase(suite=SUITE, packages=(gone, *others)), cache, os.environ, Silent())
+        debian.prepare(DebianBase(suite=SUITE, packages=(gone, *others)), place(cache, os.environ))
 
 
 PROGRAM = """
 import os, sys, msgspec
 from pathlib import Path
+from types import SimpleNamespace
 from graphcrate.inputs.bases import debian
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
@@ -118,7 +119,8 @@ from graphcrate.model.lock import DebianBase
 os.umask(int(sys.argv[3], 8))
 lock = msgspec.json.decode(Path(sys.argv[2]).read_bytes(), type=DebianBase)
 cache = Cache(Path(sys.argv[1]))
-print(debian.prepare(lock, cache, os.environ, Silent()).layers[0].digest)
+ctx = SimpleNamespace(cache=cache, environment=os.environ, progress=Silent())
+print(debian.prepare(lock, ctx).layers[0].digest)
 cache.close()
 """
 

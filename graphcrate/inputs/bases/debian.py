@@ -7,7 +7,7 @@ them: nothing else can get in. The same lock gives the same bytes on any machine
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat.base_images import DEBIAN_PACKAGES
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Progress
+from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, BaseDriftError
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive, find_mirror
 from graphcrate.inputs.bases.install import install
@@ -36,15 +36,15 @@ EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
 SCRATCH_BYTES = 900_000_000  #: what inflated .debs, the tree and the layer take at most
 
 
-def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, str], progress: Progress) -> DebianBase:
+def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     """The packages that the suite has today for the essential system, Python and `spec.packages`.
 
     Raises ResolutionError when its Python is not `python` or a package is unknown, NetworkError, HostError.
     """
-    progress.note(f"base: asking Debian {spec.suite} for its packages")
+    ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
-    with cache.guard():
-        archive = Archive(spec.suite, find_mirror(environment), cache, environment)
+    with ctx.cache.guard():
+        archive = Archive(spec.suite, find_mirror(ctx.environment), ctx.cache, ctx.environment)
         found = DebianBase(suite=spec.suite, packages=archive.resolve(wanted))
     have = ".".join(python_version(found).split(".")[:2])
     if have != python:
@@ -55,19 +55,20 @@ def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, st
     return found
 
 
-def prepare(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> Base:
+def prepare(lock: DebianBase, ctx: Context) -> Base:
     """Install the locked packages into a base in the cache; at once where it is there.
 
     Raises BaseDriftError when the archives have replaced a package, HostError when this machine cannot do it.
     """
     key = hashlib.sha256(f"{content_id(lock)} {BASE_FORMAT} {LAYER_FORMAT}".encode()).hexdigest()
+    cache = ctx.cache
     record, rootfs = cache.path("bases", "debian", key, "layer.json"), cache.path("bases", "debian", key, "rootfs")
     if (layer := _cached(record, cache)) is None or not rootfs.is_dir():
         with cache.exclusively(f"base-{key}"), cache.guard():
             if (layer := _cached(record, cache)) is None:
-                layer = _build(lock, cache, environment, progress)
+                layer = _build(lock, ctx)
                 cache.write(record, msgspec.json.encode(layer))
-            with progress.task(f"unpacking Debian {lock.suite}", layer.size) as task:
+            with ctx.progress.task(f"unpacking Debian {lock.suite}", layer.size) as task:
                 blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
                 unpack((blob,), rootfs, advance=task.advance)
     python = python_version(lock)
@@ -102,20 +103,20 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
     return layer if cache.blob(layer.digest).is_file() else None
 
 
-def _build(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> LayerRecord:
-    cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
-    debs = fetch(lock.packages, lock.suite, cache, environment, progress)
-    progress.note(f"base: installing {len(debs)} packages of Debian {lock.suite}, about 20 s")
-    with cache.folder() as folder:
+def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
+    ctx.cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
+    debs = fetch(lock.packages, lock.suite, ctx)
+    ctx.progress.note(f"base: installing {len(debs)} packages of Debian {lock.suite}, about 20 s")
+    with ctx.cache.folder() as folder:
         root, partial = folder / "root", folder / "layer"
-        owners = install(debs, root, lock.suite, progress.note)
+        owners = install(debs, root, lock.suite, ctx.progress.note)
         with partial.open("wb") as target:
             writer = LayerWriter(target, LAYER_MTIME)
             writer.raw_tar(entries(root, owners, lock.suite, LAYER_MTIME))
             layer = writer.finish(f"Debian {lock.suite}")
             target.flush()
             os.fsync(target.fileno())
-        cache.adopt(partial, cache.blob(layer.digest))
+        ctx.cache.adopt(partial, ctx.cache.blob(layer.digest))
     owner = Owner(name="debian", version=lock.suite, bytes=layer.unpacked_size)
     return msgspec.structs.replace(layer, owners=(owner,))
 
@@ -123,9 +124,7 @@ def _build(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progr
 def fetch(
     packages: Sequence[DebianPackage],
     suite: str,
-    cache: Cache,
-    environment: Mapping[str, str],
-    progress: Progress,
+    ctx: Context,
     *,
     components: Sequence[str] = (),
     what: str = "base",
@@ -134,14 +133,15 @@ def fetch(
 
     Raises BaseDriftError when the archives have replaced one, NetworkError, IntegrityError, HostError.
     """
+    cache = ctx.cache
     places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
     absent = [package for package, place in places.items() if not place.is_file()]
     if absent:
         with cache.folder() as folder:
-            archive = Archive(suite, find_mirror(environment), cache, environment, components)
+            archive = Archive(suite, find_mirror(ctx.environment), cache, ctx.environment, components)
             check_drift(suite, absent, archive.available([package.name for package in absent]), what)
             total = sum(package.file.size for package in absent)
-            with progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
+            with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
                 archive.download(absent, folder, task.advance)
             for package in absent:
                 cache.adopt(folder / package.file.name, places[package])
