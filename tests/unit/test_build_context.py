@@ -39,8 +39,6 @@ def order(tmp_path):
         folder=tmp_path,
         base=None,
         files={near.file.sha256: files[near.file.sha256]},
-        arguments={},
-        certificates=None,
         cache=cache,
         environment={},
         progress=Silent(),
