@@ -31,10 +31,11 @@ from graphcrate.inputs import extensions, toolkits
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions import venv as site
+from graphcrate.inputs.extensions.compile import provide
 from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep
 from graphcrate.resolve.base import prepare_base
-from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+from graphcrate.resolve.fetch import fetch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,11 +54,11 @@ def main(arguments: Sequence[str]) -> int:
             print(about(step, given.jobs), flush=True)
             taken = {}
             if "fast" in given.ways:
-                taken["fast"] = timed("wheelhouse, small headers", lambda: extensions.provide(job))
-                timed("wheelhouse, from the cache", lambda: extensions.provide(job))
+                taken["fast"] = timed("wheelhouse, small headers", lambda: provide(job))
+                timed("wheelhouse, from the cache", lambda: provide(job))
             if "plain" in given.ways:
                 headers._FOLDERS.clear()  # as if nobody had looked at these packages
-                taken["plain"] = timed("wheelhouse, torch's own headers", lambda: extensions.provide(job))
+                taken["plain"] = timed("wheelhouse, torch's own headers", lambda: provide(job))
             if "pip" in given.ways:
                 taken["pip"] = plainly(job, base, toolkit, files, folder / "plain")
             first, *others = taken.items()
@@ -98,14 +99,14 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
     wanted = {package.file.sha256 for package in (*step.packages, *step.against)}
     needed = tuple(package for package in lock.packages if package.file.sha256 in wanted)
     smaller = msgspec.structs.replace(lock, packages=needed)
-    sources = (smaller, SourceOptions(), ctx.cache, ctx.environment, ctx.progress)
-    files = {**fetch(*sources), **fetch_for_compilation(*sources)}
+    sources = (smaller, SourceOptions(), ctx)
+    files = {**fetch(*sources), **fetch(*sources, compilation=True)}
     wanted_toolkit = step.compilation.toolkit
 
     def toolkit(base: Base) -> Path | None:
         if wanted_toolkit is None:
             return None
-        return toolkits.prepare(wanted_toolkit, files, base.rootfs, ctx.cache, ctx.environment, ctx.progress)
+        return toolkits.prepare(wanted_toolkit, files, base.rootfs, ctx)
 
     return extensions.Job(
         step=step,
@@ -114,7 +115,6 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
         toolkit=toolkit,
         files=lambda: files,
         cache=store,
-        environment=ctx.environment,
         progress=ctx.progress,
         jobs=jobs,
         log_folder=logs,

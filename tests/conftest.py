@@ -39,6 +39,8 @@ INSTALLED = {
     "cosign",
     "docker daemon",
     "docker-registry",
+    "mksquashfs",
+    "mmdebstrap",
     "patchelf",
     "podman",
     "runc",
@@ -47,6 +49,7 @@ INSTALLED = {
     "squashfuse",
     "two hosts",
     "umoci",
+    "unsquashfs",
 }
 
 
@@ -85,9 +88,13 @@ def pytest_runtest_setup(item):
 
 @functools.cache
 def lacking(name):
-    """Why this machine cannot give a test a program, `root` or `user namespaces`; None when it can."""
+    """Why this machine cannot give a test a program, `root`, `loop mount` or `user namespaces`; None when it can."""
     if name == "root":
         return None if os.geteuid() == 0 else "needs root"
+    if name == "loop mount":
+        kernel = Path("/proc/filesystems").read_text(encoding="ascii").split()
+        works = os.geteuid() == 0 and "squashfs" in kernel and Path("/dev/loop-control").exists()
+        return None if works else "needs root and a kernel that mounts squashfs files"
     if name == "user namespaces":
         unshare = shutil.which("unshare")
         works = unshare and not subprocess.run([unshare, "-Urm", "true"], capture_output=True, check=False).returncode

@@ -218,7 +218,6 @@ def test_it_ends_as_the_command_ends(image, cache):
 #: what a plain user runs and builds; the project may lie where they may not look
 BY_A_USER = """
 import os, sys
-import spython.logger, spython.main.parse.parsers
 from graphcrate.engines.builders import apptainer as builder
 from graphcrate.engines.runners import apptainer
 from graphcrate.host import settings

@@ -10,7 +10,7 @@ import pytest
 
 from tests.engines.workplace import call, copy_project, finish, second_place
 
-pytestmark = [pytest.mark.network, pytest.mark.engine("mmdebstrap")]
+pytestmark = [pytest.mark.network, pytest.mark.engine("user namespaces")]
 
 PROMISED = {"name", "tag", "digest", "layout", "bytes", "candidate", "torch", "torch_cuda", "cuda", "python"}
 PROMISED |= {"packages", "smoke", "seconds"}

@@ -1,6 +1,5 @@
 """Real child processes: nothing but a POSIX shell is needed."""
 
-import itertools
 import os
 import signal
 import subprocess
@@ -32,24 +31,6 @@ def test_lines_come_while_the_process_runs(tmp_path):
 def test_only_the_last_lines_are_kept():
     done = process.run(["sh", "-c", "i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); done"])
     assert done.lines == tuple(str(number) for number in range(100, 300))
-
-
-def test_a_program_is_fed_piece_by_piece():
-    pieces = (bytes([65 + number]) * 300_000 for number in range(5))
-    done = process.feed(["sh", "-c", "wc -c; echo end >&2; exit 4"], pieces)
-    assert done == process.Completed(4, ("1500000", "end"))
-    endless = itertools.repeat(bytes(1 << 20))  # one that ends early gets no more
-    assert process.feed(["sh", "-c", "echo enough; exit 5"], endless) == process.Completed(5, ("enough",))
-
-
-def test_what_the_pieces_raise_ends_the_program(tmp_path):
-    def broken():
-        yield b"some"
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        process.feed(["sh", "-c", f"cat > /dev/null; touch {tmp_path}/ended; sleep 60"], broken())
-    assert not (tmp_path / "ended").exists()
 
 
 def test_output_is_stdout_alone_and_failure_shows_stderr():

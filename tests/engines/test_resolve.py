@@ -13,15 +13,15 @@ from graphcrate.compat import addresses
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, encode
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import uv
 from graphcrate.resolve.candidates import choose
-from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+from graphcrate.resolve.fetch import fetch
 from tests.conftest import ROOT
 from tests.engines.workplace import until
+from tests.made import place
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, PYTORCH
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
@@ -53,8 +53,9 @@ def environment(server):
 def resolved(server, cache, *candidates, request=None, **options):
     recipe = small_index.recipe(*candidates, **options)
     resolution = choose(small_index.context(recipe, request or SourceOptions(), cache, environment(server)), {})
-    for part in (fetch, fetch_for_compilation):
-        part(resolution.lock, request or SourceOptions(), cache, environment(server), Silent())
+    for compilation in (False, True):
+        ctx = place(cache, environment(server))
+        fetch(resolution.lock, request or SourceOptions(), ctx, compilation=compilation)
     return resolution.lock
 
 
@@ -130,12 +131,12 @@ import sys
 from pathlib import Path
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
 from graphcrate.model.lock import decode_lock
 from graphcrate.compat.request import SourceOptions
 from graphcrate.resolve.fetch import fetch
+from tests.made import place
 lock = decode_lock(Path(sys.argv[1]).read_bytes())
-fetch(lock, SourceOptions(), Cache(Path(sys.argv[2])), settings.environment(), Silent())
+fetch(lock, SourceOptions(), place(Cache(Path(sys.argv[2])), settings.environment()))
 """
 
 

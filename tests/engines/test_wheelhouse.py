@@ -16,15 +16,16 @@ from graphcrate.compat import headers
 from graphcrate.compat.compilers import packages
 from graphcrate.host import process
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import debian
+from graphcrate.inputs.extensions.compile import provide
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import Compilation, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
 from graphcrate.model.recipe import BaseSpec
 from tests.engines.tiny import Told
 from tests.engines.workplace import until
+from tests.made import place
 from tests.unit.wheelmaker import make_wheel
 
 SUITE, PYTHON, COMPILER = "bookworm", "3.11", "g++-11"
@@ -33,7 +34,7 @@ OLD_TOOLS, NEW_TOOLS = ("setuptools==69.5.1", "wheel==0.43.0"), ("setuptools==84
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.network,
-    pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces"),
+    pytest.mark.engine("user namespaces"),
 ]
 
 #: what the program in the sandbox uses of torch, as torch has it
@@ -121,8 +122,8 @@ def make_sdist(
 @pytest.fixture(scope="module")
 def base(cache):
     """A Debian with the compiler; the wheels have to work in it too."""
-    lock = debian.lock(BaseSpec(suite=SUITE, packages=packages(COMPILER)), PYTHON, cache, os.environ, Silent())
-    return lock, debian.prepare(lock, cache, os.environ, Silent())
+    lock = debian.lock(BaseSpec(suite=SUITE, packages=packages(COMPILER)), PYTHON, place(cache, os.environ))
+    return lock, debian.prepare(lock, place(cache, os.environ))
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +169,6 @@ def job(cache, base, wheels, tmp_path):
             toolkit=lambda _: None,
             files=lambda: files,
             cache=store,
-            environment=os.environ,
             progress=Told(),
             jobs=jobs,
             log_folder=tmp_path / "logs",
@@ -184,7 +184,7 @@ def leftovers(cache):
 @pytest.mark.parametrize("tools", [OLD_TOOLS, NEW_TOOLS], ids=lambda tools: tools[0])
 def test_packages_become_wheels_and_are_compiled_once(job, tmp_path, tools):
     work = job(make_sdist(tmp_path, "first"), make_sdist(tmp_path, "second"), tools=tools)
-    made = extensions.provide(work)
+    made = provide(work)
     assert {path.name for path in made.values()} == {
         f"{n}-1.0-cp311-cp311-linux_x86_64.whl" for n in ("first", "second")
     }
@@ -192,10 +192,10 @@ def test_packages_become_wheels_and_are_compiled_once(job, tmp_path, tools):
     assert leftovers(work.cache) == []
     assert extensions.cached(work.step, work.cache) == made
     before = len(work.progress.notes)
-    assert extensions.provide(work) == made
+    assert provide(work) == made
     assert len(work.progress.notes) == before
     with pytest.raises(BuildError):
-        extensions.provide(job(make_sdist(tmp_path, "said", modules=("one",), broken="wrong"), tools=tools))
+        provide(job(make_sdist(tmp_path, "said", modules=("one",), broken="wrong"), tools=tools))
     log = (tmp_path / "logs" / "compile-said.log").read_text()
     command = next(line for line in log.splitlines() if " -c csrc/one.cpp " in line).split()
     assert [flag for flag in command if flag in {"-g", "-g0"}][-1] == "-g0"  # no tables for debuggers
@@ -204,9 +204,9 @@ def test_packages_become_wheels_and_are_compiled_once(job, tmp_path, tools):
 
 def test_the_same_sdist_gives_the_same_bytes_whatever_runs_beside_it(job, tmp_path):
     sdists = [make_sdist(tmp_path, name) for name in ("alpha", "beta")]
-    first = extensions.provide(job(*sdists, jobs=3))
+    first = provide(job(*sdists, jobs=3))
     with contextlib.closing(Cache(tmp_path / "elsewhere" / "cache")) as other:
-        second = extensions.provide(job(sdists[0], jobs=1, store=other))
+        second = provide(job(sdists[0], jobs=1, store=other))
         (sha256,) = second
         assert first[sha256].read_bytes() == second[sha256].read_bytes()
 
@@ -232,14 +232,14 @@ def test_a_file_that_needs_more_than_the_small_headers_is_compiled_with_torchs_o
         uses={"one": "torch::little()", "two": "torch::module()"},
     )
     work = job(sdist)
-    (wheel,) = extensions.provide(work).values()
+    (wheel,) = provide(work).values()
     (slower,) = [note for note in work.progress.notes if "wants more than the small headers" in note]
     assert "eager" in slower
     assert "in csrc/two.cpp at least" in slower
     assert "module" in slower
     assert work.progress.notes[-1].startswith("compiling eager: 4/4 files")
     with contextlib.closing(Cache(tmp_path / "elsewhere" / "cache")) as other:
-        (again,) = extensions.provide(job(sdist, jobs=1, store=other)).values()
+        (again,) = provide(job(sdist, jobs=1, store=other)).values()
         assert again.read_bytes() == wheel.read_bytes()
 
 
@@ -250,7 +250,7 @@ def test_a_package_that_does_not_compile_is_named_with_its_first_error_and_its_l
     with pytest.raises(
         BuildError, match=r"bad 1\.0 does not compile at csrc/three\.cpp: .*error: .nonsense. was not"
     ) as caught:
-        extensions.provide(work)
+        provide(work)
     log = tmp_path / "logs" / "compile-bad.log"
     assert str(log) in caught.value.what
     assert "also_wrong" in log.read_text()
@@ -270,7 +270,7 @@ def test_a_package_that_does_not_compile_is_named_with_its_first_error_and_its_l
 def test_a_wheel_that_would_not_work_is_not_kept(job, tmp_path, init, code, said):
     work = job(make_sdist(tmp_path, "sorry", modules=("one",), init=init, broken=code))
     with pytest.raises(BuildError, match=said):
-        extensions.provide(work)
+        provide(work)
     assert extensions.cached(work.step, work.cache) == {}
 
 
@@ -278,7 +278,7 @@ def test_a_base_without_a_compiler_is_refused_before_anything_is_unpacked(job, b
     (tmp_path / "empty").mkdir()
     without = msgspec.structs.replace(base[1], rootfs=tmp_path / "empty")
     with pytest.raises(HostError, match=r"no g\+\+-11"):
-        extensions.provide(dataclasses.replace(job(make_sdist(tmp_path, "early")), build_base=lambda: without))
+        provide(dataclasses.replace(job(make_sdist(tmp_path, "early")), build_base=lambda: without))
 
 
 def test_an_interrupt_leaves_nothing(job, tmp_path):
@@ -291,13 +291,13 @@ def test_an_interrupt_leaves_nothing(job, tmp_path):
         found = subprocess.run(["pgrep", "-fa", "cc1plus.*oneslow.cpp"], capture_output=True, check=False).stdout
         return [line for line in found.splitlines() if b"pgrep" not in line]
 
-    def provide():
+    def attempt():
         try:
-            extensions.provide(work)
+            provide(work)
         except BaseException as error:
             ended.append(error)
 
-    thread = threading.Thread(target=provide)
+    thread = threading.Thread(target=attempt)
     thread.start()
     until(compilers)
     process.end_all()

@@ -5,7 +5,8 @@ from graphcrate.host import http, settings
 from graphcrate.model.lock import DebianBase
 from graphcrate.resolve import resolver, uv
 from graphcrate.resolve.candidates import choose
-from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+from graphcrate.resolve.fetch import fetch
+from tests.made import place
 from tests.unit import small_index
 from tests.unit.small_index import CP311
 from tests.unit.wheel_server import small_wheel
@@ -45,8 +46,9 @@ class World:
 
     def fetch(self, lock, **request):
         """Everything: what is installed, and what it takes to compile."""
-        for part in (fetch, fetch_for_compilation):
-            part(lock, SourceOptions(**request), self.cache, self.environment, self.notes)
+        for compilation in (False, True):
+            ctx = place(self.cache, self.environment, self.notes)
+            fetch(lock, SourceOptions(**request), ctx, compilation=compilation)
 
     def pytorch_channel(self):
         name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])

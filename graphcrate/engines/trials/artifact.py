@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,13 +11,15 @@ import msgspec
 from graphcrate.artifacts import convert
 from graphcrate.artifacts.locate import Form, Located, locate, read_report
 from graphcrate.compat.catalog import find_variant
-from graphcrate.engines.trials import stores
+from graphcrate.engines.builders import embedded
+from graphcrate.host import oci_engine
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
 
+_Store = Literal["docker", "podman"]
 RUNNERS = ("auto", "embedded", "docker", "podman", "apptainer", "slurm")
 #: the runner of each form with --runner auto
 _DEFAULTS: Mapping[Form, str] = {
@@ -70,8 +72,17 @@ def find(
     default = _DEFAULTS[source.form]
     chosen = default if runner == "auto" else runner
     if chosen == "slurm" and not pyxis and source.form in ("squashfs", "registry"):
-        raise _needs_pyxis(reference, runner)
-    artifact = _OPENERS[chosen](source, ctx, pyxis) if chosen else None
+        if runner == "auto":
+            raise UsageError(
+                f"{reference} runs in Slurm, with pyxis",
+                next_step="--runner slurm --partition NAME    submits a job with it (sinfo lists partitions)",
+            )
+        raise UsageError(
+            f"{reference} cannot be tested: srun has no --container-image here",
+            cause="Slurm opens a .sqsh and an image on a registry with pyxis, which is not installed on this machine.",
+            next_step="give a .sif, which Apptainer or Singularity opens on the node",
+        )
+    artifact = _open(source, chosen, ctx, pyxis)
     if artifact is None:
         raise UsageError(
             f"{chosen or 'no runner'} cannot open {reference}",
@@ -93,76 +104,75 @@ def find(
     )
 
 
-def _embedded(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
+def _open(source: Located, runner: str, ctx: Context, pyxis: bool) -> Artifact | None:
+    """Make an image what the runner opens; None where it cannot be."""
+    match runner:
+        case "embedded":
+            return embedded.artifact(source.layout()) if source.has_layout else None
+        case "docker" | "podman":
+            return _in_store(source, runner, ctx)
+        case "slurm" if pyxis and source.form == "registry":
+            return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
+        case "slurm" if pyxis and (source.form == "squashfs" or source.has_layout):
+            return _file(source, "pyxis", "sqsh", ctx)
+        case "apptainer" | "slurm":
+            is_file = source.has_layout or source.form == "sif"
+            return _file(source, "apptainer", "sif", ctx) if is_file else _built(source, "apptainer")
+    return None
+
+
+def _in_store(source: Located, engine: _Store, ctx: Context) -> Artifact | None:
+    """Look an image up in an engine's store; load an archive or a layout into it."""
+    if source.form == "archive":
+        return load(engine, source.path, ctx.environment)
+    if built := _built(source, engine):
+        return built
     if not source.has_layout:
-        return None
-    layout = source.layout()
-    size = sum(layer.size for layer in layout.layers)
-    return Artifact(engine="embedded", kind="layout", reference=str(source.path), digest=layout.digest, bytes=size)
-
-
-def _store(engine: Literal["docker", "podman"]) -> Callable[[Located, Context, bool], Artifact | None]:
-    def open_image(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
-        if source.form == "archive":
-            return stores.load(engine, source.path, ctx.environment)
-        if built := _built(source, engine):
-            return built
-        if source.has_layout:
-            return _load_layout(source, engine, ctx)
-        return stores.inspect(engine, source.name, ctx.environment) if source.form in (engine, "registry") else None
-
-    return open_image
-
-
-def _load_layout(source: Located, engine: Literal["docker", "podman"], ctx: Context) -> Artifact:
-    """Load a layout into an engine's store, unless it is there."""
+        return inspect(engine, source.name, ctx.environment) if source.form in (engine, "registry") else None
     image, name = source.layout(), source.name.partition(":")[0]
-    known = stores.inspect(engine, f"{name}:{image.tag}", ctx.environment) if image.tag else None
+    known = inspect(engine, f"{name}:{image.tag}", ctx.environment) if image.tag else None
     if known is not None and known.digest == image.manifest.config.digest:
         return known
     with ctx.cache.folder() as folder:
         archive = folder / f"{name}.tar"
         convert.convert(convert.Request(ref=str(source.path), to="docker", output=archive), ctx)
-        return stores.load(engine, archive, ctx.environment)
+        return load(engine, archive, ctx.environment)
 
 
-def _sif(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
+def inspect(engine: _Store, name: str, environment: Mapping[str, str]) -> Artifact | None:
+    """Look up an image by its name; None where it is missing. Raises HostError when the engine does not answer."""
+    image = oci_engine.find(engine, environment).inspect(name)
+    if image is None:
+        return None
+    return Artifact(engine=engine, kind=engine, reference=name, digest=image["Id"], bytes=int(image.get("Size", 0)))
+
+
+def load(engine: _Store, path: Path, environment: Mapping[str, str]) -> Artifact:
+    """Load the image of an archive. Raises UsageError for an archive without one, HostError as `inspect`."""
+    done = oci_engine.find(engine, environment).call("load", "--quiet", "--input", str(path))
+    # "Loaded image: name:tag" or "Loaded image ID: sha256:…"
+    named = [line.partition(":")[2].strip() for line in done.lines if line.startswith("Loaded image")]
+    artifact = inspect(engine, named[0], environment) if named and not done.returncode else None
+    if artifact is None:
+        raise UsageError(
+            f"{engine} loads no image from {path}: {' '.join(done.lines[-1:])}",
+            cause="It is no archive of `docker save`; Docker before 25 does not read OCI archives.",
+            next_step=f"skopeo copy oci-archive:{path} docker-archive:image.tar:name:tag",
+        )
+    return artifact
+
+
+def _file(source: Located, engine: str, form: Literal["sif", "sqsh"], ctx: Context) -> Artifact:
+    """Take the image's file; of a layout, the one beside it, made again unless it is younger."""
+    path = source.path
     if source.has_layout:
-        return _file(_convert(source, "sif", ctx), "apptainer", "sif")
-    return _file(source.path, "apptainer", "sif") if source.form == "sif" else _built(source, "apptainer")
-
-
-def _slurm(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
-    if pyxis and source.form == "registry":
-        return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
-    if pyxis and (source.form == "squashfs" or source.has_layout):
-        return _file(_convert(source, "sqsh", ctx) if source.has_layout else source.path, "pyxis", "sqsh")
-    return _sif(source, ctx, pyxis)
-
-
-_OPENERS: Mapping[str, Callable[[Located, Context, bool], Artifact | None]] = {
-    "embedded": _embedded,
-    "docker": _store("docker"),
-    "podman": _store("podman"),
-    "apptainer": _sif,
-    "slurm": _slurm,
-}
-
-
-def _convert(source: Located, form: Literal["sif", "sqsh"], ctx: Context) -> Path:
-    """Make the SIF or squashfs of a layout beside it, unless there is one that is not older."""
-    path = source.path.absolute().parent / f"{source.name.partition(':')[0]}{convert.SUFFIXES[form]}"
-    if not path.is_file() or path.stat().st_mtime < (source.path / "index.json").stat().st_mtime:
-        convert.convert(convert.Request(ref=str(source.path), to=form, output=path, force=True), ctx)
-    return path
-
-
-def _file(path: Path, engine: str, kind: Literal["sif", "sqsh"]) -> Artifact:
+        path = path.absolute().parent / f"{source.name.partition(':')[0]}{convert.SUFFIXES[form]}"
+        if not path.is_file() or path.stat().st_mtime < (source.path / "index.json").stat().st_mtime:
+            convert.convert(convert.Request(ref=str(source.path), to=form, output=path, force=True), ctx)
     with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    # a link such as pyg.sif may point elsewhere tomorrow
-    real, size = path.resolve(), path.stat().st_size
-    return Artifact(engine=engine, kind=kind, reference=str(real), digest=f"sha256:{digest}", bytes=size)
+        digest = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    real = path.resolve()  # a link such as pyg.sif may point elsewhere tomorrow
+    return Artifact(engine=engine, kind=form, reference=str(real), digest=digest, bytes=real.stat().st_size)
 
 
 def _built(source: Located, engine: str) -> Artifact | None:
@@ -206,17 +216,4 @@ def _recipe_suites(reference: str, report: BuildReport | None, ctx: Context) -> 
         f"no suites are known for {reference}",
         cause="No report of a build lies beside it that would name its recipe.",
         next_step=f"--suite {next(iter(smoke.SUITES))}    (there are {', '.join(smoke.SUITES)})",
-    )
-
-
-def _needs_pyxis(reference: str, runner: str) -> UsageError:
-    if runner == "auto":
-        return UsageError(
-            f"{reference} runs in Slurm, with pyxis",
-            next_step="--runner slurm --partition NAME    submits a job with it (sinfo lists partitions)",
-        )
-    return UsageError(
-        f"{reference} cannot be tested: srun has no --container-image here",
-        cause="Slurm opens a .sqsh and an image on a registry with pyxis, which is not installed on this machine.",
-        next_step="give a .sif, which Apptainer or Singularity opens on the node",
     )

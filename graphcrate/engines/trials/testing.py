@@ -10,10 +10,9 @@ from rich.console import Console
 
 from graphcrate.engines import run_suites
 from graphcrate.engines.slurm import submit
-from graphcrate.engines.slurm.submit import Scheduler, Slurm
+from graphcrate.engines.slurm.submit import Scheduler
 from graphcrate.engines.trials import matrix, progress
 from graphcrate.engines.trials.artifact import Subject
-from graphcrate.engines.trials.poll import follow
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import UNREADABLE, HostError, SmokeError, UsageError
@@ -31,7 +30,7 @@ STATE = "matrix.json"  #: below the output folder
 def run_here(subject: Subject, device: Device, ctx: Context, *, rerun: bool = False) -> TrialReport:
     """Run the subject's suites on this machine and write the report into the subject's folder.
 
-    `rerun`: also those that the image passed on such a machine before, here and in the functions below.
+    `rerun`: also those that the image passed on such a machine before, here and in `cell_of`.
     """
     memory = Memory(subject.passes, rerun)
     suites = run_suites.run_suites(
@@ -40,17 +39,8 @@ def run_here(subject: Subject, device: Device, ctx: Context, *, rerun: bool = Fa
     return _write_report(subject.folder, subject.reference, subject.runner, subject, suites)
 
 
-def run_in_job(
-    subject: Subject,
-    resources: Resources,
-    device: Device,
-    scheduler: Scheduler,
-    ctx: Context,
-    patience: float,
-    *,
-    rerun: bool = False,
-) -> TrialReport:
-    """Run the subject's suites as a job, with its lines on stderr. An interrupt cancels the job.
+def run_in_job(subject: Subject, cell: Cell, scheduler: Scheduler, ctx: Context, patience: float) -> TrialReport:
+    """Run the subject's suites as the job of a cell, with its lines on stderr. An interrupt cancels the job.
 
     Raises HostError for a job that gave no report.
     """
@@ -60,26 +50,24 @@ def run_in_job(
     def changed(cells: Sequence[Cell]) -> None:
         nonlocal last
         pending[:] = [cell.job for cell in cells if cell.state.is_open]
-        line = progress.line(cells[0])
-        if pending and line != last:
-            last = line
+        if pending and (line := progress.line(cells[0])) != last:
             ctx.progress.note(line)
+            last = line
 
-    cell = cell_of(subject, resources, device, rerun=rerun)
     try:
-        (cell,) = follow([cell], scheduler, patience=patience, changed=changed, say=ctx.progress.note)
+        (cell,) = matrix.follow([cell], scheduler, patience=patience, changed=changed, say=ctx.progress.note)
     except BaseException:
-        scheduler.cancel(pending)
+        scheduler.slurm.cancel(pending)
         raise
     if cell.state is State.LOST:
         where = f"less {scheduler.log(cell.job)}" if cell.node else "sinfo; squeue --me    show what goes on there"
-        raise HostError(f"{subject.reference} was not tested on {resources.partition}: {cell.why}", next_step=where)
+        raise HostError(
+            f"{subject.reference} was not tested on {cell.resources.partition}: {cell.why}", next_step=where
+        )
     return _write_report(subject.folder, subject.reference, subject.runner, subject, cell.suites)
 
 
-def run_matrix(
-    cells: Sequence[Cell], scheduler: Scheduler, output: Path, patience: float, *, rerun: bool = False
-) -> list[Cell]:
+def run_matrix(cells: Sequence[Cell], scheduler: Scheduler, output: Path, patience: float) -> list[Cell]:
     """Run cells as arrays, recorded in a state file: the same call resumes one that stopped.
 
     An interrupt leaves the jobs in the queue. Raises UsageError while another process runs the same matrix.
@@ -90,7 +78,7 @@ def run_matrix(
             record(cells)
             show(cells)
 
-        ended = follow(matrix.resume(state, cells, rerun=rerun), scheduler, patience=patience, changed=changed)
+        ended = matrix.follow(matrix.resume(state, cells), scheduler, patience=patience, changed=changed)
     for cell in ended:
         if cell.state.is_finished:
             _write_report(Path(cell.order.folder), cell.reference, "slurm", cell.order, cell.suites)
@@ -139,31 +127,24 @@ def raise_if_unfinished(cells: Sequence[Cell], output: Path) -> None:
         )
 
 
-def find_slurm(ctx: Context, output: Path, partitions: Sequence[str]) -> tuple[Slurm, Scheduler]:
-    """Find this machine's Slurm; return it and a scheduler whose files lie below `output`.
+def find_slurm(ctx: Context, output: Path, partitions: Sequence[str]) -> Scheduler:
+    """Find this machine's Slurm; return a scheduler whose files lie below `output`.
 
-    Raises HostError, UsageError for an unknown partition.
+    Raises HostError, and UsageError for a partition that Slurm does not have, with those that it has.
     """
     slurm = submit.find(ctx.environment)
-    check_partitions(partitions, slurm)
-    return slurm, Scheduler(slurm, output / JOBS, ctx.root, ctx.environment)
-
-
-def check_partitions(names: Sequence[str], slurm: Slurm) -> None:
-    """Raise UsageError for a partition that Slurm does not have, with those that it has."""
-    known = slurm.partitions()
-    for name in names:
-        if name not in [partition.name for partition in known]:
+    known = {partition.name: partition for partition in slurm.partitions()}
+    for name in partitions:
+        if name not in known:
             words = ", ".join(
-                partition.name
-                + ("" if partition.is_up else " (down)")
-                + (f" ({partition.gres})" if partition.gres else "")
-                for partition in known
+                f"{one.name}{'' if one.is_up else ' (down)'}{f' ({one.gres})' if one.gres else ''}"
+                for one in known.values()
             )
             raise UsageError(
                 f"there is no partition {name!r}; there are {words or 'none that you may use'}",
-                next_step=f"--partition {known[0].name}" if known else "ask the administrator of this cluster",
+                next_step=f"--partition {next(iter(known))}" if known else "ask the administrator of this cluster",
             )
+    return Scheduler(slurm, output / JOBS, ctx.root, ctx.environment)
 
 
 def _write_report(
@@ -183,7 +164,12 @@ def _open_state(path: Path) -> Iterator[tuple[Matrix, Callable[[Sequence[Cell]],
     try:
         with filelock.FileLock(path.with_name(f".{path.name}.lock"), blocking=False):
             state = _read_state(path)
-            yield state, lambda cells: write_file(path, encode(matrix.update(state, cells)))
+
+            def record(cells: Sequence[Cell]) -> None:
+                merged = {cell.key: cell for cell in (*state.cells, *cells)}
+                write_file(path, encode(msgspec.structs.replace(state, cells=tuple(merged.values()))))
+
+            yield state, record
     except filelock.Timeout as error:
         raise UsageError(
             f"another process runs the matrix in {path}",
@@ -193,9 +179,7 @@ def _open_state(path: Path) -> Iterator[tuple[Matrix, Callable[[Sequence[Cell]],
 
 def _read_state(path: Path) -> Matrix:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Matrix)
-    except FileNotFoundError:
-        return Matrix()
+        return msgspec.json.decode(path.read_bytes(), type=Matrix) if path.exists() else Matrix()
     except (OSError, *UNREADABLE) as error:
         raise UsageError(
             f"{path} cannot be read: {error}",

@@ -16,9 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from graphcrate.artifacts.wheel import Wheel, open_wheel
 from graphcrate.host import process
@@ -44,7 +42,7 @@ def build_wheel(
     or gives a wheel that is not for every platform, IntegrityError when it gives a broken one.
     """
     folder = cache.path("built", origin(package))
-    with cache.exclusively(f"built-{origin(package)}"):
+    with cache.exclusively(f"built-{folder.name}"):
         if not folder.is_dir():
             with cache.folder() as work:
                 made = _build(package, sdist, build, work, environment)
@@ -152,8 +150,8 @@ def _build(
 
 def _environment(environment: Mapping[str, str], work: Path) -> dict[str, str]:
     """Nothing of the user's set-up for pip, no user site, fixed seeds and times."""
-    kept = {name: value for name, value in environment.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
-    return kept | {
+    passed = {name: value for name, value in environment.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
+    return passed | {
         "HOME": str(work / "home"),
         "TMPDIR": str(work / "tmp"),
         "PIP_CONFIG_FILE": "/dev/null",
@@ -180,7 +178,7 @@ LEGACY_BUILD = ("setuptools>=40.8", "wheel")
 LARGEST = 1 << 20  #: bytes of a metadata file that is still read
 
 
-class SdistMetadata(msgspec.Struct, frozen=True):
+class SdistMetadata(NamedTuple):
     """PEP 508 requirements to run and to build."""
 
     requires: tuple[str, ...]
@@ -191,15 +189,16 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
     """Read pyproject.toml and PKG-INFO of an sdist named `name`. Raises IntegrityError when they are not there."""
     try:
         with tarfile.open(path) as archive:
-            pyproject = tomllib.loads(_member(archive, "pyproject.toml") or "")
-            info = _member(archive, "PKG-INFO")
-            listed = _member(archive, "requires.txt", below=".egg-info")
+            files = {member.name.partition("/")[2]: member for member in archive.getmembers() if member.isfile()}
+            pyproject = tomllib.loads(_text(archive, files.get("pyproject.toml")))
+            info = _text(archive, files.get("PKG-INFO"))
+            listed = _text(archive, next((files[one] for one in files if one.endswith(".egg-info/requires.txt")), None))
     except (tarfile.TarError, EOFError, OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise _broken(name, str(error)) from error
-    if info is None:
+    if not info:
         raise _broken(name, "it has no PKG-INFO")
     build: dict[str, Any] = pyproject.get("build-system", {})
-    return SdistMetadata(_requires(pyproject, info, listed or ""), tuple(build.get("requires", LEGACY_BUILD)))
+    return SdistMetadata(_requires(pyproject, info, listed), tuple(build.get("requires", LEGACY_BUILD)))
 
 
 def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, ...]:
@@ -225,15 +224,9 @@ def _of_requires_txt(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _member(archive: tarfile.TarFile, name: str, below: str = "") -> str | None:
-    """The text of `<top>/name`, or of `<top>/<any><below>/name`."""
-    for member in archive.getmembers():
-        folder, _, last = member.name.rpartition("/")
-        _, slash, inner = folder.partition("/")
-        if member.isfile() and last == name and (inner.endswith(below) and bool(slash) == bool(below)):
-            stream = archive.extractfile(member)
-            return stream.read(LARGEST).decode("utf-8") if stream else None
-    return None
+def _text(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> str:
+    stream = archive.extractfile(member) if member else None
+    return stream.read(LARGEST).decode("utf-8") if stream else ""
 
 
 def _broken(name: str, detail: str) -> IntegrityError:

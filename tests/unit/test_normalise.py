@@ -1,0 +1,165 @@
+"""From the tree of a Debian system to a base layer."""
+
+import io
+import os
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from graphcrate.inputs.bases.install import Owner
+from graphcrate.inputs.bases.normalise import DPKG_RULES, entries, sources, timeless
+from graphcrate.model.errors import BuildError
+from graphcrate.oci.tar import END_OF_ARCHIVE
+
+TIME = 315_532_800
+ONE_LINE = """\
+# See sources.list(5)
+deb http://mirror.example/debian bookworm main contrib non-free non-free-firmware
+deb http://mirror.example/debian bookworm-updates main contrib non-free non-free-firmware
+deb http://mirror.example/debian-security bookworm-security main contrib non-free non-free-firmware
+
+#deb-src http://mirror.example/debian bookworm main
+"""
+
+LEFT = """
+etc/machine-id etc/hostname etc/resolv.conf etc/hosts etc/passwd- etc/.pwd.lock etc/apt/sources.list
+var/log/dpkg.log var/log/apt/term.log var/cache/apt/pkgcache.bin var/cache/ldconfig/aux-cache
+var/lib/apt/lists/lock var/lib/dpkg/status-old var/lib/dpkg/lock-frontend var/cache/debconf/templates.dat-old
+dev/null tmp/x var/tmp/x run/utmp
+usr/share/man/man1/ls.1.gz usr/share/locale/de/LC_MESSAGES/apt.mo usr/share/info/dir usr/share/doc/apt/README
+usr/share/lintian/overrides/apt
+"""
+KEPT = """
+etc/passwd etc/shadow var/log/ usr/share/doc/apt/copyright usr/share/man/man1/ usr/share/locale/locale.alias
+var/lib/dpkg/status var/lib/dpkg/info/apt.list run/lock/ dev/ tmp/ var/cache/debconf/templates.dat
+usr/share/documentation
+"""
+
+
+def make(root, files):
+    """A tree of files by path; one that ends with a slash is a folder."""
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        if path.endswith("/"):
+            (root / path).mkdir(exist_ok=True)
+        else:
+            (root / path).write_bytes(content)
+
+
+def tidied(root, owners=(), suite="bookworm"):
+    data = b"".join(entries(root, dict(owners), suite, TIME))
+    assert len(data) % 512 == 0
+    return tarfile.open(fileobj=io.BytesIO(data + END_OF_ARCHIVE), mode="r:")
+
+
+def test_what_differs_between_machines_is_left_out(tmp_path):
+    make(tmp_path, dict.fromkeys((*LEFT.split(), *KEPT.split()), b"x"))
+    with tidied(tmp_path) as tar:
+        names = tar.getnames()
+    assert names == sorted(names)
+    wanted = {path.rstrip("/") for path in KEPT.split()}
+    wanted |= {str(parent) for path in wanted for parent in Path(path).parents} - {"."}
+    folders = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()}
+    assert (
+        wanted | {"etc/dpkg/dpkg.cfg.d/graphcrate"}
+        <= set(names)
+        <= wanted | folders | {"etc/dpkg/dpkg.cfg.d/graphcrate"}
+    )
+    assert not set(names) & set(LEFT.split())
+
+
+def test_owners_are_those_that_are_told_modes_and_links_stay_and_times_go(tmp_path):
+    make(tmp_path, {"usr/wall": b"program", "usr/café": b"name", "usr/" + "long/" * 30 + "name": b"long", "tmp/": b""})
+    (tmp_path / "usr/wall").chmod(0o2755)
+    (tmp_path / "tmp").chmod(0o1777)
+    (tmp_path / "bin").symlink_to("usr/bin")
+    with tidied(tmp_path, {"usr/wall": Owner(0, 5)}) as tar:
+        found = {item.name: item for item in tar}
+        assert {item.mtime for item in found.values()} == {TIME}
+        assert {(item.uid, item.gid) for name, item in found.items() if name != "usr/wall"} == {(0, 0)}
+        assert (found["usr/wall"].mode, found["usr/wall"].gid, found["usr/wall"].uname) == (0o2755, 5, "")
+        assert found["bin"].linkname == "usr/bin"
+        assert found["tmp"].mode == 0o1777
+        assert tar.extractfile("usr/café").read() == b"name"
+        assert tar.extractfile("usr/" + "long/" * 30 + "name").read() == b"long"
+
+
+def test_the_first_name_that_stays_has_the_content(tmp_path):
+    make(tmp_path, {"usr/perl": b"program", "var/log/x": b"text", "usr/": b"", "var/": b""})
+    for name, other in (("usr/a", "usr/perl"), ("usr/z", "usr/perl"), ("var/y", "var/log/x")):
+        os.link(tmp_path / other, tmp_path / name)
+    with tidied(tmp_path) as tar:
+        kinds = [(item.name, item.islnk(), item.linkname) for item in tar if item.name.startswith("usr/")]
+        assert kinds == [("usr/a", False, ""), ("usr/perl", True, "usr/a"), ("usr/z", True, "usr/a")]
+        assert tar.extractfile("usr/a").read() == b"program"
+        assert tar.extractfile("var/y").read() == b"text"
+
+
+def test_entries_that_no_layer_can_have_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BuildError, match="a base layer cannot have: /pipe"):
+        tidied(tmp_path)
+
+
+def test_bytecode_holds_whatever_the_time_of_its_source(tmp_path):
+    code = b"\xa7\x0d\x0d\x0a" + bytes(4) + b"\x11\x22\x33\x44\x55\x66\x77\x88" + b"marshalled"
+    make(tmp_path, {"usr/lib/python3.11/__pycache__/os.cpython-311.pyc": code})
+    with tidied(tmp_path) as tar:
+        written = tar.extractfile("usr/lib/python3.11/__pycache__/os.cpython-311.pyc").read()
+    assert written == b"\xa7\x0d\x0d\x0a" + b"\1\0\0\0" + bytes(8) + b"marshalled"
+    assert timeless(written[:16]) == written[:16]
+    assert timeless(b"short") == b"short"
+
+
+def test_sources_and_rules_are_written_for_the_image(tmp_path):
+    make(tmp_path, {"usr/share/doc/apt/examples/sources.list": ONE_LINE.encode(), "etc/apt/sources.list": b"deb x ./"})
+    with tidied(tmp_path) as tar:
+        assert tar.extractfile("etc/apt/sources.list").read().decode() == sources(ONE_LINE, "bookworm")
+        assert tar.extractfile("etc/dpkg/dpkg.cfg.d/graphcrate").read().decode() == DPKG_RULES
+
+
+NEWER = """\
+## Debian
+Types: deb
+URIs: http://m.example/debian
+Suites: trixie trixie-updates
+Components: main contrib non-free non-free-firmware
+Signed-By: /usr/share/keyrings/k.gpg
+
+Types: deb
+URIs: http://m.example/debian-security
+Suites: trixie-security
+Components: main contrib
+Signed-By: /usr/share/keyrings/k.gpg
+"""
+
+
+@pytest.mark.parametrize(
+    ("suite", "example", "written"),
+    [
+        (
+            "bookworm",
+            ONE_LINE,
+            "deb http://mirror.example/debian bookworm main\n"
+            "deb http://mirror.example/debian bookworm-updates main\n"
+            "deb http://mirror.example/debian-security bookworm-security main\n",
+        ),
+        (  # completed: bullseye's own lacks the updates
+            "bullseye",
+            "deb http://m.example/debian bullseye main contrib\ndeb http://s.example bullseye-security main contrib\n",
+            "deb http://m.example/debian bullseye main\n"
+            "deb http://m.example/debian bullseye-updates main\n"
+            "deb http://s.example/debian-security bullseye-security main\n",
+        ),
+        ("trixie", NEWER, re.sub(r"main contrib.*", "main", NEWER.removeprefix("## Debian\n"))),
+    ],
+)
+def test_sources_of_a_suite(suite, example, written):
+    assert sources(example, suite) == written
+
+
+def test_sources_of_another_suite_are_refused():
+    with pytest.raises(BuildError, match="not for trixie"):
+        sources(ONE_LINE, "trixie")

@@ -1,0 +1,135 @@
+"""Slurm: what its commands print, where it is, which partitions it has."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.engines.slurm import parse, submit
+from graphcrate.engines.slurm.parse import JobView, Partition
+from graphcrate.engines.trials import testing
+from graphcrate.host.context import Context
+from graphcrate.model.errors import HostError, UsageError
+from graphcrate.model.trial import Order, Resources
+
+SCONTROL = (
+    "JobId=4 ArrayJobId=3 ArrayTaskId=1 JobName=wrap UserId=root(0) JobState=NODE_FAIL Reason=NodeDown ExitCode=0:15 "
+    "StartTime=2026-11-22T00:58:06 NodeList=n1 BatchHost=n1 Command=(null)\n"
+    "JobId=9 JobName=graphcrate-test JobState=CANCELLED Reason=None ExitCode=0:0 NodeList=(null)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "expected"),
+    [
+        (
+            parse.partitions,
+            "dgx2|up|gpu:16\na100|down|gpu:a100:4\nsmall|up|(null)\n",
+            (
+                Partition("dgx2", True, "gpu:16"),
+                Partition("a100", False, "gpu:a100:4"),
+                Partition("small", True, ""),
+            ),
+        ),
+        (  # two kinds of nodes
+            parse.partitions,
+            "a100|up|gpu:4\na100|up|gpu:8\na100|up|(null)\n",
+            (Partition("a100", True, "gpu:4,gpu:8"),),
+        ),
+        (
+            parse.jobs,
+            "7|COMPLETED|n1|None\n12_0|RUNNING|n1|None\n12_1|PENDING||PartitionDown\n13|CANCELLED by 0|n2|None\n",
+            {
+                "7": JobView("COMPLETED", "n1"),
+                "12_0": JobView("RUNNING", "n1"),
+                "12_1": JobView("PENDING", "", "PartitionDown"),
+                "13": JobView("CANCELLED", "n2"),
+            },
+        ),
+        (  # allocations alone
+            parse.jobs,
+            "20|TIMEOUT|n1|None|0:0\n20.batch|CANCELLED|n1||0:15\n21_3|CANCELLED by 1000|None assigned|None|0:0\n",
+            {"20": JobView("TIMEOUT", "n1", "", "0:0"), "21_3": JobView("CANCELLED", "", "", "0:0")},
+        ),
+        (parse.has_pyxis, "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH\n", True),
+        (parse.has_pyxis, "      --container=PATH          Path to OCI container bundle\n", False),
+        (parse.has_pyxis, "nothing of --container-image here\n", False),
+        (
+            parse.last_error,
+            ["sbatch: error: invalid partition specified: x", "sbatch: error: Batch job submission failed: No", "end"],
+            "Batch job submission failed: No",
+        ),
+        (parse.last_error, ["", "something else", ""], "something else"),
+        (parse.last_error, [], ""),
+    ],
+)
+def test_what_slurm_prints_is_read(read, text, expected):
+    assert read(text) == expected
+
+
+def test_how_jobs_ended():
+    assert parse.details(SCONTROL, "3_1").words == "NODE_FAIL on n1 (NodeDown, exit code 0:15)"
+    assert parse.details(SCONTROL, "9").words == "CANCELLED"
+    assert parse.details(SCONTROL, "3_2") is None
+    assert not parse.WAITING & parse.ENDED
+
+
+@pytest.mark.parametrize(
+    ("reasons", "is_hopeless"),
+    [
+        ("BadConstraints PartitionTimeLimit AssocMaxCpuPerJobLimit QOSMaxGRESPerJob", True),
+        ("Resources Priority PartitionDown QOSMaxJobsPerUserLimit ReqNodeNotAvail", False),
+    ],
+)
+def test_some_reasons_are_hopeless(reasons, is_hopeless):
+    for reason in reasons.split():
+        assert bool(parse.HOPELESS.search(reason)) is is_hopeless, reason
+
+
+@given(st.text(max_size=300))
+def test_no_output_breaks_the_parsers(text):
+    for read in (parse.partitions, parse.jobs):
+        read(text)
+    parse.details(text, "7")
+    parse.has_pyxis(text)
+    parse.last_error(text.splitlines())
+
+
+def test_the_time_of_a_job_is_what_its_suites_may_take():
+    order = Order(artifact=None, suites=("torch",), device="auto", folder="/out", passes="/p")
+    options = submit.parameters([order], Resources(partition="a100", gres="gpu:1", account="gnn"))
+    fixed = {"job-name": "graphcrate-test", "nodes": "1", "ntasks": "1"}
+    assert options == {**fixed, "partition": "a100", "time": "16", "gres": "gpu:1", "account": "gnn"}
+    assert submit.parameters([order], Resources(partition="a100", time="01:00:00"))["time"] == "01:00:00"
+
+
+def test_unknown_partitions_are_refused_with_those_that_exist(tmp_path, monkeypatch):
+    class Known:
+        def partitions(self):
+            return (Partition("dgx2", True, "gpu:16"), Partition("old", False))
+
+    monkeypatch.setattr(submit, "find", lambda environment: Known())
+    ctx = Context(root=tmp_path, environment={})
+    assert testing.find_slurm(ctx, tmp_path, ["dgx2"]).slurm
+    with pytest.raises(UsageError, match=r"no partition 'a100'; there are dgx2 \(gpu:16\), old \(down\)"):
+        testing.find_slurm(ctx, tmp_path, ["dgx2", "a100"])
+
+
+def test_no_slurm_here_says_where_else(monkeypatch):
+    monkeypatch.setattr(submit.process, "find", lambda _: None)
+    with pytest.raises(HostError, match="Slurm is not installed here") as caught:
+        submit.find({"PATH": "/nowhere"})
+    assert "--runner apptainer" in caught.value.next_step
+
+
+def test_a_job_knows_where_it_is(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("SLURM")]:
+        monkeypatch.delenv(name)
+    assert submit.here() == {}
+    for name, value in {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": "a100"}.items():
+        monkeypatch.setenv(name, value)
+    assert submit.here() == {"job": "12", "node": "n1", "partition": "a100"}
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "10")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    assert submit.here()["job"] == "10_3"
