@@ -225,13 +225,6 @@ def test_what_speaks_against_a_training(changes, objection):
     assert objection in found[0]
 
 
-def test_the_page_on_smoke_tests_has_the_band():
-    low, high = glt_check.ACCURACY_BAND
-    page = (ROOT / "docs" / "smoke.md").read_text(encoding="utf-8")
-    assert f"{low:.2f} … {high:.2f}" in page
-    assert f"{glt_check.SHARED_MEMORY >> 20} MiB" in page
-
-
 # The command line
 
 
@@ -242,14 +235,6 @@ def test_a_part_gets_all_it_needs(tmp_path):
     assert argv[:3] == [sys.executable, "-u", str(ROOT / "suites" / "glt_check.py")]
     assert (told.part, told.folder, told.device, told.seed) == ("1", tmp_path, "cpu", 3)
     assert told.ports == [4001, 4002]
-
-
-@pytest.mark.parametrize("argv", [["--device", "tpu"], ["--seed", "x"], ["--limit", "soon"], ["--ports", "1"]])
-def test_wrong_usage_is_told_before_anything_runs(argv, capsys):
-    with pytest.raises(SystemExit) as caught:
-        glt_check.arguments(argv)
-    assert caught.value.code == 2
-    assert capsys.readouterr().err
 
 
 def test_a_glt_for_another_torch_is_told_with_the_version_that_fits(monkeypatch):

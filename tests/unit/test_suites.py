@@ -22,7 +22,7 @@ import glt_check  # noqa: E402
 import glt_distributed  # noqa: E402
 import ops  # noqa: E402
 import torch_check  # noqa: E402
-from proof import curve, gcn, parts, sampling  # noqa: E402
+from proof import curve, gcn, graphs, parts, sampling  # noqa: E402
 from proof.curve import Point  # noqa: E402
 from proof.verdict import Fault, Layer, Proof  # noqa: E402
 
@@ -51,6 +51,7 @@ def test_the_suites_fit_the_programs(name):
         *[("dna.py", argv) for argv in (["--epochs", "0"], ["--every", "0"], ["--device", "tpu"])],
         *[("ddp.py", argv) for argv in (["--ranks", "0"], ["--ranks", "9"], ["--limit", "soon"], ["--what"])],
         *[("ops.py", argv) for argv in (["--require", "torch_scater"], ["--device", "tpu"])],
+        *[("glt_check.py", argv) for argv in (["--seed", "x"], ["--ports", "1"])],
     ],
 )
 def test_wrong_usage_is_told_before_anything_runs(program, argv, capsys):
@@ -62,8 +63,11 @@ def test_wrong_usage_is_told_before_anything_runs(program, argv, capsys):
 
 def test_the_page_on_smoke_tests_has_the_bands():
     page = (ROOT / "docs" / "smoke.md").read_text(encoding="utf-8")
-    for name, (low, high) in {"dna": dna.ACCURACY_BAND, "ddp": ddp.ACCURACY_BAND}.items():
+    for name, suite in {"dna": dna, "ddp": ddp, "glt": glt_check, "glt-distributed": glt_distributed}.items():
+        low, high = suite.ACCURACY_BAND
         assert f"| `{name}` | {low:.2f} … {high:.2f} |" in page
+        assert 0.69 < low < 1 - graphs.STRAYS < high < 1.0, "words alone give 0.69"
+    assert f"{glt_check.SHARED_MEMORY >> 20} MiB" in page
     for kind, band in ops.BANDS.items():
         assert f"| `{kind}` | {band:.0e} |" in page
 
