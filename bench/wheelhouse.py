@@ -20,8 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat import headers, planning
-from graphcrate.compat.compilers import variables
+from graphcrate.compat import compilers, planning
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
                 taken["fast"] = timed("wheelhouse, small headers", lambda: extensions.provide(job))
                 timed("wheelhouse, from the cache", lambda: extensions.provide(job))
             if "plain" in given.ways:
-                headers._FOLDERS.clear()  # as if nobody had looked at these packages
+                compilers._FOLDERS.clear()  # as if nobody had looked at these packages
                 taken["plain"] = timed("wheelhouse, torch's own headers", lambda: extensions.provide(job))
             if "pip" in given.ways:
                 taken["pip"] = plainly(job, base, toolkit, files, folder / "plain")
@@ -73,7 +72,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stack", default="pyg")
     parser.add_argument("--cuda", default="11.8")
-    parser.add_argument("--packages", nargs="+", default=list(headers._FOLDERS))
+    parser.add_argument("--packages", nargs="+", default=list(compilers._FOLDERS))
     parser.add_argument("--architectures", nargs="+", default=["7.0", "8.0+PTX"])
     parser.add_argument("--jobs", type=int, default=default_jobs())
     parser.add_argument("--ways", nargs="+", choices=("fast", "plain", "pip"), default=["fast", "plain"])
@@ -124,7 +123,7 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
 def plainly(job: extensions.Job, base: Base, toolkit: Path | None, files: Mapping[str, Path], folder: Path) -> float:
     """Seconds of processor that `pip wheel` takes for the packages, one after the other, as a manual would have it."""
     step = job.step
-    environment = variables(step.compilation)
+    environment = compilers.variables(step.compilation)
     for ours in ("FORCE_ONLY_CUDA", "CFLAGS", "CXXFLAGS", "LDFLAGS", "WITH_CUDA"):
         environment.pop(ours, None)
     environment["PATH"] = f"{VENV}/bin:{CUDA_HOME}/bin:/usr/bin:/bin"

@@ -18,7 +18,7 @@ from graphcrate.artifacts.formats.merged import Inode, Merged, read_merged, with
 from graphcrate.artifacts.formats.mksquashfs import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.locate import find_image
-from graphcrate.compat import runtimes
+from graphcrate.compat import facts
 from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, writing
 from graphcrate.host.cache import remove_tree, require_room
@@ -230,7 +230,7 @@ def _sqsh(job: _Job) -> Converted:
     if job.request.kernel and not job.request.compression and fitting is not compression:
         job.ctx.progress.note(
             f"{job.target} is compressed with {compression}, since enroot unpacks it by unsquashfs, whatever the "
-            f"kernel; where that is older than {runtimes.known().tools_zstd.since} (2019): --compression gzip"
+            f"kernel; where that is older than {facts.limits().tools_zstd.since} (2019): --compression gzip"
         )
     mksquashfs.version()
     _refuse_existing(job)

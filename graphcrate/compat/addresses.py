@@ -13,12 +13,14 @@ _ALIBABA = (
 )
 
 
+def cuda_label(cuda: str) -> str:
+    """`cu118` for "11.8", `cpu` for "cpu"."""
+    return cuda if cuda == "cpu" else "cu" + cuda.replace(".", "")
+
+
 def cuda_tag(torch: str, torch_cuda: str) -> str:
     """`cu118` or `cpu`: the local label of a torch version, else from the CUDA version it was built for."""
-    _, _, label = torch.partition("+")
-    if label:
-        return label
-    return "cpu" if torch_cuda == "cpu" else "cu" + torch_cuda.replace(".", "")
+    return torch.partition("+")[2] or cuda_label(torch_cuda)
 
 
 def pyg_page(torch: str, torch_cuda: str) -> str:
@@ -51,7 +53,5 @@ def inside_vpc(host: str) -> str:
 
     Empty for a host that is none of Alibaba Cloud's registries, or is inside already.
     """
-    for pattern in _ALIBABA:
-        if found := pattern.fullmatch(host):
-            return f"{found[1]}-vpc{found[2]}"
-    return ""
+    found = next(filter(None, (pattern.fullmatch(host) for pattern in _ALIBABA)), None)
+    return f"{found[1]}-vpc{found[2]}" if found else ""

@@ -61,7 +61,7 @@ def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) ->
     option = options[0]
     toolkits.refuse_impossible(variant.architectures, option.version)
     means = Means(architectures=variant.architectures, suite=suite, option=option)
-    return _with_compiler(means, toolkits.newest_gcc(option.version))
+    return _with_compiler(means, toolkits.nvcc(option.version).newest_gcc)
 
 
 def _with_compiler(means: Means, newest_gcc: int | None) -> Means:

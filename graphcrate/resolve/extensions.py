@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat import pyg
+from graphcrate.compat import packages
 from graphcrate.compat.addresses import cuda_tag
 from graphcrate.compat.request import Extensions
 from graphcrate.model.errors import NetworkError, ResolutionError
@@ -158,7 +158,7 @@ def _built_for(version: Version, torch: str, torch_cuda: str) -> bool:
 
 def _cost(name: str, variant: Variant, there: set[str]) -> str:
     """What the user loses."""
-    lost = pyg.lost(name, variant.torch_geometric or _SOME_PYG, there)
+    lost = packages.lost(name, variant.torch_geometric or _SOME_PYG, there)
     other, comfort = STANDS_IN.get(name, ("", ""))
     return f"{lost} ({comfort})" if other in there else lost
 

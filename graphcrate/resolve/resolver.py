@@ -233,7 +233,7 @@ def _check_glt(
         return ()
     names = [package.name for package in packages]
     verdict = glt.judge(found.version, torch.version, candidate.torch_cuda, variant.python, names)
-    if not verdict.ok:
+    if verdict.reasons:
         raise _breaking(verdict, names_of(variant.extensions))
     return verdict.notes
 

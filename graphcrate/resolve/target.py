@@ -8,11 +8,11 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from graphcrate.compat import runtimes
+from graphcrate.compat import facts
 from graphcrate.model.recipe import BaseSpec
 
 #: glibc of Debian's suites
-GLIBC = {name: suite.glibc for name, suite in runtimes.known().suites.items()}
+GLIBC = {name: suite.glibc for name, suite in facts.limits().suites.items()}
 #: where a registry reference does not say on what it is built: old enough for all that is in use
 OLDEST_GLIBC = "2.28"
 LEGACY_MANYLINUX = {17: "manylinux2014_x86_64", 12: "manylinux2010_x86_64", 5: "manylinux1_x86_64"}

@@ -3,7 +3,6 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 
 from graphcrate.build import extensions
@@ -13,48 +12,42 @@ from graphcrate.host.context import Context
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.errors import ResolutionError, UsageError
-from tests.unit.test_planning_compiled import compiled_lock, lock
+from tests.unit.test_planning import compiled_lock, lock
+
+CPU = compiled_lock(toolkit="")
+NEWER = "nvcc 12.4.131 makes no code for 10.0: extensions bring PTX of 9.0, which the driver translates"
 
 
-def chosen(gpus, toolkit="11.8.89"):
+@pytest.mark.parametrize(
+    ("gpus", "toolkit", "architectures", "note"),
+    [
+        ("v100", "11.8.89", ("7.0",), ""),
+        ("v100,a100", "11.8.89", ("7.0", "8.0"), ""),
+        ("v100,b200", "12.4.131", ("7.0", "9.0+PTX"), NEWER),
+        ("h100,b200", "12.4.131", ("9.0+PTX",), NEWER),  # not machine code beside PTX of the same architecture
+    ],
+)
+def test_models_give_their_architectures_and_nothing_else(gpus, toolkit, architectures, note):
     made = extensions.for_gpus(compiled_lock(toolkit=toolkit), gpus)
-    return made.compilation.architectures, made.notes
+    assert made.compilation.architectures == architectures
+    assert "".join(made.notes).startswith(note)
+    assert bool(made.notes) == bool(note)
 
 
-def test_without_a_model_the_recipe_decides():
-    value = compiled_lock()
-    assert extensions.for_gpus(value, None) is value
+@pytest.mark.parametrize(
+    ("gpus", "toolkit", "words"),
+    [("v100", "13.0.88", r"7\.0 was dropped after CUDA 12"), ("v1000", "11.8.89", "unknown GPU 'v1000'")],
+)
+def test_what_cannot_be_compiled_for_is_refused(gpus, toolkit, words):
+    with pytest.raises(UsageError, match=words):
+        extensions.for_gpus(compiled_lock(toolkit=toolkit), gpus)
 
 
-def test_models_give_their_architectures_and_nothing_else():
-    assert chosen("v100") == (("7.0",), ())
-    assert chosen("v100,a100")[0] == ("7.0", "8.0")
-
-
-def test_a_gpu_newer_than_the_toolkit_gets_ptx_and_a_note():
-    architectures, notes = chosen("v100,b200", toolkit="12.4.131")
-    assert architectures == ("7.0", "9.0+PTX")
-    assert "nvcc 12.4.131 makes no code for 10.0" in notes[-1]
-
-
-def test_machine_code_beside_ptx_of_the_same_architecture_is_named_once():
-    assert chosen("h100,b200", toolkit="12.4.131")[0] == ("9.0+PTX",)
-
-
-def test_a_gpu_that_the_toolkit_has_dropped_is_refused():
-    with pytest.raises(UsageError, match=r"7\.0 was dropped after CUDA 12"):
-        chosen("v100", toolkit="13.0.88")
-
-
-def test_a_lock_that_compiles_nothing_stays_as_it_is():
-    assert extensions.for_gpus(lock(), "v100") == lock()
-    cpu = compiled_lock(toolkit="")
-    assert extensions.for_gpus(cpu, "v100") is cpu
-
-
-def test_an_unknown_model_is_refused_with_the_nearest():
-    with pytest.raises(UsageError, match="v1000"):
-        extensions.for_gpus(msgspec.structs.replace(compiled_lock()), "v1000")
+@pytest.mark.parametrize(
+    ("value", "gpus"), [(compiled_lock(), None), (lock(), "v100"), (compiled_lock(toolkit=""), "v100")]
+)
+def test_without_a_model_or_a_toolkit_the_lock_stays_as_it_is(value, gpus):
+    assert extensions.for_gpus(value, gpus) is value
 
 
 def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path, monkeypatch):

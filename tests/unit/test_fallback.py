@@ -13,7 +13,7 @@ from graphcrate.artifacts.locate import read_report
 from graphcrate.build import pipeline, with_engine
 from graphcrate.checks import new_image
 from graphcrate.cli import tables
-from graphcrate.compat import drivers, explain, facts, fallback, recipes, rules
+from graphcrate.compat import explain, facts, fallback, recipes, rules
 from graphcrate.compat.request import BuildRequest
 from graphcrate.engines import run_suites
 from graphcrate.model.lock import decode_lock
@@ -122,7 +122,7 @@ def test_what_is_said_of_it_is_what_the_rules_find(known):
     for model in facts.gpus():
         verdict = rules.judge(bare, Target(gpus=(model,)))
         assert (model in said.no_code) == (verdict.status == "rejected"), model
-    oldest = drivers.oldest_driver(variant.cuda)
+    oldest = facts.oldest_driver(variant.cuda)
     assert oldest == "450.80.02", "minor-version compatibility of CUDA 11"
     assert f"wants driver {oldest} or newer" in said.limits
     assert rules.judge(bare, Target(gpus=("V100",), drivers=(oldest,))).accepted

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.compat import planning, recipes
+from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import chosen_image
 from graphcrate.engines import render
 from graphcrate.engines.render import files
@@ -67,7 +68,7 @@ def with_channel(channel, *names):
 def test_the_committed_texts_of_every_variant_are_fresh():
     stale = []
     for recipe, variant in VARIANTS:
-        folder = ROOT / "images" / recipe.name / planning.cuda_label(variant.cuda)
+        folder = ROOT / "images" / recipe.name / cuda_label(variant.cuda)
         written = files.texts(PLACE, recipe, variant, files.shown(PLACE, recipe, variant))
         committed = {name: text for name, text in written.items() if name not in ON_DEMAND}
         stale += [folder / name for name, text in committed.items() if (folder / name).read_bytes() != text.encode()]
@@ -77,7 +78,7 @@ def test_the_committed_texts_of_every_variant_are_fresh():
 
 
 def test_no_folder_of_a_variant_that_is_gone_stays():
-    known = {(recipe.name, planning.cuda_label(variant.cuda)) for recipe, variant in VARIANTS}
+    known = {(recipe.name, cuda_label(variant.cuda)) for recipe, variant in VARIANTS}
     assert {(path.parent.name, path.name) for path in (ROOT / "images").glob("*/*")} == known
 
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from graphcrate.compat import headers
+from graphcrate.compat import compilers
 from graphcrate.compat.base_images import chosen_image
-from graphcrate.compat.toolkit_assembly import assembly
+from graphcrate.compat.toolkits import assembly
 from graphcrate.engines import render
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.model.errors import BuildError
@@ -162,7 +162,7 @@ def test_sources_are_built_in_the_environment_and_place_of_the_embedded_build(kn
 @every_form
 def test_headers_that_stand_in_are_those_of_the_embedded_build(write):
     text = write(PLANS["debian"])
-    for path, lines in headers.STAND_INS.items():
+    for path, lines in compilers.STAND_INS.items():
         written = " ".join(f"'{line}'" for line in lines)
         assert f"printf '%s\\n' > /root/headers/{path} {written}" in " ".join(text.replace("\\\n", " ").split())
     for folder in ("torch-scatter-2.1.2", "torch-sparse-0.6.18"):

@@ -9,7 +9,7 @@ import filelock
 import msgspec
 import pytest
 
-from graphcrate.compat import headers
+from graphcrate.compat import compilers
 from graphcrate.host import settings
 from graphcrate.host.memory import free_memory
 from graphcrate.inputs import extensions
@@ -137,14 +137,14 @@ def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path):
 
 def test_headers_that_stand_in_are_written_as_torch_names_them(tmp_path):
     add_headers(tmp_path)
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.h")} == set(headers.STAND_INS)
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.h")} == set(compilers.STAND_INS)
     assert (tmp_path / "torch/torch.h").read_text() == "#pragma once\n#include <torch/extension.h>\n"
 
 
 def test_the_headers_are_in_the_key_of_what_gets_them(monkeypatch):
     others = (package("torch-x", compiled=True),)
     before = key(), key(packages=others)
-    monkeypatch.setitem(headers.STAND_INS, "torch/torch.h", ("#pragma once",))
+    monkeypatch.setitem(compilers.STAND_INS, "torch/torch.h", ("#pragma once",))
     assert (key() == before[0], key(packages=others) == before[1]) == (False, True)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from graphcrate.artifacts.formats import squashfs
 from graphcrate.artifacts.formats.merged import Inode, Merged, tar
-from graphcrate.compat import runtimes
-from graphcrate.compat.drivers import numbers
+from graphcrate.compat import facts
+from graphcrate.compat.facts import numbers
 from graphcrate.host import process
 from graphcrate.host.progress import Task
 from graphcrate.host.workers import default_jobs
@@ -51,7 +51,7 @@ def choose(kernel: str | None) -> Compression:
         raise UsageError(
             f"{kernel!r} is no kernel's version", next_step="--kernel 3.10    (`uname -r` on the target says it)"
         )
-    mounts_zstd = numbers(found[0]) >= numbers(runtimes.known().kernel_zstd.since)
+    mounts_zstd = numbers(found[0]) >= numbers(facts.limits().kernel_zstd.since)
     return Compression.ZSTD if mounts_zstd else Compression.GZIP
 
 

@@ -7,10 +7,9 @@ same binaries. All of it happens in stages that are left behind; a devel image t
 from collections.abc import Iterable, Sequence
 
 import graphcrate.engines.render.ideas as ideas
-from graphcrate.compat import compilers, headers
+from graphcrate.compat import compilers
 from graphcrate.compat.planning import SYSTEM_PATH, group
-from graphcrate.compat.toolkit_assembly import PACKAGES, assembly
-from graphcrate.compat.toolkits import COMPONENTS
+from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.engines.render.commands import Command, Commands, one, quoted, write_lines
 from graphcrate.engines.render.layout import WIDTH, wrapped
 from graphcrate.model.errors import BuildError
@@ -270,13 +269,13 @@ def _files_in_order() -> Commands:
 
 def _headers(step: CompileStep) -> Iterable[Commands]:
     """As the embedded build has them (`inputs.extensions.compile.add_headers`)."""
-    if any(headers.folder_for(package.name) for package in step.packages):
-        parents = sorted({f"{HEADERS}/{path.rpartition('/')[0]}" for path in headers.STAND_INS})
+    if any(compilers.folder_for(package.name) for package in step.packages):
+        parents = sorted({f"{HEADERS}/{path.rpartition('/')[0]}" for path in compilers.STAND_INS})
         yield Commands(
             why="In place of torch's whole headers, which take most of the time for what is not used.",
             commands=(
                 one("mkdir -p", *parents),
-                *(write_lines(f"{HEADERS}/{path}", lines) for path, lines in headers.STAND_INS.items()),
+                *(write_lines(f"{HEADERS}/{path}", lines) for path, lines in compilers.STAND_INS.items()),
             ),
         )
 
@@ -284,7 +283,7 @@ def _headers(step: CompileStep) -> Iterable[Commands]:
 def _wheel_made(package: str, source: str) -> Iterable[Command]:
     """With the small headers where the package has a place for them, else and after a failure with torch's own."""
     made = (f"{PIP} wheel --no-cache-dir --no-deps --no-build-isolation", f"    --wheel-dir {COMPILED} {source}")
-    folder = headers.folder_for(package)
+    folder = compilers.folder_for(package)
     if folder is None:
         yield made
         return

@@ -3,7 +3,7 @@
 import graphcrate.engines.render.compilation as compilation
 import graphcrate.engines.render.ideas as ideas
 from graphcrate.compat.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
-from graphcrate.compat.toolkit_assembly import PACKAGES
+from graphcrate.compat.toolkits import PACKAGES
 from graphcrate.engines.render.about import about, folder
 from graphcrate.engines.render.layout import WIDTH, rendered, wrapped
 from graphcrate.model.plan import CUDA_HOME, VENV, Plan, PythonFrom

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.compat import base_images, planning
+from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import all_recipes, examples, find_recipe, find_variant, lock_path
 from graphcrate.compat.toolkits import options
 from graphcrate.engines import render
@@ -50,7 +51,7 @@ def render_all(ctx: Context, name: str | None, cuda: str | None, choice: Choice,
                 raise
             ctx.progress.note(f"{recipe.name} CUDA {variant.cuda} is left out: {error.what}")
             continue
-        folder = (output or ctx.root / "images") / recipe.name / planning.cuda_label(variant.cuda)
+        folder = (output or ctx.root / "images") / recipe.name / cuda_label(variant.cuda)
         if _write(folder, made):
             yield folder if output else folder.relative_to(ctx.root)
 

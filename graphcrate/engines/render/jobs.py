@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.locate import check_digest
-from graphcrate.compat import addresses, sites
+from graphcrate.compat import addresses, facts
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.engines.render.layout import rendered
 from graphcrate.model.errors import UsageError
@@ -170,7 +170,7 @@ def _common(job: Job) -> dict[str, object]:
 
 def _cores(job: Job) -> int:
     """Return the cores of each process; 0 where neither the user nor the site gives them."""
-    partition = sites.known().partitions.get(job.partition)
+    partition = facts.sites().partitions.get(job.partition)
     for_gpu = job.cpus or (partition.cores_per_gpu if partition else 0)
     return for_gpu * max(job.gpus, 1) // job.tasks
 
@@ -195,7 +195,7 @@ def _by_torchrun(job: Job, where: str) -> str:
 
 
 def _instance(job: Job) -> str:
-    known = sites.known().instances
+    known = facts.sites().instances
     if job.instance or str(job.gpus) in known:
         return job.instance or known[str(job.gpus)]
     raise UsageError(
@@ -231,7 +231,7 @@ def _check(job: Job) -> None:
     for option, given in foreign.items():
         if given:
             raise UsageError(f"a job of {job.runtime} has no {option}")
-    partition = sites.known().partitions.get(job.partition)
+    partition = facts.sites().partitions.get(job.partition)
     if partition and partition.gpus and job.gpus > partition.gpus:
         raise UsageError(f"a node of {job.partition} has {partition.gpus} GPUs, not {job.gpus}")
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.compat.toolkit_assembly import PACKAGES, assembly
-from graphcrate.compat.toolkits import COMPONENTS
+from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind, run_in
