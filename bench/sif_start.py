@@ -1,6 +1,6 @@
-"""How long a container of a SIF takes until its program's libraries are read: by compression and size of blocks.
+"""How long a container of a SIF takes until its libraries are read: by compression, beside `apptainer build`.
 
-    .venv/bin/python -m bench.sif_start REF [--run "import torch"] [--ways zstd:256K gzip:1M] [--folder DIR] [--runs N]
+    .venv/bin/python -m bench.sif_start REF [--run "import torch"] [--ways zstd gzip] [--folder DIR] [--runs N]
 
 REF is NAME:TAG below dist/ or the path of a layout. Each container mounts its file again, so that nothing inflated is
 left of the one before; the file itself stays in the page cache. Beside them the same image as a folder, which nothing
@@ -21,11 +21,12 @@ from typing import NamedTuple
 from bench.conversion import children_seconds
 from bench.main_job import machine
 from graphcrate.artifacts import convert
-from graphcrate.artifacts.formats import mksquashfs
+from graphcrate.artifacts.formats.packed import Compression
+from graphcrate.artifacts.locate import find_image
 from graphcrate.host.context import Context
 from graphcrate.model.plan import VENV
 
-WAYS = ("gzip:1M", "gzip:256K", "gzip:128K", "zstd:1M", "zstd:256K", "zstd:128K")
+WAYS = ("gzip", "zstd", "apptainer")
 FOLDER = "folder"
 
 
@@ -40,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ref", help="NAME:TAG below dist/, or the path of a layout")
     parser.add_argument("--run", default="import torch", help="what Python does in the container")
-    parser.add_argument("--ways", nargs="+", default=WAYS, help="compression:block")
+    parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
     parser.add_argument("--folder", type=Path, help="where to work (default: a new folder below TMPDIR)")
     parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args()
@@ -65,10 +66,14 @@ def made(ref: str, way: str, folder: Path) -> Path:
     """The image in this form, written again."""
     if way == FOLDER:
         request = convert.Request(ref=ref, to="rootfs", output=folder / "rootfs")
+    elif way == "apptainer":
+        output = folder / "apptainer.sif"
+        layout, _ = find_image(ref, Path("dist"))
+        subprocess.run(["apptainer", "--silent", "build", str(output), f"oci:{layout.path}"], check=True)
+        return output
     else:
-        compression, _, mksquashfs.BLOCK = way.partition(":")
-        output = folder / f"{way.replace(':', '-')}.sif"
-        request = convert.Request(ref=ref, to="sif", output=output, compression=mksquashfs.Compression(compression))
+        output = folder / f"{way}.sif"
+        request = convert.Request(ref=ref, to="sif", output=output, compression=Compression(way))
     return Path(convert.convert(request, Context.here()).path)
 
 
@@ -86,7 +91,7 @@ def table(images: dict[str, Path], starts: dict[str, Sequence[Start]]) -> list[s
     for way, found in starts.items():
         seconds, cpu = (statistics.median(one) for one in zip(*found, strict=True))
         size = "" if way == FOLDER else f"{images[way].stat().st_size / 1e6:.1f} MB"
-        lines.append(f"| {way.replace(':', ', ')} | {size} | {seconds:.1f} | {cpu:.1f} |")
+        lines.append(f"| {way} | {size} | {seconds:.1f} | {cpu:.1f} |")
     return lines
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.compat import compilers, planning
+from graphcrate.compat.compilers import variables
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
@@ -30,10 +31,11 @@ from graphcrate.inputs import extensions, toolkits
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions import venv as site
+from graphcrate.inputs.extensions.compile import provide
 from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep
 from graphcrate.resolve.base import prepare_base
-from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+from graphcrate.resolve.fetch import fetch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,11 +54,11 @@ def main(arguments: Sequence[str]) -> int:
             print(about(step, given.jobs), flush=True)
             taken = {}
             if "fast" in given.ways:
-                taken["fast"] = timed("wheelhouse, small headers", lambda: extensions.provide(job))
-                timed("wheelhouse, from the cache", lambda: extensions.provide(job))
+                taken["fast"] = timed("wheelhouse, small headers", lambda: provide(job))
+                timed("wheelhouse, from the cache", lambda: provide(job))
             if "plain" in given.ways:
                 compilers._FOLDERS.clear()  # as if nobody had looked at these packages
-                taken["plain"] = timed("wheelhouse, torch's own headers", lambda: extensions.provide(job))
+                taken["plain"] = timed("wheelhouse, torch's own headers", lambda: provide(job))
             if "pip" in given.ways:
                 taken["pip"] = plainly(job, base, toolkit, files, folder / "plain")
             first, *others = taken.items()
@@ -98,7 +100,7 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
     needed = tuple(package for package in lock.packages if package.file.sha256 in wanted)
     smaller = msgspec.structs.replace(lock, packages=needed)
     sources = (smaller, SourceOptions(), ctx.cache, ctx.environment, ctx.progress)
-    files = {**fetch(*sources), **fetch_for_compilation(*sources)}
+    files = {**fetch(*sources), **fetch(*sources, compilation=True)}
     wanted_toolkit = step.compilation.toolkit
 
     def toolkit(base: Base) -> Path | None:
@@ -123,7 +125,7 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
 def plainly(job: extensions.Job, base: Base, toolkit: Path | None, files: Mapping[str, Path], folder: Path) -> float:
     """Seconds of processor that `pip wheel` takes for the packages, one after the other, as a manual would have it."""
     step = job.step
-    environment = compilers.variables(step.compilation)
+    environment = variables(step.compilation)
     for ours in ("FORCE_ONLY_CUDA", "CFLAGS", "CXXFLAGS", "LDFLAGS", "WITH_CUDA"):
         environment.pop(ours, None)
     environment["PATH"] = f"{VENV}/bin:{CUDA_HOME}/bin:/usr/bin:/bin"

@@ -47,6 +47,7 @@ INSTALLED = {
     "cosign",
     "docker daemon",
     "docker-registry",
+    "mksquashfs",
     "patchelf",
     "podman",
     "runc",
@@ -55,6 +56,7 @@ INSTALLED = {
     "squashfuse",
     "two hosts",
     "umoci",
+    "unsquashfs",
 }
 
 

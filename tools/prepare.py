@@ -25,7 +25,6 @@ PYTHON = VENV / "bin" / "python"
 UNFINISHED = VENV / "unfinished"  #: exists while requirements are being installed
 REQUIREMENTS = {"run": ROOT / "requirements.txt", "dev": ROOT / "requirements-dev.txt"}
 NEEDED = {"mmdebstrap": "mmdebstrap", "newuidmap": "uidmap"}  #: program → Debian's package; for bases without root too
-USEFUL = {"mksquashfs": "squashfs-tools"}  #: installed where that is possible, not asked for
 #: Debian's archive keys; Ubuntu has them in a package of their own
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 EXACTLY = ("--quiet", "--no-deps", "--require-hashes", "--requirement")
@@ -225,7 +224,7 @@ def prepare_system() -> None:
     A base from a registry or a warm cache needs none of them, so a person without root is not stopped here.
     """
     if has_apt_as_root():
-        apt_install(packages_of({**NEEDED, **USEFUL}))
+        apt_install(packages_of(NEEDED))
     if missing := packages_of(NEEDED):
         way = "install it with this machine's package manager, or build on Debian or Ubuntu"
         if shutil.which("apt-get"):

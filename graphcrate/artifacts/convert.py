@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import hashlib
 import os
+import re
 import stat
 import uuid
 from collections.abc import Callable, Mapping
@@ -13,12 +14,13 @@ from typing import Literal, get_args
 import msgspec
 
 from graphcrate.artifacts import locate
-from graphcrate.artifacts.formats import docker_archive, enroot, mksquashfs, sif, singularity
+from graphcrate.artifacts.formats import docker_archive, enroot, packed, sif, singularity, squashfs_writer
 from graphcrate.artifacts.formats.merged import Inode, Merged, read_merged, with_additions
-from graphcrate.artifacts.formats.mksquashfs import Compression
+from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.locate import find_image
 from graphcrate.compat import facts
+from graphcrate.compat.facts import numbers
 from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, writing
 from graphcrate.host.cache import remove_tree, require_room
@@ -42,6 +44,7 @@ SIF_FORMAT = 1
 #: Room to ask for before a squashfs is begun, over the layers' size: gzip in blocks needs a little more than in layers.
 _GROWTH = 1.05
 _CHUNK = 1 << 20
+_KERNEL = re.compile(r"\d+\.\d+")
 _ARCHIVE = "an archive (skopeo copy docker-archive:FILE oci:FOLDER:TAG makes a layout of it)"
 _CALLED: Mapping[locate.Form, str] = {
     "sif": "a SIF",
@@ -189,9 +192,8 @@ def _refuse_existing(job: _Job) -> None:
 
 
 def _sif(job: _Job) -> Converted:
-    fitting = mksquashfs.choose(job.request.kernel)
+    fitting = choose_compression(job.request.kernel)
     compression = job.request.compression or fitting
-    version = mksquashfs.version()
     run = job.layout.config.run
     definition = singularity.definition(job.layout.config, job.title)
     blobs = (
@@ -199,7 +201,7 @@ def _sif(job: _Job) -> Converted:
         sif.Blob(sif.TYPE_JSON, "oci-config.json", msgspec.json.encode(run)),
     )
     # What the bytes depend on, so that an image that is there tells what it was made from.
-    way = f"{compression} {mksquashfs.LEVELS[compression]} {mksquashfs.BLOCK} {version}"
+    way = f"{compression} {packed.LEVELS[compression]} {packed.BLOCK} {packed.FORMAT}"
     inputs = f"{job.layout.digest} {job.title} {way} {SIF_FORMAT}"
     identity = uuid.uuid5(uuid.NAMESPACE_OID, inputs)
     offset = sif.partition_offset(blobs)
@@ -214,17 +216,19 @@ def _sif(job: _Job) -> Converted:
     _refuse_existing(job)
     additions = list(singularity.additions(job.layout.config, definition))
 
-    def write(part: Path, merged: Merged) -> None:
-        _squashfs(job, part, offset, with_additions(merged, additions, job.created), compression)
+    def finish(part: Path) -> None:
         with part.open("r+b") as file:
             file.write(front(part.stat().st_size - offset))
 
-    _write_squashed(job, write, mode=0o755)
+    def added(merged: Merged) -> Merged:
+        return with_additions(merged, additions, job.created)
+
+    _write_squashed(job, compression, added, offset, finish)
     return _converted(job, compression)
 
 
 def _sqsh(job: _Job) -> Converted:
-    fitting = mksquashfs.choose(job.request.kernel)
+    fitting = choose_compression(job.request.kernel)
     # unsquashfs or squashfuse reads it: no kernel does
     compression = job.request.compression or Compression.ZSTD
     if job.request.kernel and not job.request.compression and fitting is not compression:
@@ -232,15 +236,13 @@ def _sqsh(job: _Job) -> Converted:
             f"{job.target} is compressed with {compression}, since enroot unpacks it by unsquashfs, whatever the "
             f"kernel; where that is older than {facts.limits().tools_zstd.since} (2019): --compression gzip"
         )
-    mksquashfs.version()
     _refuse_existing(job)
     additions = list(enroot.additions(job.layout.config, f"oci:{job.title}"))
 
-    def write(part: Path, merged: Merged) -> None:
-        files = enroot.imported(with_additions(merged, additions, job.created))
-        _squashfs(job, part, 0, files, compression)
+    def imported(merged: Merged) -> Merged:
+        return enroot.imported(with_additions(merged, additions, job.created))
 
-    _write_squashed(job, write)
+    _write_squashed(job, compression, imported)
     return _converted(job, compression)
 
 
@@ -254,22 +256,43 @@ def _is_same(target: Path, offset: int, front: Callable[[int], bytes]) -> bool:
         return False
 
 
-def _write_squashed(job: _Job, write: Callable[[Path, Merged], None], mode: int = 0o644) -> None:
+def _write_squashed(
+    job: _Job,
+    compression: Compression,
+    changed: Callable[[Merged], Merged],
+    offset: int = 0,
+    finish: Callable[[Path], None] | None = None,
+) -> None:
+    """Write a squashfs at `offset` of the target; `finish` gets the file before it has its name."""
     require_room(job.target.absolute().parent, int(job.layout.size * _GROWTH), job.target)
-    merged = _merged(job)
-    with writing(job.target, mode) as part:
-        write(part, merged)
-
-
-def _merged(job: _Job) -> Merged:
     total = sum(layer.size for layer in job.layout.layers)
-    with job.ctx.progress.task("checking layers", total) as task:
-        return read_merged(job.layout, task.advance)
+    with job.ctx.progress.task(f"compressing layers ({compression})", total) as task:
+        merged, layers = packed.read_packed(job.layout, compression, job.ctx.cache, task.advance)
+    total = sum(layer.data.stat().st_size for layer in layers)
+    with (
+        writing(job.target, 0o755 if finish else 0o644) as part,
+        job.ctx.progress.task(f"writing {job.target.name}", total) as task,
+    ):
+        with part.open("xb", buffering=_CHUNK) as stream:
+            stream.seek(offset)
+            squashfs_writer.write(stream, changed(merged), layers, compression, job.created, task.advance)
+        if finish:
+            finish(part)
 
 
-def _squashfs(job: _Job, part: Path, offset: int, merged: Merged, compression: Compression) -> None:
-    with job.ctx.progress.task(f"writing {job.target.name} ({compression})", merged.tar_size) as task:
-        mksquashfs.write(part, offset, merged, compression, job.created, task)
+def choose_compression(kernel: str | None) -> Compression:
+    """The compression that a kernel ("3.10", "5.14.0-70.el9") can mount; gzip where none is named.
+
+    Raises UsageError.
+    """
+    if kernel is None:
+        return Compression.GZIP
+    if (version := _KERNEL.match(kernel)) is None:
+        raise UsageError(
+            f"{kernel!r} is no kernel's version", next_step="--kernel 3.10    (`uname -r` on the target says it)"
+        )
+    mounts_zstd = numbers(version[0]) >= numbers(facts.limits().kernel_zstd.since)
+    return Compression.ZSTD if mounts_zstd else Compression.GZIP
 
 
 def _docker(job: _Job) -> Converted:
@@ -314,9 +337,10 @@ def _rootfs(job: _Job) -> Converted:
             "(a user's own ids; or sudo; `./build.py run` needs neither)",
         )
     _refuse_existing(job)
-    merged = _merged(job)
-    require_room(job.target.absolute().parent, merged.size, job.target)
     total = sum(layer.size for layer in job.layout.layers)
+    with job.ctx.progress.task("checking layers", total) as task:
+        merged = read_merged(job.layout, task.advance)
+    require_room(job.target.absolute().parent, merged.size, job.target)
     with job.ctx.progress.task(f"unpacking to {job.target.name}", total) as task:
         unpack(job.layout.layer_blobs, job.target, advance=task.advance)
     try:

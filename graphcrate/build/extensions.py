@@ -62,6 +62,7 @@ def wheels(
     def make() -> Mapping[str, Path]:
         from graphcrate.host.workers import default_jobs
         from graphcrate.inputs import extensions
+        from graphcrate.inputs.extensions.compile import provide
 
         step = next(step for step in plan.steps if isinstance(step, CompileStep))
         wanted = step.compilation.toolkit
@@ -77,7 +78,7 @@ def wheels(
             jobs=default_jobs(),
             log_folder=folder,
         )
-        return extensions.provide(job)
+        return provide(job)
 
     return make
 
@@ -135,7 +136,7 @@ def files(
     lock: Lock, sources: "SourceOptions", cache: Cache, environment: Mapping[str, str], progress: Progress
 ) -> Mapping[str, Path]:
     """What is compiled, with what, and what it is compiled against; sha256 → path. Raises what `fetch` raises."""
-    from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+    from graphcrate.resolve.fetch import fetch
 
     arguments = (lock, sources, cache, environment, progress)
-    return {**fetch(*arguments), **fetch_for_compilation(*arguments)}
+    return {**fetch(*arguments), **fetch(*arguments, compilation=True)}

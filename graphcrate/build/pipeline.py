@@ -117,7 +117,7 @@ def _reuse_or_build(job: _Job, wanted: "Resolution") -> BuildReport:
     A base whose packages Debian has replaced is built with those of today; each turn takes newer ones.
     """
     from graphcrate.inputs.bases import BaseDriftError
-    from graphcrate.resolve.base import replace_base, replace_compiler, with_living_base
+    from graphcrate.resolve.base import renew_base, with_living_base
 
     renewals = 0
     while True:
@@ -129,10 +129,10 @@ def _reuse_or_build(job: _Job, wanted: "Resolution") -> BuildReport:
             return _build(job, plan, resolution)
         except BaseDriftError as drift:
             is_compiler = job.request.devel or isinstance(drift, extensions.CompilerDriftError)
-            renew = replace_compiler if is_compiler else replace_base
             # Mirrors of different ages could take turns for ever.
             renewals += 1
-            if renewals > _MOST_RENEWALS or not renew(job.ctx, job.variant, resolution.lock):
+            arguments = (job.ctx, job.variant, wanted.lock, resolution.lock)
+            if renewals > _MOST_RENEWALS or not renew_base(*arguments, compiler=is_compiler):
                 raise
             job.ctx.progress.note(f"{drift.what}; taking the packages of today instead")
 

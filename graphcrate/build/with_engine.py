@@ -197,12 +197,11 @@ def arguments(plan: Plan, lock: Lock, sources: "SourceOptions", environment: Map
     from graphcrate.compat.addresses import cuda_tag, pyg_page
     from graphcrate.engines import render
     from graphcrate.inputs.bases.apt import find_mirror
-    from graphcrate.resolve.channels import Kind, mirror_of
-    from graphcrate.resolve.user_index import user_indexes
+    from graphcrate.resolve.channels import Kind, mirror_of, user_indexes
 
     mirror = mirror_of(sources)
     torch, torch_cuda = plan.stack.torch, plan.stack.torch_cuda
-    user = user_indexes(environment, ask_uv=lambda: "")
+    user = user_indexes(environment)
     values = {"PACKAGE_INDEX": mirror.pypi or user.default}
     if mirror.pytorch_kind is Kind.INDEX:
         values["PYTORCH_INDEX"] = mirror.pytorch.format(tag=cuda_tag(torch, torch_cuda))

@@ -25,6 +25,7 @@ MEANING = {
     "built": "wheels from source; compiled again in minutes",
     "toolkits": "CUDA toolkits; made or pulled again",
     "apptainer": "what Apptainer keeps; made again",
+    "squashed": "layers compressed for SIF and squashfs; compressed again",
 }
 Free = Annotated[
     list[str] | None,

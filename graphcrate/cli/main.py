@@ -229,7 +229,7 @@ def convert(
 ) -> None:
     """Make of an image what a runtime takes; prints its path."""
     from graphcrate.artifacts import convert as converting
-    from graphcrate.artifacts.formats.mksquashfs import Compression
+    from graphcrate.artifacts.formats.packed import Compression
     from graphcrate.model.lock import encode
 
     request = converting.Request(

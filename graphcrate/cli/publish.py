@@ -66,7 +66,7 @@ def publish(
 ) -> None:
     """Publish an image that passed audit, contracts and suites; prints where. Blobs first, proofs, then the tag."""
     from graphcrate.artifacts import locate
-    from graphcrate.artifacts.formats.mksquashfs import Compression
+    from graphcrate.artifacts.formats.packed import Compression
     from graphcrate.compat import fallback
     from graphcrate.compat.request import BuildRequest
     from graphcrate.host.context import Context

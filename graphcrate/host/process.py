@@ -5,7 +5,6 @@ Each child leads a process group of its own, so that an interrupt or an error he
 
 import codecs
 import contextlib
-import fcntl
 import io
 import os
 import selectors
@@ -17,8 +16,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -29,7 +27,6 @@ from graphcrate.model.errors import BuildError, HostError
 
 KEPT_LINES = 200
 LINE_LIMIT = 1 << 16  #: characters; a longer line is cut in pieces, so that a program without newlines fits in memory
-PIPE_BYTES = 1 << 20  #: of the pipe that a program is fed through; the most that a plain user may have
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 5.0  #: between the request to end (SIGTERM: mmdebstrap removes its folder) and SIGKILL
 #: Debian's package of a program, where the names differ
@@ -40,7 +37,6 @@ PACKAGES = {
     "apt-helper": "apt",
     "newuidmap": "uidmap",
     "newgidmap": "uidmap",
-    "mksquashfs": "squashfs-tools",
     "unsquashfs": "squashfs-tools",
     "python3": "python3",
     "ldconfig": "libc-bin",
@@ -108,30 +104,6 @@ def output(
     if process.returncode:
         raise failure(argv, process.returncode, complaints)
     return collected.decode("utf-8", "replace")
-
-
-def feed(argv: Sequence[str], pieces: Iterable[bytes], *, environment: Mapping[str, str] | None = None) -> Completed:
-    """Run a program with `pieces`, one after another, as its stdin; otherwise as `run`.
-
-    A program that ends before it has read them all is no error here: its exit code tells. What `pieces` raises ends
-    the program and is raised again.
-    """
-    kept: deque[str] = deque(maxlen=KEPT_LINES)
-    with (
-        ThreadPoolExecutor(1) as side,
-        _started(argv, environment, None, subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
-    ):
-        assert process.stdout is not None
-        assert process.stdin is not None
-        listening = side.submit(_supervise, process, {process.stdout: _Lines(kept.append).feed}, argv, None)
-        with contextlib.suppress(OSError):  # a kernel or a limit that allows no larger pipe
-            fcntl.fcntl(process.stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        with contextlib.suppress(BrokenPipeError):
-            for piece in pieces:
-                process.stdin.write(piece)
-            process.stdin.close()
-        listening.result()
-    return Completed(process.returncode, tuple(kept))
 
 
 def end_all() -> None:

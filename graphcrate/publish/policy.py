@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from graphcrate.artifacts.formats.mksquashfs import Compression
+from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.locate import find_image
 from graphcrate.checks import new_image
 from graphcrate.compat import catalog

@@ -6,7 +6,7 @@ import msgspec
 
 from graphcrate.compat import compilers
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases import PROVIDERS, Base
+from graphcrate.inputs.bases import Base, provider
 from graphcrate.model.lock import DebianBase, Lock, RegistryBase, encode
 from graphcrate.model.plan import Plan, content_id
 from graphcrate.model.recipe import BaseSpec, Variant
@@ -15,75 +15,11 @@ from graphcrate.resolve.locks import Resolution
 
 def lock_base(ctx: Context, variant: Variant) -> DebianBase | RegistryBase:
     """What the variant's base consists of today. Raises ResolutionError, NetworkError, HostError."""
-    provider = PROVIDERS[variant.base.provider]()
-    base: DebianBase | RegistryBase = provider.lock(
+    of_name = provider(variant.base.provider)
+    base: DebianBase | RegistryBase = of_name.lock(
         variant.base, variant.python, ctx.cache, ctx.environment, ctx.progress
     )
     return base
-
-
-def prepare_base(ctx: Context, base: DebianBase | RegistryBase) -> Base:
-    """The base in the cache. Raises BaseDriftError when its files are gone, and what its provider raises."""
-    provider = PROVIDERS["debian" if isinstance(base, DebianBase) else "registry"]()
-    return provider.prepare(base, ctx.cache, ctx.environment, ctx.progress)
-
-
-def planned_base(plan: Plan) -> DebianBase | RegistryBase:
-    """The locked base that a plan starts from: of a devel image that with the compiler."""
-    base = plan.base.base
-    assert base is not None, "an open plan is for engines"
-    return base
-
-
-def _replacement(ctx: Context, base: DebianBase | RegistryBase) -> Path:
-    return ctx.cache.path("bases", "replaced", f"{content_id(base)}.json")
-
-
-def with_living_base(ctx: Context, resolution: Resolution) -> Resolution:
-    """The resolution with the bases that stand in for the lock's own, which are gone, by `replace_base`."""
-    lock, notes = resolution.lock, list(resolution.lock.notes)
-    gone = "has newer packages than the committed lock, whose own are gone from the mirror (make lock renews it)"
-    if (base := _living(ctx, lock.base)) != lock.base:
-        lock = msgspec.structs.replace(lock, base=base)
-        notes.append(f"the base {gone}")
-    compilation = lock.compilation
-    if compilation is not None and (base := _living(ctx, compilation.base)) != compilation.base:
-        assert isinstance(base, DebianBase)
-        lock = msgspec.structs.replace(lock, compilation=msgspec.structs.replace(compilation, base=base))
-        notes.append(f"the base with the compiler {gone}")
-    if lock is resolution.lock:
-        return resolution
-    return msgspec.structs.replace(resolution, lock=msgspec.structs.replace(lock, notes=tuple(notes)))
-
-
-def _living(ctx: Context, base: DebianBase | RegistryBase) -> DebianBase | RegistryBase:
-    seen = [base]
-    while (path := _replacement(ctx, base)).is_file():
-        after = msgspec.json.decode(path.read_bytes(), type=DebianBase | RegistryBase)
-        if after in seen:  # written by two runs at once, which asked mirrors of different age
-            break
-        seen.append(base := after)
-    return base
-
-
-def replace_base(ctx: Context, variant: Variant, lock: Lock) -> bool:
-    """Remember today's base as the one that stands in for the lock's; False where today's is that very one."""
-    return _replace(ctx, lock.base, lock_base(ctx, variant))
-
-
-def replace_compiler(ctx: Context, variant: Variant, lock: Lock) -> bool:
-    """Remember today's base with the compiler as the one that stands in for the lock's; False as `replace_base`."""
-    assert lock.compilation is not None
-    today = lock_compiler(ctx, variant, lock.compilation.base.suite, lock.compilation.compiler)
-    return _replace(ctx, lock.compilation.base, today)
-
-
-def _replace(ctx: Context, gone: DebianBase | RegistryBase, today: DebianBase | RegistryBase) -> bool:
-    if today == gone:
-        return False
-    ctx.cache.write(_replacement(ctx, gone), encode(today))
-    _replacement(ctx, today).unlink(missing_ok=True)  # an older base is there again: a mirror that lags
-    return True
 
 
 def lock_compiler(ctx: Context, variant: Variant, suite: str, compiler: str) -> DebianBase:
@@ -93,3 +29,59 @@ def lock_compiler(ctx: Context, variant: Variant, suite: str, compiler: str) -> 
     base = lock_base(ctx, msgspec.structs.replace(variant, base=spec))
     assert isinstance(base, DebianBase)
     return base
+
+
+def prepare_base(ctx: Context, base: DebianBase | RegistryBase) -> Base:
+    """The base in the cache. Raises BaseDriftError when its files are gone, and what its provider raises."""
+    of_name = provider("debian" if isinstance(base, DebianBase) else "registry")
+    made: Base = of_name.prepare(base, ctx.cache, ctx.environment, ctx.progress)
+    return made
+
+
+def planned_base(plan: Plan) -> DebianBase | RegistryBase:
+    """The locked base that a plan starts from: of a devel image that with the compiler."""
+    base = plan.base.base
+    assert base is not None, "an open plan is for engines"
+    return base
+
+
+def with_living_base(ctx: Context, resolution: Resolution) -> Resolution:
+    """The resolution with the bases that stand in for the lock's own, which are gone, by `renew_base`."""
+    lock, notes = resolution.lock, list(resolution.lock.notes)
+    gone = "has newer packages than the committed lock, whose own are gone from the mirror (make lock renews it)"
+    if (place := _replacement(ctx, lock.base)).is_file():
+        base = msgspec.json.decode(place.read_bytes(), type=DebianBase | RegistryBase)
+        lock = msgspec.structs.replace(lock, base=base)
+        notes.append(f"the base {gone}")
+    if lock.compilation is not None and (place := _replacement(ctx, lock.compilation.base)).is_file():
+        compiler = msgspec.json.decode(place.read_bytes(), type=DebianBase)
+        lock = msgspec.structs.replace(lock, compilation=msgspec.structs.replace(lock.compilation, base=compiler))
+        notes.append(f"the base with the compiler {gone}")
+    if lock is resolution.lock:
+        return resolution
+    return msgspec.structs.replace(resolution, lock=msgspec.structs.replace(lock, notes=tuple(notes)))
+
+
+def renew_base(ctx: Context, variant: Variant, lock: Lock, tried: Lock, *, compiler: bool) -> bool:
+    """Remember today's base (or that with the `compiler`) as the one that stands in for the lock's.
+
+    `tried`: the lock with the base that is gone, by `with_living_base`. False where today's is that very one. Raises as
+    `lock_base`.
+    """
+    own, gone = lock.base, tried.base
+    if compiler:
+        assert lock.compilation is not None
+        assert tried.compilation is not None
+        own, gone = lock.compilation.base, tried.compilation.base
+        today: DebianBase | RegistryBase = lock_compiler(ctx, variant, own.suite, lock.compilation.compiler)
+    else:
+        today = lock_base(ctx, variant)
+    if today == own:  # there again: a mirror that lags
+        _replacement(ctx, own).unlink(missing_ok=True)
+    elif today != gone:
+        ctx.cache.write(_replacement(ctx, own), encode(today))
+    return today != gone
+
+
+def _replacement(ctx: Context, base: DebianBase | RegistryBase) -> Path:
+    return ctx.cache.path("bases", "replaced", f"{content_id(base)}.json")

@@ -1,21 +1,31 @@
-"""Choosing a candidate: the first whose files are available wins, and what put the others out is told.
+"""Choosing a candidate: the first whose files are available wins, and the outcomes say what put the others out.
 
 A lock that was committed or made earlier is used as long as it answers the same request. docs/decisions/ tells how a
 fall-back is left again once the preferred channel can be reached.
 """
 
+import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 
+import msgspec
+
+from graphcrate.compat import toolkits
 from graphcrate.compat.request import Extensions
-from graphcrate.model.errors import NetworkError, ResolutionError, UsageError
-from graphcrate.model.lock import Compilation, Lock, LockedPackage
+from graphcrate.host import settings
+from graphcrate.model.errors import UNREADABLE, NetworkError, ResolutionError, UsageError
+from graphcrate.model.lock import Compilation, Lock, LockedPackage, decode_lock, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import Outcome
-from graphcrate.resolve.channels import PYTORCH_MIRRORS, extensions_of, mirror_of
-from graphcrate.resolve.compilation import lock_compilation, means_for, refuse_unknown_toolkit
+from graphcrate.resolve.channels import PYTORCH_MIRRORS, extensions_of, mirror_of, names_of
 from graphcrate.resolve.fetch import missing_packages
-from graphcrate.resolve.locks import PATIENCE, LockStore, Resolution, ResolveContext
-from graphcrate.resolve.offers import UnavailableError
+from graphcrate.resolve.locks import Resolution, ResolveContext, request_digest
+from graphcrate.resolve.offers import UnavailableError, unavailable
+
+#: a channel that was out of reach is asked again after this many seconds, if there is a complete fall-back
+REMEMBERED = 900.0
+#: and then gets this long to take a connection
+PATIENCE = 2.0
 
 
 def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: bool = False) -> Resolution:
@@ -26,30 +36,37 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
     come by extensions, ResolutionError when CHANNEL forbids the fall-back or requirements contradict each other,
     NetworkError when nothing can be reached.
     """
-    request = context.request
-    mirror_of(request)
-    extensions_of(request)
-    refuse_unknown_toolkit(request)
-    if request.wheels is not None and not request.wheels.is_dir():
-        raise UsageError(
-            f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
-        )
+    _refuse_unknown(context)
     candidates = [LockCandidate(context, one, committed.get(one.name), fresh) for one in _allowed(context)]
     outcomes: list[Outcome] = []
     failures: list[UnavailableError] = []
     for number, candidate in enumerate(candidates):
-        fallback = not request.channel and any(later.complete for later in candidates[number + 1 :])
+        name = candidate.value.name
+        fallback = not context.request.channel and any(later.complete for later in candidates[number + 1 :])
         try:
             lock = candidate.lock(fallback=fallback)
         except UnavailableError as error:
             failures.append(error)
-            outcomes.append(
-                Outcome(candidate=candidate.value.name, chosen=False, constraint=error.constraint, fix=error.fix)
-            )
+            outcomes.append(Outcome(candidate=name, chosen=False, constraint=error.what, fix=error.next_step))
             continue
-        outcomes.append(Outcome(candidate=candidate.value.name, chosen=True))
+        outcomes.append(Outcome(candidate=name, chosen=True))
         return Resolution(lock=lock, candidate=candidate.value, outcomes=tuple(outcomes))
     raise _none(context, outcomes, failures)
+
+
+def _refuse_unknown(context: ResolveContext) -> None:
+    request = context.request
+    mirror_of(request)
+    extensions_of(request)
+    if request.toolkit is not None and request.toolkit not in toolkits.PROVIDERS:
+        raise UsageError(
+            f"there is no CUDA toolkit {request.toolkit!r}; there are {', '.join(toolkits.PROVIDERS)}",
+            next_step="make image CUDA=11.8 TOOLKIT=debian    (or without TOOLKIT: the first that fits)",
+        )
+    if request.wheels is not None and not request.wheels.is_dir():
+        raise UsageError(
+            f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
+        )
 
 
 def _allowed(context: ResolveContext) -> list[Candidate]:
@@ -68,13 +85,23 @@ def _allowed(context: ResolveContext) -> list[Candidate]:
     return chosen
 
 
+class _Outage(msgspec.Struct, frozen=True):
+    """What put a candidate out, and when (Unix seconds)."""
+
+    constraint: str
+    fix: str
+    at: float
+
+
 class LockCandidate:
     """A candidate with the locks that there are for it. `complete`: one whose files are all in the cache."""
 
     def __init__(self, context: ResolveContext, value: Candidate, committed: Lock | None, fresh: bool) -> None:
-        self.value, self._context = value, context
-        self._store = LockStore(context, value)
-        self._locks = [] if fresh else self._store.usable(committed)
+        self.value, self._context, self._request = value, context, context.request
+        self._cache, self._progress = context.ctx.cache, context.ctx.progress
+        self._is_local = value.channels[0] is Channel.LOCAL
+        self._digest = self._digest_of(extensions=context.request.extensions)
+        self._locks = [] if fresh else self._usable(committed)
         self.complete = next((lock for lock in self._locks if not self._missing(lock)), None)
 
     def lock(self, *, fallback: bool) -> Lock:
@@ -84,38 +111,47 @@ class LockCandidate:
         """
         lock = self.complete
         if lock is None:
-            is_here = self.value.channels[0] is Channel.LOCAL and self._context.local_torch
-            if fallback and not is_here:
-                self._store.raise_if_out()
+            if fallback and not (self._is_local and self._context.local_torch):
+                self._raise_if_out()
             lock = next(filter(self._is_current, self._locks), None) or self._resolve()
-        if self._context.request.devel and lock.compilation is None:
-            return self._store.with_compilation(lock, self._compilation)
+        if self._request.devel and lock.compilation is None:
+            return msgspec.structs.replace(lock, compilation=self._compilation(lock))
         return lock
 
     def _resolve(self) -> Lock:
         context = self._context
         try:
-            if self.value.channels[0] is Channel.LOCAL and not context.local_torch:
-                raise UnavailableError.of(Channel.LOCAL, ["no folder with a torch wheel is named"], unreachable=False)
+            if self._is_local and not context.local_torch:
+                raise unavailable(Channel.LOCAL, ["no folder with a torch wheel is named"], unreachable=False)
             from graphcrate.resolve.resolver import resolve
 
-            context.ctx.progress.note(
+            self._progress.note(
                 f"resolving {context.recipe.name} CUDA {context.variant.cuda}, candidate {self.value.name}"
             )
-            lock = resolve(context, self.value, self._store.digest)
+            lock = resolve(context, self.value, self._digest)
         except UnavailableError as error:
-            self._store.note_outage(error.constraint, error.fix)
+            self._note_outage(error.what, error.next_step)
             raise
-        self._store.write(lock)
+        self._cache.write(self._path("json"), encode(lock))
         return lock
 
     def _compilation(self, lock: Lock) -> Compilation:
-        context = self._context
-        means = means_for(context.variant, self.value, context.request)
-        return lock_compilation(means, context.variant, lock.packages, context.offers(self.value, lock), context.ctx)
+        """What it takes to compile for a devel image, from the cache or locked now; the lock's packages stay."""
+        place = self._cache.path("resolutions", f"{lock.sha256}.{self._request.toolkit}.compilation.json")
+        try:
+            return msgspec.json.decode(place.read_bytes(), type=Compilation)
+        except (OSError, *UNREADABLE):
+            from graphcrate.resolve.compilation import lock_compilation, means_for
+
+            context = self._context
+            means = means_for(context.variant, self.value, self._request)
+            offers = context.offers(self.value, lock)
+            compilation = lock_compilation(means, context.variant, lock.packages, offers, context.ctx)
+            self._cache.write(place, msgspec.json.encode(compilation))
+            return compilation
 
     def _missing(self, lock: Lock) -> list[LockedPackage]:
-        return missing_packages(lock, self._context.ctx.cache, self._context.built(lock))
+        return missing_packages(lock, self._cache, self._context.built(lock))
 
     def _is_current(self, lock: Lock) -> bool:
         """Whether the lock's files are available, and no channel that was silent when it was made answers today.
@@ -129,12 +165,79 @@ class LockCandidate:
         for channel, package in largest.items():
             if not offers.links(channel, package.name, package.file.name, package.file.sha256)[0]:
                 return False
-        if extensions_of(self._context.request) is Extensions.SOURCE:
+        if extensions_of(self._request) is Extensions.SOURCE:
             return True
         unreachable = [*(one.unreachable for one in lock.missing), *(one.unreachable for one in lock.packages)]
         silent = dict.fromkeys(channel for channels in unreachable for channel in channels)
         sources = [source for channel in silent for source in offers.sources(channel)]
         return not any(self._context.market.client.reaches(source.location, PATIENCE) for source in sources)
+
+    def _usable(self, committed: Lock | None) -> list[Lock]:
+        """The committed lock and the cache's, as far as they answer this request.
+
+        One of the local channel has to take the torch that lies in the user's folders, where there is one.
+        """
+        if committed is not None and not self._answers(committed):
+            if committed.request_sha256 != request_digest(self._context.recipe, self._context.variant, self.value):
+                self._progress.note(
+                    f"the committed lock of {self.value.name} answers an older recipe and is left aside"
+                )
+            committed = None
+        try:
+            cached = decode_lock(self._path("json").read_bytes())
+        except (OSError, *UNREADABLE):
+            cached = None
+        locks = [committed, cached if cached is None or cached.request_sha256 == self._digest else None]
+        there = self._context.local_torch if self._is_local else ()
+        return [
+            lock
+            for lock in locks
+            if lock is not None and (not there or ((torch := lock.package("torch")) and torch.file.name in there))
+        ]
+
+    def _answers(self, lock: Lock) -> bool:
+        """Whether the lock was made for this request, or for wheels where there were any, and there were none."""
+        if lock.request_sha256 == self._digest:
+            return True
+        if extensions_of(self._request) is not Extensions.SOURCE:
+            return False
+        packages = [lock.package(name) for name in names_of(self._context.variant.extensions)]
+        without_wheels = all(package is None or package.compiled for package in packages)
+        return without_wheels and lock.request_sha256 == self._digest_of(extensions=Extensions.AUTO)
+
+    def _digest_of(self, *, extensions: str) -> str:
+        request = msgspec.structs.replace(self._request, extensions=extensions)
+        return request_digest(self._context.recipe, self._context.variant, self.value, request)
+
+    def _note_outage(self, constraint: str, fix: str) -> None:
+        """Keep why the candidate is out, until REMEMBERED seconds from now."""
+        outage = _Outage(constraint, fix, settings.now())
+        self._cache.write(self._outage_path(), msgspec.json.encode(outage))
+
+    def _raise_if_out(self) -> None:
+        """Raises UnavailableError when the candidate was out a moment ago, or its channel still takes no connection.
+
+        Asked only where a complete fall-back is at hand, so that an unchanged build needs neither network nor time.
+        """
+        try:
+            outage = msgspec.json.decode(self._outage_path().read_bytes(), type=_Outage)
+        except (OSError, *UNREADABLE):
+            return
+        if not 0 <= settings.now() - outage.at < REMEMBERED:
+            market = self._context.market
+            places = () if self._is_local else self._context.offers(self.value).sources(self.value.channels[0])
+            if not places or market.client.reaches(places[0].location, PATIENCE):
+                return
+            self._note_outage(outage.constraint, outage.fix)
+        raise UnavailableError(outage.constraint, next_step=outage.fix)
+
+    def _outage_path(self) -> Path:
+        """Another mirror is another question."""
+        mirror = hashlib.sha256((self._request.mirror or "").encode()).hexdigest()[:16]
+        return self._path(f"{mirror}.out.json")
+
+    def _path(self, ending: str) -> Path:
+        return self._cache.path("resolutions", f"{self._digest}.{ending}")
 
 
 def _none(
@@ -150,7 +253,7 @@ def _none(
             f"make image CUDA={variant.cuda}{stack} MIRROR={others[0]}    (or {', '.join(others[1:])}, or an address)"
         )
     else:
-        step = next((failure.fix for failure in failures if failure.fix), "")
+        step = next((failure.next_step for failure in failures if failure.next_step), "")
     if request.channel:
         return ResolutionError(what, cause=f"CHANNEL={request.channel} forbids every other candidate.", next_step=step)
     if all(failure.unreachable for failure in failures):

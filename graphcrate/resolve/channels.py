@@ -1,12 +1,17 @@
-"""Channels and mirrors: for each channel the sources to try, in order.
+"""Channels, mirrors and this user's own indexes: for each channel the sources to try, in order.
 
 A mirror comes first and the official place after it, since mirrors go stale for months and every file is checked
 against its hash anyway. The addresses of PyTorch's and PyG's channels and of the mirrors are those of their manuals.
+uv's and pip's variables and files are read as those programs read them; graphcrate names no package index of its own.
 """
 
+import configparser
+import itertools
+import shlex
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from pathlib import Path
 
 import msgspec
 
@@ -14,7 +19,9 @@ from graphcrate.compat.addresses import cuda_tag, pyg_links, pyg_page, pytorch_i
 from graphcrate.compat.request import Extensions, SourceOptions
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.user_index import UserIndexes
+
+#: pip's configuration files of the whole machine; later ones win
+SYSTEM_FILES = (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"))
 
 
 class Kind(StrEnum):
@@ -117,30 +124,101 @@ def mirror_of(request: SourceOptions) -> Mirror:
     return MIRRORS[request.mirror]
 
 
+class UserIndexes(msgspec.Struct, frozen=True):
+    """Index addresses (maybe with credentials) and folders of wheels.
+
+    `merged`: the best version of all indexes counts, as pip has it; else the first index that knows a package.
+    """
+
+    default: str
+    extra: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    merged: bool = False
+
+
 def sources(
-    channel: Channel, *, torch: str, torch_cuda: str, request: SourceOptions, user: UserIndexes
+    channel: Channel, torch: str, torch_cuda: str, request: SourceOptions, user: UserIndexes
 ) -> tuple[Source, ...]:
     """Where to look for the files of a channel, in order. `torch` is the exact version, `*` only for `local`."""
     mirror = mirror_of(request)
     match channel:
         case Channel.PYTORCH:
-            tag = cuda_tag(torch, torch_cuda)
-            found = [Source(Kind.INDEX, pytorch_index(torch, torch_cuda))]
+            places = [Source(Kind.INDEX, pytorch_index(torch, torch_cuda))]
             if mirror.pytorch:
-                found.insert(0, Source(mirror.pytorch_kind, mirror.pytorch.format(tag=tag)))
+                places.insert(0, Source(mirror.pytorch_kind, mirror.pytorch.format(tag=cuda_tag(torch, torch_cuda))))
         case Channel.PYG:
-            page = pyg_page(torch, torch_cuda)
-            found = [Source(Kind.LINKS, pyg_links(torch, torch_cuda))]
+            places = [Source(Kind.LINKS, pyg_links(torch, torch_cuda))]
             if mirror.pyg:
-                found.insert(0, Source(Kind.LINKS, mirror.pyg.format(page=page)))
+                places.insert(0, Source(Kind.LINKS, mirror.pyg.format(page=pyg_page(torch, torch_cuda))))
         case Channel.PYPI:
-            found = [Source(Kind.INDEX, address) for address in (mirror.pypi, *user.extra, user.default) if address]
+            places = [Source(Kind.INDEX, address) for address in (mirror.pypi, *user.extra, user.default) if address]
         case Channel.LOCAL:
-            found = [Source(Kind.FOLDER, folder) for folder in local_folders(request, user.folders)]
-    return tuple(dict.fromkeys(found))
+            places = [Source(Kind.FOLDER, folder) for folder in local_folders(request, user.folders)]
+    return tuple(dict.fromkeys(places))
 
 
 def local_folders(request: SourceOptions, folders: tuple[str, ...]) -> tuple[str, ...]:
     """The folder named on the command line, then those of uv's and pip's `find-links`."""
     named = (str(request.wheels.absolute()),) if request.wheels else ()
     return tuple(dict.fromkeys((*named, *folders)))
+
+
+def user_indexes(environment: Mapping[str, str], emitted: str = "") -> UserIndexes:
+    """What the user has set; where that names no default index, what uv would use.
+
+    `emitted`: the output of `uv pip compile --emit-index-url`. Without it the default may be empty.
+    """
+    pip = _pip_settings(environment)
+    default = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL") or pip.get("index-url", "")
+    extra = [*environment.get("UV_INDEX", "").split(), *environment.get("UV_EXTRA_INDEX_URL", "").split()]
+    if not default:
+        words = shlex.split(emitted)
+        options = list(itertools.pairwise(words))
+        default = next((address for option, address in options if option == "--index-url"), "")
+        extra = extra or [address for option, address in options if option == "--extra-index-url"]
+    of_pip = [url for url in pip.get("extra-index-url", "").split() if url not in extra]
+    # uv allows names before addresses: `internal=https://…`
+    addresses = dict.fromkeys(_without_name(url) for url in [*extra, *of_pip])
+    return UserIndexes(
+        _without_name(default),
+        tuple(address for address in addresses if address != default),
+        wheel_folders(environment),
+        merged=bool(of_pip) or environment.get("UV_INDEX_STRATEGY", "").startswith("unsafe"),
+    )
+
+
+def wheel_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Folders among what uv's and pip's `find-links` name; starts no program."""
+    places = environment.get("UV_FIND_LINKS", "").replace(",", " ").split()
+    places += _pip_settings(environment).get("find-links", "").split()
+    folders = [Path(place.removeprefix("file://")) for place in places if "://" not in place.removeprefix("file://")]
+    return tuple(dict.fromkeys(str(folder) for folder in folders if folder.is_dir()))
+
+
+def _pip_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """pip's settings: files in the order of pip's documentation, then `PIP_*` variables."""
+    chosen = environment.get("PIP_CONFIG_FILE", "")
+    files = list(SYSTEM_FILES)
+    if home := environment.get("HOME"):
+        files += [Path(home, ".pip", "pip.conf")]
+        files += [Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config", "pip", "pip.conf")]
+    files += [Path(chosen)] if chosen else []
+    settings: dict[str, str] = {}
+    for path in [] if chosen == "/dev/null" else files:
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(path, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError):
+            continue
+        for section in ("global", "install", "download"):
+            if parser.has_section(section):
+                settings |= dict(parser.items(section))
+    for name in ("index-url", "extra-index-url", "find-links"):
+        if value := environment.get("PIP_" + name.upper().replace("-", "_")):
+            settings[name] = value
+    return settings
+
+
+def _without_name(address: str) -> str:
+    name, equals, rest = address.partition("=")
+    return rest if equals and "/" not in name else address

@@ -1,45 +1,49 @@
 """With what a lock's sources are compiled: a compiler that fits, tools, a CUDA toolkit. All of it locked like the rest.
 
 `means_for` decides, from facts alone and before anything is fetched, whether a candidate's extensions can be compiled;
-`lock_compilation` finds out which files that takes today.
+`lock_compilation` finds out which files that takes today. A toolkit is Debian's packages by apt with wheels by uv,
+wheels alone, or an image by its digest.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from graphcrate.artifacts import pull
 from graphcrate.compat import compilers, toolkits
 from graphcrate.compat.request import SourceOptions
+from graphcrate.host.context import Context
+from graphcrate.inputs.bases.apt import Apt, find_mirror, folder_name
 from graphcrate.model.errors import ResolutionError, UsageError
-from graphcrate.model.lock import Compilation, LockedPackage, Toolkit
+from graphcrate.model.lock import (
+    Compilation,
+    DebianPackage,
+    DebianToolkit,
+    ImageToolkit,
+    LockedPackage,
+    Toolkit,
+    WheelToolkit,
+)
 from graphcrate.model.recipe import Candidate, Variant
-
-if TYPE_CHECKING:
-    from graphcrate.host.context import Context
-    from graphcrate.resolve.offers import Offers
+from graphcrate.oci import reference
+from graphcrate.resolve import base
+from graphcrate.resolve.offers import Offers, Sources
+from graphcrate.resolve.pinning import constraints_of, pin_wheels
+from graphcrate.resolve.target import Target, target_of
 
 #: pip and setuptools make the wheel; from 1.13 on ninja shares a job server: packages side by side keep to the cores
 TOOLS = ("pip", "setuptools", "wheel", "ninja>=1.13")
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
-    """How a candidate's extensions are compiled. `obstacle`: why they cannot be; then nothing else is set."""
+    """How a candidate's extensions are compiled. `obstacle`: why they cannot be; then nothing else counts."""
 
     architectures: tuple[str, ...] = ()
-    suite: str = ""
     compiler: str = ""
     option: toolkits.Option | None = None  #: None: for the CPU alone
     obstacle: str = ""
-
-
-def refuse_unknown_toolkit(request: SourceOptions) -> None:
-    """Raises UsageError when the toolkit asked for is none that graphcrate knows of."""
-    if request.toolkit is not None and request.toolkit not in toolkits.PROVIDERS:
-        raise UsageError(
-            f"there is no CUDA toolkit {request.toolkit!r}; there are {', '.join(toolkits.PROVIDERS)}",
-            next_step="make image CUDA=11.8 TOOLKIT=debian    (or without TOOLKIT: the first that fits)",
-        )
 
 
 def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) -> Means:
@@ -50,53 +54,39 @@ def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) ->
     """
     if variant.base.provider != "debian":
         return Means(obstacle="its base is an image of a registry, and only Debian's compilers are known")
-    suite = variant.base.suite
-    if candidate.torch_cuda == "cpu":
-        return _with_compiler(Means(suite=suite), None)
-    options = toolkits.options(candidate.torch_cuda)
-    if request.toolkit is not None:
-        options = _chosen(options, candidate, request.toolkit)
-    if not options:
+    with_cuda = candidate.torch_cuda != "cpu"
+    option = _option(candidate, request.toolkit) if with_cuda else None
+    if with_cuda and option is None:
         return Means(obstacle=f"there is no CUDA toolkit for torch's CUDA {candidate.torch_cuda}")
-    option = options[0]
-    toolkits.refuse_impossible(variant.architectures, option.version)
-    means = Means(architectures=variant.architectures, suite=suite, option=option)
-    return _with_compiler(means, toolkits.nvcc(option.version).newest_gcc)
-
-
-def _with_compiler(means: Means, newest_gcc: int | None) -> Means:
+    architectures = variant.architectures if option else ()
+    if option is not None:
+        toolkits.refuse_impossible(architectures, option.version)
+    newest_gcc = toolkits.nvcc(option.version).newest_gcc if option else None
     try:
-        compiler = compilers.compiler_for(means.suite, newest_gcc)
+        compiler = compilers.compiler_for(variant.base.suite, newest_gcc)
     except ResolutionError as error:
         return Means(obstacle=error.what)
-    return msgspec.structs.replace(means, compiler=compiler)
+    return Means(architectures=architectures, compiler=compiler, option=option)
 
 
-def _chosen(options: Sequence[toolkits.Option], candidate: Candidate, provider: str) -> tuple[toolkits.Option, ...]:
-    fitting = tuple(option for option in options if option.provider == provider)
-    if not fitting:
+def _option(candidate: Candidate, provider: str | None) -> toolkits.Option | None:
+    """The first toolkit that fits the candidate, of this provider where one is named. Raises UsageError."""
+    options = toolkits.options(candidate.torch_cuda)
+    fitting = [option for option in options if provider in (None, option.provider)]
+    if provider is not None and not fitting:
         known = ", ".join(dict.fromkeys(option.provider for option in options))
         raise UsageError(
             f"no CUDA toolkit {provider!r} fits torch {candidate.torch}, built with CUDA {candidate.torch_cuda}",
             cause=f"There {'are' if ',' in known else 'is'} {known or 'none at all'} for it.",
             next_step="leave TOOLKIT out: the first that fits is taken",
         )
-    return fitting
+    return fitting[0] if fitting else None
 
 
 def lock_compilation(
-    means: Means,
-    variant: Variant,
-    packages: Sequence[LockedPackage],
-    offers: "Offers",
-    ctx: "Context",
+    means: Means, variant: Variant, packages: Sequence[LockedPackage], offers: Offers, ctx: Context
 ) -> Compilation:
     """What compiling takes today, for an image with these packages. Raises ResolutionError, NetworkError, HostError."""
-    # Here, since a lock that is at hand has no need of them.
-    from graphcrate.resolve import base, toolkit
-    from graphcrate.resolve.pinning import constraints_of, pin_wheels
-    from graphcrate.resolve.target import target_of
-
     if means.obstacle:
         raise ResolutionError(
             f"nothing can be compiled for CUDA {variant.cuda}: {means.obstacle}",
@@ -104,13 +94,57 @@ def lock_compilation(
         )
     target = target_of(variant.base, variant.python)
     installed = {package.name: package.version for package in packages}
-    found: Toolkit | None = None
-    if means.option is not None:
-        found = toolkit.lock_toolkit(means.option, installed, target, offers)
     return Compilation(
         architectures=means.architectures,
         compiler=means.compiler,
-        base=base.lock_compiler(ctx, variant, means.suite, means.compiler),
+        base=base.lock_compiler(ctx, variant, variant.base.suite, means.compiler),
         tools=pin_wheels(TOOLS, target, offers, constraints=constraints_of(installed["torch"])),
-        toolkit=found,
+        toolkit=lock_toolkit(means.option, installed, target, offers) if means.option else None,
     )
+
+
+def lock_toolkit(option: toolkits.Option, installed: Mapping[str, str], target: Target, offers: Offers) -> Toolkit:
+    """The toolkit's files. `installed`: versions of the image's packages by name; their files serve where they can.
+
+    Raises ResolutionError when the archive or the index has another version, NetworkError.
+    """
+    market = offers.market
+    if option.provider == "image":
+        wanted = reference.parse(option.reference)
+        source = pull.repository(wanted, market.environment)
+        document = pull.for_platform(source, source.manifest(wanted.digest or wanted.tag), str(wanted))
+        pull.keep(market.cache, {document.digest: document.data})
+        return ImageToolkit(version=option.version, reference=wanted.name, digest=document.digest)
+    debs = _debian(option, market) if option.provider == "debian" else ()
+    pins = toolkits.requirements(option, installed)
+    # What the wheels depend on is there to run programs, and nothing runs here. As overrides too: what they ask of one
+    # another must not undo a pin.
+    names = {canonicalize_name(Requirement(pin).name) for pin in pins}
+    wheels = tuple(wheel for wheel in pin_wheels(pins, target, offers, overrides=pins) if wheel.name in names)
+    if option.provider == "debian":
+        return DebianToolkit(version=option.version, suite=option.suite, packages=debs, wheels=wheels)
+    return WheelToolkit(version=option.version, wheels=wheels)
+
+
+def _debian(option: toolkits.Option, market: Sources) -> tuple[DebianPackage, ...]:
+    """The packages with this nvcc, the archive's first of each where it has several."""
+    mirror = find_mirror(option.suite, market.environment)
+    name = folder_name(option.suite, mirror, toolkits.COMPONENTS)
+    with market.cache.exclusively(f"apt-{name}"), market.cache.guard():
+        folder = market.cache.path("bases", "apt", name)
+        apt = Apt(folder, option.suite, mirror, market.environment, toolkits.COMPONENTS)
+        apt.update()
+        offered = apt.available(option.packages)
+    packages = []
+    for name in sorted(option.packages):
+        of_name = [package for package in offered if package.name == name]
+        fitting = [package for package in of_name if package.version.startswith(option.version)]
+        if not fitting:
+            has = ", ".join(package.version for package in of_name) or "none"
+            raise ResolutionError(
+                f"Debian {option.suite} has no {name} {option.version}",
+                cause=f"The mirror has {has}; its contrib and non-free sections are needed for CUDA.",
+                next_step="DEBIAN_MIRROR=http://a-mirror/debian make image …, or TOOLKIT=image",
+            )
+        packages.append(fitting[0])
+    return tuple(packages)

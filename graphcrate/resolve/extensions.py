@@ -14,7 +14,7 @@ from packaging.version import Version
 from graphcrate.compat import packages
 from graphcrate.compat.addresses import cuda_tag
 from graphcrate.compat.request import Extensions
-from graphcrate.model.errors import NetworkError, ResolutionError
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import MissingPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
 from graphcrate.resolve.channels import extensions_of, names_of
@@ -34,29 +34,11 @@ _SOME_PYG = "2.3.1"
 NEEDS = {"torch-sparse": "torch-scatter"}
 #: only these say in their names for which torch a wheel was built; a package index does not
 BUILT_FOR_TORCH = (Channel.PYG, Channel.LOCAL)
-#: torch_sparse's setup.py takes METIS in only where it is asked to and finds the library
-NO_METIS = "torch_sparse is compiled without METIS, which ClusterData needs where pyg_lib does not bring it"
-
-
-class Source(msgspec.Struct, frozen=True):
-    """An sdist that is to be compiled. `unreachable`: channels that may have a wheel and did not answer."""
-
-    offer: Offer
-    unreachable: tuple[Channel, ...] = ()
-
-
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a variant's extensions."""
-
-    wheels: tuple[Offer, ...] = ()
-    sources: tuple[Source, ...] = ()
-    missing: tuple[MissingPackage, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def find_extensions(
     variant: Variant, candidate: Candidate, torch: str, target: "Target", offers: Offers, obstacle: Callable[[], str]
-) -> Found:
+) -> tuple[list[Offer], list[MissingPackage]]:
     """Find a wheel or an sdist for each of the variant's extensions, as the request wants, or why there is neither.
 
     `obstacle` tells why nothing can be compiled for this candidate (empty: it can); asked only where it matters. Raises
@@ -65,36 +47,37 @@ def find_extensions(
     _refuse_incomplete(variant)
     mode = extensions_of(offers.market.request)
 
-    def find(wanted: Requirement) -> Offer | Source | MissingPackage:
+    def find(wanted: Requirement) -> Offer | MissingPackage:
         name = canonicalize_name(wanted.name)
         if mode is Extensions.NONE:
             return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
-        reasons: list[str] = []
+        reasons = ["wheels are not asked for (EXTENSIONS=source)"]
         silent: tuple[Channel, ...] = ()
-        if mode is Extensions.SOURCE:
-            reasons.append("wheels are not asked for (EXTENSIONS=source)")
-        else:
+        if mode is not Extensions.SOURCE:
             wheel, reasons, silent = _find_wheel(wanted, candidate, torch, target, offers)
             if wheel is not None:
                 return wheel
-        sdist = offers.newest_sdist(name, _pinned(wanted)) if mode is not Extensions.WHEELS else None
+        sdist = offers.newest_sdist(name, _pinned(wanted), silent) if mode is not Extensions.WHEELS else None
         if sdist is not None and not obstacle():
-            return Source(sdist, silent)
+            return sdist
         reasons.append(_at_the_index(name, offers))
         if sdist is not None:
             reasons.append(f"it cannot be compiled: {obstacle()}")
         return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
 
-    found = {str(canonicalize_name(wanted.name)): find(wanted) for wanted in map(Requirement, variant.extensions)}
-    _leave_out_what_lacks_another(found)
-    wheels = [got for got in found.values() if isinstance(got, Offer)]
-    sources = [got for got in found.values() if isinstance(got, Source)]
-    missing = [got for got in found.values() if isinstance(got, MissingPackage)]
-    there = set(names_of(variant.extensions)) - {package.name for package in missing}
-    priced = tuple(msgspec.structs.replace(package, cost=_cost(package.name, variant, there)) for package in missing)
-    compiled = {canonicalize_name(source.offer.link.name.rpartition("-")[0]) for source in sources}
-    notes = (NO_METIS,) if "torch-sparse" in compiled else ()
-    return Found(wheels=tuple(wheels), sources=tuple(sources), missing=priced, notes=notes)
+    results = {str(canonicalize_name(wanted.name)): find(wanted) for wanted in map(Requirement, variant.extensions)}
+    for name, needed in NEEDS.items():
+        lacked = results.get(needed)
+        if isinstance(results.get(name), Offer) and isinstance(lacked, MissingPackage):
+            reason = f"it cannot be imported without {needed}, which is missing"
+            results[name] = MissingPackage(name=name, reason=reason, unreachable=lacked.unreachable)
+    there = {name for name, result in results.items() if isinstance(result, Offer)}
+    missing = [
+        msgspec.structs.replace(result, cost=_cost(result.name, variant, there))
+        for result in results.values()
+        if isinstance(result, MissingPackage)
+    ]
+    return [result for result in results.values() if isinstance(result, Offer)], missing
 
 
 def _find_wheel(
@@ -116,7 +99,7 @@ def _find_wheel(
                 f"{name} for torch {torch}",
             )
         except UnavailableError as error:
-            reasons.append(error.constraint)
+            reasons.append(error.what)
             silent += (channel,) * error.unreachable
         else:
             return offer, [], ()
@@ -132,15 +115,6 @@ def _refuse_incomplete(variant: Variant) -> None:
                 cause=f"{name} imports it first thing; its metadata does not say so.",
                 next_step=f'add "{needed.replace("-", "_")}" to the variant\'s extensions',
             )
-
-
-def _leave_out_what_lacks_another(found: dict[str, Offer | Source | MissingPackage]) -> None:
-    """Have what cannot be imported without a missing extension be missing too."""
-    for name, needed in NEEDS.items():
-        lacked = found.get(needed)
-        if name in found and isinstance(lacked, MissingPackage) and not isinstance(found[name], MissingPackage):
-            reason = f"it cannot be imported without {needed}, which is missing"
-            found[name] = MissingPackage(name=name, reason=reason, unreachable=lacked.unreachable)
 
 
 def _pinned(wanted: Requirement) -> Callable[[Version], bool]:
@@ -165,11 +139,7 @@ def _cost(name: str, variant: Variant, there: set[str]) -> str:
 
 def _at_the_index(name: str, offers: Offers) -> str:
     """What the package index has of it: wheels there do not say for which torch they were built."""
-    for place in offers.sources(Channel.PYPI):
-        try:
-            links = offers.market.listings.project(place, name)
-        except NetworkError:
-            continue
+    for links in offers.listed(Channel.PYPI, name):
         if any(link.name.endswith(".whl") for link in links):
             return "the package index does not say for which torch its wheels were built"
         if links:

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import shlex
 import urllib.parse
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,91 +27,46 @@ if TYPE_CHECKING:
     from graphcrate.host.progress import Progress
     from graphcrate.resolve.channels import Link
 
+Advance = Callable[[int], None]
+
 CHUNK = 1 << 20
-
-
-def is_stored(file: LockedFile, cache: Cache) -> bool:
-    """Whether the cache has it. Its path is its hash, so the size alone is looked at."""
-    try:
-        return cache.file(file.sha256, file.name).stat().st_size == file.size
-    except OSError:
-        return False
-
-
-def store(file: LockedFile, url: str, client: "Client", cache: Cache, advance: Callable[[int], None]) -> Path:
-    """Fetch a file into the cache from this address. Raises IntegrityError, NetworkError, DiskFullError."""
-    target = cache.file(file.sha256, file.name)
-    with cache.exclusively(f"file-{file.sha256}"), cache.guard():
-        if is_stored(file, cache):  # another process was faster
-            advance(file.size)
-            return target
-        if url.startswith("file:"):
-            _copy(file, _path(url), cache, advance)
-        else:
-            partial = cache.path("partial", file.sha256)
-            client.download(url, partial, size=file.size, sha256=file.sha256, advance=advance)
-            cache.adopt(partial, target)
-    return target
-
-
-def store_unvouched(link: "Link", client: "Client", cache: Cache, advance: Callable[[int], None]) -> LockedFile:
-    """Fetch a file whose hash no page states and return what it turned out to be."""
-    if link.url.startswith("file:"):
-        path = _path(link.url)
-        with _opened(path) as stream:
-            file = LockedFile(
-                name=link.name, size=path.stat().st_size, sha256=hashlib.file_digest(stream, "sha256").hexdigest()
-            )
-        store(file, link.url, client, cache, advance)
-        return file
-    with cache.folder() as folder:
-        arriving = folder / "file"
-        sha256 = client.download(link.url, arriving, size=link.size, sha256=None, advance=advance)
-        file = LockedFile(name=link.name, size=arriving.stat().st_size, sha256=sha256)
-        cache.adopt(arriving, cache.file(sha256, link.name))
-    return file
-
-
-def _path(url: str) -> Path:
-    return Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
-
-
-def _copy(file: LockedFile, source: Path, cache: Cache, advance: Callable[[int], None]) -> None:
-    """Copy, not link: what the user does to the folder later must not reach the cache."""
-    found = hashlib.sha256()
-    with _opened(source) as stream, cache.writing(cache.file(file.sha256, file.name)) as target:
-        while chunk := stream.read(CHUNK):
-            found.update(chunk)
-            target.write(chunk)
-            advance(len(chunk))
-        if found.hexdigest() != file.sha256:
-            advance(-target.tell())
-            raise IntegrityError(
-                f"{source} has sha256 {found.hexdigest()} instead of {file.sha256}",
-                cause="The folder has another file under this name than the lock was made with.",
-                next_step="lock again with this folder (./build.py lock …), or bring the file that was locked",
-            )
-
-
-def _opened(source: Path) -> "BufferedReader":
-    """A file of a person's folder, to read. Raises NetworkError where it is gone, HostError."""
-    try:
-        return source.open("rb")
-    except FileNotFoundError as error:
-        raise NetworkError(
-            f"{source} is no longer there", next_step="bring it back, or name another folder: WHEELS=/path"
-        ) from error
-    except OSError as error:
-        raise HostError(
-            f"{source} cannot be read: {error.strerror}",
-            cause="The file, or a folder above it, belongs to another user or is no plain file.",
-            next_step=f"ls -l {shlex.quote(str(source))}    (or name another folder: WHEELS=/path)",
-        ) from error
-
-
 THREADS = 6
 #: kept free on the disk beside the downloads
 MARGIN = 200 << 20
+
+
+def fetch(
+    lock: Lock,
+    request: "SourceOptions",
+    cache: Cache,
+    environment: Mapping[str, str],
+    progress: "Progress",
+    *,
+    compilation: bool = False,
+) -> Mapping[str, Path]:
+    """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
+
+    `compilation`: instead, what only a compile needs (compiled sdists, tools, the toolkit's wheels). Debian's packages
+    come with the base and the toolkit. Files of the right size in the cache are trusted: their path is their hash.
+    Raises IntegrityError when every source has other bytes, NetworkError, DiskFullError. What has arrived stays for
+    the next run.
+    """
+    packages = _for_compilation(lock) if compilation else _installed(lock)
+    wanted = sorted(_absent(packages, cache), key=lambda package: -package.file.size)
+    if wanted:
+        total = sum(package.file.size for package in wanted)
+        cache.require(total + MARGIN, "the download")
+        torch = lock.package("torch")
+        offers = Offers(Sources(request, cache, environment), torch.version if torch else "", lock.torch_cuda)
+        title = f"fetching {len(wanted)} files" + (" to compile with" if compilation else "")
+        with progress.task(title, total) as task:
+            parallel(
+                lambda package, advance: _fetch_one(package, offers, advance),
+                wanted,
+                threads=THREADS,
+                advance=task.advance,
+            )
+    return {package.file.sha256: cache.file(package.file.sha256, package.file.name) for package in packages}
 
 
 def missing_packages(lock: Lock, cache: Cache, built: Collection[str] = ()) -> list[LockedPackage]:
@@ -119,8 +74,7 @@ def missing_packages(lock: Lock, cache: Cache, built: Collection[str] = ()) -> l
 
     `built`: sha256s of compiled sdists whose wheels are there. What only a compile needs counts where there is one.
     """
-    every = [*_installed(lock), *(_for_compilation(lock) if _to_compile(lock, built) else ())]
-    return _absent(every, cache)
+    return _absent([*_installed(lock), *(_for_compilation(lock) if _to_compile(lock, built) else ())], cache)
 
 
 def bytes_to_fetch(lock: Lock, cache: Cache, built: Collection[str] = ()) -> int:
@@ -132,29 +86,6 @@ def bytes_to_fetch(lock: Lock, cache: Cache, built: Collection[str] = ()) -> int
         files += lock.compilation.files
     unique = {file.sha256: file for file in files}
     return sum(file.size for file in unique.values() if not is_stored(file, cache))
-
-
-def fetch(
-    lock: Lock, request: "SourceOptions", cache: Cache, environment: Mapping[str, str], progress: "Progress"
-) -> Mapping[str, Path]:
-    """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
-
-    Files of the right size in the cache are trusted: their path is their hash. Raises IntegrityError when every source
-    has other bytes, NetworkError, DiskFullError. What has arrived stays for the next run.
-    """
-    return _fetch(_installed(lock), lock, Sources(request, cache, environment), progress, "fetching {} files")
-
-
-def fetch_for_compilation(
-    lock: Lock, request: "SourceOptions", cache: Cache, environment: Mapping[str, str], progress: "Progress"
-) -> Mapping[str, Path]:
-    """Bring what only a compile needs into the cache: compiled sdists, tools, the toolkit's wheels; sha256 → path.
-
-    The wheels that are compiled against are `fetch`'s; Debian's packages come with the base and the toolkit. Raises as
-    `fetch`.
-    """
-    market = Sources(request, cache, environment)
-    return _fetch(_for_compilation(lock), lock, market, progress, "fetching {} files to compile with")
 
 
 def _installed(lock: Lock) -> list[LockedPackage]:
@@ -174,66 +105,36 @@ def _to_compile(lock: Lock, built: Collection[str]) -> bool:
     return any(package.compiled and package.file.sha256 not in built for package in lock.packages)
 
 
-def _absent(packages: Iterable[LockedPackage], cache: Cache) -> list[LockedPackage]:
+def _absent(packages: Sequence[LockedPackage], cache: Cache) -> list[LockedPackage]:
     unique = {package.file.sha256: package for package in packages}
     return [package for package in unique.values() if not is_stored(package.file, cache)]
 
 
-def _fetch(
-    packages: Sequence[LockedPackage], lock: Lock, market: Sources, progress: "Progress", title: str
-) -> Mapping[str, Path]:
-    cache = market.cache
-    wanted = _absent(packages, cache)
-    if wanted:
-        total = sum(package.file.size for package in wanted)
-        cache.require(total + MARGIN, "the download")
-        torch = lock.package("torch")
-        offers = Offers(market, torch.version if torch else "", lock.torch_cuda)
-        with progress.task(title.format(len(wanted)), total) as task:
-            _fetch_all(sorted(wanted, key=lambda package: -package.file.size), offers, task.advance)
-    return {package.file.sha256: cache.file(package.file.sha256, package.file.name) for package in packages}
-
-
-def _fetch_all(packages: Sequence[LockedPackage], offers: Offers, advance: Callable[[int], None]) -> None:
-    parallel(
-        lambda package, advancing: _fetch_one(package, offers, advancing), packages, threads=THREADS, advance=advance
-    )
-
-
-def _fetch_one(package: LockedPackage, offers: Offers, advance: Callable[[int], None]) -> None:
+def _fetch_one(package: LockedPackage, offers: Offers, advance: Advance) -> None:
     market, file = offers.market, package.file
     advance(0)
     links, failures = offers.links(package.channel, package.name, file.name, file.sha256)
-    spoilt = 0
+    spoilt = reported = 0
+
+    def counted(amount: int) -> None:
+        nonlocal reported
+        advance(amount)
+        reported += amount
+
     for link in links:
-        counted = _Counted(advance)
         try:
             store(file, link.url, market.client, market.cache, counted)
             return
-        except IntegrityError as error:
-            spoilt += 1
-            failures.append(error.what)
-        except NetworkError as error:
+        except (IntegrityError, NetworkError) as error:
+            spoilt += isinstance(error, IntegrityError)
             failures.append(error.what)
         with contextlib.suppress(StoppedError):
-            advance(-counted.total)
+            counted(-reported)
     raise _nowhere(package, failures, integrity=bool(spoilt) and spoilt == len(links))
 
 
-class _Counted:
-    """Counts what one try has reported, so that the next one does not report it again."""
-
-    def __init__(self, advance: Callable[[int], None]) -> None:
-        self._advance = advance
-        self.total = 0
-
-    def __call__(self, amount: int) -> None:
-        self._advance(amount)
-        self.total += amount
-
-
 def _nowhere(package: LockedPackage, failures: Sequence[str], *, integrity: bool) -> NetworkError | IntegrityError:
-    file: LockedFile = package.file
+    file = package.file
     tried = "".join(f"\n    {failure}" for failure in dict.fromkeys(failures)) or "\n    there is no source to ask"
     if integrity:
         return IntegrityError(
@@ -245,3 +146,79 @@ def _nowhere(package: LockedPackage, failures: Sequence[str], *, integrity: bool
         f"{file.name} ({file.size / 1e6:.1f} MB) cannot be fetched from the {package.channel} channel{tried}",
         next_step="run the same command again (it goes on where it stopped), or name a mirror: MIRROR=sjtu",
     )
+
+
+def is_stored(file: LockedFile, cache: Cache) -> bool:
+    """Whether the cache has it. Its path is its hash, so the size alone is looked at."""
+    try:
+        return cache.file(file.sha256, file.name).stat().st_size == file.size
+    except OSError:
+        return False
+
+
+def store(file: LockedFile, url: str, client: "Client", cache: Cache, advance: Advance = lambda _: None) -> Path:
+    """Fetch a file into the cache from this address. Raises IntegrityError, NetworkError, DiskFullError."""
+    target = cache.file(file.sha256, file.name)
+    with cache.exclusively(f"file-{file.sha256}"), cache.guard():
+        if is_stored(file, cache):  # another process was faster
+            advance(file.size)
+        elif url.startswith("file:"):
+            _copy(file, _path(url), cache, advance)
+        else:
+            partial = cache.path("partial", file.sha256)
+            client.download(url, partial, size=file.size, sha256=file.sha256, advance=advance)
+            cache.adopt(partial, target)
+    return target
+
+
+def store_unvouched(link: "Link", client: "Client", cache: Cache) -> LockedFile:
+    """Fetch a file whose hash no page states and return what it turned out to be. Raises as `store`."""
+    if link.url.startswith("file:"):
+        path = _path(link.url)
+        with _opened(path) as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        file = LockedFile(name=link.name, size=path.stat().st_size, sha256=sha256)
+        store(file, link.url, client, cache)
+        return file
+    with cache.folder() as folder:
+        arriving = folder / "file"
+        sha256 = client.download(link.url, arriving, size=link.size, sha256=None, advance=lambda _: None)
+        file = LockedFile(name=link.name, size=arriving.stat().st_size, sha256=sha256)
+        cache.adopt(arriving, cache.file(sha256, link.name))
+    return file
+
+
+def _path(url: str) -> Path:
+    return Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
+
+
+def _copy(file: LockedFile, source: Path, cache: Cache, advance: Advance) -> None:
+    """Copy, not link: what the user does to the folder later must not reach the cache."""
+    digest = hashlib.sha256()
+    with _opened(source) as stream, cache.writing(cache.file(file.sha256, file.name)) as target:
+        while chunk := stream.read(CHUNK):
+            digest.update(chunk)
+            target.write(chunk)
+            advance(len(chunk))
+        if digest.hexdigest() != file.sha256:
+            raise IntegrityError(
+                f"{source} has sha256 {digest.hexdigest()} instead of {file.sha256}",
+                cause="The folder has another file under this name than the lock was made with.",
+                next_step="lock again with this folder (./build.py lock …), or bring the file that was locked",
+            )
+
+
+def _opened(source: Path) -> "BufferedReader":
+    """A file of a person's folder, to read. Raises NetworkError where it is gone, HostError."""
+    try:
+        return source.open("rb")
+    except FileNotFoundError as error:
+        raise NetworkError(
+            f"{source} is no longer there", next_step="bring it back, or name another folder: WHEELS=/path"
+        ) from error
+    except OSError as error:
+        raise HostError(
+            f"{source} cannot be read: {error.strerror}",
+            cause="The file, or a folder above it, belongs to another user or is no plain file.",
+            next_step=f"ls -l {shlex.quote(str(source))}    (or name another folder: WHEELS=/path)",
+        ) from error

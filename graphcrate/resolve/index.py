@@ -27,14 +27,11 @@ class Listings:
         self._client = client
         self._pages: dict[str, tuple[Link, ...] | NetworkError] = {}
         self._locks: dict[str, threading.Lock] = {}
-        self._guard = threading.Lock()
 
     def project(self, source: Source, project: str) -> tuple[Link, ...]:
         """The wheels and sdists of a project (normalised name). Raises HttpError, NetworkError for a folder."""
         page = source.page(project)
-        with self._guard:
-            lock = self._locks.setdefault(page, threading.Lock())
-        with lock:
+        with self._locks.setdefault(page, threading.Lock()):
             if page not in self._pages:
                 try:
                     self._pages[page] = self._read(source, page)
@@ -43,7 +40,8 @@ class Listings:
         found = self._pages[page]
         if isinstance(found, NetworkError):
             raise found
-        return tuple(link for link in found if _is_of(link, project))
+        wanted = canonicalize_name(project)
+        return tuple(link for link in found if (known := project_and_version(link.name)) and known[0] == wanted)
 
     def _read(self, source: Source, page: str) -> tuple[Link, ...]:
         if source.kind is Kind.FOLDER:
@@ -53,12 +51,9 @@ class Listings:
             return _local_page(page, Path(urllib.parse.unquote(parts.path)))
         response = self._client.request("GET", page, headers={"Accept": ACCEPT})
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        parse = parse_json if kind.endswith("json") else parse_html
         try:
-            return (
-                parse_json(response.body, response.url)
-                if kind.endswith("json")
-                else parse_html(response.body, response.url)
-            )
+            return parse(response.body, response.url)
         except msgspec.MsgspecError as error:
             raise NetworkError(
                 f"{source.title} answers with something that is not an index page: {error}",
@@ -151,8 +146,3 @@ def _local_page(page: str, path: Path) -> tuple[Link, ...]:
         found = HttpError(f"{path} cannot be read: {error.strerror}")
         found.status = 404
         raise found from error
-
-
-def _is_of(link: Link, project: str) -> bool:
-    found = project_and_version(link.name)
-    return found is not None and found[0] == canonicalize_name(project)

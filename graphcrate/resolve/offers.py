@@ -1,8 +1,7 @@
 """What the channels of a candidate offer: the newest fitting wheel, or why there is none."""
 
 import functools
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,45 +9,16 @@ import msgspec
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.channels import PYTORCH_MIRRORS, sources
+from graphcrate.resolve.channels import PYTORCH_MIRRORS, sources, user_indexes
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
     from graphcrate.host.cache import Cache
     from graphcrate.host.http import Client
-    from graphcrate.resolve.channels import Link, Source
+    from graphcrate.resolve.channels import Link, Source, UserIndexes
     from graphcrate.resolve.index import Listings
     from graphcrate.resolve.target import Target
-    from graphcrate.resolve.user_index import UserIndexes
-
-
-class Offer(msgspec.Struct, frozen=True):
-    """A wheel or an sdist that a channel has."""
-
-    channel: Channel
-    link: "Link"
-    version: str
-
-
-class UnavailableError(NetworkError):
-    """A channel does not have what is needed. `constraint` in a few words; `unreachable`: no source answered."""
-
-    constraint: str = ""
-    fix: str = ""
-    unreachable: bool = False
-
-    @classmethod
-    def of(cls, channel: Channel, reasons: list[str], *, unreachable: bool) -> "UnavailableError":
-        """The error for these reasons, one per source."""
-        error = cls(f"{channel} channel: {'; '.join(dict.fromkeys(reasons))}")
-        error.constraint, error.fix, error.unreachable = error.what, FIXES[channel], unreachable
-        error.next_step = error.fix
-        return error
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return *super().__reduce__(), dict(self.__dict__)
-
 
 FIXES = {
     Channel.PYTORCH: "try a mirror: MIRROR=" + " or MIRROR=".join(PYTORCH_MIRRORS),
@@ -56,6 +26,28 @@ FIXES = {
     Channel.PYPI: "check the network and the index that pip and uv are set to",
     Channel.PYG: "put the wheels in a folder: WHEELS=/path",
 }
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A wheel or an sdist that a channel has. `unreachable`: channels that may have a wheel and did not answer."""
+
+    channel: Channel
+    link: "Link"
+    version: str
+    unreachable: tuple[Channel, ...] = ()
+
+
+class UnavailableError(NetworkError):
+    """A channel does not have what is needed, in a few words. `unreachable`: no source answered."""
+
+    unreachable: bool = False
+
+
+def unavailable(channel: Channel, reasons: list[str], *, unreachable: bool) -> UnavailableError:
+    """The error for these reasons, one per source."""
+    error = UnavailableError(f"{channel} channel: {'; '.join(dict.fromkeys(reasons))}", next_step=FIXES[channel])
+    error.unreachable = unreachable
+    return error
 
 
 class Sources:
@@ -82,11 +74,11 @@ class Sources:
 
     @functools.cached_property
     def user(self) -> "UserIndexes":
-        """The user's own indexes."""
+        """The user's own indexes; uv is asked for its default where nothing is set."""
         from graphcrate.resolve import uv
-        from graphcrate.resolve.user_index import user_indexes
 
-        return user_indexes(self.environment, lambda: uv.emitted_indexes(self.environment))
+        user = user_indexes(self.environment)
+        return user if user.default else user_indexes(self.environment, uv.emitted_indexes(self.environment))
 
 
 class Offers:
@@ -98,13 +90,15 @@ class Offers:
 
     def sources(self, channel: Channel) -> tuple["Source", ...]:
         """Where to look, in order."""
-        return sources(
-            channel,
-            torch=self._torch,
-            torch_cuda=self._torch_cuda,
-            request=self.market.request,
-            user=self.market.user,
-        )
+        return sources(channel, self._torch, self._torch_cuda, self.market.request, self.market.user)
+
+    def listed(self, channel: Channel, project: str) -> Iterator[tuple["Link", ...]]:
+        """What each source of a channel that answers has of a project (normalised name), in order."""
+        for place in self.sources(channel):
+            try:
+                yield self.market.listings.project(place, project)
+            except NetworkError:
+                continue
 
     def newest(
         self, channel: Channel, project: str, target: "Target", accept: Callable[["Version"], bool], what: str
@@ -114,8 +108,7 @@ class Offers:
         `what` names the wish in messages ("torch 2.0.1+cu118"). Raises UnavailableError.
         """
         reasons, unreachable = [], True
-        places = self.sources(channel)
-        for place in places:
+        for place in self.sources(channel):
             try:
                 links = self.market.listings.project(place, project)
             except NetworkError as error:
@@ -127,19 +120,22 @@ class Offers:
                 version, fitting = found
                 best = target.best([link.name for link in fitting])
                 link = next(link for link in fitting if link.name == best)
-                return Offer(channel, self._with_hash(link, project, places), version)
-            reasons.append(_why_not(links, place, target, what))
-        raise UnavailableError.of(channel, reasons or ["no folder of wheels is named"], unreachable=unreachable)
+                return Offer(channel, self._with_hash(link, channel, project), version)
+            if not links:
+                reasons.append(f"{place.title} has no {project}")
+            elif not any(link.name.endswith(".whl") for link in links):
+                reasons.append(f"{place.title} has {project} as source only")
+            else:
+                reasons.append(f"{place.title} has no wheel of {what} for Python {target.python}")
+        raise unavailable(channel, reasons or ["no folder of wheels is named"], unreachable=unreachable)
 
-    def newest_sdist(self, project: str, accept: Callable[["Version"], bool]) -> Offer | None:
+    def newest_sdist(
+        self, project: str, accept: Callable[["Version"], bool], unreachable: tuple[Channel, ...]
+    ) -> Offer | None:
         """The newest accepted version's sdist, of the first package index that has one; else None."""
-        for place in self.sources(Channel.PYPI):
-            try:
-                links = self.market.listings.project(place, project)
-            except NetworkError:
-                continue
+        for links in self.listed(Channel.PYPI, project):
             if found := _newest(links, accept, lambda name: not name.endswith(".whl")):
-                return Offer(Channel.PYPI, found[1][-1], found[0])
+                return Offer(Channel.PYPI, found[1][-1], found[0], unreachable)
         return None
 
     def links(self, channel: Channel, project: str, name: str, sha256: str) -> tuple[list["Link"], list[str]]:
@@ -159,24 +155,14 @@ class Offers:
             links += fitting
         return links, reasons
 
-    def _with_hash(self, link: "Link", project: str, places: tuple["Source", ...]) -> "Link":
+    def _with_hash(self, link: "Link", channel: Channel, project: str) -> "Link":
         """Add the hash that another source states, where this one states none."""
-        if link.sha256:
-            return link
-        for place in places:
-            try:
-                others = self.market.listings.project(place, project)
-            except NetworkError:
-                continue
-            for other in others:
-                if other.name == link.name and other.sha256:
-                    return msgspec.structs.replace(link, sha256=other.sha256)
+        if not link.sha256:
+            for links in self.listed(channel, project):
+                for other in links:
+                    if other.name == link.name and other.sha256:
+                        return msgspec.structs.replace(link, sha256=other.sha256)
         return link
-
-
-def torch_in(folders: tuple[str, ...]) -> frozenset[str]:
-    """File names of the torch wheels in these folders; reads the folders only."""
-    return frozenset(path.name for folder in folders for path in Path(folder).glob("torch-*.whl"))
 
 
 def _newest(
@@ -193,14 +179,6 @@ def _newest(
         return None
     newest = max([version for version in versions if not version.is_prerelease] or versions)
     return str(newest), versions[newest]
-
-
-def _why_not(links: tuple["Link", ...], place: "Source", target: "Target", what: str) -> str:
-    if not links:
-        return f"{place.title} has no {what.partition(' ')[0]}"
-    if not any(link.name.endswith(".whl") for link in links):
-        return f"{place.title} has {what.partition(' ')[0]} as source only"
-    return f"{place.title} has no wheel of {what} for Python {target.python}"
 
 
 def _reason(error: NetworkError) -> str:

@@ -1,5 +1,10 @@
-"""From requirements to locked wheels of the package index: uv chooses, sizes that no page states are asked for."""
+"""From requirements to locked wheels of the package index: uv chooses, sizes that no page states are asked for.
 
+uv resolves for the image's Python and platform, reads metadata only, and builds nothing.
+"""
+
+import contextlib
+import sys
 import tomllib
 import urllib.parse
 from collections.abc import Sequence
@@ -11,12 +16,13 @@ from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from graphcrate.host import process, settings
 from graphcrate.host.connections import HttpError, Reason
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import uv
-from graphcrate.resolve.channels import Link
+from graphcrate.resolve.channels import Kind, Link, Source, mirror_of
 from graphcrate.resolve.fetch import store_unvouched
 from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.target import Target
@@ -25,6 +31,27 @@ from graphcrate.resolve.target import Target
 CONSTRAINTS = (
     ("2.3", "numpy<2"),  # compiled against numpy 1: "A module that was compiled using NumPy 1.x …"
     ("2.2", "setuptools<70"),  # torch.utils.cpp_extension imports pkg_resources.packaging
+)
+#: of the user's `UV_*` variables those about the network; the others would change what is resolved
+KEPT = (
+    "UV_HTTP_TIMEOUT",
+    "UV_HTTP_RETRIES",
+    "UV_REQUEST_TIMEOUT",
+    "UV_SYSTEM_CERTS",
+    "UV_NATIVE_TLS",
+    "UV_INSECURE_HOST",
+    "UV_KEYRING_PROVIDER",
+    "UV_OFFLINE",
+    "UV_CONCURRENT_DOWNLOADS",
+)
+#: of uv's messages: no page or file came
+NETWORK_WORDS = (
+    "dns error",
+    "error sending request",
+    "Failed to fetch",
+    "Request failed",
+    "timed out",
+    "tls handshake",
 )
 COMMON = "numpy"  #: a project that every package index has
 THREADS = 8
@@ -50,8 +77,7 @@ def parse_pylock(text: str, target: Target) -> tuple[Pinned, ...]:
             pinned.append(Pinned(name, version, None))
             continue
         links = {link.name: link for link in map(_link_of, package.get("wheels", ()))}
-        best = target.best(list(links))
-        if best is None:
+        if (best := target.best(list(links))) is None:
             raise ResolutionError(
                 f"{name} {version} has no wheel for Python {target.python} and glibc {target.glibc}",
                 cause=f"On offer are {', '.join(links) or 'no wheels at all'}.",
@@ -83,8 +109,7 @@ def pin_wheels(
 ) -> tuple[LockedPackage, ...]:
     """Wheels for these requirements and what they need, sorted by name. Raises ResolutionError, NetworkError."""
     pinned = resolve_pins(requirements, target, offers, overrides=overrides, constraints=constraints)
-    links = [(package.name, package.version, package.link) for package in pinned if package.link is not None]
-    return tuple(lock_links(links, offers.market))
+    return tuple(lock_links(pinned, offers.market))
 
 
 def resolve_pins(
@@ -96,44 +121,92 @@ def resolve_pins(
     constraints: Sequence[str] = (),
 ) -> tuple[Pinned, ...]:
     """What uv chooses for these requirements, from the mirror's or the user's indexes. Raises as `uv`."""
-    user = offers.market.user
-    text = uv.compile_requirements(
+    text = compile_requirements(
         requirements,
         target=target,
-        default_index=_first_that_answers(offers),
-        extra_indexes=user.extra,
-        merged=user.merged,
+        default_index=_first_that_answers(offers.market),
         overrides=overrides,
         constraints=constraints,
-        cache=offers.market.cache,
-        environment=offers.market.environment,
+        market=offers.market,
     )
     return parse_pylock(text, target)
 
 
-def _first_that_answers(offers: Offers) -> str:
+def _first_that_answers(market: Sources) -> str:
     """The mirror's package index if there is one and it answers, else the user's own."""
-    user = offers.market.user
-    for place in offers.sources(Channel.PYPI):
-        if place.location in (*user.extra, user.default):
-            continue
-        try:
-            offers.market.listings.project(place, COMMON)
-        except NetworkError:
-            continue
-        return place.location
-    return user.default
+    if mirror := mirror_of(market.request).pypi:
+        with contextlib.suppress(NetworkError):
+            market.listings.project(Source(Kind.INDEX, mirror), COMMON)
+            return mirror
+    return market.user.default
 
 
-def lock_links(links: Sequence[tuple[str, str, Link]], market: Sources) -> list[LockedPackage]:
-    """Lock files of the package index; sizes that it does not state are asked for side by side."""
+def compile_requirements(
+    requirements: Sequence[str],
+    *,
+    target: Target,
+    default_index: str,
+    overrides: Sequence[str],
+    constraints: Sequence[str],
+    market: Sources,
+) -> str:
+    """Resolve to the text of a pylock.toml (PEP 751) with wheels only, from this index and the user's further ones.
 
-    def lock(item: tuple[str, str, Link]) -> LockedPackage:
-        name, version, link = item
-        return LockedPackage(name=name, version=version, channel=Channel.PYPI, file=locked_file(link, market))
+    Raises ResolutionError with uv's explanation, NetworkError when an index does not answer.
+    """
+    user, cache = market.user, market.cache
+    with cache.folder() as folder:
+        argv = [uv.program(), "pip", "compile", "--no-config", "--quiet", "--no-header", "--format", "pylock.toml"]
+        argv += ["--python", sys.executable, "--no-python-downloads"]
+        argv += ["--python-version", target.python, "--python-platform", target.uv_platform]
+        argv += ["--only-binary", ":all:"]
+        argv += ["--index-strategy", "unsafe-best-match" if user.merged else "first-index"]
+        argv += ["--cache-dir", str(cache.path("uv"))]
+        for option, lines in (("--overrides", overrides), ("--constraints", constraints)):
+            if lines:
+                (folder / f"{option[2:]}.txt").write_text("\n".join(lines), encoding="utf-8")
+                argv += [option, str(folder / f"{option[2:]}.txt")]
+        (folder / "requirements.in").write_text("\n".join(requirements), encoding="utf-8")
+        output = folder / "pylock.toml"
+        argv += ["--output-file", str(output), str(folder / "requirements.in")]
+        # In variables, not in argv: addresses may hold a password, and everybody sees argv.
+        variables = {
+            name: value
+            for name, value in settings.select_for_child(market.environment).items()
+            if not name.startswith("UV_") or name in KEPT
+        } | {"UV_DEFAULT_INDEX": default_index, "UV_INDEX": " ".join(user.extra)}
+        done = process.run(argv, environment=variables, cwd=folder, timeout=900)
+        if done.returncode:
+            raise _failure(done.lines)
+        return output.read_text(encoding="utf-8")
+
+
+def _failure(lines: Sequence[str]) -> ResolutionError | NetworkError:
+    text = "\n".join(line for line in lines if line.strip())
+    if any(word in text for word in NETWORK_WORDS):
+        return NetworkError(
+            f"uv cannot read the package index\n{text}",
+            cause="No network, a proxy in the way, or an index that is down.",
+            next_step="check the network and the index that pip and uv are set to, then run the same command again",
+        )
+    return ResolutionError(
+        f"the requirements cannot be resolved\n{text}",
+        cause="They contradict each other, or a version does not exist as a wheel for this Python.",
+        next_step="change the recipe's requirements",
+    )
+
+
+def lock_links(pinned: Sequence[Pinned], market: Sources) -> list[LockedPackage]:
+    """Lock files of the package index, sorted by name; sizes that it does not state are asked for side by side."""
+
+    def lock(one: Pinned) -> LockedPackage:
+        assert one.link is not None
+        file = locked_file(one.link, market)
+        return LockedPackage(name=one.name, version=one.version, channel=Channel.PYPI, file=file)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        return sorted(pool.map(lock, links), key=lambda package: package.name)
+        packages = pool.map(lock, [one for one in pinned if one.link is not None])
+        return sorted(packages, key=lambda package: package.name)
 
 
 def locked_file(link: Link, market: Sources) -> LockedFile:
@@ -143,7 +216,7 @@ def locked_file(link: Link, market: Sources) -> LockedFile:
     """
     size = link.size
     if not link.sha256 or (size is None and link.url.startswith("file:")):
-        return store_unvouched(link, market.client, market.cache, lambda _: None)
+        return store_unvouched(link, market.client, market.cache)
     if size is None:
         cached = market.cache.file(link.sha256, link.name)
         size = cached.stat().st_size if cached.is_file() else _asked_size(link, market)

@@ -8,8 +8,9 @@ image's Python and platform, whatever the host's. Sdists are never built for the
 import functools
 import re
 import urllib.parse
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -17,13 +18,13 @@ from packaging.version import Version
 from graphcrate.compat import glt
 from graphcrate.host import settings
 from graphcrate.inputs.wheels.sdist import read_sdist
-from graphcrate.model.errors import NetworkError, ResolutionError
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
 from graphcrate.resolve.base import lock_base
 from graphcrate.resolve.channels import Link, names_of
 from graphcrate.resolve.compilation import lock_compilation, means_for
-from graphcrate.resolve.extensions import Source, find_extensions
+from graphcrate.resolve.extensions import find_extensions
 from graphcrate.resolve.fetch import is_stored, store
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.offers import Offer, Offers, Sources
@@ -34,6 +35,8 @@ PYG = "torch-geometric"
 #: build back-ends run on the host, which has at least this Python
 BUILD_TARGET = Target("3.11", "2.28")
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda)-.*|triton")
+#: torch_sparse's setup.py takes METIS in only where it is asked to and finds the library
+NO_METIS = "torch_sparse is compiled without METIS, which ClusterData needs where pyg_lib does not bring it"
 
 
 def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
@@ -48,24 +51,19 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     _refuse_breaking_pin(context, candidate, torch)
     offers = Offers(market, torch.version, candidate.torch_cuda)
     means = functools.cache(lambda: means_for(variant, candidate, market.request))
-    found = find_extensions(variant, candidate, torch.version, target, offers, lambda: means().obstacle)
-    direct = [*([torch] if torch.channel is not Channel.PYPI else []), *found.wheels]
-    locked, notes = _lock_offers(direct, market)
-    sdists = [*_find_sdist(variant, target, offers), *(_lock_source(source, market) for source in found.sources)]
-    requirements = _requirements(context, torch, locked, direct, sdists)
+    extensions, missing = find_extensions(variant, candidate, torch.version, target, offers, lambda: means().obstacle)
+    offered = [*([torch] if torch.channel is not Channel.PYPI else []), *extensions]
+    locked = {offer: _lock(offer, market) for offer in offered}
+    geometric = _find_sdist(variant, target, offers)
+    requirements = _requirements(context, torch, locked, geometric)
     constraints = constraints_of(torch.version)
     pinned = resolve_pins(requirements, target, offers, overrides=candidate.overrides, constraints=constraints)
-    links = [
-        (package.name, package.version, package.link)
-        for package in pinned
-        if package.link is not None and package.name not in locked
-    ]
-    packages = [*locked.values(), *lock_links(links, market), *sdists]
+    names = [package.name for package in locked.values()]
+    others = lock_links([one for one in pinned if one.name not in names], market)
+    packages = [*locked.values(), *others, *geometric]
     _check(packages, torch, candidate)
-    notes += _check_glt(packages, torch, candidate, variant)
-    compilation = None
-    if found.sources:
-        compilation = lock_compilation(means(), variant, packages, offers, context.ctx)
+    compiled = [package.name for package in packages if package.compiled]
+    notes = [*_hash_notes(offered), *_check_glt(packages, torch, candidate, variant), *_override_notes(candidate)]
     return Lock(
         recipe=context.recipe.name,
         cuda=variant.cuda,
@@ -76,9 +74,9 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
         request_sha256=digest,
         base=lock_base(context.ctx, variant),
         packages=tuple(sorted(packages, key=lambda package: package.name)),
-        compilation=compilation,
-        missing=found.missing,
-        notes=(*notes, *_override_notes(candidate), *found.notes),
+        compilation=lock_compilation(means(), variant, packages, offers, context.ctx) if compiled else None,
+        missing=tuple(missing),
+        notes=(*notes, *([NO_METIS] if "torch-sparse" in compiled else [])),
     )
 
 
@@ -96,19 +94,36 @@ def find_torch(candidate: Candidate, target: Target, market: Sources) -> Offer:
     return offers.newest(candidate.channels[0], "torch", target, accept, what)
 
 
-def _lock_offers(offers: Sequence[Offer], market: Sources) -> tuple[dict[str, LockedPackage], list[str]]:
-    """Lock wheels that were looked up here, by project; and a note for each whose hash nobody states."""
-    locked, notes = {}, []
-    for offer in offers:
-        found = project_and_version(offer.link.name)
-        assert found is not None
-        file = locked_file(offer.link, market)
-        if not offer.link.sha256 and offer.channel is not Channel.LOCAL:
-            notes.append(f"the sha256 of {file.name} was taken from the file itself: no page states it")
-        locked[str(found[0])] = LockedPackage(
-            name=str(found[0]), version=offer.version, channel=offer.channel, file=file
-        )
-    return locked, notes
+def _lock(offer: Offer, market: Sources) -> LockedPackage:
+    """Lock a file that was looked up here. An sdist, to be compiled, is stored: what it requires is read from it."""
+    file = locked_file(offer.link, market)
+    named = project_and_version(file.name)
+    assert named is not None, "offers are chosen by these names"
+    if is_sdist := not file.name.endswith(".whl"):
+        store(file, offer.link.url, market.client, market.cache)
+    return LockedPackage(
+        name=str(named[0]),
+        version=offer.version,
+        channel=offer.channel,
+        file=file,
+        compiled=is_sdist,
+        unreachable=offer.unreachable,
+    )
+
+
+def _hash_notes(offers: Sequence[Offer]) -> list[str]:
+    links = [offer.link for offer in offers if offer.channel is not Channel.LOCAL and offer.link.name.endswith(".whl")]
+    return [
+        f"the sha256 of {link.name} was taken from the file itself: no page states it"
+        for link in links
+        if not link.sha256
+    ]
+
+
+def _override_notes(candidate: Candidate) -> list[str]:
+    names = ", ".join(canonicalize_name(Requirement(override).name) for override in candidate.overrides)
+    text = f"`pip check` complains: torch's metadata pins other versions of {names}; the recipe overrides them"
+    return [text] if names else []
 
 
 def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[LockedPackage]:
@@ -116,11 +131,7 @@ def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[Locked
     if not variant.torch_geometric:
         return []
     wanted = Version(variant.torch_geometric)
-    for place in offers.sources(Channel.PYPI):
-        try:
-            links = offers.market.listings.project(place, PYG)
-        except NetworkError:
-            continue
+    for links in offers.listed(Channel.PYPI, PYG):
         of_version = [link for link in links if (known := project_and_version(link.name)) and known[1] == wanted]
         if target.best([link.name for link in of_version]):
             return []
@@ -133,63 +144,35 @@ def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[Locked
 
 def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
     market = offers.market
-    file = locked_file(link, market)
-    path = store(file, link.url, market.client, market.cache, lambda _: None)
-    pinned = resolve_pins(read_sdist(path, file.name).build_requires, BUILD_TARGET, offers)
-    build = [(package.name, package.version, package.link) for package in pinned]
-    for name, _, chosen in build:
-        if chosen is None or not chosen.name.endswith("-none-any.whl"):
+    package = _lock(Offer(Channel.PYPI, link, version), market)
+    path = market.cache.file(package.file.sha256, link.name)
+    pinned = resolve_pins(read_sdist(path, link.name).build_requires, BUILD_TARGET, offers)
+    for one in pinned:
+        if one.link is None or not one.link.name.endswith("-none-any.whl"):
             raise ResolutionError(
-                f"{file.name} cannot be built on every host: its back-end needs {name}, which is not pure Python",
+                f"{link.name} cannot be built on every host: its back-end needs {one.name}, which is not pure Python",
                 next_step="bring a wheel of it: WHEELS=/path",
             )
-    return LockedPackage(
-        name=PYG,
-        version=version,
-        channel=Channel.PYPI,
-        file=file,
-        build=tuple(lock_links([(n, v, chosen) for n, v, chosen in build if chosen is not None], market)),
-    )
-
-
-def _lock_source(source: Source, market: Sources) -> LockedPackage:
-    """An sdist that is to be compiled, in the cache: what it requires is read from it."""
-    link = source.offer.link
-    file = locked_file(link, market)
-    store(file, link.url, market.client, market.cache, lambda _: None)
-    found = project_and_version(link.name)
-    assert found is not None
-    return LockedPackage(
-        name=str(found[0]),
-        version=source.offer.version,
-        channel=source.offer.channel,
-        file=file,
-        compiled=True,
-        unreachable=source.unreachable,
-    )
+    return msgspec.structs.replace(package, compiled=False, build=tuple(lock_links(pinned, market)))
 
 
 def _requirements(
-    context: ResolveContext,
-    torch: Offer,
-    locked: dict[str, LockedPackage],
-    direct: Sequence[Offer],
-    sdists: Sequence[LockedPackage],
+    context: ResolveContext, torch: Offer, locked: Mapping[Offer, LockedPackage], geometric: Sequence[LockedPackage]
 ) -> list[str]:
-    """What uv is asked for: names with versions, addresses of what was found elsewhere, an sdist's requirements."""
+    """What uv is asked for: names with versions, addresses of wheels from elsewhere, requirements of sdists."""
     cache, variant = context.ctx.cache, context.variant
     lines = [*context.recipe.requirements, *variant.requirements]
     if torch.channel is Channel.PYPI:
         # `===` compares text (PEP 440): a local build of the same version is not meant.
         lines.append(f"torch==={torch.version}")
-    for offer, package in zip(direct, locked.values(), strict=True):
-        stored = cache.file(package.file.sha256, package.file.name)
-        address = stored.absolute().as_uri() if is_stored(package.file, cache) else offer.link.url
-        lines.append(f"{package.name} @ {_quoted(address)}#sha256={package.file.sha256}")
-    for sdist in sdists:
-        path = cache.file(sdist.file.sha256, sdist.file.name)
-        lines += read_sdist(path, sdist.file.name).requires
-    if variant.torch_geometric and PYG not in [sdist.name for sdist in sdists]:
+    for offer, package in locked.items():
+        if not package.compiled:
+            stored = cache.file(package.file.sha256, package.file.name)
+            address = stored.absolute().as_uri() if is_stored(package.file, cache) else offer.link.url
+            lines.append(f"{package.name} @ {_quoted(address)}#sha256={package.file.sha256}")
+    for sdist in (*geometric, *(package for package in locked.values() if package.compiled)):
+        lines += read_sdist(cache.file(sdist.file.sha256, sdist.file.name), sdist.file.name).requires
+    if variant.torch_geometric and not geometric:
         lines.append(f"{PYG}=={variant.torch_geometric}")
     return lines
 
@@ -228,11 +211,10 @@ def _check_glt(
     packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate, variant: Variant
 ) -> tuple[str, ...]:
     """What to know of the graphlearn-torch among the packages. Raises ResolutionError for one that cannot work."""
-    found = next((package for package in packages if package.name == glt.NAME), None)
-    if found is None:
+    versions = {package.name: package.version for package in packages}
+    if glt.NAME not in versions:
         return ()
-    names = [package.name for package in packages]
-    verdict = glt.judge(found.version, torch.version, candidate.torch_cuda, variant.python, names)
+    verdict = glt.judge(versions[glt.NAME], torch.version, candidate.torch_cuda, variant.python, versions)
     if verdict.reasons:
         raise _breaking(verdict, names_of(variant.extensions))
     return verdict.notes
@@ -244,13 +226,6 @@ def _breaking(verdict: glt.Verdict, extensions: Collection[str] = ()) -> Resolut
     if verdict.absent and set(verdict.absent) <= set(extensions):
         step = "make image … EXTENSIONS=auto    (compiles what no channel has as a wheel)"
     return ResolutionError(" ".join(verdict.reasons).removesuffix("."), next_step=step)
-
-
-def _override_notes(candidate: Candidate) -> list[str]:
-    if not candidate.overrides:
-        return []
-    names = ", ".join(canonicalize_name(Requirement(override).name) for override in candidate.overrides)
-    return [f"`pip check` complains: torch's metadata pins other versions of {names}; the recipe overrides them"]
 
 
 def _quoted(address: str) -> str:

@@ -1,11 +1,10 @@
 """Which files fit an image: its Python and glibc as wheel tags (PEP 425, PEP 600), best first."""
 
 import functools
-import re
 
 import msgspec
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from graphcrate.compat import facts
@@ -15,10 +14,9 @@ from graphcrate.model.recipe import BaseSpec
 GLIBC = {name: suite.glibc for name, suite in facts.limits().suites.items()}
 #: where a registry reference does not say on what it is built: old enough for all that is in use
 OLDEST_GLIBC = "2.28"
-LEGACY_MANYLINUX = {17: "manylinux2014_x86_64", 12: "manylinux2010_x86_64", 5: "manylinux1_x86_64"}
+LEGACY_MANYLINUX = {17: ["manylinux2014_x86_64"], 12: ["manylinux2010_x86_64"], 5: ["manylinux1_x86_64"]}
 #: the newest glibc that uv can be told of; wheels for a newer one do not exist yet
 UV_GLIBC = (28, *range(31, 41))
-SDIST = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)\.(?:tar\.gz|zip|tgz|tar\.bz2)")
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -48,9 +46,9 @@ class Target(msgspec.Struct, frozen=True):
         }
 
     def rank(self, name: str) -> tuple[int, tuple[int, str]] | None:
-        """How well a wheel of this file name fits; smaller is better, None does not fit at all.
+        """How well a wheel of this file name fits; larger is better, None does not fit at all.
 
-        Among equal tags the higher build number wins, as in pip: the second part is to be maximised.
+        Among equal tags the higher build number wins, as in pip.
         """
         try:
             _, _, build, tags = parse_wheel_filename(name)
@@ -58,26 +56,21 @@ class Target(msgspec.Struct, frozen=True):
             return None
         order = _order(self.python, int(self.glibc.split(".")[1]))
         fitting = [order[tag] for tag in tags if tag in order]
-        return (min(fitting), build or (-1, "")) if fitting else None
+        return (-min(fitting), build or (-1, "")) if fitting else None
 
     def best(self, names: list[str]) -> str | None:
         """The file that pip would install of these, all of one version; None where none fits."""
-        ranked = [(name, rank) for name in names if (rank := self.rank(name))]
-        if not ranked:
-            return None
-        least = min(rank[0] for _, rank in ranked)
-        return max(((rank[1], name) for name, rank in ranked if rank[0] == least))[1]
+        ranked = [(rank, name) for name in names if (rank := self.rank(name))]
+        return max(ranked)[1] if ranked else None
 
 
 @functools.lru_cache
 def _order(python: str, glibc_minor: int) -> dict[Tag, int]:
     version = tuple(int(part) for part in python.split("."))
-    platforms = [
-        name
-        for minor in range(glibc_minor, 4, -1)
-        for name in (f"manylinux_2_{minor}_x86_64", LEGACY_MANYLINUX.get(minor))
-        if name
-    ] + ["linux_x86_64"]
+    platforms = []
+    for minor in range(glibc_minor, 4, -1):
+        platforms += [f"manylinux_2_{minor}_x86_64", *LEGACY_MANYLINUX.get(minor, ())]
+    platforms.append("linux_x86_64")
     tags = [*cpython_tags(version, platforms=platforms), *compatible_tags(version, platforms=platforms)]
     return {tag: place for place, tag in reversed(list(enumerate(tags)))}
 
@@ -92,9 +85,7 @@ def project_and_version(name: str) -> tuple[str, Version] | None:
     """(normalised project, version) of a wheel's or sdist's file name; None for other files."""
     try:
         if name.endswith(".whl"):
-            project, version, _, _ = parse_wheel_filename(name)
-            return project, version
-        found = SDIST.fullmatch(name)
-        return (canonicalize_name(found["name"]), Version(found["version"])) if found else None
-    except (InvalidWheelFilename, InvalidVersion):
+            return parse_wheel_filename(name)[:2]
+        return parse_sdist_filename(name)
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
         return None

@@ -14,8 +14,8 @@ from graphcrate.compat import compilers
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
-from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import venv as site
+from graphcrate.inputs.extensions.compile import provide
 from graphcrate.model.plan import VENV
 
 pytestmark = [
@@ -49,7 +49,7 @@ def compiled(ground):
     def compile_them(jobs=2):
         stores.append(Cache(ground / f"fast-compile-{len(stores)}"))
         job = make_job(lock, step, ctx, stores[-1], jobs, ground / "logs")
-        return job, extensions.provide(job)
+        return job, provide(job)
 
     yield compile_them
     for store in stores:

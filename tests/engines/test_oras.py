@@ -20,7 +20,7 @@ from tests.engines.workplace import call
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.engine("docker-registry", "apptainer build", "mksquashfs", "unsquashfs", "root"),
+    pytest.mark.engine("docker-registry", "apptainer build", "unsquashfs", "root"),
 ]
 
 

@@ -42,35 +42,6 @@ def test_stdin_larger_than_a_pipe():
     assert process.output(["cat"], stdin=data).encode() == data
 
 
-def test_a_program_is_fed_piece_by_piece():
-    pieces = (bytes([65 + number]) * 300_000 for number in range(5))
-    done = process.feed(["sh", "-c", "wc -c; echo end >&2; exit 4"], pieces)
-    assert done == process.Completed(4, ("1500000", "end"))
-
-
-def test_a_program_that_ends_early_is_fed_no_more():
-    taken = []
-
-    def endless():
-        for number in range(10_000):
-            taken.append(number)
-            yield bytes(1 << 20)
-
-    done = process.feed(["sh", "-c", "echo enough; exit 5"], endless())
-    assert done == process.Completed(5, ("enough",))
-    assert len(taken) < 100
-
-
-def test_what_the_pieces_raise_ends_the_program(tmp_path: Path):
-    def broken():
-        yield b"some"
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        process.feed(["sh", "-c", f"cat > /dev/null; touch {tmp_path}/ended; sleep 60"], broken())
-    assert not (tmp_path / "ended").exists()
-
-
 def test_output_is_stdout_alone_and_failure_shows_stderr():
     assert process.output(["sh", "-c", "echo out; echo err >&2"]) == "out\n"
     with pytest.raises(BuildError, match="no such thing"):

@@ -21,7 +21,7 @@ from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, e
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import uv
 from graphcrate.resolve.candidates import choose
-from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+from graphcrate.resolve.fetch import fetch
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
@@ -55,8 +55,9 @@ def environment(server):
 def resolved(server, cache, *candidates, request=None, **options):
     recipe = small_index.recipe(*candidates, **options)
     resolution = choose(small_index.context(recipe, request or SourceOptions(), cache, environment(server)), {})
-    for part in (fetch, fetch_for_compilation):
-        part(resolution.lock, request or SourceOptions(), cache, environment(server), Silent())
+    for compilation in (False, True):
+        arguments = (resolution.lock, request or SourceOptions(), cache, environment(server), Silent())
+        fetch(*arguments, compilation=compilation)
     return resolution.lock
 
 

@@ -17,6 +17,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import debian
+from graphcrate.inputs.extensions.compile import provide
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import Compilation, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
@@ -188,7 +189,7 @@ def leftovers(cache):
 @pytest.mark.parametrize("tools", [OLD_TOOLS, NEW_TOOLS], ids=lambda tools: tools[0])
 def test_packages_become_wheels_and_are_compiled_once(job, tmp_path, tools):
     work = job(make_sdist(tmp_path, "first"), make_sdist(tmp_path, "second"), tools=tools)
-    made = extensions.provide(work)
+    made = provide(work)
     assert {path.name for path in made.values()} == {
         f"{n}-1.0-cp311-cp311-linux_x86_64.whl" for n in ("first", "second")
     }
@@ -196,14 +197,14 @@ def test_packages_become_wheels_and_are_compiled_once(job, tmp_path, tools):
     assert leftovers(work.cache) == []
     assert extensions.cached(work.step, work.cache) == made
     before = len(work.progress.notes)
-    assert extensions.provide(work) == made
+    assert provide(work) == made
     assert len(work.progress.notes) == before
 
 
 @pytest.mark.parametrize("tools", [OLD_TOOLS, NEW_TOOLS], ids=lambda tools: tools[0])
 def test_compilers_optimise_and_write_no_debugging_tables(job, tmp_path, tools):
     with pytest.raises(BuildError):
-        extensions.provide(job(make_sdist(tmp_path, "said", modules=("one",), broken="wrong"), tools=tools))
+        provide(job(make_sdist(tmp_path, "said", modules=("one",), broken="wrong"), tools=tools))
     log = (tmp_path / "logs" / "compile-said.log").read_text()
     command = next(line for line in log.splitlines() if " -c csrc/one.cpp " in line).split()
     assert [flag for flag in command if flag in {"-g", "-g0"}][-1] == "-g0"
@@ -212,10 +213,10 @@ def test_compilers_optimise_and_write_no_debugging_tables(job, tmp_path, tools):
 
 def test_the_same_sdist_gives_the_same_bytes_whatever_runs_beside_it(job, tmp_path):
     sdists = [make_sdist(tmp_path, name) for name in ("alpha", "beta")]
-    first = extensions.provide(job(*sdists, jobs=3))
+    first = provide(job(*sdists, jobs=3))
     other = Cache(tmp_path / "elsewhere" / "cache")
     try:
-        second = extensions.provide(job(sdists[0], jobs=1, store=other))
+        second = provide(job(sdists[0], jobs=1, store=other))
         (sha256,) = second
         assert first[sha256].read_bytes() == second[sha256].read_bytes()
     finally:
@@ -243,7 +244,7 @@ def test_a_file_that_needs_more_than_the_small_headers_is_compiled_with_torchs_o
         uses={"one": "torch::little()", "two": "torch::module()"},
     )
     work = job(sdist)
-    (wheel,) = extensions.provide(work).values()
+    (wheel,) = provide(work).values()
     (slower,) = [note for note in work.progress.notes if "wants more than the small headers" in note]
     assert "eager" in slower
     assert "in csrc/two.cpp at least" in slower
@@ -251,7 +252,7 @@ def test_a_file_that_needs_more_than_the_small_headers_is_compiled_with_torchs_o
     assert work.progress.notes[-1].startswith("compiling eager: 4/4 files")
     other = Cache(tmp_path / "elsewhere" / "cache")
     try:
-        (again,) = extensions.provide(job(sdist, jobs=1, store=other)).values()
+        (again,) = provide(job(sdist, jobs=1, store=other)).values()
         assert again.read_bytes() == wheel.read_bytes()
     finally:
         other.close()
@@ -264,7 +265,7 @@ def test_a_package_that_does_not_compile_is_named_with_its_first_error_and_its_l
     with pytest.raises(
         BuildError, match=r"bad 1\.0 does not compile at csrc/three\.cpp: .*error: .nonsense. was not"
     ) as caught:
-        extensions.provide(work)
+        provide(work)
     log = tmp_path / "logs" / "compile-bad.log"
     assert str(log) in caught.value.what
     assert "also_wrong" in log.read_text()
@@ -276,7 +277,7 @@ def test_a_package_that_does_not_compile_is_named_with_its_first_error_and_its_l
 def test_a_wheel_that_cannot_be_imported_is_not_kept(job, tmp_path):
     work = job(make_sdist(tmp_path, "sorry", modules=("one",), init="raise RuntimeError('no such luck')\n"))
     with pytest.raises(BuildError, match=r"would not work in the image: .*no such luck"):
-        extensions.provide(work)
+        provide(work)
     assert extensions.cached(work.step, work.cache) == {}
 
 
@@ -284,13 +285,13 @@ def test_a_symbol_that_nobody_has_is_found(job, tmp_path):
     lost = "int nowhere(); int use() { return nowhere(); }\n"
     work = job(make_sdist(tmp_path, "lost", modules=("one",), broken=lost))
     with pytest.raises(BuildError, match="nowhere"):
-        extensions.provide(work)
+        provide(work)
     assert extensions.cached(work.step, work.cache) == {}
 
 
 def test_what_others_have_is_no_fault_of_the_wheel(job, tmp_path):
     work = job(make_sdist(tmp_path, "needy", modules=("one",), init="import scipy_which_is_not_here\n"))
-    assert len(extensions.provide(work)) == 1
+    assert len(provide(work)) == 1
 
 
 def test_a_base_without_a_compiler_is_refused_before_anything_is_unpacked(job, base, tmp_path):
@@ -300,7 +301,7 @@ def test_a_base_without_a_compiler_is_refused_before_anything_is_unpacked(job, b
     without = msgspec.structs.replace(base[1], rootfs=tmp_path / "empty")
     work = job(make_sdist(tmp_path, "early"), build_base=without)
     with pytest.raises(HostError, match=r"no g\+\+-11"):
-        extensions.provide(work)
+        provide(work)
 
 
 def test_an_interrupt_leaves_nothing(job, tmp_path):
@@ -311,7 +312,7 @@ def test_an_interrupt_leaves_nothing(job, tmp_path):
 
     def provide():
         try:
-            extensions.provide(work)
+            provide(work)
         except BaseException as error:
             ended.append(error)
 

@@ -53,8 +53,8 @@ def some_sources():
 
 def jobs_of(path, folder):
     with open_wheel(path) as wheel:
-        found = list(shards(place(wheel, SITE), SITE))
-    return [Job(path, shard, folder / str(shard.number)) for shard in found]
+        cut = shards(place(wheel, SITE), SITE)
+    return [Job(path, shard, folder / str(number)) for number, shard in enumerate(cut)]
 
 
 def compiled(tmp_path, cache, python, label):

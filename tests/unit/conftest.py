@@ -152,11 +152,11 @@ def channels(server, monkeypatch):
 @pytest.fixture
 def program(monkeypatch):
     """Stands in for uv and for the resolution of bases and toolkits; remembers what it was asked."""
-    from graphcrate.resolve import uv
+    from graphcrate.resolve import pinning
     from tests.unit import small_index
 
     stand_in = small_index.Uv()
-    monkeypatch.setattr(uv, "compile_requirements", stand_in)
+    monkeypatch.setattr(pinning, "compile_requirements", stand_in)
     small_index.stand_in_bases(monkeypatch)
     return stand_in
 

@@ -5,7 +5,7 @@ from graphcrate.host import http, settings
 from graphcrate.model.lock import DebianBase
 from graphcrate.resolve import resolver, uv
 from graphcrate.resolve.candidates import choose
-from graphcrate.resolve.fetch import fetch, fetch_for_compilation
+from graphcrate.resolve.fetch import fetch
 from tests.unit import small_index
 from tests.unit.small_index import CP311
 from tests.unit.wheel_server import small_wheel
@@ -45,8 +45,9 @@ class World:
 
     def fetch(self, lock, **request):
         """Everything: what is installed, and what it takes to compile."""
-        for part in (fetch, fetch_for_compilation):
-            part(lock, SourceOptions(**request), self.cache, self.environment, self.notes)
+        for compilation in (False, True):
+            arguments = (lock, SourceOptions(**request), self.cache, self.environment, self.notes)
+            fetch(*arguments, compilation=compilation)
 
     def pytorch_channel(self):
         name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])

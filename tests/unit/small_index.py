@@ -18,7 +18,7 @@ from packaging.version import Version
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, DebianPackage, DebianToolkit, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
-from graphcrate.resolve import base, resolver, toolkit
+from graphcrate.resolve import base, compilation, resolver
 from graphcrate.resolve.channels import Kind, Source
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.target import project_and_version
@@ -110,7 +110,7 @@ def stand_in_bases(monkeypatch, *, toolkits=True):
     monkeypatch.setattr(base, "lock_compiler", lock_compiler)
     monkeypatch.setattr(resolver, "lock_base", lambda place, variant: DebianBase(suite=variant.base.suite, packages=()))
     if toolkits:
-        monkeypatch.setattr(toolkit, "lock_toolkit", lambda *_: TOOLKIT)
+        monkeypatch.setattr(compilation, "lock_toolkit", lambda *_: TOOLKIT)
 
 
 def lock_compiler(place, variant, suite, compiler):
@@ -126,13 +126,9 @@ class Uv:
     def __init__(self):
         self.calls = []
 
-    def __call__(self, requirements, *, target, default_index, overrides, constraints, cache, environment, **_):
-        from graphcrate.host.http import Client
-        from graphcrate.resolve.index import Listings
-
+    def __call__(self, requirements, *, target, default_index, overrides, constraints, market):
         self.calls.append({"requirements": list(requirements), "target": target, "constraints": list(constraints)})
-        client = Client(environment)
-        listings, source = Listings(client), Source(Kind.INDEX, default_index)
+        client, listings, source = market.client, market.listings, Source(Kind.INDEX, default_index)
         fixed = {canonicalize_name(Requirement(line).name): Requirement(line) for line in overrides}
         limits = [Requirement(line) for line in constraints]
         entries, queue, seen = [], list(requirements), set()

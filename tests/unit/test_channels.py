@@ -2,21 +2,19 @@
 
 import pytest
 
-from graphcrate.compat.addresses import cuda_tag, pyg_page
+from graphcrate.compat.addresses import pyg_page
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve.channels import MIRRORS, PYTORCH_MIRRORS, Kind, Source, sources
-from graphcrate.resolve.user_index import UserIndexes
+from graphcrate.resolve import channels
+from graphcrate.resolve.channels import MIRRORS, Kind, Source, UserIndexes, sources, user_indexes, wheel_folders
 
 USER = UserIndexes("https://index.example/simple", ("https://extra.example/simple",), ("/opt/found",))
 
 
 def places(channel, mirror=None, torch="2.0.1+cu118", torch_cuda="11.8", wheels=None):
     request = SourceOptions(mirror=mirror, wheels=wheels)
-    return [
-        source.location for source in sources(channel, torch=torch, torch_cuda=torch_cuda, request=request, user=USER)
-    ]
+    return [source.location for source in sources(channel, torch, torch_cuda, request, USER)]
 
 
 OFFICIAL = "https://download.pytorch.org/whl/cu118"
@@ -42,7 +40,7 @@ def test_mirrors_come_before_the_official_place_and_the_user_s_indexes(channel, 
 
 def test_aliyun_is_a_page_of_links():
     request = SourceOptions(mirror="aliyun")
-    first = sources(Channel.PYTORCH, torch="2.0.1+cu118", torch_cuda="11.8", request=request, user=USER)[0]
+    first = sources(Channel.PYTORCH, "2.0.1+cu118", "11.8", request, USER)[0]
     assert first == Source(Kind.LINKS, "https://mirrors.aliyun.com/pytorch-wheels/cu118/")
 
 
@@ -67,16 +65,77 @@ def test_local_folders_in_order(tmp_path):
     assert places(Channel.LOCAL) == ["/opt/found"]
 
 
-def test_cuda_tags():
-    assert cuda_tag("2.0.1+cu118", "11.8") == "cu118"
-    assert cuda_tag("2.0.1", "11.7") == "cu117"
-    assert cuda_tag("2.13.0", "cpu") == "cpu"
-
-
 def test_unknown_mirrors_are_refused_with_the_known_ones():
     with pytest.raises(UsageError, match="sjtu, aliyun, nju, tuna"):
         places(Channel.PYTORCH, "sjut")
 
 
-def test_the_mirrors_of_pytorch():
-    assert PYTORCH_MIRRORS == ("sjtu", "aliyun", "nju")
+@pytest.fixture(autouse=True)
+def no_system_files(monkeypatch):
+    monkeypatch.setattr(channels, "SYSTEM_FILES", ())
+
+
+def test_what_uv_emits_counts_where_nothing_is_set():
+    emitted = "--index-url https://default.example/simple\n--extra-index-url https://more.example/simple\n\nsix==1\n"
+    got = user_indexes({}, emitted)
+    assert (got.default, got.extra) == ("https://default.example/simple", ("https://more.example/simple",))
+    assert not got.merged
+    assert user_indexes({"UV_DEFAULT_INDEX": "https://a/s"}, emitted).extra == ()
+    assert user_indexes({}, "# nothing\n").default == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "default"),
+    [
+        (
+            {"UV_DEFAULT_INDEX": "https://a/s", "UV_INDEX_URL": "https://b/s", "PIP_INDEX_URL": "https://c/s"},
+            "https://a/s",
+        ),
+        ({"UV_DEFAULT_INDEX": "corp=https://a/s"}, "https://a/s"),
+        ({"UV_INDEX_URL": "https://b/s", "PIP_INDEX_URL": "https://c/s"}, "https://b/s"),
+        ({"PIP_INDEX_URL": "https://me:pw@c/s"}, "https://me:pw@c/s"),
+    ],
+)
+def test_variables_in_order(environment, default):
+    assert user_indexes(environment).default == default
+
+
+def test_further_indexes_of_uv_and_pip():
+    environment = {
+        "UV_DEFAULT_INDEX": "https://d/s",
+        "UV_INDEX": "corp=https://a/s https://b/s",
+        "PIP_EXTRA_INDEX_URL": "https://b/s https://c/s",
+    }
+    found = user_indexes(environment)
+    assert found.extra == ("https://a/s", "https://b/s", "https://c/s")
+    assert found.merged
+
+
+def test_pip_files_in_order(tmp_path, monkeypatch):
+    system = tmp_path / "etc.conf"
+    system.write_text("[global]\nindex-url = https://system/s\nextra-index-url =\n  https://one/s\n  https://two/s\n")
+    broken = tmp_path / "broken.conf"
+    broken.write_text("index-url without a section")
+    monkeypatch.setattr(channels, "SYSTEM_FILES", (system, broken))
+    home = tmp_path / "home"
+    (home / ".config" / "pip").mkdir(parents=True)
+    (home / ".config" / "pip" / "pip.conf").write_text("[install]\nindex-url = https://user/%40s\n")
+    found = user_indexes({"HOME": str(home)})
+    assert found.default == "https://user/%40s"
+    assert found.extra == ("https://one/s", "https://two/s")
+    chosen = tmp_path / "chosen.conf"
+    chosen.write_text("[global]\nindex-url = https://chosen/s\n")
+    found = user_indexes({"HOME": str(home), "PIP_CONFIG_FILE": str(chosen)})
+    assert found.default == "https://chosen/s"
+    assert user_indexes({"PIP_CONFIG_FILE": "/dev/null"}).default == ""
+
+
+def test_folders_among_find_links(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    second.mkdir()
+    environment = {
+        "UV_FIND_LINKS": f"{first},https://links.example/page.html",
+        "PIP_FIND_LINKS": f"{second.as_uri()} {first} /no/such/folder",
+    }
+    assert wheel_folders(environment) == (str(first), str(second))

@@ -11,8 +11,8 @@ import pytest
 from graphcrate.engines.builders import Order, embedded
 from graphcrate.engines.builders.layers import BATCH, batched
 from graphcrate.host.cache import Cache
+from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import Base
-from graphcrate.inputs.extensions import cache as shelf
 from graphcrate.inputs.wheels import sdist
 from graphcrate.model.errors import BuildError, DiskFullError, IntegrityError
 from graphcrate.model.lock import Compilation, DebianBase, LockedFile, LockedPackage
@@ -261,7 +261,7 @@ def compiling(tmp_path, cache):
 
 def test_an_extension_is_compiled_once_and_again_when_compiling_changes(compiling, monkeypatch):
     assert [compiling(), compiling()] == [1, 1]
-    monkeypatch.setattr(shelf, "WHEELHOUSE_FORMAT", "another")
+    monkeypatch.setattr(extensions, "WHEELHOUSE_FORMAT", "another")
     assert [compiling(), compiling()] == [2, 2]
 
 

@@ -10,7 +10,7 @@ from graphcrate.compat import planning
 from graphcrate.compat.request import BuildRequest
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.errors import ResolutionError, UsageError
-from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile
+from graphcrate.model.lock import Compilation, DebianBase, DebianPackage, LockedFile
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Variant
 from graphcrate.resolve import base
 from graphcrate.resolve.locks import Resolution
@@ -34,7 +34,7 @@ def today():
 
 @pytest.fixture
 def place(context, monkeypatch, today):
-    monkeypatch.setattr(base, "PROVIDERS", {"debian": lambda: SimpleNamespace(lock=lambda *_: debian(today[-1]))})
+    monkeypatch.setattr(base, "provider", lambda name: SimpleNamespace(lock=lambda *_: debian(today[-1])))
     return context
 
 
@@ -42,49 +42,44 @@ def resolution(version):
     return Resolution(lock=msgspec.structs.replace(lock(), base=debian(version)), candidate=CANDIDATE, outcomes=())
 
 
-def test_a_base_that_is_available_is_left_alone(place):
-    asked = resolution("1")
-    assert base.with_living_base(place, asked) is asked
+def renewed(place, asked):
+    """Renew what the mirror lacks; whether that is worth another try, and what is built then."""
+    tried = base.with_living_base(place, asked)
+    return base.renew_base(place, VARIANT, asked.lock, tried.lock, compiler=False), base.with_living_base(place, asked)
 
 
 def test_a_base_that_is_gone_is_replaced_from_then_on_and_the_lock_says_so(place):
     asked = resolution("1")
-    base.replace_base(place, VARIANT, asked.lock)
-    for _ in range(2):
-        living = base.with_living_base(place, asked)
-        assert living.lock.base == debian("2")
-        assert "newer packages" in living.lock.notes[-1]
-        assert living.lock.packages == asked.lock.packages
+    assert base.with_living_base(place, asked) is asked
+    worth, living = renewed(place, asked)
+    assert worth
+    assert living.lock.base == debian("2")
+    assert "newer packages" in living.lock.notes[-1]
+    assert living.lock.packages == asked.lock.packages
 
 
-def test_a_replacement_that_is_gone_too_is_replaced_again(place, today):
+def test_a_replacement_that_is_gone_too_is_replaced_again_and_given_up_for_the_locks_own(place, today):
+    """A mirror that lags has the lock's own again."""
     asked = resolution("1")
-    base.replace_base(place, VARIANT, asked.lock)
+    renewed(place, asked)
+    assert not renewed(place, asked)[0], "today's is the one that was tried"
     today.append("3")
-    base.replace_base(place, VARIANT, base.with_living_base(place, asked).lock)
-    assert base.with_living_base(place, asked).lock.base == debian("3")
-
-
-def test_a_mirror_that_lags_gives_the_older_base_again(place, today):
-    asked = resolution("1")
-    assert base.replace_base(place, VARIANT, asked.lock)
+    assert renewed(place, asked)[1].lock.base == debian("3")
     today.append("1")
-    assert base.replace_base(place, VARIANT, base.with_living_base(place, asked).lock)
-    assert base.with_living_base(place, asked) is asked
-    assert base.with_living_base(place, resolution("2")).lock.base == debian("1")
+    worth, living = renewed(place, asked)
+    assert worth
+    assert living is asked
+    assert not renewed(place, asked)[0]
 
 
-def test_a_base_that_is_todays_is_not_replaced_by_itself(place):
-    asked = resolution("2")
-    assert not base.replace_base(place, VARIANT, asked.lock)
-    assert base.with_living_base(place, asked) is asked
-
-
-def test_records_that_lead_in_a_circle_do_not_hold_a_build(place):
-    for old, new in (("1", "2"), ("2", "1"), ("3", "3")):
-        place.cache.write(base._replacement(place, debian(old)), msgspec.json.encode(debian(new)))
-    assert base.with_living_base(place, resolution("1")).lock.base in (debian("1"), debian("2"))
-    assert base.with_living_base(place, resolution("3")).lock.base == debian("3")
+def test_a_base_with_a_compiler_is_replaced_by_itself(place):
+    compilation = Compilation(architectures=(), compiler="g++-12", base=debian("1"), tools=())
+    own = resolution("5")
+    asked = msgspec.structs.replace(own, lock=msgspec.structs.replace(own.lock, compilation=compilation))
+    assert base.renew_base(place, VARIANT, asked.lock, asked.lock, compiler=True)
+    living = base.with_living_base(place, asked).lock
+    assert (living.base, living.compilation.base) == (debian("5"), debian("2"))
+    assert "with the compiler" in living.notes[-1]
 
 
 class Built(with_engine.Embedded):
@@ -122,7 +117,7 @@ def test_mirrors_that_take_turns_do_not_hold_a_build_for_ever(place, monkeypatch
         built.append(1)
         raise BaseDriftError("the lock's base is out of date")
 
-    monkeypatch.setattr(base, "replace_base", lambda *_: True)
+    monkeypatch.setattr(base, "renew_base", lambda *_, **__: True)
     with pytest.raises(ResolutionError, match="out of date"):
         made(place, monkeypatch, gone, place.root / "dist")
     assert len(built) == 4

@@ -1,141 +1,181 @@
-"""Layers as one tar, compared with a simple model of what layers mean, and read by Python's own `tarfile`."""
+"""An image's files, packed by layer and written as a squashfs: compared with what layers mean, read by our reader."""
 
-import io
 import tarfile
 
 import pytest
 
-from graphcrate.artifacts.formats.merged import Addition, read_merged, tar, with_additions
-from graphcrate.model.errors import LayoutError
+from graphcrate.artifacts.formats.merged import Addition, read_merged, with_additions
+from graphcrate.artifacts.formats.packed import BLOCK, Compression, read_packed
+from graphcrate.artifacts.formats.squashfs import Squashfs
+from graphcrate.artifacts.formats.squashfs_writer import write
+from graphcrate.host.cache import Cache
+from graphcrate.model.errors import CacheError, LayoutError
 from graphcrate.oci import spec
-from graphcrate.oci.entries import parents
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder, hardlink, symlink
 
 
-def merged(place, *layers, **more):
-    return read_merged(layout(place, *layers, **more))
+def squash(place, written, compression=Compression.GZIP, change=lambda merged: merged):
+    """The image as a squashfs, which lies behind other bytes, and its files."""
+    merged, layers = read_packed(written, compression, Cache(place / "cache"), lambda _: None)
+    path = place / f"{compression}.squashfs"
+    with path.open("wb") as stream:
+        stream.write(bytes(99))
+        write(stream, change(merged), layers, compression, 5, lambda _: None)
+    return path, merged
 
 
-def members(image):
-    """The tar's members and contents, in their order; each rule that squashfs-tools need is checked."""
-    data = b"".join(tar(image))
-    assert len(data) % 512 == 0
-    seen = {}
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:", errorlevel=2) as archive:
-        for member in archive:
-            assert member.name not in seen, "each path once"
-            assert all(seen[parent][0].isdir() for parent in parents(member.name) if parent), (
-                "folders before what is in them"
-            )
-            if member.islnk():
-                assert seen[member.linkname][0].type in (tarfile.REGTYPE, tarfile.SYMTYPE), "after the first name"
-            content = archive.extractfile(member).read() if member.isreg() else b""
-            seen[member.name] = (member, content)
-    return seen
+def members(path):
+    """Entry and content of each path but the root's."""
+    with Squashfs(path, 99) as image:
+        return {
+            name[1:]: (entry, b"".join(image.chunks(content)) if content else b"")
+            for name, entry, content in image.entries()
+            if name != "/"
+        }
 
 
-def as_model(image):
+def as_model(path):
     """As `Model.tree` has it."""
-    found = {}
-    for path, (member, content) in members(image).items():
-        if member.isdir():
-            found[path] = ("folder", member.mode)
-        elif member.islnk():
-            found[path] = found[member.linkname]
-        elif member.issym():
-            found[path] = ("symlink", member.linkname)
-        else:
-            found[path] = ("file", content)
-    return found
+    values = {"folder": lambda entry, _: entry.mode, "symlink": lambda entry, _: entry.link}
+    return {
+        name: (entry.kind, values.get(entry.kind, lambda _, content: content)(entry, content))
+        for name, (entry, content) in members(path).items()
+    }
 
 
 def test_whiteouts_replaced_folders_and_opaque_ones_leave_no_content(tmp_path):
-    image = merged(
+    written = layout(
         tmp_path,
         [file("a/gone", b"gone" * 999), file("b/old", b"old" * 999), file("c/below", b"below" * 999), file("d", b"d")],
         [file("a/.wh.gone", b""), file("b", b"now a file"), folder("c"), file("c/.wh..wh..opq", b""), folder("d")],
     )
-    assert as_model(image) == {
+    assert as_model(squash(tmp_path, written)[0]) == {
         "a": ("folder", 0o755),
         "b": ("file", b"now a file"),
         "c": ("folder", 0o755),
         "d": ("folder", 0o755),
     }
-    data = b"".join(tar(image))
-    assert not any(word in data for word in (b"gonegone", b"oldold", b"belowbelow"))
+
+
+def test_files_that_are_gone_leave_no_blocks(tmp_path):
+    random = bytes(range(256)) * 4096
+    small, large = [file("kept", b"k")], [file("kept", b"k"), file("gone", random)]
+    first, _ = squash(tmp_path / "1", layout(tmp_path / "1", small))
+    second, _ = squash(tmp_path / "2", layout(tmp_path / "2", large, [file(".wh.gone", b"")]))
+    assert second.stat().st_size == first.stat().st_size
 
 
 def test_names_of_one_file_stay_one_file_across_layers(tmp_path):
-    image = merged(
+    written = layout(
         tmp_path,
         [file("one", b"content"), hardlink("two", "one"), file("other", b"content")],
         [hardlink("three", "one"), file("one", b"new"), hardlink("four", "two")],
         [file(".wh.two", b"")],
     )
-    found = members(image)
-    assert found["one"][1] == b"new"
-    assert found["other"][1] == b"content"
-    assert "two" not in found
-    assert found["four"][1] == b"content"
+    path, image = squash(tmp_path, written)
+    contents = {name: content for name, (_, content) in members(path).items()}
     # `three` links to the new `one`: links to layers below are made when the layer's own files are there
-    assert found["three"][0].islnk()
-    assert found["three"][0].linkname == "one"
+    assert contents == {"one": b"new", "three": b"new", "four": b"content", "other": b"content"}
     assert len({id(image.paths[name]) for name in ("one", "three")}) == 1
     assert len({id(image.paths[name]) for name in ("four", "other")}) == 2
 
 
-def test_owners_modes_times_devices_pipes_and_attributes_pass(tmp_path):
-    capability = "\x01\x00\x00\x02\udc80"
-    image = merged(
+def test_owners_modes_devices_pipes_and_odd_names_pass(tmp_path):
+    written = layout(
         tmp_path,
         [
             folder("./", mode=0o750, mtime=7, uid=3, gid=4),
             file("su", b"x", mode=0o4755, uid=5, gid=1 << 30, mtime=9.75),
             file("old", b"x", mtime=-5),
-            entry("dev/null", tarfile.CHRTYPE, devmajor=1, devminor=3, mode=0o666),
+            entry("dev/null", tarfile.CHRTYPE, devmajor=1, devminor=300, mode=0o666),
             entry("pipe", tarfile.FIFOTYPE, mode=0o600),
-            file("ping", b"p", pax_headers={"SCHILY.xattr.security.capability": capability, "comment": "no"}),
             file("n\udcff\udcfe" + "long" * 60, b"name"),
         ],
     )
-    found = members(image)
-    su = found["su"][0]
-    assert (su.mode, su.uid, su.gid, su.mtime) == (0o4755, 5, 1 << 30, 9)
-    assert found["old"][0].mtime == 0
-    null = found["dev/null"][0]
-    assert (null.type, null.devmajor, null.devminor, null.mode) == (tarfile.CHRTYPE, 1, 3, 0o666)
-    assert found["pipe"][0].isfifo()
-    assert found["ping"][0].pax_headers["SCHILY.xattr.security.capability"] == capability
-    assert "comment" not in found["ping"][0].pax_headers
+    path, image = squash(tmp_path, written)
+    found = members(path)
+    su, null, pipe = (found[name][0] for name in ("su", "dev/null", "pipe"))
+    assert (su.mode, su.uid, su.gid, image.paths["su"].mtime) == (0o4755, 5, 1 << 30, 9)
+    assert image.paths["old"].mtime == 0
+    assert (null.kind, null.link, null.mode) == ("device", "c 1:300", 0o666)
+    assert (pipe.kind, pipe.mode) == ("fifo", 0o600)
     assert found["n\udcff\udcfe" + "long" * 60][1] == b"name"
     root = image.paths[""]
     assert (root.mode, root.mtime, root.uid, root.gid) == (0o750, 7, 3, 4)
-    assert "" not in found
-    assert "." not in found
 
 
-def test_a_sparse_file_has_its_holes(tmp_path):
+def test_extended_attributes_are_those_that_a_squashfs_has(tmp_path):
+    """The reader does not read them: their bytes are looked for, and unsquashfs reads them in the engines' tests."""
+    attributes = {"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\udc80", "SCHILY.xattr.system.posix_acl": "no"}
+    written = layout(tmp_path, [file("ping", b"p", pax_headers={**attributes, "comment": "no"}), file("x", b"y")])
+    path, image = squash(tmp_path, written)
+    assert image.paths["ping"].xattrs == (
+        ("SCHILY.xattr.security.capability", "\x01\x00\x00\x02\udc80"),
+        ("SCHILY.xattr.system.posix_acl", "no"),
+    )
+    assert b"\x02\x00\x0a\x00capability\x05\x00\x00\x00\x01\x00\x00\x02\x80" in path.read_bytes()
+    assert members(path)["ping"][1] == b"p"
+
+
+def test_holes_take_no_room(tmp_path):
     """GNU's sparse format 1.0: the map stands before the data, and the header says the true name and size."""
-    data = b"1\n1000000\n4\n".ljust(512, b"\0") + b"tail"
+    data = b"1\n100000000\n4\n".ljust(512, b"\0") + b"tail"
     sparse = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "sparse"}
-    member = file("sparse", data, pax_headers={**sparse, "GNU.sparse.realsize": "1000004"})
-    found = members(merged(tmp_path, [member]))
-    assert found["sparse"][1] == bytes(1_000_000) + b"tail"
+    member = file("sparse", data, pax_headers={**sparse, "GNU.sparse.realsize": "100000004"})
+    path, _ = squash(tmp_path, layout(tmp_path, [member, file("zeros", bytes(3 * BLOCK + 1))]))
+    found = members(path)
+    assert found["sparse"][1] == bytes(100_000_000) + b"tail"
+    assert found["zeros"][1] == bytes(3 * BLOCK + 1)
+    assert path.stat().st_size < BLOCK
 
 
-@pytest.mark.parametrize("media_type", [spec.LAYER_TAR, spec.LAYER_GZIP, spec.LAYER_ZSTD])
-def test_every_compression_is_read(tmp_path, media_type):
-    assert as_model(merged(tmp_path, [file("a", b"a" * 70_000)], media_type=media_type)) == {
-        "a": ("file", b"a" * 70_000)
+@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK, 5 * BLOCK + 7])
+@pytest.mark.parametrize("compression", list(Compression))
+def test_files_of_all_sizes_pass(tmp_path, compression, size):
+    content = (b"%09d" * (size // 9 + 1) % tuple(range(size // 9 + 1)))[:size]
+    entries = [file("a", content), file("b", content[::-1]), file("c", b"c")]
+    found = members(squash(tmp_path, layout(tmp_path, entries), compression)[0])
+    assert [found[name][1] for name in "abc"] == [content, content[::-1], b"c"]
+
+
+def test_a_folder_of_many_names(tmp_path):
+    """It needs an index, several headers, and inodes in many blocks."""
+    names = [f"{number:04}{'x' * (number % 40)}" for number in range(3000)]
+    path, _ = squash(tmp_path, layout(tmp_path, [folder("d"), *(file(f"d/{name}", name.encode()) for name in names)]))
+    found = members(path)
+    assert {name: content for name, (_, content) in found.items() if name != "d"} == {
+        f"d/{name}": name.encode() for name in names
     }
 
 
-def test_its_size_is_known_before(tmp_path):
-    image = merged(tmp_path, [file("a", b"a" * 700), file("b", b""), hardlink("c", "a"), folder("d")])
-    # the root, which has no entry, is counted
-    assert image.tar_size - 512 == len(b"".join(tar(image)))
-    assert image.size == 700
+@pytest.mark.parametrize("media_type", [spec.LAYER_TAR, spec.LAYER_GZIP, spec.LAYER_ZSTD])
+def test_every_compression_of_layers_is_read(tmp_path, media_type):
+    path, image = squash(tmp_path, layout(tmp_path, [file("a", b"a" * 70_000)], media_type=media_type))
+    assert as_model(path) == {"a": ("file", b"a" * 70_000)}
+    assert image.size == 70_000
+
+
+def test_the_bytes_depend_on_the_image_alone(tmp_path, monkeypatch):
+    written = layout(tmp_path, [file(f"{n}", bytes([n]) * n * 3000) for n in range(200)], [file("b", b"b")])
+    monkeypatch.setattr("graphcrate.artifacts.formats.packed.default_jobs", lambda: 1)
+    one = squash(tmp_path / "1", written)[0].read_bytes()
+    monkeypatch.setattr("graphcrate.artifacts.formats.packed.default_jobs", lambda: 7)
+    assert squash(tmp_path / "7", written)[0].read_bytes() == one
+    assert squash(tmp_path / "7", written)[0].read_bytes() == one, "from the cache"
+
+
+def test_a_packed_layer_is_enough_until_it_is_damaged(tmp_path):
+    written = layout(tmp_path, [file("a", bytes(range(256)) * 5000)])
+    one = squash(tmp_path, written)[0].read_bytes()
+    blob_of(written).write_bytes(b"x" * blob_of(written).stat().st_size)
+    assert squash(tmp_path, written)[0].read_bytes() == one
+    (data,) = (tmp_path / "cache").rglob("data")
+    data.write_bytes(b"\0" + data.read_bytes()[1:])
+    with pytest.raises(CacheError, match="was damaged, and is removed"):
+        squash(tmp_path, written)
+    with pytest.raises(LayoutError, match="compressed data is broken"):
+        squash(tmp_path, written)
 
 
 def blob_of(written, number=0):
@@ -167,28 +207,25 @@ def test_a_layer_cut_short_or_broken_is_named(tmp_path):
 
 
 def test_additions_replace_or_keep_what_is_there(tmp_path):
-    image = merged(
+    written = layout(
         tmp_path,
         [folder("etc", mode=0o700, mtime=3), file("etc/hosts", b"h", uid=9), file("kept", b"k"), symlink("var", "x")],
     )
-    added = with_additions(
-        image,
-        [
-            Addition("etc"),
-            Addition("etc/hosts", 0o644, b""),
-            Addition("kept", content=b"other", keep=True),
-            Addition("new/deep", 0o700, b"script"),
-            Addition("var", link="y"),
-        ],
-        mtime=5,
-    )
-    found = members(added)
-    assert (found["etc"][0].mode, found["etc"][0].mtime) == (0o700, 3)
+    additions = [
+        Addition("etc"),
+        Addition("etc/hosts", 0o644, b""),
+        Addition("kept", content=b"other", keep=True),
+        Addition("new/deep", 0o700, b"script"),
+        Addition("var", link="y"),
+    ]
+    path, image = squash(tmp_path, written, change=lambda merged: with_additions(merged, additions, mtime=5))
+    found, added = members(path), with_additions(image, additions, mtime=5).paths
+    assert (found["etc"][0].mode, added["etc"].mtime) == (0o700, 3)
     assert (found["etc/hosts"][1], found["etc/hosts"][0].uid) == (b"", 0)
     assert found["kept"][1] == b"k"
-    assert (found["new/deep"][1], found["new/deep"][0].mode, found["new/deep"][0].mtime) == (b"script", 0o700, 5)
-    assert (found["new"][0].mode, found["new"][0].mtime) == (0o755, 5)
-    assert found["var"][0].linkname == "y"
+    assert (found["new/deep"][1], found["new/deep"][0].mode, added["new/deep"].mtime) == (b"script", 0o700, 5)
+    assert (found["new"][0].mode, added["new"].mtime) == (0o755, 5)
+    assert found["var"][0].link == "y"
     assert image.paths["etc/hosts"].size == 1, "the image itself is as it was"
 
 
@@ -198,4 +235,4 @@ def test_additions_replace_or_keep_what_is_there(tmp_path):
 )
 def test_additions_that_cannot_be_are_refused(tmp_path, addition, message):
     with pytest.raises(LayoutError, match=message):
-        with_additions(merged(tmp_path, [folder("a"), file("file")]), [addition], 0)
+        with_additions(read_merged(layout(tmp_path, [folder("a"), file("file")])), [addition], 0)

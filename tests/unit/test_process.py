@@ -49,9 +49,9 @@ def test_endless_line_is_cut_in_pieces():
 
 def test_missing_program_names_debians_package():
     with pytest.raises(HostError) as caught:
-        process.run(["mksquashfs-that-nobody-has"])
-    assert "mksquashfs-that-nobody-has is not installed" in str(caught.value)
-    assert "apt-get install squashfs-tools" in process.missing("mksquashfs").next_step
+        process.run(["unsquashfs-that-nobody-has"])
+    assert "unsquashfs-that-nobody-has is not installed" in str(caught.value)
+    assert "apt-get install squashfs-tools" in process.missing("unsquashfs").next_step
 
 
 def test_failure_tells_signal_command_and_last_words():

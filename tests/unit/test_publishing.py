@@ -12,7 +12,7 @@ import pytest
 
 from graphcrate.artifacts import convert, locate
 from graphcrate.artifacts.formats import sif
-from graphcrate.artifacts.formats.mksquashfs import Compression
+from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.build.pipeline import build_image
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit

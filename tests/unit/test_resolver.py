@@ -12,13 +12,16 @@ from graphcrate.host.process import Completed
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import channels, resolver, uv
-from graphcrate.resolve.offers import UnavailableError
+from graphcrate.resolve import channels, pinning, resolver
+from graphcrate.resolve.channels import UserIndexes
+from graphcrate.resolve.offers import Sources, UnavailableError
 from graphcrate.resolve.resolver import resolve
 from graphcrate.resolve.target import Target
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
+
+CP310 = "cp310-cp310-linux_x86_64"
 
 
 @pytest.fixture
@@ -45,16 +48,16 @@ def pytorch_channel(server, **options):
 
 def test_the_compatible_candidate(server, cache, program):
     locked = lock(server, cache, COMPATIBLE)
-    assert versions(locked) == {
-        "filelock": "3.0",
-        "numpy": "1.26.4",
-        "nvidia-cublas-cu11": "11.11.3.6",
-        "setuptools": "69.5.1",
-        "torch": "2.0.1",
-        "torch-geometric": "2.3.1",
-        "torch-scatter": "2.1.2",
-        "tqdm": "4.66",
-    }
+    assert [*versions(locked).items()] == [
+        ("filelock", "3.0"),
+        ("numpy", "1.26.4"),
+        ("nvidia-cublas-cu11", "11.11.3.6"),
+        ("setuptools", "69.5.1"),
+        ("torch", "2.0.1"),
+        ("torch-geometric", "2.3.1"),
+        ("torch-scatter", "2.1.2"),
+        ("tqdm", "4.66"),
+    ]
     torch = locked.package("torch")
     assert torch.file.name == f"torch-2.0.1-{CP311}.whl"
     assert torch.file.sha256 == hashlib.sha256(server.files[torch.file.name]).hexdigest()
@@ -62,10 +65,9 @@ def test_the_compatible_candidate(server, cache, program):
     assert all(package.channel is Channel.PYPI for package in locked.packages)
     assert "pip check" in locked.notes[0]
     assert "nvidia-cublas-cu11" in locked.notes[0]
-    assert [package.name for package in locked.packages] == sorted(package.name for package in locked.packages)
 
 
-def test_an_sdist_comes_with_its_build_back_end(server, cache, program):
+def test_an_sdist_comes_with_its_build_back_end_where_there_is_no_wheel(server, cache, program):
     geometric = lock(server, cache, COMPATIBLE).package("torch-geometric")
     assert geometric.is_sdist
     assert [(package.name, package.file.name) for package in geometric.build] == [
@@ -75,6 +77,10 @@ def test_an_sdist_comes_with_its_build_back_end(server, cache, program):
     assert program.calls[1]["target"].python == "3.11"
     assert "numpy" in program.calls[1]["requirements"]
     assert not any("geometric" in line for line in program.calls[1]["requirements"])
+    wheel = small_wheel("torch_geometric", "2.3.1", requires=["tqdm"])
+    server.simple("torch-geometric", dict([small_sdist("torch_geometric", "2.3.1", pyproject=""), wheel]))
+    geometric = lock(server, cache, COMPATIBLE).package("torch-geometric")
+    assert (geometric.is_sdist, geometric.build) == (False, ())
 
 
 def test_a_back_end_that_is_not_pure_python_is_refused(server, cache, program):
@@ -82,13 +88,6 @@ def test_a_back_end_that_is_not_pure_python_is_refused(server, cache, program):
     server.simple("torch-geometric", dict([small_sdist("torch_geometric", "2.3.1", pyproject=pyproject)]))
     with pytest.raises(ResolutionError, match="its back-end needs numpy"):
         lock(server, cache, COMPATIBLE)
-
-
-def test_a_wheel_of_torch_geometric_is_preferred(server, cache, program):
-    wheel = small_wheel("torch_geometric", "2.3.1", requires=["tqdm"])
-    server.simple("torch-geometric", dict([small_sdist("torch_geometric", "2.3.1", pyproject=""), wheel]))
-    geometric = lock(server, cache, COMPATIBLE).package("torch-geometric")
-    assert (geometric.is_sdist, geometric.build) == (False, ())
 
 
 def test_torch_comes_from_its_channel_and_the_rest_from_the_index(server, cache, program):
@@ -112,7 +111,7 @@ def test_extensions_from_pyg_s_page(server, cache, program):
         for version, tag in (
             ("2.1.1+pt20cu118", CP311),
             ("2.1.2+pt20cu118", CP311),
-            ("2.1.2+pt20cu118", "cp310-cp310-linux_x86_64"),
+            ("2.1.2+pt20cu118", CP310),
             ("2.1.3+pt20cu117", CP311),
         )
     ]
@@ -129,29 +128,6 @@ def test_extensions_from_pyg_s_page(server, cache, program):
     assert "neighbour sampling" in missing.cost
 
 
-def test_hashes_that_pyg_s_page_states_are_taken(server, cache, program):
-    pytorch_channel(server)
-    server.pyg("2.0.0+cu118", dict([small_wheel("torch_scatter", "2.1.2+pt20cu118", tag=CP311)]), hashes=True)
-    locked = lock(server, cache, PYTORCH)
-    assert locked.package("torch-scatter").channel is Channel.PYG
-    assert locked.notes == ()
-
-
-WHEELS = SourceOptions(extensions="wheels")
-
-
-def test_missing_extensions_are_named_with_their_reason(server, cache, program):
-    pytorch_channel(server)
-    locked = lock(server, cache, PYTORCH, WHEELS)
-    reasons = {missing.name: missing.reason for missing in locked.missing}
-    assert reasons == {
-        "pyg-lib": "pyg channel: HTTP 404 (127.0.0.1); the package index does not have it",
-        "torch-scatter": "pyg channel: HTTP 404 (127.0.0.1); the package index has source only",
-    }
-    assert {missing.name: missing.cost for missing in locked.missing}["torch-scatter"] == "segment()"
-    assert locked.compilation is None
-
-
 def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, cache, program):
     name, content = pytorch_channel(server)
     with WheelServer() as mirror:
@@ -162,34 +138,22 @@ def test_a_mirror_without_hashes_is_vouched_for_by_the_official_page(server, cac
 
 
 @pytest.mark.parametrize(
-    ("candidate", "wheels", "faults", "constraint", "unreachable"),
+    ("candidate", "tags", "faults", "what", "unreachable"),
     [
         (PYTORCH, (), {}, "pytorch channel: HTTP 404 (127.0.0.1)", False),
-        (
-            PYTORCH,
-            ("cp310-cp310-linux_x86_64",),
-            {},
-            "pytorch channel: 127.0.0.1 has no wheel of torch 2.0.1+cu118 for Python 3.11",
-            False,
-        ),
-        (
-            COMPATIBLE,
-            (),
-            {"/simple/torch/": [Fault(status=503)] * 9},
-            "pypi channel: HTTP 503 (127.0.0.1)",
-            True,
-        ),
+        (PYTORCH, (CP310,), {}, "pytorch channel: 127.0.0.1 has no wheel of torch 2.0.1+cu118 for Python 3.11", False),
+        (COMPATIBLE, (), {"/simple/torch/": [Fault(status=503)] * 9}, "pypi channel: HTTP 503 (127.0.0.1)", True),
     ],
     ids=["out", "without this Python", "overloaded"],
 )
-def test_a_channel_without_torch(server, cache, program, candidate, wheels, faults, constraint, unreachable):
-    for tag in wheels:
+def test_a_channel_without_torch(server, cache, program, candidate, tags, faults, what, unreachable):
+    for tag in tags:
         server.pytorch("cu118", dict([small_wheel("torch", "2.0.1+cu118", tag=tag)]))
     server.faults |= faults
     with pytest.raises(UnavailableError) as caught:
         lock(server, cache, candidate)
-    assert (caught.value.constraint, caught.value.unreachable) == (constraint, unreachable)
-    assert candidate is COMPATIBLE or "MIRROR=sjtu" in caught.value.fix
+    assert (caught.value.what, caught.value.unreachable) == (what, unreachable)
+    assert candidate is COMPATIBLE or "MIRROR=sjtu" in caught.value.next_step
 
 
 def local_torch(folder, version="2.13.0+cpu", requires=("filelock",)):
@@ -263,10 +227,16 @@ def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatc
 
     asked = []
     monkeypatch.setattr(process, "run", run)
-    made = uv.compile_requirements(
-        ["numpy"], target=Target(python="3.11", glibc="2.36"), default_index="https://user:password@example.org/simple",
-        extra_indexes=(), merged=False, overrides=(), constraints=(), cache=cache, environment={"UV_NO_BINARY": "1"},
-    )  # fmt: skip
+    market = Sources(SourceOptions(), cache, {"UV_NO_BINARY": "1"})
+    market.user = UserIndexes("https://index.example/simple")
+    made = pinning.compile_requirements(
+        ["numpy"],
+        target=Target(python="3.11", glibc="2.36"),
+        default_index="https://user:password@example.org/simple",
+        overrides=(),
+        constraints=(),
+        market=market,
+    )
     ((argv, environment),) = asked
     assert made == "made"
     assert argv[argv.index("--only-binary") + 1] == ":all:"  # an sdist's setup.py is anybody's program
@@ -278,8 +248,7 @@ def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatc
 
 
 def test_uv_s_own_words_become_errors():
-    told = ["  x No solution found when resolving dependencies:", "  ╰─▶ Because a==1 and b==2 …"]
-    failure = uv._failure(told)
+    failure = pinning._failure(["  x No solution found when resolving dependencies:", "  ╰─▶ Because a==1 …"])
     assert isinstance(failure, ResolutionError)
     assert "No solution found" in failure.what
-    assert isinstance(uv._failure(["error: Request failed after 3 retries", "dns error"]), NetworkError)
+    assert isinstance(pinning._failure(["error: Request failed after 3 retries", "dns error"]), NetworkError)

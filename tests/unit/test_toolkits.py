@@ -13,7 +13,6 @@ from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import BaseDriftError, debian
-from graphcrate.inputs.toolkits import packages as assembling
 from graphcrate.model.errors import BuildError, ResolutionError, UsageError
 from graphcrate.model.lock import (
     DebianPackage,
@@ -66,15 +65,6 @@ def test_options_fit_torchs_major_version(cuda, expected):
     assert {option.provider for option in found} <= set(facts.PROVIDERS)
 
 
-def test_every_option_says_what_its_provider_needs():
-    for cuda in ("11.8", "12.1", "13.0"):
-        for option in facts.options(cuda):
-            assert bool(option.packages and option.suite) == (option.provider == "debian")
-            assert bool(option.wheels) == (option.provider in ("debian", "pypi"))
-            assert bool(option.reference) == (option.provider == "image")
-            assert all(pin.count("==") == 1 for pin in (*option.wheels, *option.libraries))
-
-
 def test_libraries_come_in_the_version_that_the_lock_has():
     option = facts.options("11.8")[0]
     pins = facts.requirements(option, {"nvidia-cublas-cu11": "11.11.3.6", "nvidia-cuda-runtime-cu11": "11.7.99"})
@@ -86,23 +76,16 @@ def test_libraries_come_in_the_version_that_the_lock_has():
 
 @pytest.mark.parametrize(
     ("version", "gcc", "range_"),
-    [
-        ("11.8", 11, ("3.5", "9.0")),
-        ("11.8.89", 11, ("3.5", "9.0")),
-        ("12.4.131", 13, ("5.0", "9.0")),
-        ("12.5", 13, ("5.0", "9.0")),
-        ("13.0.88", 15, ("7.5", "12.1")),
-    ],
+    [("11.8.89", 11, ("3.5", "9.0")), ("12.5", 13, ("5.0", "9.0")), ("13.0.88", 15, ("7.5", "12.1"))],
 )
 def test_what_an_nvcc_takes_and_makes(version, gcc, range_):
     made = facts.nvcc(version)
-    assert (made.newest_gcc, (made.sm[0], made.sm[-1])) == (gcc, range_)
+    assert (made.newest_gcc, made.sm[0], made.sm[-1]) == (gcc, *range_)
 
 
 def test_an_unknown_nvcc_is_no_guess():
-    for version in ("10.2", "11.0", "14.0"):
-        with pytest.raises(UsageError, match=f"nothing is known of the nvcc of CUDA {version}"):
-            facts.nvcc(version)
+    with pytest.raises(UsageError, match=r"nothing is known of the nvcc of CUDA 14\.0"):
+        facts.nvcc("14.0")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +97,6 @@ def test_an_unknown_nvcc_is_no_guess():
         (("7.0",), "13.0.88", r"7\.0 was dropped after CUDA 12\.9(.|\n)*leave 7\.0 out"),
         (("8.4",), "11.8", r"8\.4 is known to no CUDA \(near it are 8\.6, 8\.7\)"),
         (("eight",), "11.8", r"'eight' is no GPU architecture"),
-        (("8.0 + PTX",), "11.8", "is no GPU architecture"),
     ],
 )
 def test_architectures_that_cannot_be_made(wanted, version, words):
@@ -124,20 +106,10 @@ def test_architectures_that_cannot_be_made(wanted, version, words):
 
 
 def test_architectures_that_can_be_made():
-    facts.refuse_impossible(("7.0", "8.0+PTX", "9.0a"), "11.8.89")
-    facts.refuse_impossible(("7.0", "12.0", "9.0a+PTX"), "12.8")
+    facts.refuse_impossible(("7.0", "8.0+PTX", "9.0a+PTX"), "11.8.89")
 
 
 # -- the lines
-
-
-@pytest.mark.parametrize("toolkit", [DEBIAN, WHEELS])
-def test_lines_suit_a_dockerfile(toolkit):
-    lines = facts.assembly(toolkit)
-    assert all("\n" not in line and not line.endswith("\\") for line in lines)
-    assert toolkit.version in "".join(lines)
-    assert lines[-1] == f"{CUDA_HOME}/bin/nvcc --version"
-    assert ("dpkg-deb" in "".join(lines)) == isinstance(toolkit, DebianToolkit)
 
 
 def test_the_extraction_takes_what_is_wanted_and_no_library(tmp_path, monkeypatch):
@@ -183,7 +155,7 @@ class Sandbox:
 @pytest.fixture
 def sandbox(monkeypatch):
     sandbox = Sandbox()
-    monkeypatch.setattr(assembling, "run_in", sandbox)
+    monkeypatch.setattr(toolkits, "run_in", sandbox)
     return sandbox
 
 

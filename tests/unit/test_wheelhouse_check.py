@@ -9,28 +9,16 @@ from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 from tests.unit.wheelmaker import make_wheel
 
 CODE = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(PTX, 80))
-FAIL = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
 NEEDED = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libcudart.so.11.0", "libstdc++.so.6", "libc.so.6")
-GOOD = {
-    "needed": NEEDED,
-    "defined": ("PyInit__scatter",),
-    "undefined": (
-        FAIL,
-        "cudaLaunchKernel@libcudart.so.11.0",
-        "PyErr_SetString",
-        "memcpy@GLIBC_2.14",
-        "?__gmon_start__",
-    ),
-    "needs": {"libc.so.6": ("GLIBC_2.14",), "libcudart.so.11.0": ("libcudart.so.11.0",)},
-    "fatbin": CODE,
-}
+GOOD = {"needed": NEEDED, "defined": ("PyInit__scatter",), "fatbin": CODE}
+ASKED = ("7.0", "8.0+PTX")
 
 
 @pytest.fixture
 def judge(tmp_path):
     """Findings about a wheel with these files; an ELF library is given by its fields."""
 
-    def judged(files, architectures=("7.0", "8.0+PTX")):
+    def judged(files, architectures=ASKED):
         content = {name: make_elf(**data) if isinstance(data, dict) else data for name, data in files.items()}
         tag = "cp311-cp311-linux_x86_64"
         wheel = make_wheel(tmp_path, "torch_scatter", "2.1.1", content, tag=tag, purelib=False)
@@ -58,15 +46,11 @@ def scatter(**changes):
 @pytest.mark.parametrize(
     ("changes", "architectures"),
     [
-        ({}, ("7.0", "8.0+PTX")),
+        ({}, ASKED),
         # what nvcc's linker adds has no PTX
-        ({"fatbin": fat_binary(entry(SASS, 70), entry(SASS, 80)) + CODE}, ("7.0", "8.0+PTX")),
+        ({"fatbin": fat_binary(entry(SASS, 70), entry(SASS, 80)) + CODE}, ASKED),
         ({"fatbin": None}, ()),
-        # without torch
-        (
-            {"needed": ("libc.so.6",), "undefined": ("PyErr_SetString",), "needs": {}, "fatbin": None},
-            ("7.0", "8.0+PTX"),
-        ),
+        ({"needed": ("libc.so.6",), "fatbin": None}, ASKED),  # without torch
     ],
 )
 def test_a_good_wheel(judge, changes, architectures):
@@ -79,8 +63,6 @@ def test_a_good_wheel(judge, changes, architectures):
         ({"torch_scatter/__init__.py": b""}, "has no extension module: nothing was compiled."),
         ({"a/_a.so": b"not a library"}, "a/_a.so is not an ELF file."),
         (scatter(fatbin=CODE[:-4]), "GPU code, byte 0: a fat binary reaches out of its section."),
-        (scatter(machine=183), "is not an x86-64 library: EM_AARCH64, ET_DYN."),
-        (scatter(kind=1), "is not an x86-64 library: EM_X86_64, ET_REL."),
         ({"a/_a.cpython-39-x86_64-linux-gnu.so": GOOD}, "is for Python 3.9; the image has 3.11."),
         (scatter(needed=(*NEEDED, "libcuda.so.1")), "libcuda.so.1, which only a machine with NVIDIA's driver has."),
         (
@@ -100,25 +82,6 @@ def test_a_good_wheel(judge, changes, architectures):
 )  # fmt: skip
 def test_each_way_to_fail_is_found_alone(judge, files, said):
     (finding,) = judge(files)
-    assert said in finding
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "said"),
-    [
-        ("torch_scatter/libhelper.so", {"machine": 183}, "is not an x86-64 library: EM_AARCH64, ET_DYN."),
-        ("torch_scatter/_other.so", {"kind": 2}, "is not an x86-64 library: EM_X86_64, ET_EXEC."),
-        ("torch_scatter/_scatter_cuda.cpython-39-x86_64-linux-gnu.so", {}, "is for Python 3.9; the image has 3.11."),
-        ("torch_scatter/_video.so", {"needed": ("libnvcuvid.so.1",)}, "which only a machine with NVIDIA's driver has."),
-    ],
-)
-def test_what_an_audit_lets_pass_is_not_kept(judge, name, changes, said):
-    """In somebody's image such a file may lie idle; nobody compiles one on purpose."""
-    ours = scatter()
-    ours["torch_scatter/_scatter_cuda.cpython-311-x86_64-linux-gnu.so"] = ours.pop("torch_scatter/_scatter_cuda.so")
-    plain = {"needed": ("libc.so.6",), "undefined": ("PyErr_SetString",)}
-    (finding,) = judge({**ours, name: {**plain, **changes}})
-    assert finding.startswith(name)
     assert said in finding
 
 

@@ -1,7 +1,7 @@
 """How commands end: each exit code of errors.py is the end of a command here, and what a failure leaves behind.
 
 The commands run in this process on an image of a few bytes. Stand-ins are what would start a process: the sandbox,
-Debian's tools, the image's Python, mksquashfs.
+Debian's tools, the image's Python.
 """
 
 import hashlib

@@ -71,6 +71,6 @@ def _imported(inode: Inode) -> Inode:
     mode = inode.mode
     if inode.is_folder:
         mode |= 0o700
-    elif inode.size or inode.origin is not None:
+    elif inode.is_file:
         mode |= 0o400 | (0o100 if mode & 0o111 else 0)
     return msgspec.structs.replace(inode, mode=mode, uid=0, gid=0, xattrs=())

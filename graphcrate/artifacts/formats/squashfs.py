@@ -22,7 +22,6 @@ from graphcrate.model.tree import Entry, Kind
 MAGIC = b"hsqs"
 _SUPERBLOCK = struct.Struct("<IIIIIHHHHHHQQQQQQQQ")
 _COMMON = struct.Struct("<HHHHII")
-_TO_TIME = 12  #: bytes of `_COMMON` with the time
 _METADATA = 8192  #: most bytes in a block of metadata
 _STORED = 1 << 15  #: in the header of a block of metadata: it is not compressed
 _STORED_DATA = 1 << 24  #: the same in the size of a block of data
@@ -93,27 +92,6 @@ class Squashfs:
             if len(tail) != left:
                 self.fail("the end of a file is missing")
             yield tail
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """Owners and groups, by the numbers that inodes have for them."""
-        return self._ids
-
-    def root_header(self) -> list[int]:
-        """Where in the file the bytes of the root's inode are that all kinds have: kind, mode, owner, group, time.
-
-        Raises LayoutError where inodes are compressed.
-        """
-        block, offset = self._inodes + (self._root >> 16), self._root & 0xFFFF
-        places = []
-        for place in range(offset, offset + _TO_TIME):
-            ahead, within = divmod(place, _METADATA)
-            # Blocks that are not compressed have one size.
-            start = block + ahead * (2 + _METADATA)
-            if not int.from_bytes(self._read(start, 2), "little") & _STORED:
-                self.fail("its inodes are compressed")
-            places.append(self._offset + start + 2 + within)
-        return places
 
     def _open(self) -> None:
         head = self._read(0, _SUPERBLOCK.size)

@@ -97,11 +97,12 @@ class WheelsLayer:
         missing: list[Shard] = []
         shop = self.shop
         for place, wheel in enumerate(self.wheels):
-            shards = list(bytecode.shards(work.installed(shop.cache, wheel, shop.site), shop.site))
+            shards = bytecode.shards(work.installed(shop.cache, wheel, shop.site), shop.site)
+            sizes = [sum(placed.size for placed in shard) for shard in shards]
             version = shop.interpreter.version
             paths = [bytecode.bundle_path(shop.cache, wheel.origin, version, number) for number in range(len(shards))]
             wheel = self.wheels[place] = dataclasses.replace(wheel, bytecode=tuple(paths))
-            missing += [(wheel, each, shards[each].size) for each, path in enumerate(paths) if not path.is_file()]
+            missing += [(wheel, each, sizes[each]) for each, path in enumerate(paths) if not path.is_file()]
         sources = sum(size for _, _, size in missing)
         weight = self.size + COMPILE_WEIGHT * sources
         self._compile_share = COMPILE_WEIGHT * sources / weight if sources else 0.0

@@ -116,9 +116,9 @@ def compile_batch(
         jobs = []
         for wheel in dict.fromkeys(wheel for wheel, _ in batch):
             wanted = {number for other, number in batch if other == wheel}
-            for shard in bytecode.shards(installed(cache, wheel, site), site):
-                if shard.number in wanted:
-                    jobs.append(bytecode.Job(wheel.path, shard, wheel.bytecode[shard.number]))
+            for number, shard in enumerate(bytecode.shards(installed(cache, wheel, site), site)):
+                if number in wanted:
+                    jobs.append(bytecode.Job(wheel.path, shard, wheel.bytecode[number]))
         bytecode.compile_shards(jobs, interpreter, cache)
     advance(worth)
 

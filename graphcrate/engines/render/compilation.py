@@ -95,7 +95,7 @@ def image_of(toolkit: ImageToolkit) -> str:
 
 
 def _slimmed() -> Commands:
-    """As the embedded builder has it (`inputs.toolkits.image`)."""
+    """As the embedded builder has it (`inputs.toolkits`)."""
     return Commands(
         why="Static libraries are more than half of it. Extensions are linked to shared ones, but for the runtime.",
         commands=((f"find {CUDA_HOME}/ -name 'lib*.a' ! -name 'libcudart*' ! -name 'libcudadevrt*' -delete",),),

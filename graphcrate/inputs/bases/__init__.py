@@ -1,19 +1,17 @@
 """Base providers: where the operating system under the wheels comes from.
 
-Each is a module that satisfies `Provider`, listed in `PROVIDERS` under the name that recipes use.
+Each is a module of this package, under the name that recipes use. Its `lock` tells what the base consists of today
+(`python`: the version that it must have, "3.11"); its `prepare` brings exactly this base into the cache, at once where
+it is there.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from types import ModuleType
 
 import msgspec
 
-from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Progress
 from graphcrate.model.errors import ResolutionError
-from graphcrate.model.recipe import BaseSpec
 from graphcrate.model.report import LayerRecord
 
 
@@ -33,27 +31,6 @@ class BaseDriftError(ResolutionError):
     """The base that a lock names is no longer available: its packages were replaced. Lock again."""
 
 
-class Provider(Protocol):
-    """What a base provider does. Locks are the `DebianBase` or `RegistryBase` that the provider makes itself."""
-
-    def lock(
-        self, spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, str], progress: Progress
-    ) -> Any:  # noqa: ANN401
-        """Find out exactly what the base consists of today. `python` is the version that it must have ("3.11")."""
-
-    def prepare(
-        self,
-        lock: Any,  # noqa: ANN401
-        cache: Cache,
-        environment: Mapping[str, str],
-        progress: Progress,
-    ) -> Base:
-        """Bring exactly this base into the cache; at once where it is there."""
-
-
-def _module(name: str) -> Callable[[], Provider]:
-    """A provider is imported when it is used: each needs libraries that others do not."""
-    return lambda: cast("Provider", importlib.import_module(f"graphcrate.inputs.bases.{name}"))
-
-
-PROVIDERS: Mapping[str, Callable[[], Provider]] = {"debian": _module("debian"), "registry": _module("registry")}
+def provider(name: str) -> ModuleType:
+    """The provider "debian" or "registry". It is imported when it is used: each needs libraries that others do not."""
+    return importlib.import_module(f"graphcrate.inputs.bases.{name}")

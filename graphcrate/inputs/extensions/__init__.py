@@ -1,28 +1,71 @@
 """The wheelhouse: compiled sdists become checked wheels in the cache, made in the image's own base against its torch.
 
-`origin` and `cached` ask; `provide` makes what is not there. Whatever compiles is imported when something is compiled.
+Here: what is compiled, and where its wheels lie in the cache: under a hash of all that they depend on. What is not
+there is made by `extensions.compile.provide`.
 """
 
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.inputs.extensions.cache import Job, cached, origin
+from graphcrate.compat.compilers import STAND_INS, folder_for, variables
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Progress
+from graphcrate.inputs.bases import Base
+from graphcrate.model.lock import LockedPackage
+from graphcrate.model.plan import CompileStep, content_id
 
-__all__ = ["Job", "cached", "origin", "provide"]
+#: Raise it whenever the same inputs would give another wheel.
+WHEELHOUSE_FORMAT = 2
+#: Debian's packages that what a compiler makes depends on: itself, assembler and linker, headers. Others may have had a
+#: security update since, and the wheel is the same.
+_COMPILING = re.compile(r"(gcc|g\+\+|cpp)-\d+|binutils|libc6(-dev)?|libstdc\+\+-\d+-dev|lib(gcc-\d+|python3\.\d+)-dev")
 
 
-def provide(job: Job) -> dict[str, Path]:
-    """The wheels of the step's sdists by the sdists' sha256, from the cache or compiled now.
+def origin(package: LockedPackage, step: CompileStep) -> str:
+    """The cache key of the wheel that this step makes of a compiled sdist."""
+    compilation = step.compilation
+    inputs = {
+        "format": WHEELHOUSE_FORMAT,
+        "sdist": package.file.sha256,
+        "headers": STAND_INS if folder_for(package.name) else {},
+        "torch": [other.file.sha256 for other in step.against if other.name == "torch"],
+        "python": step.python,
+        "variables": variables(compilation),
+        "toolkit": content_id(compilation.toolkit) if compilation.toolkit else "",
+        "debian": sorted(
+            f"{one.name} {one.version}" for one in compilation.base.packages if _COMPILING.fullmatch(one.name)
+        ),
+        "tools": sorted(tool.file.sha256 for tool in compilation.tools),
+    }
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
-    Raises BuildError when a package does not compile or its wheel cannot work (finished ones stay in the cache),
-    HostError without a compiler, DiskFullError, and whatever the job's calls raise.
-    """
-    found = cached(job.step, job.cache)
-    if len(found) < len(job.step.packages):
-        from graphcrate.inputs.extensions.compile import make
 
-        waiting = "compiling: another run is compiling; waiting for it"
-        with job.cache.exclusively("wheelhouse", lambda: job.progress.note(waiting)):
-            found = cached(job.step, job.cache)  # another process may have made them meanwhile
-            if len(found) < len(job.step.packages):
-                found = make(job, found)
-    return found
+def cached(step: CompileStep, cache: Cache) -> dict[str, Path]:
+    """Find the step's wheels that are in the cache, by the sha256 of their sdist."""
+    wheels = {one.file.sha256: next(folder(one, step, cache).glob("*.whl"), None) for one in step.packages}
+    return {sha256: wheel for sha256, wheel in wheels.items() if wheel is not None}
+
+
+def folder(package: LockedPackage, step: CompileStep, cache: Cache) -> Path:
+    """Where the wheel of a package lies in the cache (or will lie)."""
+    return cache.root / "compiled" / origin(package, step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything that a compile goes by. The calls are made when the cache lacks a wheel, and not before."""
+
+    step: CompileStep
+    base: Base  #: the image's base, where the wheels have to work
+    build_base: Callable[[], Base]  #: `step.compilation.base`: the same with a compiler
+    toolkit: Callable[[Base], Path | None]  #: the folder of the step's CUDA toolkit; gets the base with the compiler
+    files: Callable[[], Mapping[str, Path]]  #: sha256 → the sdists, tools and wheels that the step names
+    cache: Cache
+    environment: Mapping[str, str]
+    progress: Progress
+    jobs: int  #: cores to use
+    log_folder: Path  #: where the output of a compile that fails goes

@@ -7,18 +7,15 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from graphcrate.artifacts.formats import elf, fatbin
-from graphcrate.artifacts.formats.elf import MACHINE, Elf, is_driver
+from graphcrate.artifacts.formats.elf import is_driver
 from graphcrate.artifacts.formats.fatbin import Code
 from graphcrate.artifacts.wheel import Wheel, check_tags, open_wheel
 from graphcrate.artifacts.wheel_archive import Member
 from graphcrate.compat.facts import ordered
 from graphcrate.host import sandbox
-from graphcrate.inputs.extensions.cache import Job
-from graphcrate.inputs.extensions.cache import folder as cache_folder
-from graphcrate.inputs.extensions.import_check import __file__ as program
+from graphcrate.inputs.extensions import Job, import_check
+from graphcrate.inputs.extensions import folder as cache_folder
 from graphcrate.inputs.wheels.sdist import repack
 from graphcrate.model.errors import BuildError, HostError, IntegrityError
 from graphcrate.model.lock import LockedPackage
@@ -26,16 +23,8 @@ from graphcrate.model.plan import VENV, CompileStep
 from graphcrate.model.words import joined
 
 _LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
-_TORCH = re.compile(r"lib(c10|torch)[a-z_]*\.so")
 _FOR_PYTHON = re.compile(r"\.cpython-(\d)(\d+)[^/]*$")
-
-
-class _Built(msgspec.Struct, frozen=True, kw_only=True):
-    """A library in the wheel. `name`: the member's; `codes`: of each of its fat binaries."""
-
-    name: str
-    elf: Elf
-    codes: tuple[Code, ...]
+_TORCH = re.compile(r"lib(c10|torch)[a-z_]*\.so")
 
 
 def check_wheel(wheel: Path, step: CompileStep) -> tuple[str, ...]:
@@ -43,46 +32,49 @@ def check_wheel(wheel: Path, step: CompileStep) -> tuple[str, ...]:
 
     Whether its libraries load is what an import shows (`import_check`). Raises IntegrityError where it is no wheel.
     """
+    asked = asked_code(step.compilation.architectures)
     findings: list[str] = []
-    built: list[_Built] = []
+    libraries, any_code, for_torch = 0, False, False
     with open_wheel(wheel) as opened:
         for member in opened.members:
-            if _LIBRARY.search(member.name):
-                try:
-                    built.append(_read(opened, member))
-                except IntegrityError as error:
-                    findings.append(f"{error.what}.")
-    if not built and not findings:
+            if not _LIBRARY.search(member.name):
+                continue
+            libraries += 1
+            try:
+                needed, codes = _read(opened, member)
+            except IntegrityError as error:
+                findings.append(f"{error.what}.")
+                continue
+            findings += [*_loading(member.name, needed, step.python), *_code(member.name, codes, asked)]
+            any_code = any_code or bool(codes)
+            for_torch = for_torch or any(map(_TORCH.match, needed))
+    if not libraries:
         findings.append(f"{wheel.name} has no extension module: nothing was compiled.")
-    for one in built:
-        findings += [*_form(one, step.python), *_driver(one)]
-    return (*findings, *_architectures(built, step.compilation.architectures))
+    if step.compilation.architectures and for_torch and not any_code:
+        findings.append(
+            f"no library has GPU code; asked for was {_in_words(asked)}. It was compiled for the CPU alone."
+        )
+    return tuple(findings)
 
 
-def _read(wheel: Wheel, member: Member) -> _Built:
+def _read(wheel: Wheel, member: Member) -> tuple[Sequence[str], list[Code]]:
+    """What a library needs, and the GPU code of each of its fat binaries that has any."""
     # Deflate streams cannot be read at random: unpacked to a nameless file, checked on the way.
     with tempfile.TemporaryFile() as stream:
         for chunk in wheel.archive.chunks(member, wheel.records.get(member.name, "")):
             stream.write(chunk)
-        found = elf.read_stream(stream, member.name)
-        codes = fatbin.read(stream, found.fat_binaries, member.name) if found.fat_binaries else ()
-    return _Built(name=member.name, elf=found, codes=codes)
+        library = elf.read_stream(stream, member.name)
+        codes = fatbin.read(stream, library.fat_binaries, member.name) if library.fat_binaries else ()
+    return library.needed, [code for code in codes if code != Code()]
 
 
-def _form(one: _Built, python: str) -> Iterator[str]:
-    """What no loader, or not this Python, takes at all."""
-    if (one.elf.machine, one.elf.type) != (MACHINE, "ET_DYN"):
-        yield f"{one.name} is not an x86-64 library: {one.elf.machine}, {one.elf.type}."
-    named = _FOR_PYTHON.search(one.name)
+def _loading(name: str, needed: Sequence[str], python: str) -> Iterator[str]:
+    """What could not be imported where there is no GPU (torch opens the driver's libraries itself), or by no Python."""
+    named = _FOR_PYTHON.search(name)
     if named and f"{named[1]}.{named[2]}" != python:
-        yield f"{one.name} is for Python {named[1]}.{named[2]}; the image has {python}."
-
-
-def _driver(one: _Built) -> Iterator[str]:
-    """What could not be imported where there is no GPU. torch opens the driver's libraries itself."""
-    for name in one.elf.needed:
-        if is_driver(name):
-            yield f"{one.name} needs {name}, which only a machine with NVIDIA's driver has."
+        yield f"{name} is for Python {named[1]}.{named[2]}; the image has {python}."
+    for library in filter(is_driver, needed):
+        yield f"{name} needs {library}, which only a machine with NVIDIA's driver has."
 
 
 def asked_code(architectures: Sequence[str]) -> Code:
@@ -91,26 +83,19 @@ def asked_code(architectures: Sequence[str]) -> Code:
     return Code(sass=frozenset(entry.removesuffix("+PTX") for entry in architectures), ptx=ptx)
 
 
-def _architectures(built: Sequence[_Built], architectures: Sequence[str]) -> Iterator[str]:
+def _code(name: str, codes: Sequence[Code], asked: Code) -> Iterator[str]:
     """A library must have what was asked for, no less (it could not run) and no more (it grows for nothing).
 
     Its fat binaries, one per source file, must each have all machine code; what nvcc's linker adds never has PTX.
     """
-    asked, any_code = asked_code(architectures), False
-    for one in built:
-        codes = [code for code in one.codes if code != Code()]
-        any_code = any_code or bool(codes)
-        whole, partial = fatbin.union(codes), [code for code in codes if code.sass != asked.sass]
-        if codes and whole != asked:
-            yield f"{one.name} has GPU code for {_in_words(whole)}; asked for was {_in_words(asked)}."
-        elif partial:
-            yield (
-                f"{one.name} has GPU code for {_in_words(partial[0])} only in {len(partial)} of its {len(codes)} "
-                f"parts; asked for was {_in_words(asked)}."
-            )
-    to_torch = [one for one in built if any(map(_TORCH.match, one.elf.needed))]
-    if architectures and to_torch and not any_code:
-        yield f"no library has GPU code; asked for was {_in_words(asked)}. It was compiled for the CPU alone."
+    whole, partial = fatbin.union(codes), [code for code in codes if code.sass != asked.sass]
+    if codes and whole != asked:
+        yield f"{name} has GPU code for {_in_words(whole)}; asked for was {_in_words(asked)}."
+    elif partial:
+        yield (
+            f"{name} has GPU code for {_in_words(partial[0])} only in {len(partial)} of its {len(codes)} parts; "
+            f"asked for was {_in_words(asked)}."
+        )
 
 
 def _in_words(code: Code) -> str:
@@ -162,7 +147,7 @@ def _refuse(package: LockedPackage, findings: Sequence[str]) -> None:
 def try_import(job: Job, wheels: Sequence[Path], venv: Path, folder: Path) -> tuple[str, ...]:
     """What happens when the image's Python loads the wheels' libraries, every symbol at once, and their modules."""
     folder.mkdir(mode=0o755)
-    shutil.copyfile(program, folder / "trial.py")
+    shutil.copyfile(import_check.__file__, folder / "trial.py")
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:  # opened and checked by now
             archive.extractall(folder / "site")

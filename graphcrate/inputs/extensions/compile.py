@@ -1,4 +1,4 @@
-"""Compiles what the cache lacks: unpacks, runs `inside` in the base with the compiler, checks what comes out, keeps it.
+"""Compiles what the cache lacks: unpacks, runs `worker` in the base with the compiler, checks what comes out, keeps it.
 
 Everything but finished wheels and the logs of a failure lies in one temporary folder, which goes whatever happens.
 """
@@ -6,18 +6,18 @@ Everything but finished wheels and the logs of a failure lies in one temporary f
 import contextlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import sandbox
 from graphcrate.host.memory import free_memory
 from graphcrate.inputs.bases import Base
-from graphcrate.inputs.extensions.cache import Job
+from graphcrate.inputs.extensions import Job, cached, worker
 from graphcrate.inputs.extensions.check import keep
 from graphcrate.inputs.extensions.diagnosis import diagnose
 from graphcrate.inputs.extensions.progress import Watcher
-from graphcrate.inputs.extensions.venv import make as make_site
+from graphcrate.inputs.extensions.venv import make as make_venv
 from graphcrate.inputs.extensions.venv import room
 from graphcrate.inputs.wheels.sdist import unpack
 from graphcrate.model.errors import BuildError, HostError, IntegrityError
@@ -32,9 +32,23 @@ _ROOM_PER_PACKAGE = 500_000_000
 _PROGRAM, _ORDERS, _HEADERS = "worker.py", "orders.json", "headers"
 
 
-def make(job: Job, found: Mapping[str, Path]) -> dict[str, Path]:
-    """Compile the packages that `found` lacks; all wheels of the step. Raises as `provide`."""
-    wanted = [package for package in job.step.packages if package.file.sha256 not in found]
+def provide(job: Job) -> dict[str, Path]:
+    """The wheels of the step's sdists by the sdists' sha256, from the cache or compiled now.
+
+    Raises BuildError when a package does not compile or its wheel cannot work (finished ones stay in the cache),
+    HostError without a compiler, DiskFullError, and whatever the job's calls raise.
+    """
+    wheels = cached(job.step, job.cache)
+    if len(wheels) < len(job.step.packages):
+        waiting = "compiling: another run is compiling; waiting for it"
+        with job.cache.exclusively("wheelhouse", lambda: job.progress.note(waiting)):
+            wheels = cached(job.step, job.cache)  # another process may have made them meanwhile
+            if wanted := [package for package in job.step.packages if package.file.sha256 not in wheels]:
+                wheels |= _make(job, wanted)
+    return wheels
+
+
+def _make(job: Job, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
     files = job.files()
     build_base = job.build_base()
     _check_compiler(build_base, job.step.compilation.compiler)
@@ -43,14 +57,13 @@ def make(job: Job, found: Mapping[str, Path]) -> dict[str, Path]:
     beside = {package.name: package for package in (*job.step.against, *job.step.compilation.tools)}
     job.cache.require(room([*beside.values()]) + _ROOM_PER_PACKAGE * len(wanted), "compiling extensions")
     with job.cache.folder() as work:
-        venv = work / "venv"
-        make_site(venv, [*beside.values()], files, build_base.python, jobs=job.jobs, progress=job.progress)
-        build = work / "build"
+        venv, build = work / "venv", work / "build"
+        make_venv(venv, [*beside.values()], files, build_base.python, jobs=job.jobs, progress=job.progress)
         for package in wanted:
             unpack_source(package, files[package.file.sha256], build / _folder(package))
         add_headers(build / _HEADERS)
         wheels = _compile(job, wanted, build_base, toolkit, build, venv)
-        return {**found, **keep(job, wheels, venv, work / "checked")}
+        return keep(job, wheels, venv, work / "checked")
 
 
 def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
@@ -108,9 +121,8 @@ def _compile(
     jobs = _say_how_many(job)
     for name in ("logs", "tmp", "wheels"):
         (build / name).mkdir()
-    orders = {"jobs": jobs, "packages": [_order(package) for package in wanted]}
-    (build / _ORDERS).write_text(json.dumps(orders))
-    shutil.copyfile(Path(__file__).with_name(_PROGRAM), build / _PROGRAM)
+    (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": [_order(package) for package in wanted]}))
+    shutil.copyfile(worker.__file__, build / _PROGRAM)
     binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
     if toolkit is not None:
         binds.append(sandbox.Bind(toolkit, CUDA_HOME))
@@ -123,15 +135,16 @@ def _compile(
         binds=binds,
         on_line=watcher.read,
     )
-    finished = [package for package in wanted if package.name in watcher.built]
-    found = {package: next((build / "wheels" / package.name).glob("*.whl"), None) for package in finished}
-    wheels = {package: wheel for package, wheel in found.items() if wheel is not None}
+    made = {one: next((build / "wheels" / one.name).glob("*.whl"), None) for one in wanted if one.name in watcher.built}
+    wheels = {package: wheel for package, wheel in made.items() if wheel is not None}
     if done.returncode != 0 or len(wheels) < len(wanted):
-        for package, made in wheels.items():
+        for package, wheel in wheels.items():
             # What made them worthless would hide why the other one failed.
             with contextlib.suppress(BuildError):
-                keep(job, {package: made}, venv, build / f"{package.name}-checked")
-        raise _failure(job, wanted, build, watcher, done.returncode, wheels)
+                keep(job, {package: wheel}, venv, build / f"{package.name}-checked")
+        unfinished = [package for package in wanted if package not in wheels] or wanted
+        failed = next((one for one in wanted if one.name == watcher.failed), unfinished[0])
+        raise _failure(job, failed, build, watcher, done.returncode)
     return wheels
 
 
@@ -169,53 +182,35 @@ def _order(package: LockedPackage) -> dict[str, object]:
     }
 
 
-def _failure(
-    job: Job,
-    wanted: Sequence[LockedPackage],
-    build: Path,
-    watcher: Watcher,
-    returncode: int,
-    wheels: Mapping[LockedPackage, Path],
-) -> BuildError:
-    """The error for the package that failed; its log is kept."""
-    package = next((one for one in wanted if one.name == watcher.failed), None)
-    package = package or next(one for one in wanted if one not in wheels)
-    output = "\n".join(watcher.strays)
-    if logs := _logs(build, package, watcher):
-        output += "\n" + logs[0].read_text(encoding="utf-8", errors="replace")
+def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, returncode: int) -> BuildError:
+    """The error for the package that failed; all that was said while it was compiled is kept, what failed first.
+
+    That is: what is in no log, the log of the file that failed, the package's own (setup.py, the linker), other files'.
+    """
     if returncode < 0 and not watcher.failed:
         return BuildError(f"compiling was interrupted (signal {-returncode})", next_step="run the same command again")
-    if returncode > 128 and not watcher.failed:
-        output += "\nKilled\n"
-    diagnosis = diagnose(output, job.step.compilation)
-    kept = _keep_log(job, package, build, watcher)
+    logs = build / "logs"
+    order = [logs / f"{package.name}.log", *sorted(logs.glob(f"{package.name}.*log"))]
+    if watcher.log:  # named as the program in the sandbox sees it
+        order.insert(0, build / watcher.log.removeprefix(f"{BUILD}/"))
+    texts = ["".join(f"{line}\n" for line in watcher.strays)]
+    texts += [
+        f"\n=== {log.name}\n{log.read_text(encoding='utf-8', errors='replace')}"
+        for log in dict.fromkeys(order)
+        if log.is_file()
+    ]
+    job.log_folder.mkdir(parents=True, exist_ok=True)
+    kept = job.log_folder / f"compile-{package.name}.log"
+    settings = "".join(f"{name}={value}\n" for name, value in sorted(environment(job, job.jobs).items()))
+    kept.write_text(settings + "".join(texts), encoding="utf-8")
+    killed = "\nKilled\n" if returncode > 128 and not watcher.failed else ""
+    diagnosis = diagnose("".join(texts[:2]) + killed, job.step.compilation)
     where = f" at {watcher.source}" if watcher.source else ""
     return BuildError(
         f"{package.name} {package.version} does not compile{where}: {diagnosis.line}\n    all of it: {kept}",
         cause=diagnosis.cause,
         next_step=diagnosis.next_step,
     )
-
-
-def _logs(build: Path, package: LockedPackage, watcher: Watcher) -> list[Path]:
-    """The package's logs: of the file that failed, then the package's own (setup.py, the linker), then other files'."""
-    folder = build / "logs"
-    first = [folder / f"{package.name}.log"]
-    if watcher.log:  # named as the program in the sandbox sees it
-        first.insert(0, build / watcher.log.removeprefix(f"{BUILD}/"))
-    return [log for log in dict.fromkeys([*first, *sorted(folder.glob(f"{package.name}.*log"))]) if log.is_file()]
-
-
-def _keep_log(job: Job, package: LockedPackage, build: Path, watcher: Watcher) -> Path:
-    """Everything that was said while a package was compiled, in one file: what failed first."""
-    job.log_folder.mkdir(parents=True, exist_ok=True)
-    kept = job.log_folder / f"compile-{package.name}.log"
-    with kept.open("w", encoding="utf-8") as stream:
-        stream.writelines(f"{name}={value}\n" for name, value in sorted(environment(job, job.jobs).items()))
-        stream.writelines(f"{line}\n" for line in watcher.strays)
-        for log in _logs(build, package, watcher):
-            stream.write(f"\n=== {log.name}\n{log.read_text(encoding='utf-8', errors='replace')}")
-    return kept
 
 
 def _check_compiler(base: Base, compiler: str) -> None:

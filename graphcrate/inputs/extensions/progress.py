@@ -15,18 +15,15 @@ class Watcher:
     """Read the events that the program in the sandbox writes. Other lines (a traceback, a complaint) are strays."""
 
     def __init__(self, names: Sequence[str], progress: Progress) -> None:
-        self._names, self._progress = tuple(names), progress
-        self._counted: set[str] = set()
+        self._names, self._progress = ", ".join(names), progress
+        self._uncounted, self._slower = set(names), set[str]()
         self._total = self._done = 0
         self._weight = self._finished = 0.0  #: of all files that are known, of those that are compiled
-        self._begin = self._said = settings.now()
-        self._slower: set[str] = set()
+        self._begin = self._shown = settings.now()
         self.built: set[str] = set()
         self.failed = ""  #: name of the package
         self.source = ""  #: the file that failed
         self.log = ""  #: what its compiler said, as the program names it
-        self.peak = 0  #: most that one compile took, in MB
-        self.cpu: dict[str, float] = {}  #: package → seconds of its compilers
         self.strays: deque[str] = deque(maxlen=200)
 
     def read(self, line: str) -> None:
@@ -37,39 +34,36 @@ class Watcher:
         except (ValueError, TypeError, KeyError):
             self.strays.append(line)
             return
-        name = message.get("package", "")
+        name, source = message.get("package", ""), message.get("source", "")
         if event == "files":
-            self._counted.add(name)
+            self._uncounted.discard(name)
             self._total += message["count"]
             self._weight += message["weight"]
         elif event == "compiled":
             self._done += 1
             self._finished += message["weight"]
-            self.peak = max(self.peak, message["peak_mb"])
-            self.cpu[name] = self.cpu.get(name, 0.0) + message["cpu"]
-            self._say()
+            self._show()
         elif event == "slower" and name not in self._slower:
             self._slower.add(name)
             self._progress.note(
-                f"compiling: {name} wants more than the small headers, in {message['source']} at least; what does gets "
-                f"torch's own and takes longer ({first_error(message['said'])})"
+                f"compiling: {name} wants more than the small headers, in {source} at least; what does gets torch's "
+                f"own and takes longer ({first_error(message['said'])})"
             )
         elif event == "fewer":
-            jobs = message["jobs"]
             self._progress.note(
-                f"compiling: the kernel ended a compiler for want of memory; from here {jobs} at a time, and "
-                f"{message['source']} again"
+                f"compiling: the kernel ended a compiler for want of memory; from here {message['jobs']} at a time, "
+                f"and {source} again"
             )
         elif event == "built":
             self.built.add(name)
         elif event == "failed" and not self.failed:
-            self.failed, self.source, self.log = name, message.get("source", ""), message.get("log", "")
+            self.failed, self.source, self.log = name, source, message.get("log", "")
 
-    def _say(self) -> None:
+    def _show(self) -> None:
         now = settings.now()
-        last = self._counted >= set(self._names) and self._done == self._total
-        if last or now - self._said >= SECONDS:
-            self._said = now
+        last = not self._uncounted and self._done == self._total
+        if last or now - self._shown >= SECONDS:
+            self._shown = now
             left = (now - self._begin) * (self._weight - self._finished) / self._finished if self._finished else 0
             about = "" if last or not left else f", about {left:.0f} s left"
-            self._progress.note(f"compiling {', '.join(self._names)}: {self._done}/{self._total} files{about}")
+            self._progress.note(f"compiling {self._names}: {self._done}/{self._total} files{about}")

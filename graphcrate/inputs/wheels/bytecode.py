@@ -9,9 +9,11 @@ shared, which depends on what the process did before. So the bytes depend on whe
 the same time.
 """
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from graphcrate.artifacts.wheel_archive import Archive
 from graphcrate.host import process, sandbox
@@ -49,21 +51,10 @@ class InsidePython:
         )
 
 
-@dataclass(frozen=True)
-class Shard:
-    """Sources of one wheel that are compiled together, sorted by path."""
-
-    number: int
-    sources: tuple[Placed, ...]
-
-    @property
-    def size(self) -> int:
-        """Bytes of source."""
-        return sum(placed.size for placed in self.sources)
+Shard = tuple[Placed, ...]  #: sources of one wheel that are compiled together, sorted by path
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """A shard of the wheel at `wheel`, and where its bytecode goes."""
 
     wheel: Path
@@ -77,20 +68,19 @@ def is_compiled(path: str, site: Site) -> bool:
     return path.endswith(".py") and path.startswith(start) and _TESTS.isdisjoint(path[len(start) :].split("/"))
 
 
-def shards(installation: Installation, site: Site) -> Iterator[Shard]:
+def shards(installation: Installation, site: Site) -> list[Shard]:
     """The wheel's sources that get bytecode, in shards; none when there are none."""
-    sources: list[Placed] = []
-    number = size = 0
+    cut: list[list[Placed]] = []
+    size = 0
     for placed in installation.files:
         if placed.member is None or not is_compiled(placed.path, site):
             continue
-        if sources and size + placed.size > SHARD:
-            yield Shard(number, tuple(sources))
-            sources, number, size = [], number + 1, 0
-        sources.append(placed)
+        if not cut or size + placed.size > SHARD:
+            cut.append([])
+            size = 0
+        cut[-1].append(placed)
         size += placed.size
-    if sources:
-        yield Shard(number, tuple(sources))
+    return [tuple(shard) for shard in cut]
 
 
 def bundle_path(cache: Cache, origin: str, version: str, number: int) -> Path:
@@ -104,9 +94,9 @@ def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache)
     They share the start of the sandbox and nothing else. Raises BuildError when the image's Python does not work.
     """
     with cache.folder() as folder:
-        (folder / PROGRAM).write_bytes(Path(compile_program.__file__).read_bytes())
+        shutil.copyfile(compile_program.__file__, folder / PROGRAM)
         for number, job in enumerate(jobs):
-            write_sources(folder / f"{number}.sources", job)
+            _write_sources(folder / f"{number}.sources", job)
         done = interpreter.run(folder)
         compiled = [folder / f"{number}.bytecode" for number in range(len(jobs))]
         if done.returncode != 0 or not all(path.is_file() for path in compiled):
@@ -120,10 +110,10 @@ def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache)
             cache.adopt(path, job.target)
 
 
-def write_sources(path: Path, job: Job) -> None:
+def _write_sources(path: Path, job: Job) -> None:
     """The shard's sources, checked against RECORD, as the bundle that the program reads."""
     with path.open("wb") as bundle, Archive(job.wheel) as archive:
-        for placed in job.shard.sources:
+        for placed in job.shard:
             if placed.member is not None:
                 content = archive.read(placed.member, placed.identity)
                 compile_program.write_entry(bundle, placed.path, content)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 INSTALLER = b"graphcrate\n"
 _SCRIPT_LIMIT = 1 << 24  #: bytes; a text whose first line is to be rewritten
-_SHEBANG = b"#!python"
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +106,8 @@ def place(wheel: Wheel, site: Site) -> Installation:
             install(_Source(wheel), destination, {"INSTALLER": INSTALLER})
     except (InstallerError, ValueError, KeyError, AssertionError, EntryPointError) as error:
         wheel.archive.fail("", f"cannot be installed: {error or 'its entry points are malformed'}")
-    return destination.installation()
+    files = tuple(sorted(destination.files.values(), key=lambda placed: placed.path))
+    return Installation(files, destination.record_path, tuple(destination.rows))
 
 
 class _Stand(io.BytesIO):
@@ -144,9 +144,9 @@ class _Destination(WheelDestination):
     def __init__(self, wheel: Wheel, site: Site) -> None:
         self._wheel, self._site = wheel, site
         self._distribution = wheel.dist_info.removesuffix(".dist-info").partition("-")[0]
-        self._files: dict[str, Placed] = {}
-        self._rows: list[tuple[str, str, str]] = []
-        self._record_path = ""
+        self.files: dict[str, Placed] = {}
+        self.rows: list[tuple[str, str, str]] = []
+        self.record_path = ""
 
     def write_script(self, name: str, module: str, attr: str, section: "ScriptSection") -> RecordEntry:
         name, content = Script(name, module, attr, section).generate(self._site.executable, "posix")
@@ -161,7 +161,8 @@ class _Destination(WheelDestination):
         if not isinstance(stream, _Stand):
             return self._made(scheme, path, stream.read(), mode)
         member = stream.member
-        if scheme == "scripts" and self._starts_with_python(member):
+        is_text = scheme == "scripts" and member.size <= _SCRIPT_LIMIT
+        if is_text and self._wheel.read(member).startswith(b"#!python"):
             with fix_shebang(io.BytesIO(self._wheel.read(member)), self._site.executable) as fixed:
                 return self._made(scheme, path, fixed.read(), mode)
         identity = self._wheel.records.get(member.name, "")
@@ -171,23 +172,14 @@ class _Destination(WheelDestination):
     def finalize_installation(
         self, scheme: Scheme, record_file_path: str, records: Iterable[tuple[Scheme, RecordEntry]]
     ) -> None:
-        self._record_path = self._absolute(scheme, record_file_path)
+        self.record_path = self._absolute(scheme, record_file_path)
         prefixes: dict[str, str] = {}
         for record_scheme, entry in records:
             if record_scheme not in prefixes:
                 folder = self._site.folder(record_scheme, self._distribution)
                 relative = posixpath.relpath(folder, self._site.packages)
                 prefixes[record_scheme] = "" if relative == "." else f"{relative}/"
-            self._rows.append(entry.to_row(prefixes[record_scheme] or None))
-
-    def installation(self) -> Installation:
-        files = tuple(sorted(self._files.values(), key=lambda placed: placed.path))
-        return Installation(files, self._record_path, tuple(self._rows))
-
-    def _starts_with_python(self, member: Member) -> bool:
-        if member.size > _SCRIPT_LIMIT:
-            return False
-        return self._wheel.read(member).startswith(_SHEBANG)
+            self.rows.append(entry.to_row(prefixes[record_scheme] or None))
 
     def _made(self, scheme: str, path: str, content: bytes, mode: int) -> RecordEntry:
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
@@ -195,10 +187,10 @@ class _Destination(WheelDestination):
         return RecordEntry(path, Hash("sha256", digest), len(content))
 
     def _add(self, placed: Placed) -> None:
-        other = self._files.get(placed.path)
+        other = self.files.get(placed.path)
         if other is not None and other.identity != placed.identity:
             self._wheel.archive.fail("", f"two of its files go to {placed.path}")
-        self._files[placed.path] = placed
+        self.files[placed.path] = placed
 
     def _absolute(self, scheme: str, path: str) -> str:
         folder = self._site.folder(scheme, self._distribution)

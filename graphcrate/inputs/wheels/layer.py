@@ -3,11 +3,10 @@
 import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.artifacts.wheel_archive import CHUNK, Archive, Checker, Member
+from graphcrate.artifacts.wheel_archive import CHUNK, Archive, Checker
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.wheels.bytecode import Bundle
 from graphcrate.inputs.wheels.install import Installation, Placed, Site
@@ -87,6 +86,7 @@ def write_wheels_layer(
     """
     claims = Claims()
     owners: list[Owner] = []
+    bytecode = 0
     with cache.folder() as folder:
         blob = folder / "layer"
         with blob.open("wb", buffering=CHUNK) as stream:
@@ -94,21 +94,23 @@ def write_wheels_layer(
             for wheel in wheels:
                 if wheel.sha256:
                     check_file(wheel.path, wheel.sha256)
-                owners += _write_wheel(writer, wheel, site, claims, advance)
-            record = writer.finish(title, _summed(owners))
+                written, compiled = _write_wheel(writer, wheel, site, claims, advance)
+                owners.append(Owner(name=wheel.name, version=wheel.version, bytes=written))
+                bytecode += compiled
+            if bytecode:
+                owners.append(Owner(name="bytecode", version=site.python, bytes=bytecode))
+            record = writer.finish(title, owners)
         cache.adopt(blob, cache.blob(record.digest))
     return record
 
 
 def check_file(path: Path, sha256: str) -> None:
     """Raises IntegrityError unless the file has this hash."""
-    digest = hashlib.sha256()
     with path.open("rb", buffering=0) as stream:
-        while chunk := stream.read(CHUNK):
-            digest.update(chunk)
-    if digest.hexdigest() != sha256:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != sha256:
         raise IntegrityError(
-            f"{path.name} in the cache has sha256 {digest.hexdigest()} and the lock says {sha256}",
+            f"{path.name} in the cache has sha256 {digest} and the lock says {sha256}",
             cause="The file was changed or damaged after it was downloaded.",
             next_step=f"rm {path}    (the next run fetches it again)",
         )
@@ -116,10 +118,14 @@ def check_file(path: Path, sha256: str) -> None:
 
 def _write_wheel(
     writer: LayerWriter, source: WheelFile, site: Site, claims: Claims, advance: Advance
-) -> tuple[Owner, Owner]:
-    with ExitStack() as stack:
+) -> tuple[int, int]:
+    """Bytes that were written of the wheel's own files, and of bytecode."""
+    with contextlib.ExitStack() as stack:
         archive = stack.enter_context(Archive(source.path))
-        compiled = _compiled(source, stack)
+        compiled: dict[str, Bundle] = {}  #: the bundle that has it, by path of each `.pyc`
+        for bundle in source.bytecode:
+            opened = stack.enter_context(contextlib.closing(Bundle(bundle)))
+            compiled |= dict.fromkeys(opened.files, opened)
         record_path = source.installation.record_path
         record = source.installation.record(compiled, site.packages)
         files = {placed.path: placed for placed in source.installation.files}
@@ -142,26 +148,14 @@ def _write_wheel(
                 advance(placed.member.packed)
                 advanced += placed.member.packed
         advance(source.path.stat().st_size - advanced)
-    return (
-        Owner(name=source.name, version=source.version, bytes=written),
-        Owner(name="bytecode", version=site.python, bytes=bytecode),
-    )
-
-
-def _compiled(source: WheelFile, stack: ExitStack) -> dict[str, Bundle]:
-    """The bundle that has it, by path of each `.pyc`."""
-    found: dict[str, Bundle] = {}
-    for path in source.bytecode:
-        bundle = stack.enter_context(contextlib.closing(Bundle(path)))
-        found |= dict.fromkeys(bundle.files, bundle)
-    return found
+    return written, bytecode
 
 
 def _write_file(writer: LayerWriter, archive: Archive, placed: Placed) -> None:
     member = placed.member
     if member is None:
         writer.data(placed.path, placed.content, placed.mode)
-    elif _is_spliced(member):
+    elif member.deflated and member.packed >= SPLICE_FROM:
         check = Checker(archive, member, placed.identity)
         packed = archive.packed_chunks(member)
         label = f"{archive.path.name}: {member.name}"
@@ -169,15 +163,3 @@ def _write_file(writer: LayerWriter, archive: Archive, placed: Placed) -> None:
         check.finish()
     else:
         writer.stream(placed.path, member.size, archive.chunks(member, placed.identity), placed.mode)
-
-
-def _is_spliced(member: Member) -> bool:
-    return member.deflated and member.packed >= SPLICE_FROM
-
-
-def _summed(owners: Sequence[Owner]) -> list[Owner]:
-    """Owners in order of appearance, bytecode once and last."""
-    compiled = [owner for owner in owners if owner.name == "bytecode"]
-    total = sum(owner.bytes for owner in compiled)
-    packages = [owner for owner in owners if owner.name != "bytecode"]
-    return [*packages, Owner(name="bytecode", version=compiled[0].version, bytes=total)] if total else packages

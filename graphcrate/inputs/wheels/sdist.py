@@ -16,9 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from graphcrate.artifacts.wheel import Wheel, open_wheel
 from graphcrate.host import process
@@ -44,7 +42,7 @@ def build_wheel(
     or gives a wheel that is not for every platform, IntegrityError when it gives a broken one.
     """
     folder = cache.path("built", origin(package))
-    with cache.exclusively(f"built-{origin(package)}"):
+    with cache.exclusively(f"built-{folder.name}"):
         if not folder.is_dir():
             with cache.folder() as work:
                 made = _build(package, sdist, build, work, environment)
@@ -152,8 +150,8 @@ def _build(
 
 def _environment(environment: Mapping[str, str], work: Path) -> dict[str, str]:
     """Nothing of the user's set-up for pip, no user site, fixed seeds and times."""
-    kept = {name: value for name, value in environment.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
-    return kept | {
+    passed = {name: value for name, value in environment.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
+    return passed | {
         "HOME": str(work / "home"),
         "TMPDIR": str(work / "tmp"),
         "PIP_CONFIG_FILE": "/dev/null",
@@ -180,7 +178,7 @@ LEGACY_BUILD = ("setuptools>=40.8", "wheel")
 LARGEST = 1 << 20  #: bytes of a metadata file that is still read
 
 
-class SdistMetadata(msgspec.Struct, frozen=True):
+class SdistMetadata(NamedTuple):
     """PEP 508 requirements to run and to build."""
 
     requires: tuple[str, ...]

@@ -24,46 +24,16 @@ deb http://mirror.example/debian-security bookworm-security main contrib non-fre
 """
 
 LEFT = """
-etc/machine-id
-etc/hostname
-etc/resolv.conf
-etc/hosts
-etc/passwd-
-etc/.pwd.lock
-etc/apt/sources.list
-var/log/dpkg.log
-var/log/apt/term.log
-var/cache/apt/pkgcache.bin
-var/cache/ldconfig/aux-cache
-var/lib/apt/lists/lock
-var/lib/dpkg/status-old
-var/lib/dpkg/lock-frontend
-var/cache/debconf/templates.dat-old
-dev/null
-tmp/x
-var/tmp/x
-run/utmp
-etc/apt/apt.conf.d/99mmdebstrap
-etc/dpkg/dpkg.cfg.d/99mmdebstrap
-usr/share/man/man1/ls.1.gz
-usr/share/locale/de/LC_MESSAGES/apt.mo
-usr/share/info/dir
-usr/share/doc/apt/README
+etc/machine-id etc/hostname etc/resolv.conf etc/hosts etc/passwd- etc/.pwd.lock etc/apt/sources.list
+var/log/dpkg.log var/log/apt/term.log var/cache/apt/pkgcache.bin var/cache/ldconfig/aux-cache
+var/lib/apt/lists/lock var/lib/dpkg/status-old var/lib/dpkg/lock-frontend var/cache/debconf/templates.dat-old
+dev/null tmp/x var/tmp/x run/utmp etc/apt/apt.conf.d/99mmdebstrap etc/dpkg/dpkg.cfg.d/99mmdebstrap
+usr/share/man/man1/ls.1.gz usr/share/locale/de/LC_MESSAGES/apt.mo usr/share/info/dir usr/share/doc/apt/README
 usr/share/lintian/overrides/apt
 """
 KEPT = """
-etc/passwd
-etc/shadow
-var/log/
-usr/share/doc/apt/copyright
-usr/share/man/man1/
-usr/share/locale/locale.alias
-var/lib/dpkg/status
-var/lib/dpkg/info/apt.list
-run/lock/
-dev/
-tmp/
-var/cache/debconf/templates.dat
+etc/passwd etc/shadow var/log/ usr/share/doc/apt/copyright usr/share/man/man1/ usr/share/locale/locale.alias
+var/lib/dpkg/status var/lib/dpkg/info/apt.list run/lock/ dev/ tmp/ var/cache/debconf/templates.dat
 usr/share/documentation
 """
 

@@ -1,0 +1,291 @@
+"""A layer's files as a squashfs holds them: compressed blocks, made once and kept in the cache by the layer's digest.
+
+A block of a squashfs depends on its file's bytes alone. So a layer is packed in one pass over its blob, whatever image
+it is in, and a squashfs is put together from packed layers without compressing anything again.
+"""
+
+import json
+import tarfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from enum import StrEnum
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import zstandard
+from isal import isal_zlib
+
+from graphcrate.artifacts.formats.merged import (
+    IMPLIED,
+    Inode,
+    Keep,
+    Merged,
+    Stored,
+    content_of,
+    inode_of,
+    read_checked,
+)
+from graphcrate.host.cache import Cache
+from graphcrate.host.parallel import parallel
+from graphcrate.host.workers import default_jobs
+from graphcrate.oci.blob import CHUNK, TarStream
+from graphcrate.oci.entries import Entries, overlaid
+from graphcrate.oci.layout import Layout, check_presence
+from graphcrate.oci.spec import LayerBlob
+
+#: Raise it whenever the same layer would give other blocks. Part of the cache's keys and of a SIF's identity.
+FORMAT = 1
+#: Bytes of a block. Larger ones compress better; each is inflated whole for the first page that is read of it.
+#: docs/decisions/conversion.md has what others give and take.
+BLOCK = 1 << 18
+RAW = 1 << 24  #: in the size of a block: it is stored as it is
+_MOST_WAITING = 256  #: blocks in memory over all layers, waiting to be compressed or written
+_ZEROS = bytes(BLOCK)
+
+
+class Compression(StrEnum):
+    """Of a squashfs."""
+
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
+#: docs/decisions/conversion.md has what others give and take. isa-l's levels 0 to 2 give the same bytes on every
+#: processor, its level 3 does not.
+LEVELS = {Compression.GZIP: 1, Compression.ZSTD: 1}
+
+
+def compressor(compression: Compression) -> Callable[[bytes | memoryview], bytes]:
+    """A function that compresses one block. May be called from several threads."""
+    level = LEVELS[compression]
+    if compression is Compression.GZIP:
+        return lambda data: isal_zlib.compress(data, level)
+    local = threading.local()  # a compressor of zstandard is for one thread
+
+    def compress(data: bytes | memoryview) -> bytes:
+        if not hasattr(local, "zstd"):
+            local.zstd = zstandard.ZstdCompressor(level=level)
+        packed: bytes = local.zstd.compress(data)
+        return packed
+
+    return compress
+
+
+class Packed(msgspec.Struct, frozen=True, kw_only=True):
+    """A packed layer: the file with its blocks, and where the fragment blocks (ends of several files) are in it."""
+
+    data: Path
+    fragments: tuple[Stored, ...]
+
+
+class _Index(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept beside the blocks: the layer's entries, each inode once."""
+
+    inodes: tuple[Inode, ...]
+    found: dict[str, int]
+    folders: tuple[str, ...]
+    implied: tuple[str, ...]
+    removed: tuple[str, ...]
+    emptied: tuple[str, ...]
+    links_below: dict[str, str]
+    fragments: tuple[Stored, ...]
+
+
+class _File:
+    """A file on its way into blocks, or a block that holds several files' ends."""
+
+    def __init__(self, fragment: int | None = None, offset: int = 0) -> None:
+        self._fragment, self._offset = fragment, offset
+        self._start, self._crc = 0, 0
+        self._sizes: list[int] = []
+
+    def add(self, position: int, block: bytes, *, raw: bool) -> None:
+        if block and not self._crc:
+            self._start = position
+        self._crc = isal_zlib.crc32(block, self._crc)
+        self._sizes.append(len(block) | (RAW if raw else 0))
+
+    @property
+    def stored(self) -> Stored:
+        """Where it is; to be asked when all is written."""
+        return Stored(
+            start=self._start, sizes=tuple(self._sizes), crc=self._crc, fragment=self._fragment, offset=self._offset
+        )
+
+
+class Packer:
+    """Writes files' blocks to a stream. The bytes depend on the files and their order alone.
+
+    Blocks are compressed on `pool`; at most `depth` of them wait in memory.
+    """
+
+    def __init__(
+        self,
+        stream: IO[bytes],
+        compression: Compression,
+        pool: Executor,
+        depth: int,
+        position: int = 0,
+        first_fragment: int = 0,
+    ) -> None:
+        """`position` of the stream and the number of the first fragment block are those that `Stored` counts from."""
+        self._stream, self._pool, self._depth = stream, pool, depth
+        self._compress = compressor(compression)
+        self._position, self._first_fragment = position, first_fragment
+        self._waiting: deque[tuple[Future[tuple[bytes, bool]] | None, _File]] = deque()
+        self._ends = bytearray()
+        self.fragments: list[_File] = []
+
+    def add(self, size: int, pieces: Iterable[bytes]) -> _File:
+        """Write one file. One that is shorter than a block goes into a fragment block with others."""
+        if not size:
+            return _File()
+        if size < BLOCK:
+            if len(self._ends) + size > BLOCK:
+                self._end_fragment()
+            file = _File(self._first_fragment + len(self.fragments), len(self._ends))
+            for piece in pieces:
+                self._ends += piece
+            return file
+        file = _File()
+        for block in _blocks(pieces):
+            hole = block == _ZEROS[: len(block)]
+            self._put(file, None if hole else self._pool.submit(self._packed, block))
+        return file
+
+    def finish(self) -> None:
+        """Write all that waits."""
+        self._end_fragment()
+        while self._waiting:
+            self._write()
+
+    def _end_fragment(self) -> None:
+        if self._ends:
+            self.fragments.append(_File())
+            self._put(self.fragments[-1], self._pool.submit(self._packed, bytes(self._ends)))
+            self._ends.clear()
+
+    def _packed(self, block: bytes | memoryview) -> tuple[bytes, bool]:
+        packed = self._compress(block)
+        return (bytes(block), True) if len(packed) >= len(block) else (packed, False)
+
+    def _put(self, file: _File, block: Future[tuple[bytes, bool]] | None) -> None:
+        self._waiting.append((block, file))
+        if len(self._waiting) > self._depth:
+            self._write()
+
+    def _write(self) -> None:
+        block, file = self._waiting.popleft()
+        data, raw = (b"", False) if block is None else block.result()
+        file.add(self._position, data, raw=raw)
+        self._stream.write(data)
+        self._position += len(data)
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[memoryview]:
+    rest = b""
+    for piece in pieces:
+        view = memoryview(rest + piece if rest else piece)
+        whole = len(view) // BLOCK * BLOCK
+        for start in range(0, whole, BLOCK):
+            yield view[start : start + BLOCK]
+        rest = bytes(view[whole:])
+    if rest:
+        yield memoryview(rest)
+
+
+def read_packed(
+    layout: Layout, compression: Compression, cache: Cache, advance: Callable[[int], None]
+) -> tuple[Merged, tuple[Packed, ...]]:
+    """The image's files and where their blocks are, packing on all cores what the cache lacks.
+
+    `advance` counts bytes of layers. Raises LayoutError for a layer that is missing, cut off or altered (by its
+    digest), or that no engine would take.
+    """
+    check_presence(layout)
+    blobs = layout.layer_blobs
+    jobs = default_jobs()
+    depth = max(4, _MOST_WAITING // min(jobs, len(blobs) or 1))
+    with ThreadPoolExecutor(jobs) as pool:
+
+        def read(number: int, advancing: Callable[[int], None]) -> tuple[Entries[Inode], Packed]:
+            digest = layout.layers[number].digest
+            folder = cache.path("squashed", f"{digest.removeprefix('sha256:')}-{compression}{FORMAT}")
+            if not folder.exists():
+                with cache.folder() as new:
+                    _pack(blobs[number], digest, new, compression, pool, depth, advancing)
+                    cache.adopt(new, folder)
+            else:
+                advancing(layout.layers[number].size)
+            return _load(folder, number)
+
+        layers = parallel(
+            read, range(len(blobs)), advance=advance, size=lambda number: layout.layers[number].size, threads=jobs
+        )
+    entries = [entry for entry, _ in layers]
+    return Merged(paths=overlaid(entries, IMPLIED)), tuple(packed for _, packed in layers)
+
+
+def _pack(
+    blob: LayerBlob,
+    digest: str,
+    folder: Path,
+    compression: Compression,
+    pool: Executor,
+    depth: int,
+    advance: Callable[[int], None],
+) -> None:
+    """Write a layer's blocks and index into `folder`."""
+    held: dict[int, tuple[Inode, _File | None]] = {}
+    with (folder / "data").open("xb", buffering=CHUNK) as data:
+        packer = Packer(data, compression, pool, depth)
+
+        def keeping(stream: TarStream) -> Keep:
+            def keep(_: int, path: str, header: tarfile.TarInfo, __: tarfile.TarFile) -> Inode:
+                inode = inode_of(path, header)
+                file = packer.add(inode.size, content_of(header, stream)) if inode.is_file else None
+                held[id(inode)] = inode, file
+                return inode
+
+            return keep
+
+        entries = read_checked(blob, digest, keeping, advance)
+        packer.finish()
+    numbers = {identity: number for number, identity in enumerate(held)}
+    index = _Index(
+        inodes=tuple(
+            inode if file is None else msgspec.structs.replace(inode, stored=file.stored)
+            for inode, file in held.values()
+        ),
+        found={path: numbers[id(inode)] for path, inode in entries.found.items()},
+        folders=tuple(entries.folders),
+        implied=tuple(entries.implied),
+        removed=tuple(entries.removed),
+        emptied=tuple(entries.emptied),
+        links_below=entries.links_below,
+        fragments=tuple(fragment.stored for fragment in packer.fragments),
+    )
+    # By the standard library: names that are not UTF-8 have surrogates, which it alone writes.
+    (folder / "index.json").write_text(json.dumps(msgspec.to_builtins(index)), "ascii")
+
+
+def _load(folder: Path, number: int) -> tuple[Entries[Inode], Packed]:
+    index = msgspec.convert(json.loads((folder / "index.json").read_text("ascii")), _Index)
+    inodes = [
+        inode
+        if inode.stored is None
+        else msgspec.structs.replace(inode, stored=msgspec.structs.replace(inode.stored, layer=number))
+        for inode in index.inodes
+    ]
+    entries = Entries(
+        found={path: inodes[at] for path, at in index.found.items()},
+        folders=set(index.folders),
+        implied=set(index.implied),
+        removed=set(index.removed),
+        emptied=set(index.emptied),
+        links_below=index.links_below,
+    )
+    return entries, Packed(data=folder / "data", fragments=index.fragments)

@@ -1,0 +1,385 @@
+"""Writes a squashfs from packed layers: their blocks are copied, only what describes the files is made anew.
+
+Format 4.0 as in Linux's Documentation/filesystems/squashfs.rst and fs/squashfs/squashfs_fs.h; numbers are
+little-endian. The same files in the same layers, packed alike, give the same bytes.
+"""
+
+import struct
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, BinaryIO, NamedTuple
+
+import msgspec
+from isal import isal_zlib
+
+from graphcrate.artifacts.formats.merged import XATTR, Inode, Merged, Stored, set_of
+from graphcrate.artifacts.formats.packed import BLOCK, RAW, Compression, Packed, Packer, compressor
+from graphcrate.host.cache import remove_tree
+from graphcrate.model.errors import CacheError, LayoutError
+from graphcrate.oci.blob import CHUNK
+
+_SUPERBLOCK = struct.Struct("<4sIIIIHHHHHHQQQQQQQQ")
+_COMPRESSORS = {Compression.GZIP: 1, Compression.ZSTD: 6}
+_EXPORTABLE, _NO_XATTRS = 0x80, 0x200
+_METADATA = 8192  #: bytes in a block of metadata before it is compressed
+_NOT_COMPRESSED = 1 << 15  #: in the header of a block of metadata
+_NO_TABLE = 0xFFFFFFFFFFFFFFFF
+_NO_FRAGMENT = _NO_XATTR = 0xFFFFFFFF
+_MOST_IDS = 1 << 16
+_MOST_NAMES = 256  #: below one header of a folder's listing
+_FARTHEST = 1 << 15  #: from the number of a header's inode to that of a name below it
+_ALIGNMENT = 4096  #: of the end, for a loop device
+_EXTENDED = 7  #: more than the basic type of an inode
+_FOLDER, _FILE, _LINK, _BLOCK_DEVICE, _DEVICE, _PIPE = range(1, 7)
+_TYPES = {
+    tarfile.DIRTYPE: _FOLDER,
+    tarfile.REGTYPE: _FILE,
+    tarfile.SYMTYPE: _LINK,
+    tarfile.BLKTYPE: _BLOCK_DEVICE,
+    tarfile.CHRTYPE: _DEVICE,
+    tarfile.FIFOTYPE: _PIPE,
+}
+#: Kinds of extended attributes that the format has; there is none for POSIX ACLs.
+_PREFIXES = ("user.", "trusted.", "security.")
+
+
+def write(
+    stream: BinaryIO,
+    merged: Merged,
+    layers: Sequence[Packed],
+    compression: Compression,
+    created: int,
+    advance: Callable[[int], None],
+) -> None:
+    """Write the files at the stream's position. `created`: Unix seconds; `advance` counts the bytes of blocks.
+
+    Raises CacheError for a packed layer that was altered, LayoutError for more owners than the format can hold.
+    """
+    begin = stream.tell()
+    stream.write(bytes(_SUPERBLOCK.size))
+    placed, fragments = _copy(stream, begin, merged, layers, compression, advance)
+    compress = compressor(compression)
+    tree = _Tree(merged, placed, compress)
+    starts = []
+    for table in (tree.inodes, tree.folders):
+        starts.append(stream.tell() - begin)
+        stream.write(table.finish())
+    tables = (
+        b"".join(struct.pack("<QII", start, size, 0) for start, size in fragments),
+        struct.pack(f"<{len(tree.references)}Q", *tree.references),
+        struct.pack(f"<{len(tree.ids)}I", *tree.ids),
+    )
+    for data in tables:
+        starts.append(_write_table(stream, begin, data, compress))
+    starts.append(tree.xattrs.write(stream, begin, compress))
+    end = stream.tell() - begin
+    stream.write(bytes(-end % _ALIGNMENT))
+    inodes, folders, fragment_table, export_table, id_table, xattr_table = starts
+    stream.seek(begin)
+    stream.write(
+        _SUPERBLOCK.pack(
+            b"hsqs",
+            len(tree.references),
+            created,
+            BLOCK,
+            len(fragments),
+            _COMPRESSORS[compression],
+            BLOCK.bit_length() - 1,
+            _EXPORTABLE | (0 if xattr_table != _NO_TABLE else _NO_XATTRS),
+            len(tree.ids),
+            4,
+            0,
+            tree.references[0],
+            end,
+            id_table,
+            xattr_table,
+            inodes,
+            folders,
+            fragment_table,
+            export_table,
+        )
+    )
+    stream.seek(0, 2)
+
+
+def _copy(
+    stream: BinaryIO,
+    begin: int,
+    merged: Merged,
+    layers: Sequence[Packed],
+    compression: Compression,
+    advance: Callable[[int], None],
+) -> tuple[dict[int, Stored], list[tuple[int, int]]]:
+    """Copy all blocks, layer by layer. Return where files are now, by identity, and the fragment blocks."""
+    files = [inode for inode in set_of(merged.paths[path] for path in sorted(merged.paths)) if inode.is_file]
+    placed: dict[int, Stored] = {}
+    fragments: list[tuple[int, int]] = []
+    for number, packed in enumerate(layers):
+        here = [(inode, inode.stored) for inode in files if inode.stored is not None and inode.stored.layer == number]
+        wanted = sorted({stored.fragment for _, stored in here if stored.fragment is not None})
+        ends = [packed.fragments[fragment] for fragment in wanted]
+        runs = [stored for stored in (*(stored for _, stored in here), *ends) if any(stored.sizes)]
+        moved: dict[int, int] = {}
+        with packed.data.open("rb", buffering=0) as source:
+            for stored in sorted(runs, key=lambda stored: stored.start):
+                moved[stored.start] = stream.tell() - begin
+                if not _copy_run(source, stream, stored, advance):
+                    remove_tree(packed.data.parent)
+                    raise CacheError(
+                        f"{packed.data} was damaged, and is removed",
+                        cause="Its bytes were changed after they were written.",
+                        next_step="the same command again    (it compresses that layer again)",
+                    )
+        numbers = {fragment: len(fragments) + count for count, fragment in enumerate(wanted)}
+        fragments += [(moved[end.start], end.sizes[0]) for end in ends]
+        for inode, stored in here:
+            start = moved[stored.start] if any(stored.sizes) else 0
+            fragment = None if stored.fragment is None else numbers[stored.fragment]
+            placed[id(inode)] = msgspec.structs.replace(stored, start=start, fragment=fragment)
+    with ThreadPoolExecutor(1) as pool:
+        packer = Packer(stream, compression, pool, 1, stream.tell() - begin, len(fragments))
+        added = {id(inode): packer.add(inode.size, (inode.content,)) for inode in files if inode.stored is None}
+        packer.finish()
+    placed |= {identity: file.stored for identity, file in added.items()}
+    return placed, fragments + [(end.stored.start, end.stored.sizes[0]) for end in packer.fragments]
+
+
+def _copy_run(source: IO[bytes], stream: BinaryIO, stored: Stored, advance: Callable[[int], None]) -> bool:
+    """Copy a file's blocks. Return whether they are what was written."""
+    left = sum(size & (RAW - 1) for size in stored.sizes)
+    crc = 0
+    source.seek(stored.start)
+    while left and (data := source.read(min(left, CHUNK))):
+        crc = isal_zlib.crc32(data, crc)
+        stream.write(data)
+        advance(len(data))
+        left -= len(data)
+    return not left and crc == stored.crc
+
+
+class _Metadata:
+    """A table in blocks of up to 8 KiB, each compressed by itself."""
+
+    def __init__(self, compress: Callable[[bytes], bytes]) -> None:
+        self._compress = compress
+        self._buffer, self._blocks = bytearray(), bytearray()
+        self.starts: list[int] = []  #: of the blocks
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where the next byte goes: the start of its block, and its offset in that."""
+        return len(self._blocks), len(self._buffer)
+
+    def add(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= _METADATA:
+            self._flush()
+
+    def finish(self) -> bytearray:
+        """All blocks."""
+        if self._buffer:
+            self._flush()
+        return self._blocks
+
+    def _flush(self) -> None:
+        data = bytes(self._buffer[:_METADATA])
+        del self._buffer[:_METADATA]
+        packed = self._compress(data)
+        raw = len(packed) >= len(data)
+        self.starts.append(len(self._blocks))
+        head = len(data) | _NOT_COMPRESSED if raw else len(packed)
+        self._blocks += head.to_bytes(2, "little") + (data if raw else packed)
+
+
+def _write_table(stream: BinaryIO, begin: int, data: bytes, compress: Callable[[bytes], bytes]) -> int:
+    """Write a table of fixed entries: its blocks, then the list of their places. Return where the list is."""
+    table = _Metadata(compress)
+    table.add(data)
+    start = stream.tell() - begin
+    stream.write(table.finish())
+    places = stream.tell() - begin
+    stream.write(b"".join((start + block).to_bytes(8, "little") for block in table.starts))
+    return places
+
+
+class _Xattrs:
+    """Sets of extended attributes, each once."""
+
+    def __init__(self, compress: Callable[[bytes], bytes]) -> None:
+        self._pairs = _Metadata(compress)
+        self._sets: dict[bytes, int] = {}
+        self._table = bytearray()
+
+    def number(self, xattrs: Iterable[tuple[str, str]]) -> int:
+        """The number of a set; `_NO_XATTR` of an empty one."""
+        count, pairs = 0, b""
+        for key, value in xattrs:
+            name, content = key.removeprefix(XATTR), _encoded(value)
+            for kind, prefix in enumerate(_PREFIXES):
+                if name.startswith(prefix):
+                    rest = _encoded(name.removeprefix(prefix))
+                    pairs += struct.pack("<HH", kind, len(rest)) + rest + struct.pack("<I", len(content)) + content
+                    count += 1
+        if not count:
+            return _NO_XATTR
+        if pairs not in self._sets:
+            self._sets[pairs] = len(self._sets)
+            block, offset = self._pairs.place
+            self._table += struct.pack("<QII", block << 16 | offset, count, len(pairs))
+            self._pairs.add(pairs)
+        return self._sets[pairs]
+
+    def write(self, stream: BinaryIO, begin: int, compress: Callable[[bytes], bytes]) -> int:
+        """Write the tables. Return where they begin; `_NO_TABLE` where there are no attributes."""
+        if not self._sets:
+            return _NO_TABLE
+        pairs = stream.tell() - begin
+        stream.write(self._pairs.finish())
+        table = _Metadata(compress)
+        table.add(bytes(self._table))
+        start = stream.tell() - begin
+        stream.write(table.finish())
+        head = stream.tell() - begin
+        stream.write(struct.pack("<QII", pairs, len(self._sets), 0))
+        stream.write(b"".join((start + block).to_bytes(8, "little") for block in table.starts))
+        return head
+
+
+class _Name(NamedTuple):
+    """An entry of a folder."""
+
+    name: bytes
+    path: str
+    inode: Inode
+
+
+class _Tree:
+    """Inodes and the listings of folders. `references` are the inodes' places, by their numbers from 1 on."""
+
+    def __init__(self, merged: Merged, placed: dict[int, Stored], compress: Callable[[bytes], bytes]) -> None:
+        self.inodes, self.folders, self.xattrs = _Metadata(compress), _Metadata(compress), _Xattrs(compress)
+        self.ids: list[int] = []
+        self._id_numbers: dict[int, int] = {}
+        self._placed = placed
+        self._names: dict[str, list[_Name]] = {path: [] for path, inode in merged.paths.items() if inode.is_folder}
+        for path, inode in merged.paths.items():
+            if path:
+                parent, _, name = path.rpartition("/")
+                self._names[parent].append(_Name(_encoded(name), path, inode))
+        folders = sorted(self._names, key=lambda path: path.split("/") if path else [])
+        self._numbers: dict[str | int, int] = {"": 1}
+        self._links: dict[str | int, int] = {}
+        for folder in folders:
+            self._names[folder].sort()
+            for _, path, inode in self._names[folder]:
+                key = _key(path, inode)
+                self._numbers.setdefault(key, len(self._numbers) + 1)
+                self._links[key] = self._links.get(key, 0) + 1
+        self.references = [-1] * len(self._numbers)
+        # From the leaves to the root: a listing refers to inodes that are written.
+        for folder in reversed(folders):
+            self._write_folder(folder, merged.paths[folder])
+
+    def _write_folder(self, path: str, folder: Inode) -> None:
+        names = self._names[path]
+        for _, below, inode in names:
+            if not inode.is_folder and self.references[self._numbers[id(inode)] - 1] < 0:
+                self._write_inode(below, inode, *self._described(inode))
+        (first, offset), length = self.folders.place, 0
+        index: list[bytes] = []
+        last = first
+        for group in self._groups(names):
+            base, block = self._number(group[0]), self._reference(group[0]) >> 16
+            start = self.folders.place[0]
+            if start != last:  # a reader may begin here, with the first of these names
+                index.append(struct.pack("<III", length, start, len(group[0].name) - 1) + group[0].name)
+                last = start
+            listing = struct.pack("<III", len(group) - 1, block, base)
+            for name in group:
+                place, kind = self._reference(name) & 0xFFFF, _TYPES[name.inode.kind]
+                listing += struct.pack("<HhHH", place, self._number(name) - base, kind, len(name.name) - 1) + name.name
+            self.folders.add(listing)
+            length += len(listing)
+        size = length + 3  # as if "." and ".." were in it
+        links = 2 + sum(name.inode.is_folder for name in names)
+        above = self._numbers[path.rpartition("/")[0]] if path else len(self.references) + 1
+        xattr = self.xattrs.number(folder.xattrs)
+        if size > 0xFFFF or index or xattr != _NO_XATTR:
+            body = struct.pack("<IIIIHHI", links, size, first, above, len(index), offset, xattr)
+            self._write_inode(path, folder, _FOLDER + _EXTENDED, body + b"".join(index))
+        else:
+            self._write_inode(path, folder, _FOLDER, struct.pack("<IIHHI", first, links, size, offset, above))
+
+    def _groups(self, names: Sequence[_Name]) -> Iterator[list[_Name]]:
+        """The names that may stand below one header: their inodes begin in one block and have near numbers."""
+        group: list[_Name] = []
+        for name in names:
+            if group and (
+                len(group) == _MOST_NAMES
+                or self._reference(name) >> 16 != self._reference(group[0]) >> 16
+                or not -_FARTHEST <= self._number(name) - self._number(group[0]) < _FARTHEST
+            ):
+                yield group
+                group = []
+            group.append(name)
+        if group:
+            yield group
+
+    def _described(self, inode: Inode) -> tuple[int, bytes]:
+        """Type and body of what is not a folder."""
+        kind, links, xattr = _TYPES[inode.kind], self._links[id(inode)], self.xattrs.number(inode.xattrs)
+        more = b"" if xattr == _NO_XATTR else struct.pack("<I", xattr)
+        if kind == _FILE:
+            return self._described_file(inode, links, xattr)
+        body = struct.pack("<I", links)
+        if kind == _LINK:
+            target = _encoded(inode.link)
+            body += struct.pack("<I", len(target)) + target
+        elif kind in (_BLOCK_DEVICE, _DEVICE):
+            major, minor = inode.device
+            body += struct.pack("<I", minor & 0xFF | major << 8 | (minor & ~0xFF) << 12)
+        return kind + (_EXTENDED if more else 0), body + more
+
+    def _described_file(self, inode: Inode, links: int, xattr: int) -> tuple[int, bytes]:
+        stored = self._placed[id(inode)]
+        blocks = struct.pack(f"<{len(stored.sizes)}I", *stored.sizes)
+        fragment = _NO_FRAGMENT if stored.fragment is None else stored.fragment
+        holes = stored.sizes.count(0)
+        if links == 1 and xattr == _NO_XATTR and not holes and max(stored.start, inode.size) <= 0xFFFFFFFF:
+            return _FILE, struct.pack("<IIII", stored.start, fragment, stored.offset, inode.size) + blocks
+        # The last block may be shorter than the others.
+        empty = max(holes * BLOCK - (-inode.size % BLOCK if stored.sizes[-1:] == (0,) else 0), 0)
+        numbers = (stored.start, inode.size, empty, links, fragment, stored.offset, xattr)
+        return _FILE + _EXTENDED, struct.pack("<QQQIIII", *numbers) + blocks
+
+    def _write_inode(self, path: str, inode: Inode, kind: int, body: bytes) -> None:
+        number = self._numbers[_key(path, inode)]
+        block, offset = self.inodes.place
+        self.references[number - 1] = block << 16 | offset
+        owners = self._id(inode.uid), self._id(inode.gid)
+        mode = 0o777 if inode.link else inode.mode  # Linux has no other mode of a link
+        self.inodes.add(struct.pack("<HHHHII", kind, mode, *owners, inode.mtime, number) + body)
+
+    def _id(self, owner: int) -> int:
+        if owner not in self._id_numbers:
+            if len(self.ids) == _MOST_IDS:
+                raise LayoutError("the image's files have more owners and groups than a squashfs can hold")
+            self._id_numbers[owner] = len(self.ids)
+            self.ids.append(owner)
+        return self._id_numbers[owner]
+
+    def _number(self, name: _Name) -> int:
+        return self._numbers[_key(name.path, name.inode)]
+
+    def _reference(self, name: _Name) -> int:
+        return self.references[self._number(name) - 1]
+
+
+def _key(path: str, inode: Inode) -> str | int:
+    """What tells inodes apart: a folder has one path, and folders that no layer has an entry for share a value."""
+    return path if inode.is_folder else id(inode)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,195 @@
+"""CUDA toolkits: from a lock's toolkit to a folder in the cache that works as /usr/local/cuda.
+
+For the time of a build, and for devel images; no runtime image holds any of it. A toolkit is made of packages in a
+sandbox, by the same lines that the texts for engines have: of Debian's nvcc (contrib and non-free), unpacked and not
+installed, with headers and the runtime from NVIDIA's wheels (its programs ask for no newer glibc than 2.7, so one of a
+newer suite runs on all that torch's wheels run on), or from CUDA 13 on of NVIDIA's wheels alone. Or it is taken out of
+the layers of an image such as NVIDIA's devel ones, by digest.
+"""
+
+import hashlib
+import os
+import posixpath
+import re
+import shutil
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, cast
+
+from graphcrate.artifacts import pull
+from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
+from graphcrate.host.cache import Cache
+from graphcrate.host.progress import Progress
+from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.inputs.bases import debian
+from graphcrate.model.errors import BuildError, LayoutError, ResolutionError
+from graphcrate.model.lock import DebianToolkit, ImageToolkit, Toolkit, WheelToolkit
+from graphcrate.model.plan import CUDA_HOME, content_id
+from graphcrate.oci import reference, spec
+from graphcrate.oci.blob import open_blob
+from graphcrate.oci.spec import LayerBlob
+
+#: Raise it whenever the same toolkit would give another folder.
+TOOLKIT_FORMAT = 1
+_NEEDED_BYTES = 1_500_000_000  #: on the disk at most
+_TIMEOUT = 600.0
+#: The toolkit under each of its names, the links that lead to it, and whiteouts of any of them.
+_WANTED = re.compile(r"(?:usr/local|etc/alternatives)/(?:\.wh\.)?cuda(?:-[\d.]+)?(?:/|$)|usr/local/\.wh\.\.wh\.\.opq$")
+#: Static libraries, more than half of the bytes: extensions are linked to shared ones. The runtime is for `nvcc a.cu`.
+_LEFT_OUT = re.compile(r"/lib(?:64)?/lib(?!cudart|cudadevrt)[^/]*\.a$")
+_MOST_LINKS = 8
+_GROWTH = 4  #: from a layer's compressed bytes to those on the disk, with what is unpacked
+
+
+def cached(toolkit: Toolkit, cache: Cache) -> Path | None:
+    """Return the toolkit's folder where the cache has it: then no files are needed."""
+    folder = _folder(toolkit, cache)
+    return folder if folder.is_dir() else None
+
+
+def prepare(
+    toolkit: Toolkit,
+    files: Mapping[str, Path],
+    rootfs: Path,
+    cache: Cache,
+    environment: Mapping[str, str],
+    progress: Progress,
+) -> Path:
+    """Return a folder in the cache that can be bound to CUDA_HOME, made where it is missing. Never to be written to.
+
+    `files`: the toolkit's wheels by sha256. `rootfs`: a Debian with Python, in which packages are unpacked. Raises
+    BaseDriftError when Debian has replaced a package, ResolutionError for an image without a toolkit, NetworkError,
+    IntegrityError, BuildError, DiskFullError.
+    """
+    target = _folder(toolkit, cache)
+    if not target.is_dir():
+        with cache.exclusively(f"toolkit-{target.parent.name}"):
+            if not target.is_dir():
+                with cache.folder() as folder:
+                    if isinstance(toolkit, ImageToolkit):
+                        made = _extract(toolkit, folder, cache, environment, progress)
+                    else:
+                        packages = _packages(toolkit, files, cache, environment, progress)
+                        made = _assemble(toolkit, packages, rootfs, folder, progress)
+                    cache.adopt(made, target)
+    return target
+
+
+def _folder(toolkit: Toolkit, cache: Cache) -> Path:
+    key = hashlib.sha256(f"{content_id(toolkit)} {TOOLKIT_FORMAT}".encode()).hexdigest()
+    return cache.path("toolkits", key, "cuda")
+
+
+def _packages(
+    toolkit: DebianToolkit | WheelToolkit,
+    files: Mapping[str, Path],
+    cache: Cache,
+    environment: Mapping[str, str],
+    progress: Progress,
+) -> dict[str, Path]:
+    """Every .deb and wheel of the toolkit by its place among the packages."""
+    what = f"CUDA toolkit {toolkit.version}"
+    cache.require(_NEEDED_BYTES, f"the {what}")
+    packages: dict[str, Path] = {}
+    if isinstance(toolkit, DebianToolkit):
+        wanted, suite = toolkit.packages, toolkit.suite
+        debs = debian.fetch(wanted, suite, cache, environment, progress, components=COMPONENTS, what=what)
+        packages = {f"debs/{deb.name}": deb for deb in debs}
+    return packages | {f"wheels/{package.file.name}": files[package.file.sha256] for package in toolkit.wheels}
+
+
+def _assemble(
+    toolkit: DebianToolkit | WheelToolkit, packages: Mapping[str, Path], rootfs: Path, folder: Path, progress: Progress
+) -> Path:
+    """Make the toolkit in a new folder below `folder`, which is empty. Raises BuildError, HostError."""
+    progress.note(f"toolkit: putting CUDA {toolkit.version} together, about 10 s")
+    for name, source in packages.items():
+        target = folder / "packages" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:  # another disk, or one without hard links
+            shutil.copyfile(source, target)
+    made = folder / "cuda"
+    made.mkdir()
+    done = run_in(
+        rootfs,
+        ["sh", "-ec", "\n".join(assembly(toolkit))],
+        environment={"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8"},
+        binds=[Bind(folder / "packages", PACKAGES, read_only=False), Bind(made, CUDA_HOME, read_only=False)],
+        timeout=_TIMEOUT,
+    )
+    if done.returncode:
+        last = done.lines[-1] if done.lines else "no output"
+        raise BuildError(
+            f"the CUDA toolkit {toolkit.version} cannot be put together: {last}",
+            cause="A package has other contents than the one that was tried, or the base lacks dpkg or Python.",
+            next_step="lock it again: ./build.py lock …, or with another toolkit: TOOLKIT=image",
+        )
+    if not any(f"V{toolkit.version}" in line for line in done.lines):
+        raise BuildError(
+            f"the nvcc of the CUDA toolkit {toolkit.version} says that it is another: {' '.join(done.lines[-2:])}",
+            next_step="lock it again: ./build.py lock …",
+        )
+    return made
+
+
+def _extract(
+    toolkit: ImageToolkit, folder: Path, cache: Cache, environment: Mapping[str, str], progress: Progress
+) -> Path:
+    """Unpack the toolkit below `folder`. Raises ResolutionError where the image has none, LayoutError, NetworkError."""
+    name = f"{toolkit.reference}@{toolkit.digest}"
+    source = pull.repository(reference.parse(name), environment)
+    manifest, _ = pull.documents(source, toolkit.digest, cache)
+    size = sum(layer.size for layer in manifest.layers)
+    cache.require(size * _GROWTH, f"the CUDA toolkit of {toolkit.reference}")
+    with progress.task(f"pulling {toolkit.reference}", size) as task:
+        pull.download(source, manifest.layers, cache, task.advance)
+    parts = []
+    with progress.task(f"unpacking CUDA {toolkit.version}", size) as task:
+        for number, layer in enumerate(manifest.layers):
+            blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
+            with open_blob(blob, advance=task.advance) as stream:
+                parts.append(_part(cast("IO[bytes]", stream), folder / f"{number}.tar", name))
+    unpack([LayerBlob(path=part, media_type=spec.LAYER_TAR) for part in parts], folder / "image")
+    return _resolve_home(folder / "image", name)
+
+
+def _part(stream: IO[bytes], target: Path, name: str) -> Path:
+    """A tar of a layer's members that belong to the toolkit."""
+    try:
+        with (
+            tarfile.open(fileobj=stream, mode="r|", encoding="utf-8") as layer,
+            tarfile.open(target, "w", format=tarfile.PAX_FORMAT, encoding="utf-8") as part,
+        ):
+            for member in layer:
+                if _is_wanted(member.name) and not (member.islnk() and not _is_wanted(member.linkname)):
+                    part.addfile(member, layer.extractfile(member) if member.isreg() else None)
+    except tarfile.TarError as error:
+        raise LayoutError(f"a layer of {name} is malformed: {error}") from error
+    return target
+
+
+def _is_wanted(name: str) -> bool:
+    path = name.removeprefix(".").strip("/")
+    return _WANTED.match(path) is not None and _LEFT_OUT.search(path) is None
+
+
+def _resolve_home(image: Path, name: str) -> Path:
+    """Follow CUDA_HOME inside the image through the links of Debian's alternatives."""
+    path = CUDA_HOME.strip("/")
+    for _ in range(_MOST_LINKS):
+        if not (image / path).is_symlink():
+            break
+        link = str((image / path).readlink())
+        path = posixpath.normpath(posixpath.join("/", posixpath.dirname(path), link)).strip("/")
+    if (image / path).is_symlink() or not (image / path / "bin" / "nvcc").is_file():
+        raise ResolutionError(
+            f"{name} has no CUDA toolkit: there is no {CUDA_HOME}/bin/nvcc in it",
+            cause="NVIDIA's images of the flavours base and runtime have none.",
+            next_step="name a devel image, or take another toolkit: TOOLKIT=debian",
+        )
+    return image / path
