@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from graphcrate.compat.planning import EXAMPLES_TITLE, PROGRAMS
 from graphcrate.engines.builders import Order
-from graphcrate.model.addresses import is_loopback
 from graphcrate.model.errors import HostError
 from graphcrate.model.plan import LAYER_MTIME, FilesStep, Plan, WheelsStep
 from graphcrate.model.recipe import Channel
+from graphcrate.model.words import is_loopback
 
 DOCKERFILE = "Dockerfile"
 CERTIFICATES = "ca.crt"
