@@ -32,16 +32,14 @@ def locked_image(lock: Lock, packages: tuple[str, ...]) -> BaseImage:
     if isinstance(lock.base, DebianBase):
         return _debian(lock.base.suite, lock.python, packages)
     digest = f"@{lock.base.digest}" if lock.base.digest else ""
-    return BaseImage(
-        reference=f"{lock.base.reference}{digest}", interpreter=lock.base.interpreter, python_from=PythonFrom.IMAGE
-    )
+    return _with_python(f"{lock.base.reference}{digest}", lock.base.interpreter)
 
 
 def wanted_image(variant: Variant) -> BaseImage:
     """What an engine pulls for this variant's base, as its recipe has it."""
     if variant.base.provider == "debian":
         return _debian(variant.base.suite, variant.python, variant.base.packages)
-    return _with_python(variant.base.reference, variant.python)
+    return _with_python(variant.base.reference, f"/usr/local/bin/python{variant.python}")
 
 
 def _debian(suite: str, python: str, more: tuple[str, ...]) -> BaseImage:
@@ -49,13 +47,8 @@ def _debian(suite: str, python: str, more: tuple[str, ...]) -> BaseImage:
     return BaseImage(reference=f"debian:{suite}-slim", interpreter=f"/usr/bin/python{python}", packages=packages)
 
 
-def _with_python(reference: str, python: str, packages: tuple[str, ...] = ()) -> BaseImage:
-    return BaseImage(
-        reference=reference,
-        interpreter=f"/usr/local/bin/python{python}",
-        python_from=PythonFrom.IMAGE,
-        packages=packages,
-    )
+def _with_python(reference: str, interpreter: str, packages: tuple[str, ...] = ()) -> BaseImage:
+    return BaseImage(reference=reference, interpreter=interpreter, python_from=PythonFrom.IMAGE, packages=packages)
 
 
 def check_choice(choice: str) -> None:
@@ -76,7 +69,7 @@ def chosen_image(choice: str, variant: Variant) -> BaseImage:
     more = tuple(name for name in (*DEBIAN_PACKAGES, *variant.base.packages) if name not in (*_ALWAYS_THERE, "python3"))
     if choice == "python":
         suite = variant.base.suite or "bookworm"  # one whose compilers the lock knows
-        return _with_python(f"python:{variant.python}-slim-{suite}", variant.python, more)
+        return _with_python(f"python:{variant.python}-slim-{suite}", f"/usr/local/bin/python{variant.python}", more)
     if variant.cuda not in NVIDIA_TAGS:
         raise UsageError(
             f"NVIDIA has no base image for CUDA {variant.cuda!r}; known are {', '.join(NVIDIA_TAGS)}",

@@ -42,34 +42,20 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-class _Builds(msgspec.Struct, frozen=True):
-    build: tuple[TorchBuild, ...]
-
-
-class _Gpus(msgspec.Struct, frozen=True):
-    common: dict[str, str]
-    more: dict[str, str]
-
-
-class _Forward(msgspec.Struct, frozen=True):
-    gpus: frozenset[str]
-
-
 class _Drivers(msgspec.Struct, frozen=True):
-    forward: _Forward
+    forward: dict[str, frozenset[str]]
     minimum: dict[str, str]
     toolkit: dict[str, str]
 
 
-class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Limit(msgspec.Struct, frozen=True):
     """The first version that will do."""
 
     since: str
-    known: str
     source: str
 
 
-class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Suite(msgspec.Struct, frozen=True):
     """A Debian: its C library's version, and the oldest kernel that this runs on."""
 
     glibc: str
@@ -105,9 +91,9 @@ def table(name: str, kind: type[_Table]) -> _Table:
     return msgspec.toml.decode(data, type=kind)
 
 
-_gpus = functools.cache(functools.partial(table, "gpus", _Gpus))
+_gpus = functools.cache(functools.partial(table, "gpus", dict[str, dict[str, str]]))
 _drivers = functools.cache(functools.partial(table, "drivers", _Drivers))
-_builds = functools.cache(functools.partial(table, "torch", _Builds))
+_builds = functools.cache(functools.partial(table, "torch", dict[str, tuple[TorchBuild, ...]]))
 #: what runtimes, kernels and C libraries take from which version on
 limits = functools.cache(functools.partial(table, "runtimes", _Limits))
 #: what clusters and clouds give with their GPUs: partitions by name, instances by their number of GPUs
@@ -128,13 +114,13 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def gpus() -> dict[str, str]:
     """GPU model → compute capability ("7.0"), of those that lists name."""
-    return _gpus().common
+    return _gpus()["common"]
 
 
 @functools.cache
 def all_gpus() -> dict[str, str]:
     """The same of all that are known."""
-    return _gpus().common | _gpus().more
+    return _gpus()["common"] | _gpus()["more"]
 
 
 def gpu_model(gpu: str) -> str:
@@ -197,7 +183,7 @@ def ordered(names: Iterable[str]) -> tuple[str, ...]:
 
 def torch_builds() -> tuple[TorchBuild, ...]:
     """Every known torch build."""
-    return _builds().build
+    return _builds()["build"]
 
 
 def torch_build(torch: str, cuda: str) -> TorchBuild | None:
@@ -267,4 +253,4 @@ def newest_cuda(driver: str) -> str:
 
 def forward_compatible(gpu: str) -> bool:
     """Whether NVIDIA's cuda-compat packages are for this GPU model; which base drivers they want, they say."""
-    return gpu.upper() in _drivers().forward.gpus
+    return gpu.upper() in _drivers().forward["gpus"]

@@ -39,17 +39,16 @@ class Hidden(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class _Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Feature(msgspec.Struct, frozen=True, kw_only=True):
     """What PyG cannot do without one of these extensions, from release `since` on and before `before`."""
 
     name: str
     any: tuple[str, ...]
     since: str = "0"
     before: str = "9999"
-    known: str
 
 
-class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Release(msgspec.Struct, frozen=True, kw_only=True):
     """A published version of PyG; `python` is its Requires-Python."""
 
     version: str
@@ -57,28 +56,20 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     known: str
 
 
-class _Optional(msgspec.Struct, frozen=True):
-    optional: tuple[Optional, ...]
-
-
-class _Hidden(msgspec.Struct, frozen=True):
-    hidden: tuple[Hidden, ...]
-
-
-class _Pyg(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Pyg(msgspec.Struct, frozen=True):
     feature: tuple[_Feature, ...]
     coverage: dict[str, tuple[str, ...]]
     release: tuple[Release, ...]
 
 
-_optional = functools.cache(functools.partial(table, "optional", _Optional))
-_hidden = functools.cache(functools.partial(table, "hidden", _Hidden))
+_optional = functools.cache(functools.partial(table, "optional", dict[str, tuple[Optional, ...]]))
+_hidden = functools.cache(functools.partial(table, "hidden", dict[str, tuple[Hidden, ...]]))
 _pyg = functools.cache(functools.partial(table, "pyg", _Pyg))
 
 
 def optional() -> tuple[Optional, ...]:
     """All optional libraries."""
-    return _optional().optional
+    return _optional()["optional"]
 
 
 def reason(package: str, file: str, torch: str = "") -> str | None:
@@ -86,10 +77,8 @@ def reason(package: str, file: str, torch: str = "") -> str | None:
 
     `torch`: the version that is installed.
     """
-    for one in optional():
-        if matches(one, package, file) and not (one.by_torch and is_for(file, torch)):
-            return one.why
-    return None
+    entries = (one for one in optional() if matches(one, package, file))
+    return next((one.why for one in entries if not (one.by_torch and is_for(file, torch))), None)
 
 
 def matches(one: Optional, package: str, file: str) -> bool:
@@ -112,7 +101,7 @@ def hidden(package: str, version: str) -> tuple[Hidden, ...]:
         parsed = Version(version)
     except InvalidVersion:
         return ()
-    entries = (one for one in _hidden().hidden if one.package == package)
+    entries = (one for one in _hidden()["hidden"] if one.package == package)
     return tuple(one for one in entries if SpecifierSet(one.versions).contains(parsed, prereleases=True))
 
 

@@ -75,14 +75,15 @@ def make_plan(
     compiler and toolkit, for users who compile in the image. Raises ResolutionError for a devel image of a lock that
     names no compiler.
     """
+    versions = {package.name: package.version for package in lock.packages}
     stack = Stack(
         description=recipe.description,
         cuda=lock.cuda,
         python=lock.python,
-        torch=_version(lock, "torch"),
+        torch=versions.get("torch", ""),
         torch_cuda=lock.torch_cuda,
         candidate=candidate.name,
-        torch_geometric=_version(lock, "torch-geometric"),
+        torch_geometric=versions.get("torch-geometric", ""),
         meaning=candidate.meaning,
         missing=lock.missing,
     )
@@ -99,8 +100,7 @@ def make_plan(
         image = base.image
         wanted = tuple(sorted({*image.packages, *compilers.packages(compilation.compiler)}))
         base = BaseStep(base=compilation.base, image=msgspec.structs.replace(image, packages=wanted))
-        known = {package.name for package in lock.packages}
-        if tools := tuple(package for package in compilation.tools if package.name not in known):
+        if tools := tuple(package for package in compilation.tools if package.name not in versions):
             installs.append(WheelsStep(title="build tools", python=lock.python, packages=tools))
         if toolkit := compilation.toolkit:
             installs.append(ToolkitStep(title=f"CUDA toolkit {toolkit.version}", toolkit=toolkit))
@@ -235,11 +235,6 @@ def _aliases(lock: Lock, torch: str, suffix: str) -> tuple[str, ...]:
     series = ".".join(torch.split(".")[:2])
     cuda = "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
     return (f"{__version__}-debian{DEBIAN_RELEASES[lock.base.suite]}-py{lock.python}-torch{series}-{cuda}{suffix}",)
-
-
-def _version(lock: Lock, name: str) -> str:
-    package = lock.package(name)
-    return package.version if package else ""
 
 
 def _layers(packages: Iterable[LockedPackage]) -> list[tuple[str, tuple[LockedPackage, ...]]]:

@@ -12,8 +12,6 @@ from graphcrate.model.errors import RecipeError
 
 Value = TypeVar("Value", bound=msgspec.Struct)
 
-_HEADER = re.compile(r"^\s*(\[\[?)\s*([A-Za-z0-9_.\- ]+?)\s*\]\]?\s*(#.*)?$")
-_KEY = re.compile(r"^\s*([A-Za-z0-9_\-]+)\s*=")
 _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 _AT_PATH = re.compile(r" - at `\$?([^`]*)`$")
 _FIELD = re.compile(r"field `([^`]+)`")
@@ -67,28 +65,17 @@ def _explain(what: str) -> tuple[str, str]:
 
 def _line(text: str, path: str) -> int:
     """The line of the field (a path as msgspec writes it: `variant[0].python`) or of the nearest table around it."""
-    lines: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    table = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
-            *parents, last = (part.strip() for part in header[2].split("."))
-            table = ""
-            for part in parents:
-                table = _below(table, part)
-                table += f"[{counts[table]}]" if table in counts else ""
-            table = _below(table, last)
-            if header[1] == "[[":
-                counts[table] = counts.get(table, -1) + 1
-                table += f"[{counts[table]}]"
-            lines[table] = number
-        elif key := _KEY.match(line):
-            lines.setdefault(_below(table, key[1]), number)
-    parts = re.split(r"(?=[.\[])", path)
-    while parts and "".join(parts) not in lines:
-        parts.pop()
-    return lines.get("".join(parts), 1)
-
-
-def _below(table: str, name: str) -> str:
-    return f"{table}.{name}" if table else name
+    lines = text.splitlines()
+    line, table = 0, ""
+    for name, index in re.findall(r"([^.\[\]]+)(?:\[(\d+)\])?", path):
+        table = f"{table}.{name}" if table else name
+        header = re.compile(rf"\s*\[\[?\s*{re.escape(table)}\s*\]")
+        if headers := [number for number, text in enumerate(lines[line:], line + 1) if header.match(text)]:
+            line = headers[min(int(index or 0), len(headers) - 1)]
+            continue
+        for number, text in enumerate(lines[line:], line + 1):
+            if re.match(rf"\s*{re.escape(name)}\s*=", text):
+                return number
+            if re.match(r"\s*\[", text):
+                break
+    return max(line, 1)

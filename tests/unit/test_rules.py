@@ -145,7 +145,7 @@ def test_an_architecture_is_named_once():
 
 
 def test_every_gpu_with_forward_compatibility_is_a_known_one():
-    assert facts._drivers().forward.gpus < set(facts.all_gpus())
+    assert facts._drivers().forward["gpus"] < set(facts.all_gpus())
 
 
 STACKS = st.builds(
