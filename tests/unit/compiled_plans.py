@@ -2,7 +2,9 @@
 
 import hashlib
 
-from graphcrate.compat import planning, recipes
+import msgspec
+
+from graphcrate.compat import planning
 from graphcrate.model.lock import (
     Compilation,
     DebianBase,
@@ -14,53 +16,30 @@ from graphcrate.model.lock import (
     LockedPackage,
     WheelToolkit,
 )
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 
-RECIPE = recipes.parse(
-    """
-name = "small"
-description = "A small stack"
-smoke = ["torch"]
-
-[[variant]]
-cuda = "11.7"
-python = "3.11"
-architectures = ["7.0", "8.0"]
-base = { suite = "bookworm" }
-
-[[variant.candidate]]
-name = "only"
-channels = ["pypi"]
-torch = "2.0.1"
-torch_cuda = "11.7"
-
-[[variant]]
-cuda = "cpu"
-python = "3.11"
-base = { suite = "bookworm" }
-
-[[variant.candidate]]
-name = "only"
-channels = ["pypi"]
-torch = "2.0.1+cpu"
-torch_cuda = "cpu"
-""",
-    "small",
+VARIANT = Variant(
+    cuda="11.7",
+    python="3.11",
+    architectures=("7.0", "8.0"),
+    base=BaseSpec(suite="bookworm"),
+    candidates=(Candidate(name="only", channels=(Channel.PYPI,), torch="2.0.1", torch_cuda="11.7"),),
 )
+CPU = msgspec.structs.replace(VARIANT, cuda="cpu", architectures=())
+RECIPE = Recipe(name="small", description="A small stack", smoke=("torch",), variants=(VARIANT, CPU))
 
 
 def file(name):
     return LockedFile(name=name, size=1000, sha256=hashlib.sha256(name.encode()).hexdigest())
 
 
-def wheel(name, version, channel=Channel.PYPI):
-    named = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+def wheel(name, version, channel=Channel.PYPI, ending="-py3-none-any.whl"):
+    named = f"{name.replace('-', '_')}-{version}{ending}"
     return LockedPackage(name=name, version=version, channel=channel, file=file(named))
 
 
 def sdist(name, version, channel=Channel.PYPI):
-    named = f"{name.replace('-', '_')}-{version}.tar.gz"
-    return LockedPackage(name=name, version=version, channel=channel, file=file(named), compiled=True)
+    return msgspec.structs.replace(wheel(name, version, channel, ".tar.gz"), compiled=True)
 
 
 def deb(name, version):
@@ -109,11 +88,9 @@ def lock(toolkit, packages=PACKAGES):
     )
 
 
-def plan(toolkit, *, devel=False, packages=PACKAGES, image=None):
-    locked = lock(toolkit, packages)
-    candidate = RECIPE.variant(locked.cuda).candidates[0]
+def plan(toolkit, *, packages=PACKAGES, **options):
     examples = {"hello.py": "print(1)\n"}
-    return planning.make_plan(RECIPE, locked, candidate, examples=examples, devel=devel, image=image)
+    return planning.make_plan(RECIPE, lock(toolkit, packages), VARIANT.candidates[0], examples=examples, **options)
 
 
 PLANS = {name: plan(toolkit) for name, toolkit in TOOLKITS.items()}

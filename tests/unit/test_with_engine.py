@@ -27,19 +27,9 @@ def plan_of(lock=LOCK):
 
 
 @pytest.fixture
-def ctx(tmp_path):
+def ctx(tmp_path, progress):
     environment = {"HOME": str(tmp_path), "GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PIP_CONFIG_FILE": "/dev/null"}
-    return Context(root=ROOT, environment=environment, _made={"progress": Said()})
-
-
-class Said:
-    """Progress that remembers."""
-
-    def __init__(self):
-        self.lines = []
-
-    def note(self, message):
-        self.lines.append(message)
+    return Context(root=ROOT, environment=environment, _made={"progress": progress})
 
 
 class Engine:
@@ -60,7 +50,8 @@ class Engine:
 
 @pytest.fixture
 def there(monkeypatch):
-    """Sets which engines are there; gives them by name."""
+    """Sets which engines are there, and that no mirror of Debian's is known; gives them by name."""
+    monkeypatch.setattr(apt, "find_mirror", no_mirror)
 
     def install(*names):
         found = {name: Engine(name, missing=name not in names) for name in ("docker", "podman", "apptainer")}
@@ -106,40 +97,36 @@ def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx,
 
 def test_another_fault_than_the_machines_is_not_left_to_an_engine(ctx, there, monkeypatch):
     there("docker")
+    tried = []
 
     def broken(request, ctx, engine):
-        assert engine is with_engine.EMBEDDED
+        tried.append(engine)
         raise BuildError("two wheels own one path")
 
     monkeypatch.setattr(pipeline, "_build_and_test", broken)
     with pytest.raises(BuildError):
         pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx)
+    assert tried == [with_engine.EMBEDDED]
 
 
-def test_an_engine_gets_the_locks_own_base(ctx, there, tmp_path, monkeypatch):
-    docker = there("docker")["docker"]
-    own = SimpleNamespace(layers=())
-    monkeypatch.setattr(resolve_base, "prepare_base", lambda ctx, base: own)
-    monkeypatch.setattr(apt, "find_mirror", no_mirror)
+@pytest.mark.parametrize("made", [True, False])
+def test_an_engine_gets_the_locks_own_base_and_else_pulls_its_like_and_it_is_said(
+    ctx, there, tmp_path, monkeypatch, made
+):
+    docker, own = there("docker")["docker"], SimpleNamespace(layers=())
+
+    def prepare(ctx, base):
+        if not made:
+            raise HostError("mmdebstrap is not installed")
+        return own
+
+    monkeypatch.setattr(resolve_base, "prepare_base", prepare)
     artifact, _ = with_engine.find("docker").build(plan_of(), LOCK, SourceOptions(), tmp_path / "out", ctx)
-    assert docker.orders[0].base is own
-    assert artifact.notes == ()
     assert (tmp_path / "out").is_dir()
+    assert docker.orders[0].base is (own if made else None)
     assert docker.orders[0].certificates is None
-
-
-def test_where_that_cannot_be_made_the_engine_pulls_its_like_and_it_is_said(ctx, there, tmp_path, monkeypatch):
-    docker = there("docker")["docker"]
-
-    def cannot(ctx, base):
-        raise HostError("mmdebstrap is not installed")
-
-    monkeypatch.setattr(resolve_base, "prepare_base", cannot)
-    monkeypatch.setattr(apt, "find_mirror", no_mirror)
-    artifact, _ = with_engine.find("docker").build(plan_of(), LOCK, SourceOptions(), tmp_path, ctx)
-    assert docker.orders[0].base is None
-    assert "debian:bookworm-slim" in artifact.notes[0]
     assert ctx.progress.lines == list(artifact.notes)
+    assert ["debian:bookworm-slim" in note for note in artifact.notes] == ([] if made else [True])
 
 
 def no_mirror(suite, environment):
@@ -172,21 +159,17 @@ def test_only_addresses_on_the_network_reach_a_container(monkeypatch):
     }
 
 
-def test_an_image_depends_on_plan_engine_and_text(monkeypatch):
+def test_an_image_depends_on_plan_engine_and_text_or_the_form_of_layers(monkeypatch):
     plan = plan_of()
-    keys = {with_engine.find("docker").key(plan), with_engine.find("podman").key(plan)}
-    keys.add(with_engine.find("docker").key(msgspec.structs.replace(plan, tag="other")))
+
+    def keys():
+        return [with_engine.find(name).key(one) for name in ("docker", "podman", "embedded") for one in (plan, other)]
+
+    other = msgspec.structs.replace(plan, tag="other")
+    before = keys()
     monkeypatch.setattr(render, "dockerfile", lambda plan: "other")
-    keys.add(with_engine.find("docker").key(plan))
-    assert len(keys) == 4
-
-
-def test_an_embedded_image_depends_on_the_form_of_its_layers(monkeypatch):
-    plan, embedded = plan_of(), with_engine.EMBEDDED
-    keys = {embedded.key(plan), embedded.key(msgspec.structs.replace(plan, tag="other"))}
     monkeypatch.setattr(with_engine, "LAYER_FORMAT", with_engine.LAYER_FORMAT + 1)
-    keys.add(embedded.key(plan))
-    assert len(keys) == 3
+    assert len({*before, *keys()}) == 12
 
 
 def test_each_engine_has_a_folder_of_an_image_to_itself(tmp_path):
