@@ -73,26 +73,22 @@ def usable(
     """
     if said == Said():
         return variant.candidates, ()
-    target = find_target(ctx, said)
-    fitting: list[Candidate] = []
-    out: list[Outcome] = []
-    for candidate in variant.candidates:
-        verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus), target)
-        if verdict.accepted:
-            fitting.append(candidate)
-        else:
-            reason = verdict.reasons[0]
-            out.append(Outcome(candidate=candidate.name, chosen=False, constraint=reason.what, fix=reason.fix))
-    if fitting:
-        return tuple(fitting), tuple(out)
-    explanation = explain(recipe, target, said)
+    explanation = explain(recipe, find_target(ctx, said), said)
+    verdicts = {row.candidate: row.verdict for row in explanation.rows if row.cuda == variant.cuda}
+    out = tuple(
+        Outcome(candidate=one.name, chosen=False, constraint=verdict.reasons[0].what, fix=verdict.reasons[0].fix)
+        for one in variant.candidates
+        if not (verdict := verdicts[one.name]).accepted
+    )
+    if fitting := tuple(one for one in variant.candidates if verdicts[one.name].accepted):
+        return fitting, out
     row = chosen_row(explanation)
     accepted = dict.fromkeys(row.cuda for row in explanation.rows if row.verdict.accepted)
     others = f"    (what runs there: {', '.join(sorted(accepted, key=numbers))})"
     raise UsageError(
         f"CUDA {variant.cuda} of {recipe.name} does not run on {_machine(explanation)}",
         cause="; ".join(dict.fromkeys(outcome.constraint for outcome in out)),
-        next_step=row.command + others if row else _apart(target) or out[0].fix,
+        next_step=row.command + others if row else _apart(explanation.target) or out[0].fix,
     )
 
 
@@ -209,12 +205,10 @@ def _chosen(rows: Sequence[Row], target: Target) -> Row | None:
 def _machine(explanation: Explanation) -> str:
     """ "dgx2: V100 (sm_70), driver 450.80.02, Linux 3.10"."""
     target = explanation.target
-    parts = [rules.capability_name(model) for model in target.gpus or ()] or (
-        ["no GPU"] if target.gpus == () else ["a GPU that was not named"]
-    )
-    parts += [f"driver {' or '.join(target.drivers)}"] if target.drivers else []
-    parts += [f"Linux {target.kernel}"] if target.kernel else []
-    parts += [f"glibc {target.glibc}"] if target.glibc else []
+    parts = [rules.capability_name(model) for model in target.gpus or ()]
+    parts = parts or ["no GPU" if target.gpus == () else "a GPU that was not named"]
+    known = {"driver": " or ".join(target.drivers), "Linux": target.kernel, "glibc": target.glibc}
+    parts += [f"{name} {value}" for name, value in known.items() if value]
     parts += [f"{name} {version}".strip() for name, version in target.runtimes.items()]
     return f"{explanation.name}: {', '.join(parts)}" if explanation.name else ", ".join(parts)
 

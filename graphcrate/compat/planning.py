@@ -203,6 +203,11 @@ def _plan(
     torch = stack.torch.partition("+")[0]
     versions = f"{stack.torch_geometric}-torch{torch}" if stack.torch_geometric else torch
     tag = f"{versions}-{cuda_label(stack.cuda)}-py{stack.python.replace('.', '')}{suffix}"
+    aliases: tuple[str, ...] = ()
+    if lock and isinstance(lock.base, DebianBase) and (debian := DEBIAN_RELEASES.get(lock.base.suite)):
+        # The scheme that GLT's images are published under: 0.1.0-debian11-py3.9-torch1.13-cuda11.7
+        series, cuda = ".".join(torch.split(".")[:2]), "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
+        aliases = (f"{__version__}-debian{debian}-py{lock.python}-torch{series}-{cuda}{suffix}",)
     programs = tuple(
         PlannedFile(path=f"{PROGRAMS}/{name}", content=text, mode=0o755 if text.startswith("#!") else 0o644)
         for name, text in sorted(examples.items())
@@ -224,17 +229,8 @@ def _plan(
             FilesStep(title=EXAMPLES_TITLE, files=programs),
             config,
         ),
-        aliases=_aliases(lock, torch, suffix) if lock else (),
+        aliases=aliases,
     )
-
-
-def _aliases(lock: Lock, torch: str, suffix: str) -> tuple[str, ...]:
-    """Further tags, in the scheme that GLT's images are published under: `0.1.0-debian11-py3.9-torch1.13-cuda11.7`."""
-    if not isinstance(lock.base, DebianBase) or lock.base.suite not in DEBIAN_RELEASES:
-        return ()
-    series = ".".join(torch.split(".")[:2])
-    cuda = "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
-    return (f"{__version__}-debian{DEBIAN_RELEASES[lock.base.suite]}-py{lock.python}-torch{series}-{cuda}{suffix}",)
 
 
 def _layers(packages: Iterable[LockedPackage]) -> list[tuple[str, tuple[LockedPackage, ...]]]:

@@ -105,7 +105,17 @@ def to_compile(wanted: Sequence[str], version: str) -> tuple[tuple[str, ...], tu
 def refuse_impossible(wanted: Sequence[str], version: str) -> None:
     """Raises UsageError, with the nearest fix, when the nvcc of this version cannot make one of these architectures."""
     able = nvcc(version).sm
-    missing = {one: capability for one in wanted if (capability := _compute_capability(one)) not in able}
+    missing: dict[str, str] = {}
+    for architecture in wanted:
+        match = _ARCHITECTURE.fullmatch(architecture)
+        if match is None:
+            raise UsageError(
+                f"{architecture!r} is no GPU architecture",
+                cause="One is a compute capability, with +PTX where newer GPUs are to translate it for themselves.",
+                next_step='architectures = ["7.0", "8.0+PTX"]',
+            )
+        if match[1] not in able:
+            missing[architecture] = match[1]
     if not missing:
         return
     fixes = dict.fromkeys(_fix(capability, version) for capability in missing.values())
@@ -117,18 +127,6 @@ def refuse_impossible(wanted: Sequence[str], version: str) -> None:
         next_step=f"leave {', '.join(missing)} out, or take "
         + ("another toolkit: TOOLKIT=image" if elsewhere else "a variant of another CUDA version"),
     )
-
-
-def _compute_capability(architecture: str) -> str:
-    """Compute capability of an entry of TORCH_CUDA_ARCH_LIST ("8.0" of "8.0+PTX"). Raises UsageError."""
-    match = _ARCHITECTURE.fullmatch(architecture)
-    if match is None:
-        raise UsageError(
-            f"{architecture!r} is no GPU architecture",
-            cause="One is a compute capability, with +PTX where newer GPUs are to translate it for themselves.",
-            next_step='architectures = ["7.0", "8.0+PTX"]',
-        )
-    return match[1]
 
 
 def _fix(capability: str, version: str) -> str:
