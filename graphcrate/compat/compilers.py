@@ -4,12 +4,11 @@ nvcc refuses a host compiler that is newer than what it was tested with; a distr
 of everything else. So: the newest of the suite that the toolkit takes.
 """
 
+from graphcrate.compat.facts import limits
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation
 from graphcrate.model.plan import CUDA_HOME
 
-#: suite → major versions of `g++-N` in its archives, its default last (seen in the archives, 2026-11)
-SUITES = {"bullseye": (9, 10), "bookworm": (11, 12), "trixie": (12, 13, 14)}
 #: Headers of the suite's own Python. `python3-dev` brings the same with distutils and lib2to3 besides.
 PYTHON_HEADERS = "libpython3-dev"
 
@@ -68,16 +67,17 @@ def compiler_for(suite: str, newest_gcc: int | None = None) -> str:
 
     Raises ResolutionError where the suite is not known or has only newer ones.
     """
-    if suite not in SUITES:
+    suites = limits().suites
+    if suite not in suites:
         raise ResolutionError(
-            f"which compilers Debian {suite} has is not known; known are {', '.join(SUITES)}",
+            f"which compilers Debian {suite} has is not known; known are {', '.join(suites)}",
             next_step="take one of these suites, or a channel that has wheels of the extensions",
         )
-    fitting = [version for version in SUITES[suite] if newest_gcc is None or version <= newest_gcc]
+    fitting = [version for version in suites[suite].gcc if newest_gcc is None or version <= newest_gcc]
     if not fitting:
         raise ResolutionError(
             f"every compiler of Debian {suite} is too new for this CUDA: it takes gcc {newest_gcc} and older",
-            cause=f"nvcc checks its host compiler, and {suite} begins with gcc {min(SUITES[suite])}.",
+            cause=f"nvcc checks its host compiler, and {suite} begins with gcc {min(suites[suite].gcc)}.",
             next_step="take an older suite in the recipe (base.suite), or a newer CUDA",
         )
     return f"g++-{max(fitting)}"

@@ -56,10 +56,13 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class Suite(msgspec.Struct, frozen=True):
-    """A Debian: its C library's version, and the oldest kernel that this runs on."""
+    """A Debian: its number, Python and C library, the oldest kernel that this runs on, and its C++ compilers."""
 
+    release: str  #: "12"
+    python: str
     glibc: str
     kernel: str
+    gcc: tuple[int, ...]  #: major versions, the default last
     known: str
 
 

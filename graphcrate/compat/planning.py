@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from graphcrate import __version__
-from graphcrate.compat import compilers
+from graphcrate.compat import compilers, facts
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import locked_image, wanted_image
 from graphcrate.model.errors import ResolutionError
@@ -53,8 +53,6 @@ _TORCH_NEEDS = {
     "torch", "typing-extensions", "filelock", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "numpy",
     "scipy",
 }  # fmt: skip
-#: Debian's suites by their numbers, as published tags have them
-DEBIAN_RELEASES = {"bullseye": "11", "bookworm": "12", "trixie": "13"}
 GROUPS = ("CUDA libraries", "torch and libraries", "tools", "PyG family")
 
 
@@ -204,10 +202,10 @@ def _plan(
     versions = f"{stack.torch_geometric}-torch{torch}" if stack.torch_geometric else torch
     tag = f"{versions}-{cuda_label(stack.cuda)}-py{stack.python.replace('.', '')}{suffix}"
     aliases: tuple[str, ...] = ()
-    if lock and isinstance(lock.base, DebianBase) and (debian := DEBIAN_RELEASES.get(lock.base.suite)):
+    if lock and isinstance(lock.base, DebianBase) and (debian := facts.limits().suites.get(lock.base.suite)):
         # The scheme that GLT's images are published under: 0.1.0-debian11-py3.9-torch1.13-cuda11.7
         series, cuda = ".".join(torch.split(".")[:2]), "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
-        aliases = (f"{__version__}-debian{debian}-py{lock.python}-torch{series}-{cuda}{suffix}",)
+        aliases = (f"{__version__}-debian{debian.release}-py{lock.python}-torch{series}-{cuda}{suffix}",)
     programs = tuple(
         PlannedFile(path=f"{PROGRAMS}/{name}", content=text, mode=0o755 if text.startswith("#!") else 0o644)
         for name, text in sorted(examples.items())

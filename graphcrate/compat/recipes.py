@@ -9,10 +9,9 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
 from graphcrate.compat import toml
-from graphcrate.compat.facts import runs_on
+from graphcrate.compat.facts import limits, runs_on
 from graphcrate.model.recipe import BaseSpec, Candidate, Recipe, Variant
 
-DEBIAN_PYTHON = {"bullseye": "3.9", "bookworm": "3.11", "trixie": "3.13"}
 SUITES = ("torch", "dna", "ops", "ddp", "glt", "glt-distributed")
 
 _CUDA = re.compile(r"cpu|\d+\.\d+")
@@ -112,14 +111,14 @@ def _bad_candidate(candidate: Candidate, cuda: str) -> _Wrong:
 
 
 def _bad_base(base: BaseSpec, python: str) -> _Wrong:
+    suites = limits().suites
     if base.provider == "registry":
         if not base.reference or base.suite:
             yield "base", 'a registry base takes `reference` (such as "python:3.11-slim") and no `suite`'
-    elif base.reference or base.suite not in DEBIAN_PYTHON:
-        known = ", ".join(DEBIAN_PYTHON)
-        yield "base", f"a debian base takes `suite` (one of {known}) and no `reference`"
-    elif DEBIAN_PYTHON[base.suite] != python:
-        yield "python", f"Debian {base.suite} has Python {DEBIAN_PYTHON[base.suite]}, not {python}"
+    elif base.reference or base.suite not in suites:
+        yield "base", f"a debian base takes `suite` (one of {', '.join(suites)}) and no `reference`"
+    elif suites[base.suite].python != python:
+        yield "python", f"Debian {base.suite} has Python {suites[base.suite].python}, not {python}"
 
 
 def _bad_requirements(path: str, requirements: Sequence[str]) -> _Wrong:
