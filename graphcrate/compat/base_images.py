@@ -4,6 +4,7 @@ Debian by default; Docker's Python images; NVIDIA's CUDA images, for sites whose
 hold the CUDA runtime alone; the other CUDA libraries come from wheels in any case.
 """
 
+from graphcrate.compat.toolkits import nvidia_images
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import BaseImage, PythonFrom
@@ -14,16 +15,6 @@ from graphcrate.model.recipe import Variant
 DEBIAN_PACKAGES = ("apt", "ca-certificates", "libgomp1", "libstdc++6", "passwd", "procps", "python3", "tzdata")
 #: What any Debian image has.
 _ALWAYS_THERE = ("apt", "passwd")
-#: NVIDIA's tags (hub.docker.com/r/nvidia/cuda), each found in wide use: for every CUDA version a late patch release.
-NVIDIA_TAGS = {
-    "11.6": "11.6.2-base-ubuntu20.04",
-    "11.7": "11.7.1-base-ubuntu22.04",
-    "11.8": "11.8.0-base-ubuntu22.04",
-    "12.1": "12.1.1-base-ubuntu22.04",
-    "12.6": "12.6.3-base-ubuntu22.04",
-    "12.8": "12.8.1-base-ubuntu22.04",
-    "13.0": "13.0.1-base-ubuntu22.04",
-}
 CHOICES = ("debian", "python", "nvidia")
 
 
@@ -70,13 +61,14 @@ def chosen_image(choice: str, variant: Variant) -> BaseImage:
     if choice == "python":
         suite = variant.base.suite or "bookworm"  # one whose compilers the lock knows
         return _with_python(f"python:{variant.python}-slim-{suite}", f"/usr/local/bin/python{variant.python}", more)
-    if variant.cuda not in NVIDIA_TAGS:
+    images = nvidia_images()
+    if variant.cuda not in images:
         raise UsageError(
-            f"NVIDIA has no base image for CUDA {variant.cuda!r}; known are {', '.join(NVIDIA_TAGS)}",
+            f"NVIDIA has no base image for CUDA {variant.cuda!r}; known are {', '.join(images)}",
             next_step=f"./build.py render NAME --cuda {variant.cuda} --base debian",
         )
     return BaseImage(
-        reference=f"nvidia/cuda:{NVIDIA_TAGS[variant.cuda]}",
+        reference=images[variant.cuda].removeprefix("docker.io/").replace("-devel-", "-base-"),
         # uv keeps this name for the newest patch release it has installed of a minor one.
         interpreter=f"/opt/python/cpython-{variant.python}-linux-x86_64-gnu/bin/python{variant.python}",
         python_from=PythonFrom.UV,

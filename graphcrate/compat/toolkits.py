@@ -57,12 +57,17 @@ class _Data(msgspec.Struct, frozen=True):
 _data = functools.cache(functools.partial(table, "toolkits", _Data))
 
 
+def nvidia_images() -> dict[str, str]:
+    """NVIDIA's images with a toolkit (tag `…-devel-…`) by CUDA version: of each a late patch release."""
+    return _data().images
+
+
 def options(torch_cuda: str) -> tuple[Option, ...]:
     """Toolkits for a torch built with this CUDA ("11.7"), the preferred one first; none where nobody knows any."""
     fitting = [option for option in _data().source if option.cuda == torch_cuda.partition(".")[0]]
     if not fitting:
         return ()
-    if reference := _data().images.get(torch_cuda):
+    if reference := nvidia_images().get(torch_cuda):
         fitting.append(Option(provider="image", version=torch_cuda, reference=reference))
     return tuple(sorted(fitting, key=lambda option: PROVIDERS.index(option.provider)))
 
