@@ -32,20 +32,23 @@ def ctx(tmp_path, progress):
     return Context(root=ROOT, environment=environment, _made={"progress": progress})
 
 
+ARTIFACT = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:0", bytes=1)
+
+
 class Engine:
     """A builder that remembers its orders, or is not there."""
 
-    def __init__(self, name, *, missing=False):
-        self.name, self.missing, self.orders = name, missing, []
+    def __init__(self, missing):
+        self.missing, self.orders = missing, []
 
     def check(self, environment):
         if self.missing:
-            raise HostError(f"{self.name} is not installed")
-        return f"{self.name} 1.0"
+            raise HostError("it is not installed")
+        return "1.0"
 
     def build(self, order):
         self.orders.append(order)
-        return Artifact(engine=self.name, kind="docker", reference="x:1", digest="sha256:0", bytes=1)
+        return ARTIFACT
 
 
 @pytest.fixture
@@ -54,9 +57,10 @@ def there(monkeypatch):
     monkeypatch.setattr(apt, "find_mirror", no_mirror)
 
     def install(*names):
-        found = {name: Engine(name, missing=name not in names) for name in ("docker", "podman", "apptainer")}
-        known = {name: (lambda engine=engine: engine) for name, engine in found.items()}
-        monkeypatch.setattr(builders, "BUILDERS", known)
+        found = {name: Engine(name not in names) for name in ("docker", "podman", "apptainer")}
+        monkeypatch.setattr(
+            builders, "BUILDERS", {name: (lambda engine=engine: engine) for name, engine in found.items()}
+        )
         return found
 
     return install
@@ -133,30 +137,22 @@ def no_mirror(suite, environment):
     raise HostError("no Debian mirror is known on this machine")
 
 
-def test_mirrors_become_build_arguments_that_the_text_knows(monkeypatch):
+def test_mirrors_on_the_network_become_build_arguments_that_the_text_knows(monkeypatch):
+    def arguments(index, lock=LOCK, **options):
+        environment = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": index}
+        return with_engine.arguments(plan_of(lock), lock, SourceOptions(**options), environment)
+
+    index, packages = "https://me:secret@index.example/simple", [*LOCK.packages]
+    place = packages.index(LOCK.package("torch"))
+    packages[place] = msgspec.structs.replace(packages[place], channel=Channel.PYTORCH)
     monkeypatch.setattr(apt, "find_mirror", no_mirror)
-    environment = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "https://me:secret@index.example/simple/"}
-    assert with_engine.arguments(plan_of(), LOCK, SourceOptions(), environment) == {
-        "PACKAGE_INDEX": "https://me:secret@index.example/simple"
+    assert arguments(f"{index}/") == {"PACKAGE_INDEX": index}
+    assert arguments(index, msgspec.structs.replace(LOCK, packages=tuple(packages)), mirror="nju") == {
+        "PYTORCH_INDEX": "https://mirror.nju.edu.cn/pytorch/whl/cu117",
+        "PACKAGE_INDEX": "https://mirror.nju.edu.cn/pypi/web/simple",
     }
-    packages = tuple(
-        msgspec.structs.replace(package, channel=Channel.PYTORCH) if package.name == "torch" else package
-        for package in LOCK.packages
-    )
-    lock = msgspec.structs.replace(LOCK, packages=packages)
-    found = with_engine.arguments(plan_of(lock), lock, SourceOptions(mirror="nju"), {"PIP_CONFIG_FILE": "/dev/null"})
-    assert found["PYTORCH_INDEX"] == "https://mirror.nju.edu.cn/pytorch/whl/cu117"
-    assert set(found) == {"PYTORCH_INDEX", "PACKAGE_INDEX"}
-
-
-def test_only_addresses_on_the_network_reach_a_container(monkeypatch):
-    monkeypatch.setattr(
-        apt, "find_mirror", lambda suite, environment: SimpleNamespace(main="http://deb.example/debian/")
-    )
-    environment = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "file:///srv/simple"}
-    assert with_engine.arguments(plan_of(), LOCK, SourceOptions(), environment) == {
-        "DEBIAN_MIRROR": "http://deb.example/debian"
-    }
+    monkeypatch.setattr(apt, "find_mirror", lambda *_: SimpleNamespace(main="http://deb.example/debian/"))
+    assert arguments("file:///srv/simple") == {"DEBIAN_MIRROR": "http://deb.example/debian"}
 
 
 def test_an_image_depends_on_plan_engine_and_text_or_the_form_of_layers(monkeypatch):
@@ -179,13 +175,10 @@ def test_each_engine_has_a_folder_of_an_image_to_itself(tmp_path):
 
 
 def test_an_image_is_asked_for_where_it_lies(ctx, tmp_path, monkeypatch):
-    artifact = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:0", bytes=1)
-    report = SimpleNamespace(artifact=artifact, digest=f"sha256:{'0' * 64}")
-    answers = {"x:1": False}
-    runner = SimpleNamespace(exists=lambda artifact, environment: answers[artifact.reference])
+    report, there = SimpleNamespace(artifact=ARTIFACT, digest=f"sha256:{'0' * 64}"), []
+    runner = SimpleNamespace(exists=lambda artifact, environment: artifact in there)
     monkeypatch.setattr(runners, "RUNNERS", {"docker": lambda: runner})
-    docker = with_engine.find("docker")
-    assert not docker.exists(report, tmp_path, ctx)
-    answers["x:1"] = True
-    assert docker.exists(report, tmp_path, ctx)
+    assert not with_engine.find("docker").exists(report, tmp_path, ctx)
+    there.append(ARTIFACT)
+    assert with_engine.find("docker").exists(report, tmp_path, ctx)
     assert not with_engine.EMBEDDED.exists(report, tmp_path, ctx), "no layout, whatever docker has"
