@@ -166,13 +166,12 @@ def render(
     name: Annotated[str | None, typer.Argument(help="Recipe; all of them if left out.", metavar="NAME")] = None,
     cuda: Annotated[str | None, typer.Option(help="CUDA version; every one if left out.")] = None,
     base: Annotated[str, typer.Option(help="debian, python (Docker's images) or nvidia (CUDA images).")] = "debian",
-    channel: Channel = None,
     output: Annotated[Path | None, typer.Option(help="Folder for NAME/VARIANT/…; images/ if left out.")] = None,
 ) -> None:
     """Write Dockerfiles and Singularity definitions; prints the folders that changed."""
     from graphcrate.engines.render import files
 
-    for folder in files.render_all(_context(), name, cuda, files.Choice(base=base, channel=channel), output):
+    for folder in files.render_all(_context(), name, cuda, base, output):
         sys.stdout.write(f"{folder}\n")
 
 

@@ -93,8 +93,8 @@ def try_image(
         subject = artifact.find(refs[0], runner, suites, ctx, output)
         _print(testing.run_here(subject, device, ctx, rerun=rerun), as_json)
         return
-    slurm, scheduler = testing.find_slurm(ctx, output, partitions)
-    pyxis = slurm.has_pyxis()
+    scheduler = testing.find_slurm(ctx, output, partitions)
+    pyxis = scheduler.slurm.has_pyxis()
     subjects = [artifact.find(ref, "slurm", suites, ctx, output, pyxis=pyxis) for ref in refs]
     requests = [
         Resources(partition=name, gres=gres, time=time, account=account, qos=qos, cpus=cpus) for name in partitions

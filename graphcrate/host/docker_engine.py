@@ -37,17 +37,6 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     api_version: tuple[int, ...]
 
-    def load(self, archive: Any) -> list[dict[str, Any]]:  # noqa: ANN401
-        """Give the daemon an image's archive, a stream or its pieces; what it says. Raises what FAILURES lists.
-
-        It answers when all is unpacked: for the images of a GPU, on a slow disk, after minutes.
-        """
-        hurried, self.api.timeout = self.api.timeout, None
-        try:
-            return list(self.api.load_image(archive))
-        finally:
-            self.api.timeout = hurried
-
     def require(self, api_version: tuple[int, int], construct: str, release: str) -> None:
         """Raises HostError, naming the construct, unless the daemon speaks this version of the API or a later one."""
         if self.api_version < api_version:

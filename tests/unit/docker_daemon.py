@@ -1,9 +1,8 @@
-"""A Docker daemon on loopback that tells its version and loads images."""
+"""A Docker daemon on loopback that tells its version."""
 
 import dataclasses
 import json
 import re
-import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler
 
@@ -16,7 +15,6 @@ class DockerDaemon(Loopback):
 
     version: str = "20.10.24"
     api: str = "1.41"
-    unpacking: float = 0.0  # seconds that it takes
 
     def __enter__(self):
         return self.start(_Answers, daemon=self)
@@ -39,26 +37,8 @@ class _Answers(BaseHTTPRequestHandler):
         else:
             self._json(404, {"message": f"page not found: {path}"})
 
-    def do_POST(self):
-        self._body()
-        if (path := self._path()) == "/images/load":
-            time.sleep(self.daemon.unpacking)
-            self._json(200, {"stream": "Loaded image: torch:1"})
-        else:
-            self._json(404, {"message": f"page not found: {path}"})
-
     def _path(self):
         return re.sub(r"^/v[0-9.]+", "", urllib.parse.unquote(urllib.parse.urlsplit(self.path).path))
-
-    def _body(self):
-        if self.headers.get("Transfer-Encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = b""
-        while size := int(self.rfile.readline(), 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
 
     def _json(self, status, value):
         data = json.dumps(value).encode()

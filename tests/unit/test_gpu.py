@@ -69,3 +69,20 @@ def test_driver_comes_last_in_the_search_path(before, after):
 
 def test_environment_is_untouched_without_gpu():
     assert gpu.extend({"A": "1"}, gpu.HostGpu()) == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39\nGCC version: 11\n",
+            "535.54.03",
+        ),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.90.07  Release Build  (dvs)\n", "550.90.07"),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  450.80.02  Wed Sep 23 01:13:39 UTC 2020\n", "450.80.02"),
+        ("", ""),
+        ("something else", ""),
+    ],
+)
+def test_the_drivers_version(text, version):
+    assert gpu.read_driver_version(text) == version

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.engines.slurm.parse import SILENT, JobView
-from graphcrate.engines.slurm.submit import parameters
-from graphcrate.engines.trials import matrix, poll, progress, testing
+from graphcrate.engines.trials import matrix, progress, testing
 from graphcrate.engines.trials.artifact import Subject
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import HostError, SmokeError, UsageError
 from graphcrate.model.report import Artifact, SmokeReport
-from graphcrate.model.trial import Cell, Matrix, Order, Resources, Returned, State
+from graphcrate.model.trial import Matrix, Order, Resources, Returned, State
 
 PATIENCE = 600.0
 PASSED = Returned(suites=(SmokeReport(suite="torch", status="passed", device="cpu", seconds=2.0, node="n1"),))
@@ -30,12 +29,40 @@ def cell(digest="1", partition="a100", out="/out", proof="", **changes):
     return msgspec.structs.replace(matrix.new_cell(f"torch:{digest}", order, Resources(partition=partition)), **changes)
 
 
+class Clock:
+    """`settings`, with a clock that goes on by one at each pause."""
+
+    time = 0.0
+
+    def now(self):
+        return self.time
+
+    def wait(self, seconds):
+        self.time += 1
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(matrix, "settings", clock := Clock())
+    return clock
+
+
+@pytest.fixture
+def interrupt(monkeypatch):
+    @contextlib.contextmanager
+    def uninterrupted():
+        yield
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(matrix.process, "uninterrupted", uninterrupted)
+
+
 class FakeScheduler:
     """Jobs go through the given looks, one at each pause; then they have what they give back, if anything."""
 
-    def __init__(self, script, refuse=(), interrupt=False):
-        self.script, self.refuse, self.interrupt = script, refuse, interrupt
-        self.time, self.arrays, self.cancelled, self.removed = 0.0, [], [], []
+    def __init__(self, script, refuse=()):
+        self.script, self.refuse, self.slurm = script, refuse, self
+        self.arrays, self.cancelled, self.removed = [], [], []
         self.jobs = {}
         self.broken = None
 
@@ -44,29 +71,20 @@ class FakeScheduler:
             raise HostError("Slurm refuses the job: no such account")
         self.arrays.append((resources.partition, len(orders)))
         ids = [f"{len(self.arrays)}_{number}" for number in range(len(orders))]
-        self.jobs |= {job: (order, self.time) for job, order in zip(ids, orders, strict=True)}
+        self.jobs |= {job: (order, matrix.settings.time) for job, order in zip(ids, orders, strict=True)}
         return ids
-
-    @contextlib.contextmanager
-    def uninterrupted(self):
-        yield
-        if self.interrupt:
-            raise KeyboardInterrupt
 
     def _turn(self, job):
         """The job's looks, its result, and at which look it is."""
         order, submitted = self.jobs[job]
         looks, result = self.script[order.artifact.digest.removeprefix("sha256:")]
-        return looks, result, min(int(self.time - submitted), len(looks) - 1)
+        return looks, result, min(int(matrix.settings.time - submitted), len(looks) - 1)
 
     def look(self, jobs):
-        if self.broken is not None and self.time >= self.broken:
+        if self.broken is not None and matrix.settings.time >= self.broken:
             raise KeyboardInterrupt
-        views = {}
-        for job in jobs:
-            looks, _, turn = self._turn(job)
-            views |= {job: looks[turn]} if looks[turn] is not None else {}
-        return views
+        turns = {job: self._turn(job) for job in jobs}
+        return {job: looks[turn] for job, (looks, _, turn) in turns.items() if looks[turn] is not None}
 
     def result(self, job):
         looks, result, turn = self._turn(job)
@@ -75,20 +93,11 @@ class FakeScheduler:
     def new_lines(self, job):
         return [f"turn {self._turn(job)[2]}"]
 
-    def log(self, job):
-        return f"/logs/{job}"
-
     def cancel(self, jobs):
         self.cancelled += jobs
 
     def remove_result(self, job):
         self.removed.append(job)
-
-    def now(self):
-        return self.time
-
-    def pause(self):
-        self.time += 1
 
 
 QUEUED, RUNNING, DONE = JobView("PENDING", "", "Resources"), JobView("RUNNING", "n1"), JobView("COMPLETED", "n1")
@@ -98,7 +107,7 @@ NORMAL = ([QUEUED, RUNNING, DONE], PASSED)
 def followed(cells, scheduler, patience=PATIENCE, seen=None, lines=None):
     """Follow cells; `seen` gets the first one's state after each change, `lines` what jobs print."""
     seen, lines = [] if seen is None else seen, [] if lines is None else lines
-    return poll.follow(cells, scheduler, patience=patience, changed=lambda now: seen.append(now[0]), say=lines.append)
+    return matrix.follow(cells, scheduler, patience=patience, changed=lambda now: seen.append(now[0]), say=lines.append)
 
 
 def test_cells_of_one_request_are_one_array():
@@ -136,23 +145,18 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_how_a_cell_ends(case):
+def test_how_a_cell_ends(case, clock):
     looks, returned, state, why = ENDS[case]
-    scheduler = FakeScheduler({"1": (looks, returned)})
-    (ended,) = followed([cell()], scheduler, patience=30.0)
+    scheduler, seen = FakeScheduler({"1": (looks, returned)}), []
+    (ended,) = followed([cell()], scheduler, patience=30.0, seen=seen)
     assert ended.state is state
     assert why in ended.why
+    assert ("Slurm does not answer" in {one.why for one in seen}) == (case == "controller away")
     assert scheduler.cancelled == (["1_0"] if case in ("never started", "hopeless") else [])
     if case in ("dead node", "cancelled", "time limit", "forgotten"):
-        assert scheduler.time >= matrix.GRACE  # for a slow network file system
+        assert clock.time >= matrix.GRACE  # for a slow network file system
     if case == "hopeless":
-        assert scheduler.time == 0
-
-
-def test_a_controller_that_is_away_is_shown():
-    seen = []
-    followed([cell()], FakeScheduler({"1": ([QUEUED, SILENT, DONE], PASSED)}), seen=seen)
-    assert "Slurm does not answer" in {one.why for one in seen}
+        assert clock.time == 0
 
 
 @pytest.mark.parametrize(
@@ -162,12 +166,12 @@ def test_a_controller_that_is_away_is_shown():
         ([QUEUED], -5000.0, State.LOST),
     ],
 )
-def test_a_later_call_has_a_patience_of_its_own(looks, submitted, state):
+def test_a_later_call_has_a_patience_of_its_own(looks, submitted, state, clock):
     scheduler = FakeScheduler({"1": (looks, PASSED if state is State.PASSED else None)})
     (job,) = scheduler.submit([cell().order], cell().resources)
-    (ended,) = followed([matrix.submitted(cell(), job, submitted)], scheduler, patience=30.0)
+    (ended,) = followed([cell(state=State.QUEUED, job=job, submitted=submitted)], scheduler, patience=30.0)
     assert ended.state is state
-    assert scheduler.time == pytest.approx(21 if state is State.PASSED else 31, abs=1)
+    assert clock.time == pytest.approx(21 if state is State.PASSED else 31, abs=1)
 
 
 def test_what_is_refused_does_not_stop_the_others():
@@ -195,16 +199,12 @@ def test_an_interrupted_matrix_is_resumed(tmp_path):
     assert [one.state for one in ended] == [State.PASSED, State.PASSED]
 
 
-def test_an_interrupt_while_jobs_are_submitted_loses_none(tmp_path):
-    scheduler = FakeScheduler({"1": NORMAL, "2": NORMAL}, interrupt=True)
+@pytest.mark.usefixtures("interrupt")
+def test_an_interrupt_while_jobs_are_submitted_loses_none_and_cancels_the_one(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        testing.run_matrix([cell(digest, out=tmp_path) for digest in "12"], scheduler, tmp_path, PATIENCE)
+        testing.run_matrix([cell(digest, out=tmp_path) for digest in "12"], FakeScheduler({}), tmp_path, PATIENCE)
     assert [one.job for one in saved(tmp_path)] == ["1_0", "1_1"]
-
-
-def test_an_interrupt_while_the_one_job_is_submitted_cancels_it(tmp_path):
-    scheduler = FakeScheduler({"1": NORMAL}, interrupt=True)
-    paths = {"folder": tmp_path, "passes": tmp_path}
+    scheduler, paths = FakeScheduler({}), {"folder": tmp_path, "passes": tmp_path}
     artifact = cell().order.artifact
     subject = Subject(reference="torch:1", runner="slurm", artifact=artifact, suites=("torch",), packages=(), **paths)
     ctx = SimpleNamespace(progress=Silent())
@@ -259,8 +259,7 @@ def test_a_state_file_in_use_or_unreadable_is_refused_and_kept(tmp_path):
 
 
 def test_keys_name_what_is_tried():
-    assert cell("1").key == cell("1").key
-    assert len({cell("1").key, cell("2").key, cell("1", "dgx2").key, cell("1", proof="other suites").key}) == 4
+    assert len({cell(*other).key for other in (("1",), ("2",), ("1", "dgx2"), ("1", "a100", "/out", "other"))}) == 4
 
 
 def test_the_end_says_what_is_missing(tmp_path):
@@ -279,13 +278,6 @@ def test_the_table_has_a_row_for_each_cell():
     assert progress.suites_lines([REMEMBERED])[0].endswith(", on 2026-11-22; not run again, --rerun runs it")
 
 
-def test_the_time_of_a_job_is_what_its_suites_may_take():
-    options = parameters([cell().order], Resources(partition="a100", gres="gpu:1", account="gnn"))
-    fixed = {"job-name": "graphcrate-test", "nodes": "1", "ntasks": "1"}
-    assert options == {**fixed, "partition": "a100", "time": "16", "gres": "gpu:1", "account": "gnn"}
-    assert parameters([cell().order], Resources(partition="a100", time="01:00:00"))["time"] == "01:00:00"
-
-
 views = st.one_of(
     st.none(),
     st.just(SILENT),
@@ -296,17 +288,12 @@ views = st.one_of(
 
 @given(st.lists(st.tuples(views, st.sampled_from([None, None, None, PASSED, FAILED]), st.floats(0, 400)), max_size=20))
 def test_whatever_slurm_says_a_cell_ends_once(steps):
-    now, one = 0.0, matrix.submitted(cell(), "7", 0.0)
-    for view, returned, seconds in steps:
-        now += seconds
-        after = matrix.step(one, view, returned, now, PATIENCE)
-        assert isinstance(after, Cell)
+    now, one = 0.0, cell(state=State.QUEUED, job="7")
+    for view, returned, seconds in (*steps, (None, None, 1), (None, None, 100)):
         if not one.state.is_open:
-            assert after == one
-        if after.state.is_finished:
-            assert after.suites
-        if after.state is State.LOST:
-            assert after.why
-        one = after
-    end = matrix.step(matrix.step(one, None, None, now + 1, PATIENCE), None, None, now + 100, PATIENCE)
-    assert not end.state.is_open
+            break
+        now += seconds
+        one = matrix.step(one, view, returned, now, PATIENCE)
+        assert not one.state.is_finished or one.suites
+        assert one.state is not State.LOST or one.why
+    assert not one.state.is_open

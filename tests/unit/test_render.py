@@ -2,27 +2,40 @@
 
 import re
 import shlex
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.compat import planning, recipes
+from graphcrate.compat import compilers, planning, recipes
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import chosen_image
+from graphcrate.compat.planning import EXAMPLES, EXAMPLES_TITLE, PROGRAMS
+from graphcrate.compat.toolkits import assembly
 from graphcrate.engines import render
 from graphcrate.engines.render import files
-from graphcrate.engines.render.commands import quoted, write_lines
-from graphcrate.engines.render.ideas import UV
-from graphcrate.engines.render.layout import double
+from graphcrate.engines.render.layout import double, quoted, written
+from graphcrate.engines.render.steps import UV
 from graphcrate.host.context import Context
+from graphcrate.inputs.extensions import compile as embedded
 from graphcrate.model.errors import BuildError, ResolutionError, UsageError
-from graphcrate.model.lock import RegistryBase, decode_lock
-from graphcrate.model.plan import FilesStep, PlannedFile, RequirementsStep, WheelsStep
+from graphcrate.model.lock import ImageToolkit, RegistryBase, WheelToolkit, decode_lock
+from graphcrate.model.plan import (
+    CUDA_HOME,
+    BaseStep,
+    CompileStep,
+    ConfigStep,
+    FilesStep,
+    PlannedFile,
+    RequirementsStep,
+    ToolkitStep,
+    WheelsStep,
+)
 from graphcrate.model.recipe import Channel
 from tests import ROOT
-from tests.unit.rendered import lacking
+from tests.unit.compiled_plans import DEBS, PACKAGES, PLANS, RECIPE, TOOLKITS, plan, sdist
 
 PLACE = Context(root=ROOT, environment={})
 VARIANTS = [
@@ -33,174 +46,185 @@ VARIANTS = [
 ]
 PYG = recipes.load(ROOT / "recipes" / "pyg.toml")
 COMMITTED = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
-#: without what is compiled, which test_render_compiled is about
+#: without what is compiled, of which PLANS has every kind
 LOCK = msgspec.structs.replace(
     COMMITTED, packages=tuple(one for one in COMMITTED.packages if not one.compiled), compilation=None
 )
-CANDIDATE = PYG.variant("11.8").candidates[1]
-EXAMPLES = {"examples/dna.py": "#!/usr/bin/env python\nprint(1)\n", "suites/README.md": "# it's\n"}
-ALL = (render.dockerfile, render.definition)
+SHIPPED = {"examples/dna.py": "#!/usr/bin/env python\nprint(1)\n", "suites/README.md": "# it's\n"}
 #: written by `render` and not committed
 ON_DEMAND = {"requirements.txt", "sources.txt"}
-
-
-def label(value):
-    return value[0].name + "-" + value[1].cuda if isinstance(value, tuple) else value.__name__
+ALL = {"Dockerfile": render.dockerfile, "definition": render.definition}
+every_form = pytest.mark.parametrize("write", ALL.values(), ids=ALL)
 
 
 def plan_of(lock=LOCK, image=None):
-    return planning.make_plan(PYG, lock, CANDIDATE, examples=EXAMPLES, image=image)
+    return planning.make_plan(PYG, lock, PYG.variant("11.8").candidates[1], examples=SHIPPED, image=image)
 
 
-def open_plan(cuda="11.6"):
-    variant = PYG.variant(cuda)
-    return planning.make_open_plan(PYG, variant, variant.candidates[0], examples=EXAMPLES)
-
-
-def with_channel(channel, *names):
-    members = (
-        msgspec.structs.replace(package, channel=channel) if package.name in names else package
-        for package in LOCK.packages
-    )
-    return msgspec.structs.replace(LOCK, packages=tuple(members))
-
-
-def test_the_committed_texts_of_every_variant_are_fresh():
-    stale = []
-    for recipe, variant in VARIANTS:
-        folder = ROOT / "images" / recipe.name / cuda_label(variant.cuda)
-        written = files.texts(PLACE, recipe, variant, files.shown(PLACE, recipe, variant))
-        committed = {name: text for name, text in written.items() if name not in ON_DEMAND}
-        stale += [folder / name for name, text in committed.items() if (folder / name).read_bytes() != text.encode()]
-        others = {path.name for path in folder.iterdir()} - set(committed) - ON_DEMAND
-        assert all(name.endswith(".lock.json") for name in others), others
-    assert stale == [], "make render"
-
-
-def test_no_folder_of_a_variant_that_is_gone_stays():
-    known = {(recipe.name, cuda_label(variant.cuda)) for recipe, variant in VARIANTS}
-    assert {(path.parent.name, path.name) for path in (ROOT / "images").glob("*/*")} == known
-
-
-@pytest.mark.parametrize("write", ALL, ids=label)
-def test_every_package_is_pinned_to_one_file(write):
-    text = write(plan_of())
-    for package in LOCK.packages:
-        assert f"'{package.name}=={package.version} --hash=sha256:{package.file.sha256}'" in text
-    installs = re.findall(r"uv pip install (.*)", text)
-    hashed = [line for line in installs if "--require-hashes" in line]
-    # the other one takes the wheel that was just made of a source whose hash was checked
-    assert [line.split("--find-links ")[1].split()[0] for line in installs if line not in hashed] == ["/root/wheels"]
-    assert hashed
-    assert all("--no-deps" in line for line in installs)
-
-
-@pytest.mark.parametrize("write", ALL, ids=label)
-def test_what_a_source_is_built_with_is_pinned_too(write):
-    source = next(package for package in LOCK.packages if package.is_sdist)
-    text = write(plan_of())
-    assert source.build
-    for package in source.build:
-        assert f"{package.name}=={package.version} --hash=sha256:{package.file.sha256}" in text
-    assert "--no-build-isolation" in text
-
-
-@pytest.mark.parametrize("write", ALL, ids=label)
-def test_texts_hold_the_contract(write):
-    plan = plan_of()
-    text = write(plan)
-    assert "LD_LIBRARY_PATH" not in text
-    for name, value in plan.config.environment.items():
-        assert f'{name}="{value}"' in text
-    for name, value in plan.config.labels.items():
-        assert f'{name}="{value}"' in text or f"    {name} {value}\n" in text
-    assert f"uv=={UV.version} --hash=sha256:{UV.sha256}" in text
-
-
-@pytest.mark.parametrize("write", ALL, ids=label)
-def test_a_step_of_an_unknown_kind_is_refused_by_name(write):
-    class SecretStep(msgspec.Struct, frozen=True):
-        pass
-
-    plan = plan_of()
-    with pytest.raises(BuildError, match="SecretStep"):
-        write(msgspec.structs.replace(plan, steps=(*plan.steps, SecretStep())))
-
-
-def test_the_texts_of_every_variant_say_all_that_the_plan_says():
-    for recipe, variant in VARIANTS:
-        plan = files.plan_of(PLACE, recipe, variant, files.shown(PLACE, recipe, variant))
-        assert lacking(plan, render.dockerfile(plan)) == []
-        # the run script stands for the command
-        assert lacking(plan, render.definition(plan), elsewise=plan.config.command) == []
-        assert lacking(plan, render.requirements(plan), (WheelsStep, RequirementsStep)) == []
-    assert lacking(PLAN, TEXT.replace(LOCK.packages[0].file.sha256, "")) == [LOCK.packages[0].file.sha256]
+def with_channel(channel, name):
+    packages = [msgspec.structs.replace(one, channel=channel) if one.name == name else one for one in LOCK.packages]
+    return plan_of(msgspec.structs.replace(LOCK, packages=tuple(packages)))
 
 
 PLAN = plan_of()
-TEXT = render.dockerfile(PLAN)
+EVERY_PLAN = {"wheels": PLAN, **PLANS}
+TEXTS = {name: render.dockerfile(known) for name, known in EVERY_PLAN.items()}
+
+
+def stage(text, name):
+    """What stands between a stage's FROM and the next one."""
+    return re.search(rf"^FROM \S+ AS {name}\n(.*?)(?=\n^FROM )", text, re.MULTILINE | re.DOTALL)[1]
+
+
+def compile_step(known):
+    return next(step for step in known.steps if isinstance(step, CompileStep))
+
+
+def lacking(plan, text, only=object):
+    """Words of the plan's steps of these kinds that are missing in the text."""
+    return [word for step in plan.steps if isinstance(step, only) for word in words(step) if word not in text]
+
+
+def words(step):
+    match step:
+        case BaseStep():
+            return [step.image.reference, *step.image.packages]
+        case FilesStep() if step.title == EXAMPLES_TITLE:
+            return [EXAMPLES, f"{PROGRAMS}/suites"] if step.files else []
+        case FilesStep():
+            return [file.path for file in step.files]
+        case WheelsStep():
+            from_pytorch = any(package.channel is Channel.PYTORCH for package in step.packages)
+            builds = [build for package in step.packages for build in package.build]
+            return [*pinned((*step.packages, *builds)), *(["PYTORCH_INDEX"] if from_pytorch else [])]
+        case CompileStep():
+            used = step.compilation
+            lists = ["FORCE_CUDA", f'"{";".join(used.architectures)}"'] if used.toolkit else ["FORCE_ONLY_CPU"]
+            return [*pinned((*step.packages, *used.tools)), used.compiler, *lists, *of_toolkit(used.toolkit)]
+        case ToolkitStep():
+            return [CUDA_HOME, *of_toolkit(step.toolkit)]
+        case RequirementsStep():
+            return list(step.requirements)
+        case ConfigStep():
+            values = {**step.environment, **step.labels}
+            return [*values, *(double(value)[1:-1] for value in values.values()), *step.entrypoint]
+    raise AssertionError(step)
+
+
+def pinned(packages):
+    return [f"'{one.name}=={one.version} --hash=sha256:{one.file.sha256}'" for one in packages]
+
+
+def of_toolkit(toolkit):
+    match toolkit:
+        case None:
+            return []
+        case ImageToolkit():
+            return [toolkit.reference, toolkit.digest]
+        case WheelToolkit():
+            return pinned(toolkit.wheels)
+    debs = [word for one in toolkit.packages for word in (f"'{one.name}={one.version}'", one.file.sha256)]
+    return [*debs, *pinned(toolkit.wheels)]
+
+
+def test_the_committed_texts_of_every_variant_are_fresh_and_say_all_that_the_plan_says():
+    known = set()
+    for recipe, variant in VARIANTS:
+        folder = ROOT / "images" / recipe.name / cuda_label(variant.cuda)
+        known.add(folder)
+        made = {name: text for name, text in files.texts(PLACE, recipe, variant).items() if name not in ON_DEMAND}
+        assert {name for name, text in made.items() if (folder / name).read_bytes() != text.encode()} == set(), folder
+        others = {path.name for path in folder.iterdir()} - set(made) - ON_DEMAND
+        assert all(name.endswith(".lock.json") for name in others), others
+        plan = files.plan_of(PLACE, recipe, variant)
+        assert [lacking(plan, made[name]) for name in ("Dockerfile", f"{recipe.name}.def")] == [[], []]
+    assert set((ROOT / "images").glob("*/*")) == known
+
+
+@every_form
+@pytest.mark.parametrize("known", EVERY_PLAN.values(), ids=EVERY_PLAN)
+def test_nothing_is_dropped_and_every_file_is_checked(write, known):
+    text = write(known)
+    assert lacking(known, text) == []
+    installs = re.findall(r"(pip (?:download|install) .*(?:\n .*)?)", text)
+    assert all("--require-hashes" in line or "--no-index" in line for line in installs)
+    # the other one takes the wheel that was just made of a source whose hash was checked
+    links = {line.split("--find-links ")[1].split()[0] for line in installs if "--require-hashes" not in line}
+    assert links <= {"/root/wheels", "/root/compiled"}
+    assert all("--no-deps" in line for line in installs)
+    assert f"uv=={UV['version']} --hash=sha256:{UV['sha256']}" in text
+    assert "LD_LIBRARY_PATH" not in text
+    # `site` imports what `.pth` files name (setuptools has one), and compileall leaves alone what is compiled
+    assert "/opt/venv/bin/python -B -S -m compileall -f " in text
+    # tzdata on Ubuntu waits for an answer
+    assert all(line.startswith("DEBIAN_FRONTEND=") for line in re.findall(r"\S+ apt-get (?:-o \S+ )?install", text))
+
+
+def test_what_is_missing_is_noticed():
+    assert lacking(PLAN, TEXTS["wheels"].replace(LOCK.packages[0].file.sha256, "")) == pinned(LOCK.packages[:1])
 
 
 def test_uv_is_the_one_that_the_project_itself_runs():
     entry = re.search(
         r"^uv==(\S+) \\\n((?: +--hash=\S+(?: \\)?\n)+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE
     )
-    assert entry[1] == UV.version
-    assert UV.sha256 in entry[2]
-
-
-@pytest.mark.parametrize("write", ALL, ids=label)
-def test_no_package_that_starts_with_python_keeps_bytecode_of_its_own(write):
-    """`site` imports what `.pth` files name (setuptools has one), and compileall leaves alone what is compiled."""
-    assert "/opt/venv/bin/python -B -S -m compileall -f " in write(PLAN)
-
-
-@pytest.mark.parametrize("write", ALL, ids=label)
-def test_debians_packages_ask_nothing(write):
-    """tzdata on Ubuntu, which NVIDIA's images are, waits for an answer."""
-    text = write(plan_of(image=chosen_image("nvidia", PYG.variant("11.8"))))
-    installs = re.findall(r"\S+ apt-get (?:-o \S+ )?install", text)
-    assert installs
-    assert all(line.startswith("DEBIAN_FRONTEND=noninteractive ") for line in installs)
+    assert entry[1] == UV["version"]
+    assert UV["sha256"] in entry[2]
 
 
 def test_groups_are_stages_that_do_not_wait_for_each_other():
-    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", TEXT, re.MULTILINE)
+    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", TEXTS["wheels"], re.MULTILINE)
     assert stages[:3] == [("${BASE}", "base"), ("base", "beside"), ("base", "build")]
     assert stages[3:-1] == [("build", name) for name in ("cuda", "torch", "tools", "pyg")]
     assert stages[-1] == ("base", "")
-    copied = re.findall(r"^COPY --from=(\S+) /opt/venv /opt/venv$", TEXT, re.MULTILINE)
+    copied = re.findall(r"^COPY --from=(\S+) /opt/venv /opt/venv$", TEXTS["wheels"], re.MULTILINE)
     assert copied == ["cuda", "torch", "tools", "pyg"]
 
 
 def test_cache_mounts_are_for_buildkit_alone():
-    assert "--mount" not in TEXT
-    mounted = render.dockerfile(PLAN, cache_mounts=True)
-    assert mounted.count("RUN --mount=type=cache,target=/root/.cache/uv") == TEXT.count(
-        "uv pip install --no-deps --no-build"
+    plain, mounted = TEXTS["debian"], render.dockerfile(PLANS["debian"], cache_mounts=True)
+    assert "--mount" not in plain
+    assert mounted.count("RUN --mount=type=cache,target=/root/.cache/uv") == plain.count(
+        "uv pip install --no-deps --no-b"
     )
+    assert re.search(r"RUN --mount=type=cache\S+ printf '%s\\n' > /root/build-tools.txt", mounted)
     assert "UV_NO_CACHE" not in mounted
 
 
-def test_channels_of_pytorch_and_pyg_can_be_mirrored():
-    lock = with_channel(Channel.PYTORCH, "torch")
-    text = render.dockerfile(plan_of(lock))
-    assert "ARG PYTORCH_INDEX=https://download.pytorch.org/whl/cu117\n" in text
-    assert 'uv pip install --default-index "${PYTORCH_INDEX}" --no-deps' in text
-    assert "ARG PYTORCH_INDEX" not in TEXT
-    lock = with_channel(Channel.PYG, "ogb")
-    assert "ARG PYG_LINKS=https://data.pyg.org/whl/torch-2.0.0+cu117.html\n" in render.dockerfile(plan_of(lock))
-    definition = render.definition(plan_of(lock))
-    assert 'PYG_LINKS="${PYG_LINKS:-https://data.pyg.org/whl/torch-2.0.0+cu117.html}"' in definition
-
-
-def test_a_folder_of_wheels_comes_from_beside_the_text():
-    lock = with_channel(Channel.LOCAL, "torch")
-    text = render.dockerfile(plan_of(lock))
-    assert "COPY --from=beside /context/wheels /context/wheels" in text
-    assert "uv pip install --no-index --find-links /context/wheels --no-deps" in text
-    assert "/context/wheels" not in TEXT
-    assert 'cp -rL wheels "${SINGULARITY_ROOTFS}/context/wheels"' in render.definition(plan_of(lock))
+@pytest.mark.parametrize(
+    ("channel", "name", "install", "argument", "setting"),
+    [
+        (
+            Channel.PYTORCH,
+            "torch",
+            'uv pip install --default-index "${PYTORCH_INDEX}" --no-deps',
+            "ARG PYTORCH_INDEX=https://download.pytorch.org/whl/cu117\n",
+            'PYTORCH_INDEX="${PYTORCH_INDEX:-https://download.pytorch.org/whl/cu117}"',
+        ),
+        (
+            Channel.PYG,
+            "ogb",
+            'uv pip install --no-index --find-links "${PYG_LINKS}" --no-deps',
+            "ARG PYG_LINKS=https://data.pyg.org/whl/torch-2.0.0+cu117.html\n",
+            'PYG_LINKS="${PYG_LINKS:-https://data.pyg.org/whl/torch-2.0.0+cu117.html}"',
+        ),
+        (
+            Channel.LOCAL,
+            "torch",
+            "uv pip install --no-index --find-links /context/wheels --no-deps",
+            "COPY --from=beside /context/wheels /context/wheels",
+            'cp -rL wheels "${SINGULARITY_ROOTFS}/context/wheels"',
+        ),
+    ],
+)
+def test_channels_are_where_they_were_locked_or_mirrored(channel, name, install, argument, setting):
+    known = with_channel(channel, name)
+    text, definition = render.dockerfile(known), render.definition(known)
+    assert install in text
+    assert install in definition
+    assert argument in text
+    assert setting in definition
+    assert argument not in TEXTS["wheels"]
 
 
 def test_a_definition_is_of_the_form_that_old_engines_read():
@@ -214,14 +238,13 @@ def test_a_definition_is_of_the_form_that_old_engines_read():
 
 
 def test_an_open_plan_says_so_and_keeps_its_channels():
-    plan = open_plan()
+    variant = PYG.variant("11.6")
+    plan = planning.make_open_plan(PYG, variant, variant.candidates[0], examples=SHIPPED)
     assert [step.channel for step in plan.steps if isinstance(step, RequirementsStep)] == ["pytorch", "pyg", "pypi"]
-    assert not [step for step in plan.steps if isinstance(step, WheelsStep)]
     for text in (render.dockerfile(plan), render.definition(plan), render.requirements(plan)):
         assert "./build.py lock pyg --cuda 11.6" in text.replace("\n# ", " ").replace("\n", " ")
         assert "torch==1.13.1+cu116" in text
         assert "https://download.pytorch.org/whl/cu116" in text
-    assert plan.tag == "2.3.1-torch1.13.1-cu116-py39"
 
 
 def test_other_bases():
@@ -239,17 +262,14 @@ def test_other_bases():
     # NVIDIA's images set it, and an image that sets it mixes libraries
     assert 'LD_LIBRARY_PATH=""' in nvidia
     assert "%environment\n    unset LD_LIBRARY_PATH\n" in definition
-    with pytest.raises(UsageError, match="debian, python, nvidia"):
-        chosen_image("alpine", variant)
     with pytest.raises(UsageError, match="no base image for CUDA 'cpu'"):
         chosen_image("nvidia", PYG.variant("cpu"))
 
 
-@pytest.mark.parametrize("cuda", ["11.8", "12.1", "13.0"])
+@pytest.mark.parametrize("cuda", ["11.8", "13.0"])
 def test_what_is_compiled_on_nvidias_base_is_compiled_by_nvidias_toolkit(cuda):
-    variant = PYG.variant(cuda)
-    written = files.texts(PLACE, PYG, variant, files.shown(PLACE, PYG, variant), "nvidia")
-    for text in (written["Dockerfile"], written["pyg.def"]):
+    made = files.texts(PLACE, PYG, PYG.variant(cuda), "nvidia")
+    for text in (made["Dockerfile"], made["pyg.def"]):
         assert ("docker.io/nvidia/cuda:" in text) == (cuda != "13.0"), "wheels serve every distribution"
         assert "non-free" not in text
 
@@ -267,82 +287,189 @@ def test_a_registry_base_is_named_by_its_digest():
 def test_quoting_survives_a_shell(text):
     assert shlex.split(quoted(text)) == [text]
     assert shlex.split("echo " + double(text).replace("\\$", "$").replace("\\`", "`"))[1:] == [text]
-    assert shlex.split(" ".join(write_lines("/x", [text])))[-1] == text
+    assert shlex.split(written([text], "/x").replace("\\\n", ""))[-1] == text
 
 
-def test_modes_of_planned_files_are_kept():
-    step = FilesStep(
-        title="more",
-        files=(
-            PlannedFile(path="/opt/x", folder=True, mode=0o700),
-            PlannedFile(path="/opt/x/run", content="#!/bin/sh\n", mode=0o755),
-        ),
+def test_planned_files_are_written_as_they_are():
+    content = "# a\n\n#: b \\\n"
+    more = (
+        PlannedFile(path="/opt/x", folder=True, mode=0o700),
+        PlannedFile(path="/opt/x/run", content=content, mode=0o755),
     )
-    plan = msgspec.structs.replace(PLAN, steps=(PLAN.steps[0], step, *PLAN.steps[1:]))
-    text = render.dockerfile(plan)
-    assert "chmod 700 /opt/x \\" in text
-    assert "chmod 755 /opt/x/run" in text
+    plan = msgspec.structs.replace(PLAN, steps=(PLAN.steps[0], FilesStep(title="more", files=more), *PLAN.steps[1:]))
+    for text, follows in ((render.dockerfile(plan), " \\\n && "), (render.definition(plan), "\n    ")):
+        assert f"chmod 700 /opt/x{follows}" in text
+        lines = "".join(f" \\\n        '{line}'" for line in content.splitlines())
+        assert f"> /opt/x/run{lines}{follows}chmod 755 /opt/x/run" in text
+
+
+# --- what is compiled -----------------------------------------------------------------------------------------------
+
+
+@every_form
+def test_a_toolkit_of_debians_is_checked_against_the_lock(write):
+    text = write(PLANS["debian"])
+    # apt writes an epoch into the name of the file
+    assert f"{DEBS[1].file.sha256}  /opt/toolkit/debs/libthrust-dev_1%3a2.0.1-1_amd64.deb" in text
+    assert "sha256sum --check --quiet /opt/toolkit/debs.sha256" in text
+    assert "sed -i 's/\\bmain\\b/main contrib non-free/' {} +" in text
+    toolkit = msgspec.structs.replace(TOOLKITS["debian"], suite="trixie")
+    assert "'s/\\bbookworm\\b/trixie/; s/\\bmain\\b/main contrib non-free/'" in write(plan(toolkit))
+    assert "apt-get download" not in write(PLANS["pypi"])
+
+
+def test_a_toolkit_of_an_images_is_a_stage():
+    wanted = "nvidia/cuda@sha256:" + "d" * 64
+    assert f"\nFROM {wanted} AS toolkit\n" in TEXTS["image"]
+    assert "COPY --from=toolkit /usr/local/cuda /usr/local/cuda\n" in stage(TEXTS["image"], "compile")
+    text = render.definition(PLANS["image"])
+    assert f"Bootstrap: docker\nFrom: {wanted}\nStage: toolkit\n" in text
+    assert "%files from toolkit\n    /opt/toolkit /usr/local/cuda\n" in text
+
+
+@every_form
+def test_debians_toolkit_is_not_for_other_distributions(write):
+    image = chosen_image("nvidia", RECIPE.variant("11.7"))
+    with pytest.raises(BuildError, match=r"nvidia/cuda:11\.7\.1-base-ubuntu22\.04 is no Debian"):
+        write(plan(TOOLKITS["debian"], image=image))
+    write(plan(TOOLKITS["image"], image=image))
+
+
+@pytest.mark.parametrize("known", PLANS.values(), ids=PLANS)
+def test_compilers_stay_in_stages_that_are_left_behind(known):
+    text = render.dockerfile(known)
+    copied = re.findall(r"^COPY --from=(\S+) (\S+) ", text.rpartition("\nFROM base\n")[2], re.MULTILINE)
+    devel = known.tag.endswith("-devel")
+    venv = [name for name, path in copied if path == "/opt/venv"]
+    assert venv == [*(["cuda"] if "cuda" in venv else []), "torch", "tools", "pyg", "extensions"]
+    stays = devel and "toolkit" in text
+    assert [name for name, path in copied if path == "/usr/local/cuda"] == (["toolkit"] if stays else [])
+    assert ("g++-11" in stage(text, "base")) == devel
+    assert ("apt-get" in stage(text, "compile")) != devel
+
+
+def test_a_definition_takes_the_toolkit_along_for_a_devel_image_alone():
+    devel, usual = render.definition(PLANS["debian-devel"]), render.definition(PLANS["debian"])
+    assert "%files from build\n    /opt/venv\n    /usr/local/cuda\n" in devel
+    assert "%files from build\n    /opt/venv\n\n" in usual
+    assert devel.rpartition("Stage: final")[2].count("g++-11") > 0
+    assert "g++-11" not in re.sub(r"%help.*", "", usual.rpartition("Stage: final")[2], flags=re.DOTALL)
+
+
+def test_nothing_else_waits_for_a_compiler():
+    text = TEXTS["debian"]
+    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE)
+    packages = ["torch-scatter", "torch-sparse"]
+    expected = ["cuda", "torch", "tools", "pyg", "toolkit", "compile", *packages, "extensions"]
+    assert stages[3:-1] == [("compile" if name in packages else "build", name) for name in expected]
+    needs = {name: set(re.findall(r"COPY --from=(\S+)", stage(text, name))) for name in expected}
+    assert needs == {name: set() for name in expected} | {
+        "compile": {"toolkit", "cuda", "torch"},
+        "extensions": {"torch-scatter", "torch-sparse"},
+    }
+    compiling = stage(text, "compile")
+    # what changes least comes first
+    assert compiling.index("apt-get") < compiling.index("build-tools.txt") < compiling.index("COPY --from=torch")
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_sources_are_built_in_the_environment_and_place_of_the_embedded_build(name):
+    variables = embedded.environment(SimpleNamespace(step=compile_step(PLANS[name])), 1)
+    # of the machine, or of no weight for what is compiled
+    for variable in set(variables) - {"PATH", "TMPDIR", "MAX_JOBS", "PYTHONDONTWRITEBYTECODE"}:
+        assert f'{variable}="{variables[variable]}"' in stage(TEXTS[name], "compile")
+    assert f"mkdir -p {embedded.BUILD}/torch-scatter-2.1.2 " in stage(TEXTS[name], "torch-scatter")
+
+
+@every_form
+def test_headers_and_toolkit_are_made_as_in_the_embedded_build(write):
+    text = write(PLANS["debian"])
+    for path, lines in compilers.STAND_INS.items():
+        expected = " ".join(f"'{line}'" for line in lines)
+        assert f"printf '%s\\n' > /root/headers/{path} {expected}" in " ".join(text.replace("\\\n", " ").split())
+    for folder in ("torch-scatter-2.1.2", "torch-sparse-0.6.18"):
+        assert f"cp -R /root/headers/. /build/{folder}/csrc" in text
+    for kind in ("debian", "pypi"):
+        flat = re.sub(r" \\\n +(&& )?", " ", write(PLANS[kind]))
+        assert [line for line in assembly(TOOLKITS[kind]) if line not in flat] == []
+
+
+@every_form
+def test_sources_of_a_folder_come_from_beside_the_text(write):
+    packages = tuple(sdist(one.name, one.version, Channel.LOCAL) if one.compiled else one for one in PACKAGES)
+    text = write(plan(TOOLKITS["debian"], packages=packages))
+    assert "pip download --no-index --find-links /context/wheels --no-cache-dir" in text
+    assert "/context/wheels" in text.partition("%post")[0] or "COPY --from=beside /context/wheels" in text
+
+
+def test_people_read_what_was_compiled_and_for_which_gpus():
+    page = render.readme(PLANS["debian"])
+    assert (
+        "Compiled from source by g++-11 and CUDA 11.8.89: torch-scatter 2.1.2, torch-sparse 0.6.18; for GPUs 7.0 (V100,"
+        " TITAN V), 8.0+PTX (A100, A30; newer ones compile it when they first run it).\n"
+    ) in page
+    assert "make image STACK=small CUDA=11.7 FLAVOUR=devel " in page
+    assert "CUDA=11.7 GPU=v100,a100 " in page
+    assert "`sources.txt`" in page
+    page = render.readme(PLANS["cpu"])
+    assert "Compiled from source by g++-11, for CPUs alone: torch-scatter 2.1.2, torch-sparse 0.6.18.\n" in page
+    assert "GPU=" not in page
+    assert "its compiler and CUDA 11.8.89 in /usr/local/cuda stay" in render.readme(PLANS["debian-devel"])
+
+
+def test_requirements_and_sources_are_all_of_it():
+    wheels, sources = render.requirements(PLANS["debian"]), render.sources(PLANS["debian"])
+    listed = re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:(\w+)$", wheels + sources, re.MULTILINE)
+    assert sorted(listed) == sorted((one.name, one.version, one.file.sha256) for one in PACKAGES)
+    assert "torch-scatter==" not in wheels
+    assert '\n#     export TORCH_CUDA_ARCH_LIST="7.0;8.0+PTX"\n' in sources
+    assert "Wanted: g++-11, Python's headers, CUDA 11.8.89 in /usr/local/cuda" in sources
+    assert render.sources(PLAN) == ""
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
 
 
 def test_render_writes_what_changed_and_says_where(tmp_path):
-    first = list(files.render_all(PLACE, "pyg", "11.8", files.Choice(), tmp_path))
+    first = list(files.render_all(PLACE, "pyg", "11.8", output=tmp_path))
     assert first == [tmp_path / "pyg" / "cu118"]
-    assert list(files.render_all(PLACE, "pyg", "11.8", files.Choice(), tmp_path)) == []
+    assert list(files.render_all(PLACE, "pyg", "11.8", output=tmp_path)) == []
     (first[0] / "Dockerfile").write_text("")
-    assert list(files.render_all(PLACE, "pyg", "11.8", files.Choice(), tmp_path)) == first
-    assert len(list(files.render_all(PLACE, None, None, files.Choice(), tmp_path))) == len(VARIANTS) - 1
-    with pytest.raises(UsageError, match="images/ holds the usual texts"):
-        list(files.render_all(PLACE, "pyg", None, files.Choice(base="python"), None))
-    with pytest.raises(UsageError, match=r"'11\.9'"):
-        list(files.render_all(PLACE, None, "11.9", files.Choice(), tmp_path))
+    assert list(files.render_all(PLACE, "pyg", "11.8", output=tmp_path)) == first
+    assert len(list(files.render_all(PLACE, None, None, output=tmp_path))) == len(VARIANTS) - 1
 
 
-class Place:
-    """The project, with what was noted."""
-
-    def __init__(self):
-        self.root, self.environment, self.progress, self.noted = PLACE.root, PLACE.environment, self, []
-
-    def note(self, message):
-        self.noted.append(message)
-
-
-def test_variants_without_a_text_of_the_choice_are_noted_and_left_out(tmp_path):
-    place = Place()
-    made = list(files.render_all(place, "torch", None, files.Choice(base="nvidia"), tmp_path))
+def test_variants_that_cannot_have_a_base_are_noted_and_left_out(tmp_path):
+    noted = []
+    ctx = SimpleNamespace(root=ROOT, environment={}, progress=SimpleNamespace(note=noted.append))
+    made = list(files.render_all(ctx, "torch", None, "nvidia", tmp_path))
     assert tmp_path / "torch" / "cu118" in made
     assert tmp_path / "torch" / "cpu" not in made
-    assert len(place.noted) == 1
-    assert place.noted[0].startswith("torch CUDA cpu is left out: NVIDIA has no base image")
-    made = list(files.render_all(place, "pyg", None, files.Choice(channel="pytorch"), tmp_path))
-    assert tmp_path / "pyg" / "cu116" in made
-    assert place.noted[-1].endswith("takes torch from pytorch")
-
-
-def test_one_variant_without_a_text_of_the_choice_is_an_error(tmp_path):
-    with pytest.raises(UsageError, match="NVIDIA has no base image") as caught:
-        list(files.render_all(PLACE, "torch", "cpu", files.Choice(base="nvidia"), tmp_path))
-    assert caught.value.next_step.endswith("--cuda cpu --base debian")
-    with pytest.raises(UsageError, match="from channel 'pytorch'; they take it from pypi") as refused:
-        list(files.render_all(PLACE, "pyg", "13.0", files.Choice(channel="pytorch"), tmp_path))
-    assert refused.value.next_step.startswith("./build.py list")
-
-
-def test_a_lock_is_advised_where_it_helps(tmp_path):
-    ctx = Context(root=tmp_path, environment={})
-    with pytest.raises(ResolutionError, match="that a text could be about") as caught:
-        files.shown(ctx, PYG, PYG.variant("cpu"), "local")
-    assert caught.value.next_step == "./build.py lock pyg --cuda cpu --channel local --wheels FOLDER"
-    with pytest.raises(ResolutionError, match=r"at CUDA 13\.0 takes torch from pytorch") as caught:
-        files.shown(ctx, PYG, PYG.variant("13.0"), "pytorch")
-    assert " lock " not in caught.value.next_step
+    assert [note.partition(" has no ")[0] for note in noted] == ["torch CUDA cpu is left out: NVIDIA"]
 
 
 @pytest.mark.parametrize(
-    ("choice", "said"),
-    [(files.Choice(channel="nope"), "'nope'; they take it from"), (files.Choice(base="alpine"), "no base 'alpine'")],
+    ("cuda", "base", "output", "message", "next_step"),
+    [
+        (None, "python", None, "images/ holds the usual texts", "./build.py render pyg --base python --output"),
+        (None, "alpine", "out", "no base 'alpine'", "./build.py render NAME --base python"),
+        ("11.9", "debian", "out", r"CUDA '11\.9'", "./build.py list"),
+        ("cpu", "nvidia", "out", "NVIDIA has no base image", "./build.py render NAME --cuda cpu --base debian"),
+    ],
 )
-def test_a_choice_that_there_is_not_is_said_before_anything_is_written(tmp_path, choice, said):
-    with pytest.raises(UsageError, match=said):
-        list(files.render_all(PLACE, None, None, choice, tmp_path))
+def test_what_cannot_be_rendered_is_refused_before_anything_is_written(
+    tmp_path, cuda, base, output, message, next_step
+):
+    with pytest.raises(UsageError, match=message) as caught:
+        list(files.render_all(PLACE, "pyg" if cuda != "11.9" else None, cuda, base, output and tmp_path / output))
+    assert caught.value.next_step.startswith(next_step)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_is_advised_where_it_helps(tmp_path):
+    variant = PYG.variant("cpu")
+    local = tuple(one for one in variant.candidates if Channel.LOCAL in one.channels)
+    variant = msgspec.structs.replace(variant, candidates=local)
+    with pytest.raises(ResolutionError, match="that a text could be about") as caught:
+        files.shown(Context(root=tmp_path, environment={}), PYG, variant)
+    assert caught.value.next_step == "./build.py lock pyg --cuda cpu --channel local --wheels FOLDER"

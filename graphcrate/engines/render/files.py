@@ -3,7 +3,7 @@
 All but requirements.txt and sources.txt are committed below `images/`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,57 +15,41 @@ from graphcrate.compat.toolkits import options
 from graphcrate.engines import render
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
-from graphcrate.model.errors import BuildError, GraphcrateError, ResolutionError, UsageError
+from graphcrate.model.errors import BuildError, ResolutionError, UsageError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, Lock, decode_lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of the texts that a variant can have. `base`: one of `compat.base_images.CHOICES`."""
-
-    base: str = "debian"
-    channel: str | None = None  #: only candidates whose torch comes from it
-
-
-def render_all(ctx: Context, name: str | None, cuda: str | None, choice: Choice, output: Path | None) -> Iterator[Path]:
+def render_all(
+    ctx: Context, name: str | None, cuda: str | None, base: str = "debian", output: Path | None = None
+) -> Iterator[Path]:
     """Write the texts of these variants (None: all of them); gives the folders in which something changed.
 
-    `output`: instead of `images/`, where only the usual choice may go. Of several variants, those that have no text of
-    another choice are noted and left out. Raises UsageError, ResolutionError, BuildError.
+    `base`: one of `compat.base_images.CHOICES`; of several variants, those that cannot have it are noted and left out.
+    `output`: instead of `images/`, where only the usual base may go. Raises UsageError, ResolutionError, BuildError.
     """
-    if output is None and choice != Choice():
+    if output is None and base != "debian":
         raise UsageError(
-            "images/ holds the usual texts; another base or channel goes elsewhere",
-            next_step=f"./build.py render {name or 'pyg'} --base {choice.base} --output /tmp/images",
+            "images/ holds the usual texts; another base goes elsewhere",
+            next_step=f"./build.py render {name or 'pyg'} --base {base} --output /tmp/images",
         )
-    wanted = list(_variants(ctx, name, cuda))
-    _check(choice, wanted)
-    lacking: list[GraphcrateError] = []
-    for recipe, variant in wanted:
+    base_images.check_choice(base)
+    for recipe, variant in _variants(ctx, name, cuda):
         try:
-            made = texts(ctx, recipe, variant, shown(ctx, recipe, variant, choice.channel), choice.base)
-        except (UsageError, ResolutionError, BuildError) as error:
-            lacking.append(error)
-            if cuda is not None or choice == Choice() or len(lacking) == len(wanted):
+            made = texts(ctx, recipe, variant, base)
+        except (UsageError, BuildError) as error:
+            if cuda is not None or base == "debian":
                 raise
             ctx.progress.note(f"{recipe.name} CUDA {variant.cuda} is left out: {error.what}")
             continue
         folder = (output or ctx.root / "images") / recipe.name / cuda_label(variant.cuda)
-        if _write(folder, made):
+        paths = {folder / file: text.encode() for file, text in made.items()}
+        changed = {path: text for path, text in paths.items() if not path.is_file() or path.read_bytes() != text}
+        for path, text in changed.items():
+            write_file(path, text)
+        if changed:
             yield folder if output else folder.relative_to(ctx.root)
-
-
-def _check(choice: Choice, wanted: Sequence[tuple[Recipe, Variant]]) -> None:
-    """Raises UsageError for a base that there is not, and for a channel that none of the variants takes torch from."""
-    base_images.check_choice(choice.base)
-    known = dict.fromkeys(candidate.channels[0].value for _, variant in wanted for candidate in variant.candidates)
-    if choice.channel is not None and choice.channel not in known:
-        raise UsageError(
-            f"no variant that was asked for takes torch from channel {choice.channel!r}; they take it from "
-            f"{', '.join(known)}",
-            next_step="./build.py list    (recipes, variants and their channels)",
-        )
 
 
 def _variants(ctx: Context, name: str | None, cuda: str | None) -> Iterator[tuple[Recipe, Variant]]:
@@ -84,35 +68,27 @@ def _variants(ctx: Context, name: str | None, cuda: str | None) -> Iterator[tupl
     yield from found
 
 
-def shown(ctx: Context, recipe: Recipe, variant: Variant, channel: str | None = None) -> Candidate:
-    """The candidate that a variant's texts are about: the first with a lock, else the first that others can build.
+def shown(ctx: Context, recipe: Recipe, variant: Variant) -> Candidate:
+    """Return the candidate that a variant's texts are about: the first with a lock, else the first others can build.
 
-    `channel`: only candidates whose torch comes from it. Raises ResolutionError when there is none.
+    Raises ResolutionError when there is none.
     """
-    usable = [candidate for candidate in variant.candidates if channel in (None, candidate.channels[0])]
-    for candidate in usable:
+    for candidate in variant.candidates:
         if lock_path(ctx, recipe, variant, candidate).is_file():
             return candidate
-    for candidate in usable:
+    for candidate in variant.candidates:
         if Channel.LOCAL not in candidate.channels:
             return candidate
-    if not usable:
-        others = dict.fromkeys(candidate.channels[0].value for candidate in variant.candidates)
-        raise ResolutionError(
-            f"no candidate of recipe {recipe.name} at CUDA {variant.cuda} takes torch from {channel}",
-            cause=f"They take it from {', '.join(others)}.",
-            next_step="./build.py list    (recipes, variants and their channels)",
-        )
     raise ResolutionError(
-        f"recipe {recipe.name} has no candidate at CUDA {variant.cuda} that a text could be about"
-        + (f" with torch from {channel}" if channel else ""),
+        f"recipe {recipe.name} has no candidate at CUDA {variant.cuda} that a text could be about",
         cause="A folder of wheels is known to one machine only, until a lock says what is in it.",
         next_step=f"./build.py lock {recipe.name} --cuda {variant.cuda} --channel local --wheels FOLDER",
     )
 
 
-def plan_of(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate, base: str = "debian") -> Plan:
-    """The candidate's plan, by its committed lock where there is one. `base`: one of `compat.base_images.CHOICES`."""
+def plan_of(ctx: Context, recipe: Recipe, variant: Variant, base: str = "debian") -> Plan:
+    """Plan the candidate that is shown, by its committed lock where there is one."""
+    candidate = shown(ctx, recipe, variant)
     image = None if base == "debian" else base_images.chosen_image(base, variant)
     path = lock_path(ctx, recipe, variant, candidate)
     if path.is_file():
@@ -124,37 +100,24 @@ def plan_of(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate
 
 
 def _with_nvidias_toolkit(lock: Lock) -> Lock:
-    """The lock with NVIDIA's own devel image in place of Debian's packages, which Ubuntu's archive does not have."""
+    """Put NVIDIA's own devel image in place of Debian's packages, which Ubuntu's archive does not have."""
     compilation = lock.compilation
-    if compilation is None or not isinstance(compilation.toolkit, DebianToolkit):
-        return lock
     image = next((option for option in options(lock.torch_cuda) if option.provider == "image"), None)
-    if image is None:
+    if compilation is None or not isinstance(compilation.toolkit, DebianToolkit) or image is None:
         return lock
     toolkit = ImageToolkit(version=image.version, reference=image.reference, digest="")
     return msgspec.structs.replace(lock, compilation=msgspec.structs.replace(compilation, toolkit=toolkit))
 
 
-def texts(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate, base: str = "debian") -> dict[str, str]:
-    """File name → text, for one variant. Raises BuildError for a step that a text cannot express."""
-    plan = plan_of(ctx, recipe, variant, candidate, base)
-    path = lock_path(ctx, recipe, variant, candidate)
-    compiled = {"sources.txt": text} if (text := render.sources(plan)) else {}
-    return compiled | {
+def texts(ctx: Context, recipe: Recipe, variant: Variant, base: str = "debian") -> dict[str, str]:
+    """Write the texts of one variant, by file name. Raises UsageError, ResolutionError, BuildError."""
+    plan = plan_of(ctx, recipe, variant, base)
+    path = lock_path(ctx, recipe, variant, shown(ctx, recipe, variant))
+    written = {
         "Dockerfile": render.dockerfile(plan),
         f"{plan.name}.def": render.definition(plan),
         "requirements.txt": render.requirements(plan),
+        "sources.txt": render.sources(plan),
         "README.md": render.readme(plan, path.name if path.is_file() else ""),
     }
-
-
-def _write(folder: Path, written: dict[str, str]) -> bool:
-    """Write what has changed, each file whole or not at all. Whether anything had."""
-    changed = {name: text for name, text in written.items() if not _is(folder / name, text)}
-    for name, text in changed.items():
-        write_file(folder / name, text.encode())
-    return bool(changed)
-
-
-def _is(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_bytes() == text.encode()
+    return {name: text for name, text in written.items() if text}

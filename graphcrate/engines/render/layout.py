@@ -1,25 +1,65 @@
-"""What the templates share: jinja2 with delimiters that neither shell nor definition files use, and text filters."""
+"""What the templates share: jinja2 with delimiters that neither shell nor definition files use, names, text filters."""
 
 import functools
 import importlib.resources
+import json
+import re
 import shlex
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import jinja2
 
-import graphcrate.engines.render.commands as commands
+from graphcrate.compat import compilers
+from graphcrate.compat.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
+from graphcrate.compat.toolkits import PACKAGES
+from graphcrate.model.lock import LockedPackage
+from graphcrate.model.plan import CUDA_HOME, VENV
+from graphcrate.model.recipe import Channel
 
 WIDTH = 118
+CONTEXT = "/context"  #: what lay beside the text, in stages that are left behind
+TOOLS = "/opt/tools"  #: pip and uv, in stages that are left behind
+#: For files on the way. Not /tmp, which is the host's own while Apptainer builds.
+WORK = "/root"
+#: pip, setuptools and what else compiling wants, apart from the image's own packages
+BUILD_TOOLS = "/opt/build-tools"
+COMPILED = f"{WORK}/compiled"  #: wheels that were made
+_NAMES = {
+    "APT": "/opt/apt",  # a copy of apt's settings, removed again; not below /root, where apt's own user cannot look
+    "BUILD_TOOLS": BUILD_TOOLS,
+    "CERTIFICATES": "/etc/ssl/certs/ca-certificates.crt",
+    "COMPILED": COMPILED,
+    "CONTEXT": CONTEXT,
+    "CUDA_HOME": CUDA_HOME,
+    "EXAMPLES": EXAMPLES,
+    "HEADERS": f"{WORK}/headers",
+    "PIP": f"PYTHONPATH={BUILD_TOOLS} {VENV}/bin/python -m pip",
+    "PROGRAMS": PROGRAMS,
+    "PYTHON_HEADERS": compilers.PYTHON_HEADERS,
+    "SYSTEM_PATH": SYSTEM_PATH,
+    "TOOLKIT": PACKAGES,
+    "TOOLS": TOOLS,
+    "VENV": VENV,
+    "WORK": WORK,
+}
+
+
+class Run(NamedTuple):
+    """Commands that are run together, one RUN of a Dockerfile: `templates/steps` says how they are written."""
+
+    why: str
+    notes: set[str]
+    lines: list[str]
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    folder = importlib.resources.files("graphcrate.engines.render") / "templates"
-    names = ("Dockerfile", "definition", "page.md", "job-options", "job-singularity", "job-pyxis", "job-docker")
     environment = jinja2.Environment(
-        # Part of the package, as constant as code.
-        loader=jinja2.DictLoader({name: (folder / name).read_text(encoding="utf-8") for name in names}),
+        loader=jinja2.FunctionLoader(
+            lambda name: (importlib.resources.files(__package__) / "templates" / name).read_text(encoding="utf-8")
+        ),
         block_start_string="<%",
         block_end_string="%>",
         variable_start_string="<<",
@@ -33,41 +73,111 @@ def _environment() -> jinja2.Environment:
         # shell and Markdown: nothing is to be turned into HTML entities
         autoescape=False,
     )
-    environment.filters |= {
-        "run": commands.run,
-        "script": commands.script,
-        "comment": comment,
-        "double": double,
-        "pairs": pairs,
-        "quoted": commands.quoted,
-        "word": shlex.quote,
-    }
+    environment.globals |= _NAMES
+    functions = (broken, comment, double, listed, pairs, pins, quoted, run_instructions, script, where, written)
+    environment.filters |= {function.__name__: function for function in functions}
+    environment.filters |= {"json": json.dumps, "word": shlex.quote}
     return environment
 
 
 def rendered(template: str, values: Mapping[str, object]) -> str:
-    """A template with its values. A value that it lacks is an error."""
+    """Fill a template. A value that it lacks is an error."""
     return _environment().get_template(template).render(values)
 
 
+def step(name: str, *values: object) -> str:
+    """Write what a stage runs, by the macro of this name in `templates/steps`."""
+    return str(getattr(_environment().get_template("steps").module, name)(*values)).strip() + "\n\n"
+
+
+def _runs(text: str) -> Iterator[Run]:
+    for block in filter(None, text.strip().split("\n\n")):
+        lines = [re.sub(r"\s+\\$", r" \\", line) for line in block.split("\n")]
+        why = [line[2:] for line in lines if line.startswith("# ")]
+        notes = {line[3:] for line in lines if line.startswith("#: ")}
+        yield Run(" ".join(why), notes, lines[len(why) + len(notes) :])
+
+
+def run_instructions(text: str, cache: str = "") -> str:
+    """Write steps for a Dockerfile; what downloads packages gets a mount of BuildKit's as this `cache`."""
+    found = []
+    for why, notes, lines in _runs(text):
+        found += [comment(why)] if why else []
+        found += [f"# hadolint ignore={note}" for note in notes - {"cached"}]
+        mount = f"--mount=type=cache,target={cache},sharing=locked " if cache and "cached" in notes else ""
+        starts = [f"RUN {mount}", *("    " if line.endswith("\\") else " && " for line in lines)]
+        bare = (start + line.removesuffix(" \\") for start, line in zip(starts, lines, strict=False))
+        found.append(" \\\n".join(bare))
+    return "\n".join(found)
+
+
+def script(text: str) -> str:
+    """Write steps for a definition's section, which ends at the first command that fails (`sh -e`)."""
+    found = []
+    for why, notes, lines in _runs(text):
+        found += [comment(why, "    ")] if why else []
+        found += [f"    # shellcheck disable={note}" for note in notes if note.startswith("SC")]
+        found += [f"    {line}" for line in lines]
+    return "\n".join(found)
+
+
+def quoted(text: str) -> str:
+    """Quote for a POSIX shell, always in single quotes."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def double(text: str) -> str:
+    """Quote in double quotes, for ENV, LABEL and `export`."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("`", "\\`")
+    return f'"{escaped}"'
+
+
+def listed(words: Iterable[str]) -> str:
+    """Continue a command with words, each on a line of its own."""
+    return "".join(f" \\\n    {word}" for word in words)
+
+
+def written(lines: Iterable[str], path: str) -> str:
+    """Write a text file. printf, because here-documents are not for every engine's Dockerfile."""
+    return f"printf '%s\\n' > {path}" + listed(map(quoted, lines))
+
+
+def pins(packages: Iterable[LockedPackage]) -> list[str]:
+    """Write requirements that only one file each satisfies."""
+    ordered = sorted(packages, key=lambda package: package.name)
+    return [f"{package.name}=={package.version} --hash=sha256:{package.file.sha256}" for package in ordered]
+
+
+def where(channel: Channel, index: str = "--index-url") -> str:
+    """Write the options of pip, or with its name for an `index` of uv, that say where a channel is."""
+    places = {
+        Channel.PYPI: "",
+        Channel.PYTORCH: f'{index} "${{PYTORCH_INDEX}}" ',
+        Channel.PYG: '--no-index --find-links "${PYG_LINKS}" ',
+        Channel.LOCAL: f"--no-index --find-links {CONTEXT}/wheels ",
+    }
+    return places[channel]
+
+
 def comment(text: str, indent: str = "") -> str:
-    """Lines of a comment."""
+    """Write lines of a comment."""
     return "\n".join(wrapped(text, WIDTH, f"{indent}# "))
 
 
+def broken(line: str) -> str:
+    """Break a command into several lines where it is long and has no quotes to cut through."""
+    if "'" in line or '"' in line:
+        return line
+    return " \\\n    ".join(wrapped(line, WIDTH - 4))
+
+
 def wrapped(text: str, width: int, start: str = "") -> list[str]:
-    """Lines of at most `width` characters, each with this start; names and paths stay whole."""
+    """Wrap into lines of at most `width` characters, each with this start; names and paths stay whole."""
     return textwrap.wrap(
         text, width, initial_indent=start, subsequent_indent=start, break_on_hyphens=False, break_long_words=False
     )
 
 
-def double(text: str) -> str:
-    """In double quotes, for ENV, LABEL and `export`."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("`", "\\`")
-    return f'"{escaped}"'
-
-
 def pairs(values: Mapping[str, str], indent: str) -> str:
-    """`A="1" \\` and so on, one on each line."""
+    """Write `A="1" \\` and so on, one on each line."""
     return f" \\\n{indent}".join(f"{name}={double(value)}" for name, value in values.items())

@@ -5,13 +5,14 @@ the site's settings.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-#: sinfo --format, squeue --format
+#: sinfo --format, squeue --format, sacct --format
 SINFO_FORMAT = "%R|%a|%l|%G"
 SQUEUE_FORMAT = "%i|%T|%N|%r"
+SACCT_FORMAT = "JobID,State,NodeList,Reason,ExitCode"
 #: squeue's states (man squeue, JOB STATE CODES) of a job that has not started
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 #: and of one that ended
@@ -83,38 +84,12 @@ def partitions(text: str) -> tuple[Partition, ...]:
     return tuple(by_name.values())
 
 
-def queue(text: str) -> Mapping[str, JobView]:
-    """Parse `squeue --noheader --array --states=all --format=SQUEUE_FORMAT`, by job id ("12", "12_3")."""
-    views = {}
-    for line in text.splitlines():
-        job, state, node, reason = _fields(line, 4)
-        if job and state:
-            views[job] = JobView(state.split()[0], _known(node), _known(reason))
-    return views
+def jobs(text: str) -> dict[str, JobView]:
+    """Parse lines of id, state, node, reason and perhaps exit code, by job id ("12", "12_3"); steps are left out.
 
-
-def scontrol_jobs(text: str) -> Mapping[str, JobView]:
-    """Parse `scontrol --oneliner show job ID`: one line a job, `Name=value` with blanks between.
-
-    A task of an array has the array's id and its number, which may be a range ("0-3,7%2") while they wait together.
+    As `squeue --noheader --array --states=all --format=SQUEUE_FORMAT` and
+    `sacct --noheader --parsable2 --allocations --format=SACCT_FORMAT` print them.
     """
-    views = {}
-    for line in text.splitlines():
-        values = dict(re.findall(r"(?:^|\s)([A-Za-z:/]+)=(\S*)", line))
-        if "JobId" not in values or "JobState" not in values:
-            continue
-        view = JobView(
-            values["JobState"], _known(values.get("NodeList", "")), _known(values.get("Reason", "")),
-            values.get("ExitCode", ""),
-        )  # fmt: skip
-        array, task = values.get("ArrayJobId"), values.get("ArrayTaskId")
-        jobs = [f"{array}_{number}" for number in numbers(task)] if array and task else [values["JobId"]]
-        views.update(dict.fromkeys(jobs, view))
-    return views
-
-
-def accounting(text: str) -> Mapping[str, JobView]:
-    """Parse `sacct --noheader --parsable2 --allocations --format=JobID,State,NodeList,Reason,ExitCode`."""
     views = {}
     for line in text.splitlines():
         job, state, node, reason, code = _fields(line, 5)
@@ -124,14 +99,14 @@ def accounting(text: str) -> Mapping[str, JobView]:
     return views
 
 
-def numbers(text: str) -> list[int]:
-    """Expand an array's range: "0-3,7%2" are 0, 1, 2, 3 and 7; "0-6:2" are 0, 2, 4 and 6."""
-    tasks: list[int] = []
-    for part in text.partition("%")[0].split(","):
-        if match := re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part):
-            first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-            tasks += range(first, last + 1, max(step, 1))
-    return tasks
+def details(text: str, job: str) -> JobView | None:
+    """Find a job in `scontrol --oneliner show job ID`: one line a job, `Name=value` with blanks between."""
+    for line in text.splitlines():
+        values = dict(re.findall(r"(?:^|\s)([A-Za-z:/]+)=(\S*)", line))
+        if job in (values.get("JobId"), f"{values.get('ArrayJobId')}_{values.get('ArrayTaskId')}"):
+            node, reason, code = (values.get(name, "") for name in ("NodeList", "Reason", "ExitCode"))
+            return JobView(values.get("JobState", ""), _known(node), _known(reason), code)
+    return None
 
 
 def has_pyxis(srun_help: str) -> bool:

@@ -10,7 +10,6 @@ import shlex
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -40,7 +39,6 @@ NODE_PROGRAM = "graphcrate.engines.slurm.node"
 JOB_NAME = "graphcrate-test"
 SECONDS = 120  #: limit of a command that asks something; a busy controller is slow
 SECONDS_TO_OPEN = 600  #: for what comes before the suites: an import from a registry, a slow file system
-PAUSE = 2.0  #: seconds between two polls; the controller serves a whole cluster
 ELSEWHERE = "log in to the cluster, or run it here: --runner apptainer, --runner embedded"
 
 
@@ -64,20 +62,18 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
             return {}
         options = ["--noheader", "--array", "--states=all", f"--format={parse.SQUEUE_FORMAT}"]
         try:
-            views = dict(parse.queue(self._run("squeue", *options, f"--jobs={','.join(jobs)}")))
+            views = parse.jobs(self._run("squeue", *options, f"--jobs={','.join(jobs)}"))
         except BuildError as error:
             if parse.UNKNOWN_JOB not in error.what:  # a controller that restarts or is too busy
                 return dict.fromkeys(jobs, parse.SILENT)
             views = {}
         # the controller forgets a job minutes after its end; accounting, where there is any, does not
         if unknown := [job for job in jobs if job not in views]:
-            fields = "--format=JobID,State,NodeList,Reason,ExitCode"
-            options = ["--noheader", "--parsable2", "--allocations", fields]
-            views |= parse.accounting(self._try("sacct", *options, f"--jobs={','.join(unknown)}"))
+            options = ["--noheader", "--parsable2", "--allocations", f"--format={parse.SACCT_FORMAT}"]
+            views |= parse.jobs(self._try("sacct", *options, f"--jobs={','.join(unknown)}"))
         for job in (job for job in jobs if job in views and views[job].is_ended):
             # squeue does not print the exit code
-            details = parse.scontrol_jobs(self._try("scontrol", "--oneliner", "show", "job", job))
-            views[job] = details.get(job, views[job])
+            views[job] = parse.details(self._try("scontrol", "--oneliner", "show", "job", job), job) or views[job]
         return {job: views[job] for job in jobs if job in views}
 
     def cancel(self, jobs: Sequence[str]) -> None:
@@ -135,7 +131,7 @@ class Scheduler:
         `root`: the folder from which a node imports `program`, which is run as `python -m PROGRAM ORDER RESULT`.
         `environment`: of this process; jobs inherit it.
         """
-        self._slurm, self._root, self._environment, self._program = slurm, root, environment, program
+        self.slurm, self._root, self._environment, self._program = slurm, root, environment, program
         self._folder = folder.absolute()
         self._offsets: dict[str, int] = {}
 
@@ -168,18 +164,6 @@ class Scheduler:
             ) from error
         job = answer.strip().splitlines()[-1].partition(";")[0]  # a federation adds the cluster
         return [f"{job}_{number}" for number in range(len(orders))] if is_array else [job]
-
-    def uninterrupted(self) -> AbstractContextManager[None]:
-        """Delay an interrupt to the end of the block: for a submission and the record of its jobs."""
-        return process.uninterrupted()
-
-    def look(self, jobs: Sequence[str]) -> Mapping[str, JobView]:
-        """Ask for the state of jobs; unknown ones are missing."""
-        return self._slurm.look(jobs)
-
-    def cancel(self, jobs: Sequence[str]) -> None:
-        """Cancel jobs, pending or running."""
-        self._slurm.cancel(jobs)
 
     def log(self, job: str) -> Path:
         """Return the file of all that the job prints."""
@@ -216,14 +200,6 @@ class Scheduler:
         """Remove the result of a finished job; its log stays."""
         self._result(job).unlink(missing_ok=True)
 
-    def now(self) -> float:
-        """Return Unix time in seconds."""
-        return settings.now()
-
-    def pause(self) -> None:
-        """Wait until the next poll."""
-        settings.wait(PAUSE)
-
     def _result(self, job: str) -> Path:
         return self._folder / f"{job}.json"
 
@@ -233,7 +209,10 @@ def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str]:
 
     Besides them goes --no-requeue: a job whose node died would only look as if it waited, with no word of the node.
     """
-    limits = [sum(_limit(name) for name in order.suites) for order in orders]
+    known, more = suites.SUITES, suites.SECONDS_TO_SAY_SO
+    limits = [
+        sum(max(known[name].cpu_limit, known[name].cuda_limit) + more for name in order.suites) for order in orders
+    ]
     options = {
         "job-name": JOB_NAME,
         "partition": resources.partition,
@@ -246,11 +225,6 @@ def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str]:
         "cpus-per-task": str(resources.cpus or ""),
     }
     return {name: value for name, value in options.items() if value}
-
-
-def _limit(name: str) -> float:
-    suite = suites.SUITES[name]
-    return max(suite.cpu_limit, suite.cuda_limit) + suites.SECONDS_TO_SAY_SO
 
 
 def _script(program: str, root: Path, batch: Path, *, is_array: bool) -> str:

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,13 +11,15 @@ import msgspec
 from graphcrate.artifacts import convert
 from graphcrate.artifacts.locate import Form, Located, locate, read_report
 from graphcrate.compat.catalog import find_variant
-from graphcrate.engines.trials import stores
+from graphcrate.engines.builders import embedded
+from graphcrate.host import oci_engine
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
 
+_Store = Literal["docker", "podman"]
 RUNNERS = ("auto", "embedded", "docker", "podman", "apptainer", "slurm")
 #: the runner of each form with --runner auto
 _DEFAULTS: Mapping[Form, str] = {
@@ -71,7 +73,7 @@ def find(
     chosen = default if runner == "auto" else runner
     if chosen == "slurm" and not pyxis and source.form in ("squashfs", "registry"):
         raise _needs_pyxis(reference, runner)
-    artifact = _OPENERS[chosen](source, ctx, pyxis) if chosen else None
+    artifact = _open(source, chosen, ctx, pyxis)
     if artifact is None:
         raise UsageError(
             f"{chosen or 'no runner'} cannot open {reference}",
@@ -93,60 +95,63 @@ def find(
     )
 
 
-def _embedded(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
+def _open(source: Located, runner: str, ctx: Context, pyxis: bool) -> Artifact | None:
+    """Make an image what the runner opens; None where it cannot be."""
+    match runner:
+        case "embedded":
+            return embedded.artifact(source.layout()) if source.has_layout else None
+        case "docker" | "podman":
+            return _in_store(source, runner, ctx)
+        case "slurm" if pyxis and source.form == "registry":
+            return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
+        case "slurm" if pyxis and (source.form == "squashfs" or source.has_layout):
+            return _file(_convert(source, "sqsh", ctx) if source.has_layout else source.path, "pyxis", "sqsh")
+        case "apptainer" | "slurm":
+            if source.has_layout:
+                return _file(_convert(source, "sif", ctx), "apptainer", "sif")
+            return _file(source.path, "apptainer", "sif") if source.form == "sif" else _built(source, "apptainer")
+    return None
+
+
+def _in_store(source: Located, engine: _Store, ctx: Context) -> Artifact | None:
+    """Look an image up in an engine's store; load an archive or a layout into it."""
+    if source.form == "archive":
+        return load(engine, source.path, ctx.environment)
+    if built := _built(source, engine):
+        return built
     if not source.has_layout:
-        return None
-    layout = source.layout()
-    size = sum(layer.size for layer in layout.layers)
-    return Artifact(engine="embedded", kind="layout", reference=str(source.path), digest=layout.digest, bytes=size)
-
-
-def _store(engine: Literal["docker", "podman"]) -> Callable[[Located, Context, bool], Artifact | None]:
-    def open_image(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
-        if source.form == "archive":
-            return stores.load(engine, source.path, ctx.environment)
-        if built := _built(source, engine):
-            return built
-        if source.has_layout:
-            return _load_layout(source, engine, ctx)
-        return stores.inspect(engine, source.name, ctx.environment) if source.form in (engine, "registry") else None
-
-    return open_image
-
-
-def _load_layout(source: Located, engine: Literal["docker", "podman"], ctx: Context) -> Artifact:
-    """Load a layout into an engine's store, unless it is there."""
+        return inspect(engine, source.name, ctx.environment) if source.form in (engine, "registry") else None
     image, name = source.layout(), source.name.partition(":")[0]
-    known = stores.inspect(engine, f"{name}:{image.tag}", ctx.environment) if image.tag else None
+    known = inspect(engine, f"{name}:{image.tag}", ctx.environment) if image.tag else None
     if known is not None and known.digest == image.manifest.config.digest:
         return known
     with ctx.cache.folder() as folder:
         archive = folder / f"{name}.tar"
         convert.convert(convert.Request(ref=str(source.path), to="docker", output=archive), ctx)
-        return stores.load(engine, archive, ctx.environment)
+        return load(engine, archive, ctx.environment)
 
 
-def _sif(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
-    if source.has_layout:
-        return _file(_convert(source, "sif", ctx), "apptainer", "sif")
-    return _file(source.path, "apptainer", "sif") if source.form == "sif" else _built(source, "apptainer")
+def inspect(engine: _Store, name: str, environment: Mapping[str, str]) -> Artifact | None:
+    """Look up an image by its name; None where it is missing. Raises HostError when the engine does not answer."""
+    image = oci_engine.find(engine, environment).inspect(name)
+    if image is None:
+        return None
+    return Artifact(engine=engine, kind=engine, reference=name, digest=image["Id"], bytes=int(image.get("Size", 0)))
 
 
-def _slurm(source: Located, ctx: Context, pyxis: bool) -> Artifact | None:
-    if pyxis and source.form == "registry":
-        return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
-    if pyxis and (source.form == "squashfs" or source.has_layout):
-        return _file(_convert(source, "sqsh", ctx) if source.has_layout else source.path, "pyxis", "sqsh")
-    return _sif(source, ctx, pyxis)
-
-
-_OPENERS: Mapping[str, Callable[[Located, Context, bool], Artifact | None]] = {
-    "embedded": _embedded,
-    "docker": _store("docker"),
-    "podman": _store("podman"),
-    "apptainer": _sif,
-    "slurm": _slurm,
-}
+def load(engine: _Store, path: Path, environment: Mapping[str, str]) -> Artifact:
+    """Load the image of an archive. Raises UsageError for an archive without one, HostError as `inspect`."""
+    done = oci_engine.find(engine, environment).call("load", "--quiet", "--input", str(path))
+    # "Loaded image: name:tag" or "Loaded image ID: sha256:…"
+    named = [line.partition(":")[2].strip() for line in done.lines if line.startswith("Loaded image")]
+    artifact = inspect(engine, named[0], environment) if named and not done.returncode else None
+    if artifact is None:
+        raise UsageError(
+            f"{engine} loads no image from {path}: {' '.join(done.lines[-1:])}",
+            cause="It is no archive of `docker save`; Docker before 25 does not read OCI archives.",
+            next_step=f"skopeo copy oci-archive:{path} docker-archive:image.tar:name:tag",
+        )
+    return artifact
 
 
 def _convert(source: Located, form: Literal["sif", "sqsh"], ctx: Context) -> Path:

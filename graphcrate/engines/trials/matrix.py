@@ -1,21 +1,25 @@
-"""The matrix of images and partitions as a state machine. Pure: Slurm's answers come in as values.
+"""The matrix of images and partitions: submit a job for each cell, and poll them to their end.
 
 A cell that has passed is not run again, one that failed is. One with a pending or running job is followed, also by a
 later call. One whose job ended without a report is lost, and the next call submits it again.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
 from graphcrate.engines.slurm.parse import HOPELESS, SILENT, JobView
+from graphcrate.engines.slurm.submit import Scheduler
+from graphcrate.host import process, settings
+from graphcrate.model.errors import HostError
 from graphcrate.model.trial import Cell, Matrix, Order, Resources, Returned, State
 from graphcrate.smoke import memory
 
 #: Seconds from the end of a job until its missing report counts as lost: a network file system shows other nodes' files
 #: with a delay.
 GRACE = 15.0
+PAUSE = 2.0  #: seconds between two polls; the controller serves a whole cluster
 
 
 def new_cell(reference: str, order: Order, resources: Resources) -> Cell:
@@ -30,39 +34,81 @@ def resume(matrix: Matrix, wanted: Sequence[Cell], *, rerun: bool = False) -> li
 
     A pass without a digest, of a tag on a registry, is forgotten as well: the tag may name another image by now.
     """
-    known = {cell.key: cell for cell in matrix.cells}
-
-    def is_valid(cell: Cell) -> bool:
+    cells = {cell.key: cell for cell in wanted}  # the same image named twice is one cell
+    for cell in matrix.cells:
         is_pass = cell.state is State.PASSED and not rerun
-        return cell.state.is_open or (is_pass and bool(memory.content(cell.order.artifact.digest)))
-
-    unique = {cell.key: cell for cell in wanted}  # the same image named twice is one cell
-    return [known[key] if key in known and is_valid(known[key]) else cell for key, cell in unique.items()]
-
-
-def update(matrix: Matrix, cells: Iterable[Cell]) -> Matrix:
-    """Return the matrix with these cells replaced or added at its end."""
-    merged = {cell.key: cell for cell in matrix.cells} | {cell.key: cell for cell in cells}
-    return msgspec.structs.replace(matrix, cells=tuple(merged.values()))
+        if cell.key in cells and (cell.state.is_open or (is_pass and memory.content(cell.order.artifact.digest))):
+            cells[cell.key] = cell
+    return list(cells.values())
 
 
-def batches(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Group the new cells into arrays: Slurm gives an array one partition and one request."""
-    groups: dict[Resources, list[Cell]] = {}
-    for cell in cells:
-        if cell.state is State.NEW:
-            groups.setdefault(cell.resources, []).append(cell)
-    return list(groups.values())
+def follow(
+    cells: Sequence[Cell],
+    scheduler: Scheduler,
+    *,
+    patience: float,
+    changed: Callable[[Sequence[Cell]], None],
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Cell]:
+    """Submit the new cells and poll all to their end.
+
+    `patience`: seconds that a job may wait for its start from now on. `changed` gets all cells after a change of one,
+    `say` the lines that jobs print. A refused cell is lost, and the others go on. Raises HostError when Slurm no
+    longer answers.
+    """
+    began = settings.now()
+    current = {cell.key: cell for cell in cells}
+
+    def put(cell: Cell) -> None:
+        if current[cell.key] != cell:
+            current[cell.key] = cell
+            changed(list(current.values()))
+
+    changed(cells)
+    new = [cell for cell in cells if cell.state is State.NEW]
+    for resources in dict.fromkeys(cell.resources for cell in new):  # an array has one partition and one request
+        with process.uninterrupted():  # nobody could cancel or find a job whose id was never recorded
+            for cell in _submit([cell for cell in new if cell.resources == resources], scheduler):
+                put(cell)
+    while pending := [cell for cell in current.values() if cell.state.is_open]:
+        views = scheduler.slurm.look([cell.job for cell in pending])
+        for cell in pending:
+            after = _poll(cell, views.get(cell.job), scheduler, began, patience)
+            for line in scheduler.new_lines(cell.job):
+                say(line)
+            put(after)
+            if after.state.is_finished:  # and recorded
+                scheduler.remove_result(cell.job)
+        if any(cell.state.is_open for cell in current.values()):
+            settings.wait(PAUSE)
+    return list(current.values())
 
 
-def submitted(cell: Cell, job: str, now: float) -> Cell:
-    """Return the cell with its job."""
-    return msgspec.structs.replace(cell, state=State.QUEUED, job=job, submitted=now, gone=0.0, why="")
+def _submit(batch: Sequence[Cell], scheduler: Scheduler) -> list[Cell]:
+    try:
+        jobs = scheduler.submit([cell.order for cell in batch], batch[0].resources)
+    except HostError as error:
+        return [_lost(cell, error.what) for cell in batch]
+    return [
+        msgspec.structs.replace(cell, state=State.QUEUED, job=job, submitted=settings.now())
+        for cell, job in zip(batch, jobs, strict=True)
+    ]
 
 
-def lost(cell: Cell, why: str) -> Cell:
-    """Return the cell without a report, and why."""
+def _lost(cell: Cell, why: str) -> Cell:
     return msgspec.structs.replace(cell, state=State.LOST, why=why)
+
+
+def _poll(cell: Cell, view: JobView | None, scheduler: Scheduler, began: float, patience: float) -> Cell:
+    """Return the cell after a look at its job; cancel a job that is given up."""
+    try:
+        returned = scheduler.result(cell.job)
+    except HostError as error:
+        return _lost(cell, f"{error.what} ({error.next_step})")
+    after = step(cell, view, returned, settings.now(), patience, began)
+    if after.state is State.LOST and view is not None and not view.is_ended:
+        scheduler.slurm.cancel([cell.job])
+    return after
 
 
 def step(
@@ -73,8 +119,6 @@ def step(
     `view`: None where Slurm does not know the job. `returned`: its result, None while there is none. `patience`:
     seconds that it may wait for its start from `began` on, when this call began to follow it.
     """
-    if not cell.state.is_open:
-        return cell
     if returned is not None:
         return _end(cell, returned, view)
     if view == SILENT:
@@ -84,21 +128,21 @@ def step(
         if now - gone < GRACE:
             return msgspec.structs.replace(cell, gone=gone)
         how = f"Slurm no longer knows job {cell.job}" if view is None else f"job {cell.job} ended as {view.words}"
-        return lost(cell, f"{how} and left no report")
+        return _lost(cell, f"{how} and left no report")
     cell = msgspec.structs.replace(cell, gone=0.0, node=view.node)
     if not view.is_waiting:
         return msgspec.structs.replace(cell, state=State.RUNNING, why="")
     if HOPELESS.search(view.reason):
-        return lost(cell, f"job {cell.job} can never start: {view.reason}")
+        return _lost(cell, f"job {cell.job} can never start: {view.reason}")
     if now - max(cell.submitted, began) > patience:
         reason = view.reason or "no reason given"
-        return lost(cell, f"job {cell.job} did not start within {patience / 60:g} min: {reason}")
+        return _lost(cell, f"job {cell.job} did not start within {patience / 60:g} min: {reason}")
     return msgspec.structs.replace(cell, state=State.QUEUED, why=view.reason)
 
 
 def _end(cell: Cell, returned: Returned, view: JobView | None) -> Cell:
     if returned.error:
-        return lost(cell, f"job {cell.job} could not run the suites: {returned.error}")
+        return _lost(cell, f"job {cell.job} could not run the suites: {returned.error}")
     failed = [suite for suite in returned.suites if suite.status == "failed"]
     skipped = [
         f"{suite.suite}: passed on {suite.remembered[:10]}, not run again"

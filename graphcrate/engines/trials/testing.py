@@ -10,10 +10,9 @@ from rich.console import Console
 
 from graphcrate.engines import run_suites
 from graphcrate.engines.slurm import submit
-from graphcrate.engines.slurm.submit import Scheduler, Slurm
+from graphcrate.engines.slurm.submit import Scheduler
 from graphcrate.engines.trials import matrix, progress
 from graphcrate.engines.trials.artifact import Subject
-from graphcrate.engines.trials.poll import follow
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import UNREADABLE, HostError, SmokeError, UsageError
@@ -60,16 +59,15 @@ def run_in_job(
     def changed(cells: Sequence[Cell]) -> None:
         nonlocal last
         pending[:] = [cell.job for cell in cells if cell.state.is_open]
-        line = progress.line(cells[0])
-        if pending and line != last:
-            last = line
+        if pending and (line := progress.line(cells[0])) != last:
             ctx.progress.note(line)
+            last = line
 
     cell = cell_of(subject, resources, device, rerun=rerun)
     try:
-        (cell,) = follow([cell], scheduler, patience=patience, changed=changed, say=ctx.progress.note)
+        (cell,) = matrix.follow([cell], scheduler, patience=patience, changed=changed, say=ctx.progress.note)
     except BaseException:
-        scheduler.cancel(pending)
+        scheduler.slurm.cancel(pending)
         raise
     if cell.state is State.LOST:
         where = f"less {scheduler.log(cell.job)}" if cell.node else "sinfo; squeue --me    show what goes on there"
@@ -90,7 +88,7 @@ def run_matrix(
             record(cells)
             show(cells)
 
-        ended = follow(matrix.resume(state, cells, rerun=rerun), scheduler, patience=patience, changed=changed)
+        ended = matrix.follow(matrix.resume(state, cells, rerun=rerun), scheduler, patience=patience, changed=changed)
     for cell in ended:
         if cell.state.is_finished:
             _write_report(Path(cell.order.folder), cell.reference, "slurm", cell.order, cell.suites)
@@ -139,31 +137,24 @@ def raise_if_unfinished(cells: Sequence[Cell], output: Path) -> None:
         )
 
 
-def find_slurm(ctx: Context, output: Path, partitions: Sequence[str]) -> tuple[Slurm, Scheduler]:
-    """Find this machine's Slurm; return it and a scheduler whose files lie below `output`.
+def find_slurm(ctx: Context, output: Path, partitions: Sequence[str]) -> Scheduler:
+    """Find this machine's Slurm; return a scheduler whose files lie below `output`.
 
-    Raises HostError, UsageError for an unknown partition.
+    Raises HostError, and UsageError for a partition that Slurm does not have, with those that it has.
     """
     slurm = submit.find(ctx.environment)
-    check_partitions(partitions, slurm)
-    return slurm, Scheduler(slurm, output / JOBS, ctx.root, ctx.environment)
-
-
-def check_partitions(names: Sequence[str], slurm: Slurm) -> None:
-    """Raise UsageError for a partition that Slurm does not have, with those that it has."""
-    known = slurm.partitions()
-    for name in names:
-        if name not in [partition.name for partition in known]:
+    known = {partition.name: partition for partition in slurm.partitions()}
+    for name in partitions:
+        if name not in known:
             words = ", ".join(
-                partition.name
-                + ("" if partition.is_up else " (down)")
-                + (f" ({partition.gres})" if partition.gres else "")
-                for partition in known
+                f"{one.name}{'' if one.is_up else ' (down)'}{f' ({one.gres})' if one.gres else ''}"
+                for one in known.values()
             )
             raise UsageError(
                 f"there is no partition {name!r}; there are {words or 'none that you may use'}",
-                next_step=f"--partition {known[0].name}" if known else "ask the administrator of this cluster",
+                next_step=f"--partition {next(iter(known))}" if known else "ask the administrator of this cluster",
             )
+    return Scheduler(slurm, output / JOBS, ctx.root, ctx.environment)
 
 
 def _write_report(
@@ -183,7 +174,12 @@ def _open_state(path: Path) -> Iterator[tuple[Matrix, Callable[[Sequence[Cell]],
     try:
         with filelock.FileLock(path.with_name(f".{path.name}.lock"), blocking=False):
             state = _read_state(path)
-            yield state, lambda cells: write_file(path, encode(matrix.update(state, cells)))
+
+            def record(cells: Sequence[Cell]) -> None:
+                merged = {cell.key: cell for cell in (*state.cells, *cells)}
+                write_file(path, encode(msgspec.structs.replace(state, cells=tuple(merged.values()))))
+
+            yield state, record
     except filelock.Timeout as error:
         raise UsageError(
             f"another process runs the matrix in {path}",
@@ -193,9 +189,7 @@ def _open_state(path: Path) -> Iterator[tuple[Matrix, Callable[[Sequence[Cell]],
 
 def _read_state(path: Path) -> Matrix:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Matrix)
-    except FileNotFoundError:
-        return Matrix()
+        return msgspec.json.decode(path.read_bytes(), type=Matrix) if path.exists() else Matrix()
     except (OSError, *UNREADABLE) as error:
         raise UsageError(
             f"{path} cannot be read: {error}",

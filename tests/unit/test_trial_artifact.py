@@ -1,22 +1,19 @@
 """What a REF is taken for, which suites it gets, and what is refused. Engines are in tests/engines."""
 
 import json
-import os
+from types import SimpleNamespace
 
 import pytest
 
 from graphcrate.artifacts.formats import squashfs
 from graphcrate.engines.render import jobs
 from graphcrate.engines.runners import RUNNERS, pyxis
-from graphcrate.engines.slurm import submit
-from graphcrate.engines.slurm.parse import Partition
 from graphcrate.engines.trials import artifact as subject
-from graphcrate.engines.trials import stores
-from graphcrate.engines.trials.testing import cell_of, check_partitions
-from graphcrate.host import gpu
+from graphcrate.engines.trials.testing import cell_of
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
-from graphcrate.model.errors import HostError, UsageError
+from graphcrate.host.process import Completed
+from graphcrate.model.errors import UsageError
 from graphcrate.model.job import Runtime
 from graphcrate.model.lock import encode
 from graphcrate.model.plan import ConfigStep
@@ -106,6 +103,7 @@ def test_a_job_runs_the_file_of_an_image_by_digest(ctx, ours, case):
 def test_an_image_of_ours_is_opened_without_an_engine_and_gets_its_recipes_suites(ctx, ours):
     found = find("torch:1", ctx, ours)
     assert (found.runner, found.artifact.kind, found.suites) == ("embedded", "layout", ("torch",))
+    assert find("torch:1", ctx, ours, suites=("ops",)).suites == ("ops",)
     assert found.layout == found.artifact.digest
     assert found.folder == ours / "torch" / "1" / "trials" / "embedded"
     by_path = find(ours / "torch" / "1" / "oci", ctx, ours)
@@ -128,10 +126,6 @@ def test_what_an_image_passed_goes_with_its_folder_whatever_its_form(ctx, ours, 
     assert find(foreign, ctx, ours, suites=("torch",)).passes == ours / "trials" / "passes"
     (tmp_path / "elsewhere" / "report.json").write_bytes((image / "report.json").read_bytes())
     assert find(foreign, ctx, ours, suites=("torch",)).passes == tmp_path / "elsewhere" / "passes"
-
-
-def test_asked_suites_come_before_the_recipes(ctx, ours):
-    assert find("torch:1", ctx, ours, suites=("ops",)).suites == ("ops",)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +162,8 @@ def test_a_sif_beside_its_build_gets_the_suites_of_that(ctx, ours, tmp_path):
 
 def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monkeypatch):
     image = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:1", bytes=2)
-    monkeypatch.setattr(stores, "load", lambda engine, path, _: image)
-    monkeypatch.setattr(stores, "inspect", lambda engine, name, _: image if name == "x:1" else None)
+    monkeypatch.setattr(subject, "load", lambda engine, path, _: image)
+    monkeypatch.setattr(subject, "inspect", lambda engine, name, _: image if name == "x:1" else None)
     (tmp_path / "image.tar").write_bytes(b"\0" * 257 + b"ustar".ljust(255, b"\0"))
     assert find(tmp_path / "image.tar", ctx, ours, suites=("torch",)).artifact == image
     assert find("docker:x:1", ctx, ours, suites=("torch",)).runner == "docker"
@@ -201,10 +195,30 @@ def test_what_cannot_be_tested_is_refused(ctx, ours, tmp_path, monkeypatch, ref,
     assert next_step in caught.value.next_step
 
 
-def test_loaded_images_are_named_as_the_engines_say_it():
-    assert stores._loaded_name(["Loaded image: localhost/torch:1"]) == "localhost/torch:1"
-    assert stores._loaded_name(["Loaded image ID: sha256:ab"]) == "sha256:ab"
-    assert stores._loaded_name(["something else"]) == ""
+@pytest.mark.parametrize(
+    ("lines", "code", "name"),
+    [
+        (["Loaded image: localhost/torch:1"], 0, "localhost/torch:1"),
+        (["Loaded image ID: sha256:ab"], 0, "sha256:ab"),
+        (["something else"], 0, None),
+        (["Loaded image: x:1", "no space left"], 1, None),
+    ],
+)
+def test_a_loaded_image_is_what_the_engine_names(monkeypatch, lines, code, name):
+    asked = []
+
+    def inspect(image):
+        asked.append(image)
+        return {"Id": "sha256:1", "Size": 2}
+
+    engine = SimpleNamespace(call=lambda *_: Completed(code, lines), inspect=inspect)
+    monkeypatch.setattr(subject.oci_engine, "find", lambda *_: engine)
+    if name is None:
+        with pytest.raises(UsageError, match=f"docker loads no image from /a.tar: {lines[-1]}"):
+            subject.load("docker", "/a.tar", {})
+        assert asked == []
+    else:
+        assert subject.load("docker", "/a.tar", {}).reference == name
 
 
 def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, monkeypatch, conversions):
@@ -215,16 +229,6 @@ def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, mo
     assert cell.order.folder == str(ours / "torch" / "1" / "trials" / "slurm" / "a100-gpu1")
 
 
-def test_unknown_partitions_are_refused_with_those_that_exist():
-    class Known:
-        def partitions(self):
-            return (Partition("dgx2", True, "", "gpu:16"), Partition("old", False))
-
-    check_partitions(["dgx2"], Known())
-    with pytest.raises(UsageError, match=r"no partition 'a100'; there are dgx2 \(gpu:16\), old \(down\)"):
-        check_partitions(["dgx2", "a100"], Known())
-
-
 def test_every_kind_of_artifact_has_a_runner():
     kinds = set(Artifact.__annotations__["kind"].__args__)
     assert kinds == set(RUNNERS)
@@ -233,39 +237,3 @@ def test_every_kind_of_artifact_has_a_runner():
         assert callable(runner.runtime)
         assert callable(runner.opened)
         assert callable(runner.exists)
-
-
-def test_no_slurm_here_says_where_else(monkeypatch):
-    monkeypatch.setattr(submit.process, "find", lambda _: None)
-    with pytest.raises(HostError, match="Slurm is not installed here") as caught:
-        submit.find({"PATH": "/nowhere"})
-    assert "--runner apptainer" in caught.value.next_step
-
-
-def test_a_job_knows_where_it_is(monkeypatch):
-    for name in [name for name in os.environ if name.startswith("SLURM")]:
-        monkeypatch.delenv(name)
-    assert submit.here() == {}
-    for name, value in {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": "a100"}.items():
-        monkeypatch.setenv(name, value)
-    assert submit.here() == {"job": "12", "node": "n1", "partition": "a100"}
-    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "10")
-    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    assert submit.here()["job"] == "10_3"
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39\nGCC version: 11\n",
-            "535.54.03",
-        ),
-        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.90.07  Release Build  (dvs)\n", "550.90.07"),
-        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  450.80.02  Wed Sep 23 01:13:39 UTC 2020\n", "450.80.02"),
-        ("", ""),
-        ("something else", ""),
-    ],
-)
-def test_the_drivers_version(text, version):
-    assert gpu.read_driver_version(text) == version

@@ -1,17 +1,22 @@
-"""Parsing what Slurm's commands print."""
+"""Slurm: what its commands print, where it is, which partitions it has."""
+
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.engines.slurm import parse
+from graphcrate.engines.slurm import parse, submit
 from graphcrate.engines.slurm.parse import JobView, Partition
+from graphcrate.engines.trials import testing
+from graphcrate.host.context import Context
+from graphcrate.model.errors import HostError, UsageError
+from graphcrate.model.trial import Order, Resources
 
 SCONTROL = (
-    "JobId=3 ArrayJobId=3 ArrayTaskId=1 JobName=wrap UserId=root(0) JobState=NODE_FAIL Reason=NodeDown ExitCode=0:15 "
+    "JobId=4 ArrayJobId=3 ArrayTaskId=1 JobName=wrap UserId=root(0) JobState=NODE_FAIL Reason=NodeDown ExitCode=0:15 "
     "StartTime=2026-11-22T00:58:06 NodeList=n1 BatchHost=n1 Command=(null)\n"
     "JobId=9 JobName=graphcrate-test JobState=CANCELLED Reason=None ExitCode=0:0 NodeList=(null)\n"
-    "JobId=11 ArrayJobId=11 ArrayTaskId=0-1,5%2 JobState=PENDING Reason=Priority ExitCode=0:0 NodeList=\n"
 )
 
 
@@ -33,7 +38,7 @@ SCONTROL = (
             (Partition("a100", True, "infinite", "gpu:4,gpu:8"),),
         ),
         (
-            parse.queue,
+            parse.jobs,
             "7|COMPLETED|n1|None\n12_0|RUNNING|n1|None\n12_1|PENDING||PartitionDown\n13|CANCELLED by 0|n2|None\n",
             {
                 "7": JobView("COMPLETED", "n1"),
@@ -43,14 +48,10 @@ SCONTROL = (
             },
         ),
         (  # allocations alone
-            parse.accounting,
+            parse.jobs,
             "20|TIMEOUT|n1|None|0:0\n20.batch|CANCELLED|n1||0:15\n21_3|CANCELLED by 1000|None assigned|None|0:0\n",
             {"20": JobView("TIMEOUT", "n1", "", "0:0"), "21_3": JobView("CANCELLED", "", "", "0:0")},
         ),
-        *[
-            (parse.numbers, text, tasks)
-            for text, tasks in {"3": [3], "0-6:3,9%4": [0, 3, 6, 9], "": [], "a": [], "5-2": []}.items()
-        ],
         (parse.has_pyxis, "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH\n", True),
         (parse.has_pyxis, "      --container=PATH          Path to OCI container bundle\n", False),
         (parse.has_pyxis, "nothing of --container-image here\n", False),
@@ -68,13 +69,9 @@ def test_what_slurm_prints_is_read(read, text, expected):
 
 
 def test_how_jobs_ended():
-    views = parse.scontrol_jobs(SCONTROL)
-    assert views["3_1"].words == "NODE_FAIL on n1 (NodeDown, exit code 0:15)"
-    assert views["9"].words == "CANCELLED"
-    assert set(views) == {"3_1", "9", "11_0", "11_1", "11_5"}
-
-
-def test_no_state_is_both_waiting_and_ended():
+    assert parse.details(SCONTROL, "3_1").words == "NODE_FAIL on n1 (NodeDown, exit code 0:15)"
+    assert parse.details(SCONTROL, "9").words == "CANCELLED"
+    assert parse.details(SCONTROL, "3_2") is None
     assert not parse.WAITING & parse.ENDED
 
 
@@ -90,30 +87,49 @@ def test_some_reasons_are_hopeless(reasons, is_hopeless):
         assert bool(parse.HOPELESS.search(reason)) is is_hopeless, reason
 
 
-word = st.text("abcXYZ019_-.:()[],", min_size=1, max_size=12)
-state = st.sampled_from(sorted(parse.WAITING | parse.ENDED | {"RUNNING", "COMPLETING"}))
-job_id = st.one_of(
-    st.integers(1, 9**9).map(str), st.tuples(st.integers(1, 9**9), st.integers(0, 9999)).map("{0[0]}_{0[1]}".format)
-)
-
-
-@given(st.dictionaries(job_id, st.tuples(state, word, word), max_size=6))
-def test_a_queue_is_read_as_it_was_written(jobs):
-    text = "".join(f"{job}|{state}|{node}|{reason}\n" for job, (state, node, reason) in jobs.items())
-    assert {job: view.state for job, view in parse.queue(text).items()} == {
-        job: value[0] for job, value in jobs.items()
-    }
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), min_size=1, max_size=5))
-def test_ranges_are_their_numbers(ranges):
-    text = ",".join(f"{first}-{first + more}" for first, more in ranges)
-    assert parse.numbers(text) == [number for first, more in ranges for number in range(first, first + more + 1)]
-
-
 @given(st.text(max_size=300))
 def test_no_output_breaks_the_parsers(text):
-    for read in (parse.partitions, parse.queue, parse.scontrol_jobs, parse.accounting):
+    for read in (parse.partitions, parse.jobs):
         read(text)
+    parse.details(text, "7")
     parse.has_pyxis(text)
     parse.last_error(text.splitlines())
+
+
+def test_the_time_of_a_job_is_what_its_suites_may_take():
+    order = Order(artifact=None, suites=("torch",), device="auto", folder="/out", passes="/p")
+    options = submit.parameters([order], Resources(partition="a100", gres="gpu:1", account="gnn"))
+    fixed = {"job-name": "graphcrate-test", "nodes": "1", "ntasks": "1"}
+    assert options == {**fixed, "partition": "a100", "time": "16", "gres": "gpu:1", "account": "gnn"}
+    assert submit.parameters([order], Resources(partition="a100", time="01:00:00"))["time"] == "01:00:00"
+
+
+def test_unknown_partitions_are_refused_with_those_that_exist(tmp_path, monkeypatch):
+    class Known:
+        def partitions(self):
+            return (Partition("dgx2", True, "", "gpu:16"), Partition("old", False))
+
+    monkeypatch.setattr(submit, "find", lambda environment: Known())
+    ctx = Context(root=tmp_path, environment={})
+    assert testing.find_slurm(ctx, tmp_path, ["dgx2"]).slurm
+    with pytest.raises(UsageError, match=r"no partition 'a100'; there are dgx2 \(gpu:16\), old \(down\)"):
+        testing.find_slurm(ctx, tmp_path, ["dgx2", "a100"])
+
+
+def test_no_slurm_here_says_where_else(monkeypatch):
+    monkeypatch.setattr(submit.process, "find", lambda _: None)
+    with pytest.raises(HostError, match="Slurm is not installed here") as caught:
+        submit.find({"PATH": "/nowhere"})
+    assert "--runner apptainer" in caught.value.next_step
+
+
+def test_a_job_knows_where_it_is(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("SLURM")]:
+        monkeypatch.delenv(name)
+    assert submit.here() == {}
+    for name, value in {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "SLURM_JOB_PARTITION": "a100"}.items():
+        monkeypatch.setenv(name, value)
+    assert submit.here() == {"job": "12", "node": "n1", "partition": "a100"}
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "10")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    assert submit.here()["job"] == "10_3"

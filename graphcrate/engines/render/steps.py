@@ -1,0 +1,266 @@
+"""From a plan to the stages that its texts consist of. What they run is in `templates/steps`.
+
+Both forms lay out the same steps, so that a Dockerfile and a definition end with the same files. What is compiled has
+the toolkit, paths and variables of the embedded build (`toolkits`, `wheelhouse`): the same compiler gives the same
+binaries. Compilers stay in stages that are left behind; a devel image takes the toolkit from its stage.
+"""
+
+import importlib.resources
+import tomllib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from graphcrate.compat import addresses, compilers
+from graphcrate.compat.planning import EXAMPLES_TITLE, GROUPS, SYSTEM_PATH, group
+from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
+from graphcrate.engines.render.layout import BUILD_TOOLS, COMPILED, TOOLS, step, written
+from graphcrate.model.errors import BuildError
+from graphcrate.model.lock import DebianBase, DebianToolkit, ImageToolkit, LockedPackage, Toolkit
+from graphcrate.model.plan import (
+    CUDA_HOME,
+    LAYER_MTIME,
+    VENV,
+    CompileStep,
+    FilesStep,
+    Plan,
+    PlannedFile,
+    PythonFrom,
+    RequirementsStep,
+    ToolkitStep,
+    WheelsStep,
+)
+from graphcrate.model.recipe import Channel
+
+TOOLKIT_STAGE, COMPILE_STAGE, EXTENSIONS_STAGE = "toolkit", "compile", "extensions"
+STAGES = dict(zip(GROUPS, ("cuda", "torch", "tools", "pyg"), strict=True))
+#: the same in the embedded build (`inputs.extensions.compile.environment`)
+FIXED = {"SOURCE_DATE_EPOCH": str(LAYER_MTIME), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+#: uv's version and the sha256 of its wheel for x86-64
+UV = tomllib.loads((importlib.resources.files(__package__) / "uv.toml").read_text(encoding="utf-8"))
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one stage of a Dockerfile does, and one paragraph of a definition. `title` is for people."""
+
+    name: str
+    title: str
+    runs: str
+    origin: str = "build"  #: what the stage starts from
+    preparations: str = ""  #: what comes before the copies: it changes less
+    copies: tuple[tuple[str, str], ...] = ()  #: (earlier stage, path) that the steps need
+    environment: dict[str, str] = {}  #: what the steps need to be set, for this `reason`
+    reason: str = ""
+    bytecode: str = ""  #: once for all where a definition runs them in one
+    result: str = VENV  #: what the image takes from it; empty: nothing
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the stage is an image as it is pulled. Names of stages have neither tag nor digest."""
+        return "@" in self.origin or ":" in self.origin
+
+    def uses(self, text: str) -> bool:
+        """Whether the stage's steps have this in them."""
+        return text in self.preparations + self.runs
+
+
+def base(plan: Plan, *, environment: bool = True) -> str:
+    """Write what a stage starts with: Debian's packages, where the base lacks them, and the small files.
+
+    `environment` false: without those of the virtual environment, which come from another stage.
+    """
+    names = plan.base.image.packages
+    runs = step("base_packages", " ".join(names)) if names else ""
+    for files in (files for files in plan.steps if isinstance(files, FilesStep) and files.title != EXAMPLES_TITLE):
+        inside = [file for file in files.files if f"{file.path}/".startswith(f"{VENV}/")]
+        others = [file for file in files.files if file not in inside]
+        if inside and environment:
+            runs += "# The virtual environment, as `python3 -m venv` would make it, without its activation scripts.\n"
+            runs += _planned(inside)
+        if others:
+            runs += "# Login shells, which enroot starts, set PATH anew."
+            later = any("$" in file.content for file in others)
+            runs += " Variables are for them, not for this command.\n#: SC2016\n" if later else "\n"
+            runs += _planned(others)
+    return runs
+
+
+def _planned(files: list[PlannedFile]) -> str:
+    """Write planned files with the shell."""
+    folders = [file.path for file in files if file.folder]
+    deepest = [path for path in folders if not any(f"{path}/" in other for other in folders)]
+    commands = [" ".join(["mkdir -p", *deepest])] if folders else []
+    for file in files:
+        if file.link:
+            commands.append(f"ln -s {file.link} {file.path}")
+        elif not file.folder:
+            commands.append(written(file.content.removesuffix("\n").split("\n"), file.path))
+        if not file.link and file.mode != (0o755 if file.folder else 0o644):
+            commands.append(f"chmod {file.mode:o} {file.path}")
+    return "\n".join(commands) + "\n\n"
+
+
+def tools(plan: Plan) -> str:
+    """Write what brings pip and uv, in stages that are left behind. Their index is the user's where one is given."""
+    return step("tools", plan.base.image.python_from, plan.stack.python, UV)
+
+
+def bytecode(plan: Plan, *, again: bool = False) -> str:
+    """Write what compiles bytecode. `again`: the reason has been given."""
+    return step("bytecode", plan.stack.python, again)
+
+
+def stages(plan: Plan) -> tuple[Stage, ...]:
+    """Return what is installed and compiled. Raises BuildError for what the base's distribution cannot have."""
+    return (*_packages(plan), *_opened(plan), *_toolkit(plan), *_extensions(plan))
+
+
+def _packages(plan: Plan) -> Iterator[Stage]:
+    """Group locked packages that change together."""
+    locked = [package for wheels in plan.steps if isinstance(wheels, WheelsStep) for package in wheels.packages]
+    again = False
+    for title in GROUPS:
+        members = [package for package in locked if group(package.name) == title]
+        if members:
+            wheels = _by_channel(package for package in members if not package.is_sdist)
+            runs = "".join(step("wheels", channel, packages) for channel, packages in wheels.items())
+            runs += "".join(step("source", package) for package in members if package.is_sdist)
+            yield Stage(name=STAGES[title], title=title, runs=runs, bytecode=bytecode(plan, again=again))
+            again = True
+
+
+def _by_channel(packages: Iterable[LockedPackage]) -> dict[Channel, list[LockedPackage]]:
+    found: dict[Channel, list[LockedPackage]] = {}
+    for package in packages:
+        found.setdefault(package.channel, []).append(package)
+    return found
+
+
+def _opened(plan: Plan) -> Iterator[Stage]:
+    """Open requirements share one stage: they depend on each other."""
+    if runs := "".join(step("open", opened) for opened in plan.steps if isinstance(opened, RequirementsStep)):
+        yield Stage(name="packages", title="torch, PyG and tools", runs=runs, bytecode=bytecode(plan))
+
+
+def toolkit_of(plan: Plan) -> Toolkit | None:
+    """Return the toolkit that compiles the plan's sources or stays in the image."""
+    for made in plan.steps:
+        if isinstance(made, ToolkitStep):
+            return made.toolkit
+        if isinstance(made, CompileStep) and made.compilation.toolkit is not None:
+            return made.compilation.toolkit
+    return None
+
+
+def toolkit_stays(plan: Plan) -> bool:
+    """Whether the toolkit stays in the image."""
+    return any(isinstance(step, ToolkitStep) for step in plan.steps)
+
+
+def _has_mirror(plan: Plan) -> bool:
+    """Whether `tools` has put the user's mirror into apt's settings."""
+    return plan.base.image.python_from is not PythonFrom.IMAGE
+
+
+def _toolkit(plan: Plan) -> Iterator[Stage]:
+    toolkit, origin = toolkit_of(plan), "build"
+    if toolkit is None:
+        return
+    if isinstance(toolkit, ImageToolkit):
+        origin = f"{toolkit.reference}@{toolkit.digest}" if toolkit.digest else toolkit.reference
+        runs = step("slimmed")
+    else:
+        runs = _debs(plan, toolkit) if isinstance(toolkit, DebianToolkit) else ""
+        if toolkit.wheels:
+            runs += step("toolkit_wheels", _by_channel(toolkit.wheels), bool(runs))
+        runs += step("toolkit_assembly", assembly(toolkit))
+    yield Stage(
+        name=TOOLKIT_STAGE,
+        title=f"CUDA {toolkit.version}: nvcc, headers and libraries to link with",
+        runs=runs,
+        origin=origin,
+        result=CUDA_HOME if toolkit_stays(plan) else "",
+    )
+
+
+def _debs(plan: Plan, toolkit: DebianToolkit) -> str:
+    base = plan.base.base
+    if plan.base.image.python_from is PythonFrom.UV:
+        raise BuildError(
+            f"a text of {plan.name}:{plan.tag} cannot have Debian's nvcc {toolkit.version}: "
+            f"{plan.base.image.reference} is no Debian",
+            next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda} --toolkit image    (or --base debian)",
+        )
+    edits = f"s/\\bmain\\b/main {' '.join(COMPONENTS)}/"
+    if isinstance(base, DebianBase) and base.suite != toolkit.suite:
+        edits = f"s/\\b{base.suite}\\b/{toolkit.suite}/; {edits}"
+    debs = [f"{deb.name}={deb.version}" for deb in toolkit.packages]
+    # `apt-get download` writes the epoch into a file's name, which the archive's own name lacks
+    hashes = [
+        f"{deb.file.sha256}  {PACKAGES}/debs/{deb.name}_{deb.version.replace(':', '%3a')}_{deb.architecture}.deb"
+        for deb in toolkit.packages
+    ]
+    return step("toolkit_debs", toolkit.suite, edits, debs, hashes, _has_mirror(plan))
+
+
+def _extensions(plan: Plan) -> Iterator[Stage]:
+    """Compile in a stage for each package, so that an engine which can makes them side by side; install in one."""
+    for compiled in (compiled for compiled in plan.steps if isinstance(compiled, CompileStep)):
+        yield _compile(plan, compiled)
+        packages = sorted(compiled.packages, key=lambda package: package.name)
+        for package in packages:
+            yield Stage(
+                name=package.name,
+                title=f"{package.name} {package.version}",
+                runs=step("made", package, compilers.folder_for(package.name), package is packages[0]),
+                origin=COMPILE_STAGE,
+                result="",
+            )
+        yield Stage(
+            name=EXTENSIONS_STAGE,
+            title=compiled.title,
+            runs=step("extensions", [f"{package.name}=={package.version}" for package in packages]),
+            copies=tuple((package.name, COMPILED) for package in packages),
+            bytecode=bytecode(plan, again=True),
+        )
+
+
+def _compile(plan: Plan, compiled: CompileStep) -> Stage:
+    used, image = compiled.compilation, plan.base.image
+    # Debian's packages that the base lacks; other Pythons than Debian's have their headers
+    foreign = image.python_from is not PythonFrom.DEBIAN
+    skipped = {*image.packages, *([compilers.PYTHON_HEADERS] if foreign else [])}
+    lacking = [name for name in compilers.packages(used.compiler) if name not in skipped]
+    compiler = step("compiler", used.toolkit, lacking, _has_mirror(plan)) if lacking else ""
+    small = any(compilers.folder_for(package.name) for package in compiled.packages)
+    needed = {STAGES[group(package.name)] for package in compiled.against}
+    copies = [(TOOLKIT_STAGE, CUDA_HOME)] if used.toolkit else []
+    cuda, asked, gpus = "", "Code for the CPU alone is asked for", ", for CPUs"
+    if used.toolkit:
+        cuda = f"{CUDA_HOME}/bin:"
+        asked = "No GPU is there to look at while an image is built: CUDA code is asked for, and for which GPUs"
+    if used.architectures:
+        gpus = f", for GPUs of compute capability {', '.join(used.architectures)}"
+    path = f"{BUILD_TOOLS}/bin:{cuda}{TOOLS}/bin:{SYSTEM_PATH}"
+    return Stage(
+        name=COMPILE_STAGE,
+        title=f"Extensions, compiled from source against this torch{gpus}",
+        preparations=compiler + step("build_tools", used.tools, compilers.STAND_INS if small else {}),
+        copies=(*copies, *((name, VENV) for name in STAGES.values() if name in needed)),
+        environment={"PATH": path, **compilers.variables(used), **FIXED},
+        reason=f"{asked}, and what would differ with time and place is fixed.",
+        runs=step("sources", _by_channel(compiled.packages)),
+        result="",
+    )
+
+
+def address(plan: Plan, channel: Channel) -> str:
+    """Return where a channel of PyTorch's or PyG's is for this plan's torch."""
+    find = addresses.pytorch_index if channel is Channel.PYTORCH else addresses.pyg_links
+    return find(plan.stack.torch, plan.stack.torch_cuda)
+
+
+def arguments(plan: Plan, stage: Stage) -> dict[str, str]:
+    """Return the build arguments that a stage's steps use, with their defaults."""
+    places = {"PYTORCH_INDEX": Channel.PYTORCH, "PYG_LINKS": Channel.PYG}
+    return {name: address(plan, channel) for name, channel in places.items() if stage.uses(f"${{{name}}}")}

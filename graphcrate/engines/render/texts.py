@@ -1,0 +1,188 @@
+"""The texts of a plan: a Dockerfile, a definition, requirements, a page for people."""
+
+from collections.abc import Iterable
+
+import graphcrate.engines.render.steps as steps
+from graphcrate.compat import compilers, facts, fallback
+from graphcrate.compat.planning import EXAMPLES
+from graphcrate.engines.render.layout import CONTEXT, WIDTH, comment, double, pins, rendered, wrapped
+from graphcrate.model.lock import LockedPackage
+from graphcrate.model.plan import CUDA_HOME, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
+from graphcrate.model.recipe import Channel
+
+_OPTIONS = {Channel.PYTORCH: "--extra-index-url", Channel.PYG: "--find-links"}
+
+
+def dockerfile(plan: Plan, *, cache_mounts: bool = False) -> str:
+    """Write a Dockerfile for classic `docker build` from 17.05 on, BuildKit and podman; `cache_mounts`: for BuildKit.
+
+    Raises BuildError for a toolkit that the base's distribution does not have.
+    """
+    stages, image = steps.stages(plan), plan.base.image
+    values = {
+        **_shared(plan, stages),
+        "arguments": {stage.name: steps.arguments(plan, stage) for stage in stages},
+        "stages": stages,
+        "uv_cache": "/root/.cache/uv" if cache_mounts else "",
+        # An engine cannot unset a variable; to the loader an empty one is as good (ld.so(8)).
+        "environment": {**plan.config.environment, **dict.fromkeys(image.unwanted, "")},
+    }
+    return rendered("Dockerfile", values)
+
+
+def definition(plan: Plan, *, bootstrap: str = "docker", base: str = "") -> str:
+    """Write a definition that every Apptainer, SingularityCE and Singularity from 3.5.3 reads.
+
+    `base` empty: on the plan's own image. Nothing else varies: no `%arguments`, which old engines refuse and whose
+    values stay in the image's copy of the text. Mirrors are variables of the shell (APPTAINERENV_…, SINGULARITYENV_…).
+    Raises BuildError as `dockerfile`.
+    """
+    stages, words = steps.stages(plan), about(plan)
+    modules = ["torch", "torch_geometric"] if plan.stack.torch_geometric else ["torch"]
+    values = {
+        **_shared(plan, stages),
+        "bootstrap": bootstrap,
+        "origin": base or plan.base.image.reference,
+        "settings": {name: value for stage in stages for name, value in steps.arguments(plan, stage).items()},
+        # What an image brings is a stage; all else is done in one.
+        "stages": [stage for stage in stages if not stage.is_image],
+        "pulled": next((stage for stage in stages if stage.is_image), None),
+        "toolkit_stays": steps.toolkit_stays(plan),
+        "bytecode": steps.bytecode(plan),
+        "final": steps.base(plan, environment=False),
+        "check": f"import {', '.join(modules)}; print({', '.join(f'{name}.__version__' for name in modules)})",
+        "description": [
+            *wrapped(words[0], 80),
+            f"Run a program in it: singularity run --nv {plan.name}.sif python train.py",
+            f"Programs to try are in {EXAMPLES}.",
+        ],
+        "help": [line for paragraph in words for line in wrapped(paragraph, WIDTH - 4)],
+    }
+    return rendered("definition", values)
+
+
+def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
+    return {
+        "plan": plan,
+        "about": about(plan),
+        "folder": folder(plan),
+        "config": plan.config,
+        "image": plan.base.image,
+        "base": steps.base(plan),
+        "tools": steps.tools(plan),
+        "with_wheels": any(stage.uses(f"{CONTEXT}/wheels") for stage in stages),
+    }
+
+
+def requirements(plan: Plan) -> str:
+    """Write every package with its one file's hash, for pip and uv; of an open plan what was asked for, without any."""
+    locked = [package for step in plan.steps if isinstance(step, WheelsStep) for package in step.packages]
+    compiled = [package for step in plan.steps if isinstance(step, CompileStep) for package in step.packages]
+    opened = [step for step in plan.steps if isinstance(step, RequirementsStep)]
+    channels = {package.channel for package in (*locked, *compiled)} | {step.channel for step in opened}
+    how = "--no-deps --require-hashes " if plan.stack.locked else ""
+    lines = [
+        f"# {plan.name}:{plan.tag}",
+        *(comment(paragraph) for paragraph in about(plan)),
+        f"#     uv pip install {how}--requirement requirements.txt    (Python {plan.stack.python}, x86-64)",
+        *(f"{option} {steps.address(plan, channel)}" for channel, option in _OPTIONS.items() if channel in channels),
+        *_pinned(locked),
+        *(text for step in opened for text in step.requirements),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def sources(plan: Plan) -> str:
+    """Write what `requirements` leaves out, since it is compiled against what that installs; empty where nothing is."""
+    compiled = next((step for step in plan.steps if isinstance(step, CompileStep)), None)
+    if compiled is None:
+        return ""
+    used = compiled.compilation
+    tools = ", ".join(f"{tool.name} {tool.version}" for tool in used.tools)
+    cuda = f", CUDA {used.toolkit.version} in {CUDA_HOME}" if used.toolkit else ""
+    lines = [
+        comment(f"{plan.name}:{plan.tag}: sources, to be compiled where requirements.txt has been installed."),
+        comment(f"Wanted: {used.compiler}, Python's headers{cuda}; {tools}."),
+        *(f"#     export {name}={double(value)}" for name, value in compilers.variables(used).items()),
+        "#     uv pip install --no-deps --no-build-isolation --require-hashes --requirement sources.txt",
+        *_pinned(compiled.packages),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _pinned(packages: Iterable[LockedPackage]) -> list[str]:
+    return [pin.replace(" --hash", " \\\n    --hash") for pin in pins(packages)]
+
+
+def readme(plan: Plan, lock: str = "") -> str:
+    """Write `README.md` of the plan's folder. `lock`: name of the lock file there, empty without one."""
+    stack, cpu = plan.stack, plan.stack.cuda == "cpu"
+    values = {
+        "plan": plan,
+        "stack": stack,
+        "title": f"{plan.name}:{plan.tag}",
+        "about": about(plan),
+        "folder": folder(plan),
+        "lock": lock,
+        "make": ("" if plan.name == "pyg" else f"STACK={plan.name} ") + f"CUDA={stack.cuda}",
+        "program": f"{EXAMPLES}/{'dna.py' if stack.torch_geometric else 'torch_check.py'}",
+        "compiled": next((step for step in plan.steps if isinstance(step, CompileStep)), None),
+        "cpu": cpu,
+        "gpus": "" if cpu else " --gpus all",
+        "nv": "" if cpu else " --nv",
+        "gres": "" if cpu else " --gres=gpu:1",
+    }
+    return rendered("page.md", values)
+
+
+def folder(plan: Plan) -> str:
+    """Return where the texts of this plan are committed."""
+    cuda = plan.stack.cuda
+    return f"images/{plan.name}/{cuda if cuda == 'cpu' else 'cu' + cuda.replace('.', '')}"
+
+
+def about(plan: Plan) -> tuple[str, ...]:
+    """Write paragraphs: what is in the image, what choosing it means, what it lacks and what that costs."""
+    stack = plan.stack
+    parts = [f"torch {stack.torch} {'for CPUs' if stack.torch_cuda == 'cpu' else f'for CUDA {stack.torch_cuda}'}"]
+    parts += [f"PyG {stack.torch_geometric}"] if stack.torch_geometric else []
+    paragraphs = [f"{stack.description}: {', '.join([*parts, f'Python {stack.python}'])}."]
+    if stack.meaning:
+        limits = fallback.limits(stack.torch, stack.torch_cuda, stack.cuda)
+        paragraphs.append(" ".join((f"{stack.meaning}.", *(f"It {limit}." for limit in limits))))
+    paragraphs += [_compiled(step) for step in plan.steps if isinstance(step, CompileStep)]
+    paragraphs += [
+        f"A devel image: its compiler and CUDA {step.toolkit.version} in {CUDA_HOME} stay, for extensions of your own."
+        for step in plan.steps
+        if isinstance(step, ToolkitStep)
+    ]
+    if stack.missing:
+        costs = (f"{missing.name} ({missing.cost})" if missing.cost else missing.name for missing in stack.missing)
+        why = "Not in it, for want of a wheel when it was locked, with what that costs"
+        paragraphs.append(f"{why}: {'; '.join(costs)}.")
+    if not stack.locked:
+        paragraphs.append(
+            "Nobody has locked this variant yet: versions below are what was asked for, and no file is checked. "
+            f"`./build.py lock {plan.name} --cuda {stack.cuda}` and `make render`, on a network that reaches its "
+            "channels, pin and check every file."
+        )
+    return tuple(paragraphs)
+
+
+def _compiled(step: CompileStep) -> str:
+    """Write what was compiled, with what, for which GPUs."""
+    names = ", ".join(f"{package.name} {package.version}" for package in step.packages)
+    used = step.compilation
+    if used.toolkit is None:
+        return f"Compiled from source by {used.compiler}, for CPUs alone: {names}."
+    codes = ", ".join(_named(architecture) for architecture in used.architectures)
+    return f"Compiled from source by {used.compiler} and CUDA {used.toolkit.version}: {names}; for GPUs {codes}."
+
+
+def _named(architecture: str) -> str:
+    """Write `7.0 (V100, TITAN V)`, `8.0+PTX (A100, A30; newer ones compile it when they first run it)`."""
+    capability, ahead, _ = architecture.partition("+PTX")
+    known = ", ".join(name.replace("_", " ") for name, value in facts.gpus().items() if value == capability)
+    later = "newer ones compile it when they first run it" if ahead else ""
+    details = "; ".join(text for text in (known, later) if text)
+    return f"{architecture} ({details})" if details else architecture
