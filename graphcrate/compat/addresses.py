@@ -18,20 +18,15 @@ def cuda_label(cuda: str) -> str:
     return cuda if cuda == "cpu" else "cu" + cuda.replace(".", "")
 
 
-def cuda_tag(torch: str, torch_cuda: str) -> str:
-    """`cu118` or `cpu`: the local label of a torch version, else from the CUDA version it was built for."""
-    return torch.partition("+")[2] or cuda_label(torch_cuda)
-
-
 def pyg_page(torch: str, torch_cuda: str) -> str:
     """Name of PyG's links page: `torch-2.0.0+cu118.html`, whatever the patch release."""
     major, minor = torch.split(".")[:2]
-    return f"torch-{major}.{minor}.0+{cuda_tag(torch, torch_cuda)}.html"
+    return f"torch-{major}.{minor}.0+{cuda_label(torch_cuda)}.html"
 
 
-def pytorch_index(torch: str, torch_cuda: str) -> str:
+def pytorch_index(torch_cuda: str) -> str:
     """PyTorch's own index for one CUDA version."""
-    return f"{PYTORCH}/{cuda_tag(torch, torch_cuda)}"
+    return f"{PYTORCH}/{cuda_label(torch_cuda)}"
 
 
 def pyg_links(torch: str, torch_cuda: str) -> str:

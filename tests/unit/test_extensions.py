@@ -41,47 +41,41 @@ def lock(index, cache):
     return locked
 
 
-def sdists(index, name, *versions, **more):
+def sdists(index, name, *versions, yanked=(), **more):
     """Puts sources on the package index; gives them by file name."""
     found = dict(small_sdist(name, version, pyproject="", **more) for version in versions)
-    index.simple(name.replace("_", "-"), found)
+    index.simple(name.replace("_", "-"), found, yanked=yanked)
     return found
 
 
-def wheels(index, *versions, name="torch_scatter", **more):
-    """Puts wheels on PyG's page; gives their file names."""
-    found = dict(small_wheel(name, f"{version}+pt20cu117", tag=CP311) for version in versions)
-    index.pyg("2.0.0+cu117", found, **more)
-    return list(found)
+def wheels(index, *versions, yanked=()):
+    """Puts wheels of torch_scatter on PyG's page."""
+    found = dict(small_wheel("torch_scatter", f"{version}+pt20cu117", tag=CP311) for version in versions)
+    index.pyg("2.0.0+cu117", found, yanked=yanked)
 
 
 def missing(found, name):
     return next(one for one in found.missing if one.name == name)
 
 
-def test_what_has_no_wheel_is_compiled_from_the_newest_source(index, lock):
-    files = sdists(index, "torch_scatter", "2.1.1", "2.1.2", "2.2.0rc1")
-    scatter = lock().package("torch-scatter")
-    assert (scatter.version, scatter.channel, scatter.compiled, scatter.build) == ("2.1.2", Channel.PYPI, True, ())
-    assert scatter.file.sha256 == hashlib.sha256(files["torch_scatter-2.1.2.tar.gz"]).hexdigest()
-    assert scatter.unreachable == ()
-
-
-def test_a_pin_chooses_the_version_of_wheel_and_source(index, lock):
-    sdists(index, "torch_scatter", "2.1.1", "2.1.2")
-    assert lock(extensions=("torch_scatter==2.1.1",)).package("torch-scatter").version == "2.1.1"
-    wheels(index, "2.1.0", "2.1.2")
-    found = lock(extensions=("torch_scatter==2.1.0",)).package("torch-scatter")
-    assert (found.version, found.compiled) == ("2.1.0+pt20cu117", False)
-
-
-def test_what_was_taken_back_is_not_taken(index, lock):
-    files = dict(small_sdist("torch_scatter", version, pyproject="") for version in ("2.1.1", "2.1.2"))
-    index.simple("torch-scatter", files, yanked=("torch_scatter-2.1.2.tar.gz",))
-    assert lock().package("torch-scatter").version == "2.1.1"
-    newest = small_wheel("torch_scatter", "2.1.2+pt20cu117", tag=CP311)[0]
-    wheels(index, "2.1.0", "2.1.2", yanked=(newest,))
-    assert lock().package("torch-scatter").version == "2.1.0+pt20cu117"
+@pytest.mark.parametrize(
+    ("wanted", "on_page", "yanked", "version"),
+    [
+        ("torch_scatter", (), "", "2.1.2"),
+        ("torch_scatter==2.1.1", (), "", "2.1.1"),
+        ("torch_scatter", (), "torch_scatter-2.1.2.tar.gz", "2.1.1"),
+        ("torch_scatter==2.1.0", ("2.1.0", "2.1.2"), "", "2.1.0+pt20cu117"),
+        ("torch_scatter", ("2.1.0", "2.1.2"), f"torch_scatter-2.1.2+pt20cu117-{CP311}.whl", "2.1.0+pt20cu117"),
+    ],
+)
+def test_the_newest_wheel_or_source_that_is_asked_for_and_not_taken_back(index, lock, wanted, on_page, yanked, version):
+    files = sdists(index, "torch_scatter", "2.1.1", "2.1.2", "2.2.0rc1", yanked=(yanked,))
+    wheels(index, *on_page, yanked=(yanked,))
+    scatter = lock(extensions=(wanted,)).package("torch-scatter")
+    assert (scatter.version, scatter.compiled, scatter.unreachable) == (version, not on_page, ())
+    if not on_page:
+        sha256 = hashlib.sha256(files[f"torch_scatter-{version}.tar.gz"]).hexdigest()
+        assert (scatter.channel, scatter.file.sha256, scatter.build) == (Channel.PYPI, sha256, ())
 
 
 def test_with_what_it_is_compiled_is_locked_and_no_host_is_named(index, lock):

@@ -256,8 +256,9 @@ def _compile(plan: Plan, compiled: CompileStep) -> Stage:
 
 def address(plan: Plan, channel: Channel) -> str:
     """Return where a channel of PyTorch's or PyG's is for this plan's torch."""
-    find = addresses.pytorch_index if channel is Channel.PYTORCH else addresses.pyg_links
-    return find(plan.stack.torch, plan.stack.torch_cuda)
+    if channel is Channel.PYTORCH:
+        return addresses.pytorch_index(plan.stack.torch_cuda)
+    return addresses.pyg_links(plan.stack.torch, plan.stack.torch_cuda)
 
 
 def arguments(plan: Plan, stage: Stage) -> dict[str, str]:
