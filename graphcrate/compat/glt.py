@@ -96,11 +96,11 @@ def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Coll
         reasons.append(_why_no_cpu(version))
     elif release is not None:
         reasons += _torch_reasons(release, torch, torch_cuda)
-    notes = f"nobody has checked {name}"
+    note = f"nobody has checked {name}"
     if release is not None:
         if python not in release.python:
             reasons.append(f"{name} has no wheel for Python {python}; it has for {listed(release.python)}.")
-        notes = (
+        note = (
             f"{name} has machine code for compute capabilities {listed(release.sass)}; on newer GPUs (A100, H100) the "
             f"driver compiles it from PTX {release.ptx[-1]} at the first use, for which it must be at least "
             f"{release.driver}"
@@ -114,7 +114,7 @@ def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Coll
         reasons=tuple(reasons),
         fitting=max(fitting, key=Version, default=None),
         absent=tuple(wanted.name for wanted in missing),
-        notes=(notes,),
+        notes=(note,),
     )
 
 
@@ -131,13 +131,11 @@ def _torch_reasons(release: Release, torch: str, torch_cuda: str) -> Iterator[st
         if torch_cuda.partition(".")[0] != release.cuda:
             yield f"{name} calls the runtime of CUDA {release.cuda}; torch {torch} brings that of {torch_cuda}."
         return
-    checks = [check for check in _facts().check if release.version in check.releases and check.torch_cuda != _CPU]
-    near = [check for check in checks if _series(check.torch) == _series(version)]
-    near.sort(key=lambda check: check.torch != version)
     evidence = ""
-    if near:
-        where = "" if near[0].torch == version else f" of {near[0].torch}"
-        evidence = f": {near[0].undefined} undefined symbols{where}, such as {near[0].example}"
+    for check in _facts().check:
+        if release.version in check.releases and check.torch_cuda != _CPU and _series(check.torch) == _series(version):
+            where = "" if check.torch == version else f" of {check.torch}"
+            evidence = f": {check.undefined} undefined symbols{where}, such as {check.example}"
     compiled = f"{name} was compiled for torch {listed(release.torch)}"
     yield f"{compiled} and cannot be imported with torch {version}{evidence}."
 
