@@ -1,4 +1,4 @@
-"""Small plans that compile something, one for each kind of CUDA toolkit, and their devel images."""
+"""Small locks, and plans that compile something: one for each kind of CUDA toolkit, and their devel images."""
 
 import hashlib
 
@@ -29,13 +29,13 @@ CPU = msgspec.structs.replace(VARIANT, cuda="cpu", architectures=())
 RECIPE = Recipe(name="small", description="A small stack", smoke=("torch",), variants=(VARIANT, CPU))
 
 
-def file(name):
-    return LockedFile(name=name, size=1000, sha256=hashlib.sha256(name.encode()).hexdigest())
+def file(name, size=1000):
+    return LockedFile(name=name, size=size, sha256=hashlib.sha256(name.encode()).hexdigest())
 
 
-def wheel(name, version, channel=Channel.PYPI, ending="-py3-none-any.whl"):
+def wheel(name, version="1.0", channel=Channel.PYPI, ending="-py3-none-any.whl", size=1000):
     named = f"{name.replace('-', '_')}-{version}{ending}"
-    return LockedPackage(name=name, version=version, channel=channel, file=file(named))
+    return LockedPackage(name=name, version=version, channel=channel, file=file(named, size))
 
 
 def sdist(name, version, channel=Channel.PYPI):
@@ -55,6 +55,7 @@ TOOLKITS = {
     "image": ImageToolkit(version="11.8.89", reference="nvidia/cuda", digest="sha256:" + "d" * 64),
     "cpu": None,
 }
+COMPILER_BASE = DebianBase(suite="bookworm", packages=(deb("g++-11", "11.3.0-12"),))
 TOOLS = (wheel("pip", "26.3"), wheel("setuptools", "69.5.1"), wheel("wheel", "0.48.0"), wheel("ninja", "1.13.2"))
 PACKAGES = (
     wheel("numpy", "1.26.4"),
@@ -67,7 +68,8 @@ PACKAGES = (
 )
 
 
-def lock(toolkit, packages=PACKAGES):
+def lock(toolkit, packages=PACKAGES, architectures=("7.0", "8.0+PTX")):
+    """A lock that compiles with this toolkit, on a base with a compiler that is another than the image's."""
     return Lock(
         recipe="small",
         cuda="11.7" if toolkit else "cpu",
@@ -79,13 +81,20 @@ def lock(toolkit, packages=PACKAGES):
         base=DebianBase(suite="bookworm", packages=()),
         packages=packages,
         compilation=Compilation(
-            architectures=("7.0", "8.0+PTX") if toolkit else (),
+            architectures=architectures if toolkit else (),
             compiler="g++-11",
-            base=DebianBase(suite="bookworm", packages=()),
+            base=COMPILER_BASE,
             tools=TOOLS,
             toolkit=toolkit,
         ),
     )
+
+
+def plain_lock(*more):
+    """A lock without compiler: torch, PyG and these packages."""
+    packages = (wheel("torch", "2.0.1", size=619_000_000), wheel("torch-geometric", "2.3.1"), *more)
+    made = lock(TOOLKITS["debian"], tuple(sorted(packages, key=lambda package: package.name)))
+    return msgspec.structs.replace(made, compilation=None)
 
 
 def plan(toolkit, *, packages=PACKAGES, **options):

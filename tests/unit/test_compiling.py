@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from graphcrate.build import extensions
@@ -12,10 +13,14 @@ from graphcrate.host.context import Context
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import BaseDriftError
 from graphcrate.model.errors import ResolutionError, UsageError
-from tests.unit.test_planning import compiled_lock, lock
+from tests.unit.compiled_plans import TOOLKITS, lock, plain_lock
 
-CPU = compiled_lock(toolkit="")
+COMPILED = lock(TOOLKITS["pypi"])
 NEWER = "nvcc 12.4.131 makes no code for 10.0: extensions bring PTX of 9.0, which the driver translates"
+
+
+def compiled_by(nvcc):
+    return lock(msgspec.structs.replace(TOOLKITS["pypi"], version=nvcc))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +33,7 @@ NEWER = "nvcc 12.4.131 makes no code for 10.0: extensions bring PTX of 9.0, whic
     ],
 )
 def test_models_give_their_architectures_and_nothing_else(gpus, toolkit, architectures, note):
-    made = extensions.for_gpus(compiled_lock(toolkit=toolkit), gpus)
+    made = extensions.for_gpus(compiled_by(toolkit), gpus)
     assert made.compilation.architectures == architectures
     assert "".join(made.notes).startswith(note)
     assert bool(made.notes) == bool(note)
@@ -40,12 +45,10 @@ def test_models_give_their_architectures_and_nothing_else(gpus, toolkit, archite
 )
 def test_what_cannot_be_compiled_for_is_refused(gpus, toolkit, words):
     with pytest.raises(UsageError, match=words):
-        extensions.for_gpus(compiled_lock(toolkit=toolkit), gpus)
+        extensions.for_gpus(compiled_by(toolkit), gpus)
 
 
-@pytest.mark.parametrize(
-    ("value", "gpus"), [(compiled_lock(), None), (lock(), "v100"), (compiled_lock(toolkit=""), "v100")]
-)
+@pytest.mark.parametrize(("value", "gpus"), [(COMPILED, None), (plain_lock(), "v100"), (lock(None), "v100")])
 def test_without_a_model_or_a_toolkit_the_lock_stays_as_it_is(value, gpus):
     assert extensions.for_gpus(value, gpus) is value
 
@@ -57,11 +60,11 @@ def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path,
     monkeypatch.setattr(toolkits, "prepare", gone)
     monkeypatch.setattr(extensions, "files", lambda *_: {})
     ctx = Context(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
-    value, base = compiled_lock(), SimpleNamespace(rootfs=Path("/nowhere"))
+    value, base = COMPILED, SimpleNamespace(rootfs=Path("/nowhere"))
     with pytest.raises(ResolutionError, match="CUDA toolkit") as caught:
         extensions._toolkit(value.compilation.toolkit, base, value, SourceOptions(toolkit="debian"), ctx)
     assert not isinstance(caught.value, BaseDriftError)
-    assert caught.value.next_step.startswith("./build.py lock pyg --cuda 11.8 --toolkit debian")
+    assert caught.value.next_step.startswith("./build.py lock small --cuda 11.7 --toolkit debian")
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -71,10 +74,9 @@ def test_the_base_with_the_compiler_is_made_beforehand_where_something_is_compil
         raise BaseDriftError("the lock's Debian bookworm base is out of date")
 
     wanted = []
-    value = compiled_lock()
-    step = planning.compile_step(value)
+    step = planning.compile_step(COMPILED)
     monkeypatch.setattr(extensions, "_build_base", out_of_date)
     monkeypatch.setattr(extensions, "built", lambda *_: [one.file.sha256 for one in step.packages] if there else [])
-    extensions.prepare(SimpleNamespace(steps=(step,)), value, SimpleNamespace())  # told when it is wanted, not here
+    extensions.prepare(SimpleNamespace(steps=(step,)), COMPILED, SimpleNamespace())  # told when it is wanted, not here
     assert wanted == ([] if there else [step])
-    extensions.prepare(SimpleNamespace(steps=()), lock(), SimpleNamespace())
+    extensions.prepare(SimpleNamespace(steps=()), plain_lock(), SimpleNamespace())
