@@ -99,14 +99,14 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
     wanted = {package.file.sha256 for package in (*step.packages, *step.against)}
     needed = tuple(package for package in lock.packages if package.file.sha256 in wanted)
     smaller = msgspec.structs.replace(lock, packages=needed)
-    sources = (smaller, SourceOptions(), ctx.cache, ctx.environment, ctx.progress)
+    sources = (smaller, SourceOptions(), ctx)
     files = {**fetch(*sources), **fetch(*sources, compilation=True)}
     wanted_toolkit = step.compilation.toolkit
 
     def toolkit(base: Base) -> Path | None:
         if wanted_toolkit is None:
             return None
-        return toolkits.prepare(wanted_toolkit, files, base.rootfs, ctx.cache, ctx.environment, ctx.progress)
+        return toolkits.prepare(wanted_toolkit, files, base.rootfs, ctx)
 
     return extensions.Job(
         step=step,
@@ -115,7 +115,6 @@ def make_job(lock: Lock, step: CompileStep, ctx: Context, store: Cache, jobs: in
         toolkit=toolkit,
         files=lambda: files,
         cache=store,
-        environment=ctx.environment,
         progress=ctx.progress,
         jobs=jobs,
         log_folder=logs,

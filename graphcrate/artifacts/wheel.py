@@ -96,18 +96,19 @@ def check_tags(filename: str, python: str, glibc: str) -> None:
         )
 
 
-def supported_tags(python: str, glibc: str) -> frozenset[Tag]:
-    """Every tag that CPython `python` ("3.11") on x86-64 Linux with this glibc can install (PEP 425, PEP 600)."""
+def supported_tags(python: str, glibc: str) -> tuple[Tag, ...]:
+    """Every tag that CPython `python` ("3.11") on x86-64 Linux with this glibc can install, the best first.
+
+    By PEP 425 and PEP 600.
+    """
     version = tuple(int(part) for part in python.split(".")[:2])
     interpreter = f"cp{version[0]}{version[1]}"
     # `packaging` asks the running system where it is not told; the image's is told throughout.
     abi = interpreter + ("m" if version < (3, 8) else "")
     platforms = [*_platforms(glibc), "linux_x86_64"]
-    return frozenset(
-        (
-            *cpython_tags(version, abis=[abi], platforms=platforms),
-            *compatible_tags(version, interpreter=interpreter, platforms=platforms),
-        )
+    return (
+        *cpython_tags(version, abis=[abi], platforms=platforms),
+        *compatible_tags(version, interpreter=interpreter, platforms=platforms),
     )
 
 

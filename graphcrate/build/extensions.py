@@ -9,9 +9,7 @@ import msgspec
 
 from graphcrate.compat import facts, planning
 from graphcrate.compat.toolkits import nvcc, to_compile
-from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
-from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base, BaseDriftError
 from graphcrate.model.errors import GraphcrateError, ResolutionError
 from graphcrate.model.lock import Lock, Toolkit
@@ -71,9 +69,8 @@ def wheels(
             base=base,
             build_base=lambda: _build_base(step, ctx),
             toolkit=lambda at: None if wanted is None else _toolkit(wanted, at, lock, sources, ctx),
-            files=lambda: files(lock, sources, ctx.cache, ctx.environment, ctx.progress),
+            files=lambda: files(lock, sources, ctx),
             cache=ctx.cache,
-            environment=ctx.environment,
             progress=ctx.progress,
             jobs=default_jobs(),
             log_folder=folder,
@@ -118,9 +115,9 @@ def _toolkit(toolkit: Toolkit, base: Base, lock: Lock, sources: "SourceOptions",
 
     if (folder := toolkits.cached(toolkit, ctx.cache)) is not None:
         return folder
-    there = files(lock, sources, ctx.cache, ctx.environment, ctx.progress)
+    there = files(lock, sources, ctx)
     try:
-        return toolkits.prepare(toolkit, there, base.rootfs, ctx.cache, ctx.environment, ctx.progress)
+        return toolkits.prepare(toolkit, there, base.rootfs, ctx)
     except BaseDriftError as drift:  # of the toolkit: today's base would not bring its packages back
         options = {"channel": sources.channel, "extensions": sources.extensions, "toolkit": sources.toolkit}
         asked = "".join(f" --{name} {value}" for name, value in options.items() if value not in (None, "auto"))
@@ -132,11 +129,8 @@ def _toolkit(toolkit: Toolkit, base: Base, lock: Lock, sources: "SourceOptions",
         ) from drift
 
 
-def files(
-    lock: Lock, sources: "SourceOptions", cache: Cache, environment: Mapping[str, str], progress: Progress
-) -> Mapping[str, Path]:
+def files(lock: Lock, sources: "SourceOptions", ctx: Context) -> Mapping[str, Path]:
     """What is compiled, with what, and what it is compiled against; sha256 → path. Raises what `fetch` raises."""
     from graphcrate.resolve.fetch import fetch
 
-    arguments = (lock, sources, cache, environment, progress)
-    return {**fetch(*arguments), **fetch(*arguments, compilation=True)}
+    return {**fetch(lock, sources, ctx), **fetch(lock, sources, ctx, compilation=True)}

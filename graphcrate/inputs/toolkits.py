@@ -22,6 +22,7 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.host.cache import Cache
+from graphcrate.host.context import Context
 from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.inputs.bases import debian
@@ -50,30 +51,23 @@ def cached(toolkit: Toolkit, cache: Cache) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def prepare(
-    toolkit: Toolkit,
-    files: Mapping[str, Path],
-    rootfs: Path,
-    cache: Cache,
-    environment: Mapping[str, str],
-    progress: Progress,
-) -> Path:
+def prepare(toolkit: Toolkit, files: Mapping[str, Path], rootfs: Path, ctx: Context) -> Path:
     """Return a folder in the cache that can be bound to CUDA_HOME, made where it is missing. Never to be written to.
 
     `files`: the toolkit's wheels by sha256. `rootfs`: a Debian with Python, in which packages are unpacked. Raises
     BaseDriftError when Debian has replaced a package, ResolutionError for an image without a toolkit, NetworkError,
     IntegrityError, BuildError, DiskFullError.
     """
-    target = _folder(toolkit, cache)
+    target, cache = _folder(toolkit, ctx.cache), ctx.cache
     if not target.is_dir():
         with cache.exclusively(f"toolkit-{target.parent.name}"):
             if not target.is_dir():
                 with cache.folder() as folder:
                     if isinstance(toolkit, ImageToolkit):
-                        made = _extract(toolkit, folder, cache, environment, progress)
+                        made = _extract(toolkit, folder, ctx)
                     else:
-                        packages = _packages(toolkit, files, cache, environment, progress)
-                        made = _assemble(toolkit, packages, rootfs, folder, progress)
+                        packages = _packages(toolkit, files, ctx)
+                        made = _assemble(toolkit, packages, rootfs, folder, ctx.progress)
                     cache.adopt(made, target)
     return target
 
@@ -83,20 +77,13 @@ def _folder(toolkit: Toolkit, cache: Cache) -> Path:
     return cache.path("toolkits", key, "cuda")
 
 
-def _packages(
-    toolkit: DebianToolkit | WheelToolkit,
-    files: Mapping[str, Path],
-    cache: Cache,
-    environment: Mapping[str, str],
-    progress: Progress,
-) -> dict[str, Path]:
+def _packages(toolkit: DebianToolkit | WheelToolkit, files: Mapping[str, Path], ctx: Context) -> dict[str, Path]:
     """Every .deb and wheel of the toolkit by its place among the packages."""
     what = f"CUDA toolkit {toolkit.version}"
-    cache.require(_NEEDED_BYTES, f"the {what}")
+    ctx.cache.require(_NEEDED_BYTES, f"the {what}")
     packages: dict[str, Path] = {}
     if isinstance(toolkit, DebianToolkit):
-        wanted, suite = toolkit.packages, toolkit.suite
-        debs = debian.fetch(wanted, suite, cache, environment, progress, components=COMPONENTS, what=what)
+        debs = debian.fetch(toolkit.packages, toolkit.suite, ctx, components=COMPONENTS, what=what)
         packages = {f"debs/{deb.name}": deb for deb in debs}
     return packages | {f"wheels/{package.file.name}": files[package.file.sha256] for package in toolkit.wheels}
 
@@ -137,21 +124,19 @@ def _assemble(
     return made
 
 
-def _extract(
-    toolkit: ImageToolkit, folder: Path, cache: Cache, environment: Mapping[str, str], progress: Progress
-) -> Path:
+def _extract(toolkit: ImageToolkit, folder: Path, ctx: Context) -> Path:
     """Unpack the toolkit below `folder`. Raises ResolutionError where the image has none, LayoutError, NetworkError."""
     name = f"{toolkit.reference}@{toolkit.digest}"
-    source = pull.repository(reference.parse(name), environment)
-    manifest, _ = pull.documents(source, toolkit.digest, cache)
+    source = pull.repository(reference.parse(name), ctx.environment)
+    manifest, _ = pull.documents(source, toolkit.digest, ctx.cache)
     size = sum(layer.size for layer in manifest.layers)
-    cache.require(size * _GROWTH, f"the CUDA toolkit of {toolkit.reference}")
-    with progress.task(f"pulling {toolkit.reference}", size) as task:
-        pull.download(source, manifest.layers, cache, task.advance)
+    ctx.cache.require(size * _GROWTH, f"the CUDA toolkit of {toolkit.reference}")
+    with ctx.progress.task(f"pulling {toolkit.reference}", size) as task:
+        pull.download(source, manifest.layers, ctx.cache, task.advance)
     parts = []
-    with progress.task(f"unpacking CUDA {toolkit.version}", size) as task:
+    with ctx.progress.task(f"unpacking CUDA {toolkit.version}", size) as task:
         for number, layer in enumerate(manifest.layers):
-            blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
+            blob = LayerBlob(path=ctx.cache.blob(layer.digest), media_type=layer.media_type)
             with open_blob(blob, advance=task.advance) as stream:
                 parts.append(_part(cast("IO[bytes]", stream), folder / f"{number}.tar", name))
     unpack([LayerBlob(path=part, media_type=spec.LAYER_TAR) for part in parts], folder / "image")

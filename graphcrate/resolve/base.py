@@ -16,9 +16,7 @@ from graphcrate.resolve.locks import Resolution
 def lock_base(ctx: Context, variant: Variant) -> DebianBase | RegistryBase:
     """What the variant's base consists of today. Raises ResolutionError, NetworkError, HostError."""
     of_name = provider(variant.base.provider)
-    base: DebianBase | RegistryBase = of_name.lock(
-        variant.base, variant.python, ctx.cache, ctx.environment, ctx.progress
-    )
+    base: DebianBase | RegistryBase = of_name.lock(variant.base, variant.python, ctx)
     return base
 
 
@@ -34,7 +32,7 @@ def lock_compiler(ctx: Context, variant: Variant, suite: str, compiler: str) -> 
 def prepare_base(ctx: Context, base: DebianBase | RegistryBase) -> Base:
     """The base in the cache. Raises BaseDriftError when its files are gone, and what its provider raises."""
     of_name = provider("debian" if isinstance(base, DebianBase) else "registry")
-    made: Base = of_name.prepare(base, ctx.cache, ctx.environment, ctx.progress)
+    made: Base = of_name.prepare(base, ctx)
     return made
 
 

@@ -15,7 +15,7 @@ from graphcrate.artifacts import pull
 from graphcrate.compat import compilers, toolkits
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases.apt import Apt, find_mirror, folder_name
+from graphcrate.inputs.bases.archive import Archive, find_mirror
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import (
     Compilation,
@@ -30,7 +30,7 @@ from graphcrate.model.recipe import Candidate, Variant
 from graphcrate.oci import reference
 from graphcrate.resolve import base
 from graphcrate.resolve.offers import Offers, Sources
-from graphcrate.resolve.pinning import constraints_of, pin_wheels
+from graphcrate.resolve.pinning import constraints_of, lock_links, resolve_pins
 from graphcrate.resolve.target import Target, target_of
 
 #: pip and setuptools make the wheel; from 1.13 on ninja shares a job server: packages side by side keep to the cores
@@ -94,11 +94,12 @@ def lock_compilation(
         )
     target = target_of(variant.base, variant.python)
     installed = {package.name: package.version for package in packages}
+    tools = resolve_pins(TOOLS, target, offers, constraints=constraints_of(installed["torch"]))
     return Compilation(
         architectures=means.architectures,
         compiler=means.compiler,
         base=base.lock_compiler(ctx, variant, variant.base.suite, means.compiler),
-        tools=pin_wheels(TOOLS, target, offers, constraints=constraints_of(installed["torch"])),
+        tools=lock_links(tools, offers.market),
         toolkit=lock_toolkit(means.option, installed, target, offers) if means.option else None,
     )
 
@@ -120,7 +121,8 @@ def lock_toolkit(option: toolkits.Option, installed: Mapping[str, str], target: 
     # What the wheels depend on is there to run programs, and nothing runs here. As overrides too: what they ask of one
     # another must not undo a pin.
     names = {canonicalize_name(Requirement(pin).name) for pin in pins}
-    wheels = tuple(wheel for wheel in pin_wheels(pins, target, offers, overrides=pins) if wheel.name in names)
+    pinned = [one for one in resolve_pins(pins, target, offers, overrides=pins) if one.name in names]
+    wheels = lock_links(pinned, market)
     if option.provider == "debian":
         return DebianToolkit(version=option.version, suite=option.suite, packages=debs, wheels=wheels)
     return WheelToolkit(version=option.version, wheels=wheels)
@@ -128,13 +130,10 @@ def lock_toolkit(option: toolkits.Option, installed: Mapping[str, str], target: 
 
 def _debian(option: toolkits.Option, market: Sources) -> tuple[DebianPackage, ...]:
     """The packages with this nvcc, the archive's first of each where it has several."""
-    mirror = find_mirror(option.suite, market.environment)
-    name = folder_name(option.suite, mirror, toolkits.COMPONENTS)
-    with market.cache.exclusively(f"apt-{name}"), market.cache.guard():
-        folder = market.cache.path("bases", "apt", name)
-        apt = Apt(folder, option.suite, mirror, market.environment, toolkits.COMPONENTS)
-        apt.update()
-        offered = apt.available(option.packages)
+    mirror, environment = find_mirror(market.environment), market.environment
+    with market.cache.guard():
+        archive = Archive(option.suite, mirror, market.cache, environment, toolkits.COMPONENTS)
+        offered = archive.available(option.packages)
     packages = []
     for name in sorted(option.packages):
         of_name = [package for package in offered if package.name == name]

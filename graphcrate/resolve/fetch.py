@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from graphcrate.compat.request import SourceOptions
+    from graphcrate.host.context import Context
     from graphcrate.host.http import Client
-    from graphcrate.host.progress import Progress
     from graphcrate.resolve.channels import Link
 
 Advance = Callable[[int], None]
@@ -35,15 +35,7 @@ THREADS = 6
 MARGIN = 200 << 20
 
 
-def fetch(
-    lock: Lock,
-    request: "SourceOptions",
-    cache: Cache,
-    environment: Mapping[str, str],
-    progress: "Progress",
-    *,
-    compilation: bool = False,
-) -> Mapping[str, Path]:
+def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: bool = False) -> Mapping[str, Path]:
     """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
 
     `compilation`: instead, what only a compile needs (compiled sdists, tools, the toolkit's wheels). Debian's packages
@@ -51,15 +43,16 @@ def fetch(
     Raises IntegrityError when every source has other bytes, NetworkError, DiskFullError. What has arrived stays for
     the next run.
     """
+    cache = ctx.cache
     packages = _for_compilation(lock) if compilation else _installed(lock)
     wanted = sorted(_absent(packages, cache), key=lambda package: -package.file.size)
     if wanted:
         total = sum(package.file.size for package in wanted)
         cache.require(total + MARGIN, "the download")
         torch = lock.package("torch")
-        offers = Offers(Sources(request, cache, environment), torch.version if torch else "", lock.torch_cuda)
+        offers = Offers(Sources(request, cache, ctx.environment), torch.version if torch else "", lock.torch_cuda)
         title = f"fetching {len(wanted)} files" + (" to compile with" if compilation else "")
-        with progress.task(title, total) as task:
+        with ctx.progress.task(title, total) as task:
             parallel(
                 lambda package, advance: _fetch_one(package, offers, advance),
                 wanted,

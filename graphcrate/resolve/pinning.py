@@ -99,19 +99,6 @@ def constraints_of(torch: str) -> list[str]:
     return [constraint for first, constraint in CONSTRAINTS if release < Version(first)]
 
 
-def pin_wheels(
-    requirements: Sequence[str],
-    target: Target,
-    offers: Offers,
-    *,
-    overrides: Sequence[str] = (),
-    constraints: Sequence[str] = (),
-) -> tuple[LockedPackage, ...]:
-    """Wheels for these requirements and what they need, sorted by name. Raises ResolutionError, NetworkError."""
-    pinned = resolve_pins(requirements, target, offers, overrides=overrides, constraints=constraints)
-    return tuple(lock_links(pinned, offers.market))
-
-
 def resolve_pins(
     requirements: Sequence[str],
     target: Target,
@@ -196,7 +183,7 @@ def _failure(lines: Sequence[str]) -> ResolutionError | NetworkError:
     )
 
 
-def lock_links(pinned: Sequence[Pinned], market: Sources) -> list[LockedPackage]:
+def lock_links(pinned: Sequence[Pinned], market: Sources) -> tuple[LockedPackage, ...]:
     """Lock files of the package index, sorted by name; sizes that it does not state are asked for side by side."""
 
     def lock(one: Pinned) -> LockedPackage:
@@ -206,7 +193,7 @@ def lock_links(pinned: Sequence[Pinned], market: Sources) -> list[LockedPackage]
 
     with ThreadPoolExecutor(THREADS) as pool:
         packages = pool.map(lock, [one for one in pinned if one.link is not None])
-        return sorted(packages, key=lambda package: package.name)
+        return tuple(sorted(packages, key=lambda package: package.name))
 
 
 def locked_file(link: Link, market: Sources) -> LockedFile:

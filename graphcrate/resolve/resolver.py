@@ -153,7 +153,7 @@ def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
                 f"{link.name} cannot be built on every host: its back-end needs {one.name}, which is not pure Python",
                 next_step="bring a wheel of it: WHEELS=/path",
             )
-    return msgspec.structs.replace(package, compiled=False, build=tuple(lock_links(pinned, market)))
+    return msgspec.structs.replace(package, compiled=False, build=lock_links(pinned, market))
 
 
 def _requirements(

@@ -3,10 +3,11 @@
 import functools
 
 import msgspec
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import Tag
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
+from graphcrate.artifacts.wheel import supported_tags
 from graphcrate.compat import facts
 from graphcrate.model.recipe import BaseSpec
 
@@ -14,7 +15,6 @@ from graphcrate.model.recipe import BaseSpec
 GLIBC = {name: suite.glibc for name, suite in facts.limits().suites.items()}
 #: where a registry reference does not say on what it is built: old enough for all that is in use
 OLDEST_GLIBC = "2.28"
-LEGACY_MANYLINUX = {17: ["manylinux2014_x86_64"], 12: ["manylinux2010_x86_64"], 5: ["manylinux1_x86_64"]}
 #: the newest glibc that uv can be told of; wheels for a newer one do not exist yet
 UV_GLIBC = (28, *range(31, 41))
 
@@ -54,7 +54,7 @@ class Target(msgspec.Struct, frozen=True):
             _, _, build, tags = parse_wheel_filename(name)
         except (InvalidWheelFilename, InvalidVersion):
             return None
-        order = _order(self.python, int(self.glibc.split(".")[1]))
+        order = _order(self.python, self.glibc)
         fitting = [order[tag] for tag in tags if tag in order]
         return (-min(fitting), build or (-1, "")) if fitting else None
 
@@ -65,14 +65,8 @@ class Target(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache
-def _order(python: str, glibc_minor: int) -> dict[Tag, int]:
-    version = tuple(int(part) for part in python.split("."))
-    platforms = []
-    for minor in range(glibc_minor, 4, -1):
-        platforms += [f"manylinux_2_{minor}_x86_64", *LEGACY_MANYLINUX.get(minor, ())]
-    platforms.append("linux_x86_64")
-    tags = [*cpython_tags(version, platforms=platforms), *compatible_tags(version, platforms=platforms)]
-    return {tag: place for place, tag in reversed(list(enumerate(tags)))}
+def _order(python: str, glibc: str) -> dict[Tag, int]:
+    return {tag: place for place, tag in reversed(list(enumerate(supported_tags(python, glibc))))}
 
 
 def target_of(base: BaseSpec, python: str) -> Target:

@@ -15,13 +15,13 @@ from graphcrate.compat import addresses, recipes
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, encode
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import uv
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
+from tests.made import place
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
@@ -56,8 +56,8 @@ def resolved(server, cache, *candidates, request=None, **options):
     recipe = small_index.recipe(*candidates, **options)
     resolution = choose(small_index.context(recipe, request or SourceOptions(), cache, environment(server)), {})
     for compilation in (False, True):
-        arguments = (resolution.lock, request or SourceOptions(), cache, environment(server), Silent())
-        fetch(*arguments, compilation=compilation)
+        ctx = place(cache, environment(server))
+        fetch(resolution.lock, request or SourceOptions(), ctx, compilation=compilation)
     return resolution.lock
 
 

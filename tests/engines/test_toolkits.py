@@ -10,14 +10,14 @@ import pytest
 from graphcrate.compat import compilers
 from graphcrate.compat import toolkits as facts
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import debian
-from graphcrate.inputs.bases.apt import Apt, find_mirror, folder_name
+from graphcrate.inputs.bases.archive import Archive, find_mirror
 from graphcrate.model.lock import DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CUDA_HOME
 from graphcrate.model.recipe import BaseSpec, Channel
+from tests.made import place
 
 SUITE = "bookworm"
 OPTION = facts.options("11.8")[0]
@@ -36,7 +36,7 @@ int main() {
 pytestmark = [
     pytest.mark.weekly,
     pytest.mark.network,
-    pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces"),
+    pytest.mark.engine("user namespaces"),
 ]
 
 
@@ -50,7 +50,7 @@ def cache(tmp_path_factory):
 @pytest.fixture(scope="module")
 def rootfs(cache):
     spec = BaseSpec(suite=SUITE, packages=compilers.packages(COMPILER))
-    return debian.prepare(debian.lock(spec, "3.11", cache, os.environ, Silent()), cache, os.environ, Silent()).rootfs
+    return debian.prepare(debian.lock(spec, "3.11", place(cache, os.environ)), place(cache, os.environ)).rootfs
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +65,11 @@ def wheels(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def toolkit(cache, wheels):
-    mirror = find_mirror(OPTION.suite, os.environ)
-    name = folder_name(OPTION.suite, mirror, facts.COMPONENTS)
-    apt = Apt(cache.path("bases", "apt", name), OPTION.suite, mirror, os.environ, facts.COMPONENTS)
-    apt.update()
+    archive = Archive(OPTION.suite, find_mirror(os.environ), cache, os.environ, facts.COMPONENTS)
     return DebianToolkit(
         version=OPTION.version,
         suite=OPTION.suite,
-        packages=tuple(apt.available(OPTION.packages)),
+        packages=tuple(archive.available(OPTION.packages)),
         wheels=tuple(
             LockedPackage(
                 name=path.name.partition("-")[0].replace("_", "-"),
@@ -87,7 +84,7 @@ def toolkit(cache, wheels):
 
 @pytest.fixture(scope="module")
 def cuda(toolkit, wheels, rootfs, cache):
-    return toolkits.prepare(toolkit, wheels, rootfs, cache, os.environ, Silent())
+    return toolkits.prepare(toolkit, wheels, rootfs, place(cache, os.environ))
 
 
 def test_it_compiles_links_and_runs(cuda, rootfs, tmp_path):
@@ -120,7 +117,7 @@ def test_the_same_packages_give_the_same_folder(cuda, toolkit, wheels, rootfs, c
             os.link(cache.file(package.file.sha256, package.file.name), place)
         before = os.umask(0o077)
         try:
-            again = toolkits.prepare(toolkit, wheels, rootfs, other, os.environ, Silent())
+            again = toolkits.prepare(toolkit, wheels, rootfs, place(other, os.environ))
         finally:
             os.umask(before)
         assert _contents(again) == _contents(cuda)

@@ -14,7 +14,6 @@ from graphcrate.compat import compilers
 from graphcrate.compat.compilers import packages
 from graphcrate.host import process
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.extensions.compile import provide
@@ -23,6 +22,7 @@ from graphcrate.model.lock import Compilation, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
 from graphcrate.model.recipe import BaseSpec
 from tests.engines.tiny import Told
+from tests.made import place
 from tests.unit.wheelmaker import make_wheel
 
 SUITE, PYTHON, COMPILER = "bookworm", "3.11", "g++-11"
@@ -31,7 +31,7 @@ OLD_TOOLS, NEW_TOOLS = ("setuptools==69.5.1", "wheel==0.43.0"), ("setuptools==84
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.network,
-    pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces"),
+    pytest.mark.engine("user namespaces"),
 ]
 
 #: what the program in the sandbox uses of torch, as torch has it
@@ -126,8 +126,8 @@ def cache(tmp_path_factory):
 @pytest.fixture(scope="module")
 def base(cache):
     """A Debian with the compiler; the wheels have to work in it too."""
-    lock = debian.lock(BaseSpec(suite=SUITE, packages=packages(COMPILER)), PYTHON, cache, os.environ, Silent())
-    return lock, debian.prepare(lock, cache, os.environ, Silent())
+    lock = debian.lock(BaseSpec(suite=SUITE, packages=packages(COMPILER)), PYTHON, place(cache, os.environ))
+    return lock, debian.prepare(lock, place(cache, os.environ))
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,6 @@ def job(cache, base, wheels, tmp_path):
             toolkit=lambda _: None,
             files=lambda: files,
             cache=store,
-            environment=os.environ,
             progress=Told(),
             jobs=jobs,
             log_folder=tmp_path / "logs",

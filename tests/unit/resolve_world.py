@@ -6,6 +6,7 @@ from graphcrate.model.lock import DebianBase
 from graphcrate.resolve import resolver, uv
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
+from tests.made import place
 from tests.unit import small_index
 from tests.unit.small_index import CP311
 from tests.unit.wheel_server import small_wheel
@@ -46,8 +47,8 @@ class World:
     def fetch(self, lock, **request):
         """Everything: what is installed, and what it takes to compile."""
         for compilation in (False, True):
-            arguments = (lock, SourceOptions(**request), self.cache, self.environment, self.notes)
-            fetch(*arguments, compilation=compilation)
+            ctx = place(self.cache, self.environment, self.notes)
+            fetch(lock, SourceOptions(**request), ctx, compilation=compilation)
 
     def pytorch_channel(self):
         name, content = small_wheel("torch", "2.0.1+cu118", tag=CP311, requires=["filelock"])

@@ -9,19 +9,17 @@ import re
 import urllib.parse
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
-from graphcrate.host.progress import Silent
-from graphcrate.model.lock import DebianBase, DebianPackage, DebianToolkit, LockedFile
+from graphcrate.model.lock import DebianBase, DebianToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from graphcrate.resolve import base, compilation, resolver
 from graphcrate.resolve.channels import Kind, Source
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.target import project_and_version
+from tests.made import deb, place
 from tests.unit.wheel_server import small_sdist, small_wheel
 
 CP311 = "cp311-cp311-linux_x86_64"
@@ -101,8 +99,8 @@ TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels
 
 def context(recipe, request, cache, environment, *, variant=None, progress=None, **options):
     """What is resolved, as the pipeline says it."""
-    place = SimpleNamespace(cache=cache, environment=environment, progress=progress or Silent())
-    return ResolveContext(recipe=recipe, variant=variant or recipe.variants[0], request=request, ctx=place, **options)
+    ctx = place(cache, environment, progress)
+    return ResolveContext(recipe=recipe, variant=variant or recipe.variants[0], request=request, ctx=ctx, **options)
 
 
 def stand_in_bases(monkeypatch, *, toolkits=True):
@@ -115,9 +113,7 @@ def stand_in_bases(monkeypatch, *, toolkits=True):
 
 def lock_compiler(place, variant, suite, compiler):
     """The base with a compiler: one package that tells what was asked for."""
-    file = LockedFile(name=f"{compiler}.deb", size=1, sha256="c" * 64)
-    package = DebianPackage(name=compiler, version="11", architecture="amd64", file=file)
-    return DebianBase(suite=suite, packages=(package,))
+    return DebianBase(suite=suite, packages=(deb(compiler, "11"),))
 
 
 class Uv:
@@ -136,10 +132,10 @@ class Uv:
             line = queue.pop(0)
             if " @ " in line:
                 name, url = line.split(" @ ")
-                entries.append(self._direct(name, url))
+                file = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rpartition("/")[2])
+                entries.append((name, project_and_version(file)[1], f'archive = {{ url = "{url}" }}'))
                 seen.add(name)
-                content = self._read(client, url)
-                queue += requires_of(content)
+                queue += requires_of(self._read(client, url))
                 continue
             requirement = fixed.get(canonicalize_name(Requirement(line).name), Requirement(line))
             name = canonicalize_name(requirement.name)
@@ -154,13 +150,13 @@ class Uv:
             ]
             version = max(project_and_version(link.name)[1] for link in links)
             chosen = [link for link in links if project_and_version(link.name)[1] == version]
-            entries.append((name, version, "wheels", chosen))
+            wheels = ", ".join(f'{{ url = "{link.url}", hashes = {{ sha256 = "{link.sha256}" }} }}' for link in chosen)
+            entries.append((name, version, f"wheels = [{wheels}]"))
             queue += requires_of(self._read(client, chosen[0].url))
-        return _toml(entries)
-
-    def _direct(self, name, url):
-        file = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rpartition("/")[2])
-        return (name, project_and_version(file)[1], "archive", url)
+        tables = (
+            f'[[packages]]\nname = "{name}"\nversion = "{version}"\n{files}\n' for name, version, files in entries
+        )
+        return 'lock-version = "1.0"\n' + "".join(tables)
 
     def _read(self, client, url):
         parts = urllib.parse.urlsplit(url)
@@ -173,15 +169,3 @@ def requires_of(content):
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         return re.findall(r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE)
-
-
-def _toml(entries):
-    lines = ['lock-version = "1.0"']
-    for name, version, kind, value in entries:
-        lines += ["[[packages]]", f'name = "{name}"', f'version = "{Version(str(version))}"']
-        if kind == "archive":
-            lines.append(f'archive = {{ url = "{value}" }}')
-        else:
-            wheels = ", ".join(f'{{ url = "{link.url}", hashes = {{ sha256 = "{link.sha256}" }} }}' for link in value)
-            lines.append(f"wheels = [{wheels}]")
-    return "\n".join(lines) + "\n"

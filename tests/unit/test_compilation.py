@@ -8,15 +8,16 @@ import pytest
 from graphcrate.compat import recipes
 from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import Option
-from graphcrate.inputs.bases import apt
+from graphcrate.inputs.bases.archive import Mirror
 from graphcrate.model.errors import ResolutionError
-from graphcrate.model.lock import DebianPackage, ImageToolkit, LockedFile, WheelToolkit
+from graphcrate.model.lock import ImageToolkit, WheelToolkit
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve import compilation, pinning
 from graphcrate.resolve.compilation import means_for
 from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.target import Target
 from tests import ROOT
+from tests.made import deb
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE
 from tests.unit.wheel_server import small_wheel
@@ -47,41 +48,29 @@ def offers(channels, cache, monkeypatch):
 @pytest.fixture
 def archive(monkeypatch):
     """Versions of nvidia-cuda-toolkit that Debian's archive has; and what apt was told."""
-    known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], components=(), updated=False)
+    known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], asked=[])
 
-    class StandIn:
-        def __init__(self, folder, suite, mirror, environment, components):
-            known.components, known.suite = components, suite
+    def archive_of(suite, mirror, cache, environment, components):
+        known.asked.append((suite, components))
+        return SimpleNamespace(
+            available=lambda names: [deb(name, version) for name in names for version in known.versions]
+        )
 
-        def update(self):
-            known.updated = True
-
-        def available(self, names):
-            return [debian(name, version) for name in names for version in known.versions]
-
-    monkeypatch.setattr(compilation, "Apt", StandIn)
-    monkeypatch.setattr(compilation, "find_mirror", lambda *_: apt.Mirror("http://debian.example/debian"))
+    monkeypatch.setattr(compilation, "Archive", archive_of)
+    monkeypatch.setattr(compilation, "find_mirror", lambda *_: Mirror("http://debian.example/debian"))
     return known
-
-
-def debian(name, version):
-    file = LockedFile(name=f"{name}_{version}_amd64.deb", size=84, sha256="d" * 64)
-    return DebianPackage(name=name, version=version, architecture="amd64", file=file)
 
 
 def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
     found = compilation.lock_toolkit(DEBIAN, {}, TARGET, offers)
-    assert (archive.suite, archive.components, archive.updated) == ("bookworm", ("contrib", "non-free"), True)
+    assert archive.asked == [("bookworm", ("contrib", "non-free"))]
     assert [package.version for package in found.packages] == ["11.8.89~11.8.0-5~deb12u1"]
     assert {wheel.name: wheel.version for wheel in found.wheels} == {
         "nvidia-cublas-cu11": "11.10.3.66",
         "nvidia-cuda-nvcc-cu11": "11.8.89",
         "nvidia-cuda-runtime-cu11": "11.8.89",
     }  # tqdm, which they require, is nothing to compile with
-
-
-def test_a_library_that_the_image_has_serves_in_its_version(offers, archive):
-    found = compilation.lock_toolkit(DEBIAN, {"nvidia-cublas-cu11": "11.11.3.6"}, TARGET, offers)
+    found = compilation.lock_toolkit(DEBIAN, {"nvidia-cublas-cu11": "11.11.3.6"}, TARGET, offers)  # the image's own
     assert {wheel.name: wheel.version for wheel in found.wheels}["nvidia-cublas-cu11"] == "11.11.3.6"
 
 

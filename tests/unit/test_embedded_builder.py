@@ -67,13 +67,6 @@ class Shown:
         self.done += amount
 
 
-@pytest.fixture
-def cache(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
-
-
 @pytest.fixture(autouse=True)
 def compiled_here(monkeypatch):
     starts = []
@@ -113,9 +106,11 @@ def wheels_step(title, packages):
 
 
 def build(plan, files, cache, progress=None, base=BASE, compiled=None):
-    return embedded.build_layers(
-        plan, base, files, cache=cache, environment={}, progress=progress or Shown(), jobs=0, compiled=compiled
-    )
+    order = Order(
+        plan=plan, folder=Path("/nowhere"), base=base, files=files, compiled=compiled, cache=cache, environment={},
+        progress=progress or Shown(),
+    )  # fmt: skip
+    return embedded.build_layers(order, 0)
 
 
 def names(cache, record):
@@ -162,7 +157,7 @@ def test_bytecode_comes_with_its_wheel(tmp_path, cache, compiled_here):
     assert len(compiled_here) == 1
 
 
-def test_nothing_is_done_twice(tmp_path, cache, compiled_here):
+def test_nothing_is_done_twice_but_for_another_python(tmp_path, cache, compiled_here):
     packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
     plan = planned(wheels_step("t", packages), FilesStep(title="f", files=(PlannedFile(path="/etc/x", content="1"),)))
     first = build(plan, files, cache)
@@ -171,58 +166,51 @@ def test_nothing_is_done_twice(tmp_path, cache, compiled_here):
     assert build(plan, {}, cache, progress) == first
     assert progress.tasks == []
     assert len(compiled_here) == 1
+    build(plan, files, cache, base=msgspec.structs.replace(BASE, python_version="3.11.9"))
+    assert len(compiled_here) == 2
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])])
-def test_a_layer_whose_blob_is_gone_or_short_is_made_again(tmp_path, cache, damage, compiled_here):
+@pytest.mark.parametrize(
+    ("pattern", "damage"),
+    [
+        ("blobs/sha256/*", Path.unlink),
+        ("blobs/sha256/*", lambda path: path.write_bytes(path.read_bytes()[:-1])),
+        ("layers/*", lambda path: path.write_bytes(b"{")),
+        ("installations/*/*.msgpack", lambda path: path.write_bytes(b"")),
+    ],
+    ids=["no blob", "a short one", "record", "installation"],
+)
+def test_what_is_gone_or_damaged_is_made_again(tmp_path, cache, pattern, damage, compiled_here):
     packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
     plan = planned(wheels_step("t", packages))
     first = build(plan, files, cache)
     content = cache.blob(first[0].digest).read_bytes()
-    damage(cache.blob(first[0].digest))
+    for path in cache.root.glob(pattern):
+        damage(path)
     assert build(plan, files, cache) == first
     assert cache.blob(first[0].digest).read_bytes() == content
     assert len(compiled_here) == 1  # the bytecode was still there
 
 
-def test_a_damaged_record_is_made_again(tmp_path, cache):
-    packages, files = wheels(tmp_path, one={"one/x": b"1"})
-    plan = planned(wheels_step("t", packages))
-    first = build(plan, files, cache)
-    for record in (cache.root / "layers").iterdir():
-        record.write_bytes(b"{")
-    for installation in (cache.root / "installations").rglob("*.msgpack"):
-        installation.write_bytes(b"")
-    assert build(plan, files, cache) == first
-
-
-def test_another_python_gets_layers_of_its_own(tmp_path, cache, compiled_here):
-    packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
-    plan = planned(wheels_step("t", packages))
-    build(plan, files, cache)
-    build(plan, files, cache, base=msgspec.structs.replace(BASE, python_version="3.11.9"))
-    assert len(compiled_here) == 2
-
-
-def test_conflicts_are_found_across_layers_made_or_cached(tmp_path, cache):
-    packages, files = wheels(tmp_path, one={"shared/x.py": b"1"}, two={"shared/x.py": b"2"})
+@pytest.mark.parametrize(
+    ("one", "two", "message"),
+    [
+        ({"shared/x.py": b"1"}, {"shared/x.py": b"2"}, r"one 1.0 and two 1.0 both own .*/shared/x.py"),
+        ({"shared": b"1"}, {"shared/x.py": b"2"}, r"one 1.0 has the file .*/shared, and two 1.0 has"),
+        ({"nvidia/__init__.py": b""}, {"nvidia/__init__.py": b""}, None),
+    ],
+    ids=["other content", "file and folder", "the same"],
+)
+def test_conflicts_are_found_across_layers_made_or_cached(tmp_path, cache, one, two, message):
+    packages, files = wheels(tmp_path, one=one, two=two)
     plan = planned(*(wheels_step(package.name, (package,)) for package in packages))
     for _ in range(2):
-        with pytest.raises(BuildError, match=r"one 1.0 and two 1.0 both own .*/shared/x.py"):
-            build(plan, files, cache)
-
-
-def test_a_file_must_not_lie_where_another_layer_has_a_folder(tmp_path, cache):
-    packages, files = wheels(tmp_path, one={"shared": b"1"}, two={"shared/x.py": b"2"})
-    plan = planned(*(wheels_step(package.name, (package,)) for package in packages))
-    with pytest.raises(BuildError, match=r"one 1.0 has the file .*/shared, and two 1.0 has"):
-        build(plan, files, cache)
-
-
-def test_equal_files_in_two_layers_are_no_conflict(tmp_path, cache):
-    packages, files = wheels(tmp_path, one={"nvidia/__init__.py": b""}, two={"nvidia/__init__.py": b""})
-    records = build(planned(*(wheels_step(package.name, (package,)) for package in packages)), files, cache)
-    assert all(f"{PACKAGES}/nvidia/__init__.py" in names(cache, record) for record in records)
+        if message:
+            with pytest.raises(BuildError, match=message):
+                build(plan, files, cache)
+        else:
+            records = build(plan, files, cache)
+            assert all(f"{PACKAGES}/nvidia/__init__.py" in names(cache, record) for record in records)
 
 
 def test_an_sdist_becomes_a_layer(tmp_path, cache, monkeypatch):
@@ -259,29 +247,25 @@ def compiling(tmp_path, cache):
     return work
 
 
-def test_an_extension_is_compiled_once_and_again_when_compiling_changes(compiling, monkeypatch):
+def test_an_extension_is_compiled_once_and_again_when_its_making_changes_or_its_files_are_lost(
+    compiling, cache, monkeypatch
+):
     assert [compiling(), compiling()] == [1, 1]
     monkeypatch.setattr(extensions, "WHEELHOUSE_FORMAT", "another")
     assert [compiling(), compiling()] == [2, 2]
-
-
-def test_an_extension_is_compiled_where_the_cache_has_lost_what_its_layer_is_checked_by(compiling, cache):
-    assert compiling() == 1
     for installation in (cache.root / "installations").rglob("*.msgpack"):
         installation.unlink()
-    assert compiling() == 2
+    assert compiling() == 3
 
 
-def test_a_wheel_for_another_python_is_refused(tmp_path, cache):
+def test_a_wheel_or_a_base_of_another_python_is_refused(tmp_path, cache):
     path = make_wheel(tmp_path, tag="cp310-cp310-manylinux_2_17_x86_64")
     package = locked(path)
+    plan = planned(wheels_step("t", (package,)))
     with pytest.raises(BuildError, match=r"is not for this image: Python 3.11"):
-        build(planned(wheels_step("t", (package,))), {package.file.sha256: path}, cache)
-
-
-def test_the_bases_python_must_be_the_plans(cache):
+        build(plan, {package.file.sha256: path}, cache)
     with pytest.raises(BuildError, match=r"plan is for Python 3.11 and the base has 3.13.5"):
-        build(planned(wheels_step("t", ())), {}, cache, base=msgspec.structs.replace(BASE, python_version="3.13.5"))
+        build(plan, {}, cache, base=msgspec.structs.replace(BASE, python_version="3.13.5"))
 
 
 def test_a_damaged_wheel_leaves_no_layer_and_no_record(tmp_path, cache):

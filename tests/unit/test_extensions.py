@@ -13,6 +13,7 @@ from graphcrate.model.recipe import BaseSpec, Candidate, Channel
 from graphcrate.resolve.fetch import fetch
 from graphcrate.resolve.locks import request_digest
 from graphcrate.resolve.resolver import resolve
+from tests.made import place
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL
@@ -198,7 +199,7 @@ def test_a_lock_that_compiles_for_a_silent_channel_is_left_once_it_answers(world
 
 def test_what_is_built_needs_neither_source_nor_compiler(world):
     lock = world.choose(COMPATIBLE).lock
-    fetch(lock, SourceOptions(), world.cache, world.environment, world.notes)
+    fetch(lock, SourceOptions(), place(world.cache, world.environment))
     compiled = [package.file for package in lock.packages if package.compiled]
     world.built = {file.sha256 for file in compiled}
     for file in compiled:

@@ -12,20 +12,13 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.host.cache import Cache
 from graphcrate.host.http import Part
 from graphcrate.model.errors import DiskFullError, HostError, IntegrityError, NetworkError
-from graphcrate.model.lock import (
-    Compilation,
-    DebianBase,
-    DebianPackage,
-    DebianToolkit,
-    Lock,
-    LockedFile,
-    LockedPackage,
-)
-from graphcrate.model.recipe import Channel
+from graphcrate.model.lock import Compilation, DebianToolkit, Lock, LockedFile
 from graphcrate.resolve import fetch as store
 from graphcrate.resolve.channels import Link
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch, missing_packages
+from tests.made import bookworm, deb, locked, place
 from tests.unit.conftest import Recorder
+from tests.unit.small_index import CP311
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
 
@@ -39,17 +32,10 @@ def get(server, cache, progress):
     """Fetches a lock's files, by default what is installed, from the server."""
 
     def run(lock, compilation=False, **request):
-        return fetch(lock, SourceOptions(**request), cache, environment(server), progress, compilation=compilation)
+        ctx = place(cache, environment(server), progress)
+        return fetch(lock, SourceOptions(**request), ctx, compilation=compilation)
 
     return run
-
-
-def locked_file(name, content):
-    return LockedFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest())
-
-
-def package(name, version, file, channel=Channel.PYPI, build=()):
-    return LockedPackage(name=name, version=version, channel=channel, file=file, build=build)
 
 
 def lock_of(*packages, base=None):
@@ -61,7 +47,7 @@ def lock_of(*packages, base=None):
         python="3.11",
         created=0,
         request_sha256="",
-        base=base or DebianBase(suite="bookworm", packages=()),
+        base=base or bookworm(),
         packages=packages,
     )
 
@@ -70,68 +56,54 @@ def environment(server):
     return {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
 
 
-def big_wheel(name, version, **options):
-    noise = b"".join(hashlib.sha256(f"{name}{number}".encode()).digest() for number in range(40_000))
-    return small_wheel(name, version, content=noise, **options)
-
-
-def served(server, *names):
-    """Projects on the index; returns their locked packages."""
-    packages = []
-    for name in names:
-        file, content = small_wheel(name, "1.0")
-        server.simple(name, {file: content})
-        packages.append(package(name, "1.0", locked_file(file, content)))
+def served(server, *made):
+    """Put files on the index; returns their locked packages."""
+    packages = [locked(one) for one in made]
+    for one, package in zip(made, packages, strict=True):
+        server.simple(package.name, dict([one]))
     return packages
 
 
+NOISE = b"".join(hashlib.sha256(str(number).encode()).digest() for number in range(40_000))
+TORCH = small_wheel("torch", "2.0.1+cu118", tag=CP311, content=NOISE)
+
+
 def test_files_of_all_channels_arrive(server, progress, tmp_path, get):
-    torch, torch_bytes = big_wheel("torch", "2.0.1+cu118", tag="cp311-cp311-linux_x86_64")
-    server.pytorch("cu118", {torch: torch_bytes})
-    scatter, scatter_bytes = small_wheel("torch_scatter", "2.1.2+pt20cu118", tag="cp311-cp311-linux_x86_64")
-    server.pyg("2.0.0+cu118", {scatter: scatter_bytes})
-    own, own_bytes = small_wheel("own", "1.0")
+    server.pytorch("cu118", dict([TORCH]))
+    scatter, own = small_wheel("torch_scatter", "2.1.2+pt20cu118", tag=CP311), small_wheel("own", "1.0")
+    server.pyg("2.0.0+cu118", dict([scatter]))
     (tmp_path / "wheels").mkdir()
-    (tmp_path / "wheels" / own).write_bytes(own_bytes)
-    numpy, flit = served(server, "numpy", "flit-core")
-    lock = lock_of(
-        package("torch", "2.0.1+cu118", locked_file(torch, torch_bytes), Channel.PYTORCH),
-        package("torch-scatter", "2.1.2+pt20cu118", locked_file(scatter, scatter_bytes), Channel.PYG),
-        package("own", "1.0", locked_file(own, own_bytes), Channel.LOCAL),
-        package("numpy", "1.0", numpy.file, build=(flit,)),
-    )
+    (tmp_path / "wheels" / own[0]).write_bytes(own[1])
+    numpy, flit = served(server, small_wheel("numpy", "1.0"), small_wheel("flit-core", "1.0"))
+    numpy = msgspec.structs.replace(numpy, build=(flit,))
+    lock = lock_of(locked(TORCH, "pytorch"), locked(scatter, "pyg"), locked(own, "local"), numpy)
     files = get(lock, wheels=tmp_path / "wheels")
     assert len(files) == 5
     for sha256, path in files.items():
         assert hashlib.sha256(path.read_bytes()).hexdigest() == sha256
     assert progress.done == progress.total == sum(path.stat().st_size for path in files.values())
-    assert (tmp_path / "wheels" / own).read_bytes() == own_bytes
+    assert (tmp_path / "wheels" / own[0]).read_bytes() == own[1]
     asked = len(server.asked)
     assert get(lock, wheels=tmp_path / "wheels") == files
     assert len(server.asked) == asked, "what is in the cache needs no network"
 
 
-def deb(name, size):
-    file = LockedFile(name=f"{name}.deb", size=size, sha256=hashlib.sha256(name.encode()).hexdigest())
-    return DebianPackage(name=name, version="1", architecture="amd64", file=file)
-
-
 def compiling_lock(server):
     """numpy is installed, scatter compiled with ninja and a toolkit of one wheel and one .deb."""
-    numpy, ninja, cudart = served(server, "numpy", "ninja", "cudart")
-    name, content = small_sdist("scatter", "1.0", pyproject="")
-    server.simple("scatter", {name: content})
-    scatter = LockedPackage(
-        name="scatter", version="1.0", channel=Channel.PYPI, file=locked_file(name, content), compiled=True
-    )
+    wheels = [small_wheel(name, "1.0") for name in ("numpy", "ninja", "cudart")]
+    numpy, ninja, cudart, scatter = served(server, *wheels, small_sdist("scatter", "1.0", pyproject=""))
+    scatter = msgspec.structs.replace(scatter, compiled=True)
+    libc = deb("libc6", size=1000)
     compilation = Compilation(
         architectures=("7.0",),
         compiler="g++-11",
-        base=DebianBase(suite="bookworm", packages=(deb("libc6", 1000), deb("g++-11", 5000))),
+        base=bookworm(libc, deb("g++-11", size=5000)),
         tools=(ninja,),
-        toolkit=DebianToolkit(version="11.8.89", suite="bookworm", packages=(deb("nvcc", 70_000),), wheels=(cudart,)),
+        toolkit=DebianToolkit(
+            version="11.8.89", suite="bookworm", packages=(deb("nvcc", size=70_000),), wheels=(cudart,)
+        ),
     )
-    lock = lock_of(numpy, scatter, base=DebianBase(suite="bookworm", packages=(deb("libc6", 1000),)))
+    lock = lock_of(numpy, scatter, base=bookworm(libc))
     return msgspec.structs.replace(lock, compilation=compilation), numpy, scatter, ninja, cudart
 
 
@@ -158,9 +130,8 @@ def test_what_is_missing_depends_on_what_is_built(server, cache):
 
 
 def torch_lock(server):
-    name, content = big_wheel("torch", "2.0.1+cu118", tag="cp311-cp311-linux_x86_64")
-    server.pytorch("cu118", {name: content})
-    return name, content, lock_of(package("torch", "2.0.1+cu118", locked_file(name, content), Channel.PYTORCH))
+    server.pytorch("cu118", dict([TORCH]))
+    return *TORCH, lock_of(locked(TORCH, "pytorch"))
 
 
 @pytest.mark.parametrize("hashes", [True, False], ids=["states another hash", "has wrong bytes"])
@@ -218,9 +189,8 @@ def test_a_file_that_nobody_lists(server, get):
 
 
 def test_a_local_file_that_was_replaced(progress, tmp_path, get):
-    name, content = small_wheel("torch", "2.13.0+cpu")
-    (tmp_path / name).write_bytes(b"?" * len(content))
-    lock = lock_of(package("torch", "2.13.0+cpu", locked_file(name, content), Channel.LOCAL))
+    (tmp_path / TORCH[0]).write_bytes(b"?" * len(TORCH[1]))
+    lock = lock_of(locked(TORCH, "local"))
     with pytest.raises(IntegrityError, match="no source of the local channel has the bytes"):
         get(lock, wheels=tmp_path)
     assert progress.done == 0
@@ -230,7 +200,7 @@ def test_too_little_room_is_noticed_before_the_first_byte_and_while_it_is_writte
     def full(self, chunk):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    lock = lock_of(*served(server, "numpy"))
+    lock = lock_of(*served(server, small_wheel("numpy", "1.0")))
     monkeypatch.setattr(Part, "write", full)
     with pytest.raises(DiskFullError):
         get(lock)
@@ -250,7 +220,7 @@ def test_two_runs_on_one_cache_fetch_each_file_once(server, cache, progress, tmp
 
     def run(opened, watched):
         try:
-            fetch(lock, SourceOptions(), opened, environment(server), watched)
+            fetch(lock, SourceOptions(), place(opened, environment(server), watched))
         except Exception as error:
             errors.append(error)
 

@@ -1,7 +1,6 @@
 """Index pages in all their forms."""
 
 import json
-import urllib.parse
 
 import pytest
 from hypothesis import given
@@ -47,15 +46,6 @@ def test_json_with_sizes_hashes_and_yanked_files():
     assert (first.sha256, first.size, first.yanked) == (HASH, 7, False)
     assert first.url == "https://example.org/whl/cu118/f/a-1-py3-none-any.whl"
     assert (second.sha256, second.size, second.yanked) == ("", None, True)
-
-
-@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="/?#\\"), min_size=1, max_size=40))
-def test_any_file_name_survives_quoting(name):
-    stripped = name.strip()
-    if not stripped or stripped in (".", ".."):
-        return
-    body = f'<a href="{urllib.parse.quote(stripped)}">x</a>'.encode()
-    assert [link.name for link in parse_html(body, PAGE)] == [stripped]
 
 
 @given(st.binary(max_size=300))
@@ -117,7 +107,7 @@ def test_an_index_in_a_folder(tmp_path, listings):
 
 
 def test_a_login_page_with_a_json_type_is_no_index(server, listings, monkeypatch):
-    server.pages["/simple/x/"] = Page("/", [], forms=("json",))
+    server.pages["/simple/x/"] = Page("/", {}, forms=("json",))
     monkeypatch.setattr("tests.unit.wheel_server.json.dumps", lambda _: "<html>please log in</html>")
     with pytest.raises(NetworkError, match="not an index page"):
         listings.project(Source(Kind.INDEX, server.url("/simple")), "x")

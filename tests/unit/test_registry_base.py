@@ -8,7 +8,6 @@ import pytest
 from graphcrate.artifacts import pull
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed
-from graphcrate.host.progress import Silent
 from graphcrate.inputs.bases import registry
 from graphcrate.model.errors import DiskFullError, IntegrityError, LayoutError, NetworkError, ResolutionError
 from graphcrate.model.lock import RegistryBase
@@ -19,6 +18,7 @@ from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
 from graphcrate.oci.reference import parse
 from graphcrate.oci.validate import validate
+from tests.made import place
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer
 from tests.unit.tars import file, folder, hardlink, symlink
@@ -36,6 +36,7 @@ PYTHON = [
     file("etc/.wh.removed", b""),
 ]
 RUN = {"Env": ["PATH=/usr/local/bin:/bin", "LANG=C.UTF-8"], "Labels": {"maintainer": "x"}, "Cmd": None}
+FOREIGN = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
 ALL_TYPES = (spec.LAYER_GZIP, spec.LAYER_ZSTD, spec.LAYER_TAR)
 
 
@@ -59,11 +60,11 @@ def started(monkeypatch):
 
 def locked(server, cache, python="3.11", tag="v1"):
     base = BaseSpec(provider="registry", reference=f"{server.host}/team/base:{tag}")
-    return registry.lock(base, python, cache, {}, Silent())
+    return registry.lock(base, python, place(cache))
 
 
 def prepared(server, cache, **more):
-    return registry.prepare(locked(server, cache, **more), cache, {}, Silent())
+    return registry.prepare(locked(server, cache, **more), place(cache))
 
 
 @pytest.mark.parametrize("docker", [False, True])
@@ -74,7 +75,7 @@ def test_from_a_tag_to_a_base(cache, docker, started):
         unknown = {**other, "platform": {"os": "unknown", "architecture": "unknown"}}
         server.index("team/base", [unknown, other, image], "v1", media_type=spec.DOCKER_INDEX if docker else spec.INDEX)
         lock = locked(server, cache)
-        base = registry.prepare(lock, cache, {}, Silent())
+        base = registry.prepare(lock, place(cache))
     assert lock == RegistryBase(
         reference=f"{server.host}/team/base", digest=image["digest"], interpreter="/usr/local/bin/python3.11"
     )
@@ -89,32 +90,25 @@ def test_from_a_tag_to_a_base(cache, docker, started):
 
 
 def test_layers_of_every_type_become_an_image_that_is_valid(server, cache, tmp_path):
-    """Gzip stays as it is; zstd and plain tars become gzip with the same diff_id."""
-    server.image("team/base", [SYSTEM, PYTHON, [file("x")]], "v1", types=ALL_TYPES)
+    """Gzip stays as it is; zstd and plain tars become gzip with the same diff_id, the same bytes anywhere."""
+    server.image("team/base", [[file("x")], [*SYSTEM, *PYTHON[:1]], PYTHON[1:]], "v1", types=ALL_TYPES)
     base = prepared(server, cache)
     assert [layer.digest in server.blobs for layer in base.layers] == [True, False, False]
+    assert base.layers[1].digest == "sha256:168ce272c92433d05102565209ce05615d746ed0be1d2cd2d952f5acabf0080d"
     for layer in base.layers:
         plain = gzip.decompress(cache.blob(layer.digest).read_bytes())
-        assert tars.sha256(plain) == layer.diff_id
-        assert len(plain) == layer.unpacked_size
+        assert (tars.sha256(plain), len(plain)) == (layer.diff_id, layer.unpacked_size)
         assert layer.size == cache.blob(layer.digest).stat().st_size
     image = make_image(base.layers, ConfigStep(environment={}, labels={}, command=("sh",)), 0, base.environment)
     assert validate(write_layout(tmp_path / "oci", image, cache.blob, "t")) == ()
 
 
-def test_compressed_anew_a_layer_is_the_same_anywhere(server, cache, tmp_path):
-    """Golden: other bytes would give another image from the same lock."""
-    server.image("team/base", [[*SYSTEM, *PYTHON[:1]]], "v1", types=(spec.LAYER_ZSTD,))
-    (layer,) = prepared(server, cache).layers
-    assert layer.digest == "sha256:168ce272c92433d05102565209ce05615d746ed0be1d2cd2d952f5acabf0080d"
-
-
 def test_once_in_the_cache_nothing_is_asked(server, cache, started):
     server.image("team/base", [SYSTEM, PYTHON], "v1", types=ALL_TYPES)
     lock = locked(server, cache)
-    first = registry.prepare(lock, cache, {}, Silent())
+    first = registry.prepare(lock, place(cache))
     before = len(server.asked)
-    assert registry.prepare(lock, cache, {}, Silent()) == first
+    assert registry.prepare(lock, place(cache)) == first
     assert len(server.asked) == before
     assert len(started) == 1
 
@@ -140,10 +134,8 @@ def test_a_python_that_is_another_or_does_not_run_is_named(server, cache, monkey
 @pytest.mark.parametrize(
     "system",
     [
-        [file("lib/ld-musl-x86_64.so.1")],
         [file("usr/lib/x86_64-linux-gnu/libc.so.6", b"GNU ld script")],
         [symlink("usr/lib64/libc.so.6", "/usr/lib/x86_64-linux-gnu/libc.so.6")],
-        [symlink("lib64", "/usr/lib/x86_64-linux-gnu")],
     ],
 )
 def test_a_base_without_glibc_is_refused(server, cache, system):
@@ -153,16 +145,9 @@ def test_a_base_without_glibc_is_refused(server, cache, system):
         prepared(server, cache)
 
 
-def test_no_image_for_the_platform(server, cache):
+def test_what_is_no_image_for_the_platform(server, cache):
     arm = server.image("team/base", [SYSTEM], "arm", platform="linux/arm64")
-    server.index("team/base", [arm], "v1")
-    for tag in ("v1", "arm"):
-        with pytest.raises(ResolutionError, match="no image for linux/amd64") as caught:
-            locked(server, cache, tag=tag)
-        assert "linux/arm64" in caught.value.cause
-
-
-def test_what_is_no_image(server, cache):
+    server.index("team/base", [arm], "index")
     server.put("team/base", {"schemaVersion": 2, "mediaType": "x/y"}, spec.MANIFEST, "v1")
     server.put("team/base", {"schemaVersion": 2}, spec.MANIFEST, "v2")
     chart = {"mediaType": "application/vnd.cncf.helm.config.v1+json", "digest": tars.sha256(b""), "size": 0}
@@ -170,27 +155,21 @@ def test_what_is_no_image(server, cache):
     loop = {"mediaType": spec.INDEX, "digest": "", "size": 1, "platform": {"os": "linux", "architecture": "amd64"}}
     for number in range(4):
         loop = {**server.index("team/base", [loop], "v4"), "platform": loop["platform"], "size": number}
+    image = server.image("team/base", [PYTHON])
+    manifest = msgspec.json.decode(server.documents[f"team/base/manifests/{image['digest']}"][1])
+    manifest["layers"][0]["mediaType"] = FOREIGN
+    server.put("team/base", manifest, spec.MANIFEST, "v5")
     for tag, kind, message in (
+        ("index", ResolutionError, "no image for linux/amd64(.|\n)*linux/arm64"),
+        ("arm", ResolutionError, "no image for linux/amd64(.|\n)*linux/arm64"),
         ("v1", ResolutionError, "type x/y"),
         ("v2", IntegrityError, "malformed"),
         ("v3", ResolutionError, "no container image"),
         ("v4", ResolutionError, "index of indexes"),
+        ("v5", ResolutionError, FOREIGN),
     ):
         with pytest.raises(kind, match=message):
             locked(server, cache, tag=tag)
-
-
-def test_layers_that_may_not_be_distributed(server, cache):
-    kind = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
-    manifest = msgspec.json.decode(server.documents[_pushed(server)][1])
-    manifest["layers"][0]["mediaType"] = kind
-    server.put("team/base", manifest, spec.MANIFEST, "v1")
-    with pytest.raises(ResolutionError, match=kind):
-        locked(server, cache)
-
-
-def _pushed(server):
-    return f"team/base/manifests/{server.image('team/base', [SYSTEM, PYTHON], 'v1')['digest']}"
 
 
 def test_a_layer_that_is_not_what_the_configuration_says(server, cache):

@@ -83,21 +83,17 @@ def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(ctx, ours):
             jobs.find_image(f"torch:1@{wrong}", Runtime.SINGULARITY, ours)
 
 
-@pytest.mark.parametrize("case", ["layout", "copied file", "engine's build"])
-def test_a_job_runs_the_file_of_an_image_by_digest(ctx, ours, case):
-    image = ours / "torch" / ("2" if case == "copied file" else "1")
-    digest = "sha256:" + "1" * 64
-    if case == "layout":
-        digest = read_layout(image / "oci").digest
-    elif case == "copied file":  # states no digest
-        image.mkdir()
-    else:  # of the same lock, with a digest of its own
-        report = json.loads((image / "report.json").read_text()) | {"digest": digest}
-        (image / "docker").mkdir()
-        (image / "docker" / "report.json").write_text(json.dumps(report))
-    (image / "torch.sif").touch()
-    file = jobs.find_image(f"torch:{image.name}@{digest}", Runtime.SINGULARITY, ours)
-    assert file == str((image / "torch.sif").absolute())
+def test_a_job_runs_the_file_of_an_image_by_digest(ours):
+    image, digest = ours / "torch" / "1", "sha256:" + "1" * 64
+    report = json.loads((image / "report.json").read_text()) | {"digest": digest}
+    for folder in (image / "docker", ours / "torch" / "2"):
+        folder.mkdir()
+    (image / "docker" / "report.json").write_text(json.dumps(report))  # of the same lock, with a digest of its own
+    copied = ours / "torch" / "2"  # states no digest
+    for folder, known in ((image, read_layout(image / "oci").digest), (image, digest), (copied, digest)):
+        (folder / "torch.sif").touch()
+        file = jobs.find_image(f"torch:{folder.name}@{known}", Runtime.SINGULARITY, ours)
+        assert file == str((folder / "torch.sif").absolute())
 
 
 def test_an_image_of_ours_is_opened_without_an_engine_and_gets_its_recipes_suites(ctx, ours):
@@ -148,13 +144,10 @@ def test_pyxis_opens_an_image_on_a_registry(ctx, ours):
     assert registry.suites == ("torch",)  # by its name, as built here
 
 
-def test_a_file_is_what_its_first_bytes_say(ctx, ours, tmp_path):
+def test_a_file_is_what_its_first_bytes_say_with_the_suites_of_the_build_that_it_lies_beside(ctx, ours, tmp_path):
     (tmp_path / "any.name").write_bytes(SIF)
     found = find(tmp_path / "any.name", ctx, ours, suites=("torch",))
     assert (found.runner, found.artifact.kind, found.layout) == ("apptainer", "sif", "")
-
-
-def test_a_sif_beside_its_build_gets_the_suites_of_that(ctx, ours, tmp_path):
     (ours / "torch" / "1" / "torch.sif").write_bytes(SIF)
     (tmp_path / "link.sif").symlink_to(ours / "torch" / "1" / "torch.sif")
     assert find(tmp_path / "link.sif", ctx, ours).suites == ("torch",)

@@ -1,12 +1,11 @@
-"""The wheelhouse without a process: keys, what is in the cache, sources, jobs, what goes on."""
+"""The wheelhouse without a process: keys, the cache, sources, jobs, progress, compilers' last pages."""
 
 import errno
-import io
-import tarfile
+import gzip
+import json
 from types import SimpleNamespace
 
 import filelock
-import msgspec
 import pytest
 
 from graphcrate.compat import compilers
@@ -16,10 +15,13 @@ from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions import import_check
 from graphcrate.inputs.extensions.compile import add_headers, provide, unpack_source
+from graphcrate.inputs.extensions.diagnosis import diagnose, first_error
 from graphcrate.inputs.extensions.progress import Watcher
 from graphcrate.model.errors import BuildError, DiskFullError
-from graphcrate.model.lock import Compilation, DebianBase, DebianPackage, DebianToolkit, LockedFile, LockedPackage
+from graphcrate.model.lock import Compilation, DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
+from tests.made import bookworm, deb
+from tests.unit import tars
 
 TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
 
@@ -30,16 +32,11 @@ def package(name, sha256="", version="1.0", *, compiled=False):
     return LockedPackage(name=name, version=version, channel="pypi", file=file, compiled=compiled)
 
 
-def deb(name, version="1"):
-    file = LockedFile(name=f"{name}.deb", size=1, sha256=name + version)
-    return DebianPackage(name=name, version=version, architecture="amd64", file=file)
-
-
 def step(**changes):
     values = {
         "architectures": ("7.0",),
         "compiler": "g++-11",
-        "base": DebianBase(suite="bookworm", packages=(deb("g++-11"), deb("libc6"), deb("openssl"))),
+        "base": bookworm(deb("g++-11"), deb("libc6"), deb("openssl")),
         "tools": (package("setuptools"), package("wheel")),
         "toolkit": TOOLKIT,
     }
@@ -63,7 +60,8 @@ def key(**changes):
     [
         {"architectures": ("7.0", "8.0")},
         {"compiler": "g++-12"},
-        {"base": DebianBase(suite="bookworm", packages=(deb("g++-11", "2"), deb("libc6"), deb("openssl")))},
+        {"base": bookworm(deb("g++-11", "2"), deb("libc6"))},
+        {"base": bookworm(deb("g++-11"), deb("libc6", "2"))},
         {"tools": (package("setuptools", "other"), package("wheel"))},
         {"toolkit": None},
         {"python": "3.9"},
@@ -78,7 +76,7 @@ def test_what_changes_a_wheel_changes_its_key(changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"base": DebianBase(suite="bookworm", packages=(deb("openssl", "2"), deb("libc6"), deb("g++-11")))},
+        {"base": bookworm(deb("openssl", "2"), deb("libc6"), deb("g++-11"))},
         {"against": (package("numpy", "other"), package("torch"))},
         {"tools": (package("wheel"), package("setuptools"))},
         {"title": "other"},
@@ -86,15 +84,6 @@ def test_what_changes_a_wheel_changes_its_key(changes):
 )
 def test_what_does_not_change_a_wheel_leaves_its_key(changes):
     assert key(**changes) == key()
-
-
-def test_cached_finds_what_is_there(cache):
-    made = step(packages=(package("one", compiled=True), package("two", compiled=True)))
-    assert extensions.cached(made, cache) == {}
-    place = extensions.folder(made.packages[1], made, cache)
-    place.mkdir(parents=True)
-    (place / "two-1.0-cp311-cp311-linux_x86_64.whl").touch()
-    assert extensions.cached(made, cache) == {"two": place / "two-1.0-cp311-cp311-linux_x86_64.whl"}
 
 
 def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
@@ -110,18 +99,15 @@ def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
 
     other.acquire()
     job = SimpleNamespace(step=made, cache=cache, progress=SimpleNamespace(note=finish))
-    assert list(provide(job)) == ["torch-scatter"]
+    assert extensions.cached(made, cache) == {}
+    assert provide(job) == {"torch-scatter": place / "one-1.0-cp311-cp311-linux_x86_64.whl"}
     assert progress.lines == ["compiling: another run is compiling; waiting for it"]
-    provide(job)
+    assert provide(job) == extensions.cached(made, cache)
     assert len(progress.lines) == 1
 
 
 def pack(path, members):
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
+    path.write_bytes(gzip.compress(tars.tar([tars.file(name, content) for name, content in members.items()])))
     return path
 
 
@@ -129,13 +115,9 @@ def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path):
     sdist = pack(tmp_path / "a.tar.gz", {"some_name-1/setup.py": b"x", "some_name-1/csrc/a.cpp": b"y"})
     unpack_source(package("torch-x", compiled=True), sdist, tmp_path / "build" / "torch-x-1.0")
     assert (tmp_path / "build/torch-x-1.0/csrc/a.cpp").read_bytes() == b"y"
+    add_headers(tmp_path / "headers")
+    assert (tmp_path / "headers/torch/torch.h").read_text() == "#pragma once\n#include <torch/extension.h>\n"
     assert [path.name for path in (tmp_path / "build").iterdir()] == ["torch-x-1.0"]
-
-
-def test_headers_that_stand_in_are_written_as_torch_names_them(tmp_path):
-    add_headers(tmp_path)
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.h")} == set(compilers.STAND_INS)
-    assert (tmp_path / "torch/torch.h").read_text() == "#pragma once\n#include <torch/extension.h>\n"
 
 
 def test_the_headers_are_in_the_key_of_what_gets_them(monkeypatch):
@@ -149,14 +131,11 @@ def test_the_headers_are_in_the_key_of_what_gets_them(monkeypatch):
     ("members", "message"),
     [
         ({"x-1/pyproject.toml": b""}, "has no setup.py"),
-        ({"setup.py": b"", "other": b""}, "has no setup.py"),
         ({"../setup.py": b""}, "cannot be unpacked"),
-        (b"nothing of the kind", "cannot be unpacked"),
     ],
 )
 def test_strange_sources_are_refused(tmp_path, members, message):
-    sdist = tmp_path / "a.tar.gz"
-    sdist.write_bytes(members) if isinstance(members, bytes) else pack(sdist, members)
+    sdist = pack(tmp_path / "a.tar.gz", members)
     with pytest.raises(BuildError, match=message):
         unpack_source(package("torch-x", compiled=True), sdist, tmp_path / "build" / "x")
 
@@ -217,65 +196,140 @@ def test_free_memory_is_that_of_the_container_or_job(tmp_path, line, files, expe
     assert free_memory(tmp_path) == expected
 
 
-def compiled(name):
-    return msgspec.json.encode({"event": "compiled", "package": name, "source": "a.cpp", "weight": 2.0}).decode()
+def read(watcher, event, package="one", **more):
+    watcher.read(json.dumps({"event": event, "package": package, **more}))
 
 
 def test_progress_is_one_line_now_and_then(monkeypatch, progress):
     clock = [100.0]
     monkeypatch.setattr(settings, "now", lambda: clock[0])
     watcher = Watcher(["one", "two"], progress)
-    for line in (
-        '{"event": "files", "package": "one", "count": 2, "weight": 10}',
-        compiled("one"),
-        compiled("one"),
-    ):
-        watcher.read(line)
+    read(watcher, "files", count=2, weight=10)
+    for _ in range(2):
+        read(watcher, "compiled", weight=2.0)
     assert progress.lines == []  # what the other has is not known
-    watcher.read('{"event": "files", "package": "two", "count": 3, "weight": 6}')
+    read(watcher, "files", "two", count=3, weight=6)
     clock[0] += 21
-    watcher.read(compiled("two"))
-    watcher.read(compiled("two"))
-    watcher.read(compiled("two"))
-    watcher.read('{"event": "built", "package": "two"}')
-    assert progress.lines == [
-        "compiling one, two: 3/5 files, about 35 s left",
-        "compiling one, two: 5/5 files",
-    ]
+    for _ in range(3):
+        read(watcher, "compiled", "two", weight=2.0)
+    read(watcher, "built", "two")
+    assert progress.lines == ["compiling one, two: 3/5 files, about 35 s left", "compiling one, two: 5/5 files"]
     assert watcher.built == {"two"}
 
 
-def test_what_goes_slower_is_said_once_for_a_package(progress):
-    watcher = Watcher(["one", "two"], progress)
-    for name in ("one", "one", "two"):
-        line = {"event": "slower", "package": name, "source": "a.cu", "said": "note\na.cu(3): error: no such thing\n"}
-        watcher.read(msgspec.json.encode(line).decode())
-    assert [note.split()[1] for note in progress.lines] == ["one", "two"]
-    assert "in a.cu at least" in progress.lines[0]
-    assert "(a.cu(3): error: no such thing)" in progress.lines[0]
-
-
-def test_fewer_jobs_and_failures_are_heard(progress):
+def test_slower_ways_fewer_jobs_and_failures_are_heard(progress):
     watcher = Watcher(["one"], progress)
-    watcher.read('{"event": "fewer", "package": "one", "source": "b.cu", "jobs": 1}')
-    watcher.read('{"event": "failed", "package": "one", "source": "b.cu", "killed": false, "log": "/build/x.log"}')
-    watcher.read('{"event": "failed", "package": "two"}')
-    watcher.read("Traceback (most recent call last):")
-    watcher.read("7")
-    assert "from here 1 at a time, and b.cu again" in progress.lines[0]
+    for _ in range(2):  # noted once for a package
+        read(watcher, "slower", source="a.cu", said="a.cu(3): error: no such")
+    read(watcher, "fewer", source="b.cu", jobs=1)
+    read(watcher, "failed", source="b.cu", killed=False, log="/build/x.log")
+    read(watcher, "failed", "two")
+    for stray in ("Traceback (most recent call last):", "7"):
+        watcher.read(stray)
+    slower, fewer = progress.lines
+    assert "one wants more than the small headers, in a.cu at least" in slower
+    assert "(a.cu(3): error: no such)" in slower
+    assert "from here 1 at a time, and b.cu again" in fewer
     assert (watcher.failed, watcher.source, watcher.log) == ("one", "b.cu", "/build/x.log")
     assert list(watcher.strays) == ["Traceback (most recent call last):", "7"]
 
 
-def test_a_trial_knows_what_to_load(tmp_path):
-    for name in (
-        "pkg/__init__.py",
-        "pkg/_one.cpython-311-x86_64-linux-gnu.so",
-        "single.py",
-        "pkg-1.dist-info/METADATA",
-    ):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
+def test_a_trial_imports_packages_and_modules(tmp_path):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg-1.dist-info").mkdir()
+    for name in ("pkg/__init__.py", "single.py", "pkg-1.dist-info/METADATA"):
+        (tmp_path / name).touch()
     assert import_check.modules(str(tmp_path)) == ["pkg", "single"]
-    assert import_check.libraries(str(tmp_path)) == [str(tmp_path / "pkg/_one.cpython-311-x86_64-linux-gnu.so")]
+
+
+COMPILATION = step(architectures=("3.5", "7.0"), compiler="g++-12").compilation
+GCC = """g++-11 -c csrc/scatter.cpp -o build/scatter.o
+csrc/scatter.cpp: In function 'int f()':
+csrc/scatter.cpp:12:9: warning: unused variable 'error' [-Wunused-variable]
+csrc/scatter.cpp:14:9: error: 'nonsense' was not declared in this scope
+   14 | int x = nonsense;
+csrc/scatter.cpp:15:9: error: 'more' was not declared in this scope
+Traceback (most recent call last):
+  File "compile.py", line 1, in <module>
+distutils.errors.CompileError: command '/usr/bin/g++-11' failed with exit code 1
+"""
+TOO_NEW = """In file included from /usr/local/cuda/include/cuda_runtime.h:83,
+                 from <command-line>:
+/usr/local/cuda/include/crt/host_config.h:132:2: error: #error -- unsupported GNU version! gcc versions later than 11 \
+are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to override this version check;
+  132 | #error -- unsupported GNU version!
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "line", "cause"),
+    [
+        (GCC, "csrc/scatter.cpp:14:9: error: 'nonsense' was not declared in this scope", "do not go with this torch"),
+        (TOO_NEW, "unsupported GNU version! gcc versions later than 11", "too new a compiler for CUDA 11.8.89"),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_35'\n", "nvcc fatal", "asked for: 3.5, 7.0"),
+        ('csrc/a.cu(12): error: identifier "x" is undefined\n1 error detected\n', "csrc/a.cu(12): error", "torch"),
+        ("g++-11: fatal error: Killed signal terminated program cc1plus\n", "Killed", "ran out of memory"),
+        ("nvcc error   : 'cicc' died due to signal 9 (Kill signal)\n", "died due to signal 9", "ran out of memory"),
+        ("a.cpp:1:10: fatal error: Python.h: No such file or directory\n", "Python.h", "headers of its Python"),
+        ("a.cpp:1:10: fatal error: cusparse.h: No such file or directory\n", "cusparse.h", "lacks a header or library"),
+        ("/usr/bin/ld: cannot find -lcudart: No such file\n", "cannot find -lcudart", "lacks a header or library"),
+        ("cc1plus: fatal error: x.s: No space left on device\n", "No space left", "disk"),
+        (
+            "RuntimeError: The detected CUDA version (12.4) mismatches the version that was used to compile",
+            "RuntimeError",
+            "built for another CUDA",
+        ),
+        ("Traceback\nModuleNotFoundError: No module named 'numpy'\n", "ModuleNotFoundError", "Python package"),
+        ("error: command 'g++-11' failed: No such file or directory\n", "g++-11", "no such compiler"),
+        ("one\nlast words\n", "last words", "do not go with"),
+        ("", "it said nothing", "do not go with"),
+    ],
+)
+def test_the_first_error_and_its_cause(output, line, cause):
+    found = diagnose(output, COMPILATION)
+    assert line in found.line
+    assert cause in found.cause
+    assert found.next_step
+
+
+def test_a_long_line_is_cut():
+    assert len(first_error("a.cpp:1:1: error: " + "x" * 5000)) == 400
+
+
+LINKER = """running bdist_wheel
+/usr/bin/ld: cannot find -lcublas: No such file or directory
+collect2: error: ld returned 1 exit status
+error: command '/usr/bin/g++-11' failed with exit code 1
+"""
+
+
+def failed(folder, event):
+    """The error for a package with a log of its own and one of a file that compiled, and what is kept of them."""
+    member = package("torch-scatter", compiled=True)
+    logs = folder / "build" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "torch-scatter.build_temp_a.o.log").write_text("a.cpp:12:3: warning: unused variable\n")
+    (logs / "torch-scatter.build_temp_b.o.log").write_text("b.cpp:1:1: error: no\n")
+    (logs / "torch-scatter.log").write_text(LINKER)
+    watcher = Watcher([member.name], SimpleNamespace(note=print))
+    read(watcher, "failed", member.name, **event)
+    job = SimpleNamespace(step=step(packages=(member,)), log_folder=folder / "dist", jobs=1)
+    error = house._failure(job, member, folder / "build", watcher, 1)
+    return error, (folder / "dist" / "compile-torch-scatter.log").read_text()
+
+
+LINK = "torch-scatter.log"
+A, B = "torch-scatter.build_temp_a.o.log", "torch-scatter.build_temp_b.o.log"
+
+
+@pytest.mark.parametrize(
+    ("event", "what", "order"),
+    [
+        ({}, "cannot find -lcublas", [LINK, A, B]),
+        ({"source": "b.cpp", "log": f"/build/logs/{B}"}, "at b.cpp: b.cpp:1:1: error: no", [B, LINK, A]),
+    ],
+)
+def test_a_failure_is_told_from_the_log_of_the_package_or_the_file(tmp_path, event, what, order):
+    error, kept = failed(tmp_path, event)
+    assert what in error.what
+    assert [line[4:] for line in kept.splitlines() if line.startswith("=== ")] == order

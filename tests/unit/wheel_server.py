@@ -46,12 +46,33 @@ class Page:
     """A listing that is rendered for each request, since its form depends on what the client accepts."""
 
     base: str  # prefix of the hrefs
-    names: list[str]
-    title: str = "links"
+    files: dict[str, bytes]
     hashes: bool = True
     sizes: bool = True
     forms: tuple[str, ...] = ("json", "html")
     yanked: tuple[str, ...] = ()
+
+    def json(self):
+        """PEP 691, with sizes by PEP 700."""
+        files = []
+        for name, content in self.files.items():
+            entry = {"filename": name, "url": self.base + urllib.parse.quote(name), "yanked": name in self.yanked}
+            entry["hashes"] = {"sha256": sha256(content)} if self.hashes else {}
+            files.append(entry | ({"size": len(content)} if self.sizes else {}))
+        return json.dumps({"meta": {"api-version": "1.1"}, "name": "x", "files": files}).encode()
+
+    def html(self):
+        """PEP 503."""
+        lines = []
+        for name, content in self.files.items():
+            target = urllib.parse.quote(self.base + name) + (f"#sha256={sha256(content)}" if self.hashes else "")
+            yanked = ' data-yanked="broken"' if name in self.yanked else ""
+            lines.append(f'<a href="{html.escape(target)}"{yanked}>{html.escape(name)}</a><br>')
+        return f"<!DOCTYPE html><html><body>{''.join(lines)}</body></html>".encode()
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
 
 
 class WheelServer(Loopback):
@@ -84,34 +105,30 @@ class WheelServer(Loopback):
     def put(self, path, content):
         """A file at this (unquoted) path; returns its sha256."""
         self.bodies[path] = content
-        return hashlib.sha256(content).hexdigest()
+        return sha256(content)
+
+    def _serve(self, page, base, files, folder, **options):
+        for name, content in files.items():
+            self.put(f"{folder}/{name}", content)
+        self.files |= files
+        self.pages[page] = Page(base, files, **options)
 
     def simple(self, project, files, *, prefix="/simple", **options):
         """A project page of a simple index, files beside it under /files."""
-        for name, content in files.items():
-            self.put(f"/files/{name}", content)
-        self.files |= files
-        self.pages[f"{prefix}/{project}/"] = Page("/files/", list(files), title=project, **options)
+        self._serve(f"{prefix}/{project}/", "/files/", files, "/files", **options)
 
     def pytorch(self, tag, files, *, prefix="/whl", **options):
         """PyTorch's channel of one CUDA version: an HTML index whose files lie beside the project folders."""
-        for name, content in files.items():
-            self.put(f"{prefix}/{tag}/{name}", content)
-        self.files |= files
-        for project in {name.split("-")[0].replace("_", "-").lower() for name in files}:
-            mine = [name for name in files if name.split("-")[0].replace("_", "-").lower() == project]
-            self.pages[f"{prefix}/{tag}/{project}/"] = Page(
-                f"{prefix}/{tag}/", mine, title=project, forms=("html",), **options
-            )
+        place = f"{prefix}/{tag}"
+        for project in {name.split("-")[0] for name in files}:
+            mine = {name: content for name, content in files.items() if name.split("-")[0] == project}
+            page = f"{place}/{project.replace('_', '-').lower()}/"
+            self._serve(page, f"{place}/", mine, place, forms=("html",), **options)
 
     def pyg(self, torch, files, *, hashes=False, **options):
         """PyG's links page `/whl/torch-2.0.0+cu118.html`; older ones carry no hashes."""
-        for name, content in files.items():
-            self.put(f"/whl/torch-{torch}/{name}", content)
-        self.files |= files
-        self.pages[f"/whl/torch-{torch}.html"] = Page(
-            f"torch-{torch}/", list(files), hashes=hashes, forms=("html",), **options
-        )
+        page, base = f"/whl/torch-{torch}.html", f"torch-{torch}/"
+        self._serve(page, base, files, f"/whl/torch-{torch}", hashes=hashes, forms=("html",), **options)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -144,8 +161,10 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.status != 200:
             return self._send(fault.status, dict(fault.headers), b"no", fault)
         if path in server.pages:
-            kind, body = self._render(server.pages[path])
-            return self._send(200, {"Content-Type": kind}, body, fault)
+            page, accepted = server.pages[path], self.headers.get("Accept", "")
+            as_json = "json" in page.forms and (JSON_TYPE in accepted or "html" not in page.forms)
+            body = page.json() if as_json else page.html()
+            return self._send(200, {"Content-Type": JSON_TYPE if as_json else "text/html"}, body, fault)
         if path not in server.bodies:
             return self._send(404, {}, b"not found", fault)
         body = server.bodies[path]
@@ -183,37 +202,8 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(0.05)
             self.wfile.write(body[start : start + (1 << 16)])
 
-    def _render(self, page):
-        accepted = self.headers.get("Accept", "")
-        if "json" in page.forms and (JSON_TYPE in accepted or "html" not in page.forms):
-            return JSON_TYPE, json.dumps(self._project(page)).encode()
-        return "text/html", self._links(page).encode()
 
-    def _project(self, page):
-        files = []
-        for name in page.names:
-            content = self.owner.files[name]
-            entry = {"filename": name, "url": page.base + urllib.parse.quote(name)}
-            entry["hashes"] = {"sha256": hashlib.sha256(content).hexdigest()} if page.hashes else {}
-            if page.sizes:
-                entry["size"] = len(content)
-            if name in page.yanked:
-                entry["yanked"] = "broken"
-            files.append(entry)
-        return {"meta": {"api-version": "1.1"}, "name": page.title, "files": files}
-
-    def _links(self, page):
-        lines = []
-        for name in page.names:
-            target = urllib.parse.quote(page.base + name)
-            if page.hashes:
-                target += "#sha256=" + hashlib.sha256(self.owner.files[name]).hexdigest()
-            yanked = ' data-yanked="broken"' if name in page.yanked else ""
-            lines.append(f'<a href="{html.escape(target)}"{yanked}>{html.escape(name)}</a><br>')
-        return f"<!DOCTYPE html><html><body><h1>{page.title}</h1>\n" + "\n".join(lines) + "</body></html>"
-
-
-def small_wheel(name, version, *, tag="py3-none-any", requires=(), build="", content=b"x = 1\n"):
+def small_wheel(name, version, *, tag="py3-none-any", requires=(), content=b"x = 1\n"):
     """A valid little wheel: (file name, bytes). The same arguments give the same bytes."""
     stem = f"{name.replace('-', '_')}-{version}"
     info = f"{stem}.dist-info"
@@ -230,7 +220,7 @@ def small_wheel(name, version, *, tag="py3-none-any", requires=(), build="", con
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, data in members.items():
             archive.writestr(zipfile.ZipInfo(path, (2020, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
-    return f"{stem}{'-' + build if build else ''}-{tag}.whl", stream.getvalue()
+    return f"{stem}-{tag}.whl", stream.getvalue()
 
 
 def small_sdist(name, version, *, pyproject, metadata_requires=(), requires_txt="", more=()):

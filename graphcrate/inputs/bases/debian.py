@@ -1,13 +1,13 @@
-"""A minimal Debian as a base: exactly the locked packages, installed by mmdebstrap, as root or as a plain user.
+"""A minimal Debian as a base: exactly the locked packages, as root or as a plain user.
 
-`lock` asks the archives what the suite has today. `prepare` fetches those files, checks their hashes, and lets
-mmdebstrap install them from a folder: nothing else can get in. The same lock gives the same bytes on any machine.
+`lock` asks the archives what the suite has today. `prepare` fetches those files, checks their hashes, and installs
+them: nothing else can get in. The same lock gives the same bytes on any machine.
 """
 
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,11 +16,12 @@ from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat.base_images import DEBIAN_PACKAGES
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Progress
-from graphcrate.inputs.bases import Base, BaseDriftError, mmdebstrap
-from graphcrate.inputs.bases.apt import REGISTRY_INSTEAD, Apt, find_mirror, folder_name
+from graphcrate.host.context import Context
+from graphcrate.inputs.bases import Base, BaseDriftError
+from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive, find_mirror
+from graphcrate.inputs.bases.install import install
 from graphcrate.inputs.bases.normalise import entries
-from graphcrate.model.errors import IntegrityError, ResolutionError
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase, DebianPackage
 from graphcrate.model.plan import LAYER_MTIME, content_id
 from graphcrate.model.recipe import BaseSpec
@@ -32,22 +33,19 @@ from graphcrate.oci.spec import LayerBlob
 BASE_FORMAT = 2
 #: bookworm wants one of usrmerge and this; usrmerge would bring all of Perl
 EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
-SCRATCH_BYTES = 700_000_000  #: what the .debs, mmdebstrap's folder, the tar and the layer take at most
+SCRATCH_BYTES = 900_000_000  #: what inflated .debs, the tree and the layer take at most
 
 
-def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, str], progress: Progress) -> DebianBase:
+def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     """The packages that the suite has today for the essential system, Python and `spec.packages`.
 
     Raises ResolutionError when its Python is not `python` or a package is unknown, NetworkError, HostError.
     """
-    progress.note(f"base: asking Debian {spec.suite} for its packages")
+    ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
-    mirror = find_mirror(spec.suite, environment)
-    name = folder_name(spec.suite, mirror)
-    with cache.exclusively(f"apt-{name}"), cache.guard():
-        apt = Apt(cache.path("bases", "apt", name), spec.suite, mirror, environment)
-        apt.update()
-        found = DebianBase(suite=spec.suite, packages=apt.resolve(wanted))
+    with ctx.cache.guard():
+        archive = Archive(spec.suite, find_mirror(ctx.environment), ctx.cache, ctx.environment)
+        found = DebianBase(suite=spec.suite, packages=archive.resolve(wanted))
     have = ".".join(python_version(found).split(".")[:2])
     if have != python:
         raise ResolutionError(
@@ -57,19 +55,20 @@ def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, st
     return found
 
 
-def prepare(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> Base:
+def prepare(lock: DebianBase, ctx: Context) -> Base:
     """Install the locked packages into a base in the cache; at once where it is there.
 
     Raises BaseDriftError when the archives have replaced a package, HostError when this machine cannot do it.
     """
     key = hashlib.sha256(f"{content_id(lock)} {BASE_FORMAT} {LAYER_FORMAT}".encode()).hexdigest()
+    cache = ctx.cache
     record, rootfs = cache.path("bases", "debian", key, "layer.json"), cache.path("bases", "debian", key, "rootfs")
     if (layer := _cached(record, cache)) is None or not rootfs.is_dir():
         with cache.exclusively(f"base-{key}"), cache.guard():
             if (layer := _cached(record, cache)) is None:
-                layer = _build(lock, cache, environment, progress)
+                layer = _build(lock, ctx)
                 cache.write(record, msgspec.json.encode(layer))
-            with progress.task(f"unpacking Debian {lock.suite}", layer.size) as task:
+            with ctx.progress.task(f"unpacking Debian {lock.suite}", layer.size) as task:
                 blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
                 unpack((blob,), rootfs, advance=task.advance)
     python = python_version(lock)
@@ -104,23 +103,28 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
     return layer if cache.blob(layer.digest).is_file() else None
 
 
-def _build(lock: DebianBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> LayerRecord:
-    cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
-    mmdebstrap.check_host()
-    debs = fetch(lock.packages, lock.suite, cache, environment, progress)
-    progress.note(f"base: installing {len(debs)} packages of Debian {lock.suite}, about 20 s")
-    with cache.folder() as folder:
-        tar = folder / "base.tar"
-        mmdebstrap.install(lock, debs, tar, folder, environment, progress.note)
-        return _write_layer(lock, tar, folder / "layer", cache)
+def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
+    ctx.cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
+    debs = fetch(lock.packages, lock.suite, ctx)
+    ctx.progress.note(f"base: installing {len(debs)} packages of Debian {lock.suite}, about 20 s")
+    with ctx.cache.folder() as folder:
+        root, partial = folder / "root", folder / "layer"
+        owners = install(debs, root, lock.suite, ctx.progress.note)
+        with partial.open("wb") as target:
+            writer = LayerWriter(target, LAYER_MTIME)
+            writer.raw_tar(entries(root, owners, lock.suite, LAYER_MTIME))
+            layer = writer.finish(f"Debian {lock.suite}")
+            target.flush()
+            os.fsync(target.fileno())
+        ctx.cache.adopt(partial, ctx.cache.blob(layer.digest))
+    owner = Owner(name="debian", version=lock.suite, bytes=layer.unpacked_size)
+    return msgspec.structs.replace(layer, owners=(owner,))
 
 
 def fetch(
     packages: Sequence[DebianPackage],
     suite: str,
-    cache: Cache,
-    environment: Mapping[str, str],
-    progress: Progress,
+    ctx: Context,
     *,
     components: Sequence[str] = (),
     what: str = "base",
@@ -129,20 +133,17 @@ def fetch(
 
     Raises BaseDriftError when the archives have replaced one, NetworkError, IntegrityError, HostError.
     """
+    cache = ctx.cache
     places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
     absent = [package for package, place in places.items() if not place.is_file()]
     if absent:
-        mirror = find_mirror(suite, environment)
-        name = folder_name(suite, mirror, components)
-        with cache.exclusively(f"apt-{name}"), cache.folder() as folder:
-            apt = Apt(cache.path("bases", "apt", name), suite, mirror, environment, components)
-            apt.update()
-            check_drift(suite, absent, apt.available([package.name for package in absent]), what)
+        with cache.folder() as folder:
+            archive = Archive(suite, find_mirror(ctx.environment), cache, ctx.environment, components)
+            check_drift(suite, absent, archive.available([package.name for package in absent]), what)
             total = sum(package.file.size for package in absent)
-            with progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
-                apt.download(absent, folder, task.advance)
+            with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
+                archive.download(absent, folder, task.advance)
             for package in absent:
-                _check_hash(folder / package.file.name, package)
                 cache.adopt(folder / package.file.name, places[package])
     return list(places.values())
 
@@ -165,28 +166,3 @@ def check_drift(
         cause="Debian's archives keep only the newest version of a package; these have newer ones by now.",
         next_step="lock again: ./build.py lock …",
     )
-
-
-def _check_hash(path: Path, package: DebianPackage) -> None:
-    if not path.is_file():
-        raise IntegrityError(f"apt did not bring {package.file.name}")
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != package.file.sha256:
-        raise IntegrityError(
-            f"{package.file.name} has sha256 {found}, and the lock says {package.file.sha256}",
-            cause="The mirror serves another file under this name.",
-            next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
-        )
-
-
-def _write_layer(lock: DebianBase, tar: Path, partial: Path, cache: Cache) -> LayerRecord:
-    with tar.open("rb") as source, partial.open("wb") as target:
-        writer = LayerWriter(target, LAYER_MTIME)
-        writer.raw_tar(entries(source, lock.suite, LAYER_MTIME))
-        layer = writer.finish(f"Debian {lock.suite}")
-        target.flush()
-        os.fsync(target.fileno())
-    cache.adopt(partial, cache.blob(layer.digest))
-    owner = Owner(name="debian", version=lock.suite, bytes=layer.unpacked_size)
-    return msgspec.structs.replace(layer, owners=(owner,))

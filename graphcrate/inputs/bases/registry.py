@@ -6,15 +6,13 @@ others become gzip, which every runtime reads (enroot before 4.0 reads no zstd).
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.artifacts import pull
 from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Progress
+from graphcrate.host.context import Context
 from graphcrate.host.sandbox import run_in
 from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import ResolutionError
@@ -31,50 +29,50 @@ _ANSWER = re.compile(r"graphcrate: (\d+\.\d+\.\d+\S*)")
 _LIKELY_SECONDS = 120.0
 
 
-class _Facts(msgspec.Struct, frozen=True):
-    python_version: str
-    glibc: str
-
-
-def lock(spec: BaseSpec, python: str, cache: Cache, environment: Mapping[str, str], progress: Progress) -> RegistryBase:
+def lock(spec: BaseSpec, python: str, ctx: Context) -> RegistryBase:
     """What the reference means today on linux/amd64, and where its Python `python` ("3.11") lies.
 
     The image is pulled only where its configuration does not tell. Raises ResolutionError when there is no such image,
     none for the platform, or none with this Python; NetworkError; IntegrityError.
     """
     wanted = reference.parse(spec.reference)
-    progress.note(f"base: asking {wanted.host} for {wanted}")
-    source = pull.repository(wanted, environment)
+    ctx.progress.note(f"base: asking {wanted.host} for {wanted}")
+    source = pull.repository(wanted, ctx.environment)
     document = pull.for_platform(source, source.manifest(wanted.digest or wanted.tag), str(wanted))
-    pull.keep(cache, {document.digest: document.data})
-    _, config = pull.documents(source, document.digest, cache)
+    pull.keep(ctx.cache, {document.digest: document.data})
+    _, config = pull.documents(source, document.digest, ctx.cache)
     if version := config.run.environment.get("PYTHON_VERSION"):  # the official Python images tell their version so
         if not f"{version}.".startswith(f"{python}."):
             raise _no_python(str(wanted), python, [version])
         interpreter = f"/usr/local/bin/python{python}"
     else:
-        _, rootfs = pull.pull(source, wanted.name, document.digest, cache, progress)
+        _, rootfs = pull.pull(source, wanted.name, document.digest, ctx.cache, ctx.progress)
         interpreter = find_python(rootfs, python, str(wanted))
     return RegistryBase(reference=wanted.name, digest=document.digest, interpreter=interpreter)
 
 
-def prepare(lock: RegistryBase, cache: Cache, environment: Mapping[str, str], progress: Progress) -> Base:
+def prepare(lock: RegistryBase, ctx: Context) -> Base:
     """Bring the locked image into the cache, its files unpacked; at once where it is there.
 
     Raises NetworkError, IntegrityError, LayoutError for a malformed layer, ResolutionError for an image without its
     Python or without glibc, HostError when its Python cannot be run on this machine.
     """
     name = f"{lock.reference}@{lock.digest}"
-    source = pull.repository(reference.parse(name), environment)
-    layers, rootfs = pull.pull(source, lock.reference, lock.digest, cache, progress)
-    _, config = pull.documents(source, lock.digest, cache)
-    facts = _facts(lock, rootfs, name, cache)
+    source = pull.repository(reference.parse(name), ctx.environment)
+    layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx.cache, ctx.progress)
+    _, config = pull.documents(source, lock.digest, ctx.cache)
+    # What only a look into the image tells; looked up once per image and interpreter.
+    record = pull.folder(lock.digest, ctx.cache) / f"{lock.interpreter.strip('/').replace('/', '-')}.facts.json"
+    if not record.is_file():
+        facts = [_python_version(rootfs, lock.interpreter, name), glibc_version(rootfs, name)]
+        ctx.cache.write(record, msgspec.json.encode(facts))
+    version, glibc = msgspec.json.decode(record.read_bytes(), type=tuple[str, str])
     return Base(
         layers=layers,
         rootfs=rootfs,
         python=lock.interpreter,
-        python_version=facts.python_version,
-        glibc=facts.glibc,
+        python_version=version,
+        glibc=glibc,
         environment={"PATH": SYSTEM_PATH, **config.run.environment},
         labels=dict(config.run.labels or {}),
     )
@@ -85,8 +83,9 @@ def find_python(rootfs: Path, python: str, name: str) -> str:
     for folder in FOLDERS:
         if os.path.lexists(rootfs / folder / f"python{python}"):
             return f"/{folder}/python{python}"
-    found = [path.name for folder in FOLDERS for path in (rootfs / folder).glob("python3.*")]
-    raise _no_python(name, python, [match[1] for match in map(re.compile(r"python(3\.\d+)$").match, found) if match])
+    programs = [path.name for folder in FOLDERS for path in (rootfs / folder).glob("python3.*")]
+    versions = [match[1] for match in (re.fullmatch(r"python(3\.\d+)", program) for program in programs) if match]
+    raise _no_python(name, python, versions)
 
 
 def glibc_version(rootfs: Path, name: str) -> str:
@@ -103,16 +102,6 @@ def glibc_version(rootfs: Path, name: str) -> str:
         cause="PyTorch's wheels need glibc (manylinux); images made from Alpine have musl.",
         next_step="name a base made from Debian, Ubuntu, Rocky or UBI, such as docker.io/library/python:3.11-slim",
     )
-
-
-def _facts(lock: RegistryBase, rootfs: Path, name: str, cache: Cache) -> _Facts:
-    """What only a look into the image tells; looked up once per image and interpreter."""
-    place = pull.folder(lock.digest, cache) / f"{lock.interpreter.strip('/').replace('/', '-')}.json"
-    if place.is_file():
-        return msgspec.json.decode(place.read_bytes(), type=_Facts)
-    facts = _Facts(glibc=glibc_version(rootfs, name), python_version=_python_version(rootfs, lock.interpreter, name))
-    cache.write(place, msgspec.json.encode(facts))
-    return facts
 
 
 def _python_version(rootfs: Path, interpreter: str, name: str) -> str:

@@ -65,7 +65,6 @@ class Job:
     toolkit: Callable[[Base], Path | None]  #: the folder of the step's CUDA toolkit; gets the base with the compiler
     files: Callable[[], Mapping[str, Path]]  #: sha256 → the sdists, tools and wheels that the step names
     cache: Cache
-    environment: Mapping[str, str]
     progress: Progress
     jobs: int  #: cores to use
     log_folder: Path  #: where the output of a compile that fails goes

@@ -118,7 +118,16 @@ def _compile(
     job: Job, wanted: Sequence[LockedPackage], base: Base, toolkit: Path | None, build: Path, venv: Path
 ) -> dict[LockedPackage, Path]:
     """Package → wheel as setuptools made it. Raises BuildError after having kept those that were finished."""
-    jobs = _say_how_many(job)
+    memory = free_memory()
+    jobs = affordable(job.jobs, memory)
+    compilation = job.step.compilation
+    gpus = f" for {', '.join(compilation.architectures)}" if compilation.architectures else ""
+    names = ", ".join(package.name for package in wanted)
+    job.progress.note(f"compiling {names}{gpus} with {compilation.compiler}: {jobs} files at a time")
+    if jobs < job.jobs:
+        job.progress.note(
+            f"compiling: {memory / 1e9:.1f} GB of memory are free, enough for {jobs} compilers and not for {job.jobs}"
+        )
     for name in ("logs", "tmp", "wheels"):
         (build / name).mkdir()
     (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": [_order(package) for package in wanted]}))
@@ -151,20 +160,6 @@ def _compile(
 def affordable(cores: int, memory: int) -> int:
     """Return how many files to compile at once with this many bytes of memory free; at least one."""
     return max(1, min(cores, memory // MEMORY_PER_JOB))
-
-
-def _say_how_many(job: Job) -> int:
-    memory = free_memory()
-    jobs = affordable(job.jobs, memory)
-    compilation = job.step.compilation
-    gpus = f" for {', '.join(compilation.architectures)}" if compilation.architectures else ""
-    names = ", ".join(package.name for package in job.step.packages)
-    job.progress.note(f"compiling {names}{gpus} with {compilation.compiler}: {jobs} files at a time")
-    if jobs < job.jobs:
-        job.progress.note(
-            f"compiling: {memory / 1e9:.1f} GB of memory are free, enough for {jobs} compilers and not for {job.jobs}"
-        )
-    return jobs
 
 
 def _folder(package: LockedPackage) -> str:

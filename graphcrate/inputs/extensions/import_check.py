@@ -17,7 +17,7 @@ def main(site: str) -> int:
     sys.path.insert(0, site)
     importlib.import_module("torch")  # its libraries have to be there first, as in the image
     complaints = []
-    for path in libraries(site):
+    for path in sorted(map(str, Path(site).rglob("*.so"))):
         try:
             ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
@@ -33,11 +33,6 @@ def main(site: str) -> int:
     for complaint in complaints:
         print(complaint, flush=True)
     return 1 if complaints else 0
-
-
-def libraries(site: str) -> list[str]:
-    """Paths of the shared libraries below a folder."""
-    return sorted(str(path) for path in Path(site).rglob("*.so"))
 
 
 def modules(site: str) -> list[str]:

@@ -19,6 +19,7 @@ import glob
 import hashlib
 import importlib
 import json
+import multiprocessing
 import os
 import re
 import shlex
@@ -30,7 +31,7 @@ import time
 import traceback
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +73,9 @@ class Package:
     def __init__(self, order: dict[str, Any]) -> None:
         self.name: str = order["name"]
         listed, ends = os.pipe(), os.pipe()
-        self.pid = fork(build, order, listed[1], ends[0])
+        fork = multiprocessing.get_context("fork")
+        self._process = fork.Process(target=build, args=(order, listed[1], ends[0]))
+        self._process.start()
         os.close(listed[1])
         os.close(ends[0])
         self._listed, self._ends = listed[0], ends[1]
@@ -88,7 +91,8 @@ class Package:
         with contextlib.suppress(BrokenPipeError):
             os.write(self._ends, b"\n")
         os.close(self._ends)
-        return os.waitpid(self.pid, 0)[1] == 0
+        self._process.join()
+        return self._process.exitcode == 0
 
 
 def main(orders: Orders) -> int:
@@ -325,36 +329,14 @@ def report(event: str, **about: Any) -> None:  # noqa: ANN401
         print(json.dumps({"event": event, **about}), flush=True)
 
 
-def fork(work: "Callable[..., None]", *arguments: Any) -> int:  # noqa: ANN401
-    """Do the work in a child process, whose number is returned."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        leave(attempt(work, *arguments))
-    return pid
-
-
-def attempt(work: "Callable[..., Any]", *arguments: Any) -> int:  # noqa: ANN401
-    """Do the work; the exit code for it. What went wrong is on stderr."""
-    try:
-        work(*arguments)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    return 0
-
-
-def leave(code: int) -> NoReturn:
-    """End a process without what its interpreter would do at its end: threads may still wait for compilers."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     del sys.path[0]
-    leave(attempt(lambda: sys.exit(main(json.loads(Path(sys.argv[1]).read_text())))))
+    code = 1
+    try:
+        code = main(json.loads(Path(sys.argv[1]).read_text()))
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # without what an interpreter does at its end: threads may still wait for compilers

@@ -1,36 +1,23 @@
-"""Where a wheel's files go: the algorithm of the `installer` library, recording instead of writing.
+"""Where a wheel's files go: as the `installer` library has it, and nothing is written.
 
 PEP 427 and the recording-installed-projects specification: `.data` folders, scripts with their first line rewritten,
 launchers for entry points, RECORD and INSTALLER.
 """
 
 import base64
+import configparser
 import csv
 import hashlib
 import io
 import posixpath
-import warnings
-from collections.abc import Iterable, Iterator
-from configparser import Error as EntryPointError
-from typing import TYPE_CHECKING, BinaryIO, cast
+from collections.abc import Iterable
 
 import msgspec
-from installer import install
-from installer.destinations import WheelDestination
-from installer.exceptions import InstallerError
-from installer.records import Hash, RecordEntry
 from installer.scripts import Script
-from installer.sources import WheelSource
-from installer.utils import Scheme, fix_shebang
+from installer.utils import SCHEME_NAMES, parse_entrypoints
 
 from graphcrate.artifacts.wheel import Wheel
 from graphcrate.artifacts.wheel_archive import Member
-
-if TYPE_CHECKING:
-    import os
-
-    from installer.scripts import ScriptSection
-    from installer.sources import WheelContentElement
 
 INSTALLER = b"graphcrate\n"
 _SCRIPT_LIMIT = 1 << 24  #: bytes; a text whose first line is to be rewritten
@@ -97,103 +84,73 @@ class Installation(msgspec.Struct, frozen=True, array_like=True):
 
 def place(wheel: Wheel, site: Site) -> Installation:
     """Decide where each file of the wheel goes. Raises IntegrityError for a wheel that cannot be installed."""
-    destination = _Destination(wheel, site)
-    # A zip member that must not be read here stands in for its content.
-    try:
-        with warnings.catch_warnings():
-            # It skips `__pycache__` with a warning; the image's bytecode is made by its own Python.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            install(_Source(wheel), destination, {"INSTALLER": INSTALLER})
-    except (InstallerError, ValueError, KeyError, AssertionError, EntryPointError) as error:
-        wheel.archive.fail("", f"cannot be installed: {error or 'its entry points are malformed'}")
-    files = tuple(sorted(destination.files.values(), key=lambda placed: placed.path))
-    return Installation(files, destination.record_path, tuple(destination.rows))
+    placing = _Placing(wheel, site)
+    placing.launchers()
+    root = "purelib" if wheel.root_is_purelib else "platlib"
+    record = f"{wheel.dist_info}/RECORD"
+    data = wheel.dist_info.removesuffix(".dist-info") + ".data"
+    for member in wheel.members:
+        # The image's bytecode is made by its own Python.
+        if member.name == record or "__pycache__" in member.name.split("/")[:-1]:
+            continue
+        if not member.name.startswith(f"{data}/"):
+            placing.member(root, member.name, member)
+            continue
+        _, scheme, *below = member.name.split("/", 2)
+        if scheme not in SCHEME_NAMES or not below:
+            wheel.archive.fail(member.name, "is in no folder of .data that is known")
+        placing.member(scheme, below[0], member)
+    placing.made(root, f"{wheel.dist_info}/INSTALLER", INSTALLER, 0o644)
+    placing.rows.append((record, "", ""))
+    files = tuple(sorted(placing.files.values(), key=lambda placed: placed.path))
+    return Installation(files, f"{site.packages}/{record}", tuple(placing.rows))
 
 
-class _Stand(io.BytesIO):
-    """Stands for a member's content, which is read only where it is needed."""
+class _Placing:
+    """The files of a wheel while they get their places, by path, and their rows of RECORD."""
 
-    def __init__(self, member: Member) -> None:
-        super().__init__()
-        self.member = member
-
-
-class _Source(WheelSource):
-    def __init__(self, wheel: Wheel) -> None:
-        stem = wheel.dist_info.removesuffix(".dist-info")
-        distribution, _, version = stem.partition("-")
-        super().__init__(distribution, version)
-        self._wheel = wheel
-        self._by_name = {member.name: member for member in wheel.members}
-
-    @property
-    def dist_info_filenames(self) -> list[str]:
-        start = f"{self.dist_info_dir}/"
-        return [name.removeprefix(start) for name in self._by_name if name.startswith(start)]
-
-    def read_dist_info(self, filename: str) -> str:
-        return self._wheel.read(self._by_name[f"{self.dist_info_dir}/{filename}"]).decode()
-
-    def get_contents(self) -> "Iterator[WheelContentElement]":
-        for member in self._wheel.members:
-            row = (member.name, self._wheel.records.get(member.name, ""), str(member.size))
-            yield row, cast("BinaryIO", _Stand(member)), member.executable
-
-
-class _Destination(WheelDestination):
     def __init__(self, wheel: Wheel, site: Site) -> None:
         self._wheel, self._site = wheel, site
         self._distribution = wheel.dist_info.removesuffix(".dist-info").partition("-")[0]
         self.files: dict[str, Placed] = {}
         self.rows: list[tuple[str, str, str]] = []
-        self.record_path = ""
 
-    def write_script(self, name: str, module: str, attr: str, section: "ScriptSection") -> RecordEntry:
-        name, content = Script(name, module, attr, section).generate(self._site.executable, "posix")
-        return self._made("scripts", name, content, 0o755)
+    def launchers(self) -> None:
+        """Make the programs of entry points."""
+        name = f"{self._wheel.dist_info}/entry_points.txt"
+        member = next((member for member in self._wheel.members if member.name == name), None)
+        if member is None:
+            return
+        try:
+            scripts = [Script(*entry) for entry in parse_entrypoints(self._wheel.read(member).decode())]
+        except (ValueError, AssertionError, configparser.Error) as error:
+            self._wheel.archive.fail("", f"cannot be installed: {error or 'its entry points are malformed'}")
+        for script in scripts:
+            self.made("scripts", *script.generate(self._site.executable, "posix"), 0o755)
 
-    def write_file(
-        self, scheme: Scheme, path: "str | os.PathLike[str]", stream: BinaryIO, is_executable: bool
-    ) -> RecordEntry:
-        path = str(path)
+    def member(self, scheme: str, path: str, member: Member) -> None:
+        """Place a member of the wheel as it is, but for a script's first line."""
         # Scripts are executable whatever the zip says: it may come from a system without such a bit (PEP 427).
-        mode = 0o755 if is_executable or scheme == "scripts" else 0o644
-        if not isinstance(stream, _Stand):
-            return self._made(scheme, path, stream.read(), mode)
-        member = stream.member
-        is_text = scheme == "scripts" and member.size <= _SCRIPT_LIMIT
-        if is_text and self._wheel.read(member).startswith(b"#!python"):
-            with fix_shebang(io.BytesIO(self._wheel.read(member)), self._site.executable) as fixed:
-                return self._made(scheme, path, fixed.read(), mode)
-        identity = self._wheel.records.get(member.name, "")
-        self._add(Placed(self._absolute(scheme, path), mode, member, identity=identity))
-        return RecordEntry(path, Hash.parse(identity) if identity else None, member.size if identity else None)
+        mode = 0o755 if member.executable or scheme == "scripts" else 0o644
+        if scheme == "scripts" and member.size <= _SCRIPT_LIMIT:
+            content = self._wheel.read(member)
+            if content.startswith(b"#!python"):
+                self.made(scheme, path, f"#!{self._site.executable}\n".encode() + content.partition(b"\n")[2], mode)
+                return
+        self._add(scheme, path, mode, member, b"", self._wheel.records.get(member.name, ""))
 
-    def finalize_installation(
-        self, scheme: Scheme, record_file_path: str, records: Iterable[tuple[Scheme, RecordEntry]]
-    ) -> None:
-        self.record_path = self._absolute(scheme, record_file_path)
-        prefixes: dict[str, str] = {}
-        for record_scheme, entry in records:
-            if record_scheme not in prefixes:
-                folder = self._site.folder(record_scheme, self._distribution)
-                relative = posixpath.relpath(folder, self._site.packages)
-                prefixes[record_scheme] = "" if relative == "." else f"{relative}/"
-            self.rows.append(entry.to_row(prefixes[record_scheme] or None))
-
-    def _made(self, scheme: str, path: str, content: bytes, mode: int) -> RecordEntry:
+    def made(self, scheme: str, path: str, content: bytes, mode: int) -> None:
+        """Place content that is made here."""
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-        self._add(Placed(self._absolute(scheme, path), mode, None, content, f"sha256={digest}"))
-        return RecordEntry(path, Hash("sha256", digest), len(content))
+        self._add(scheme, path, mode, None, content, f"sha256={digest}")
 
-    def _add(self, placed: Placed) -> None:
-        other = self.files.get(placed.path)
-        if other is not None and other.identity != placed.identity:
-            self._wheel.archive.fail("", f"two of its files go to {placed.path}")
-        self.files[placed.path] = placed
-
-    def _absolute(self, scheme: str, path: str) -> str:
+    def _add(self, scheme: str, path: str, mode: int, member: Member | None, content: bytes, identity: str) -> None:
         folder = self._site.folder(scheme, self._distribution)
         if posixpath.normpath(path) != path or path.startswith(("/", "../")) or path in (".", "..") or "\0" in path:
             self._wheel.archive.fail("", f"would write {path!r} outside of {folder}")
-        return f"{folder}/{path}"
+        placed = Placed(f"{folder}/{path}", mode, member, content, identity)
+        if self.files.get(placed.path, placed).identity != identity:
+            self._wheel.archive.fail("", f"two of its files go to {placed.path}")
+        self.files[placed.path] = placed
+        start = "" if folder == self._site.packages else posixpath.relpath(folder, self._site.packages) + "/"
+        self.rows.append((start + path, identity, str(placed.size) if identity else ""))

@@ -189,15 +189,16 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
     """Read pyproject.toml and PKG-INFO of an sdist named `name`. Raises IntegrityError when they are not there."""
     try:
         with tarfile.open(path) as archive:
-            pyproject = tomllib.loads(_member(archive, "pyproject.toml") or "")
-            info = _member(archive, "PKG-INFO")
-            listed = _member(archive, "requires.txt", below=".egg-info")
+            files = {member.name.partition("/")[2]: member for member in archive.getmembers() if member.isfile()}
+            pyproject = tomllib.loads(_text(archive, files.get("pyproject.toml")))
+            info = _text(archive, files.get("PKG-INFO"))
+            listed = _text(archive, next((files[one] for one in files if one.endswith(".egg-info/requires.txt")), None))
     except (tarfile.TarError, EOFError, OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise _broken(name, str(error)) from error
-    if info is None:
+    if not info:
         raise _broken(name, "it has no PKG-INFO")
     build: dict[str, Any] = pyproject.get("build-system", {})
-    return SdistMetadata(_requires(pyproject, info, listed or ""), tuple(build.get("requires", LEGACY_BUILD)))
+    return SdistMetadata(_requires(pyproject, info, listed), tuple(build.get("requires", LEGACY_BUILD)))
 
 
 def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, ...]:
@@ -223,15 +224,9 @@ def _of_requires_txt(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _member(archive: tarfile.TarFile, name: str, below: str = "") -> str | None:
-    """The text of `<top>/name`, or of `<top>/<any><below>/name`."""
-    for member in archive.getmembers():
-        folder, _, last = member.name.rpartition("/")
-        _, slash, inner = folder.partition("/")
-        if member.isfile() and last == name and (inner.endswith(below) and bool(slash) == bool(below)):
-            stream = archive.extractfile(member)
-            return stream.read(LARGEST).decode("utf-8") if stream else None
-    return None
+def _text(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> str:
+    stream = archive.extractfile(member) if member else None
+    return stream.read(LARGEST).decode("utf-8") if stream else ""
 
 
 def _broken(name: str, detail: str) -> IntegrityError:

@@ -50,16 +50,8 @@ def test_the_longest_file_of_all_packages_is_the_first(work, compiled):
     commands, failed, events = compiled(works)
     assert commands == [["9.cpp"], ["7.cpp"], ["5.cpp"], ["1.cpp"]]
     assert not any(failed)
-    assert events[0] == {
-        "event": "compiled",
-        "package": "p1",
-        "source": "9.cpp",
-        "weight": 9,
-        "cpu": 1.0,
-        "peak_mb": 100,
-        "failed": False,
-        "seconds": events[0]["seconds"],
-    }
+    expected = {"event": "compiled", "package": "p1", "source": "9.cpp", "weight": 9, "failed": False}
+    assert expected.items() <= events[0].items()
 
 
 def test_a_file_that_no_way_compiles_is_reported_with_its_log(work, compiled):
