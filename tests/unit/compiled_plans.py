@@ -7,8 +7,6 @@ import msgspec
 from graphcrate.compat import planning
 from graphcrate.model.lock import (
     Compilation,
-    DebianBase,
-    DebianPackage,
     DebianToolkit,
     ImageToolkit,
     Lock,
@@ -17,6 +15,7 @@ from graphcrate.model.lock import (
     WheelToolkit,
 )
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
+from tests.made import bookworm, deb
 
 VARIANT = Variant(
     cuda="11.7",
@@ -29,22 +28,14 @@ CPU = msgspec.structs.replace(VARIANT, cuda="cpu", architectures=())
 RECIPE = Recipe(name="small", description="A small stack", smoke=("torch",), variants=(VARIANT, CPU))
 
 
-def file(name, size=1000):
-    return LockedFile(name=name, size=size, sha256=hashlib.sha256(name.encode()).hexdigest())
-
-
 def wheel(name, version="1.0", channel=Channel.PYPI, ending="-py3-none-any.whl", size=1000):
     named = f"{name.replace('-', '_')}-{version}{ending}"
-    return LockedPackage(name=name, version=version, channel=channel, file=file(named, size))
+    locked = LockedFile(name=named, size=size, sha256=hashlib.sha256(named.encode()).hexdigest())
+    return LockedPackage(name=name, version=version, channel=channel, file=locked)
 
 
 def sdist(name, version, channel=Channel.PYPI):
     return msgspec.structs.replace(wheel(name, version, channel, ".tar.gz"), compiled=True)
-
-
-def deb(name, version):
-    named = f"{name}_{version.partition(':')[2] or version}_amd64.deb"
-    return DebianPackage(name=name, version=version, architecture="amd64", file=file(named))
 
 
 HEADERS = (wheel("nvidia-cuda-runtime-cu11", "11.8.89"), wheel("nvidia-cublas-cu11", "11.11.3.6"))
@@ -55,7 +46,7 @@ TOOLKITS = {
     "image": ImageToolkit(version="11.8.89", reference="nvidia/cuda", digest="sha256:" + "d" * 64),
     "cpu": None,
 }
-COMPILER_BASE = DebianBase(suite="bookworm", packages=(deb("g++-11", "11.3.0-12"),))
+COMPILER_BASE = bookworm(deb("g++-11", "11.3.0-12"))
 TOOLS = (wheel("pip", "26.3"), wheel("setuptools", "69.5.1"), wheel("wheel", "0.48.0"), wheel("ninja", "1.13.2"))
 PACKAGES = (
     wheel("numpy", "1.26.4"),
@@ -78,7 +69,7 @@ def lock(toolkit, packages=PACKAGES, architectures=("7.0", "8.0+PTX")):
         python="3.11",
         created=1_700_000_000,
         request_sha256="",
-        base=DebianBase(suite="bookworm", packages=()),
+        base=bookworm(),
         packages=packages,
         compilation=Compilation(
             architectures=architectures if toolkit else (),
