@@ -13,7 +13,8 @@ from graphcrate.engines.runners import apptainer as runner
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, DiskFullError, HostError
-from tests.unit.test_embedded_builder import Shown, planned
+from tests.unit.conftest import Recorder
+from tests.unit.test_embedded_builder import planned
 
 
 def engine(said="apptainer version 1.4.5"):
@@ -258,7 +259,7 @@ def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_pat
     monkeypatch.setattr("graphcrate.host.process.run", run)
     order = Order(
         plan=planned(), folder=tmp_path, base=None, files={}, arguments={"MIRROR": "m"}, cache=cache,
-        environment={"PATH": "/bin", "http_proxy": "http://p:1"}, progress=Shown(),
+        environment={"PATH": "/bin", "http_proxy": "http://p:1"}, progress=Recorder(),
     )  # fmt: skip
     with pytest.raises(BuildError, match=r"apptainer build of pkg:1\.0 failed: the base image a:1 is not") as caught:
         apptainer.build(order)
@@ -266,6 +267,6 @@ def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_pat
     ((argv, environment, written),) = asked
     assert argv[1:4] == ["build", "--force", "--fakeroot"]
     assert (environment["APPTAINERENV_MIRROR"], environment["http_proxy"], written) == ("m", "http://p:1", text)
-    assert "apptainer %post of stage build" in order.progress.tasks
+    assert "apptainer %post of stage build" in order.progress.lines
     assert [path.name for path in tmp_path.glob("*.sif*")] == []
     assert not (cache.root / "apptainer" / "build").exists()

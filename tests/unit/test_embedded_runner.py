@@ -9,27 +9,13 @@ from graphcrate.engines.runners import embedded
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import DiskFullError
-from graphcrate.model.plan import ConfigStep
-from graphcrate.oci.image import make_image
-from graphcrate.oci.layer import LayerWriter
-from graphcrate.oci.layout import write_layout
+from tests.unit import small_layouts, tars
 
 
 @pytest.fixture
-def image(tmp_path: Path, cache):
+def image(tmp_path: Path):
     """A function that makes a layout with one file."""
-
-    def make(name: str):
-        partial = tmp_path / name
-        with partial.open("wb") as stream:
-            writer = LayerWriter(stream, 0)
-            writer.data("etc/name", name.encode())
-            layer = writer.finish("base")
-        cache.adopt(partial, cache.blob(layer.digest))
-        config = ConfigStep(environment={"PATH": "/usr/bin"}, labels={}, command=("sh",))
-        return write_layout(tmp_path / f"{name}-oci", make_image([layer], config, 0, {}), cache.blob, name)
-
-    return make
+    return lambda name: small_layouts.layout(tmp_path / name, [tars.file("etc/name", name.encode())], tag=name)
 
 
 def unpacked(cache):
@@ -52,14 +38,14 @@ def test_an_image_is_unpacked_once_and_the_two_used_last_are_kept(cache, image, 
 
 
 def test_an_image_in_use_stays(cache, image):
-    one = image("one")
+    one, two, three = image("one"), image("two"), image("three")
     with embedded.unpacked(one, cache=cache):
         os.utime(embedded._place(one, cache), (1, 1))
-        use(image("two"), cache, 1000)
-        use(image("three"), cache, 2000)
+        use(two, cache, 1000)
+        use(three, cache, 2000)
         assert "one" in unpacked(cache)
     os.utime(embedded._place(one, cache), (1, 1))
-    use(image("three"), cache, 3000)
+    use(three, cache, 3000)
     assert unpacked(cache) == {"two", "three"}
 
 

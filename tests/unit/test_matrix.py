@@ -236,6 +236,8 @@ def test_passed_cells_are_not_run_again_and_the_others_are(tmp_path):
     again = [msgspec.structs.replace(one, order=msgspec.structs.replace(one.order, rerun=True)) for one in cells]
     testing.run_matrix(again, third := FakeScheduler(normal), tmp_path, PATIENCE)
     assert third.arrays == [("a100", 3)]
+    testing.run_matrix(cells[:1], FakeScheduler(normal), tmp_path, PATIENCE)
+    assert len(saved(tmp_path)) == 3
     assert (tmp_path / "1" / "trial.json").is_file()
 
 

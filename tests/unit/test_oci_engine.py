@@ -18,9 +18,10 @@ from graphcrate.host.progress import Silent
 from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
+from tests.unit.conftest import Recorder
 from tests.unit.docker_daemon import DockerDaemon
 from tests.unit.test_build_context import make_base, make_layer
-from tests.unit.test_embedded_builder import Shown, planned
+from tests.unit.test_embedded_builder import planned
 
 MADE, STEP, OLD = "ab" * 32, "cd" * 32, "ef" * 32
 
@@ -135,7 +136,7 @@ def order(tmp_path, program, environment, monkeypatch):
         arguments={"PACKAGE_INDEX": "https://me:hush@index.example.com/simple"},
         cache=cache,
         environment={**environment, "http_proxy": "http://proxy.example.com:3128"},
-        progress=Shown(),
+        progress=Recorder(),
     )
     cache.close()
 
