@@ -4,10 +4,11 @@
 mmdebstrap install them from a folder: nothing else can get in. The same lock gives the same bytes on any machine.
 """
 
+import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -42,11 +43,7 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     """
     ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
-    mirror = find_mirror(spec.suite, ctx.environment)
-    name = folder_name(spec.suite, mirror)
-    with ctx.cache.exclusively(f"apt-{name}"), ctx.cache.guard():
-        apt = Apt(ctx.cache.path("bases", "apt", name), spec.suite, mirror, ctx.environment)
-        apt.update()
+    with updated_apt(spec.suite, ctx) as apt:
         found = DebianBase(suite=spec.suite, packages=apt.resolve(wanted))
     have = ".".join(python_version(found).split(".")[:2])
     if have != python:
@@ -55,6 +52,17 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
             next_step="choose the suite by its Python (bullseye 3.9, bookworm 3.11, trixie 3.13), " + REGISTRY_INSTEAD,
         )
     return found
+
+
+@contextlib.contextmanager
+def updated_apt(suite: str, ctx: Context, components: Sequence[str] = ()) -> Iterator[Apt]:
+    """apt with the lists of today, which one process at a time uses. Raises NetworkError, HostError."""
+    mirror = find_mirror(suite, ctx.environment)
+    name = folder_name(suite, mirror, components)
+    with ctx.cache.exclusively(f"apt-{name}"), ctx.cache.guard():
+        apt = Apt(ctx.cache.path("bases", "apt", name), suite, mirror, ctx.environment, components)
+        apt.update()
+        yield apt
 
 
 def prepare(lock: DebianBase, ctx: Context) -> Base:
@@ -132,11 +140,7 @@ def fetch(
     places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
     absent = [package for package, place in places.items() if not place.is_file()]
     if absent:
-        mirror = find_mirror(suite, ctx.environment)
-        name = folder_name(suite, mirror, components)
-        with cache.exclusively(f"apt-{name}"), cache.folder() as folder:
-            apt = Apt(cache.path("bases", "apt", name), suite, mirror, ctx.environment, components)
-            apt.update()
+        with updated_apt(suite, ctx, components) as apt, cache.folder() as folder:
             check_drift(suite, absent, apt.available([package.name for package in absent]), what)
             total = sum(package.file.size for package in absent)
             with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:

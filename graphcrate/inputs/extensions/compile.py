@@ -16,8 +16,7 @@ from graphcrate.host.memory import free_memory
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.extensions import Job, cached, worker
 from graphcrate.inputs.extensions.check import keep
-from graphcrate.inputs.extensions.diagnosis import diagnose
-from graphcrate.inputs.extensions.progress import Watcher
+from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.extensions.venv import make as make_venv
 from graphcrate.inputs.extensions.venv import room
 from graphcrate.inputs.wheels.sdist import unpack
