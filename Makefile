@@ -19,14 +19,14 @@ help: ## show this
 	@sed -n 's/^\([a-z-]*\): .*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 	@sed -n 's/^# Settings: /  settings:     /p' Makefile
 
-image: .venv/ready-run .venv/ready-system ## build an image and prove it by a training run: make image CUDA=11.8
+image: .venv/ready-run ## build an image and prove it by a training run: make image CUDA=11.8
 	@$(graphcrate) image $(request) $(machine) $(call option,engine,$(ENGINE)) $(call option,flavour,$(FLAVOUR))
 
-sif: .venv/ready-run .venv/ready-system ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=5.14
+sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif CUDA=11.8 KERNEL=5.14
 	@image=$$($(graphcrate) image $(request) $(machine) $(call option,flavour,$(FLAVOUR)) --engine embedded) && \
 	$(graphcrate) convert "$$image" --to sif --force --link '$(STACK).sif' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION))
 
-publish: .venv/ready-run .venv/ready-system ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key
+publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key
 	@image=$$($(graphcrate) image $(request) $(machine) $(call option,flavour,$(FLAVOUR)) --engine embedded) && \
 	$(graphcrate) publish "$$image" $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only)
 
@@ -36,7 +36,7 @@ render: .venv/ready-run ## write the Dockerfiles and Singularity definitions und
 generate: .venv/ready-run ## write the tables of README.md and docs/ from the code
 	@$(python) -m tools.generate
 
-lock: .venv/ready-run .venv/ready-system ## resolve a variant again and write its lock under images/
+lock: .venv/ready-run ## resolve a variant again and write its lock under images/
 	@$(graphcrate) lock $(request)
 
 list: .venv/ready-run ## show recipes and their variants
@@ -49,13 +49,13 @@ ifneq ($(filter test,$(MAKECMDGOALS)),)
 $(info make test: lint, unit tests, one real image, and the engines that are here. Next: make test-engines installs Docker, Podman,)
 $(info Apptainer, a registry and Slurm and tries the image with them (25 minutes); make test-all compiles whole stacks as well.)
 endif
-test: .venv/ready-dev .venv/ready-system ## lint, unit tests and one real image: about five minutes
+test: .venv/ready-dev ## lint, unit tests and one real image: about five minutes
 	@$(pytest) -m 'not slow and not weekly'
 
 test-unit: .venv/ready-dev ## the unit tests alone, which start no program: about a minute
 	@$(pytest) tests/unit
 
-test-engines: .venv/ready-dev .venv/ready-system ## real Docker, Podman, Apptainer, registry and Slurm, installed as root: 25 minutes
+test-engines: .venv/ready-dev ## real Docker, Podman, Apptainer, registry and Slurm, installed as root: 25 minutes
 	@$(python) -m tests.engines.install
 	@ENGINES=prepared $(pytest) -m '(slow or installed) and not weekly'
 
@@ -66,7 +66,7 @@ lint: .venv/ready-dev ## ruff, mypy; hadolint, shellcheck and zizmor over what i
 	@$(python) -m ruff check . && $(python) -m ruff format --check . && $(python) -m mypy
 	@$(python) -m pytest -q -n 2 tests/lint/test_rendered.py tests/lint/test_workflows.py
 
-bench: .venv/ready-run .venv/ready-system ## measure the main job; writes docs/performance.md
+bench: .venv/ready-run ## measure the main job; writes docs/performance.md
 	@$(python) bench/main_job.py
 
 clean: ## remove images and the project's environment (the cache of wheels and layers stays)
@@ -80,9 +80,6 @@ doctor.py: $(wildcard doctor/*) # one file to copy to a node
 
 .venv/ready-dev: requirements-dev.txt $(python)
 	@tools/prepare dev
-
-.venv/ready-system:
-	@tools/prepare system
 
 # No recipe: where the interpreter is gone, what depends on it is made again.
 $(python): ;

@@ -44,7 +44,7 @@ from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.inputs.bases import Base, debian
-from graphcrate.inputs.bases.apt import Apt, find_mirror, folder_name
+from graphcrate.inputs.bases.archive import Archive, find_mirror
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve import uv
@@ -181,15 +181,12 @@ def driver_libraries(ctx: Context, work: Path) -> Path:
     folder = work / "driver"
     if folder.is_dir():
         return folder
-    mirror = find_mirror(DRIVER_SUITE, ctx.environment)
-    name = folder_name(DRIVER_SUITE, mirror, NON_FREE)
-    with ctx.cache.exclusively(f"apt-{name}"), ctx.cache.folder() as scratch:
-        apt = Apt(ctx.cache.path("bases", "apt", name), DRIVER_SUITE, mirror, ctx.environment, NON_FREE)
-        apt.update()
-        newest = {package.name: package for package in reversed(apt.available(DRIVER_PACKAGES))}
+    with ctx.cache.folder() as scratch:
+        archive = Archive(DRIVER_SUITE, find_mirror(ctx.environment), ctx.cache, ctx.environment, NON_FREE)
+        newest = {package.name: package for package in reversed(archive.available(DRIVER_PACKAGES))}
         debs, tree = scratch / "debs", scratch / "tree"
         debs.mkdir()
-        apt.download([newest[name] for name in DRIVER_PACKAGES], debs, lambda _: None)
+        archive.download([newest[name] for name in DRIVER_PACKAGES], debs, lambda _: None)
         for deb in sorted(debs.iterdir()):
             process.output(["dpkg-deb", "-x", str(deb), str(tree)])
         (current,) = tree.glob("usr/lib/*/nvidia/current")

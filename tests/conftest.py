@@ -48,6 +48,7 @@ INSTALLED = {
     "docker daemon",
     "docker-registry",
     "mksquashfs",
+    "mmdebstrap",
     "patchelf",
     "podman",
     "runc",

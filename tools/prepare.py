@@ -24,9 +24,6 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 UNFINISHED = VENV / "unfinished"  #: exists while requirements are being installed
 REQUIREMENTS = {"run": ROOT / "requirements.txt", "dev": ROOT / "requirements-dev.txt"}
-NEEDED = {"mmdebstrap": "mmdebstrap", "newuidmap": "uidmap"}  #: program → Debian's package; for bases without root too
-#: Debian's archive keys; Ubuntu has them in a package of their own
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 EXACTLY = ("--quiet", "--no-deps", "--require-hashes", "--requirement")
 #: pip's settings about where files come from, and uv's variables for them
 UV_VARIABLES = {
@@ -63,13 +60,13 @@ class StopError(Exception):
 
 
 def main(words: Sequence[str]) -> int:
-    if unknown := [word for word in words if word not in ("run", "dev", "system")]:
-        say(f"unknown word {unknown[0]!r}; there are run, dev, system")
+    if unknown := [word for word in words if word not in ("run", "dev")]:
+        say(f"unknown word {unknown[0]!r}; there are run, dev")
         return 2
     # Set by environment modules on clusters: pip would take what lies there for installed.
     for variable in ("PYTHONPATH", "PYTHONHOME"):
         os.environ.pop(variable, None)
-    return finished(lambda: [prepare_system() if word == "system" else prepare_venv(word) for word in words or ["run"]])
+    return finished(lambda: [prepare_venv(word) for word in words or ["run"]])
 
 
 def finished(work: Callable[[], object]) -> int:
@@ -218,30 +215,6 @@ def uv_settings(listed: str) -> dict[str, str] | None:
 # --- the operating system ---------------------------------------------------------------------------------------------
 
 
-def prepare_system() -> None:
-    """Install missing programs as root on Debian and Ubuntu; elsewhere say how.
-
-    A base from a registry or a warm cache needs none of them, so a person without root is not stopped here.
-    """
-    if has_apt_as_root():
-        apt_install(packages_of(NEEDED))
-    if missing := packages_of(NEEDED):
-        way = "install it with this machine's package manager, or build on Debian or Ubuntu"
-        if shutil.which("apt-get"):
-            way = f"sudo apt-get install --no-install-recommends {' '.join(missing)}"
-        say(f"not installed: {', '.join(missing)}; a base made of Debian's packages will need it:\nnext:  {way}")
-    else:
-        (VENV / "ready-system").touch()
-
-
-def packages_of(programs: Mapping[str, str]) -> list[str]:
-    """Debian's packages of those programs that are missing, and Debian's keys where Ubuntu lacks them."""
-    missing = [package for program, package in programs.items() if not find(program)]
-    if "mmdebstrap" in programs and shutil.which("apt-get") and not KEYRING.exists():
-        missing.append("debian-archive-keyring")
-    return missing
-
-
 def has_apt_as_root() -> bool:
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
@@ -287,11 +260,6 @@ def quiet(
         command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
         errors="replace", check=False,
     )  # fmt: skip
-
-
-def find(program: str) -> str | None:
-    """Where a program lies. A plain user's PATH often lacks the system's folders."""
-    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
 
 
 def say(message: str) -> None:

@@ -196,7 +196,7 @@ def arguments(plan: Plan, lock: Lock, sources: "SourceOptions", environment: Map
     """Build arguments by name, those that the text knows: mirrors and package index as this user has set them."""
     from graphcrate.compat.addresses import cuda_tag, pyg_page
     from graphcrate.engines import render
-    from graphcrate.inputs.bases.apt import find_mirror
+    from graphcrate.inputs.bases.archive import own_mirror
     from graphcrate.resolve.channels import Kind, mirror_of, user_indexes
 
     mirror = mirror_of(sources)
@@ -206,10 +206,9 @@ def arguments(plan: Plan, lock: Lock, sources: "SourceOptions", environment: Map
     if mirror.pytorch_kind is Kind.INDEX:
         values["PYTORCH_INDEX"] = mirror.pytorch.format(tag=cuda_tag(torch, torch_cuda))
     values["PYG_LINKS"] = mirror.pyg.format(page=pyg_page(torch, torch_cuda))
-    if isinstance(lock.base, DebianBase):
-        # A machine without Debian's archives leaves it to the base image.
-        with contextlib.suppress(HostError):
-            values["DEBIAN_MIRROR"] = find_mirror(lock.base.suite, environment).main
+    # A machine that knows no archive leaves it to the base image.
+    if isinstance(lock.base, DebianBase) and (archive := own_mirror(environment)):
+        values["DEBIAN_MIRROR"] = archive.main
     text = render.dockerfile(plan)
     return {
         name: value.rstrip("/")

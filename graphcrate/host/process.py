@@ -28,19 +28,16 @@ from graphcrate.model.errors import BuildError, HostError
 KEPT_LINES = 200
 LINE_LIMIT = 1 << 16  #: characters; a longer line is cut in pieces, so that a program without newlines fits in memory
 POLL_SECONDS = 0.1
-GRACE_SECONDS = 5.0  #: between the request to end (SIGTERM: mmdebstrap removes its folder) and SIGKILL
+GRACE_SECONDS = 5.0  #: between the request to end (SIGTERM: programs remove what they made) and SIGKILL
 #: Debian's package of a program, where the names differ
 PACKAGES = {
     "unshare": "util-linux",
     "mount": "mount",
-    "apt-get": "apt",
-    "apt-helper": "apt",
     "newuidmap": "uidmap",
     "newgidmap": "uidmap",
     "unsquashfs": "squashfs-tools",
     "python3": "python3",
     "ldconfig": "libc-bin",
-    "dpkg-deb": "dpkg",
 }
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -91,6 +91,7 @@ def run_in(
     timeout: float | None = None,
     gpu: bool = False,
     attached: bool = False,
+    writable: bool = False,
 ) -> process.Completed:
     """Run a command with `rootfs` as its root folder, as root inside; exit code 128 + N after signal N.
 
@@ -98,7 +99,9 @@ def run_in(
     /sys, a small /dev, and the binds; the root file system is read-only. Without `network` it has
     the loopback interface alone, where the machine allows that. `gpu` adds the host's NVIDIA devices and driver.
     `attached` leaves the command this process's stdin, stdout, stderr and terminal (no lines, no time-out): see
-    `terminal.run`. Raises HostError when this machine allows no isolation, BuildError after `timeout` seconds.
+    `terminal.run`. With `writable` the command changes `rootfs` itself, all but /tmp, /dev, /proc and /sys, and calls
+    that change owners succeed without doing anything: a plain user has one number.
+    Raises HostError when this machine allows no isolation, BuildError after `timeout` seconds.
     """
     variables = {"HOME": "/tmp/home", **environment}
     if gpu:
@@ -113,7 +116,8 @@ def run_in(
         "environment": variables,
         "working_folder": working_folder,
         "binds": [(str(bind.source.resolve()), bind.target, bind.read_only) for bind in binds],
-        "files": network_files(network),
+        "files": {} if writable else network_files(network),
+        "writable": writable,
         "network": network,
         "parent": os.getpid(),
     }

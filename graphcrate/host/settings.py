@@ -34,7 +34,7 @@ INHERITED = frozenset(
     }
 )
 INHERITED_PREFIXES = ("PIP_", "UV_")
-#: a plain user's PATH often lacks these, and mmdebstrap and dpkg need programs that lie there
+#: a plain user's PATH often lacks these, and programs that we start lie there
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
 
 

@@ -15,7 +15,7 @@ from graphcrate.artifacts import pull
 from graphcrate.compat import compilers, toolkits
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases.debian import updated_apt
+from graphcrate.inputs.bases.archive import Archive, find_mirror
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import (
     Compilation,
@@ -131,8 +131,10 @@ def lock_toolkit(
 
 def _debian(option: toolkits.Option, ctx: Context) -> tuple[DebianPackage, ...]:
     """The packages with this nvcc, the archive's first of each where it has several."""
-    with updated_apt(option.suite, ctx, toolkits.COMPONENTS) as apt:
-        offered = apt.available(option.packages)
+    mirror = find_mirror(ctx.environment)
+    with ctx.cache.guard():
+        archive = Archive(option.suite, mirror, ctx.cache, ctx.environment, toolkits.COMPONENTS)
+        offered = archive.available(option.packages)
     packages = []
     for name in sorted(option.packages):
         of_name = [package for package in offered if package.name == name]

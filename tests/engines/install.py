@@ -10,24 +10,13 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tools.prepare import (
-    HOST,
-    KEYRING,
-    StopError,
-    apt_install,
-    failure,
-    find,
-    finished,
-    has_apt_as_root,
-    packages_of,
-    quiet,
-    say,
-)
+from tools.prepare import HOST, StopError, apt_install, failure, finished, has_apt_as_root, quiet, say
 
 ROOT = Path("/opt/graphcrate-engines")
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 LINKS = Path("/usr/local/bin")
 SUITE = "sid"  #: the suite of Debian that has them all
 SUITES = "bullseye|bookworm|trixie|forky|sid|stable|oldstable|testing|unstable"
@@ -39,6 +28,7 @@ PROGRAMS = {
     **{name: name for name in ("docker-registry", "slurmctld", "slurmd", "squashfuse", "tmux", "umoci")},
     "dockerd": "docker.io",
     "mksquashfs": "squashfs-tools",
+    "mmdebstrap": "mmdebstrap",
     "munged": "munge",
     "newuidmap": "uidmap",
     "ip": "iproute2",
@@ -47,6 +37,17 @@ PROGRAMS = {
     "sshd": "openssh-server",
     "ssh-keyscan": "openssh-client",
 }
+
+
+def packages_of(programs: Mapping[str, str]) -> list[str]:
+    """Debian's packages of those programs that are missing, and Debian's keys where Ubuntu lacks them."""
+    missing = [package for program, package in programs.items() if not find(program)]
+    return missing if KEYRING.exists() else [*missing, "debian-archive-keyring"]
+
+
+def find(program: str) -> str | None:
+    """Where a program lies. A plain user's PATH often lacks the system's folders."""
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
 
 
 def install() -> None:

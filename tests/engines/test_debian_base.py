@@ -1,9 +1,11 @@
-"""Real Debian bases: from the archives that this machine's apt knows, with mmdebstrap."""
+"""Real Debian bases: from the archives that this machine knows."""
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from tests.made import place
 
 SUITE, PYTHON = "bookworm", "3.11"
 INSIDE = {"PATH": "/usr/sbin:/usr/bin"}
-pytestmark = [pytest.mark.slow, pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces")]
+pytestmark = [pytest.mark.slow, pytest.mark.engine("user namespaces")]
 
 
 @pytest.fixture(scope="module")
@@ -110,12 +112,11 @@ PROGRAM = """
 import os, sys, msgspec
 from pathlib import Path
 from types import SimpleNamespace
-from graphcrate.inputs.bases import debian, mmdebstrap
+from graphcrate.inputs.bases import debian
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase
 os.umask(int(sys.argv[3], 8))
-mmdebstrap.MEMORY_FOLDER = Path(sys.argv[4])
 lock = msgspec.json.decode(Path(sys.argv[2]).read_bytes(), type=DebianBase)
 cache = Cache(Path(sys.argv[1]))
 ctx = SimpleNamespace(cache=cache, environment=os.environ, progress=Silent())
@@ -124,7 +125,7 @@ cache.close()
 """
 
 
-def start_elsewhere(project, folder, lock, cache, *, umask, memory, **variables):
+def start_elsewhere(project, folder, lock, cache, *, umask, command=(sys.executable,), **variables):
     """Another process that makes the base from the same downloads, with a umask, locale and folder of its own."""
     place = folder / "cache"
     place.mkdir(exist_ok=True)
@@ -132,7 +133,7 @@ def start_elsewhere(project, folder, lock, cache, *, umask, memory, **variables)
         (place / "files").symlink_to(cache.root / "files")
     (folder / "lock.json").write_bytes(encode(lock))
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, place, folder / "lock.json", umask, memory],
+        [*command, "-c", PROGRAM, place, folder / "lock.json", umask],
         env={"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(project), **variables},
         cwd=folder,
         stdout=subprocess.PIPE,
@@ -142,21 +143,36 @@ def start_elsewhere(project, folder, lock, cache, *, umask, memory, **variables)
 
 def test_another_folder_umask_locale_and_disk_give_the_same_bytes(project, base, lock, cache, scratch):
     variables = {"TZ": "Asia/Tokyo", "LANG": "tr_TR.UTF-8", "LC_ALL": "tr_TR.UTF-8", "SOURCE_DATE_EPOCH": "1"}
-    with start_elsewhere(project, scratch, lock, cache, umask="077", memory="/nonexistent", **variables) as other:
+    with start_elsewhere(project, scratch, lock, cache, umask="077", **variables) as other:
+        assert other.stdout.read().strip() == base.layers[0].digest
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the packages of .venv are for another Python")
+@pytest.mark.engine("root", "setpriv", "/usr/bin/python3.11")
+def test_a_user_without_subordinate_ids_makes_the_same_bytes(project, base, lock, cache, scratch):
+    """By the machine's own Python: ours may lie where nobody else gets in."""
+    assert "nobody:" not in Path("/etc/subuid").read_text()
+    shutil.chown(scratch, "nobody", "nogroup")
+    (scratch / "cache").mkdir()
+    shutil.copytree(cache.root / "files", scratch / "cache/files")
+    for path in (scratch / "cache", *(scratch / "cache").rglob("*")):
+        shutil.chown(path, "nobody", "nogroup")
+    as_nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--", "/usr/bin/python3.11")
+    packages = sysconfig.get_path("purelib")
+    variables = {"PYTHONPATH": f"{project}:{packages}"}
+    with start_elsewhere(project, scratch, lock, cache, umask="022", command=as_nobody, **variables) as other:
         assert other.stdout.read().strip() == base.layers[0].digest
 
 
 def test_kill_9_leaves_no_process_and_no_mount_and_the_next_run_cleans_up(project, base, lock, cache, scratch):
-    memory = scratch / "memory"
-    memory.mkdir()
-    with start_elsewhere(project, scratch, lock, cache, umask="022", memory=memory) as killed:
-        soon(lambda: list(memory.glob("*/mmdebstrap.*/var/lib/dpkg/info/bash.list")), "dpkg at work")
+    with start_elsewhere(project, scratch, lock, cache, umask="022") as killed:
+        soon(lambda: list(scratch.glob("cache/tmp/run-*/*/root/var/lib/dpkg/info/bash.list")), "dpkg at work")
         killed.kill()
-    soon(lambda: not mentioned(str(memory)), "the end of mmdebstrap")
+    soon(lambda: not mentioned(str(scratch)), "the end of dpkg")
     assert str(scratch) not in Path("/proc/self/mounts").read_text()
-    with start_elsewhere(project, scratch, lock, cache, umask="022", memory=memory) as again:
+    with start_elsewhere(project, scratch, lock, cache, umask="022") as again:
         assert again.stdout.read().strip() == base.layers[0].digest
-    assert not list(memory.iterdir())
+    assert not list((scratch / "cache/tmp").glob("run-*/*"))
     assert Path("/dev/null").is_char_device()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engines.workplace import call
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("mmdebstrap")]
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("user namespaces")]
 
 
 @pytest.mark.engine("skopeo")

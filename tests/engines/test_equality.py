@@ -19,7 +19,7 @@ from graphcrate.model.lock import decode_lock
 from tests.conftest import program
 from tests.engines.workplace import small_stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("mmdebstrap")]
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("user namespaces")]
 
 #: of a real lock, small ones from each group, and one that is there as source only
 FEW = ("nvidia-nvtx-cu11", "numpy", "tqdm", "pip", "torch-geometric")

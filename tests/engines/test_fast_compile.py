@@ -21,7 +21,7 @@ from graphcrate.model.plan import VENV
 pytestmark = [
     pytest.mark.weekly,
     pytest.mark.network,
-    pytest.mark.engine("mmdebstrap", "user namespaces"),
+    pytest.mark.engine("user namespaces"),
 ]
 
 LOOKED_AT = "/tmp/looked-at"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.engines.workplace import Workplace, call, copy_project, finish, seed, seed_base
 
-pytestmark = [pytest.mark.network, pytest.mark.engine("mmdebstrap")]
+pytestmark = [pytest.mark.network, pytest.mark.engine("user namespaces")]
 
 PROMISED = {"name", "tag", "digest", "layout", "bytes", "candidate", "torch", "torch_cuda", "cuda", "python"}
 PROMISED |= {"packages", "smoke", "seconds"}

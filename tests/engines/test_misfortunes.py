@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from graphcrate.model.errors import CacheError, DiskFullError, HostError, NetworkError, RecipeError, UsageError
+from graphcrate.model.errors import CacheError, DiskFullError, NetworkError, RecipeError, UsageError
 from tests.engines.test_main_job import second_place
 from tests.engines.workplace import Workplace, finish, kill
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("mmdebstrap")]
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("user namespaces")]
 
 
 def failed(finished, error):
@@ -78,15 +78,6 @@ def test_no_network_and_nothing_in_the_cache(workplace, built_image, scratch):
     failed(ctx.run("image", *built_image.request), NetworkError)
     assert not list((folder / "dist").glob("*/*/oci"))
     assert ctx.leftovers() == []
-
-
-@pytest.mark.engine("mount", "unshare", "root")
-def test_no_mmdebstrap(workplace, built_image, scratch):
-    script = 'mount --bind /dev/null "$(command -v mmdebstrap)" && exec "$@"'
-    place = second_place(workplace, scratch, prefix=("unshare", "-m", "sh", "-c", script, "sh"))
-    # else an engine of this machine, if it has one, would build instead
-    finished = place.run("image", *built_image.request, "--engine", "embedded")
-    assert "apt-get install" in failed(finished, HostError)
 
 
 def test_an_interrupt_is_told_in_one_line(workplace, built_image, scratch):

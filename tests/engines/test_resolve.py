@@ -169,6 +169,7 @@ def test_the_recipe_for_cuda_11_7_on_the_real_index(cache, monkeypatch):
 KILLED = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
@@ -176,7 +177,9 @@ from graphcrate.model.lock import decode_lock
 from graphcrate.compat.request import SourceOptions
 from graphcrate.resolve.fetch import fetch
 lock = decode_lock(Path(sys.argv[1]).read_bytes())
-fetch(lock, SourceOptions(), Cache(Path(sys.argv[2])), settings.environment(), Silent())
+cache = Cache(Path(sys.argv[2]))
+ctx = SimpleNamespace(cache=cache, environment=settings.environment(), progress=Silent())
+fetch(lock, SourceOptions(), ctx)
 """
 
 

@@ -17,7 +17,7 @@ from tests.engines.workplace import Workplace, copy_project, wheel_folder
 pytestmark = [
     pytest.mark.weekly,
     pytest.mark.network,
-    pytest.mark.engine("mmdebstrap"),
+    pytest.mark.engine("user namespaces"),
 ]
 
 COMPILED = {"pyg": {"torch-spline-conv"}, "glt": {"torch-scatter", "torch-sparse"}}

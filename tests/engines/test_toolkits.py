@@ -13,7 +13,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import debian
-from graphcrate.inputs.bases.apt import Apt, find_mirror, folder_name
+from graphcrate.inputs.bases.archive import Archive, find_mirror
 from graphcrate.model.lock import DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CUDA_HOME
 from graphcrate.model.recipe import BaseSpec, Channel
@@ -36,7 +36,7 @@ int main() {
 pytestmark = [
     pytest.mark.weekly,
     pytest.mark.network,
-    pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces"),
+    pytest.mark.engine("user namespaces"),
 ]
 
 
@@ -65,14 +65,11 @@ def wheels(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def toolkit(cache, wheels):
-    mirror = find_mirror(OPTION.suite, os.environ)
-    name = folder_name(OPTION.suite, mirror, facts.COMPONENTS)
-    apt = Apt(cache.path("bases", "apt", name), OPTION.suite, mirror, os.environ, facts.COMPONENTS)
-    apt.update()
+    archive = Archive(OPTION.suite, find_mirror(os.environ), cache, os.environ, facts.COMPONENTS)
     return DebianToolkit(
         version=OPTION.version,
         suite=OPTION.suite,
-        packages=tuple(apt.available(OPTION.packages)),
+        packages=tuple(archive.available(OPTION.packages)),
         wheels=tuple(
             LockedPackage(
                 name=path.name.partition("-")[0].replace("_", "-"),

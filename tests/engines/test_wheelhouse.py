@@ -31,7 +31,7 @@ OLD_TOOLS, NEW_TOOLS = ("setuptools==69.5.1", "wheel==0.43.0"), ("setuptools==84
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.network,
-    pytest.mark.engine("mmdebstrap", "apt-get", "user namespaces"),
+    pytest.mark.engine("user namespaces"),
 ]
 
 #: what the program in the sandbox uses of torch, as torch has it

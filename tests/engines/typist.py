@@ -8,9 +8,7 @@ import sys
 from tests.engines.workplace import pyg_stack
 
 #: `make sif` with this Python, in a folder that needs no preparing
-MAKE_SIF = (
-    f"make -o .venv/ready-run -o .venv/ready-system graphcrate='{sys.executable} -E -s -m graphcrate.cli.main' sif"
-)
+MAKE_SIF = f"make -o .venv/ready-run graphcrate='{sys.executable} -E -s -m graphcrate.cli.main' sif"
 #: what is typed of a page is what lies in blocks of this language; what commands print lies in blocks without one
 LANGUAGE = "sh"
 _HEREDOC = re.compile(r"<<-?\s*'?(\w+)'?")

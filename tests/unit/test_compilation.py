@@ -8,7 +8,6 @@ import pytest
 from graphcrate.compat import recipes
 from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import Option
-from graphcrate.inputs.bases import debian
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import ImageToolkit, WheelToolkit
 from graphcrate.model.recipe import BaseSpec
@@ -52,16 +51,14 @@ def locked(option, installed, offers):
 
 @pytest.fixture
 def archive(monkeypatch):
-    """Versions of nvidia-cuda-toolkit that Debian's archive has; and what apt was told."""
+    """Versions of nvidia-cuda-toolkit that Debian's archive has; and what was asked of it."""
     known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], asked=[])
 
-    def apt_of(folder, suite, mirror, environment, components):
-        return SimpleNamespace(
-            update=lambda: known.asked.append((suite, components)),
-            available=lambda names: [deb(name, version) for name in names for version in known.versions],
-        )
+    def archive_of(suite, mirror, cache, environment, components):
+        known.asked.append((suite, components))
+        return SimpleNamespace(available=lambda names: [deb(name, one) for name in names for one in known.versions])
 
-    monkeypatch.setattr(debian, "Apt", apt_of)
+    monkeypatch.setattr(compilation, "Archive", archive_of)
     return known
 
 
@@ -74,7 +71,7 @@ def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
         "nvidia-cuda-nvcc-cu11": "11.8.89",
         "nvidia-cuda-runtime-cu11": "11.8.89",
     }  # tqdm, which they require, is nothing to compile with
-    found = locked(DEBIAN, {"nvidia-cublas-cu11": "11.11.3.6"}, TARGET, offers, ctx(offers))  # the image's own
+    found = locked(DEBIAN, {"nvidia-cublas-cu11": "11.11.3.6"}, offers)  # the image's own
     assert {wheel.name: wheel.version for wheel in found.wheels}["nvidia-cublas-cu11"] == "11.11.3.6"
 
 
@@ -82,7 +79,7 @@ def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
 def test_an_archive_with_another_nvcc(offers, archive, versions, words):
     archive.versions = versions
     with pytest.raises(ResolutionError, match=r"no nvidia-cuda-toolkit 11\.8\.89") as caught:
-        compilation.lock_toolkit(DEBIAN, {}, offers)
+        locked(DEBIAN, {}, offers)
     assert words in caught.value.cause
 
 

@@ -1,14 +1,13 @@
-"""A minimal Debian as a base: exactly the locked packages, installed by mmdebstrap, as root or as a plain user.
+"""A minimal Debian as a base: exactly the locked packages, as root or as a plain user.
 
-`lock` asks the archives what the suite has today. `prepare` fetches those files, checks their hashes, and lets
-mmdebstrap install them from a folder: nothing else can get in. The same lock gives the same bytes on any machine.
+`lock` asks the archives what the suite has today. `prepare` fetches those files, checks their hashes, and installs
+them: nothing else can get in. The same lock gives the same bytes on any machine.
 """
 
-import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,10 +17,11 @@ from graphcrate.compat.base_images import DEBIAN_PACKAGES
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases import Base, BaseDriftError, mmdebstrap
-from graphcrate.inputs.bases.apt import REGISTRY_INSTEAD, Apt, find_mirror, folder_name
+from graphcrate.inputs.bases import Base, BaseDriftError
+from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive, find_mirror
+from graphcrate.inputs.bases.install import install
 from graphcrate.inputs.bases.normalise import entries
-from graphcrate.model.errors import IntegrityError, ResolutionError
+from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase, DebianPackage
 from graphcrate.model.plan import LAYER_MTIME, content_id
 from graphcrate.model.recipe import BaseSpec
@@ -33,7 +33,7 @@ from graphcrate.oci.spec import LayerBlob
 BASE_FORMAT = 2
 #: bookworm wants one of usrmerge and this; usrmerge would bring all of Perl
 EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
-SCRATCH_BYTES = 700_000_000  #: what the .debs, mmdebstrap's folder, the tar and the layer take at most
+SCRATCH_BYTES = 900_000_000  #: what inflated .debs, the tree and the layer take at most
 
 
 def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
@@ -43,8 +43,9 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     """
     ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
-    with updated_apt(spec.suite, ctx) as apt:
-        found = DebianBase(suite=spec.suite, packages=apt.resolve(wanted))
+    with ctx.cache.guard():
+        archive = Archive(spec.suite, find_mirror(ctx.environment), ctx.cache, ctx.environment)
+        found = DebianBase(suite=spec.suite, packages=archive.resolve(wanted))
     have = ".".join(python_version(found).split(".")[:2])
     if have != python:
         raise ResolutionError(
@@ -52,17 +53,6 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
             next_step="choose the suite by its Python (bullseye 3.9, bookworm 3.11, trixie 3.13), " + REGISTRY_INSTEAD,
         )
     return found
-
-
-@contextlib.contextmanager
-def updated_apt(suite: str, ctx: Context, components: Sequence[str] = ()) -> Iterator[Apt]:
-    """apt with the lists of today, which one process at a time uses. Raises NetworkError, HostError."""
-    mirror = find_mirror(suite, ctx.environment)
-    name = folder_name(suite, mirror, components)
-    with ctx.cache.exclusively(f"apt-{name}"), ctx.cache.guard():
-        apt = Apt(ctx.cache.path("bases", "apt", name), suite, mirror, ctx.environment, components)
-        apt.update()
-        yield apt
 
 
 def prepare(lock: DebianBase, ctx: Context) -> Base:
@@ -115,13 +105,20 @@ def _cached(record: Path, cache: Cache) -> LayerRecord | None:
 
 def _build(lock: DebianBase, ctx: Context) -> LayerRecord:
     ctx.cache.require(SCRATCH_BYTES, f"the Debian {lock.suite} base")
-    mmdebstrap.check_host()
     debs = fetch(lock.packages, lock.suite, ctx)
     ctx.progress.note(f"base: installing {len(debs)} packages of Debian {lock.suite}, about 20 s")
     with ctx.cache.folder() as folder:
-        tar = folder / "base.tar"
-        mmdebstrap.install(lock, debs, tar, folder, ctx.environment, ctx.progress.note)
-        return _write_layer(lock, tar, folder / "layer", ctx.cache)
+        root, partial = folder / "root", folder / "layer"
+        owners = install(debs, root, lock.suite, ctx.progress.note)
+        with partial.open("wb") as target:
+            writer = LayerWriter(target, LAYER_MTIME)
+            writer.raw_tar(entries(root, owners, lock.suite, LAYER_MTIME))
+            layer = writer.finish(f"Debian {lock.suite}")
+            target.flush()
+            os.fsync(target.fileno())
+        ctx.cache.adopt(partial, ctx.cache.blob(layer.digest))
+    owner = Owner(name="debian", version=lock.suite, bytes=layer.unpacked_size)
+    return msgspec.structs.replace(layer, owners=(owner,))
 
 
 def fetch(
@@ -140,13 +137,13 @@ def fetch(
     places = {package: cache.file(package.file.sha256, package.file.name) for package in packages}
     absent = [package for package, place in places.items() if not place.is_file()]
     if absent:
-        with updated_apt(suite, ctx, components) as apt, cache.folder() as folder:
-            check_drift(suite, absent, apt.available([package.name for package in absent]), what)
+        with cache.folder() as folder:
+            archive = Archive(suite, find_mirror(ctx.environment), cache, ctx.environment, components)
+            check_drift(suite, absent, archive.available([package.name for package in absent]), what)
             total = sum(package.file.size for package in absent)
             with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
-                apt.download(absent, folder, task.advance)
+                archive.download(absent, folder, task.advance)
             for package in absent:
-                _check_hash(folder / package.file.name, package)
                 cache.adopt(folder / package.file.name, places[package])
     return list(places.values())
 
@@ -169,28 +166,3 @@ def check_drift(
         cause="Debian's archives keep only the newest version of a package; these have newer ones by now.",
         next_step="lock again: ./build.py lock …",
     )
-
-
-def _check_hash(path: Path, package: DebianPackage) -> None:
-    if not path.is_file():
-        raise IntegrityError(f"apt did not bring {package.file.name}")
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != package.file.sha256:
-        raise IntegrityError(
-            f"{package.file.name} has sha256 {found}, and the lock says {package.file.sha256}",
-            cause="The mirror serves another file under this name.",
-            next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
-        )
-
-
-def _write_layer(lock: DebianBase, tar: Path, partial: Path, cache: Cache) -> LayerRecord:
-    with tar.open("rb") as source, partial.open("wb") as target:
-        writer = LayerWriter(target, LAYER_MTIME)
-        writer.raw_tar(entries(source, lock.suite, LAYER_MTIME))
-        layer = writer.finish(f"Debian {lock.suite}")
-        target.flush()
-        os.fsync(target.fileno())
-    cache.adopt(partial, cache.blob(layer.digest))
-    owner = Owner(name="debian", version=lock.suite, bytes=layer.unpacked_size)
-    return msgspec.structs.replace(layer, owners=(owner,))

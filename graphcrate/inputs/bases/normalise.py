@@ -1,14 +1,16 @@
-"""From the tar that mmdebstrap writes to the entries of a base layer: smaller, and the same wherever it was made.
+"""From the tree of a Debian system to the entries of a base layer: smaller, and the same wherever it was made.
 
-What differs between machines, users and runs of mmdebstrap is left out or written again: order, times, devices,
+What differs between machines, users and runs of dpkg is left out or written again: order, times, devices,
 backups, caches, logs, identities, the mirror. What an image does not need goes too: manuals, translations.
 """
 
+import os
 import re
-import tarfile
-from collections.abc import Iterator
-from typing import IO
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from graphcrate.inputs.bases.install import Owner
 from graphcrate.model.errors import BuildError
 from graphcrate.oci.tar import Kind, header, padding
 
@@ -43,8 +45,7 @@ LEFT_OUT = re.compile(
     | var/lib/dbus/machine-id
     | etc/(?:machine-id|hostname|hosts|resolv\.conf|\.pwd\.lock)
     | etc/(?:passwd|group|shadow|gshadow|subuid|subgid)-
-    | etc/apt/(?:sources\.list|sources\.list\.d/.*|apt\.conf\.d/99mmdebstrap)
-    | etc/dpkg/dpkg\.cfg\.d/99mmdebstrap
+    | etc/apt/(?:sources\.list|sources\.list\.d/.*)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -52,61 +53,51 @@ EXAMPLES = "usr/share/doc/apt/examples/"
 CUT_PYC_HEADER = 16
 
 
-def entries(stream: IO[bytes], suite: str, mtime: int) -> Iterator[bytes]:
-    """The layer's tar blocks without the end of archive, in pieces. `stream` is the whole tar, seekable.
+def entries(root: Path, owners: Mapping[str, Owner], suite: str, mtime: int) -> Iterator[bytes]:
+    """The layer's tar blocks without the end of archive, in pieces: of the tree at `root`. `owners`: not root's paths.
 
-    Every entry gets the time `mtime`. Raises BuildError for a tar that a base cannot be.
+    Every entry gets the time `mtime`. Raises BuildError for what a base cannot have.
     """
-    with tarfile.open(fileobj=stream, mode="r:", encoding="utf-8") as archive:
-        members = {_path(member.name): member for member in archive}
-        written = _added(archive, members, suite)
-        kept = {path: member for path, member in members.items() if path and not LEFT_OUT.fullmatch(path)}
-        first: dict[str, str] = {}  #: of a file with several names, by the name that has its content: the one written
-        for path in sorted(kept.keys() | written.keys()):
-            if path in written:
-                content = written[path]
-                yield header(path, Kind.FILE, mode=0o644, mtime=mtime, size=len(content))
-                yield content + padding(len(content))
-                continue
-            member = kept[path]
-            if member.isreg() or member.islnk():
-                origin = _path(member.linkname) if member.islnk() else path
-                if (target := first.setdefault(origin, path)) != path:
-                    yield _header(path, member, Kind.HARD_LINK, mtime, link=target)
-                else:
-                    yield from _file(archive, path, members[origin], mtime)
-            else:
-                yield _other(path, member, mtime)
+    written = _added(root, suite)
+    kept = [path for path in _paths(root) if not LEFT_OUT.fullmatch(path)]
+    first: dict[tuple[int, int], str] = {}  #: of files with several names: the one that has the content
+    for path in sorted({*kept, *written}):
+        if path in written:
+            content = written[path]
+            yield header(path, Kind.FILE, mode=0o644, mtime=mtime, size=len(content))
+            yield content + padding(len(content))
+            continue
+        place = root / path
+        status = place.lstat()
+        uid, gid = owners.get(path, (0, 0))
+        mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISDIR(status.st_mode):
+            yield header(path, Kind.FOLDER, mode=mode, mtime=mtime, uid=uid, gid=gid)
+        elif stat.S_ISLNK(status.st_mode):
+            link = str(place.readlink())
+            yield header(path, Kind.SYMBOLIC_LINK, mode=0o777, mtime=mtime, link=link, uid=uid, gid=gid)
+        elif not stat.S_ISREG(status.st_mode):
+            raise BuildError(f"the Debian system has an entry that a base layer cannot have: /{path}")
+        elif (target := first.setdefault((status.st_dev, status.st_ino), path)) != path:
+            yield header(path, Kind.HARD_LINK, mode=mode, mtime=mtime, link=target, uid=uid, gid=gid)
+        else:
+            yield header(path, Kind.FILE, mode=mode, mtime=mtime, size=status.st_size, uid=uid, gid=gid)
+            yield from _content(place)
+            yield padding(status.st_size)
 
 
-def _file(archive: tarfile.TarFile, path: str, member: tarfile.TarInfo, mtime: int) -> Iterator[bytes]:
-    yield _header(path, member, Kind.FILE, mtime, size=member.size)
-    source = archive.extractfile(member)
-    if source is None:
-        raise BuildError(f"mmdebstrap's tar has no content for {path}")
-    with source:
-        head = source.read(CUT_PYC_HEADER)
-        yield timeless(head) if path.endswith(".pyc") else head
-        while chunk := source.read(CHUNK):
+def _paths(root: Path) -> Iterator[str]:
+    for parent, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            yield str(Path(parent, name).relative_to(root))
+
+
+def _content(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        head = file.read(CUT_PYC_HEADER)
+        yield timeless(head) if path.suffix == ".pyc" else head
+        while chunk := file.read(CHUNK):
             yield chunk
-    yield padding(member.size)
-
-
-def _other(path: str, member: tarfile.TarInfo, mtime: int) -> bytes:
-    if member.isdir():
-        return _header(path, member, Kind.FOLDER, mtime)
-    if member.issym():
-        return _header(path, member, Kind.SYMBOLIC_LINK, mtime, link=member.linkname)
-    raise BuildError(f"mmdebstrap's tar has an entry that a base layer cannot have: {path} (type {member.type!r})")
-
-
-def _header(path: str, member: tarfile.TarInfo, kind: Kind, mtime: int, *, size: int = 0, link: str = "") -> bytes:
-    mode = 0o777 if kind is Kind.SYMBOLIC_LINK else member.mode & 0o7777
-    return header(path, kind, mode=mode, mtime=mtime, size=size, link=link, uid=member.uid, gid=member.gid)
-
-
-def _path(name: str) -> str:
-    return name.removeprefix("./").strip("/") if name != "." else ""
 
 
 def timeless(head: bytes) -> bytes:
@@ -120,17 +111,15 @@ def timeless(head: bytes) -> bytes:
     return head[:4] + b"\1\0\0\0" + bytes(8)
 
 
-def _added(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], suite: str) -> dict[str, bytes]:
+def _added(root: Path, suite: str) -> dict[str, bytes]:
     """Files that are written here: dpkg's rules, and where apt finds packages."""
     added = {"etc/dpkg/dpkg.cfg.d/graphcrate": DPKG_RULES.encode()}
     for name, place in (
         ("debian.sources", "etc/apt/sources.list.d/debian.sources"),
         ("sources.list", "etc/apt/sources.list"),
     ):
-        member = members.get(EXAMPLES + name)
-        source = archive.extractfile(member) if member is not None and member.isreg() else None
-        if source is not None:
-            added[place] = sources(source.read().decode(), suite).encode()
+        if (example := root / EXAMPLES / name).is_file():
+            added[place] = sources(example.read_text(), suite).encode()
             break
     return added
 

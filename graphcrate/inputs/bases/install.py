@@ -1,0 +1,333 @@
+"""A Debian system from .debs, by nothing but Python, the kernel's user namespaces and the dpkg that is in the .debs.
+
+The packages that dpkg needs to run are extracted here. Then that dpkg, inside the tree, installs all of them. It runs
+with one number as owner of everything, where calls that change owners succeed and do nothing: so a plain user without
+subordinate ids makes the same tree as root does. Who owns what is learned from the packages and from what their
+scripts ask for.
+"""
+
+import contextlib
+import gzip
+import io
+import lzma
+import os
+import platform
+import re
+import shutil
+import struct
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+import zstandard
+
+from graphcrate.host import process
+from graphcrate.host.parallel import parallel
+from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
+from graphcrate.model.errors import HostError, IntegrityError
+from graphcrate.model.plan import LAYER_MTIME
+
+#: From trixie on a package brings the links of folders into /usr.
+MERGED_HERE = ("bullseye", "bookworm")
+TIMEOUT = 1800.0
+_MAGIC = b"!<arch>\n"
+_HEADER = struct.Struct("16s32s10s2s")  #: of a member: name, times and owners, size, end
+_CHUNK = 1 << 20
+_OPENERS: Mapping[str, Callable[[IO[bytes]], Any]] = {
+    "": contextlib.nullcontext,
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".zst": lambda file: zstandard.ZstdDecompressor().stream_reader(file),
+}
+_BROKEN = (
+    *(tarfile.TarError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError),
+    *(struct.error, EOFError, ValueError, KeyError),
+)
+#: What maintainers' scripts call in place of these programs: it notes the arguments first.
+_NOTING = """#!/bin/sh
+{ printf '%s\\0' NAME "$PWD" "$@"; printf '\\0\\0'; } >> /tmp/calls/calls
+exec /bin/NAME "$@"
+"""
+_INSTALL = """set -e
+trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+printf '#!/bin/sh\\nexit 101\\n' > /usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
+cd /tmp/debs
+dpkg --force-depends --force-unsafe-io --install base-passwd_*.deb base-files_*.deb
+dpkg --force-depends --force-unsafe-io --unpack *.deb
+dpkg --force-unsafe-io --configure --pending
+"""
+#: Python 3.9 writes sets into bytecode in the order of hashes, and Debian's scripts compile with -E, deaf to the seed.
+#: So what they made is made once more.
+COMPILED_HERE = ("bullseye",)
+_COMPILE = """/usr/bin/python3 -S - << 'end'
+import pathlib, py_compile, sys
+end = f".{sys.implementation.cache_tag}.pyc"
+for made in sorted(pathlib.Path("/usr/lib").rglob(f"__pycache__/*{end}")):
+    source = made.parent.parent / f"{made.name.removesuffix(end)}.py"
+    py_compile.compile(str(source), str(made), doraise=True)
+end
+"""
+#: Files that no package brings and Debian's own bootstrap programs make.
+_FILES = {
+    "etc/fstab": "# UNCONFIGURED FSTAB FOR BASE SYSTEM\n",
+    "var/lib/apt/extended_states": "",
+    "var/lib/dpkg/arch": "amd64\n",
+}
+_ENVIRONMENT = {
+    "PATH": "/tmp/noting:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+    "LC_ALL": "C.UTF-8",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "DEBCONF_NONINTERACTIVE_SEEN": "true",
+    "SOURCE_DATE_EPOCH": str(LAYER_MTIME),
+    "PYTHONHASHSEED": "0",  # the order of constants in bytecode
+}
+
+
+class Owner(NamedTuple):
+    """Numbers of a file's user and group."""
+
+    uid: int
+    gid: int
+
+
+class Deb(NamedTuple):
+    """A package's file: its fields, and the owners of paths that do not belong to root."""
+
+    path: Path  #: of a copy without compression
+    name: str
+    fields: Mapping[str, str]
+    owners: Mapping[str, Owner]
+    data: int  #: where the tar of its files begins
+
+
+def install(debs: Sequence[Path], root: Path, suite: str, note: Callable[[str], None]) -> dict[str, Owner]:
+    """Make a system of these packages in the new folder `root`. Return the owners of paths that are not root's.
+
+    Raises IntegrityError for a package that is not one or leaves the tree, BuildError where one cannot be installed,
+    HostError where this machine is not x86-64 or has no user namespaces.
+    """
+    if platform.machine() != "x86_64":
+        raise HostError(f"a base for x86-64 cannot be made on {platform.machine()}", next_step=REGISTRY_INSTEAD)
+    root.mkdir(0o755)
+    if suite in MERGED_HERE:
+        for name in ("bin", "sbin", "lib", "lib64"):
+            (root / "usr" / name).mkdir(parents=True, exist_ok=True)
+            (root / name).symlink_to(f"usr/{name}")
+    work = root.with_name(f"{root.name}.work")
+    for name in ("debs", "noting", "calls"):
+        (work / name).mkdir(parents=True)
+    try:
+        return _install(debs, root, work, suite, note)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _install(debs: Sequence[Path], root: Path, work: Path, suite: str, note: Callable[[str], None]) -> dict[str, Owner]:
+    packages = {deb.name: deb for deb in parallel(lambda path, _: read(path, work / "debs"), debs)}
+    for deb in _needed_first(packages):
+        _extract(deb, root)
+    calls = _run_dpkg(root, work, suite, note)
+    for name, text in _FILES.items():
+        (root / name).write_text(text)
+        (root / name).chmod(0o644)
+    owners = {path: owner for deb in packages.values() for path, owner in deb.owners.items()}
+    # Packages name their files below /bin and /lib, which are links.
+    places = {path: Path(path).parent for path in owners}
+    real = {parent: (root / parent).resolve().relative_to(root) for parent in set(places.values())}
+    return {str(real[places[path]] / Path(path).name): owner for path, owner in owners.items()} | asked(calls, root)
+
+
+def _run_dpkg(root: Path, work: Path, suite: str, note: Callable[[str], None]) -> bytes:
+    """Install all packages, and return the notes of what scripts called."""
+    for name in ("chown", "chgrp"):
+        (work / "noting" / name).write_text(_NOTING.replace("NAME", name))
+        (work / "noting" / name).chmod(0o755)
+    done = run_in(
+        root,
+        ["/bin/sh", "-c", _INSTALL + (_COMPILE if suite in COMPILED_HERE else "")],
+        environment=_ENVIRONMENT,
+        binds=[Bind(work / name, f"/tmp/{name}", read_only=name != "calls") for name in ("debs", "noting", "calls")],
+        on_line=lambda line: _tell(line, note),
+        timeout=TIMEOUT,
+        writable=True,
+    )
+    if done.returncode:
+        raise process.failure(["dpkg"], done.returncode, done.lines)
+    calls = work / "calls" / "calls"
+    return calls.read_bytes() if calls.exists() else b""
+
+
+def read(path: Path, folder: Path) -> Deb:
+    """Read a package, and write it without compression into `folder`, for dpkg. Raises IntegrityError."""
+    plain = folder / path.name
+    try:
+        with path.open("rb") as file, plain.open("x+b") as target:
+            starts = _inflate(file, target, path.name)
+            fields, owners = {}, {}
+            target.seek(starts["control.tar"])
+            with tarfile.open(fileobj=target, mode="r:", encoding="utf-8") as archive:
+                for member in archive:
+                    if _path(member.name) == "control":
+                        fields = _fields(cast("IO[bytes]", archive.extractfile(member)).read().decode())
+            target.seek(starts["data.tar"])
+            with tarfile.open(fileobj=target, mode="r:", encoding="utf-8") as archive:
+                for member in archive:
+                    if member.uid or member.gid:
+                        owners[_path(member.name)] = Owner(member.uid, member.gid)
+            return Deb(plain, fields["Package"], fields, owners, starts["data.tar"])
+    except _BROKEN as error:
+        raise IntegrityError(f"{path.name} is not a whole Debian package: {error}") from error
+
+
+def _inflate(file: IO[bytes], target: IO[bytes], name: str) -> dict[str, int]:
+    """Copy an ar archive (deb(5)) with its members inflated. Return where those begin, by their names."""
+    if (magic := file.read(len(_MAGIC))) != _MAGIC:
+        raise ValueError("it does not begin as one")
+    target.write(magic)
+    starts = {}
+    while head := file.read(_HEADER.size):
+        label, times, size, end = _HEADER.unpack(head)
+        stem, dot, kind = label.decode("ascii").rstrip(" /").partition(".tar")
+        if kind not in _OPENERS:
+            raise ValueError(f"compression {kind} is not known")
+        begin = target.tell()
+        target.write(bytes(_HEADER.size))
+        starts[f"{stem}{dot}"] = target.tell()
+        part = cast("IO[bytes]", io.BufferedReader(_Part(file, int(size)), _CHUNK))
+        with _OPENERS[kind](part) as stream:
+            shutil.copyfileobj(stream, target, _CHUNK)
+        finish = target.tell()
+        length = finish - starts[f"{stem}{dot}"]
+        target.seek(begin)
+        target.write(_HEADER.pack(f"{stem}{dot}".encode().ljust(16), times, b"%-10d" % length, end))
+        target.seek(finish)
+        target.write(b"\n" * (length % 2))
+        file.seek(int(size) % 2, os.SEEK_CUR)
+    return starts
+
+
+def _fields(text: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in text.splitlines() if line[:1].strip())
+    return {name: value.strip() for name, _, value in pairs}
+
+
+class _Part(io.RawIOBase):
+    """The next `size` bytes of a file."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._left = file, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (a buffer; typing has no name for it in 3.11)
+        data = self._file.read(min(len(buffer), self._left))
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+
+def _needed_first(packages: Mapping[str, Deb]) -> list[Deb]:
+    """The essential packages with all that they depend on, as far as it is there."""
+    provided = {
+        name: package
+        for package, deb in packages.items()
+        for name in (package, *re.findall(r"[a-z0-9][a-z0-9+.-]+(?=[ ,(]|\Z)", deb.fields.get("Provides", "")))
+    }
+    waiting = [name for name, deb in packages.items() if deb.fields.get("Essential") == "yes"]
+    seen: dict[str, Deb] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen[name] = packages[name]
+        for field in ("Pre-Depends", "Depends"):
+            for clause in seen[name].fields.get(field, "").split(","):
+                choices = [choice.split()[0].partition(":")[0] for choice in clause.split("|") if choice.strip()]
+                waiting += [provided[choice] for choice in choices if choice in provided][:1]
+    return [seen[name] for name in sorted(seen)]
+
+
+def _extract(deb: Deb, root: Path) -> None:
+    """Write the files of a package. Raises IntegrityError for what leaves the tree or is not a file, folder or link."""
+    with deb.path.open("rb") as file:
+        file.seek(deb.data)
+        with tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as archive:
+            for member in archive:
+                if path := _path(member.name):
+                    _extract_member(archive, member, root, path, deb.name)
+
+
+def _extract_member(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path, path: str, package: str) -> None:
+    target = root / path
+    if ".." in path.split("/") or not target.parent.resolve().is_relative_to(root):
+        raise IntegrityError(f"the package {package} has a path that leaves the tree: {member.name}")
+    if member.isdir():
+        if not target.is_dir():
+            target.mkdir(parents=True)
+        target.chmod(member.mode)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    if member.issym():
+        target.symlink_to(member.linkname)
+    elif member.islnk():
+        other = root / _path(member.linkname)
+        if not other.parent.resolve().is_relative_to(root):
+            raise IntegrityError(f"the package {package} has a hard link out of the tree: {member.name}")
+        os.link(other, target, follow_symlinks=False)
+    elif member.isreg():
+        with target.open("xb") as stream:
+            shutil.copyfileobj(cast("IO[bytes]", archive.extractfile(member)), stream)
+        target.chmod(member.mode)
+    else:
+        raise IntegrityError(f"the package {package} has a device or a pipe: {member.name}")
+
+
+def _path(name: str) -> str:
+    return name.removeprefix("./").strip("/") if name != "." else ""
+
+
+def _tell(line: str, note: Callable[[str], None]) -> None:
+    if line.startswith(("Unpacking ", "Setting up ")):
+        note(f"base: {line.rstrip(' .')}")
+
+
+def asked(calls: bytes, root: Path) -> dict[str, Owner]:
+    """The owners that scripts asked chown and chgrp for, by path: of `calls`, as `_NOTING` writes them."""
+    users, groups = (_numbers(root / "etc" / name) for name in ("passwd", "group"))
+    owners: dict[str, Owner] = {}
+    for call in calls.split(b"\0\0\0"):
+        if not call:
+            continue
+        program, folder, *arguments = call.decode("utf-8", "surrogateescape").split("\0")
+        recursive = any(re.fullmatch(r"--recursive|-[^-]*R.*", argument) for argument in arguments)
+        spec, *paths = [argument for argument in arguments if not argument.startswith("-")] or [""]
+        user, _, group = spec.replace(".", ":", 1).partition(":") if program == "chown" else ("", "", spec)
+        for path in paths:
+            place = Path(folder, path)
+            for below in (place, *(_below(root, place) if recursive else ())):
+                name = os.path.normpath(below).lstrip("/")
+                old = owners.get(name, Owner(0, 0))
+                owners[name] = Owner(_number(user, users, old.uid), _number(group, groups, old.gid))
+    return owners
+
+
+def _below(root: Path, folder: Path) -> Iterator[Path]:
+    for path in (root / folder.relative_to("/")).rglob("*"):
+        yield "/" / path.relative_to(root)
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Names of /etc/passwd or /etc/group and their numbers."""
+    lines = [line.split(":") for line in path.read_text().splitlines()]
+    return {line[0]: int(line[2]) for line in lines if len(line) > 2}
+
+
+def _number(name: str, numbers: Mapping[str, int], otherwise: int) -> int:
+    return int(name) if name.isdigit() else numbers.get(name, otherwise)
