@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from graphcrate.engines.builders.form import LAYER_FORMAT
+from graphcrate.engines.builders import LAYER_FORMAT
 from graphcrate.host import process
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError

@@ -99,12 +99,11 @@ def try_image(
     requests = [
         Resources(partition=name, gres=gres, time=time, account=account, qos=qos, cpus=cpus) for name in partitions
     ]
-    if not matrix:
-        report = testing.run_in_job(subjects[0], requests[0], device, scheduler, ctx, wait * 60, rerun=rerun)
-        _print(report, as_json)
-        return
     cells = [testing.cell_of(subject, one, device, rerun=rerun) for subject in subjects for one in requests]
-    ended = testing.run_matrix(cells, scheduler, output, wait * 60, rerun=rerun)
+    if not matrix:
+        _print(testing.run_in_job(subjects[0], cells[0], scheduler, ctx, wait * 60), as_json)
+        return
+    ended = testing.run_matrix(cells, scheduler, output, wait * 60)
     sys.stdout.write(encode(Matrix(cells=tuple(ended))).decode() if as_json else progress.text(ended))
     testing.raise_if_unfinished(ended, output)
 

@@ -1,13 +1,8 @@
-"""Apptainer, SingularityCE and Singularity: which of them is here, what it can do, what its definitions mean.
-
-spython reads definitions. Commands are run by `host.process`: spython gives a program neither an environment nor an
-end (nobody gets at its process to stop it), and while it streams one pipe the other one fills.
-"""
+"""Apptainer, SingularityCE and Singularity: which of them is here, what it can do, what its words mean."""
 
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,20 +21,8 @@ _VERSION = re.compile(
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 LACKS_CAPABILITY = "Requesting capability set"
-
-
-class Construct(msgspec.Struct, frozen=True):
-    """Something that not every version can, and since when each of the two families has it."""
-
-    what: str
-    apptainer: tuple[int, ...]
-    singularity: tuple[int, ...]
-
-
-#: CHANGELOG.md of github.com/apptainer/apptainer and github.com/sylabs/singularity. Before 3.5.3 a copy between
-#: stages followed links, and a virtual environment has some.
-STAGES = Construct("a definition in stages that copy links as links", (0,), (3, 5, 3))
-LITERAL_VALUES = Construct("variables that no shell evaluates (--no-eval)", (1, 1), (3, 10))
+OLDEST_SINGULARITY = (3, 5, 3)
+PROCESS, LAST_CAPABILITY = Path("/proc/self/status"), Path("/proc/sys/kernel/cap_last_cap")
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,36 +34,28 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
     @property
-    def prefix(self) -> str:
-        """What its variables begin with."""
-        return "APPTAINER" if self.name == "apptainer" else "SINGULARITY"
+    def builds_stages(self) -> bool:
+        """Whether it builds a definition in stages; before 3.5.3 a copy between them followed links."""
+        return self._since((0,), singularity=OLDEST_SINGULARITY)
 
-    def can(self, construct: Construct) -> bool:
-        """Whether this version has it."""
-        return self.version >= self._since(construct)
+    @property
+    def takes_literal_values(self) -> bool:
+        """Whether it has variables that no shell evaluates (`--no-eval`)."""
+        return self._since((1, 1), singularity=(3, 10))
 
-    def require(self, construct: Construct) -> None:
-        """Raises HostError, naming the construct and the version that has it, where this one has not."""
-        if not self.can(construct):
-            needed = ".".join(map(str, self._since(construct)))
-            raise HostError(
-                f"{self.name} {self.text} is too old for {construct.what}: that needs {needed} or later",
-                cause=f"The program is {self.program}.",
-                next_step=f"module avail apptainer    (shows what else a cluster has), {ELSEWHERE}",
-            )
-
-    def _since(self, construct: Construct) -> tuple[int, ...]:
-        return construct.apptainer if self.name == "apptainer" else construct.singularity
+    def _since(self, apptainer: tuple[int, ...], singularity: tuple[int, ...]) -> bool:
+        """By CHANGELOG.md of github.com/apptainer/apptainer and github.com/sylabs/singularity."""
+        return self.version >= (apptainer if self.name == "apptainer" else singularity)
 
     def environment(self, given: Mapping[str, str], inside: Mapping[str, str], **own: str) -> dict[str, str]:
         """What the engine gets: `given` as far as children get it, `inside` for the programs in the image.
 
         `own` are its settings, in small letters and without their prefix (`tmpdir`).
         """
-        passed = tuple(f"{self.prefix}_{name}" for name in _VARIABLES)
-        chosen = settings.select_for_child(given, passed)
-        chosen |= {f"{self.prefix}_{name.upper()}": value for name, value in own.items()}
-        return chosen | {f"{self.prefix}ENV_{name}": value for name, value in inside.items()}
+        prefix = "APPTAINER" if self.name == "apptainer" else "SINGULARITY"
+        chosen = settings.select_for_child(given, tuple(f"{prefix}_{name}" for name in _VARIABLES))
+        chosen |= {f"{prefix}_{name.upper()}": value for name, value in own.items()}
+        return chosen | {f"{prefix}ENV_{name}": value for name, value in inside.items()}
 
 
 def parse_version(said: str) -> tuple[str, tuple[int, ...], str] | None:
@@ -115,54 +90,27 @@ def find(environment: Mapping[str, str]) -> Engine:
     )
 
 
-def stages_of(definition: str) -> dict[str, str]:
-    """The stages of a definition, in order: name → the image that it starts from."""
-    from spython.logger import bot
-    from spython.main.parse.parsers import SingularityParser
-
-    level, bot.level = bot.level, 0  # it warns of %setup, which ours have on purpose
-    try:
-        with tempfile.NamedTemporaryFile("w", suffix=".def") as file:
-            # of all bootstraps it knows this one
-            file.write(re.sub(r"^Bootstrap: .*", "Bootstrap: docker", definition, flags=re.MULTILINE))
-            file.flush()
-            return {name: stage.fromHeader for name, stage in SingularityParser(file.name).recipe.items()}
-    finally:
-        bot.level = level
-
-
 def is_root() -> bool:
     """Whether this process is root."""
     return os.geteuid() == 0
 
 
-def lacks_capabilities(status: str, last: str) -> bool:
-    """Whether root lacks any of the kernel's capabilities, by /proc/self/status and /proc/sys/kernel/cap_last_cap.
+def root_is_limited() -> bool:
+    """Whether root lacks any of the kernel's capabilities here; False where the kernel does not say.
 
     The engine insists on all of them when root runs a step of a build, and stops without.
     """
-    found = re.search(r"^CapPrm:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    return found is not None and last.strip().isdigit() and int(found[1], 16) != (2 << int(last)) - 1
-
-
-def root_is_limited() -> bool:
-    """`lacks_capabilities` of this process; False where the kernel does not say."""
     try:
-        return lacks_capabilities(
-            Path("/proc/self/status").read_text(), Path("/proc/sys/kernel/cap_last_cap").read_text()
-        )
+        status, last = PROCESS.read_text(), LAST_CAPABILITY.read_text().strip()
     except OSError:
         return False
-
-
-def plain(line: str) -> str:
-    """A line without colours."""
-    return _COLOUR.sub("", line)
+    permitted = re.search(r"^CapPrm:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return permitted is not None and last.isdigit() and int(permitted[1], 16) != (2 << int(last)) - 1
 
 
 def last_word(lines: Sequence[str]) -> str:
     """The engine's own message in these lines: the last FATAL or ERROR, else the last line."""
-    texts = [plain(line).strip() for line in lines]
+    texts = [_COLOUR.sub("", line).strip() for line in lines]
     spoken = [text for text in texts if re.match(r"(FATAL|ERROR)\s*:", text)]
     text = (spoken or [text for text in texts if text] or [""])[-1]
     return re.sub(r"^(FATAL|ERROR)\s*:\s*", "", text)
@@ -170,12 +118,13 @@ def last_word(lines: Sequence[str]) -> str:
 
 def explain(engine: Engine, lines: Sequence[str], log: Path | None = None) -> GraphcrateError | None:
     """The error for a machine that this engine cannot work on, by what it said; None if it says nothing of the kind."""
-    text = "\n".join(map(plain, lines))
+    text = _COLOUR.sub("", "\n".join(lines))
     message = last_word(lines)
     where = f" ({log} has the whole output)" if log else ""
     for pattern, what, next_step in _TROUBLES:
         if found := re.search(pattern, text):
-            words = {"engine": engine.name, "user": _user(), "found": found[found.lastindex or 0]}
+            user = settings.environment().get("USER") or ("root" if is_root() else "$USER")
+            words = {"engine": engine.name, "user": user, "found": found[found.lastindex or 0]}
             return HostError(
                 what.format(**words), cause=f"{engine.name} says: {message}{where}", next_step=next_step.format(**words)
             )
@@ -188,17 +137,12 @@ def explain(engine: Engine, lines: Sequence[str], log: Path | None = None) -> Gr
     return None
 
 
-def _user() -> str:
-    return settings.environment().get("USER") or ("root" if is_root() else "$USER")
-
-
-_SUBORDINATE = "usermod --add-subuids 200000-265535 --add-subgids 200000-265535 {user}    (as root)"
 #: what the engines say on machines that lack something, what that means, what to type
 _TROUBLES: tuple[tuple[str, str, str], ...] = (
     (
         r"no mapping entry found|--fakeroot requires either being in",
         "{engine} cannot build as {user}: the user has no range of subordinate ids in /etc/subuid and /etc/subgid",
-        _SUBORDINATE,
+        "usermod --add-subuids 200000-265535 --add-subgids 200000-265535 {user}    (as root)",
     ),
     (
         r"(newuidmap|newgidmap).*(?:not found|no such file|not permitted)",

@@ -14,7 +14,7 @@ from graphcrate.engines.slurm import submit
 from graphcrate.host import gpu
 from graphcrate.host.context import Context
 from graphcrate.model.errors import SmokeError
-from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
+from graphcrate.model.report import Artifact, BuildReport, Claim, SmokeReport
 from graphcrate.model.trial import Device
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory, content
@@ -43,7 +43,8 @@ def prove(
     if len(known) == len(claims) and known == reported:
         return report
     results = _results(trial, claims, memory)
-    return msgspec.structs.replace(report, smoke=_summary(results), suites=tuple(results))
+    summary = next((result for result in results if result.status == "failed"), results[0])
+    return msgspec.structs.replace(report, smoke=summary, suites=tuple(results))
 
 
 def run_suites(
@@ -99,8 +100,11 @@ def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list
     """Return the result of each suite, a past one or a new one."""
     passes = {name: known for name, claim in claims.items() if (known := memory.recall(claim))}
     results = {name: msgspec.structs.replace(known.report, remembered=known.when) for name, known in passes.items()}
-    for known in passes.values():
-        trial.say(_not_run(known))
+    for claim, known in ((known.claim, known) for known in passes.values()):
+        driver = f", driver {claim.driver}" if claim.driver else ""
+        runtime = f"{claim.runtime} {claim.runtime_version}".strip()
+        where = f"{known.when[:10]}, {claim.device}{driver}, {runtime}"
+        trial.say(f"{claim.suite} passed on this kind of node before ({where}): not run again; --rerun runs it")
     if missing := [name for name in claims if name not in results]:
         runner = RUNNERS[trial.artifact.kind]()
         with runner.opened(trial.artifact, cache=trial.ctx.cache, progress=trial.ctx.progress) as inside:
@@ -108,43 +112,25 @@ def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list
                 ran = smoke.run_suite(
                     name, inside, trial.folder, say=trial.say, device=trial.device, packages=trial.packages
                 )
-                results[name] = msgspec.structs.replace(ran, **_observed(claims[name]))
-                if trouble := memory.settle(claims[name], results[name]):
+                claim = claims[name]
+                results[name] = msgspec.structs.replace(
+                    ran,
+                    driver=gpu.driver_version(),
+                    runtime=claim.runtime,
+                    runtime_version=claim.runtime_version,
+                    **submit.here(),  # in a job of Slurm its id, node and partition
+                )
+                if trouble := memory.settle(claim, results[name]):
                     trial.say(trouble)
     return [results[name] for name in claims]
 
 
-def _not_run(known: Pass) -> str:
-    claim = known.claim
-    driver = f", driver {claim.driver}" if claim.driver else ""
-    runtime = f"{claim.runtime} {claim.runtime_version}".strip()
-    return (
-        f"{claim.suite} passed on this kind of node before ({known.when[:10]}, {claim.device}{driver}, {runtime}): "
-        "not run again; --rerun runs it"
-    )
-
-
-def _observed(claim: Claim) -> Mapping[str, str]:
-    """Return the driver, the runtime and, in a job of Slurm, its id, node and partition."""
-    observed = {"runtime": claim.runtime, "runtime_version": claim.runtime_version}
-    return {"driver": gpu.driver_version(), **observed, **submit.here()}
-
-
-def _summary(results: Sequence[SmokeReport]) -> SmokeReport:
-    """Return the first failure, else the first result."""
-    return next((result for result in results if result.status == "failed"), results[0])
-
-
 def raise_if_failed(report: BuildReport, folder: Path) -> None:
     """Raise SmokeError for the first suite of the report that failed."""
+    artifact = report.artifact
+    words = _LOOKS[artifact.kind].format(image=report.image, engine=artifact.engine, reference=artifact.reference)
     for failed in (result for result in report.suites if result.status == "failed"):
         raise SmokeError(
             f"smoke test {failed.suite} failed in {report.name}:{report.tag}: {failed.reason}",
-            next_step=f"{_look_inside(report)}    looks inside; {folder / 'report.json'} has the details",
+            next_step=f"{words} pip list    looks inside; {folder / 'report.json'} has the details",
         )
-
-
-def _look_inside(report: BuildReport) -> str:
-    artifact = report.artifact
-    words = _LOOKS[artifact.kind].format(image=report.image, engine=artifact.engine, reference=artifact.reference)
-    return f"{words} pip list"

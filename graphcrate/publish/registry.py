@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts import convert
-from graphcrate.engines.render import pulling
+from graphcrate.engines.render import jobs
 from graphcrate.host import settings
 from graphcrate.host.attach import ask_password
 from graphcrate.host.context import Context
@@ -105,7 +105,7 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, reference
         bytes_mounted=pushed.bytes_mounted,
         proofs=proofs,
         signed="key" if key else "",
-        lines=pulling.lines(reference, report.name, inside=vpc_reference(reference)),
+        lines=jobs.pulling(reference, report.name, inside=vpc_reference(reference)),
     )
 
 

@@ -273,7 +273,6 @@ def test_it_ends_as_the_command_ends(image, cache):
 
 BECOME = """
 import os, sys
-import spython.logger, spython.main.parse.parsers
 from graphcrate.engines.builders import apptainer as builder
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache

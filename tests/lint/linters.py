@@ -3,16 +3,13 @@
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
-_SECTION = re.compile(r"%(?P<name>\w+)(?P<rest>.*)")
-_HEADER = re.compile(r"(?P<key>\w+): (?P<value>\S.*)")
-#: https://apptainer.org/docs/user/latest/definition_files.html; of the header, what we have a use for
+#: https://apptainer.org/docs/user/latest/definition_files.html
 SECTIONS = {"environment", "files", "help", "labels", "post", "runscript", "setup", "test"}
-HEADERS = {"bootstrap", "from", "stage"}
-SHELL_SECTIONS = {"environment", "post", "runscript", "setup", "test"}
+SHELL_SECTIONS = SECTIONS - {"files", "help", "labels"}
 
 
 def findings(program, *arguments, text=None):
@@ -58,76 +55,35 @@ def run_instructions(dockerfile):
     return found
 
 
-class DefinitionError(ValueError):
-    """A definition file that no engine should be given."""
-
-
 @dataclass
 class Stage:
     """One `Bootstrap:` and what follows it. `files`: (stage it comes from or "", its lines)."""
 
-    header: dict[str, str] = field(default_factory=dict)
-    sections: dict[str, str] = field(default_factory=dict)
-    files: list[tuple[str, list[str]]] = field(default_factory=list)
+    header: dict[str, str]
+    sections: dict[str, str]
+    files: list[tuple[str, list[str]]]
 
     @property
     def name(self):
-        return self.header.get("stage", "")
+        return self.header.get("Stage", "")
 
 
 def stages(definition):
-    """Reads a definition file, more strictly than any engine does. Raises DefinitionError."""
-    found, section = [], None
-    for number, line in enumerate(definition.split("\n"), 1):
-        header, start = _HEADER.fullmatch(line), _SECTION.fullmatch(line)
-        if header and header["key"].lower() == "bootstrap" and section != "help":
-            found.append(Stage())
-            section = None
-        if start:
-            if not found:
-                raise DefinitionError(f"line {number}: {line} before any Bootstrap")
-            section = _begin(found[-1], start, number, [stage.name for stage in found[:-1]])
-        elif section == "files":
-            if line.strip() and not line.lstrip().startswith("#"):
-                found[-1].files[-1][1].append(line.strip())
-        elif section:
-            found[-1].sections[section] += line + "\n"
-        elif header and found and header["key"].lower() in HEADERS - set(found[-1].header):
-            found[-1].header[header["key"].lower()] = header["value"]
-        elif line and not line.startswith("#"):
-            raise DefinitionError(f"line {number}: cannot be read: {line!r}")
-    _check(found)
+    """Read a definition file: what stands before a section of a stage, and each section once."""
+    found = []
+    for text in re.split(r"^(?=Bootstrap: )", definition, flags=re.MULTILINE)[1:]:
+        head, *parts = re.split(r"^%(\w+) ?(.*)\n", text, flags=re.MULTILINE)
+        stage = Stage(dict(re.findall(r"^(Bootstrap|From|Stage): (\S+)$", head, re.MULTILINE)), {}, [])
+        for name, rest, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            assert name in SECTIONS - set(stage.sections), name
+            if name == "files":
+                lines = [line.strip() for line in body.splitlines() if line.strip(" #")]
+                stage.files.append((rest.removeprefix("from "), lines))
+            else:
+                assert not rest, (name, rest)
+                stage.sections[name] = body
+        found.append(stage)
     return found
-
-
-def _begin(stage, start, number, earlier):
-    """A section's name. `%files from x` may come more than once, everything else once in a stage."""
-    name, rest = start["name"], start["rest"].strip()
-    if name not in SECTIONS:
-        raise DefinitionError(f"line {number}: there is no section %{name}")
-    if name == "files":
-        source = re.fullmatch(r"(from (\w+))?", rest)
-        if source is None or (source[2] and source[2] not in earlier):
-            raise DefinitionError(f"line {number}: no stage above is meant by %files {rest}")
-        stage.files.append((source[2] or "", []))
-        return name
-    if rest or name in stage.sections:
-        raise DefinitionError(f"line {number}: %{name} a second time, or followed by {rest!r}")
-    stage.sections[name] = ""
-    return name
-
-
-def _check(found):
-    if not found:
-        raise DefinitionError("no Bootstrap line")
-    names = [stage.name for stage in found]
-    if len(found) > 1 and (len(set(names)) < len(names) or not all(names[:-1])):
-        raise DefinitionError(f"stages want names of their own: {names}")
-    for stage in found:
-        if not {"bootstrap", "from"} <= set(stage.header):
-            raise DefinitionError(f"stage {stage.name!r} has no From")
-        if "{{" in "".join([*stage.header.values(), *stage.sections.values()]):
-            raise DefinitionError(f"stage {stage.name!r} uses arguments, which old engines do not know")
 
 
 def scripts(stage):

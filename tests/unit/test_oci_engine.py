@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.engines.builders import Order, oci
-from graphcrate.engines.builders import base as foundation
+from graphcrate.engines.builders import Order, context, oci
 from graphcrate.engines.builders.output import Output
 from graphcrate.engines.runners import oci as runner
 from graphcrate.host import oci_engine
@@ -19,12 +18,12 @@ from graphcrate.host.progress import Silent
 from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
+from tests.unit.conftest import Recorder
 from tests.unit.docker_daemon import DockerDaemon
-from tests.unit.test_embedded_builder import Shown, planned
-from tests.unit.test_foundation import make_base, make_layer
+from tests.unit.test_build_context import make_base, make_layer
+from tests.unit.test_embedded_builder import planned
 
 MADE, STEP, OLD = "ab" * 32, "cd" * 32, "ef" * 32
-BASE_WORDS = ("--version", "info", "buildx")
 
 
 class Program:
@@ -68,6 +67,7 @@ class Program:
 
     def _build(self, words, on_line):
         lines, code = self.build
+        self.text = Path(words[-1], "Dockerfile").read_text()
         for line in lines:
             on_line(line)
         if code == "interrupt":
@@ -136,13 +136,9 @@ def order(tmp_path, program, environment, monkeypatch):
         arguments={"PACKAGE_INDEX": "https://me:hush@index.example.com/simple"},
         cache=cache,
         environment={**environment, "http_proxy": "http://proxy.example.com:3128"},
-        progress=Shown(),
+        progress=Recorder(),
     )
     cache.close()
-
-
-def changed(order, **values):
-    return Order(**{**vars(order), **values})
 
 
 def build(order, name):
@@ -171,22 +167,24 @@ def test_docker_builds_with_buildkit_where_client_and_daemon_have_it(
     found = oci_engine.find("docker", {**environment, "BUILDX_BUILDER": "elsewhere"})
     assert found.environment["DOCKER_BUILDKIT"] == ("1" if described == "BuildKit" else "0")
     assert found.environment["BUILDX_BUILDER"] == "default"
+    assert found.environment["BUILDX_NO_DEFAULT_ATTESTATIONS"] == "1", "they would make an index of the image"
+    assert found.build_options == (("--progress", "plain") if described == "BuildKit" else ("--force-rm",))
     assert found.command[1:] == ("--host", environment["DOCKER_HOST"])
 
 
-def test_a_daemon_without_the_command_is_told_how_to_get_it(environment, monkeypatch):
+@pytest.mark.parametrize(
+    ("api", "version", "said", "message"),
+    [
+        ("1.26", "17.03.2", "Docker version 17", r"Engine 17\.03\.2 is too old for .*: that needs 17\.05 or later"),
+        ("1.22", "1.10.3", "Docker version 1", r"Engine 1\.10\.3 is too old for .*: that needs 1\.12 or later"),
+        ("1.41", "20.10.24", "podman version 4.3.1", "the docker command is not installed"),  # podman-docker
+    ],
+)
+def test_a_docker_that_cannot_build_is_refused(environment, daemon, monkeypatch, api, version, said, message):
     program = Program("docker")
-    program.versions["docker"] = "podman version 4.3.1"  # podman-docker
+    daemon.api, daemon.version, program.versions["docker"] = api, version, said
     monkeypatch.setattr(oci_engine.process, "run", program.run)
-    with pytest.raises(HostError, match="the docker command is not installed") as caught:
-        oci_engine.find("docker", environment)
-    assert caught.value.next_step.startswith("sudo apt-get install docker-cli ")
-
-
-@pytest.mark.parametrize(("api", "version"), [("1.26", "17.03.2"), ("1.22", "1.10.3")])
-def test_a_daemon_that_is_too_old_is_refused_by_name(environment, daemon, api, version):
-    daemon.api, daemon.version = api, version
-    with pytest.raises(HostError, match=rf"Docker Engine {version} is too old for .*: that needs [0-9.]+ or later"):
+    with pytest.raises(HostError, match=message):
         oci_engine.find("docker", environment)
 
 
@@ -215,7 +213,7 @@ def test_podman_is_refused_where_it_is_too_old_or_does_not_work(environment, mon
 def test_a_build_starts_from_the_loaded_base(order, program, name):
     artifact = build(order, name)
     ((words, environment),) = [call for call in program.calls if call[0][1] == "build"]
-    base = foundation.reference(foundation.layout(order.base, order.cache))
+    base = context.base_name(context.base_layout(order.base, order.cache))
     assert environment["BASE"] == (f"localhost/{base}" if name == "podman" else base)
     assert environment["PACKAGE_INDEX"] == "https://me:hush@index.example.com/simple"
     assert environment["HTTP_PROXY"] == "http://proxy.example.com:3128"
@@ -225,6 +223,7 @@ def test_a_build_starts_from_the_loaded_base(order, program, name):
     assert "OTHER" not in environment
     assert "--network" not in words
     assert words[2:4] == ["--tag", "pkg:1.0"]
+    assert program.text == f"FROM base {name == 'docker'}\n", "with cache mounts for BuildKit"
     assert set({"podman": ("--isolation", "chroot"), "docker": ("--progress", "plain")}[name]) <= set(words)
     assert (artifact.engine, artifact.kind, artifact.reference) == (name, name, "pkg:1.0")
     assert (artifact.digest, artifact.bytes) == (f"sha256:{MADE}", 99)
@@ -232,15 +231,6 @@ def test_a_build_starts_from_the_loaded_base(order, program, name):
         (entry,) = json.load(archive.extractfile("manifest.json"))
         assert entry["RepoTags"] == [base]
         assert len(entry["Layers"]) == len(order.base.layers)
-
-
-def test_the_log_of_a_build_has_no_password(order, program, name):
-    program.build = (("STEP 1/1: RUN pip --index-url https://me:hush@index.example.com/simple",), 1)
-    with pytest.raises(BuildError) as caught:
-        build(order, name)
-    log = (order.folder / "build.log").read_text()
-    assert "https://***@index.example.com/simple" in log
-    assert "hush" not in f"{log}{caught.value}{caught.value.cause}{order.progress.__dict__}"
 
 
 @pytest.mark.parametrize(
@@ -253,22 +243,8 @@ def test_an_engine_that_loses_an_image_is_an_error(order, program, name, attribu
         build(order, name)
 
 
-@pytest.mark.parametrize("name", ["docker"])
-def test_dockers_older_builder_gets_a_text_without_mounts_and_removes_its_containers(order, program, monkeypatch):
-    texts = []
-    monkeypatch.setattr(oci, "dockerfile", lambda plan, *, cache_mounts: texts.append(cache_mounts) or "FROM base\n")
-    program.versions["docker"] = "Docker version 28.2.2, build e6534b4"
-    for program.buildx in (0, 1):
-        build(order, "docker")
-    kit, classic = program.commands("build")
-    assert texts == [True, False]
-    assert ("--force-rm" in kit, "--force-rm" in classic) == (False, True)
-    (environment, _) = [environment for words, environment in program.calls if words[1] == "build"]
-    assert environment["BUILDX_NO_DEFAULT_ATTESTATIONS"] == "1", "they would make an index of the image"
-
-
 def test_a_base_that_is_there_is_not_loaded_again(order, program, name, monkeypatch):
-    base = foundation.reference(foundation.layout(order.base, order.cache))
+    base = context.base_name(context.base_layout(order.base, order.cache))
     inspected = {"Id": f"sha256:{OLD}", "RootFS": {"Layers": [layer.diff_id for layer in order.base.layers]}}
     engine = oci_engine.find(name, order.environment)
     monkeypatch.setattr(oci_engine.OciEngine, "inspect", lambda self, image: inspected if image == base else None)
@@ -279,22 +255,24 @@ def test_a_base_that_is_there_is_not_loaded_again(order, program, name, monkeypa
     assert program.loaded
 
 
-def test_without_a_base_the_text_says_what_to_pull(order, program, name):
-    build(changed(order, base=None), name)
-    ((words, _),) = [call for call in program.calls if call[0][1] == "build"]
-    assert ("BASE" in words) == (name == "podman")
-    assert program.loaded == b""
-
-
-def test_a_proxy_on_loopback_is_reached_through_the_hosts_network(order, program, name):
-    build(changed(order, environment={**order.environment, "http_proxy": "http://localhost:3128"}), name)
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"base": None}, {"BASE": ["podman"]}),  # the text says what to pull, and podman wants a registry's name
+        ({"environment": {"http_proxy": "http://localhost:3128"}}, {"--network": ["docker", "podman"]}),
+        ({"environment": {"BUILDAH_ISOLATION": "oci"}}, {"--isolation": []}),
+    ],
+    ids=["no base", "a proxy on loopback", "a user's isolation"],
+)
+def test_an_order_decides_options(order, program, name, changes, options):
+    if "environment" in changes:
+        changes = {"environment": {**order.environment, **changes["environment"]}}
+    build(Order(**{**vars(order), **changes}), name)
     (words,) = program.commands("build")
-    assert words[words.index("--network") + 1] == "host"
-
-
-def test_a_users_choice_of_isolation_stands(order, program, name):
-    build(changed(order, environment={**order.environment, "BUILDAH_ISOLATION": "oci"}), name)
-    assert "--isolation" not in program.commands("build")[0]
+    assert {option: [name] if option in words else [] for option in options} == {
+        option: [name] if name in engines else [] for option, engines in options.items()
+    }
+    assert (program.loaded == b"") == ("base" in changes)
 
 
 @pytest.mark.parametrize("tags", [[], ["other:1"]], ids=["nameless", "named"])
@@ -307,32 +285,28 @@ def test_the_image_before_goes_unless_it_has_another_name(order, program, name, 
     assert program.commands("rmi") == [], "the same image again"
 
 
-def test_a_failed_build_says_why(order, program, name):
-    program.build = (("STEP 1/1: RUN  thing", "words", 'Error: building at STEP "RUN thing": exit status 5'), 5)
-    with pytest.raises(BuildError) as caught:
-        build(order, name)
-    what = caught.value.what.splitlines()
-    assert what[0] == f"{name} build of pkg:1.0 failed at step 1/1 RUN thing"
-    assert "    words" in what
-    assert caught.value.cause == 'building at STEP "RUN thing": exit status 5'
-    assert caught.value.next_step == f"less {order.folder / 'build.log'}    has the whole output"
-    assert "pkg:1.0" not in program.images
-
-
 @pytest.mark.parametrize(
-    "line",
+    ("line", "step", "image"),
     [
-        "Step 1/9 : FROM no/image:1 AS x",
-        "[1/2] STEP 1/9: FROM no/image:1",
-        " > [internal] load metadata for no/image:1:",
+        ("STEP 1/1: RUN  thing", "1/1 RUN thing", ""),
+        ("Step 1/9 : FROM no/image:1 AS x", "1/9 FROM no/image:1 AS x", "no/image:1"),
+        ("[1/2] STEP 1/9: FROM no/image:1", "1/9 FROM no/image:1", "no/image:1"),
+        (" > [internal] load metadata for no/image:1:", "internal load metadata for no/image:1", "no/image:1"),
     ],
 )
-def test_a_base_that_is_not_available_is_named(order, program, name, line):
-    program.build = ((line, "ERROR: pull access denied"), 1)
+def test_a_failed_build_says_why_with_the_last_lines_and_no_password(order, program, name, line, step, image):
+    lines = (line, *map(str, range(30)), "\x1b[31mfrom https://me:hush@index.example.com/\x1b[0m", "Error: exit 5", "")
+    program.build = (lines, 5)
     with pytest.raises(BuildError) as caught:
         build(order, name)
-    assert caught.value.cause == "The base image no/image:1 is not available: pull access denied"
-    assert caught.value.next_step.startswith(f"{name} pull no/image:1 ")
+    error, log = caught.value, (order.folder / "build.log").read_text()
+    assert error.what.startswith(f"{name} build of pkg:1.0 failed at step {step}\n    12\n")
+    assert error.what.endswith("\n    29\n    from https://***@index.example.com/\n    Error: exit 5")
+    assert error.cause == (f"The base image {image} is not available: exit 5" if image else "exit 5")
+    assert error.next_step.startswith(f"{name} pull {image} " if image else "less ")
+    assert error.next_step.endswith(f"less {order.folder / 'build.log'}    has the whole output")
+    assert "pkg:1.0" not in program.images
+    assert "hush" not in f"{log}{error}{order.progress.__dict__}"
 
 
 def test_an_interrupted_build_leaves_no_container_of_its_own(order, program, name):
@@ -379,22 +353,8 @@ def test_steps_are_told_once_each(lines, steps):
     assert notes == [f"it {step}" for step in steps]
     if "ERROR: no" in lines:
         assert output.step == "2/4 RUN x"
-
-
-def test_an_error_has_the_last_lines_and_no_password_is_shown():
-    log, notes = io.StringIO(), []
-    output = Output(log, notes.append, oci.step_of, prefix="it", secrets=("me:word",))
-    for line in ("Step 1/1 : RUN curl http://me:word@host/", *map(str, range(30)), "\x1b[31mlost me:word\x1b[0m", ""):
-        output.line(line)
-    error = output.failure("build", Path("/out/build.log"))
-    assert error.what.startswith("build failed at step 1/1 RUN curl http://***@host/\n    11\n")
-    assert error.what.endswith("\n    29\n    lost ***")
-    assert error.cause == "lost ***"
-    assert log.getvalue().endswith("lost ***\n\n")
-    assert "word" not in log.getvalue() + " ".join(notes) + str(error)
     output.line(f"Step 1/1 : RUN {'x' * 500}")
     assert len(notes[-1]) < 130
-    assert "x" * 500 in log.getvalue()
 
 
 # --- running --------------------------------------------------------------------------------------------------------
@@ -411,12 +371,17 @@ def opened(program, environment, name, monkeypatch, tmp_path):
 
 
 def test_a_command_runs_in_a_container_of_its_own(opened, program, tmp_path):
+    colons, comma, lines = tmp_path / "a:b", tmp_path / "a,b", []
+    colons.mkdir()
+    comma.mkdir()
     program.run_says = [Completed(0, ()), Completed(3, ("said",))]
     with opened() as inside:
-        binds = (Bind(tmp_path, "/out", read_only=False), Bind(tmp_path, "/in"))
-        assert inside.run(Exec(["python", "-c", "x"], {"A": "b c"}, binds, cwd="/out")) == Completed(3, ("said",))
-        with pytest.raises(HostError, match="does not exist"):
-            inside.run(Exec(["x"], binds=[Bind(tmp_path / "no", "/x")]))
+        binds = (Bind(tmp_path, "/out", read_only=False), Bind(colons, "/in"))
+        command = Exec(["python", "-c", "x"], {"A": "b c"}, binds, cwd="/out", timeout=5, on_line=lines.append)
+        assert inside.run(command) == Completed(3, ("said",))
+        for wrong, message in ((tmp_path / "no", "does not exist"), (comma, "a,b cannot be bound into an image")):
+            with pytest.raises(HostError, match=message):
+                inside.run(Exec(["x"], binds=[Bind(wrong, "/x")]))
     words = program.commands("run")[1]
     assert words[-4:] == ["pkg:1.0", "python", "-c", "x"]
     assert words[words.index("--entrypoint") + 1] == "", "the image's own is not used"
@@ -424,34 +389,24 @@ def test_a_command_runs_in_a_container_of_its_own(opened, program, tmp_path):
     assert words[words.index("--workdir") + 1] == "/out"
     assert [words[at + 1] for at, word in enumerate(words) if word == "--mount"] == [
         f"type=bind,source={tmp_path},target=/out",
-        f"type=bind,source={tmp_path},target=/in,readonly",
+        f"type=bind,source={colons},target=/in,readonly",
     ]
     assert words[words.index("--network") + 1] == "none"
     assert {"--rm", "2g"} <= set(words)
     assert "--ulimit" not in words
-
-
-def test_a_bind_may_have_colons_but_no_commas(opened, program, tmp_path):
-    colons, comma = tmp_path / "a:b", tmp_path / "a,b"
-    colons.mkdir()
-    comma.mkdir()
-    with opened() as inside:
-        inside.run(Exec(["x"], binds=[Bind(colons, "/in")]))
-        with pytest.raises(HostError, match="a,b cannot be bound into an image"):
-            inside.run(Exec(["x"], binds=[Bind(comma, "/in")]))
-    assert f"type=bind,source={colons},target=/in,readonly" in program.commands("run")[-1]
-
-
-def test_lines_come_as_they_are_printed_until_the_time_is_up(opened, program):
-    lines = []
-    program.run_says = [Completed(0, ()), Completed(0, ("one", "two"))]
-    with opened() as inside:
-        inside.run(Exec(["x"], timeout=5, on_line=lines.append))
-    assert lines == ["one within 5", "two within 5"]
+    assert lines == ["said within 5"]
 
 
 def test_a_gpu_is_asked_for_where_there_is_one(opened, program, name, monkeypatch):
-    option = {"docker": "--gpus", "podman": "nvidia.com/gpu=all"}[name]
+    option, code, words, fix = {
+        "docker": ("--gpus", 125, 'docker: Error: could not select device driver "".', "runtime configure"),
+        "podman": (
+            "nvidia.com/gpu=all",
+            126,
+            "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
+            "cdi generate --output=/etc/cdi/nvidia.yaml",
+        ),
+    }[name]
     with opened() as inside:
         inside.run(Exec(["x"], gpu=True))
         monkeypatch.setattr(runner.gpu, "detect", lambda: HostGpu(devices=("/dev/nvidia0",)))
@@ -459,46 +414,40 @@ def test_a_gpu_is_asked_for_where_there_is_one(opened, program, name, monkeypatc
         inside.run(Exec(["x"]))
         assert [option in words for words in program.commands("run")] == [False, False, True, False]
         assert "--network" not in program.commands("run")[2]
-        program.run_says = [Completed(125, ('docker: Error: could not select device driver "" with [[gpu]].',))]
-        with pytest.raises(HostError, match="could not select device driver") as caught:
+        program.run_says = [Completed(code, (words,))]
+        with pytest.raises(HostError, match="cannot start a container") as caught:
             inside.run(Exec(["x"], gpu=True))
-        assert caught.value.next_step.startswith("sudo nvidia-ctk runtime configure")
-        program.run_says = [Completed(125, ("the program's own",))]
-        assert inside.run(Exec(["x"])).returncode == 125
+        assert caught.value.next_step.startswith(f"sudo nvidia-ctk {fix} ")
+        for code in (125, 126):
+            program.run_says = [Completed(code, ("the program's own",))]
+            assert inside.run(Exec(["x"])).returncode == code
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BuildError("x did not finish within 1 s")])
 def test_what_does_not_end_is_killed_and_removed(opened, program, error):
+    # limits that may not be raised are left as they are
+    program.run_says = [Completed(126, ("Error: runc: error setting rlimit type 7: operation not permitted",))]
     with opened() as inside:
         program.run_says = [error]
         with pytest.raises(type(error)):
             inside.run(Exec(["x"], timeout=1))
-    container = program.commands("run")[1][4]
-    assert [words[1:] for words, _ in program.calls[-2:]] == [["kill", container], ["rm", "--force", container]]
-
-
-def test_limits_that_may_not_be_raised_are_left_as_they_are(opened, program):
-    program.run_says = [Completed(126, ("Error: runc: error setting rlimit type 7: operation not permitted",))]
-    with opened() as inside:
-        inside.run(Exec(["true"]))
     assert ["nofile=1024:1024" in words for words in program.commands("run")] == [False, True, True]
+    container = program.commands("run")[2][4]
+    assert [words[1:] for words, _ in program.calls[-2:]] == [["kill", container], ["rm", "--force", container]]
 
 
 def test_an_image_that_cannot_be_run_is_an_error_of_the_machine(opened, program, name):
     program.run_says = [Completed(126, ("Error: crun: cgroups in hybrid mode not supported",))]
-    with pytest.raises(HostError, match="cgroups in hybrid mode"), opened():
-        raise AssertionError("it was opened")
-    program.images.clear()
-    with pytest.raises(HostError, match=rf"{name} has no image pkg:1\.0"), opened():
-        raise AssertionError("it was opened")
+    for words in ("cgroups in hybrid mode", rf"{name} has no image pkg:1\.0"):
+        with pytest.raises(HostError, match=words), opened():
+            raise AssertionError("it was opened")
+        program.images.clear()
 
 
-def test_an_image_is_there_while_its_name_means_it(opened, program, environment, name):
+def test_an_image_is_there_while_its_name_means_it(program, environment, name):
     known = runner.Runner(name)
     artifact = Artifact(engine=name, kind=name, reference="pkg:1.0", digest=f"sha256:{MADE}", bytes=1)
-    assert known.exists(artifact, environment)
     assert known.runtime(environment) == (name, {"docker": "20.10.24", "podman": "4.3.1"}[name])
-    program.images["pkg:1.0"] = OLD
-    assert not known.exists(artifact, environment)
-    program.images.clear()
-    assert not known.exists(artifact, environment)
+    for images, exists in (({"pkg:1.0": MADE}, True), ({"pkg:1.0": OLD}, False), ({}, False)):
+        program.images = images
+        assert known.exists(artifact, environment) is exists

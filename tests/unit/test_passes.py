@@ -17,10 +17,11 @@ from graphcrate.host import gpu
 from graphcrate.host.gpu import HostGpu
 from graphcrate.model.errors import HostError
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
+from graphcrate.model.report import Artifact, Claim, Pass, SmokeReport
 from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory, content
+from tests.unit import small_layouts
 
 IMAGE = f"sha256:{'7' * 64}"
 CLAIM = Claim(
@@ -220,34 +221,21 @@ def test_an_unchanged_image_is_not_tested_twice_on_the_same_kind_of_node(tried, 
     assert image.ran == ["torch", "dna", "ops"]
 
 
-def test_rerun_runs_it_and_remembers_the_new_pass(tried, monkeypatch):
+def test_reruns_failures_and_what_is_another_are_run_again(tried, monkeypatch):
     image = Image(monkeypatch)
-    tried("torch")
-    assert tried("torch", rerun=True) == ([("torch", "passed", False)], [])
+    passed, failed = [("torch", "passed", False)], [("torch", "failed", False)]
+    assert tried("torch") == (passed, [])
+    assert tried("torch", rerun=True) == (passed, [])
     assert tried("torch")[0] == [("torch", "passed", True)]
-    assert image.ran == ["torch", "torch"]
-
-
-def test_a_failure_is_run_again_and_ends_an_older_pass(tried, monkeypatch):
-    image = Image(monkeypatch)
-    tried("torch")
     image.failing = {"torch"}
-    assert tried("torch", rerun=True)[0] == [("torch", "failed", False)]
-    assert tried("torch")[0] == [("torch", "failed", False)]
+    assert [tried("torch", rerun=rerun)[0] for rerun in (True, False)] == [failed, failed]  # an older pass is gone
     image.failing = set()
-    assert tried("torch")[0] == [("torch", "passed", False)]
-    assert image.ran == ["torch"] * 4
-
-
-def test_another_version_of_the_runtime_or_another_image_is_tested(tried, monkeypatch):
-    image = Image(monkeypatch)
-    tried("torch")
+    assert tried("torch")[0] == passed
     image.version = "1.1"
-    tried("torch")
-    tried("torch", artifact=msgspec.structs.replace(ARTIFACT, digest=f"sha256:{'9' * 64}"))
-    tried("torch", artifact=msgspec.structs.replace(ARTIFACT, digest="registry.example.com/team/torch:1"))
-    tried("torch", artifact=msgspec.structs.replace(ARTIFACT, digest="registry.example.com/team/torch:1"))
-    assert image.ran == ["torch"] * 5
+    tag = "registry.example.com/team/torch:1"  # may name another image by now
+    for digest in (ARTIFACT.digest, f"sha256:{'9' * 64}", tag, tag):
+        assert tried("torch", artifact=msgspec.structs.replace(ARTIFACT, digest=digest))[0] == passed
+    assert image.ran == ["torch"] * 9
 
 
 def test_a_break_after_the_first_suite_keeps_its_pass(tried, monkeypatch):
@@ -269,10 +257,8 @@ def test_a_break_after_the_first_suite_keeps_its_pass(tried, monkeypatch):
 def test_a_report_that_says_so_already_stays_as_it_is(tmp_path, monkeypatch):
     image, said = Image(monkeypatch), []
     place = SimpleNamespace(environment={}, cache=None, progress=SimpleNamespace(note=said.append))
-    fresh = BuildReport(
-        name="torch", tag="1", digest=IMAGE, artifact=ARTIFACT, layout="/oci", bytes=1, candidate="pypi", torch="2.0.1",
-        torch_cuda="", cuda="cpu", python="3.11", packages=(), smoke=None, seconds=1.0,
-    )  # fmt: skip
+    layout = SimpleNamespace(digest=IMAGE, path="/oci", tag="1")
+    fresh = small_layouts.report(layout, artifact=ARTIFACT)
 
     def prove(report, *suites, rerun=False):
         return run_suites.prove(report, suites, tmp_path, place, "auto", Memory(tmp_path / "passes", rerun))

@@ -25,17 +25,17 @@ SCONTROL = (
     [
         (
             parse.partitions,
-            "dgx2|up|infinite|gpu:16\na100|down|7-00:00:00|gpu:a100:4\nsmall|up|1:00:00|(null)\n",
+            "dgx2|up|gpu:16\na100|down|gpu:a100:4\nsmall|up|(null)\n",
             (
-                Partition("dgx2", True, "infinite", "gpu:16"),
-                Partition("a100", False, "7-00:00:00", "gpu:a100:4"),
-                Partition("small", True, "1:00:00", ""),
+                Partition("dgx2", True, "gpu:16"),
+                Partition("a100", False, "gpu:a100:4"),
+                Partition("small", True, ""),
             ),
         ),
         (  # two kinds of nodes
             parse.partitions,
-            "a100|up|infinite|gpu:4\na100|up|infinite|gpu:8\na100|up|infinite|(null)\n",
-            (Partition("a100", True, "infinite", "gpu:4,gpu:8"),),
+            "a100|up|gpu:4\na100|up|gpu:8\na100|up|(null)\n",
+            (Partition("a100", True, "gpu:4,gpu:8"),),
         ),
         (
             parse.jobs,
@@ -107,7 +107,7 @@ def test_the_time_of_a_job_is_what_its_suites_may_take():
 def test_unknown_partitions_are_refused_with_those_that_exist(tmp_path, monkeypatch):
     class Known:
         def partitions(self):
-            return (Partition("dgx2", True, "", "gpu:16"), Partition("old", False))
+            return (Partition("dgx2", True, "gpu:16"), Partition("old", False))
 
     monkeypatch.setattr(submit, "find", lambda environment: Known())
     ctx = Context(root=tmp_path, environment={})

@@ -10,19 +10,16 @@ from graphcrate.engines.render import jobs
 from graphcrate.engines.runners import RUNNERS, pyxis
 from graphcrate.engines.trials import artifact as subject
 from graphcrate.engines.trials.testing import cell_of
-from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import UsageError
 from graphcrate.model.job import Runtime
 from graphcrate.model.lock import encode
-from graphcrate.model.plan import ConfigStep
-from graphcrate.model.report import Artifact, BuildReport
+from graphcrate.model.report import Artifact
 from graphcrate.model.trial import Resources
-from graphcrate.oci.image import make_image
-from graphcrate.oci.layer import LayerWriter
-from graphcrate.oci.layout import read_layout, write_layout
+from graphcrate.oci.layout import read_layout
 from tests import ROOT
+from tests.unit import small_layouts
 
 REGISTRY = "registry.example.com/team/torch:1"
 SIF = b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0") + b"SIF_MAGIC\0".ljust(600, b"\0")
@@ -52,20 +49,8 @@ def conversions(monkeypatch):
 def ours(tmp_path):
     """dist/torch/1 with its layout and report; the output folder."""
     folder = tmp_path / "dist" / "torch" / "1"
-    cache = Cache(tmp_path / "cache")
-    with (tmp_path / "layer").open("wb") as stream:
-        layer = LayerWriter(stream, 0).finish("base")
-    cache.adopt(tmp_path / "layer", cache.blob(layer.digest))
-    config = ConfigStep(environment={"PATH": "/usr/bin"}, labels={}, command=("sh",))
-    layout = write_layout(folder / "oci", make_image([layer], config, 0, {}), cache.blob, "1")
-    cache.close()
-    artifact = Artifact(engine="embedded", kind="layout", reference=str(folder / "oci"), digest=layout.digest, bytes=1)
-    report = BuildReport(
-        name="torch", tag="1", digest=layout.digest, artifact=artifact, layout=str(folder / "oci"), bytes=1,
-        candidate="pypi", torch="2.0.1", torch_cuda="11.7", cuda="11.7", python="3.11", packages=(), smoke=None,
-        seconds=1.0,
-    )  # fmt: skip
-    (folder / "report.json").write_bytes(encode(report))
+    made = small_layouts.layout(folder, [], tag="1", environment={"PATH": "/usr/bin"})
+    (folder / "report.json").write_bytes(encode(small_layouts.report(made)))
     return tmp_path / "dist"
 
 
@@ -83,21 +68,17 @@ def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(ctx, ours):
             jobs.find_image(f"torch:1@{wrong}", Runtime.SINGULARITY, ours)
 
 
-@pytest.mark.parametrize("case", ["layout", "copied file", "engine's build"])
-def test_a_job_runs_the_file_of_an_image_by_digest(ctx, ours, case):
-    image = ours / "torch" / ("2" if case == "copied file" else "1")
-    digest = "sha256:" + "1" * 64
-    if case == "layout":
-        digest = read_layout(image / "oci").digest
-    elif case == "copied file":  # states no digest
-        image.mkdir()
-    else:  # of the same lock, with a digest of its own
-        report = json.loads((image / "report.json").read_text()) | {"digest": digest}
-        (image / "docker").mkdir()
-        (image / "docker" / "report.json").write_text(json.dumps(report))
-    (image / "torch.sif").touch()
-    file = jobs.find_image(f"torch:{image.name}@{digest}", Runtime.SINGULARITY, ours)
-    assert file == str((image / "torch.sif").absolute())
+def test_a_job_runs_the_file_of_an_image_by_digest(ours):
+    image, digest = ours / "torch" / "1", "sha256:" + "1" * 64
+    report = json.loads((image / "report.json").read_text()) | {"digest": digest}
+    for folder in (image / "docker", ours / "torch" / "2"):
+        folder.mkdir()
+    (image / "docker" / "report.json").write_text(json.dumps(report))  # of the same lock, with a digest of its own
+    copied = ours / "torch" / "2"  # states no digest
+    for folder, known in ((image, read_layout(image / "oci").digest), (image, digest), (copied, digest)):
+        (folder / "torch.sif").touch()
+        file = jobs.find_image(f"torch:{folder.name}@{known}", Runtime.SINGULARITY, ours)
+        assert file == str((folder / "torch.sif").absolute())
 
 
 def test_an_image_of_ours_is_opened_without_an_engine_and_gets_its_recipes_suites(ctx, ours):
@@ -148,16 +129,15 @@ def test_pyxis_opens_an_image_on_a_registry(ctx, ours):
     assert registry.suites == ("torch",)  # by its name, as built here
 
 
-def test_a_file_is_what_its_first_bytes_say(ctx, ours, tmp_path):
+def test_a_file_is_what_its_first_bytes_say_with_the_suites_of_the_build_that_it_lies_beside(ctx, ours, tmp_path):
     (tmp_path / "any.name").write_bytes(SIF)
     found = find(tmp_path / "any.name", ctx, ours, suites=("torch",))
     assert (found.runner, found.artifact.kind, found.layout) == ("apptainer", "sif", "")
-
-
-def test_a_sif_beside_its_build_gets_the_suites_of_that(ctx, ours, tmp_path):
     (ours / "torch" / "1" / "torch.sif").write_bytes(SIF)
     (tmp_path / "link.sif").symlink_to(ours / "torch" / "1" / "torch.sif")
-    assert find(tmp_path / "link.sif", ctx, ours).suites == ("torch",)
+    linked = find(tmp_path / "link.sif", ctx, ours)
+    assert linked.suites == ("torch",)
+    assert linked.artifact.reference == str((ours / "torch" / "1" / "torch.sif").resolve())
 
 
 def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monkeypatch):

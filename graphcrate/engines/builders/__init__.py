@@ -15,6 +15,10 @@ from graphcrate.inputs.bases import Base
 from graphcrate.model.plan import Plan
 from graphcrate.model.report import Artifact
 
+#: The form of layers, for keys. Raise it whenever the same plan would give other bytes: places of files, RECORD,
+#: bytecode, or the tar and gzip stream (`oci.layer` has a number of its own, which base layers share).
+LAYER_FORMAT = 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
@@ -44,18 +48,19 @@ class Builder(Protocol):
         """Build the image. Raises BuildError with the last lines and the log's path; leaves nothing half-made."""
 
 
-def _module(name: str) -> Callable[[], Builder]:
-    """A builder is imported when it is used: each needs libraries that others do not."""
-    return lambda: cast("Builder", importlib.import_module(f"graphcrate.engines.builders.{name}"))
+def _module(name: str, *engine: str) -> Callable[[], Builder]:
+    """It is imported when it is used: each needs libraries that others do not."""
 
+    def load() -> Builder:
+        module = importlib.import_module(f"graphcrate.engines.builders.{name}")
+        return cast("Builder", module.Builder(*engine) if engine else module)
 
-def _oci(name: str) -> Callable[[], Builder]:
-    return lambda: cast("Builder", importlib.import_module("graphcrate.engines.builders.oci").Builder(name))
+    return load
 
 
 BUILDERS: Mapping[str, Callable[[], Builder]] = {
-    "docker": _oci("docker"),
-    "podman": _oci("podman"),
+    "docker": _module("oci", "docker"),
+    "podman": _module("oci", "podman"),
     "apptainer": _module("apptainer"),
     "singularity": _module("apptainer"),
 }

@@ -7,39 +7,48 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from graphcrate.compat.planning import EXAMPLES_TITLE, PROGRAMS
 from graphcrate.engines.builders import Order
+from graphcrate.host.cache import Cache
+from graphcrate.inputs.bases import Base
 from graphcrate.model.addresses import is_loopback
 from graphcrate.model.errors import HostError
-from graphcrate.model.plan import LAYER_MTIME, FilesStep, Plan, WheelsStep
+from graphcrate.model.plan import LAYER_MTIME, ConfigStep, FilesStep, WheelsStep
 from graphcrate.model.recipe import Channel
+from graphcrate.oci.image import make_image
+from graphcrate.oci.layout import Layout, write_layout
 
-DOCKERFILE = "Dockerfile"
 CERTIFICATES = "ca.crt"
 WHEELS = "wheels"
 #: Engines know these without an ARG and keep them out of the image and its history.
 PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 
 
-def write(folder: Path, order: Order, text: str, name: str = DOCKERFILE) -> None:
+def write(folder: Path, order: Order, text: str, name: str) -> None:
     """Write the context into an empty folder. Raises HostError for certificates that cannot be read.
 
     The same order gives the same bytes, modes and times, so that engines find their cached steps again.
     """
     (folder / name).write_text(text, encoding="utf-8")
-    for path, content, mode in _examples(order.plan):
-        target = folder / path
+    shipped = [step for step in order.plan.steps if isinstance(step, FilesStep) and step.title == EXAMPLES_TITLE]
+    for file in (file for step in shipped for file in step.files if not file.folder and not file.link):
+        target = folder / file.path.removeprefix(f"{PROGRAMS}/")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(content, encoding="utf-8")
-        target.chmod(mode)
-    for wheel, source in local_files(order.plan, order.files).items():
-        target = folder / WHEELS / wheel
+        target.write_text(file.content, encoding="utf-8")
+        target.chmod(file.mode)
+    packages = [package for step in order.plan.steps if isinstance(step, WheelsStep) for package in step.packages]
+    packages += [build for package in packages for build in package.build]
+    for package in dict.fromkeys(package for package in packages if package.channel is Channel.LOCAL):
+        source, target = order.files[package.file.sha256], folder / WHEELS / package.file.name
         target.parent.mkdir(exist_ok=True)
-        link_or_copy(source, target)
+        try:
+            os.link(source, target)
+        except OSError:  # another disk, or rules against it
+            shutil.copyfile(source, target)
     if order.certificates is not None:
         try:
             (folder / CERTIFICATES).write_bytes(order.certificates.read_bytes())
@@ -52,13 +61,6 @@ def write(folder: Path, order: Order, text: str, name: str = DOCKERFILE) -> None
         if place.is_dir() or place.parent.name != WHEELS:  # those are links to the cache's own files
             place.chmod(0o755 if place.stat().st_mode & 0o100 else 0o644)
             os.utime(place, (LAYER_MTIME, LAYER_MTIME))
-
-
-def local_files(plan: Plan, files: Mapping[str, Path]) -> dict[str, Path]:
-    """Names and places of the local channel's files that the plan installs, sdists' build wheels among them."""
-    packages = [package for step in plan.steps if isinstance(step, WheelsStep) for package in step.packages]
-    packages += [build for package in packages for build in package.build]
-    return {package.file.name: files[package.file.sha256] for package in packages if package.channel is Channel.LOCAL}
 
 
 def arguments(order: Order, base: str) -> dict[str, str]:
@@ -84,27 +86,27 @@ def secrets(values: Mapping[str, str]) -> tuple[str, ...]:
 
 def needs_host_network(values: Mapping[str, str]) -> bool:
     """Whether an argument names a server on this machine's loopback, which a container cannot reach as such."""
-    return any(_is_loopback(value) for name, value in values.items() if name.lower() not in ("no_proxy", "base"))
-
-
-def _is_loopback(value: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return is_loopback(urlsplit(value if "//" in value else f"//{value}").hostname or "")
+    for name, value in values.items():
+        with contextlib.suppress(ValueError):
+            host = urlsplit(value if "//" in value else f"//{value}").hostname or ""
+            if name.lower() not in ("no_proxy", "base") and is_loopback(host):
+                return True
     return False
 
 
-def link_or_copy(source: Path, target: Path) -> None:
-    """A hard link where the disk is the same and its rules allow it, else a copy."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+def base_layout(base: Base, cache: Cache) -> Layout:
+    """The base as an OCI layout in the cache, at once where it is there. Its blobs are links to the cache's.
+
+    Exactly its layers, and a configuration that adds nothing: an engine that pulls `debian:bookworm-slim` gets today's
+    packages, one that starts from here ends with the embedded builder's files. The same base has the same digest on any
+    machine. No labels: what an engine builds on it would inherit them.
+    """
+    config = ConfigStep(environment={}, labels={}, command=("/bin/bash",))
+    image = make_image(base.layers, config, LAYER_MTIME, base.environment)
+    with cache.guard():
+        return write_layout(cache.path("foundations", image.digest.removeprefix("sha256:")), image, cache.blob, "base")
 
 
-def _examples(plan: Plan) -> Iterator[tuple[str, str, int]]:
-    """Path below PROGRAMS, text and mode of each program that the plan ships."""
-    for step in plan.steps:
-        if isinstance(step, FilesStep) and step.title == EXAMPLES_TITLE:
-            for file in step.files:
-                if not file.folder and not file.link:
-                    yield file.path.removeprefix(f"{PROGRAMS}/"), file.content, file.mode
+def base_name(layout: Layout) -> str:
+    """The name that Docker and podman know the base by: `graphcrate/base:<12 digits of its id>`."""
+    return f"graphcrate/base:{layout.manifest.config.digest.removeprefix('sha256:')[:12]}"

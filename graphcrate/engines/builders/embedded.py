@@ -5,18 +5,16 @@ changed package costs one layer.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
-from graphcrate.engines.builders import Order, layers, work
-from graphcrate.engines.builders.layers import WheelsLayer, Workshop
+from graphcrate.engines.builders import Order, work
+from graphcrate.engines.builders.layers import WheelsLayer, Workshop, make
 from graphcrate.host import process, settings
-from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Progress
-from graphcrate.host.workers import Advance, Pool, default_jobs
+from graphcrate.host.workers import default_jobs
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.wheels.bytecode import InsidePython
 from graphcrate.inputs.wheels.install import Site
@@ -27,7 +25,6 @@ from graphcrate.model.plan import (
     LAYER_MTIME,
     CompileStep,
     FilesStep,
-    Plan,
     PlannedFile,
     RequirementsStep,
     ToolkitStep,
@@ -42,9 +39,6 @@ from graphcrate.oci.layout import Layout, write_layout
 FOLDER = "oci"
 #: Links in every Debian of the last years; a layer that had folders of these names would hide the base's programs.
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-#: Room that layers need beyond their wheels: bytecode and its archives.
-_MORE_ROOM = 1.1
-_MARGIN = 200 << 20
 _CHUNK = 1 << 20
 
 
@@ -57,72 +51,55 @@ def artifact(layout: Layout) -> Artifact:
 def build_layout(order: Order) -> Layout:
     """Build the plan's image as a layout `oci` in the order's folder, with as many processes as there are cores.
 
-    The layout's records tell who owns how much of a layer.
-
     Another one there is replaced when this one is whole. `order.files` has every wheel, pure sdist and build wheel;
     `order.compiled` and `order.toolkit` are called only where the cache lacks the layer that wants them. Raises
     IntegrityError, BuildError, DiskFullError, HostError. Finished layers stay in the cache whatever happens.
     """
-    plan, base = order.plan, order.base
-    refuse_open(plan)
-    if base is None:
-        raise BuildError(f"the embedded builder got no base for {plan.name}:{plan.tag}")
-    made = build_layers(
-        plan,
-        base,
-        order.files,
-        cache=order.cache,
-        environment=order.environment,
-        progress=order.progress,
-        jobs=default_jobs(),
-        compiled=order.compiled,
-        toolkit=order.toolkit,
-    )
-    image = make_image([*base.layers, *made], plan.config, plan.created, base.environment)
-    return write_layout(order.folder / FOLDER, image, order.cache.blob, plan.tag)
+    made, base = build_layers(order, default_jobs()), _base_of(order)
+    image = make_image([*base.layers, *made], order.plan.config, order.plan.created, base.environment)
+    return write_layout(order.folder / FOLDER, image, order.cache.blob, order.plan.tag)
 
 
-def build_layers(
-    plan: Plan,
-    base: Base,
-    files: Mapping[str, Path],
-    *,
-    cache: Cache,
-    environment: Mapping[str, str],
-    progress: Progress,
-    jobs: int,
-    compiled: Callable[[], Mapping[str, Path]] | None = None,
-    toolkit: Callable[[], Path] | None = None,
-) -> tuple[LayerRecord, ...]:
+def _base_of(order: Order) -> Base:
+    assert order.base is not None, "the embedded builder always has the lock's own base"
+    return order.base
+
+
+def build_layers(order: Order, jobs: int) -> tuple[LayerRecord, ...]:
     """The layers above the base, lowest first; their blobs are in the cache. `jobs` 0: all work in this process."""
-    refuse_open(plan)
+    plan, base = order.plan, _base_of(order)
     python = next((step.python for step in plan.steps if isinstance(step, WheelsStep)), "")
     if python and not base.python_version.startswith(f"{python}."):
         raise BuildError(
             f"the plan is for Python {python} and the base has {base.python_version}",
             next_step="./build.py lock …    (locks base and packages again)",
         )
+    for step in plan.steps:
+        if isinstance(step, RequirementsStep):
+            raise BuildError(
+                f"the embedded builder cannot install {step.title!r}: no lock says which files those are",
+                cause=f"They come from the channel {step.channel.value}, which this machine could not reach.",
+                next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda}    (on a network that reaches it)",
+            )
     shop = Workshop(
         site=Site(python=python, glibc=base.glibc, mtime=LAYER_MTIME),
         interpreter=InsidePython(rootfs=base.rootfs, python=base.python, version=base.python_version),
-        files=files,
-        cache=cache,
-        environment=settings.select_for_child(environment),
+        files=order.files,
+        cache=order.cache,
+        environment=settings.select_for_child(order.environment),
     )
     ready = [WheelsLayer(step, shop) for step in plan.steps if isinstance(step, WheelsStep)]
     later = [WheelsLayer(step, shop) for step in plan.steps if isinstance(step, CompileStep)]
     claims = Claims()
-    with _beside(None if all(layer.exists for layer in later) else compiled) as wheels:
-        _make_wheels_layers(ready, claims, cache, progress, jobs)
+    with _beside(None if all(layer.exists for layer in later) else order.compiled) as wheels:
+        make(ready, claims, order.progress, jobs)
         shop.compiled.update(wheels.result())
-    _make_wheels_layers(later, claims, cache, progress, jobs)
+    make(later, claims, order.progress, jobs)
     claims.check_folders()
     made = {layer.key: layer.record for layer in (*ready, *later)}
     for step in plan.steps:
-        if isinstance(step, FilesStep):
-            made[shop.key(step)] = write_files_layer(step, shop)
-        elif isinstance(step, ToolkitStep):
-            made[shop.key(step)] = write_toolkit_layer(step, shop, toolkit)
+        if isinstance(step, FilesStep | ToolkitStep):
+            made[shop.key(step)] = _write_layer(step, shop, order.toolkit)
     steps = [step for step in plan.steps if isinstance(step, WheelsStep | CompileStep | FilesStep | ToolkitStep)]
     return tuple(record for step in steps if (record := made[shop.key(step)]) is not None)
 
@@ -138,57 +115,8 @@ def _beside(compiled: Callable[[], Mapping[str, Path]] | None) -> Iterator[Futur
             raise
 
 
-def refuse_open(plan: Plan) -> None:
-    """Raises BuildError for a step that this builder cannot express: files that nobody has locked."""
-    for step in plan.steps:
-        if isinstance(step, RequirementsStep):
-            raise BuildError(
-                f"the embedded builder cannot install {step.title!r}: no lock says which files those are",
-                cause=f"They come from the channel {step.channel.value}, which this machine could not reach.",
-                next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda}    (on a network that reaches it)",
-            )
-
-
-def _make_wheels_layers(
-    wanted: Sequence[WheelsLayer], claims: Claims, cache: Cache, progress: Progress, jobs: int
-) -> None:
-    missing = [layer for layer in wanted if layer.record is None]
-    total = sum(layer.size for layer in missing)
-    with contextlib.ExitStack() as stack:
-        advance: Advance = lambda _: None  # noqa: E731
-        if missing:
-            cache.require(int(total * _MORE_ROOM) + _MARGIN, "making layers")
-            what = f"making {len(missing)} layer{'s' if len(missing) > 1 else ''}"
-            advance = stack.enter_context(progress.task(what, total)).advance
-        layers.make(wanted, claims, stack.enter_context(Pool(jobs, advance)))
-
-
-def write_files_layer(step: FilesStep, shop: Workshop) -> LayerRecord:
-    """The layer of a step's files, from the cache or written now. Raises BuildError for a path that cannot be."""
-
-    def write(writer: LayerWriter) -> Owner:
-        # By parts of the path: a folder comes before what it holds.
-        for file in sorted(step.files, key=lambda file: file.path.split("/")):
-            _write_planned(writer, file)
-        return Owner(name="files", version="", bytes=sum(len(file.content.encode()) for file in step.files))
-
-    return _kept_layer(step, shop, write)
-
-
-def write_toolkit_layer(step: ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None) -> LayerRecord:
-    """The layer of a CUDA toolkit, from the cache or written now; `toolkit` makes the folder."""
-
-    def write(writer: LayerWriter) -> Owner:
-        if toolkit is None:
-            raise BuildError(f"the embedded builder got no {step.title}")
-        size = _write_tree(writer, toolkit(), CUDA_HOME)
-        return Owner(name="toolkit", version=step.toolkit.version, bytes=size)
-
-    return _kept_layer(step, shop, write)
-
-
-def _kept_layer(step: FilesStep | ToolkitStep, shop: Workshop, write: Callable[[LayerWriter], Owner]) -> LayerRecord:
-    """The step's layer from the cache; else `write` fills it and says whose it is."""
+def _write_layer(step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None) -> LayerRecord:
+    """The layer of a step's files or of a CUDA toolkit, from the cache or written now."""
     cache, key = shop.cache, shop.key(step)
     if (record := work.read_record(cache, key)) is not None:
         return record
@@ -196,7 +124,16 @@ def _kept_layer(step: FilesStep | ToolkitStep, shop: Workshop, write: Callable[[
         blob = folder / "layer"
         with blob.open("wb") as stream:
             writer = LayerWriter(stream, shop.site.mtime)
-            owner = write(writer)
+            if isinstance(step, FilesStep):
+                # By parts of the path: a folder comes before what it holds.
+                for file in sorted(step.files, key=lambda file: file.path.split("/")):
+                    _write_planned(writer, file)
+                size = sum(len(file.content.encode()) for file in step.files)
+                owner = Owner(name="files", version="", bytes=size)
+            else:
+                assert toolkit is not None, "whoever plans a toolkit brings it"
+                size = _write_tree(writer, toolkit(), CUDA_HOME)
+                owner = Owner(name="toolkit", version=step.toolkit.version, bytes=size)
             record = writer.finish(step.title, [owner])
         cache.adopt(blob, cache.blob(record.digest))
     cache.write(work.record_path(cache, key), msgspec.json.encode(record))

@@ -4,27 +4,30 @@ First all wheels are inspected, those of sdists built before. Then the sources o
 and the layer is written, the one that most work hangs on first.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphcrate.engines.builders import work
-from graphcrate.engines.builders.form import LAYER_FORMAT
+from graphcrate.engines.builders import LAYER_FORMAT, work
 from graphcrate.host.cache import Cache
-from graphcrate.host.workers import Pool
+from graphcrate.host.progress import Progress
+from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs import extensions
 from graphcrate.inputs.wheels import bytecode, sdist
 from graphcrate.inputs.wheels.install import Installation, Site
 from graphcrate.inputs.wheels.layer import Claims
-from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CompileStep, FilesStep, ToolkitStep, WheelsStep, content_id
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import layer as stream
 
 #: Bytes of source that one start of the sandbox compiles, unless a single shard has more.
 BATCH = 20_000_000
+#: Room that layers need beyond their wheels: bytecode and its archives.
+_MORE_ROOM = 1.1
+_MARGIN = 200 << 20
 #: A byte of source takes as long to compile as this many bytes of a wheel take to copy (measured).
 COMPILE_WEIGHT = 15
 
@@ -65,7 +68,11 @@ class WheelsLayer:
     def __post_init__(self) -> None:
         self.key = self.shop.key(self.step)
         self.record = work.read_record(self.shop.cache, self.key)
-        self._origins = [self._origin(package) for package in self.step.packages]
+        step = self.step
+        self._origins = [
+            extensions.origin(package, step) if isinstance(step, CompileStep) else sdist.origin(package)
+            for package in step.packages
+        ]
 
     @property
     def exists(self) -> bool:
@@ -130,29 +137,32 @@ class WheelsLayer:
         arguments = (self.key, self.step.title, self.wheels, shop.site, shop.cache.root, share)
         pool.submit(self.size, work.write_layer, *arguments, of=self)
 
-    def _origin(self, package: LockedPackage) -> str:
-        if isinstance(self.step, CompileStep):
-            return extensions.origin(package, self.step)
-        return sdist.origin(package)
-
     def _installations(self) -> list[Installation | None]:
         return [work.read_installation(self.shop.cache, origin, self.shop.site) for origin in self._origins]
 
 
-def make(layers: Sequence[WheelsLayer], claims: Claims, pool: Pool) -> None:
+def make(layers: Sequence[WheelsLayer], claims: Claims, progress: Progress, jobs: int) -> None:
     """Inspect all wheels, then make what the cache lacks. Raises what a worker raises, and BuildError for a clash."""
-    for layer in layers:
-        if not layer.exists:
-            layer.inspect(pool)
-    for layer, wheels in pool.results():
-        layer.wheels = wheels
-    for layer in layers:
-        layer.claim(claims)
-    for layer in layers:
-        if layer.record is None:
+    missing = [layer for layer in layers if layer.record is None]
+    total = sum(layer.size for layer in missing)
+    with contextlib.ExitStack() as stack:
+        advance: Advance = lambda _: None  # noqa: E731
+        if missing:
+            missing[0].shop.cache.require(int(total * _MORE_ROOM) + _MARGIN, "making layers")
+            what = f"making {len(missing)} layer{'s' if len(missing) > 1 else ''}"
+            advance = stack.enter_context(progress.task(what, total)).advance
+        pool = stack.enter_context(Pool(jobs, advance))
+        for layer in layers:
+            if not layer.exists:
+                layer.inspect(pool)
+        for layer, wheels in pool.results():
+            layer.wheels = wheels
+        for layer in layers:
+            layer.claim(claims)
+        for layer in missing:
             layer.compile(pool)
-    for layer, record in pool.results():
-        layer.take(record, pool)
+        for layer, record in pool.results():
+            layer.take(record, pool)
 
 
 Shard = tuple[work.Ingredient, int, int]  #: wheel, number, bytes of source

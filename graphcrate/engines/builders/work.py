@@ -1,23 +1,22 @@
 """What worker processes do for the embedded builder: functions of values, which find and leave files in the cache."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.artifacts.wheel import check_tags, open_wheel
-from graphcrate.engines.builders.form import LAYER_FORMAT
+from graphcrate.engines.builders import LAYER_FORMAT
 from graphcrate.host.cache import Cache
+from graphcrate.host.workers import Advance
 from graphcrate.inputs.wheels import bytecode, sdist
 from graphcrate.inputs.wheels.install import Installation, Site, place
 from graphcrate.inputs.wheels.layer import WheelFile, write_wheels_layer
 from graphcrate.model.errors import UNREADABLE, CacheError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.report import LayerRecord
-
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True)

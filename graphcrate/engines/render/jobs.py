@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,6 +14,7 @@ from graphcrate.engines.render.layout import rendered
 from graphcrate.model.errors import UsageError
 from graphcrate.model.job import Job, Mount, Runtime
 from graphcrate.oci import reference
+from graphcrate.oci.reference import Reference
 
 #: the file that a runtime of Slurm opens
 _FORMS = {Runtime.SINGULARITY: "sif", Runtime.PYXIS: "sqsh"}
@@ -92,61 +92,59 @@ def default_command(ref: str) -> str:
 def text(job: Job) -> str:
     """Write the job as its runtime reads it. Raises UsageError for what this runtime cannot do."""
     _check(job)
-    return _TEXTS[job.runtime](job)
+    partition = sites.known().partitions.get(job.partition)
+    for_gpu = job.cpus or (partition.cores_per_gpu if partition else 0)
+    cores = for_gpu * max(job.gpus, 1) // job.tasks  # of each process; 0 where neither the user nor the site gives them
+    values: dict[str, object] = {
+        "job": job,
+        "command": _for_exec(job.command),
+        "cores": cores,
+        # since Slurm 22.05 a step does not take this over from the job
+        "cpus": f" --cpus-per-task={cores}" if cores else "",
+    }
+    match job.runtime:
+        case Runtime.SINGULARITY:
+            values |= {"binds": _binds(" --bind ", job), "nv": " --nv" if job.gpus else ""}
+            return rendered("job-singularity", values)
+        case Runtime.PYXIS:
+            image = job.image if job.image.startswith(("/", ".")) else reference.parse(job.image).enroot
+            binds = "".join(f",{_in_double_quotes(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
+            container = re.sub(r"[^A-Za-z0-9._-]+", "_", re.sub(r"\.sqsh$", "", image.rpartition("/")[2]))
+            values |= {"job": msgspec.structs.replace(job, image=image), "binds": binds, "container": container}
+            return rendered("job-pyxis", values)
+        case Runtime.DOCKER:
+            values |= {"binds": _binds(" --volume ", job), "gpus": f" --gpus {job.gpus}" if job.gpus else ""}
+            return rendered("job-docker", values | {"command": _for_exec(_by_torchrun(job, "--standalone"))})
+        case Runtime.PAI_DLC:
+            return json.dumps(_dlc(job), indent=2, ensure_ascii=False) + "\n"
+        case Runtime.PAI_DSW:
+            return pai_image(job.image) + "\n"
 
 
-def _singularity(job: Job) -> str:
-    binds = "".join(f" --bind {shlex.quote(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
-    return rendered("job-singularity", {**_common(job), "binds": binds, "nv": " --nv" if job.gpus else ""})
+def _binds(option: str, job: Job) -> str:
+    return "".join(f"{option}{shlex.quote(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
 
 
-def _pyxis(job: Job) -> str:
-    image = job.image if job.image.startswith(("/", ".")) else reference.parse(job.image).enroot
-    job = msgspec.structs.replace(job, image=image)
-    binds = "".join(f",{_in_double_quotes(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
-    container = re.sub(r"[^A-Za-z0-9._-]+", "_", re.sub(r"\.sqsh$", "", image.rpartition("/")[2]))
-    return rendered("job-pyxis", {**_common(job), "binds": binds, "container": container})
-
-
-def _docker(job: Job) -> str:
-    binds = "".join(f" --volume {shlex.quote(f'{mount.source}:{mount.target}')}" for mount in job.mounts)
-    gpus = f" --gpus {job.gpus}" if job.gpus else ""
-    return rendered(
-        "job-docker",
-        {"job": job, "binds": binds, "gpus": gpus, "command": _for_exec(_by_torchrun(job, "--standalone"))},
-    )
-
-
-def _dlc(job: Job) -> str:
+def _dlc(job: Job) -> dict[str, object]:
     """Write a CreateJob of PAI's API 2020-12-03. PAI makes a PyTorch job's first worker its master."""
+    known = sites.known().instances
+    if not job.instance and str(job.gpus) not in known:
+        raise UsageError(
+            f"no instance of PAI with {job.gpus} GPUs is known; known are those with {', '.join(known)}",
+            next_step="--instance ecs.…    names any type that your resource group has",
+        )
+    instance = job.instance or known[str(job.gpus)]
     nodes = "--nnodes=$WORLD_SIZE --node-rank=$RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT"
-    worker = {"Type": "Worker", "Image": pai_image(job.image), "PodCount": job.nodes, "EcsSpec": _instance(job)}
     request: dict[str, object] = {
         "DisplayName": job.name,
         "JobType": "PyTorchJob",
-        "JobSpecs": [worker],
+        "JobSpecs": [{"Type": "Worker", "Image": pai_image(job.image), "PodCount": job.nodes, "EcsSpec": instance}],
         "UserCommand": _by_torchrun(job, nodes),
+        "DataSources": [{"DataSourceId": mount.source, "MountPath": mount.target} for mount in job.mounts],
+        "Settings": {"Driver": job.driver} if job.driver else {},
+        "WorkspaceId": job.workspace,
     }
-    if job.mounts:
-        request["DataSources"] = [{"DataSourceId": mount.source, "MountPath": mount.target} for mount in job.mounts]
-    if job.driver:
-        request["Settings"] = {"Driver": job.driver}
-    if job.workspace:
-        request["WorkspaceId"] = job.workspace
-    return json.dumps(request, indent=2, ensure_ascii=False) + "\n"
-
-
-def _dsw(job: Job) -> str:
-    return pai_image(job.image) + "\n"
-
-
-_TEXTS: Mapping[Runtime, Callable[[Job], str]] = {
-    Runtime.SINGULARITY: _singularity,
-    Runtime.PYXIS: _pyxis,
-    Runtime.DOCKER: _docker,
-    Runtime.PAI_DLC: _dlc,
-    Runtime.PAI_DSW: _dsw,
-}
+    return {name: value for name, value in request.items() if value}
 
 
 def pai_image(text: str) -> str:
@@ -157,22 +155,18 @@ def pai_image(text: str) -> str:
     return str(parsed).replace(parsed.host, addresses.inside_vpc(parsed.host) or parsed.host, 1)
 
 
-def _common(job: Job) -> dict[str, object]:
-    cores = _cores(job)
-    # since Slurm 22.05 a step does not take this over from the job
-    return {
-        "job": job,
-        "command": _for_exec(job.command),
-        "cores": cores,
-        "cpus": f" --cpus-per-task={cores}" if cores else "",
+def pulling(image: Reference, name: str, *, inside: Reference | None = None) -> dict[str, str]:
+    """Return what users of a published image type, by runtime. `inside`: its address in the cloud's own network.
+
+    Sources: the runtimes' manuals; docs/runtimes.md.
+    """
+    lines = {
+        "docker": f"docker run --gpus all --rm -it {image}",
+        "singularity": f"singularity pull {name}.sif docker://{image}",
+        "srun": f"srun --container-image='{image.enroot}' python {EXAMPLES}/torch_check.py",
+        "enroot": f"enroot import --output {name}.sqsh 'docker://{image.enroot}'",
     }
-
-
-def _cores(job: Job) -> int:
-    """Return the cores of each process; 0 where neither the user nor the site gives them."""
-    partition = sites.known().partitions.get(job.partition)
-    for_gpu = job.cpus or (partition.cores_per_gpu if partition else 0)
-    return for_gpu * max(job.gpus, 1) // job.tasks
+    return lines | ({"pai": str(inside)} if inside else {})  # what DSW and DLC take as an image's address
 
 
 def _for_exec(command: str) -> str:
@@ -194,16 +188,6 @@ def _by_torchrun(job: Job, where: str) -> str:
     return f"torchrun {where} --nproc-per-node={max(job.gpus, 1)} {program}"
 
 
-def _instance(job: Job) -> str:
-    known = sites.known().instances
-    if job.instance or str(job.gpus) in known:
-        return job.instance or known[str(job.gpus)]
-    raise UsageError(
-        f"no instance of PAI with {job.gpus} GPUs is known; known are those with {', '.join(known)}",
-        next_step="--instance ecs.…    names any type that your resource group has",
-    )
-
-
 def _check(job: Job) -> None:
     """Raise UsageError for options that the runtime does not have, and for values that would break the text."""
     for name, value, form in (
@@ -218,18 +202,18 @@ def _check(job: Job) -> None:
         raise UsageError("a job has at least one node, and no negative number of GPUs or cores")
     if "\n" in job.command or not job.command.strip():
         raise UsageError("invalid command: not one line", next_step="put the steps into a script, and run that")
-    foreign = {
-        "--partition": job.partition and not job.runtime.is_slurm,
-        "--time": job.time and not job.runtime.is_slurm,
-        "--account": job.account and not job.runtime.is_slurm,
-        "--cpus": job.cpus and not job.runtime.is_slurm,
-        "--instance": job.instance and job.runtime is not Runtime.PAI_DLC,
-        "--driver": job.driver and job.runtime is not Runtime.PAI_DLC,
-        "--workspace": job.workspace and job.runtime is not Runtime.PAI_DLC,
-        "--nodes": job.nodes > 1 and job.runtime in (Runtime.DOCKER, Runtime.PAI_DSW),
-    }
-    for option, given in foreign.items():
-        if given:
+    slurm, dlc = job.runtime.is_slurm, job.runtime is Runtime.PAI_DLC
+    for option, given, known in (
+        ("--partition", job.partition, slurm),
+        ("--time", job.time, slurm),
+        ("--account", job.account, slurm),
+        ("--cpus", job.cpus, slurm),
+        ("--instance", job.instance, dlc),
+        ("--driver", job.driver, dlc),
+        ("--workspace", job.workspace, dlc),
+        ("--nodes", job.nodes > 1, slurm or dlc),
+    ):
+        if given and not known:
             raise UsageError(f"a job of {job.runtime} has no {option}")
     partition = sites.known().partitions.get(job.partition)
     if partition and partition.gpus and job.gpus > partition.gpus:

@@ -1,13 +1,11 @@
 """What the templates share: jinja2 with delimiters that neither shell nor definition files use, names, text filters."""
 
 import functools
-import importlib.resources
 import json
 import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 import jinja2
 
@@ -46,20 +44,10 @@ _NAMES = {
 }
 
 
-class Run(NamedTuple):
-    """Commands that are run together, one RUN of a Dockerfile: `templates/steps` says how they are written."""
-
-    why: str
-    notes: set[str]
-    lines: list[str]
-
-
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(
-            lambda name: (importlib.resources.files(__package__) / "templates" / name).read_text(encoding="utf-8")
-        ),
+        loader=jinja2.PackageLoader("graphcrate.engines.render"),
         block_start_string="<%",
         block_end_string="%>",
         variable_start_string="<<",
@@ -85,17 +73,18 @@ def rendered(template: str, values: Mapping[str, object]) -> str:
     return _environment().get_template(template).render(values)
 
 
-def step(name: str, *values: object) -> str:
+def shell(name: str, *values: object) -> str:
     """Write what a stage runs, by the macro of this name in `templates/steps`."""
     return str(getattr(_environment().get_template("steps").module, name)(*values)).strip() + "\n\n"
 
 
-def _runs(text: str) -> Iterator[Run]:
+def _runs(text: str) -> Iterator[tuple[str, set[str], list[str]]]:
+    """Split steps into what is run together: why, its notes, its lines; `templates/steps` says how that is written."""
     for block in filter(None, text.strip().split("\n\n")):
         lines = [re.sub(r"\s+\\$", r" \\", line) for line in block.split("\n")]
         why = [line[2:] for line in lines if line.startswith("# ")]
         notes = {line[3:] for line in lines if line.startswith("#: ")}
-        yield Run(" ".join(why), notes, lines[len(why) + len(notes) :])
+        yield " ".join(why), notes, lines[len(why) + len(notes) :]
 
 
 def run_instructions(text: str, cache: str = "") -> str:

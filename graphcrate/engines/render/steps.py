@@ -15,7 +15,7 @@ from graphcrate.compat import addresses, compilers, headers
 from graphcrate.compat.planning import EXAMPLES_TITLE, GROUPS, SYSTEM_PATH, group
 from graphcrate.compat.toolkit_assembly import PACKAGES, assembly
 from graphcrate.compat.toolkits import COMPONENTS
-from graphcrate.engines.render.layout import BUILD_TOOLS, COMPILED, TOOLS, step, written
+from graphcrate.engines.render.layout import BUILD_TOOLS, COMPILED, TOOLS, shell, written
 from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import DebianBase, DebianToolkit, ImageToolkit, LockedPackage, Toolkit
 from graphcrate.model.plan import (
@@ -71,7 +71,7 @@ def base(plan: Plan, *, environment: bool = True) -> str:
     `environment` false: without those of the virtual environment, which come from another stage.
     """
     names = plan.base.image.packages
-    runs = step("base_packages", " ".join(names)) if names else ""
+    runs = shell("base_packages", " ".join(names)) if names else ""
     for files in (files for files in plan.steps if isinstance(files, FilesStep) and files.title != EXAMPLES_TITLE):
         inside = [file for file in files.files if f"{file.path}/".startswith(f"{VENV}/")]
         others = [file for file in files.files if file not in inside]
@@ -101,14 +101,9 @@ def _planned(files: list[PlannedFile]) -> str:
     return "\n".join(commands) + "\n\n"
 
 
-def tools(plan: Plan) -> str:
-    """Write what brings pip and uv, in stages that are left behind. Their index is the user's where one is given."""
-    return step("tools", plan.base.image.python_from, plan.stack.python, UV)
-
-
 def bytecode(plan: Plan, *, again: bool = False) -> str:
     """Write what compiles bytecode. `again`: the reason has been given."""
-    return step("bytecode", plan.stack.python, again)
+    return shell("bytecode", plan.stack.python, again)
 
 
 def stages(plan: Plan) -> tuple[Stage, ...]:
@@ -124,8 +119,8 @@ def _packages(plan: Plan) -> Iterator[Stage]:
         members = [package for package in locked if group(package.name) == title]
         if members:
             wheels = _by_channel(package for package in members if not package.is_sdist)
-            runs = "".join(step("wheels", channel, packages) for channel, packages in wheels.items())
-            runs += "".join(step("source", package) for package in members if package.is_sdist)
+            runs = "".join(shell("wheels", channel, packages) for channel, packages in wheels.items())
+            runs += "".join(shell("source", package) for package in members if package.is_sdist)
             yield Stage(name=STAGES[title], title=title, runs=runs, bytecode=bytecode(plan, again=again))
             again = True
 
@@ -139,18 +134,8 @@ def _by_channel(packages: Iterable[LockedPackage]) -> dict[Channel, list[LockedP
 
 def _opened(plan: Plan) -> Iterator[Stage]:
     """Open requirements share one stage: they depend on each other."""
-    if runs := "".join(step("open", opened) for opened in plan.steps if isinstance(opened, RequirementsStep)):
+    if runs := "".join(shell("open", opened) for opened in plan.steps if isinstance(opened, RequirementsStep)):
         yield Stage(name="packages", title="torch, PyG and tools", runs=runs, bytecode=bytecode(plan))
-
-
-def toolkit_of(plan: Plan) -> Toolkit | None:
-    """Return the toolkit that compiles the plan's sources or stays in the image."""
-    for made in plan.steps:
-        if isinstance(made, ToolkitStep):
-            return made.toolkit
-        if isinstance(made, CompileStep) and made.compilation.toolkit is not None:
-            return made.compilation.toolkit
-    return None
 
 
 def toolkit_stays(plan: Plan) -> bool:
@@ -164,17 +149,19 @@ def _has_mirror(plan: Plan) -> bool:
 
 
 def _toolkit(plan: Plan) -> Iterator[Stage]:
-    toolkit, origin = toolkit_of(plan), "build"
+    wanted: list[Toolkit | None] = [made.toolkit for made in plan.steps if isinstance(made, ToolkitStep)]
+    wanted += [made.compilation.toolkit for made in plan.steps if isinstance(made, CompileStep)]
+    toolkit, origin = next((one for one in wanted if one), None), "build"
     if toolkit is None:
         return
     if isinstance(toolkit, ImageToolkit):
         origin = f"{toolkit.reference}@{toolkit.digest}" if toolkit.digest else toolkit.reference
-        runs = step("slimmed")
+        runs = shell("slimmed")
     else:
         runs = _debs(plan, toolkit) if isinstance(toolkit, DebianToolkit) else ""
         if toolkit.wheels:
-            runs += step("toolkit_wheels", _by_channel(toolkit.wheels), bool(runs))
-        runs += step("toolkit_assembly", assembly(toolkit))
+            runs += shell("toolkit_wheels", _by_channel(toolkit.wheels), bool(runs))
+        runs += shell("toolkit_assembly", assembly(toolkit))
     yield Stage(
         name=TOOLKIT_STAGE,
         title=f"CUDA {toolkit.version}: nvcc, headers and libraries to link with",
@@ -201,7 +188,7 @@ def _debs(plan: Plan, toolkit: DebianToolkit) -> str:
         f"{deb.file.sha256}  {PACKAGES}/debs/{deb.name}_{deb.version.replace(':', '%3a')}_{deb.architecture}.deb"
         for deb in toolkit.packages
     ]
-    return step("toolkit_debs", toolkit.suite, edits, debs, hashes, _has_mirror(plan))
+    return shell("toolkit_debs", toolkit.suite, edits, debs, hashes, _has_mirror(plan))
 
 
 def _extensions(plan: Plan) -> Iterator[Stage]:
@@ -213,14 +200,14 @@ def _extensions(plan: Plan) -> Iterator[Stage]:
             yield Stage(
                 name=package.name,
                 title=f"{package.name} {package.version}",
-                runs=step("made", package, headers.folder_for(package.name), package is packages[0]),
+                runs=shell("made", package, headers.folder_for(package.name), package is packages[0]),
                 origin=COMPILE_STAGE,
                 result="",
             )
         yield Stage(
             name=EXTENSIONS_STAGE,
             title=compiled.title,
-            runs=step("extensions", [f"{package.name}=={package.version}" for package in packages]),
+            runs=shell("extensions", [f"{package.name}=={package.version}" for package in packages]),
             copies=tuple((package.name, COMPILED) for package in packages),
             bytecode=bytecode(plan, again=True),
         )
@@ -232,7 +219,7 @@ def _compile(plan: Plan, compiled: CompileStep) -> Stage:
     foreign = image.python_from is not PythonFrom.DEBIAN
     skipped = {*image.packages, *([compilers.PYTHON_HEADERS] if foreign else [])}
     lacking = [name for name in compilers.packages(used.compiler) if name not in skipped]
-    compiler = step("compiler", used.toolkit, lacking, _has_mirror(plan)) if lacking else ""
+    compiler = shell("compiler", used.toolkit, lacking, _has_mirror(plan)) if lacking else ""
     small = any(headers.folder_for(package.name) for package in compiled.packages)
     needed = {STAGES[group(package.name)] for package in compiled.against}
     copies = [(TOOLKIT_STAGE, CUDA_HOME)] if used.toolkit else []
@@ -246,11 +233,11 @@ def _compile(plan: Plan, compiled: CompileStep) -> Stage:
     return Stage(
         name=COMPILE_STAGE,
         title=f"Extensions, compiled from source against this torch{gpus}",
-        preparations=compiler + step("build_tools", used.tools, headers.STAND_INS if small else {}),
+        preparations=compiler + shell("build_tools", used.tools, headers.STAND_INS if small else {}),
         copies=(*copies, *((name, VENV) for name in STAGES.values() if name in needed)),
         environment={"PATH": path, **compilers.variables(used), **FIXED},
         reason=f"{asked}, and what would differ with time and place is fixed.",
-        runs=step("sources", _by_channel(compiled.packages)),
+        runs=shell("sources", _by_channel(compiled.packages)),
         result="",
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import graphcrate.engines.render.steps as steps
 from graphcrate.compat import compilers, facts, fallback
 from graphcrate.compat.planning import EXAMPLES
-from graphcrate.engines.render.layout import CONTEXT, WIDTH, comment, double, pins, rendered, wrapped
+from graphcrate.engines.render.layout import CONTEXT, WIDTH, comment, double, pins, rendered, shell, wrapped
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, CompileStep, Plan, RequirementsStep, ToolkitStep, WheelsStep
 from graphcrate.model.recipe import Channel
@@ -69,7 +69,7 @@ def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
         "config": plan.config,
         "image": plan.base.image,
         "base": steps.base(plan),
-        "tools": steps.tools(plan),
+        "tools": shell("tools", plan.base.image.python_from, plan.stack.python, steps.UV),
         "with_wheels": any(stage.uses(f"{CONTEXT}/wheels") for stage in stages),
     }
 

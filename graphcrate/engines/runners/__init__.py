@@ -34,19 +34,21 @@ class Runner(Protocol):
         """Open the image to run commands in it. Raises HostError when the engine cannot be used."""
 
 
-def _module(name: str) -> Callable[[], Runner]:
-    return lambda: cast("Runner", importlib.import_module(f"graphcrate.engines.runners.{name}"))
+def _module(name: str, *engine: str) -> Callable[[], Runner]:
+    """It is imported when it is used: each needs libraries that others do not."""
 
+    def load() -> Runner:
+        module = importlib.import_module(f"graphcrate.engines.runners.{name}")
+        return cast("Runner", module.Runner(*engine) if engine else module)
 
-def _oci(name: str) -> Callable[[], Runner]:
-    return lambda: cast("Runner", importlib.import_module("graphcrate.engines.runners.oci").Runner(name))
+    return load
 
 
 #: By the kind of artifact.
 RUNNERS: Mapping[str, Callable[[], Runner]] = {
     "layout": _module("embedded"),
-    "docker": _oci("docker"),
-    "podman": _oci("podman"),
+    "docker": _module("oci", "docker"),
+    "podman": _module("oci", "podman"),
     "sif": _module("apptainer"),
     "sqsh": _module("pyxis"),
     "registry": _module("pyxis"),

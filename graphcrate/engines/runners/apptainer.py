@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcrate.engines import apptainer
-from graphcrate.engines.apptainer import LITERAL_VALUES, Engine
+from graphcrate.engines.apptainer import Engine
 from graphcrate.engines.runners import Runtime
 from graphcrate.host import gpu as gpus
 from graphcrate.host import process, settings
@@ -39,22 +39,18 @@ class Image:
     def run(self, command: Exec) -> Completed:
         """See `host.sandbox.Inside.run`. Of the host it sees binds alone, and the network if asked to."""
         options = [*ISOLATED, *self.rights, *(() if command.network else self.network_off)]
-        options += ["--no-eval"] if self.engine.can(LITERAL_VALUES) else []
+        options += ["--no-eval"] if self.engine.takes_literal_values else []
         options += ["--nv"] if command.gpu and gpus.detect().devices else []
         options += ["--pwd", command.cwd or "/", *bound(command.binds)]
-        # /tmp and the home lie on the cache's disk: in memory they would be limited to 64 MB.
-        with self.cache.folder() as scratch:
-            return self.execute(command, [*options, "--workdir", str(scratch)])
-
-    def execute(self, command: Exec, options: Sequence[str]) -> Completed:
-        """Run the engine's `exec` with these options."""
         variables = self.engine.environment(
             settings.environment(), command.environment, cachedir=str(self.cache.path("apptainer", "layers"))
         )
-
-        # Silent, because what the engine says and what the command says come in one stream.
-        words = [self.engine.program, "--silent", "--nocolor", "exec", *options, str(self.image), *command.argv]
-        return process.run(words, environment=variables, on_line=command.on_line, timeout=command.timeout)
+        # /tmp and the home lie on the cache's disk: in memory they would be limited to 64 MB.
+        with self.cache.folder() as scratch:
+            options += ["--workdir", str(scratch), str(self.image)]
+            # Silent, because what the engine says and what the command says come in one stream.
+            words = [self.engine.program, "--silent", "--nocolor", "exec", *options, *command.argv]
+            return process.run(words, environment=variables, on_line=command.on_line, timeout=command.timeout)
 
 
 def runtime(environment: Mapping[str, str]) -> Runtime:
@@ -79,11 +75,11 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
         )
     engine = apptainer.find(settings.environment())
     said: list[str] = []
-    for rights in ways(apptainer.is_root()):
+    # Root that lacks some capability, as in a container, can only run with none at all.
+    for rights in ([], ["--no-privs"], ["--userns"]) if apptainer.is_root() else ([], ["--userns"]):
         for network_off in (NO_NETWORK, []):
             inside = Image(engine, image, cache, rights, network_off)
-            nothing = Exec(["/bin/sh", "-c", ":"], timeout=SECONDS_TO_TRY)
-            tried = inside.execute(nothing, [*ISOLATED, *rights, *network_off])
+            tried = inside.run(Exec(["/bin/sh", "-c", ":"], timeout=SECONDS_TO_TRY))
             if not tried.returncode:
                 if not network_off:
                     progress.note(f"{engine.name} cannot shut the network off here: the image's programs may see it")
@@ -95,11 +91,6 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
         cause=apptainer.last_word(said),
         next_step=f"{engine.program} exec {image} true    shows the same",
     )
-
-
-def ways(root: bool) -> list[list[str]]:
-    """Options to try in turn. Root that lacks some capability, as in a container, can only run with none at all."""
-    return [[], ["--no-privs"], ["--userns"]] if root else [[], ["--userns"]]
 
 
 def bound(binds: Sequence[Bind]) -> list[str]:

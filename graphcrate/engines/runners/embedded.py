@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,11 +65,9 @@ def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
     return is_whole(Path(artifact.reference), artifact.digest)
 
 
-@contextlib.contextmanager
-def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[Unpacked]:
+def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractContextManager[Unpacked]:
     """Open the artifact's layout; see `unpacked`."""
-    with unpacked(read_layout(Path(artifact.reference)), cache=cache, progress=progress) as image:
-        yield image
+    return unpacked(read_layout(Path(artifact.reference)), cache=cache, progress=progress)
 
 
 @contextlib.contextmanager
@@ -87,11 +86,6 @@ def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) 
         os.utime(place)
         _prune(cache)
         yield Unpacked(layout, place / "root")
-
-
-def discard(layout: Layout, *, cache: Cache) -> None:
-    """Remove the unpacked image, unless another process uses it."""
-    _remove(_place(layout, cache), cache)
 
 
 def _place(layout: Layout, cache: Cache) -> Path:

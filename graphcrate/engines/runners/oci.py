@@ -21,13 +21,16 @@ SHARED_MEMORY = "2g"  #: of /dev/shm: the engines' 64 MB are too little for the 
 _LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
 _LACKS_RIGHT = "setting rlimit"
 _NOTHING = Exec(("/bin/sh", "-c", "exit 0"))
-#: The engine itself failed: what both end with, if these words are there too.
-_ENGINE_FAILED = 125
+#: The engine itself failed, if its words are there too; podman ends so as well where it lacks devices.
+_ENGINE_FAILED, _CANNOT_START = 125, 126
 _COMPLAINT = re.compile(r"(?:docker|Error): (.*)")
-_TOOLKIT = (
-    "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
-    "    (after apt-get install nvidia-container-toolkit)"
-)
+#: words about a GPU that the engine cannot give to a container, and what helps
+_GPU_TROUBLES = {
+    "could not select device driver|nvidia-container-cli": (
+        "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
+    ),
+    r"nvidia\.com/gpu": "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+}
 
 
 class Runner:
@@ -94,12 +97,15 @@ class Image:
             self.engine.call("kill", name)
             self.engine.call("rm", "--force", name)
             raise
-        if done.returncode == _ENGINE_FAILED and (complaint := _complaint(done)):
-            lacks_toolkit = "could not select device driver" in complaint or "nvidia-container-cli" in complaint
-            fix = _TOOLKIT if lacks_toolkit else f"{self.engine.name} info"
-            raise HostError(
-                f"{self.engine.name} cannot start a container of {self.reference}: {complaint}", next_step=fix
-            )
+        if done.returncode in (_ENGINE_FAILED, _CANNOT_START) and (complaint := _complaint(done)):
+            fix = next((fix for words, fix in _GPU_TROUBLES.items() if re.search(words, complaint)), "")
+            if fix or done.returncode == _ENGINE_FAILED:
+                raise HostError(
+                    f"{self.engine.name} cannot start a container of {self.reference}: {complaint}",
+                    next_step=f"{fix}    (after apt-get install nvidia-container-toolkit)"
+                    if fix
+                    else f"{self.engine.name} info",
+                )
         return done
 
 
@@ -117,5 +123,4 @@ def _mount(bind: Bind) -> str:
 
 def _complaint(done: Completed) -> str:
     """The engine's own words."""
-    found = [match[1] for line in done.lines if (match := _COMPLAINT.match(line))]
-    return found[0] if found else ""
+    return next((match[1] for line in done.lines if (match := _COMPLAINT.match(line))), "")

@@ -5,7 +5,7 @@ registry.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +65,10 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
         words = step(name, Exec(["true"]), container(artifact))
         made = process.run(words, environment=variables, on_line=progress.note)
         if made.returncode:
-            raise HostError(f"pyxis does not start {artifact.reference}: {_complaint(made.lines)}")
+            # enroot's first complaint, which the others follow from
+            complaints = [line.partition("[ERROR]")[2].strip() for line in made.lines if "[ERROR]" in line]
+            why = (complaints or [*made.lines[-1:], "no word of why"])[0]
+            raise HostError(f"pyxis does not start {artifact.reference}: {why}")
         yield Container(name, variables)
     finally:
         if left := _remove(name, variables):
@@ -76,12 +79,6 @@ def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
     """What srun gets. On a node without a driver enroot is told not to look for GPUs, as it would fail to start."""
     variables = submit.job_environment(environment)
     return variables if DRIVER.exists() else {"NVIDIA_VISIBLE_DEVICES": "void", **variables}
-
-
-def _complaint(lines: Sequence[str]) -> str:
-    """enroot's first, which the others follow from."""
-    complaints = [line.partition("[ERROR]")[2].strip() for line in lines if "[ERROR]" in line]
-    return (complaints or [*lines[-1:], "no word of why"])[0]
 
 
 def _remove(name: str, variables: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 #: sinfo --format, squeue --format, sacct --format
-SINFO_FORMAT = "%R|%a|%l|%G"
+SINFO_FORMAT = "%R|%a|%G"
 SQUEUE_FORMAT = "%i|%T|%N|%r"
 SACCT_FORMAT = "JobID,State,NodeList,Reason,ExitCode"
 #: squeue's states (man squeue, JOB STATE CODES) of a job that has not started
@@ -32,11 +32,10 @@ UNKNOWN_JOB = "Invalid job id"
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """A partition: whether it takes jobs, its time limit and generic resources as sinfo prints them."""
+    """A partition: whether it takes jobs, and its generic resources as sinfo prints them."""
 
     name: str
     is_up: bool
-    limit: str = ""
     gres: str = ""
 
 
@@ -73,14 +72,13 @@ def partitions(text: str) -> tuple[Partition, ...]:
     """Parse `sinfo --noheader --format=SINFO_FORMAT`: each partition once, in Slurm's order."""
     by_name: dict[str, Partition] = {}
     for line in text.splitlines():
-        name, available, limit, gres = _fields(line, 4)
-        if not name:
-            continue
-        value = Partition(name, available == "up", limit, "" if gres == "(null)" else gres)
-        known = by_name.get(name, value)
-        # one line for each kind of node
-        both = ",".join(dict.fromkeys(part for part in (known.gres, value.gres) if part))
-        by_name[name] = msgspec.structs.replace(known, gres=both)
+        name, available, gres = _fields(line, 3)
+        if name:
+            value = Partition(name, available == "up", _known(gres))
+            known = by_name.get(name, value)
+            # one line for each kind of node
+            both = ",".join(dict.fromkeys(part for part in (known.gres, value.gres) if part))
+            by_name[name] = msgspec.structs.replace(known, gres=both)
     return tuple(by_name.values())
 
 
@@ -122,8 +120,7 @@ def last_error(lines: Sequence[str]) -> str:
 
 
 def _fields(line: str, count: int) -> list[str]:
-    parts = [part.strip() for part in line.split("|", count - 1)]
-    return parts + [""] * (count - len(parts))
+    return [part.strip() for part in (line + "|" * count).split("|")[:count]]
 
 
 def _known(word: str) -> str:

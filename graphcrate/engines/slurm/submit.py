@@ -186,7 +186,7 @@ class Scheduler:
         with contextlib.suppress(OSError):  # a network file system shows other nodes' files once the folder is touched
             self._folder.chmod(self._folder.stat().st_mode)
         try:
-            return msgspec.json.decode(self._result(job).read_bytes(), type=Returned)
+            return msgspec.json.decode((self._folder / f"{job}.json").read_bytes(), type=Returned)
         except FileNotFoundError:
             return None
         except UNREADABLE as error:
@@ -198,10 +198,7 @@ class Scheduler:
 
     def remove_result(self, job: str) -> None:
         """Remove the result of a finished job; its log stays."""
-        self._result(job).unlink(missing_ok=True)
-
-    def _result(self, job: str) -> Path:
-        return self._folder / f"{job}.json"
+        (self._folder / f"{job}.json").unlink(missing_ok=True)
 
 
 def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str]:

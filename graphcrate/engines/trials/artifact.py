@@ -72,7 +72,16 @@ def find(
     default = _DEFAULTS[source.form]
     chosen = default if runner == "auto" else runner
     if chosen == "slurm" and not pyxis and source.form in ("squashfs", "registry"):
-        raise _needs_pyxis(reference, runner)
+        if runner == "auto":
+            raise UsageError(
+                f"{reference} runs in Slurm, with pyxis",
+                next_step="--runner slurm --partition NAME    submits a job with it (sinfo lists partitions)",
+            )
+        raise UsageError(
+            f"{reference} cannot be tested: srun has no --container-image here",
+            cause="Slurm opens a .sqsh and an image on a registry with pyxis, which is not installed on this machine.",
+            next_step="give a .sif, which Apptainer or Singularity opens on the node",
+        )
     artifact = _open(source, chosen, ctx, pyxis)
     if artifact is None:
         raise UsageError(
@@ -105,11 +114,10 @@ def _open(source: Located, runner: str, ctx: Context, pyxis: bool) -> Artifact |
         case "slurm" if pyxis and source.form == "registry":
             return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
         case "slurm" if pyxis and (source.form == "squashfs" or source.has_layout):
-            return _file(_convert(source, "sqsh", ctx) if source.has_layout else source.path, "pyxis", "sqsh")
+            return _file(source, "pyxis", "sqsh", ctx)
         case "apptainer" | "slurm":
-            if source.has_layout:
-                return _file(_convert(source, "sif", ctx), "apptainer", "sif")
-            return _file(source.path, "apptainer", "sif") if source.form == "sif" else _built(source, "apptainer")
+            is_file = source.has_layout or source.form == "sif"
+            return _file(source, "apptainer", "sif", ctx) if is_file else _built(source, "apptainer")
     return None
 
 
@@ -154,20 +162,17 @@ def load(engine: _Store, path: Path, environment: Mapping[str, str]) -> Artifact
     return artifact
 
 
-def _convert(source: Located, form: Literal["sif", "sqsh"], ctx: Context) -> Path:
-    """Make the SIF or squashfs of a layout beside it, unless there is one that is not older."""
-    path = source.path.absolute().parent / f"{source.name.partition(':')[0]}{convert.SUFFIXES[form]}"
-    if not path.is_file() or path.stat().st_mtime < (source.path / "index.json").stat().st_mtime:
-        convert.convert(convert.Request(ref=str(source.path), to=form, output=path, force=True), ctx)
-    return path
-
-
-def _file(path: Path, engine: str, kind: Literal["sif", "sqsh"]) -> Artifact:
+def _file(source: Located, engine: str, form: Literal["sif", "sqsh"], ctx: Context) -> Artifact:
+    """Take the image's file; of a layout, the one beside it, made again unless it is younger."""
+    path = source.path
+    if source.has_layout:
+        path = path.absolute().parent / f"{source.name.partition(':')[0]}{convert.SUFFIXES[form]}"
+        if not path.is_file() or path.stat().st_mtime < (source.path / "index.json").stat().st_mtime:
+            convert.convert(convert.Request(ref=str(source.path), to=form, output=path, force=True), ctx)
     with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    # a link such as pyg.sif may point elsewhere tomorrow
-    real, size = path.resolve(), path.stat().st_size
-    return Artifact(engine=engine, kind=kind, reference=str(real), digest=f"sha256:{digest}", bytes=size)
+        digest = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    real = path.resolve()  # a link such as pyg.sif may point elsewhere tomorrow
+    return Artifact(engine=engine, kind=form, reference=str(real), digest=digest, bytes=real.stat().st_size)
 
 
 def _built(source: Located, engine: str) -> Artifact | None:
@@ -211,17 +216,4 @@ def _recipe_suites(reference: str, report: BuildReport | None, ctx: Context) -> 
         f"no suites are known for {reference}",
         cause="No report of a build lies beside it that would name its recipe.",
         next_step=f"--suite {next(iter(smoke.SUITES))}    (there are {', '.join(smoke.SUITES)})",
-    )
-
-
-def _needs_pyxis(reference: str, runner: str) -> UsageError:
-    if runner == "auto":
-        return UsageError(
-            f"{reference} runs in Slurm, with pyxis",
-            next_step="--runner slurm --partition NAME    submits a job with it (sinfo lists partitions)",
-        )
-    return UsageError(
-        f"{reference} cannot be tested: srun has no --container-image here",
-        cause="Slurm opens a .sqsh and an image on a registry with pyxis, which is not installed on this machine.",
-        next_step="give a .sif, which Apptainer or Singularity opens on the node",
     )

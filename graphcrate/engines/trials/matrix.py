@@ -29,16 +29,17 @@ def new_cell(reference: str, order: Order, resources: Resources) -> Cell:
     return Cell(key=key, reference=reference, order=order, resources=resources)
 
 
-def resume(matrix: Matrix, wanted: Sequence[Cell], *, rerun: bool = False) -> list[Cell]:
-    """Return the wanted cells, each as far as an earlier call got. Forget failures, with `rerun` passes too.
+def resume(matrix: Matrix, wanted: Sequence[Cell]) -> list[Cell]:
+    """Return the wanted cells, each as far as an earlier call got. Forget failures, and passes that are to be rerun.
 
     A pass without a digest, of a tag on a registry, is forgotten as well: the tag may name another image by now.
     """
     cells = {cell.key: cell for cell in wanted}  # the same image named twice is one cell
-    for cell in matrix.cells:
-        is_pass = cell.state is State.PASSED and not rerun
-        if cell.key in cells and (cell.state.is_open or (is_pass and memory.content(cell.order.artifact.digest))):
-            cells[cell.key] = cell
+    for known in matrix.cells:
+        if known.key in cells:
+            is_pass = known.state is State.PASSED and not cells[known.key].order.rerun
+            if known.state.is_open or (is_pass and memory.content(known.order.artifact.digest)):
+                cells[known.key] = known
     return list(cells.values())
 
 

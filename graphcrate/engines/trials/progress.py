@@ -14,7 +14,6 @@ from graphcrate.model.report import SmokeReport
 from graphcrate.model.trial import Cell, State
 
 _COLOURS = {State.PASSED: "green", State.FAILED: "red", State.LOST: "yellow", State.RUNNING: "cyan"}
-_WIDTH = 160  #: off a terminal
 
 
 @contextlib.contextmanager
@@ -73,9 +72,9 @@ def suites_lines(suites: Sequence[SmokeReport]) -> list[str]:
     return lines
 
 
-def text(cells: Sequence[Cell], width: int = _WIDTH) -> str:
+def text(cells: Sequence[Cell]) -> str:
     """Print the table into a text."""
-    console = Console(width=width, no_color=True, highlight=False)
+    console = Console(width=160, no_color=True, highlight=False)
     with console.capture() as capture:
         console.print(table(cells))
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()) + "\n"

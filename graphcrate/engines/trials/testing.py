@@ -30,7 +30,7 @@ STATE = "matrix.json"  #: below the output folder
 def run_here(subject: Subject, device: Device, ctx: Context, *, rerun: bool = False) -> TrialReport:
     """Run the subject's suites on this machine and write the report into the subject's folder.
 
-    `rerun`: also those that the image passed on such a machine before, here and in the functions below.
+    `rerun`: also those that the image passed on such a machine before, here and in `cell_of`.
     """
     memory = Memory(subject.passes, rerun)
     suites = run_suites.run_suites(
@@ -39,17 +39,8 @@ def run_here(subject: Subject, device: Device, ctx: Context, *, rerun: bool = Fa
     return _write_report(subject.folder, subject.reference, subject.runner, subject, suites)
 
 
-def run_in_job(
-    subject: Subject,
-    resources: Resources,
-    device: Device,
-    scheduler: Scheduler,
-    ctx: Context,
-    patience: float,
-    *,
-    rerun: bool = False,
-) -> TrialReport:
-    """Run the subject's suites as a job, with its lines on stderr. An interrupt cancels the job.
+def run_in_job(subject: Subject, cell: Cell, scheduler: Scheduler, ctx: Context, patience: float) -> TrialReport:
+    """Run the subject's suites as the job of a cell, with its lines on stderr. An interrupt cancels the job.
 
     Raises HostError for a job that gave no report.
     """
@@ -63,7 +54,6 @@ def run_in_job(
             ctx.progress.note(line)
             last = line
 
-    cell = cell_of(subject, resources, device, rerun=rerun)
     try:
         (cell,) = matrix.follow([cell], scheduler, patience=patience, changed=changed, say=ctx.progress.note)
     except BaseException:
@@ -71,13 +61,13 @@ def run_in_job(
         raise
     if cell.state is State.LOST:
         where = f"less {scheduler.log(cell.job)}" if cell.node else "sinfo; squeue --me    show what goes on there"
-        raise HostError(f"{subject.reference} was not tested on {resources.partition}: {cell.why}", next_step=where)
+        raise HostError(
+            f"{subject.reference} was not tested on {cell.resources.partition}: {cell.why}", next_step=where
+        )
     return _write_report(subject.folder, subject.reference, subject.runner, subject, cell.suites)
 
 
-def run_matrix(
-    cells: Sequence[Cell], scheduler: Scheduler, output: Path, patience: float, *, rerun: bool = False
-) -> list[Cell]:
+def run_matrix(cells: Sequence[Cell], scheduler: Scheduler, output: Path, patience: float) -> list[Cell]:
     """Run cells as arrays, recorded in a state file: the same call resumes one that stopped.
 
     An interrupt leaves the jobs in the queue. Raises UsageError while another process runs the same matrix.
@@ -88,7 +78,7 @@ def run_matrix(
             record(cells)
             show(cells)
 
-        ended = matrix.follow(matrix.resume(state, cells, rerun=rerun), scheduler, patience=patience, changed=changed)
+        ended = matrix.follow(matrix.resume(state, cells), scheduler, patience=patience, changed=changed)
     for cell in ended:
         if cell.state.is_finished:
             _write_report(Path(cell.order.folder), cell.reference, "slurm", cell.order, cell.suites)

@@ -9,34 +9,13 @@ from graphcrate.engines.runners import embedded
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import DiskFullError
-from graphcrate.model.plan import ConfigStep
-from graphcrate.oci.image import make_image
-from graphcrate.oci.layer import LayerWriter
-from graphcrate.oci.layout import write_layout
+from tests.unit import small_layouts, tars
 
 
 @pytest.fixture
-def cache(tmp_path: Path):
-    cache = Cache(tmp_path / "cache")
-    yield cache
-    cache.close()
-
-
-@pytest.fixture
-def image(tmp_path: Path, cache):
+def image(tmp_path: Path):
     """A function that makes a layout with one file."""
-
-    def make(name: str):
-        partial = tmp_path / name
-        with partial.open("wb") as stream:
-            writer = LayerWriter(stream, 0)
-            writer.data("etc/name", name.encode())
-            layer = writer.finish("base")
-        cache.adopt(partial, cache.blob(layer.digest))
-        config = ConfigStep(environment={"PATH": "/usr/bin"}, labels={}, command=("sh",))
-        return write_layout(tmp_path / f"{name}-oci", make_image([layer], config, 0, {}), cache.blob, name)
-
-    return make
+    return lambda name: small_layouts.layout(tmp_path / name, [tars.file("etc/name", name.encode())], tag=name)
 
 
 def unpacked(cache):
@@ -49,30 +28,25 @@ def use(layout, cache, when: float):
     os.utime(embedded._place(layout, cache), (when, when))
 
 
-def test_an_image_is_unpacked_once(cache, image, monkeypatch):
-    layout = image("one")
-    use(layout, cache, 1000)
-    monkeypatch.setattr(embedded, "unpack", None)
-    use(layout, cache, 2000)
-
-
-def test_the_two_used_last_are_kept(cache, image):
+def test_an_image_is_unpacked_once_and_the_two_used_last_are_kept(cache, image, monkeypatch):
     one, two, three = image("one"), image("two"), image("three")
     for when, layout in enumerate((one, two, one, three), 1000):
         use(layout, cache, when)
     assert unpacked(cache) == {"one", "three"}
+    monkeypatch.setattr(embedded, "unpack", None)
+    use(three, cache, 2000)
 
 
 def test_an_image_in_use_stays(cache, image):
-    one = image("one")
+    one, two, three = image("one"), image("two"), image("three")
     with embedded.unpacked(one, cache=cache):
         os.utime(embedded._place(one, cache), (1, 1))
-        use(image("two"), cache, 1000)
-        use(image("three"), cache, 2000)
-        embedded.discard(one, cache=cache)
+        use(two, cache, 1000)
+        use(three, cache, 2000)
         assert "one" in unpacked(cache)
-    embedded.discard(one, cache=cache)
-    assert "one" not in unpacked(cache)
+    os.utime(embedded._place(one, cache), (1, 1))
+    use(three, cache, 3000)
+    assert unpacked(cache) == {"two", "three"}
 
 
 def test_what_a_killed_run_began_is_removed_after_a_while(cache, image):
@@ -92,7 +66,3 @@ def test_too_little_room_is_told_before_unpacking(cache, image, monkeypatch):
         with embedded.unpacked(layout, cache=cache, progress=Silent()):
             pass
     assert not list(cache.root.glob("rootfs/*/root"))
-
-
-def test_discarding_what_is_not_unpacked_does_nothing(cache, image):
-    embedded.discard(image("one"), cache=cache)
