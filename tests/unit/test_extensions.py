@@ -1,6 +1,5 @@
 """Compiled extensions: wheels where a channel has them, else sources with all it takes to compile them."""
 
-import functools
 import hashlib
 
 import msgspec
@@ -11,7 +10,6 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec, Channel
-from graphcrate.resolve.resolver import resolve
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL
 from tests.unit.wheel_server import small_sdist, small_wheel
@@ -27,15 +25,7 @@ def server(channels, program):
 
 @pytest.fixture
 def lock(server, cache):
-    return functools.partial(locked, server, cache)
-
-
-def locked(server, cache, candidate=COMPATIBLE, *, variant=None, request=None, **options):
-    recipe = small_index.recipe(candidate, **options)
-    changed = msgspec.structs.replace(recipe.variants[0], **(variant or {}))
-    environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-    context = small_index.context(recipe, request or SourceOptions(), cache, environment, variant=changed)
-    return resolve(context, candidate, "f" * 64)
+    return lambda candidate=COMPATIBLE, **options: small_index.locked(server, cache, candidate, **options)
 
 
 def reason(found, name):

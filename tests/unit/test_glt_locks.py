@@ -1,12 +1,10 @@
 """Locks with graphlearn-torch: what is known to break is refused by name, with the version that fits."""
 
-import msgspec
 import pytest
 
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel
-from graphcrate.resolve.resolver import resolve
 from tests.unit import small_index
 from tests.unit.wheel_server import small_sdist, small_wheel
 
@@ -28,12 +26,9 @@ def server(channels):
 @pytest.fixture
 def lock(server, cache, program):
     def locked(requirement, wanted_extensions=("torch_scatter", "torch_sparse"), **request):
-        recipe = small_index.recipe(CANDIDATE, requirements=(requirement,), extensions=wanted_extensions)
-        base = BaseSpec(suite="bullseye")
-        variant = msgspec.structs.replace(recipe.variants[0], python="3.9", base=base, torch_geometric="")
-        environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-        context = small_index.context(recipe, SourceOptions(**request), cache, environment, variant=variant)
-        return resolve(context, CANDIDATE, "f" * 64)
+        variant = {"python": "3.9", "base": BaseSpec(suite="bullseye"), "torch_geometric": ""}
+        options = {"variant": variant, "requirements": (requirement,), "extensions": wanted_extensions}
+        return small_index.locked(server, cache, CANDIDATE, SourceOptions(**request), **options)
 
     return locked
 
