@@ -1,4 +1,4 @@
-"""What the channels of a candidate offer: the newest fitting wheel, or why there is none."""
+"""What the channels of a candidate offer: the newest fitting wheel, or why there is no such wheel."""
 
 import functools
 import sys

@@ -60,7 +60,7 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
     source = pull.repository(reference.parse(name), ctx.environment)
     layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx.cache, ctx.progress)
     _, config = pull.documents(source, lock.digest, ctx.cache)
-    # What only a look into the image tells; looked up once per image and interpreter.
+    # Asked once per image and interpreter.
     record = pull.folder(lock.digest, ctx.cache) / f"{lock.interpreter.strip('/').replace('/', '-')}.facts.json"
     if not record.is_file():
         ctx.cache.write(record, msgspec.json.encode(_ask_python(rootfs, lock.interpreter, name)))
@@ -112,8 +112,8 @@ def _ask_python(rootfs: Path, interpreter: str, name: str) -> tuple[str, str]:
     return version, glibc
 
 
-def _no_python(name: str, python: str, found: list[str]) -> ResolutionError:
-    known = ", ".join(sorted(set(found))) or f"none in /{', /'.join(FOLDERS)}"
+def _no_python(name: str, python: str, versions: list[str]) -> ResolutionError:
+    known = ", ".join(sorted(set(versions))) or f"none in /{', /'.join(FOLDERS)}"
     return ResolutionError(
         f"{name} has no Python {python}",
         cause=f"It has {known}.",

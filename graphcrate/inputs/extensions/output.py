@@ -1,4 +1,4 @@
-"""What compilers and the program in the sandbox say: progress for eyes, and of a failure the first error and its cause.
+"""Output of compilers and of the program in the sandbox: progress for eyes, and a failure's first error and its cause.
 
 The first error counts, not the last page.
 """
@@ -40,7 +40,7 @@ class Watcher:
         self.built: set[str] = set()
         self.failed = ""  #: name of the package
         self.source = ""  #: the file that failed
-        self.log = ""  #: what its compiler said, as the program names it
+        self.log = ""  #: with its compiler's output, as the program names it
         self.strays: deque[str] = deque(maxlen=200)
 
     def read(self, line: str) -> None:
@@ -95,7 +95,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 def first_error(output: str) -> str:
-    """The line that tells what went wrong first; the last one where none looks like it."""
+    """The first line that looks like an error; the last one where none does."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     wanted = next((line for line in lines if _ERROR.search(line)), "")
     if not wanted:
@@ -107,7 +107,7 @@ def first_error(output: str) -> str:
 
 
 def diagnose(output: str, compilation: Compilation) -> Diagnosis:
-    """What the output of a failed compile tells."""
+    """The first error of a failed compile, its likely cause and the next step."""
     line = first_error(output)
     toolkit = compilation.toolkit
     cuda = f"CUDA {toolkit.version}" if toolkit is not None else "CUDA"
