@@ -26,7 +26,8 @@ def wheel_file(path, name="pkg", bytecode=(), checked=True):
     with open_wheel(path) as wheel:
         installation = place(wheel, SITE)
     sha256 = package.file.sha256 if checked else ""
-    return WheelFile(name=name, version="1.0", path=path, installation=installation, sha256=sha256, bytecode=bytecode)
+    wheel = WheelFile(name=name, version="1.0", origin="", path=path, sha256=sha256, bytecode=bytecode)
+    return wheel, installation
 
 
 def unpacked(cache, record):
