@@ -61,7 +61,7 @@ def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) ->
     architectures = variant.architectures if option else ()
     if option is not None:
         toolkits.refuse_impossible(architectures, option.version)
-    newest_gcc = toolkits.newest_gcc(option.version) if option else None
+    newest_gcc = toolkits.nvcc(option.version).newest_gcc if option else None
     try:
         compiler = compilers.compiler_for(variant.base.suite, newest_gcc)
     except ResolutionError as error:

@@ -11,8 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat import pyg
-from graphcrate.compat.addresses import cuda_tag
+from graphcrate.compat import packages
+from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.request import Extensions
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import MissingPackage
@@ -127,12 +127,12 @@ def _built_for(version: Version, torch: str, torch_cuda: str) -> bool:
     if version.local is None:
         return True
     major, minor = torch.split(".")[:2]
-    return version.local == f"pt{major}{minor}{cuda_tag(torch, torch_cuda)}"
+    return version.local == f"pt{major}{minor}{cuda_label(torch_cuda)}"
 
 
 def _cost(name: str, variant: Variant, there: set[str]) -> str:
     """What the user loses."""
-    lost = pyg.lost(name, variant.torch_geometric or _SOME_PYG, there)
+    lost = packages.lost(name, variant.torch_geometric or _SOME_PYG, there)
     other, comfort = STANDS_IN.get(name, ("", ""))
     return f"{lost} ({comfort})" if other in there else lost
 

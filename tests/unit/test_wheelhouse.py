@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import filelock
 import pytest
 
-from graphcrate.compat import headers
+from graphcrate.compat import compilers
 from graphcrate.host import settings
 from graphcrate.host.memory import free_memory
 from graphcrate.inputs import extensions
@@ -122,7 +122,7 @@ def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path):
 def test_the_headers_are_in_the_key_of_what_gets_them(monkeypatch):
     others = (package("torch-x", compiled=True),)
     before = key(), key(packages=others)
-    monkeypatch.setitem(headers.STAND_INS, "torch/torch.h", ("#pragma once",))
+    monkeypatch.setitem(compilers.STAND_INS, "torch/torch.h", ("#pragma once",))
     assert (key() == before[0], key(packages=others) == before[1]) == (False, True)
 
 

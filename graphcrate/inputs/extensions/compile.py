@@ -9,8 +9,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphcrate.compat.compilers import programs, variables
-from graphcrate.compat.headers import SECONDS, STAND_INS, folder_for
+from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import sandbox
 from graphcrate.host.memory import free_memory
 from graphcrate.inputs.bases import Base
@@ -209,7 +208,7 @@ def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, re
 
 
 def _check_compiler(base: Base, compiler: str) -> None:
-    program = base.rootfs / "usr/bin" / programs(compiler)[1]
+    program = base.rootfs / "usr/bin" / compiler
     if not program.exists() and not program.is_symlink():
         raise HostError(
             f"the base to compile in has no {compiler}",
