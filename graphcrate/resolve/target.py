@@ -15,7 +15,7 @@ from graphcrate.model.recipe import BaseSpec
 GLIBC = {name: suite.glibc for name, suite in facts.limits().suites.items()}
 #: where a registry reference does not say on what it is built: old enough for all that is in use
 OLDEST_GLIBC = "2.28"
-#: the newest glibc that uv can be told of; wheels for a newer one do not exist yet
+#: minor versions of glibc that uv knows; wheels for a newer one do not exist yet
 UV_GLIBC = (28, *range(31, 41))
 
 

@@ -18,7 +18,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import uv
+from graphcrate.resolve import offers
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
 from tests.made import place
@@ -138,7 +138,7 @@ def test_sdists_are_not_built_for_their_metadata(server, cache, tmp_path):
 
 def test_uv_tells_its_default_index(tmp_path):
     variables = {"UV_DEFAULT_INDEX": "https://index.example/simple", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    told = uv.emitted_indexes(variables)
+    told = offers.emitted_indexes(variables)
     assert "--index-url https://index.example/simple" in told
 
 
@@ -169,6 +169,7 @@ def test_the_recipe_for_cuda_11_7_on_the_real_index(cache, monkeypatch):
 KILLED = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
@@ -176,7 +177,9 @@ from graphcrate.model.lock import decode_lock
 from graphcrate.compat.request import SourceOptions
 from graphcrate.resolve.fetch import fetch
 lock = decode_lock(Path(sys.argv[1]).read_bytes())
-fetch(lock, SourceOptions(), Cache(Path(sys.argv[2])), settings.environment(), Silent())
+cache = Cache(Path(sys.argv[2]))
+ctx = SimpleNamespace(cache=cache, environment=settings.environment(), progress=Silent())
+fetch(lock, SourceOptions(), ctx)
 """
 
 

@@ -12,7 +12,6 @@ from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel
 from graphcrate.resolve.fetch import fetch
 from graphcrate.resolve.locks import request_digest
-from graphcrate.resolve.resolver import resolve
 from tests.made import place
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE
@@ -32,14 +31,7 @@ def index(channels, program):
 
 @pytest.fixture
 def lock(index, cache):
-    def locked(candidate=COMPATIBLE, *, variant=None, request=None, **options):
-        recipe = small_index.recipe(candidate, **options)
-        changed = msgspec.structs.replace(recipe.variants[0], **(variant or {}))
-        environment = {"UV_DEFAULT_INDEX": index.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-        context = small_index.context(recipe, request or SourceOptions(), cache, environment, variant=changed)
-        return resolve(context, candidate, "f" * 64)
-
-    return locked
+    return lambda candidate=COMPATIBLE, **options: small_index.locked(index, cache, candidate, **options)
 
 
 def sdists(index, name, *versions, yanked=(), **more):

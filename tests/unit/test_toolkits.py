@@ -145,11 +145,11 @@ def test_a_package_that_debian_has_replaced(cache, tmp_path, monkeypatch):
     newer = msgspec.structs.replace(DEB, version="11.8.90")
     asked = []
 
-    def archive_of(suite, mirror, cache, environment, components):
+    def archive(suite, mirror, cache, environment, components):
         asked.append((suite, components))
         return SimpleNamespace(available=lambda names: [newer])
 
-    monkeypatch.setattr(debian, "Archive", archive_of)
+    monkeypatch.setattr(debian, "Archive", archive)
     words = r"bookworm CUDA toolkit 11\.8\.89 is out of date.*now 11\.8\.90(.|\n)*\./build.py lock"
     with pytest.raises(BaseDriftError, match=words):
         toolkits.prepare(DEBIAN, {}, tmp_path, place(cache, {"DEBIAN_MIRROR": "http://mirror.example/debian"}))

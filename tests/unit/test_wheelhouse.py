@@ -15,8 +15,7 @@ from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions import import_check
 from graphcrate.inputs.extensions.compile import add_headers, provide, unpack_source
-from graphcrate.inputs.extensions.diagnosis import diagnose, first_error
-from graphcrate.inputs.extensions.progress import Watcher
+from graphcrate.inputs.extensions.output import Watcher, diagnose, first_error
 from graphcrate.model.errors import BuildError, DiskFullError
 from graphcrate.model.lock import Compilation, DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
