@@ -47,7 +47,7 @@ from graphcrate.inputs.bases import Base, debian
 from graphcrate.inputs.bases.archive import Archive, find_mirror
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.recipe import BaseSpec
-from graphcrate.resolve import uv
+from graphcrate.resolve import offers
 from graphcrate.resolve.pinning import constraints_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -248,7 +248,16 @@ def install(group: Group, pair: Pair, site: Path, ground: Ground) -> None:
     }
     for name, lines in files.items():
         (ground.work / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
-    argv = [uv.program(), "pip", "install", "--no-config", "--no-progress", "--no-build", "--link-mode", "hardlink"]
+    argv = [
+        offers.uv_program(),
+        "pip",
+        "install",
+        "--no-config",
+        "--no-progress",
+        "--no-build",
+        "--link-mode",
+        "hardlink",
+    ]
     argv += ["--python", sys.executable, "--python-version", group.python, "--python-platform", PLATFORM]
     argv += ["--target", str(site), "--cache-dir", str(ground.work / "uv")]
     argv += [word for name in files for word in (f"--{name}", str(ground.work / f"{name}.txt"))]

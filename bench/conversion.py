@@ -3,8 +3,9 @@
     .venv/bin/python -m bench.conversion REF [--folder DIR] [--only gzip zstd apptainer] [--runs N]
 
 REF is NAME:TAG below dist/ or the path of a layout. Prints a table: seconds, CPU seconds of all processes (which other
-work on the machine changes less), size, the most that lay on the disk beside the layout, the most memory. Apptainer
-works with an empty cache and unpacks into the same folder; it needs room for twice the unpacked image.
+work on the machine changes less), size, the most that lay on the disk beside the layout, the most memory. zstd and gzip
+begin with an empty cache; "again" makes the same file from the layers that are compressed by then, as for an image that
+shares them. Apptainer works with an empty cache and unpacks into the same folder; it needs room for twice the image.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from bench.main_job import machine, peak_memory
 from graphcrate.artifacts.locate import find_image
 
 ROOT = Path(__file__).resolve().parent.parent
-WAYS = ("zstd", "gzip", "apptainer")
+WAYS = ("zstd", "zstd again", "gzip", "gzip again", "apptainer")
 SAMPLE_SECONDS = 0.5
 
 
@@ -66,15 +67,19 @@ def main() -> None:
 
 def measured(way: str, layout: Path, folder: Path) -> Figure:
     """Make the SIF in this way, once."""
-    output, work = folder / f"{way}.sif", folder / "work"
+    kind, _, again = way.partition(" ")
+    output, work, cache = folder / f"{kind}.sif", folder / "work", folder / "cache"
     work.mkdir()
     output.unlink(missing_ok=True)
+    if not again:
+        shutil.rmtree(cache, ignore_errors=True)
     if way == "apptainer":
         command = ["apptainer", "--silent", "build", str(output), f"oci:{layout}"]
     else:
         command = [sys.executable, "-E", "-s", str(ROOT / "build.py"), "convert", str(layout), "--to", "sif"]
-        command += ["--compression", way, "--output", str(output)]
+        command += ["--compression", kind, "--output", str(output)]
     folders = {name: str(work) for name in ("APPTAINER_TMPDIR", "APPTAINER_CACHEDIR", "TMPDIR")}
+    folders["GRAPHCRATE_CACHE"] = str(cache)
     os.sync()
     before, start, cpu = used(folder), time.monotonic(), children_seconds()
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **folders}, stdout=subprocess.DEVNULL)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat import headers, planning
+from graphcrate.compat import compilers, planning
 from graphcrate.compat.compilers import variables
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import sandbox
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
                 taken["fast"] = timed("wheelhouse, small headers", lambda: provide(job))
                 timed("wheelhouse, from the cache", lambda: provide(job))
             if "plain" in given.ways:
-                headers._FOLDERS.clear()  # as if nobody had looked at these packages
+                compilers._FOLDERS.clear()  # as if nobody had looked at these packages
                 taken["plain"] = timed("wheelhouse, torch's own headers", lambda: provide(job))
             if "pip" in given.ways:
                 taken["pip"] = plainly(job, base, toolkit, files, folder / "plain")
@@ -74,7 +74,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stack", default="pyg")
     parser.add_argument("--cuda", default="11.8")
-    parser.add_argument("--packages", nargs="+", default=list(headers._FOLDERS))
+    parser.add_argument("--packages", nargs="+", default=list(compilers._FOLDERS))
     parser.add_argument("--architectures", nargs="+", default=["7.0", "8.0+PTX"])
     parser.add_argument("--jobs", type=int, default=default_jobs())
     parser.add_argument("--ways", nargs="+", choices=("fast", "plain", "pip"), default=["fast", "plain"])

@@ -19,8 +19,8 @@ from graphcrate.artifacts.formats.merged import Inode, Merged, read_merged, with
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.locate import find_image
-from graphcrate.compat import runtimes
-from graphcrate.compat.drivers import numbers
+from graphcrate.compat import facts
+from graphcrate.compat.facts import numbers
 from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, writing
 from graphcrate.host.cache import remove_tree, require_room
@@ -234,7 +234,7 @@ def _sqsh(job: _Job) -> Converted:
     if job.request.kernel and not job.request.compression and fitting is not compression:
         job.ctx.progress.note(
             f"{job.target} is compressed with {compression}, since enroot unpacks it by unsquashfs, whatever the "
-            f"kernel; where that is older than {runtimes.known().tools_zstd.since} (2019): --compression gzip"
+            f"kernel; where that is older than {facts.limits().tools_zstd.since} (2019): --compression gzip"
         )
     _refuse_existing(job)
     additions = list(enroot.additions(job.layout.config, f"oci:{job.title}"))
@@ -291,7 +291,7 @@ def choose_compression(kernel: str | None) -> Compression:
         raise UsageError(
             f"{kernel!r} is no kernel's version", next_step="--kernel 3.10    (`uname -r` on the target says it)"
         )
-    mounts_zstd = numbers(version[0]) >= numbers(runtimes.known().kernel_zstd.since)
+    mounts_zstd = numbers(version[0]) >= numbers(facts.limits().kernel_zstd.since)
     return Compression.ZSTD if mounts_zstd else Compression.GZIP
 
 

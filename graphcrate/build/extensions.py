@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from graphcrate.compat import facts, planning
-from graphcrate.compat.toolkits import architectures, to_compile
+from graphcrate.compat.toolkits import nvcc, to_compile
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, BaseDriftError
 from graphcrate.model.errors import GraphcrateError, ResolutionError
@@ -33,13 +33,12 @@ def for_gpus(lock: Lock, gpus: str | None) -> Lock:
     if gpus is None or compilation is None or compilation.toolkit is None:
         return lock
     version = compilation.toolkit.version
-    highest = architectures(version)[1]
     chosen, newer = to_compile(facts.architectures_for(gpus), version)
     notes = lock.notes
     if newer and any(package.compiled for package in lock.packages):
         notes += (
-            f"nvcc {version} makes no code for {', '.join(newer)}: extensions bring PTX of {highest}, which the driver "
-            "translates when it first loads them (TOOLKIT=image may be newer)",
+            f"nvcc {version} makes no code for {', '.join(newer)}: extensions bring PTX of {nvcc(version).sm[-1]}, "
+            "which the driver translates when it first loads them (TOOLKIT=image may be newer)",
         )
     compilation = msgspec.structs.replace(compilation, architectures=chosen)
     return msgspec.structs.replace(lock, compilation=compilation, notes=notes)

@@ -1,7 +1,7 @@
 """The story of an image, one call per stage: recipe → lock → plan → layers → layout → smoke test → report."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,7 @@ def _choose_target(request: BuildRequest, ctx: Context) -> BuildRequest:
     from graphcrate.compat import explain
 
     cuda, gpu = explain.settle(ctx, request.name, request.cuda, request.said)
-    return replace(request, cuda=cuda, gpu=gpu)
+    return msgspec.structs.replace(request, cuda=cuda, gpu=gpu)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport:
     _check_aliases(job, plan)
     for line in _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, job.engine, extensions.built(lock, ctx)):
         ctx.progress.note(line)
-    artifact, layers = job.engine.build(plan, lock, job.request.sources, folder, ctx)
+    artifact, layers = job.engine.build(plan, lock, job.request, folder, ctx)
     report = _report(artifact, layers, plan, resolution)
     report = msgspec.structs.replace(
         report,
@@ -250,7 +250,7 @@ def _resolve(
     context = ResolveContext(
         recipe=recipe,
         variant=msgspec.structs.replace(variant, candidates=usable),
-        request=request.sources,
+        request=request,
         ctx=ctx,
         built=lambda lock: extensions.built(extensions.for_gpus(lock, request.gpu), ctx),
     )

@@ -194,7 +194,7 @@ def _base(plan: Plan, lock: Lock, ctx: Context) -> "tuple[Base | None, tuple[str
 
 def arguments(plan: Plan, lock: Lock, sources: "SourceOptions", environment: Mapping[str, str]) -> dict[str, str]:
     """Build arguments by name, those that the text knows: mirrors and package index as this user has set them."""
-    from graphcrate.compat.addresses import cuda_tag, pyg_page
+    from graphcrate.compat.addresses import cuda_label, pyg_page
     from graphcrate.engines import render
     from graphcrate.inputs.bases.archive import own_mirror
     from graphcrate.resolve.channels import Kind, mirror_of, user_indexes
@@ -204,7 +204,7 @@ def arguments(plan: Plan, lock: Lock, sources: "SourceOptions", environment: Map
     user = user_indexes(environment)
     values = {"PACKAGE_INDEX": mirror.pypi or user.default}
     if mirror.pytorch_kind is Kind.INDEX:
-        values["PYTORCH_INDEX"] = mirror.pytorch.format(tag=cuda_tag(torch, torch_cuda))
+        values["PYTORCH_INDEX"] = mirror.pytorch.format(tag=cuda_label(torch_cuda))
     values["PYG_LINKS"] = mirror.pyg.format(page=pyg_page(torch, torch_cuda))
     # A machine that knows no archive leaves it to the base image.
     if isinstance(lock.base, DebianBase) and (archive := own_mirror(environment)):

@@ -4,7 +4,6 @@ rest.
 Stages are imported where a command needs them: an unchanged image is answered in less time than rich takes to load.
 """
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -86,6 +85,8 @@ def image(
     as_json: Json = False,
 ) -> None:
     """Build an image and prove it by a training run inside it."""
+    import msgspec
+
     from graphcrate.build import pipeline
     from graphcrate.compat import fallback
     from graphcrate.compat.request import BuildRequest
@@ -113,7 +114,7 @@ def image(
     sys.stdout.write(encode(report).decode() if as_json else f"{report.reference}\n")
     sys.stdout.flush()
     if report.fallback:
-        insisting = dataclasses.replace(request, cuda=report.cuda, channel=report.fallback.channel)
+        insisting = msgspec.structs.replace(request, cuda=report.cuda, channel=report.fallback.channel)
         sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting.command())))
 
 
@@ -289,11 +290,11 @@ def check(
     from graphcrate.checks.contracts import count, wording
     from graphcrate.checks.contracts import run as checking
     from graphcrate.cli import tables
-    from graphcrate.compat import hosts
+    from graphcrate.compat import targets
     from graphcrate.model.errors import ContractError
 
-    runtimes = hosts.runtimes_of(runtime or ())
-    host = hosts.host_of(runtimes, runtime_version, gpu, driver, kernel, glibc, shm)
+    runtimes = targets.runtimes_of(runtime or ())
+    host = targets.host_of(runtimes, runtime_version, gpu, driver, kernel, glibc, shm)
     found = checking.check(ref, host, _context(), runtimes=runtimes, output=output, fetch=fetch)
     tables.write(found, wording.answer(found), as_json=as_json)
     if failures := count(found.findings).get("fail"):

@@ -13,23 +13,20 @@ _ALIBABA = (
 )
 
 
-def cuda_tag(torch: str, torch_cuda: str) -> str:
-    """`cu118` or `cpu`: the local label of a torch version, else from the CUDA version it was built for."""
-    _, _, label = torch.partition("+")
-    if label:
-        return label
-    return "cpu" if torch_cuda == "cpu" else "cu" + torch_cuda.replace(".", "")
+def cuda_label(cuda: str) -> str:
+    """`cu118` for "11.8", `cpu` for "cpu"."""
+    return cuda if cuda == "cpu" else "cu" + cuda.replace(".", "")
 
 
 def pyg_page(torch: str, torch_cuda: str) -> str:
     """Name of PyG's links page: `torch-2.0.0+cu118.html`, whatever the patch release."""
     major, minor = torch.split(".")[:2]
-    return f"torch-{major}.{minor}.0+{cuda_tag(torch, torch_cuda)}.html"
+    return f"torch-{major}.{minor}.0+{cuda_label(torch_cuda)}.html"
 
 
-def pytorch_index(torch: str, torch_cuda: str) -> str:
+def pytorch_index(torch_cuda: str) -> str:
     """PyTorch's own index for one CUDA version."""
-    return f"{PYTORCH}/{cuda_tag(torch, torch_cuda)}"
+    return f"{PYTORCH}/{cuda_label(torch_cuda)}"
 
 
 def pyg_links(torch: str, torch_cuda: str) -> str:
@@ -51,7 +48,5 @@ def inside_vpc(host: str) -> str:
 
     Empty for a host that is none of Alibaba Cloud's registries, or is inside already.
     """
-    for pattern in _ALIBABA:
-        if found := pattern.fullmatch(host):
-            return f"{found[1]}-vpc{found[2]}"
-    return ""
+    found = next(filter(None, (pattern.fullmatch(host) for pattern in _ALIBABA)), None)
+    return f"{found[1]}-vpc{found[2]}" if found else ""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from graphcrate.compat import facts, recipes
+from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.doctor_file import one_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError, UsageError
@@ -17,14 +18,14 @@ from graphcrate.model.recipe import Candidate, Recipe, Variant
 
 def find_recipe(ctx: Context, name: str) -> Recipe:
     """The recipe of this name. Raises UsageError with the nearest that exist."""
-    names = sorted(path.stem for path in (ctx.root / "recipes").glob("*.toml"))
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=2, cutoff=0.3)
+    paths = {path.stem: path for path in sorted((ctx.root / "recipes").glob("*.toml"))}
+    if name not in paths:
+        near = difflib.get_close_matches(name, paths, n=2, cutoff=0.3)
         raise UsageError(
             f"there is no recipe {name!r}" + (f"; the nearest is {', '.join(near)}" if near else ""),
             next_step="./build.py list",
         )
-    return recipes.load(ctx.root / "recipes" / f"{name}.toml")
+    return recipes.load(paths[name])
 
 
 def find_variant(ctx: Context, name: str, cuda: str) -> tuple[Recipe, Variant]:
@@ -60,11 +61,8 @@ def all_recipes(ctx: Context) -> list[Recipe]:
 
 def committed(ctx: Context) -> set[tuple[str, str, str]]:
     """(recipe, CUDA, candidate) of the committed locks."""
-    found = set()
-    for path in (ctx.root / "images").glob("*/*/*.lock.json"):
-        lock = decode_lock(path.read_bytes())
-        found.add((lock.recipe, lock.cuda, lock.candidate))
-    return found
+    locks = (decode_lock(path.read_bytes()) for path in (ctx.root / "images").glob("*/*/*.lock.json"))
+    return {(lock.recipe, lock.cuda, lock.candidate) for lock in locks}
 
 
 def describe(found: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> list[dict[str, Any]]:
@@ -105,19 +103,17 @@ def examples(ctx: Context) -> dict[str, str]:
     return programs
 
 
-def nearest_cuda(cuda: str, known: list[str]) -> list[str]:
+def nearest_cuda(cuda: str, known: Sequence[str]) -> list[str]:
     """At most two of the known CUDA versions, the nearest first."""
-    numbers = [version for version in known if version != "cpu"]
     try:
         wanted = float(cuda)
     except ValueError:
         return difflib.get_close_matches(cuda, known, n=2, cutoff=0.4) or ["11.8"]
-    return sorted(numbers, key=lambda version: abs(float(version) - wanted))[:2]
+    return sorted((version for version in known if version != "cpu"), key=lambda version: abs(float(version) - wanted))[
+        :2
+    ]
 
 
 def lock_path(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> Path:
     """Where the candidate's lock is committed."""
-    from graphcrate.compat import planning
-
-    label = planning.cuda_label(variant.cuda)
-    return ctx.root / "images" / recipe.name / label / f"{candidate.name}.lock.json"
+    return ctx.root / "images" / recipe.name / cuda_label(variant.cuda) / f"{candidate.name}.lock.json"

@@ -33,14 +33,19 @@ def one_file(modules: Mapping[str, str], errors: str) -> str:
     So a name at the top of a module may be there once in the whole package. Raises ValueError for a text that does not
     begin with a docstring.
     """
-    parts = {name: _split(name, text) for name, text in sorted(modules.items()) if name != "__init__"}
+    parts: dict[str, re.Match[str]] = {}
     whole: set[str] = set()
     names: dict[str, set[str]] = {}
     needs: dict[str, list[str]] = {}
-    for name, part in parts.items():
-        whole |= set(re.findall(r"^import (\S+)$", part["imports"], re.MULTILINE))
-        needs[name] = []
-        for module, imported in _FROM.findall(part["imports"]):
+    for name, text in sorted(modules.items()):
+        if name == "__init__":
+            continue
+        found = _MODULE.match(text)
+        if found is None:
+            raise ValueError(f"doctor/{name}.py does not begin with a docstring and imports")
+        parts[name], needs[name] = found, []
+        whole.update(re.findall(r"^import (\S+)$", found["imports"], re.MULTILINE))
+        for module, imported in _FROM.findall(found["imports"]):
             if module.startswith(_PACKAGE):
                 needs[name].append(module.removeprefix(_PACKAGE))
             else:
@@ -51,10 +56,3 @@ def one_file(modules: Mapping[str, str], errors: str) -> str:
     table = f"\nERRORS_INI = r'''{errors}'''\n"
     bodies = [f"\n\n# {name}: {parts[name]['title']}\n\n{parts[name]['body'].strip()}\n" for name in [*order, _MAIN]]
     return "\n".join([_HEAD, "\n".join(lines), table, *bodies])
-
-
-def _split(name: str, text: str) -> Mapping[str, str]:
-    found = _MODULE.match(text)
-    if found is None:
-        raise ValueError(f"doctor/{name}.py does not begin with a docstring and imports")
-    return found.groupdict()

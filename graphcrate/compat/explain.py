@@ -3,6 +3,7 @@
 `make image` without CUDA takes what `explain` calls chosen, and refuses by the same verdicts what cannot run.
 """
 
+import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from graphcrate.compat import catalog, facts, glt, rules, targets, toolkits
-from graphcrate.compat.drivers import numbers
+from graphcrate.compat.facts import numbers
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.targets import Said
 from graphcrate.host.context import Context
@@ -35,7 +36,11 @@ def find_target(ctx: Context, said: Said) -> Target:
     paths = {path.stem: path for path in sorted((ctx.root / "targets").glob("*.toml"))}
     path = Path(said.target) if said.target.endswith(".toml") else paths.get(said.target.lower())
     if path is None or not path.is_file():
-        raise targets.unknown(said.target, list(paths))
+        near = difflib.get_close_matches(said.target.lower(), paths, n=2, cutoff=0.3)
+        raise UsageError(
+            f"there is no target {said.target!r}" + (f"; the nearest is {' or '.join(near)}" if near else ""),
+            next_step=f"choose one of: {', '.join(paths)}    (or the path of a .toml like those in targets/)",
+        )
     return targets.joined(said, targets.load(path))
 
 
@@ -44,24 +49,47 @@ def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> tuple[str, 
 
     A person is told what was chosen. Raises UsageError, RecipeError, and ResolutionError where nothing runs.
     """
-    if said.nothing:
+    if said == Said():
         return cuda or USUAL_CUDA, None
     target = find_target(ctx, said)
     if cuda is None:
-        row, told = choose(catalog.find_recipe(ctx, name), target, said)
+        explanation = explain(catalog.find_recipe(ctx, name), target, said)
+        row = chosen_row(explanation)
+        if row is None:
+            raise nothing_runs(explanation)
         cuda = row.cuda
-        for line in told:
-            ctx.progress.note(line)
+        ctx.progress.note(f"CUDA {cuda} for {_machine(explanation)}: the newest of {row.recipe} that runs there")
+        for line in _details(row):
+            ctx.progress.note(f"  {line}")
     return cuda, ",".join(target.gpus or ()).lower() or None
 
 
 def usable(
     ctx: Context, recipe: Recipe, variant: Variant, said: Said
 ) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
-    """The variant's candidates that run on the machine of which something was said, and what became of the others."""
-    if said.nothing:
+    """The variant's candidates that run on the machine of which something was said, and what became of the others.
+
+    Raises UsageError where none does.
+    """
+    if said == Said():
         return variant.candidates, ()
-    return for_target(recipe, variant, find_target(ctx, said), said)
+    explanation = explain(recipe, find_target(ctx, said), said)
+    verdicts = {row.candidate: row.verdict for row in explanation.rows if row.cuda == variant.cuda}
+    out = tuple(
+        Outcome(candidate=one.name, chosen=False, constraint=verdict.reasons[0].what, fix=verdict.reasons[0].fix)
+        for one in variant.candidates
+        if not (verdict := verdicts[one.name]).accepted
+    )
+    if fitting := tuple(one for one in variant.candidates if verdicts[one.name].accepted):
+        return fitting, out
+    row = chosen_row(explanation)
+    accepted = dict.fromkeys(row.cuda for row in explanation.rows if row.verdict.accepted)
+    others = f"    (what runs there: {', '.join(sorted(accepted, key=numbers))})"
+    raise UsageError(
+        f"CUDA {variant.cuda} of {recipe.name} does not run on {_machine(explanation)}",
+        cause="; ".join(dict.fromkeys(outcome.constraint for outcome in out)),
+        next_step=row.command + others if row else _apart(explanation.target) or out[0].fix,
+    )
 
 
 def explain(recipe: Recipe, target: Target, said: Said, cuda: str | None = None) -> Explanation:
@@ -82,50 +110,14 @@ def chosen_row(explanation: Explanation) -> Row | None:
     return next((row for row in explanation.rows if row.chosen), None)
 
 
-def choose(recipe: Recipe, target: Target, said: Said) -> tuple[Row, tuple[str, ...]]:
-    """The newest candidate that runs there, and what a person is told of it. Raises ResolutionError."""
-    explanation = explain(recipe, target, said)
-    row = chosen_row(explanation)
-    if row is None:
-        raise nothing_runs(explanation)
-    told = f"CUDA {row.cuda} for {machine(explanation)}: the newest of {recipe.name} that runs there"
-    return row, (told, *(f"  {line}" for line in details(row)))
-
-
 def nothing_runs(explanation: Explanation) -> ResolutionError:
     """The error where every candidate is rejected: it speaks of the oldest, which wants the least."""
     oldest = min((row for row in explanation.rows if row.cuda != "cpu"), key=_age, default=explanation.rows[-1])
     reason = oldest.verdict.reasons[0]
     return ResolutionError(
-        f"nothing of {oldest.recipe} runs on {machine(explanation)}",
+        f"nothing of {oldest.recipe} runs on {_machine(explanation)}",
         cause=f"The oldest, CUDA {oldest.cuda}: {reason.what}.",
         next_step=_apart(explanation.target) or reason.fix,
-    )
-
-
-def for_target(
-    recipe: Recipe, variant: Variant, target: Target, said: Said
-) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
-    """The candidates that run on the target, and what became of the others. Raises UsageError if there is none."""
-    usable: list[Candidate] = []
-    out: list[Outcome] = []
-    for candidate in variant.candidates:
-        verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus), target)
-        if verdict.accepted:
-            usable.append(candidate)
-            continue
-        reason = verdict.reasons[0]
-        out.append(Outcome(candidate=candidate.name, chosen=False, constraint=reason.what, fix=reason.fix))
-    if usable:
-        return tuple(usable), tuple(out)
-    explanation = explain(recipe, target, said)
-    row = chosen_row(explanation)
-    accepted = dict.fromkeys(row.cuda for row in explanation.rows if row.verdict.accepted)
-    others = f"    (what runs there: {', '.join(sorted(accepted, key=numbers))})"
-    raise UsageError(
-        f"CUDA {variant.cuda} of {recipe.name} does not run on {machine(explanation)}",
-        cause="; ".join(dict.fromkeys(outcome.constraint for outcome in out)),
-        next_step=row.command + others if row else _apart(target) or out[0].fix,
     )
 
 
@@ -139,7 +131,7 @@ def _apart(target: Target) -> str:
 def stack_of(recipe: Recipe, variant: Variant, candidate: Candidate, gpus: Sequence[str] | None) -> Software:
     """What an image would hold, with extensions compiled for these GPUs (none named: for those of the recipe)."""
     wanted = [Requirement(text) for text in (*recipe.requirements, *variant.requirements, *variant.extensions)]
-    pinned = next((one for one in wanted if canonicalize_name(one.name) == glt.NAME), None)
+    pins = (one for wish in wanted if canonicalize_name(wish.name) == glt.NAME for one in wish.specifier)
     architectures, nvcc, impossible = variant.architectures, "", ""
     options = toolkits.options(candidate.torch_cuda) if variant.extensions else ()
     if options:
@@ -159,39 +151,38 @@ def stack_of(recipe: Recipe, variant: Variant, candidate: Candidate, gpus: Seque
         nvcc=nvcc,
         impossible=impossible,
         torch_geometric=variant.torch_geometric,
-        glt=next((one.version for one in pinned.specifier if one.operator == "=="), "") if pinned else "",
+        glt=next((one.version for one in pins if one.operator == "=="), ""),
         packages=tuple(canonicalize_name(one.name) for one in wanted),
     )
 
 
 def _rows(recipe: Recipe, variant: Variant, target: Target, said: Said) -> Iterator[Row]:
+    gpu = ",".join(facts.gpu_models(said.gpu)).lower() if said.gpu and not said.target else ""
+    request = BuildRequest(name=recipe.name, cuda=variant.cuda, target=said.target, gpu=gpu, driver=said.driver)
+
+    def row(candidate: Candidate, verdict: Verdict) -> Row:
+        return Row(
+            recipe=recipe.name,
+            cuda=variant.cuda,
+            candidate=candidate.name,
+            torch=candidate.torch,
+            torch_geometric=variant.torch_geometric,
+            verdict=verdict,
+            chosen=False,
+            command=request.command(),
+        )
+
     if variant.unavailable is not None:
         refusal = Reason(rule="recipe", what=variant.unavailable.why, source="", fix=variant.unavailable.instead)
         nothing = Candidate(name="", channels=(), torch="", torch_cuda=variant.cuda)
-        yield _row(recipe, variant, nothing, Verdict(status="rejected", reasons=(refusal,)), said)
+        yield row(nothing, Verdict(status="rejected", reasons=(refusal,)))
     for candidate in variant.candidates:
         verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus), target)
         published = rules.judge(stack_of(recipe, variant, candidate, None), target) if target.gpus else verdict
         if verdict.accepted and not published.accepted:
             note = f"only when built for it (GPU={','.join(target.gpus or ()).lower()}): {published.reasons[0].what}"
             verdict = msgspec.structs.replace(verdict, notes=(*verdict.notes, note))
-        yield _row(recipe, variant, candidate, verdict, said)
-
-
-def _row(recipe: Recipe, variant: Variant, candidate: Candidate, verdict: Verdict, said: Said) -> Row:
-    gpu = ",".join(facts.gpu_models(said.gpu)).lower() if said.gpu and not said.target else ""
-    return Row(
-        recipe=recipe.name,
-        cuda=variant.cuda,
-        candidate=candidate.name,
-        torch=candidate.torch,
-        torch_geometric=variant.torch_geometric,
-        verdict=verdict,
-        chosen=False,
-        command=BuildRequest(
-            name=recipe.name, cuda=variant.cuda, target=said.target, gpu=gpu, driver=said.driver
-        ).command(),
-    )
+        yield row(candidate, verdict)
 
 
 def _age(row: Row) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
@@ -206,62 +197,49 @@ def _chosen(rows: Sequence[Row], target: Target) -> Row | None:
     """
     accepted = [row for row in rows if row.verdict.accepted]
     if target.gpus == ():
-        for_cpu = [row for row in accepted if row.cuda == "cpu"]
-        accepted = for_cpu or accepted
+        accepted = [row for row in accepted if row.cuda == "cpu"] or accepted
     known = [row for row in accepted if row.verdict.status != "unknown"]
     return next(iter(known or accepted), None)
 
 
-def machine(explanation: Explanation) -> str:
+def _machine(explanation: Explanation) -> str:
     """ "dgx2: V100 (sm_70), driver 450.80.02, Linux 3.10"."""
     target = explanation.target
-    parts = [rules.capability_name(model) for model in target.gpus or ()] or (
-        ["no GPU"] if target.gpus == () else ["a GPU that was not named"]
-    )
-    parts += [f"driver {' or '.join(target.drivers)}"] if target.drivers else []
-    parts += [f"Linux {target.kernel}"] if target.kernel else []
-    parts += [f"glibc {target.glibc}"] if target.glibc else []
+    parts = [rules.capability_name(model) for model in target.gpus or ()]
+    parts = parts or ["no GPU" if target.gpus == () else "a GPU that was not named"]
+    known = {"driver": " or ".join(target.drivers), "Linux": target.kernel, "glibc": target.glibc}
+    parts += [f"{name} {value}" for name, value in known.items() if value]
     parts += [f"{name} {version}".strip() for name, version in target.runtimes.items()]
     return f"{explanation.name}: {', '.join(parts)}" if explanation.name else ", ".join(parts)
 
 
 def answer(explanation: Explanation) -> Answer:
-    """Make a row of each candidate, the newest first."""
-    rows = tuple(
-        table.Row(
-            (label(row), headline(row, explanation.target), "\n".join(details(row))),
-            "bold green" if row.chosen else _STYLES[row.verdict.status],
-        )
-        for row in explanation.rows
-    )
-    return Answer((table.Table(_COLUMNS, rows, styled=1),), opening=tuple(opening(explanation)), aligned=True)
-
-
-def opening(explanation: Explanation) -> Iterator[str]:
-    """What was asked, and the answer to it."""
-    yield f"{explanation.rows[0].recipe} on {machine(explanation)}"
+    """Make a row of each candidate, the newest first, below what was asked and the answer to it."""
+    opening = [f"{explanation.rows[0].recipe} on {_machine(explanation)}"]
+    rows = []
     for row in explanation.rows:
+        headline = _headline(row, explanation.target)
         if row.cuda == explanation.asked:
-            yield f"CUDA {row.cuda}{_by(row)}: {headline(row, explanation.target)}"
+            opening.append(f"CUDA {row.cuda}{_by(row)}: {headline}")
+        style = "bold green" if row.chosen else _STYLES[row.verdict.status]
+        rows.append(table.Row((_label(row), headline, "\n".join(_details(row))), style))
+    return Answer((table.Table(_COLUMNS, tuple(rows), styled=1),), opening=tuple(opening), aligned=True)
 
 
-def headline(row: Row, target: Target) -> str:
+def _headline(row: Row, target: Target) -> str:
     """What is chosen and how it runs, or the first constraint."""
-    verdict = row.verdict
     words = {
         "native": "runs on the CPU" if target.gpus == () else "runs natively",
         "jit": "runs, slow first start",
         "unknown": "not known",
         "rejected": "does not run",
-    }[verdict.status]
+    }[row.verdict.status]
     if row.chosen:
         return f"chosen, {words}: {row.command}"
-    if verdict.reasons:
-        return f"{words}: {verdict.reasons[0].what}"
-    return f"{words} too"
+    return f"{words}: {row.verdict.reasons[0].what}" if row.verdict.reasons else f"{words} too"
 
 
-def details(row: Row) -> Iterator[str]:
+def _details(row: Row) -> Iterator[str]:
     """Fix and source of what rejects; of what is chosen, by what it runs and on which conditions."""
     verdict = row.verdict
     if verdict.accepted and not row.chosen:
@@ -279,7 +257,7 @@ def details(row: Row) -> Iterator[str]:
     yield from (f"note: {what}" for what in verdict.notes)
 
 
-def label(row: Row) -> str:
+def _label(row: Row) -> str:
     """Which candidate a row is about."""
     pyg = f", PyG {row.torch_geometric}" if row.torch_geometric else ""
     torch = "torch of the folder" if row.torch == "*" else f"torch {row.torch}" if row.torch else "-"

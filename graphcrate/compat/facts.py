@@ -1,19 +1,23 @@
-"""GPU models and the machine code in torch builds: data in `data/*.toml`, judged by pure functions."""
+"""What is known of GPUs, drivers, torch builds, runtimes and sites: the tables of `data/`, judged by pure functions.
+
+The tables are part of the package, as constant as code: to read them is no I/O of the kind that the pure floor forbids.
+"""
 
 import difflib
 import functools
+import importlib.resources
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
-from packaging.version import InvalidVersion, Version
 
-from graphcrate.compat import tables
-from graphcrate.compat.drivers import numbers
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Candidate
 
 _ARCHITECTURE = re.compile(r"(?:sm_(?=\d+$)|(?=\d+\.))(?P<major>\d+)\.?(?P<minor>\d)", re.IGNORECASE)  #: sm_80, 8.0
+_VERSION = re.compile(r"\d+(?:\.\d+)*", re.ASCII)
+_Table = TypeVar("_Table")
 
 
 class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,35 +42,88 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-class _Builds(msgspec.Struct, frozen=True):
-    build: tuple[TorchBuild, ...]
+class _Drivers(msgspec.Struct, frozen=True):
+    forward: dict[str, frozenset[str]]
+    minimum: dict[str, str]
+    toolkit: dict[str, str]
 
 
-class _Gpus(msgspec.Struct, frozen=True):
-    common: dict[str, str]
-    more: dict[str, str]
+class Limit(msgspec.Struct, frozen=True):
+    """The first version that will do."""
+
+    since: str
+    source: str
 
 
-@functools.cache
-def _gpus() -> _Gpus:
-    return tables.read("gpus", _Gpus)
+class Suite(msgspec.Struct, frozen=True):
+    """A Debian: its number, Python and C library, the oldest kernel that this runs on, and its C++ compilers."""
+
+    release: str  #: "12"
+    python: str
+    glibc: str
+    kernel: str
+    gcc: tuple[int, ...]  #: major versions, the default last
+    known: str
+
+
+class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    kernel_zstd: Limit
+    tools_zstd: Limit
+    sif: Limit
+    enroot_oci: Limit
+    enroot_zstd: Limit
+    driver_glibc: Limit
+    suites: dict[str, Suite]
+
+
+class Partition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A partition of Slurm. `gpus` on a node, 0 where nobody says."""
+
+    cores_per_gpu: int
+    gpus: int = 0
+
+
+class _Sites(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    partitions: Mapping[str, Partition]
+    instances: Mapping[str, str]
+
+
+def table(name: str, kind: type[_Table]) -> _Table:
+    """Read `data/<name>.toml` as a value of this type. Raises msgspec.ValidationError for one that is none."""
+    data = (importlib.resources.files("graphcrate.compat") / "data" / f"{name}.toml").read_bytes()
+    return msgspec.toml.decode(data, type=kind)
+
+
+_gpus = functools.cache(functools.partial(table, "gpus", dict[str, dict[str, str]]))
+_drivers = functools.cache(functools.partial(table, "drivers", _Drivers))
+_builds = functools.cache(functools.partial(table, "torch", dict[str, tuple[TorchBuild, ...]]))
+#: what runtimes, kernels and C libraries take from which version on
+limits = functools.cache(functools.partial(table, "runtimes", _Limits))
+#: what clusters and clouds give with their GPUs: partitions by name, instances by their number of GPUs
+sites = functools.cache(functools.partial(table, "sites", _Sites))
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers that a version begins with: `3.10.0-1160.el7` → (3, 10); empty where it has none.
+
+    Trailing zeros are dropped, so that equal versions are equal.
+    """
+    found = _VERSION.match(version.strip().removeprefix("v"))
+    parts = [int(part) for part in found[0].split(".")] if found else []
+    while parts and not parts[-1]:
+        parts.pop()
+    return tuple(parts)
 
 
 def gpus() -> dict[str, str]:
     """GPU model → compute capability ("7.0"), of those that lists name."""
-    return _gpus().common
+    return _gpus()["common"]
 
 
 @functools.cache
 def all_gpus() -> dict[str, str]:
     """The same of all that are known."""
-    return _gpus().common | _gpus().more
-
-
-@functools.cache
-def torch_builds() -> tuple[TorchBuild, ...]:
-    """Every known torch build."""
-    return tables.read("torch", _Builds).build
+    return _gpus()["common"] | _gpus()["more"]
 
 
 def gpu_model(gpu: str) -> str:
@@ -74,7 +131,7 @@ def gpu_model(gpu: str) -> str:
 
     Raises UsageError with the nearest models for what names none, or two.
     """
-    if (found := _ARCHITECTURE.fullmatch(gpu.strip())) and f"{found['major']}.{found['minor']}" in _architectures():
+    if (found := _ARCHITECTURE.fullmatch(gpu.strip())) and f"{found['major']}.{found['minor']}" in _capabilities():
         return f"sm_{found['major']}{found['minor']}"
     words = re.findall(r"[A-Z0-9]+", gpu.upper())
     joined = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}
@@ -89,16 +146,16 @@ def gpu_model(gpu: str) -> str:
     )
 
 
+@functools.cache
+def _capabilities() -> frozenset[str]:
+    """Those of any GPU that is known, or that any torch has code for."""
+    return frozenset(all_gpus().values()).union(*(build.sm for build in torch_builds()))
+
+
 def compute_capability(gpu: str) -> str:
     """Compute capability of a GPU, named as `gpu_model` takes it. Raises UsageError with the nearest models."""
     model = gpu_model(gpu)
     return all_gpus().get(model) or f"{model[3:-1]}.{model[-1]}"
-
-
-@functools.cache
-def _architectures() -> frozenset[str]:
-    """Those of any GPU that is known, or that any torch has code for."""
-    return frozenset(all_gpus().values()).union(*(build.sm for build in torch_builds()))
 
 
 def gpu_models(gpus: str) -> tuple[str, ...]:
@@ -114,31 +171,46 @@ def architectures_for(gpus: str) -> tuple[str, ...]:
 
     `v100,a100` → ("7.0", "8.0"). Raises UsageError with the nearest models for one that is unknown.
     """
-    found = {compute_capability(model) for model in gpu_models(gpus)}
-    return tuple(sorted(found, key=lambda capability: tuple(map(int, capability.split(".")))))
+    return ordered({compute_capability(model) for model in gpu_models(gpus)})
 
 
-def runs_on(candidate: Candidate, capability: str) -> bool | None:
-    """Whether the candidate's torch has machine code for this compute capability; None where nobody knows."""
-    return torch_runs_on(candidate.torch, candidate.torch_cuda, capability)
+def ordered(names: Iterable[str]) -> tuple[str, ...]:
+    """Compute capabilities or symbol versions by their numbers: GLIBC_2.9 before GLIBC_2.10, 10.0 before 10.0f."""
+
+    def key(name: str) -> tuple[str, tuple[int, ...], str]:
+        prefix, _, number = name.rpartition("_")
+        return prefix, numbers(number), name
+
+    return tuple(sorted(names, key=key))
+
+
+def torch_builds() -> tuple[TorchBuild, ...]:
+    """Every known torch build."""
+    return _builds()["build"]
+
+
+def torch_build(torch: str, cuda: str) -> TorchBuild | None:
+    """What is known of a torch by its version ("2.0.1+cu118") and what it was built with ("11.8")."""
+    version = torch.partition("+")[0]
+    return next((build for build in torch_builds() if (build.torch, build.cuda) == (version, cuda)), None)
 
 
 def torch_runs_on(torch: str, cuda: str, capability: str) -> bool | None:
-    """As `runs_on`, of a torch by its version ("2.0.1+cu118") and what it was built with ("11.8", "cpu")."""
+    """Whether a torch, named as in `torch_build`, has machine code for a capability; None where nobody knows."""
     build = torch_build(torch, cuda)
     if build is None:
         return False if cuda == "cpu" else None
     return has_code(build.sm, capability)
 
 
-def torch_build(torch: str, cuda: str) -> TorchBuild | None:
-    """What is known of a torch by its version ("2.0.1+cu118") and what it was built with ("11.8")."""
-    return _by_version().get((torch.partition("+")[0], cuda))
+def runs_on(candidate: Candidate, capability: str) -> bool | None:
+    """As `torch_runs_on`, of the candidate's torch."""
+    return torch_runs_on(candidate.torch, candidate.torch_cuda, capability)
 
 
-@functools.cache
-def _by_version() -> dict[tuple[str, str], TorchBuild]:
-    return {(build.torch, build.cuda): build for build in torch_builds()}
+def gpu_names(candidate: Candidate) -> tuple[str, ...]:
+    """GPU models that the candidate's torch runs on natively."""
+    return tuple(name for name, capability in gpus().items() if runs_on(candidate, capability))
 
 
 def has_code(sm: Iterable[str], capability: str) -> bool:
@@ -146,7 +218,9 @@ def has_code(sm: Iterable[str], capability: str) -> bool:
 
     SASS for X.Y runs on X.Z with Z ≥ Y (CUDA programming guide, binary compatibility).
     """
-    return any(_runs(code, capability) for code in sm)
+    major, minor = capability.split(".")
+    codes = (code.split(".") for code in sm)
+    return any(code[0] == major and int(code[1]) <= int(minor) for code in codes)
 
 
 def compiles_for(ptx: str, capability: str) -> bool:
@@ -157,30 +231,29 @@ def compiles_for(ptx: str, capability: str) -> bool:
     if ptx.endswith("a"):
         return ptx[:-1] == capability
     if ptx.endswith("f"):
-        return _runs(ptx[:-1], capability)
+        return has_code((ptx[:-1],), capability)
     return numbers(ptx) <= numbers(capability)
 
 
-def gpu_names(candidate: Candidate) -> tuple[str, ...]:
-    """GPU models that the candidate's torch runs on natively."""
-    return tuple(name for name, capability in gpus().items() if runs_on(candidate, capability))
+def oldest_driver(cuda: str) -> str:
+    """The oldest driver for programs of this CUDA version ("11.8"); empty where nobody knows.
+
+    From CUDA 11 on minor-version compatibility counts: any driver of the major version will do.
+    """
+    return _drivers().minimum.get(cuda.partition(".")[0], "") or own_driver(cuda)
 
 
-def _runs(code: str, capability: str) -> bool:
-    major, minor = (int(part) for part in code.split("."))
-    wanted_major, wanted_minor = (int(part) for part in capability.split("."))
-    return major == wanted_major and minor <= wanted_minor
+def own_driver(cuda: str) -> str:
+    """The driver that came with this CUDA version; older ones cannot compile its PTX. Empty where nobody knows."""
+    return _drivers().toolkit.get(cuda, "")
 
 
-def ordered(capabilities: Iterable[str]) -> tuple[str, ...]:
-    """Compute capabilities, lowest first."""
-    return tuple(sorted(capabilities, key=lambda name: (*map(int, name.rstrip("af").split(".")), name)))
+def newest_cuda(driver: str) -> str:
+    """The newest CUDA version that this driver knows all of, as `nvidia-smi` shows it; empty for older ones."""
+    known = [cuda for cuda, first in _drivers().toolkit.items() if numbers(first) <= numbers(driver)]
+    return max(known, key=numbers, default="")
 
 
-def by_number(name: str) -> tuple[str, Version]:
-    """Orders GLIBC_2.9 before GLIBC_2.10, and compute capabilities."""
-    prefix, _, number = name.rpartition("_")
-    try:
-        return prefix, Version(number)
-    except InvalidVersion:  # GLIBC_PRIVATE, 9.0f
-        return name, Version("0")
+def forward_compatible(gpu: str) -> bool:
+    """Whether NVIDIA's cuda-compat packages are for this GPU model; which base drivers they want, they say."""
+    return gpu.upper() in _drivers().forward["gpus"]

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from graphcrate.compat import drivers, facts, rules
-from graphcrate.compat.drivers import numbers
+from graphcrate.compat import facts, rules
+from graphcrate.compat.facts import numbers
 from graphcrate.model.recipe import Candidate, Variant
 from graphcrate.model.report import BuildReport, Fallback
 
@@ -27,17 +27,17 @@ def of(variant: Variant, candidate: Candidate) -> Fallback | None:
 
 def limits(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
     """Where an image for CUDA `cuda` runs whose torch was built for another, as clauses that begin with a verb."""
-    return tuple(_limits(torch, torch_cuda, cuda)) if torch_cuda != cuda else ()
-
-
-def _limits(torch: str, torch_cuda: str, cuda: str) -> Iterator[str]:
-    if oldest := drivers.oldest_driver(torch_cuda):
-        yield f"wants driver {oldest} or newer"
-    made, own = drivers.own_driver(torch_cuda), drivers.own_driver(cuda)
+    if torch_cuda == cuda:
+        return ()
+    clauses = []
+    if oldest := facts.oldest_driver(torch_cuda):
+        clauses.append(f"wants driver {oldest} or newer")
+    made, own = facts.own_driver(torch_cuda), facts.own_driver(cuda)
     if made and own and numbers(made) > numbers(own):
-        yield f"wants driver {made} or newer for what CUDA {torch_cuda} makes as PTX (CUDA {cuda}: {own})"
+        clauses.append(f"wants driver {made} or newer for what CUDA {torch_cuda} makes as PTX (CUDA {cuda}: {own})")
     if models := _without_code(torch, torch_cuda):
-        yield f"has no code for {_named(models)}"
+        clauses.append(f"has no code for {_named(models)}")
+    return tuple(clauses)
 
 
 def closing(report: BuildReport, insist: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ import msgspec
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat import tables
+from graphcrate.compat.facts import table
 from graphcrate.model.words import listed
 
 NAME = "graphlearn-torch"
@@ -24,38 +24,31 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     python: tuple[str, ...]
     torch: tuple[str, ...]
     cuda: str
-    compiler: str  #: nvcc's version
     driver: str  #: oldest NVIDIA driver that compiles its PTX
     sass: tuple[str, ...]  #: compute capabilities with machine code
     ptx: tuple[str, ...]
-    cxx11_abi: bool  #: std::string in its new form, which torch has from 2.7 on
-    glibc: str  #: oldest that its library loads with
-    glibcxx: str
-    known: str
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """How many symbols these releases refer to that this torch does not have."""
+class _Check(msgspec.Struct, frozen=True, kw_only=True):
+    """How many symbols these releases refer to that this torch does not have; `example` is one of them."""
 
     releases: tuple[str, ...]
     torch: str
     torch_cuda: str
     undefined: int
-    known: str
-    example: str = ""  #: one of them
+    example: str = ""
 
 
 class Requirement(msgspec.Struct, frozen=True, kw_only=True):
-    """A distribution that it cannot be imported without, and says nowhere."""
+    """A distribution (normalised name) that it cannot be imported without, and says nowhere."""
 
-    name: str  #: normalised
+    name: str
     why: str
-    known: str
 
 
 class _Facts(msgspec.Struct, frozen=True, kw_only=True):
     release: tuple[Release, ...]
-    check: tuple[Check, ...]
+    check: tuple[_Check, ...]
     requirement: tuple[Requirement, ...]
 
 
@@ -65,14 +58,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     `absent`: distributions to add; `notes`: what to know of one that works.
     """
 
-    reasons: tuple[str, ...] = ()
-    fitting: str | None = None
-    absent: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        return not self.reasons
+    reasons: tuple[str, ...]
+    fitting: str | None
+    absent: tuple[str, ...]
+    notes: tuple[str, ...]
 
     @property
     def next_step(self) -> str:
@@ -83,9 +72,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(steps)
 
 
-@functools.cache
-def _facts() -> _Facts:
-    return tables.read("glt", _Facts)
+_facts = functools.cache(functools.partial(table, "glt", _Facts))
 
 
 def releases() -> tuple[Release, ...]:
@@ -93,26 +80,41 @@ def releases() -> tuple[Release, ...]:
     return _facts().release
 
 
-def judge(glt_version: str, torch: str, torch_cuda: str, python: str, packages: Collection[str]) -> Verdict:
+def known(version: str) -> Release | None:
+    """The release of this version, if its wheels were read."""
+    return next((one for one in releases() if one.version == version), None)
+
+
+def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Collection[str]) -> Verdict:
     """Whether a release works with a torch ("1.13.1+cu116", built with CUDA "11.6" or "cpu"), a Python and `packages`.
 
     `packages`: names of all distributions of the image. A release that nobody has read is not judged but for the CPU.
     """
-    release = next((one for one in releases() if one.version == glt_version), None)
+    release, name = known(version), f"{NAME} {version}"
     reasons: list[str] = []
     if torch_cuda == _CPU:
-        reasons.append(_why_no_cpu(glt_version))
+        reasons.append(_why_no_cpu(version))
     elif release is not None:
         reasons += _torch_reasons(release, torch, torch_cuda)
-    if release is not None and python not in release.python:
-        reasons.append(f"{NAME} {glt_version} has no wheel for Python {python}; it has for {listed(release.python)}.")
+    note = f"nobody has checked {name}"
+    if release is not None:
+        if python not in release.python:
+            reasons.append(f"{name} has no wheel for Python {python}; it has for {listed(release.python)}.")
+        note = (
+            f"{name} has machine code for compute capabilities {listed(release.sass)}; on newer GPUs (A100, H100) the "
+            f"driver compiles it from PTX {release.ptx[-1]} at the first use, for which it must be at least "
+            f"{release.driver}"
+        )
     missing = absent(packages)
     reasons += [f"{NAME} {wanted.why}; its metadata does not say so." for wanted in missing]
+    fitting = [
+        one.version for one in releases() if python in one.python and not any(_torch_reasons(one, torch, torch_cuda))
+    ]
     return Verdict(
         reasons=tuple(reasons),
-        fitting=fitting(torch, torch_cuda, python),
+        fitting=max(fitting, key=Version, default=None),
         absent=tuple(wanted.name for wanted in missing),
-        notes=(_about_gpus(release),) if release is not None else (f"nobody has checked {NAME} {glt_version}",),
+        notes=(note,),
     )
 
 
@@ -122,40 +124,20 @@ def absent(packages: Collection[str]) -> tuple[Requirement, ...]:
     return tuple(wanted for wanted in _facts().requirement if wanted.name not in names)
 
 
-def fitting(torch: str, torch_cuda: str, python: str) -> str | None:
-    """The newest release that works with this torch and Python, or None."""
-    found = [
-        release.version
-        for release in releases()
-        if python in release.python and not any(_torch_reasons(release, torch, torch_cuda))
-    ]
-    return max(found, key=Version, default=None)
-
-
 def _torch_reasons(release: Release, torch: str, torch_cuda: str) -> Iterator[str]:
-    """Why its library cannot be loaded with this torch."""
-    version = torch.partition("+")[0]
-    name = f"{NAME} {release.version}"
-    if _series(version) not in release.torch:
-        yield (
-            f"{name} was compiled for torch {listed(release.torch)} and cannot be imported with torch {version}"
-            + _evidence(release, version)
-            + "."
-        )
-    elif torch_cuda.partition(".")[0] != release.cuda:
-        yield f"{name} calls the runtime of CUDA {release.cuda}; torch {torch} brings that of {torch_cuda}."
-
-
-def _evidence(release: Release, torch: str) -> str:
-    """What was counted with this torch, or with another of its series."""
-    counts = [check for check in _facts().check if release.version in check.releases and check.torch_cuda != _CPU]
-    exact = [check for check in counts if check.torch == torch]
-    near = exact or [check for check in counts if _series(check.torch) == _series(torch)]
-    if not near:
-        return ""
-    counted = near[0]
-    where = "" if exact else f" of {counted.torch}"
-    return f": {counted.undefined} undefined symbols{where}, such as {counted.example}"
+    """Why its library cannot be loaded with this torch, and what was counted with it or another of its series."""
+    version, name = torch.partition("+")[0], f"{NAME} {release.version}"
+    if _series(version) in release.torch:
+        if torch_cuda.partition(".")[0] != release.cuda:
+            yield f"{name} calls the runtime of CUDA {release.cuda}; torch {torch} brings that of {torch_cuda}."
+        return
+    evidence = ""
+    for check in _facts().check:
+        if release.version in check.releases and check.torch_cuda != _CPU and _series(check.torch) == _series(version):
+            where = "" if check.torch == version else f" of {check.torch}"
+            evidence = f": {check.undefined} undefined symbols{where}, such as {check.example}"
+    compiled = f"{name} was compiled for torch {listed(release.torch)}"
+    yield f"{compiled} and cannot be imported with torch {version}{evidence}."
 
 
 def _why_no_cpu(version: str) -> str:
@@ -166,14 +148,6 @@ def _why_no_cpu(version: str) -> str:
         f"{counted.example} and the CUDA runtime, which such a torch does not have ({counted.undefined} undefined "
         "symbols). A CUDA build of torch serves machines without a GPU too: GLT samples and trains there with "
         "device=torch.device('cpu')."
-    )
-
-
-def _about_gpus(release: Release) -> str:
-    return (
-        f"{NAME} {release.version} has machine code for compute capabilities {listed(release.sass)}; on newer GPUs "
-        f"(A100, H100) the driver compiles it from PTX {release.ptx[-1]} at the first use, for which it must be at "
-        f"least {release.driver}"
     )
 
 

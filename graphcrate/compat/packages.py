@@ -1,18 +1,20 @@
-"""What packages do not say of themselves: libraries that they can do without, and packages that they cannot.
+"""What packages do not say of themselves: libraries that they can do without, packages that they cannot; and PyG.
 
 `data/optional.toml`: libraries that a package opens only where they can be, or one of several of; that one cannot be
 loaded is no fault by itself. `data/hidden.toml`: what an import needs (graphlearn-torch's is in `compat.glt`).
+`data/pyg.toml`: which extension a feature of PyTorch Geometric wants, and for which torch PyG's pages have wheels.
 """
 
 import fnmatch
 import functools
 import re
+from collections.abc import Collection
 
 import msgspec
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from graphcrate.compat import tables
+from graphcrate.compat.facts import table
 
 
 class Optional(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,19 +26,50 @@ class Optional(msgspec.Struct, frozen=True, kw_only=True):
     package: str
     file: str
     why: str
-    known: str
     one_of: bool = False
     by_torch: bool = False
 
 
-class _Optional(msgspec.Struct, frozen=True):
-    optional: tuple[Optional, ...]
+class Hidden(msgspec.Struct, frozen=True, kw_only=True):
+    """`package` of these `versions` needs one of `one_of` (normalised names). `why` ends "… needs X": a sentence."""
+
+    package: str
+    versions: str
+    one_of: tuple[str, ...]
+    why: str
 
 
-@functools.cache
+class _Feature(msgspec.Struct, frozen=True, kw_only=True):
+    """What PyG cannot do without one of these extensions, from release `since` on and before `before`."""
+
+    name: str
+    any: tuple[str, ...]
+    since: str = "0"
+    before: str = "9999"
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """A published version of PyG; `python` is its Requires-Python."""
+
+    version: str
+    python: str
+    known: str
+
+
+class _Pyg(msgspec.Struct, frozen=True):
+    feature: tuple[_Feature, ...]
+    coverage: dict[str, tuple[str, ...]]
+    release: tuple[Release, ...]
+
+
+_optional = functools.cache(functools.partial(table, "optional", dict[str, tuple[Optional, ...]]))
+_hidden = functools.cache(functools.partial(table, "hidden", dict[str, tuple[Hidden, ...]]))
+_pyg = functools.cache(functools.partial(table, "pyg", _Pyg))
+
+
 def optional() -> tuple[Optional, ...]:
     """All optional libraries."""
-    return tables.read("optional", _Optional).optional
+    return _optional()["optional"]
 
 
 def reason(package: str, file: str, torch: str = "") -> str | None:
@@ -44,10 +77,8 @@ def reason(package: str, file: str, torch: str = "") -> str | None:
 
     `torch`: the version that is installed.
     """
-    for one in optional():
-        if matches(one, package, file) and not (one.by_torch and is_for(file, torch)):
-            return one.why
-    return None
+    entries = (one for one in optional() if matches(one, package, file))
+    return next((one.why for one in entries if not (one.by_torch and is_for(file, torch))), None)
 
 
 def matches(one: Optional, package: str, file: str) -> bool:
@@ -64,33 +95,42 @@ def is_for(file: str, torch: str) -> bool:
     return series is not None and version.split(".")[:2] == [series[1], series[2]]
 
 
-class Hidden(msgspec.Struct, frozen=True, kw_only=True):
-    """`package` of these `versions` needs one of `one_of` (normalised names). `why` ends "… needs X": a sentence."""
-
-    package: str
-    versions: str
-    one_of: tuple[str, ...]
-    why: str
-    known: str
-
-
-class _Hidden(msgspec.Struct, frozen=True):
-    hidden: tuple[Hidden, ...]
-
-
-@functools.cache
-def _hidden() -> _Hidden:
-    return tables.read("hidden", _Hidden)
-
-
 def hidden(package: str, version: str) -> tuple[Hidden, ...]:
     """What this release needs in silence."""
     try:
         parsed = Version(version)
     except InvalidVersion:
         return ()
-    return tuple(
-        one
-        for one in _hidden().hidden
-        if one.package == package and SpecifierSet(one.versions).contains(parsed, prereleases=True)
-    )
+    entries = (one for one in _hidden()["hidden"] if one.package == package)
+    return tuple(one for one in entries if SpecifierSet(one.versions).contains(parsed, prereleases=True))
+
+
+def pyg_release(version: str) -> Release | None:
+    """A release of PyG ("2.3.1"), if it is known."""
+    return next((one for one in _pyg().release if one.version == version), None)
+
+
+def lost(extension: str, version: str, there: Collection[str]) -> str:
+    """What a release of PyG loses without an extension (normalised name), for people. `there`: those that it has.
+
+    What another one does as well is lost only while that is not there either.
+    """
+    at = Version(version)
+    alone: list[str] = []
+    shared: list[str] = []
+    for feature in _pyg().feature:
+        others = [name for name in feature.any if name != extension]
+        if extension not in feature.any or not Version(feature.since) <= at < Version(feature.before):
+            continue
+        if not others:
+            alone.append(feature.name)
+        elif set(others).isdisjoint(there):
+            shared.append(f"{feature.name} unless {' or '.join(others).replace('-', '_')} is there")
+    return "; ".join(part for part in (", ".join(alone), ", ".join(shared)) if part)
+
+
+def has_wheels(torch: str, torch_cuda: str) -> bool | None:
+    """Whether PyG's pages have wheels for a torch ("2.0.1+cu118", "11.8"); None where nobody looked."""
+    series = ".".join(torch.split("+")[0].split(".")[:2])
+    known = _pyg().coverage.get(series)
+    return None if known is None else torch_cuda in known

@@ -5,8 +5,12 @@ A variant that nobody could lock yet gets an open plan, for engines on networks 
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from graphcrate import __version__
-from graphcrate.compat.base_images import compiler_image, locked_image, wanted_image
+from graphcrate.compat import compilers, facts
+from graphcrate.compat.addresses import cuda_label
+from graphcrate.compat.base_images import locked_image, wanted_image
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import (
@@ -29,15 +33,14 @@ from graphcrate.model.plan import (
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 
 #: A wheel of at least this many bytes is a layer of its own (docs/design: it is pulled and cached alone).
-OWN_LAYER = 30_000_000
+_OWN_LAYER = 30_000_000
 #: Docker stops at 125 layers and old engines at less; far below it.
 MOST_LAYERS = 60
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAMS = "/opt/graphcrate"  #: what ships in the image: examples/ to copy, suites/ that prove it
 EXAMPLES = f"{PROGRAMS}/examples"
-VENV_TITLE, EXAMPLES_TITLE = "virtual environment", "examples"  #: of the two steps that write files
-COMPILED_TITLE = "compiled extensions"
+EXAMPLES_TITLE = "examples"  #: of the step that writes them
 
 _PYG = {
     "torch-geometric", "pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv",
@@ -50,30 +53,7 @@ _TORCH_NEEDS = {
     "torch", "typing-extensions", "filelock", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "numpy",
     "scipy",
 }  # fmt: skip
-#: Debian's suites by their numbers, as published tags have them
-DEBIAN_RELEASES = {"bullseye": "11", "bookworm": "12", "trixie": "13"}
 GROUPS = ("CUDA libraries", "torch and libraries", "tools", "PyG family")
-
-
-def _tag(stack: Stack, suffix: str) -> str:
-    """The image's tag: `2.3.1-torch2.0.1-cu118-py311`, for plain torch `2.0.1-cu118-py311`."""
-    torch = stack.torch.partition("+")[0]
-    versions = f"{stack.torch_geometric}-torch{torch}" if stack.torch_geometric else torch
-    return f"{versions}-{cuda_label(stack.cuda)}-py{stack.python.replace('.', '')}{suffix}"
-
-
-def cuda_label(cuda: str) -> str:
-    """`cu118` for "11.8", `cpu` for "cpu"."""
-    return cuda if cuda == "cpu" else "cu" + cuda.replace(".", "")
-
-
-def aliases(lock: Lock, suffix: str) -> tuple[str, ...]:
-    """Further tags, in the scheme that GLT's images are published under: `0.1.0-debian11-py3.9-torch1.13-cuda11.7`."""
-    if not isinstance(lock.base, DebianBase) or lock.base.suite not in DEBIAN_RELEASES:
-        return ()
-    torch = ".".join(_version(lock, "torch").split(".")[:2])
-    cuda = "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
-    return (f"{__version__}-debian{DEBIAN_RELEASES[lock.base.suite]}-py{lock.python}-torch{torch}-{cuda}{suffix}",)
 
 
 def make_plan(
@@ -89,71 +69,66 @@ def make_plan(
     """Order the lock's contents into layers, those that change least first.
 
     `examples`: name below PROGRAMS → text of the programs that ship in the image. `created` in Unix seconds, the
-    lock's by default. `image`: another base for engines than the lock's own (see `foundations`). `devel`: keep
+    lock's by default. `image`: another base for engines than the lock's own (see `base_images`). `devel`: keep
     compiler and toolkit, for users who compile in the image. Raises ResolutionError for a devel image of a lock that
     names no compiler.
     """
+    versions = {package.name: package.version for package in lock.packages}
     stack = Stack(
         description=recipe.description,
         cuda=lock.cuda,
         python=lock.python,
-        torch=_version(lock, "torch"),
+        torch=versions.get("torch", ""),
         torch_cuda=lock.torch_cuda,
         candidate=candidate.name,
-        torch_geometric=_version(lock, "torch-geometric"),
+        torch_geometric=versions.get("torch-geometric", ""),
         meaning=candidate.meaning,
         missing=lock.missing,
     )
     variant = recipe.variant(lock.cuda)
-    packages = variant.base.packages if variant else ()
-    base = BaseStep(base=lock.base, image=image or locked_image(lock, packages))
-    installs = _installs(lock)
+    base = BaseStep(base=lock.base, image=image or locked_image(lock, variant.base.packages if variant else ()))
+    # Wheels, then what is compiled against them: nothing else waits for a compiler.
+    wheels = _layers([package for package in lock.packages if not package.compiled])
+    installs: list[Step] = [WheelsStep(title=name, python=lock.python, packages=packages) for name, packages in wheels]
+    if step := compile_step(lock):
+        installs.append(step)
     suffix = candidate.suffix + _for_gpus(lock, variant, devel)
     if devel:
-        base, more = _devel(lock, base)
-        installs += more
+        compilation = _compilation(lock)
+        image = base.image
+        wanted = tuple(sorted({*image.packages, *compilers.packages(compilation.compiler)}))
+        base = BaseStep(base=compilation.base, image=msgspec.structs.replace(image, packages=wanted))
+        if tools := tuple(package for package in compilation.tools if package.name not in versions):
+            installs.append(WheelsStep(title="build tools", python=lock.python, packages=tools))
+        if toolkit := compilation.toolkit:
+            installs.append(ToolkitStep(title=f"CUDA toolkit {toolkit.version}", toolkit=toolkit))
         suffix += "-devel"
-    return _plan(
-        recipe.name,
-        stack,
-        base,
-        installs,
-        examples,
-        suffix=suffix,
-        lock_sha256=lock.sha256,
-        created=lock.created if created is None else created,
-        aliases=aliases(lock, suffix),
-        compiler=lock.compilation if devel else None,
-    )
-
-
-def _installs(lock: Lock) -> list[Step]:
-    """Wheels, then what is compiled against them: nothing else waits for a compiler."""
-    wheels = [package for package in lock.packages if not package.compiled]
-    steps: list[Step] = [
-        WheelsStep(title=title, python=lock.python, packages=packages) for title, packages in _layers(wheels)
-    ]
-    if step := compile_step(lock):
-        steps.append(step)
-    return steps
+    plan = _plan(recipe.name, stack, base, installs, examples, suffix, lock, devel=devel)
+    return plan if created is None else msgspec.structs.replace(plan, created=created)
 
 
 def compile_step(lock: Lock) -> CompileStep | None:
-    """What of the lock is compiled, and against what; None where nothing is. Raises as `compilation_of`."""
+    """What of the lock is compiled, and against what; None where nothing is.
+
+    Raises ResolutionError for a lock that does not say with which compiler.
+    """
     compiled = tuple(package for package in lock.packages if package.compiled)
     if not compiled:
         return None
     return CompileStep(
-        title=COMPILED_TITLE,
+        title="compiled extensions",
         python=lock.python,
         packages=compiled,
-        against=tuple(package for package in lock.packages if not package.compiled and _is_needed_by_torch(package)),
-        compilation=compilation_of(lock),
+        against=tuple(
+            package
+            for package in lock.packages
+            if not package.compiled and (package.name in _TORCH_NEEDS or package.name.startswith(("nvidia-", "cuda-")))
+        ),
+        compilation=_compilation(lock),
     )
 
 
-def compilation_of(lock: Lock) -> Compilation:
-    """How the lock's sdists are compiled. Raises ResolutionError when it does not say."""
+def _compilation(lock: Lock) -> Compilation:
     if lock.compilation is None:
         raise ResolutionError(
             f"the lock of {lock.recipe} CUDA {lock.cuda} names no compiler",
@@ -163,34 +138,14 @@ def compilation_of(lock: Lock) -> Compilation:
     return lock.compilation
 
 
-def _is_needed_by_torch(package: LockedPackage) -> bool:
-    return package.name in _TORCH_NEEDS or package.name.startswith(("nvidia-", "cuda-"))
-
-
 def _for_gpus(lock: Lock, variant: Variant | None, devel: bool) -> str:
     """`-sm70` where extensions are compiled, or a devel image compiles, for other GPUs than the recipe says."""
     compilation = lock.compilation
-    compiles = devel or any(package.compiled for package in lock.packages)
-    if compilation is None or variant is None or not compiles:
+    if compilation is None or variant is None or compilation.architectures == variant.architectures:
         return ""
-    if compilation.architectures == variant.architectures:
+    if not devel and not any(package.compiled for package in lock.packages):
         return ""
-    names = (architecture.replace("+PTX", "ptx") for architecture in compilation.architectures)
-    return "".join(f"-sm{name.replace('.', '')}" for name in names)
-
-
-def _devel(lock: Lock, base: BaseStep) -> tuple[BaseStep, list[Step]]:
-    """The base with a compiler, and what else a user needs to compile in the image."""
-    compilation = compilation_of(lock)
-    known = {package.name for package in lock.packages}
-    tools = tuple(package for package in compilation.tools if package.name not in known)
-    steps: list[Step] = []
-    if tools:
-        steps.append(WheelsStep(title="build tools", python=lock.python, packages=tools))
-    if compilation.toolkit is not None:
-        steps.append(ToolkitStep(title=f"CUDA toolkit {compilation.toolkit.version}", toolkit=compilation.toolkit))
-    image = compiler_image(base.image, compilation.compiler)
-    return BaseStep(base=compilation.base, image=image), steps
+    return "".join(f"-sm{name.replace('+PTX', 'ptx').replace('.', '')}" for name in compilation.architectures)
 
 
 def make_open_plan(
@@ -228,7 +183,7 @@ def make_open_plan(
         if requirements
     ]
     base = BaseStep(base=None, image=image or wanted_image(variant))
-    return _plan(recipe.name, stack, base, steps, examples, suffix=candidate.suffix, lock_sha256="", created=0)
+    return _plan(recipe.name, stack, base, steps, examples, candidate.suffix)
 
 
 def _plan(
@@ -237,39 +192,54 @@ def _plan(
     base: BaseStep,
     installs: Sequence[Step],
     examples: Mapping[str, str],
-    *,
     suffix: str,
-    lock_sha256: str,
-    created: int,
-    aliases: tuple[str, ...] = (),
-    compiler: Compilation | None = None,
+    lock: Lock | None = None,
+    *,
+    devel: bool = False,
 ) -> Plan:
-    tag = _tag(stack, suffix)
-    venv = FilesStep(title=VENV_TITLE, files=_venv(stack.python, base.image.interpreter))
-    programs = FilesStep(title=EXAMPLES_TITLE, files=_examples(examples))
+    """The plan of a stack, tagged `2.3.1-torch2.0.1-cu118-py311` or, for plain torch, `2.0.1-cu118-py311`."""
+    torch = stack.torch.partition("+")[0]
+    versions = f"{stack.torch_geometric}-torch{torch}" if stack.torch_geometric else torch
+    tag = f"{versions}-{cuda_label(stack.cuda)}-py{stack.python.replace('.', '')}{suffix}"
+    aliases: tuple[str, ...] = ()
+    if lock and isinstance(lock.base, DebianBase) and (debian := facts.limits().suites.get(lock.base.suite)):
+        # The scheme that GLT's images are published under: 0.1.0-debian11-py3.9-torch1.13-cuda11.7
+        series, cuda = ".".join(torch.split(".")[:2]), "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
+        aliases = (f"{__version__}-debian{debian.release}-py{lock.python}-torch{series}-{cuda}{suffix}",)
+    programs = tuple(
+        PlannedFile(path=f"{PROGRAMS}/{name}", content=text, mode=0o755 if text.startswith("#!") else 0o644)
+        for name, text in sorted(examples.items())
+    )
     config = ConfigStep(
-        environment=_environment(stack) | (_compiler_environment(compiler) if compiler else {}),
-        labels=_labels(name, stack, tag, lock_sha256) | _compiled_labels(installs),
+        environment=_environment(stack, lock.compilation if lock and devel else None),
+        labels=_labels(name, stack, tag, lock.sha256 if lock else "", installs),
         command=("/bin/bash",),
     )
-    steps = (base, venv, *installs, programs, config)
-    return Plan(name=name, tag=tag, created=created, stack=stack, steps=steps, aliases=aliases)
-
-
-def _version(lock: Lock, name: str) -> str:
-    package = lock.package(name)
-    return package.version if package else ""
+    return Plan(
+        name=name,
+        tag=tag,
+        created=lock.created if lock else 0,
+        stack=stack,
+        steps=(
+            base,
+            FilesStep(title="virtual environment", files=_venv(stack.python, base.image.interpreter)),
+            *installs,
+            FilesStep(title=EXAMPLES_TITLE, files=programs),
+            config,
+        ),
+        aliases=aliases,
+    )
 
 
 def _layers(packages: Iterable[LockedPackage]) -> list[tuple[str, tuple[LockedPackage, ...]]]:
-    groups: dict[str, list[LockedPackage]] = {name: [] for name in GROUPS}
-    for package in sorted(packages, key=lambda package: package.name):
-        groups[group(package.name)].append(package)
-    large = [package for members in groups.values() for package in members if package.file.size >= OWN_LAYER]
+    """Titles and packages of layers: each large wheel alone, before the small ones of its group."""
+    packages = sorted(packages, key=lambda package: package.name)
+    large = [package for package in packages if package.file.size >= _OWN_LAYER]
     # Beyond the limit the smallest of the large wheels join their group.
     large = sorted(large, key=lambda package: -package.file.size)[: MOST_LAYERS - 10]
     layers: list[tuple[str, tuple[LockedPackage, ...]]] = []
-    for title, members in groups.items():
+    for title in GROUPS:
+        members = [package for package in packages if group(package.name) == title]
         layers += [(f"{package.name} {package.version}", (package,)) for package in members if package in large]
         if small := tuple(package for package in members if package not in large):
             layers.append((title, small))
@@ -305,14 +275,8 @@ def _venv(python: str, executable: str) -> tuple[PlannedFile, ...]:
     )
 
 
-def _examples(examples: Mapping[str, str]) -> tuple[PlannedFile, ...]:
-    return tuple(
-        PlannedFile(path=f"{PROGRAMS}/{name}", content=text, mode=0o755 if text.startswith("#!") else 0o644)
-        for name, text in sorted(examples.items())
-    )
-
-
-def _environment(stack: Stack) -> dict[str, str]:
+def _environment(stack: Stack, compilation: Compilation | None) -> dict[str, str]:
+    """What programs in the image go by; with a compiler's, which torch's build tools want in a devel image."""
     environment = {
         "PATH": f"{VENV}/bin:{SYSTEM_PATH}",
         "LANG": "C.UTF-8",
@@ -327,40 +291,17 @@ def _environment(stack: Stack) -> dict[str, str]:
         environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
         # Minor-version compatibility: any driver of the same major CUDA version will do.
         environment["NVIDIA_REQUIRE_CUDA"] = f"cuda>={stack.cuda.split('.')[0]}.0"
+    if compilation is not None:
+        if compilation.toolkit is not None:
+            environment["PATH"] = f"{VENV}/bin:{CUDA_HOME}/bin:{SYSTEM_PATH}"
+        # No GPU may be there while something is compiled.
+        wanted = ("CC", "CXX", "CUDA_HOME", "NVCC_PREPEND_FLAGS", "FORCE_CUDA", "TORCH_CUDA_ARCH_LIST")
+        variables = compilers.variables(compilation)
+        environment |= {name: variables[name] for name in wanted if name in variables}
     return environment
 
 
-def _compiler_environment(compilation: Compilation) -> dict[str, str]:
-    """What torch's build tools go by in a devel image: no GPU may be there while something is compiled."""
-    compiler = compilation.compiler
-    environment = {"CC": compiler.replace("g++", "gcc"), "CXX": compiler}
-    if compilation.toolkit is None:
-        return environment
-    return environment | {
-        "PATH": f"{VENV}/bin:{CUDA_HOME}/bin:{SYSTEM_PATH}",
-        "CUDA_HOME": CUDA_HOME,
-        # nvcc takes the system's own g++, which may be newer than it can read.
-        "NVCC_PREPEND_FLAGS": f"-ccbin {compiler}",
-        "FORCE_CUDA": "1",
-        "TORCH_CUDA_ARCH_LIST": ";".join(compilation.architectures),
-    }
-
-
-def _compiled_labels(installs: Sequence[Step]) -> dict[str, str]:
-    """What was compiled for this image, and for which GPUs."""
-    for step in installs:
-        if isinstance(step, CompileStep):
-            toolkit = step.compilation.toolkit
-            labels = {
-                "graphcrate.compiled": ",".join(package.name for package in step.packages),
-                "graphcrate.architectures": ",".join(step.compilation.architectures),
-                "graphcrate.nvcc": toolkit.version if toolkit else "",
-            }
-            return {key: value for key, value in labels.items() if value}
-    return {}
-
-
-def _labels(name: str, stack: Stack, tag: str, lock_sha256: str) -> dict[str, str]:
+def _labels(name: str, stack: Stack, tag: str, lock_sha256: str, installs: Sequence[Step]) -> dict[str, str]:
     labels = {
         "org.opencontainers.image.title": name,
         "org.opencontainers.image.description": stack.description,
@@ -376,4 +317,10 @@ def _labels(name: str, stack: Stack, tag: str, lock_sha256: str) -> dict[str, st
         "graphcrate.torch_geometric": stack.torch_geometric,
         "graphcrate.missing": ",".join(missing.name for missing in stack.missing),
     }
+    for step in installs:
+        if isinstance(step, CompileStep):
+            toolkit = step.compilation.toolkit
+            labels["graphcrate.compiled"] = ",".join(package.name for package in step.packages)
+            labels["graphcrate.architectures"] = ",".join(step.compilation.architectures)
+            labels["graphcrate.nvcc"] = toolkit.version if toolkit else ""
     return {key: value for key, value in labels.items() if value}

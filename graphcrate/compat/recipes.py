@@ -1,22 +1,23 @@
 """Reading recipes strictly: a TOML text becomes a `Recipe`, or a RecipeError that names file, line and field."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
 
 from graphcrate.compat import toml
-from graphcrate.compat.facts import runs_on
-from graphcrate.model.recipe import BaseSpec, Recipe, Variant
+from graphcrate.compat.facts import limits, runs_on
+from graphcrate.model.recipe import BaseSpec, Candidate, Recipe, Variant
 
-DEBIAN_PYTHON = {"bullseye": "3.9", "bookworm": "3.11", "trixie": "3.13"}
 SUITES = ("torch", "dna", "ops", "ddp", "glt", "glt-distributed")
 
 _CUDA = re.compile(r"cpu|\d+\.\d+")
 _ARCHITECTURE = re.compile(r"[1-9]\d?\.\d(\+PTX)?")
 _VERSION = re.compile(r"\d+(\.\d+)+(\.post\d+)?(\+[a-z0-9.]+)?|\*")
+_Wrong = Iterator[tuple[str, str]]  #: (path of a field, what is wrong with it)
 
 
 def load(path: Path) -> Recipe:
@@ -35,23 +36,24 @@ def schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Recipe)}
 
 
-def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str]]:
+def _contradictions(recipe: Recipe) -> _Wrong:
     yield from _bad_requirements("requirements", recipe.requirements)
     yield from _bad_suites("smoke", recipe.smoke)
     if not re.fullmatch(r"[a-z0-9]+([._-][a-z0-9]+)*", recipe.name):
         yield "name", f"{recipe.name!r} cannot be an image name (lower-case letters, digits, . _ -)"
     if not recipe.variants:
         yield "variant", "a recipe needs at least one [[variant]]"
+    for index in _repeated([variant.cuda for variant in recipe.variants]):
+        yield f"variant[{index}].cuda", f"CUDA {recipe.variants[index].cuda} stands twice"
     for index, variant in enumerate(recipe.variants):
-        path = f"variant[{index}]"
-        if variant.cuda in [other.cuda for other in recipe.variants[:index]]:
-            yield f"{path}.cuda", f"CUDA {variant.cuda} stands twice"
-        yield from ((f"{path}.{field}", what) for field, what in _bad_variant(variant))
-    for index, variant in enumerate(recipe.variants):
-        yield from ((f"variant[{index}].{field}", what) for field, what in _hidden_fallbacks(variant))
+        yield from ((f"variant[{index}].{field}", what) for field, what in _bad_variant(variant))
 
 
-def _bad_variant(variant: Variant) -> Iterator[tuple[str, str]]:
+def _repeated(names: Sequence[str]) -> Iterator[int]:
+    return (index for index, name in enumerate(names) if name in names[:index])
+
+
+def _bad_variant(variant: Variant) -> _Wrong:
     if not _CUDA.fullmatch(variant.cuda):
         yield "cuda", f'{variant.cuda!r} is no CUDA version: write "11.8", or "cpu"'
     if not re.fullmatch(r"3\.\d+", variant.python):
@@ -64,14 +66,18 @@ def _bad_variant(variant: Variant) -> Iterator[tuple[str, str]]:
     yield from _bad_suites("smoke", variant.smoke)
     if variant.unavailable is None:
         yield from _bad_architectures(variant)
-    if not variant.candidates and variant.unavailable is None:
-        yield "candidate", "a variant needs at least one [[variant.candidate]], or `unavailable` with the reason"
-    if variant.candidates and variant.unavailable is not None:
+        if not variant.candidates:
+            yield "candidate", "a variant needs at least one [[variant.candidate]], or `unavailable` with the reason"
+    elif variant.candidates:
         yield "unavailable", "an unavailable variant has no candidates"
-    yield from _bad_candidates(variant)
+    for index in _repeated([candidate.name for candidate in variant.candidates]):
+        yield f"candidate[{index}].name", f"candidate {variant.candidates[index].name!r} stands twice"
+    for index, candidate in enumerate(variant.candidates):
+        wrong = _bad_candidate(candidate, variant.cuda)
+        yield from ((f"candidate[{index}].{field}", what) for field, what in wrong)
 
 
-def _bad_architectures(variant: Variant) -> Iterator[tuple[str, str]]:
+def _bad_architectures(variant: Variant) -> _Wrong:
     field, given = "architectures", variant.architectures
     for architecture in given:
         if not _ARCHITECTURE.fullmatch(architecture):
@@ -82,52 +88,40 @@ def _bad_architectures(variant: Variant) -> Iterator[tuple[str, str]]:
         yield field, "nothing is compiled for a GPU in the variant for the CPU"
     if variant.extensions and not given and variant.cuda != "cpu":
         yield field, 'extensions may have to be compiled, so say for which GPUs: architectures = ["7.0", "8.0"]'
-    known = [candidate for candidate in variant.candidates if runs_on(candidate, "8.0") is not None]
-    for architecture in given if len(known) == len(variant.candidates) else ():
+    for architecture in given if variant.candidates else ():
         capability = architecture.removesuffix("+PTX")
-        if not any(runs_on(candidate, capability) for candidate in known):
-            torches = list(dict.fromkeys(candidate.torch for candidate in known))
+        if all(runs_on(candidate, capability) is False for candidate in variant.candidates):
+            torches = list(dict.fromkeys(candidate.torch for candidate in variant.candidates))
             verb = "have" if len(torches) > 1 else "has"
             yield field, f"torch {' and '.join(torches)} {verb} no code for {capability}, so no extension needs any"
 
 
-def _bad_candidates(variant: Variant) -> Iterator[tuple[str, str]]:
-    for index, candidate in enumerate(variant.candidates):
-        path = f"candidate[{index}]"
-        if candidate.name in [other.name for other in variant.candidates[:index]]:
-            yield f"{path}.name", f"candidate {candidate.name!r} stands twice"
-        if not candidate.channels:
-            yield f"{path}.channels", "a candidate needs at least one channel"
-        if not _VERSION.fullmatch(candidate.torch):
-            yield f"{path}.torch", f'{candidate.torch!r} is no exact version such as "2.0.1+cu118"'
-        if not _CUDA.fullmatch(candidate.torch_cuda):
-            yield f"{path}.torch_cuda", f"{candidate.torch_cuda!r} is no CUDA version"
-        if candidate.suffix and not re.fullmatch(r"-[a-z0-9.]+", candidate.suffix):
-            yield f"{path}.suffix", f'{candidate.suffix!r} cannot end a tag: write "-compat"'
-        yield from _bad_requirements(f"{path}.overrides", candidate.overrides)
+def _bad_candidate(candidate: Candidate, cuda: str) -> _Wrong:
+    if not candidate.channels:
+        yield "channels", "a candidate needs at least one channel"
+    if not _VERSION.fullmatch(candidate.torch):
+        yield "torch", f'{candidate.torch!r} is no exact version such as "2.0.1+cu118"'
+    if not _CUDA.fullmatch(candidate.torch_cuda):
+        yield "torch_cuda", f"{candidate.torch_cuda!r} is no CUDA version"
+    if candidate.suffix and not re.fullmatch(r"-[a-z0-9.]+", candidate.suffix):
+        yield "suffix", f'{candidate.suffix!r} cannot end a tag: write "-compat"'
+    if candidate.torch_cuda != cuda and not candidate.suffix:
+        yield "suffix", f'torch is for CUDA {candidate.torch_cuda}, and the tag must tell: write "-compat"'
+    yield from _bad_requirements("overrides", candidate.overrides)
 
 
-def _hidden_fallbacks(variant: Variant) -> Iterator[tuple[str, str]]:
-    for index, candidate in enumerate(variant.candidates):
-        if candidate.torch_cuda != variant.cuda and not candidate.suffix:
-            what = f'torch is for CUDA {candidate.torch_cuda}, and the tag must tell: write "-compat"'
-            yield f"candidate[{index}].suffix", what
-
-
-def _bad_base(base: BaseSpec, python: str) -> Iterator[tuple[str, str]]:
+def _bad_base(base: BaseSpec, python: str) -> _Wrong:
+    suites = limits().suites
     if base.provider == "registry":
         if not base.reference or base.suite:
             yield "base", 'a registry base takes `reference` (such as "python:3.11-slim") and no `suite`'
-    elif base.reference or base.suite not in DEBIAN_PYTHON:
-        known = ", ".join(DEBIAN_PYTHON)
-        yield "base", f"a debian base takes `suite` (one of {known}) and no `reference`"
-    elif DEBIAN_PYTHON[base.suite] != python:
-        yield "python", f"Debian {base.suite} has Python {DEBIAN_PYTHON[base.suite]}, not {python}"
+    elif base.reference or base.suite not in suites:
+        yield "base", f"a debian base takes `suite` (one of {', '.join(suites)}) and no `reference`"
+    elif suites[base.suite].python != python:
+        yield "python", f"Debian {base.suite} has Python {suites[base.suite].python}, not {python}"
 
 
-def _bad_requirements(path: str, requirements: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    from packaging.requirements import InvalidRequirement, Requirement
-
+def _bad_requirements(path: str, requirements: Sequence[str]) -> _Wrong:
     for text in requirements:
         try:
             Requirement(text)
@@ -135,7 +129,7 @@ def _bad_requirements(path: str, requirements: tuple[str, ...]) -> Iterator[tupl
             yield path, f"{text!r} is no PEP 508 requirement: {str(error).splitlines()[0]}"
 
 
-def _bad_suites(path: str, suites: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _bad_suites(path: str, suites: Sequence[str]) -> _Wrong:
     for suite in suites:
         if suite not in SUITES:
             yield path, f"there is no smoke suite {suite!r}; there are {', '.join(SUITES)}"

@@ -1,7 +1,6 @@
 """What a person asks for when an image is to be built."""
 
 import shlex
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
@@ -12,21 +11,38 @@ from graphcrate.compat.targets import Said
 from graphcrate.model.report import Asked, BuildReport
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildRequest:
-    """What a person asked for. `wheels` is a folder for the local channel."""
+class Extensions(StrEnum):
+    """Where compiled extensions come from."""
+
+    AUTO = "auto"  #: wheels, and what has none is compiled here
+    WHEELS = "wheels"  #: what has no wheel is left out
+    SOURCE = "source"  #: compiled here even where there is a wheel
+    NONE = "none"  #: left out
+
+
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person says about sources: the one channel to use, a mirror's name or address, a folder of wheels.
+
+    `extensions`: a value of `Extensions`; `toolkit`: the provider of the CUDA toolkit to compile with, None for the
+    first that can; `devel`: compiler and toolkit are wanted even where nothing is compiled, and stay in the image.
+    """
+
+    channel: str | None = None
+    mirror: str | None = None
+    wheels: Path | None = None
+    extensions: str = Extensions.AUTO
+    toolkit: str | None = None
+    devel: bool = False
+
+
+class BuildRequest(SourceOptions, frozen=True, kw_only=True):
+    """What a person asked for."""
 
     name: str
     cuda: str | None  #: None: the newest that runs on the machine, if one is named
     gpu: str | None = None  #: one model or several: "v100,a100"
     driver: str = ""  #: NVIDIA's
     target: str = ""  #: a machine of targets/
-    channel: str | None = None
-    mirror: str | None = None
-    wheels: Path | None = None
-    extensions: str = "auto"  #: where PyG's compiled extensions come from (`resolve.channels.Extensions`)
-    toolkit: str | None = None  #: which provider's CUDA toolkit compiles them; None: the first that can
-    devel: bool = False  #: keep compiler and toolkit in the image
     output: Path = Path("dist")
     smoke: bool = True
     rerun: bool = False  #: run suites that the image passed on this kind of node before, too
@@ -37,19 +53,6 @@ class BuildRequest:
     def said(self) -> Said:
         """What was said of the machine that the image is for."""
         return Said(target=self.target, gpu=self.gpu or "", driver=self.driver)
-
-    @property
-    def sources(self) -> "SourceOptions":
-        """Where its files come from."""
-
-        return SourceOptions(
-            channel=self.channel,
-            mirror=self.mirror,
-            wheels=self.wheels,
-            extensions=self.extensions,
-            toolkit=self.toolkit,
-            devel=self.devel,
-        )
 
     def command(self) -> str:
         """What to type for this request: of make, where make has a setting for all of it. Passwords are left out."""
@@ -63,7 +66,7 @@ class BuildRequest:
             "channel": self.channel,
             "mirror": redacted(self.mirror or ""),
             "wheels": self.wheels,
-            "extensions": self.extensions if self.extensions != "auto" else "",
+            "extensions": self.extensions if self.extensions != Extensions.AUTO else "",
             "toolkit": self.toolkit,
             "engine": self.engine if self.engine != "auto" else "",
             "flavour": "devel" if self.devel else "",
@@ -89,7 +92,7 @@ class BuildRequest:
             "driver": asked.driver,
             "target": asked.target,
             "channel": asked.channel or None,
-            "extensions": asked.extensions or "auto",
+            "extensions": asked.extensions or Extensions.AUTO,
             "toolkit": asked.toolkit or None,
             "devel": asked.flavour == "devel",
         }
@@ -109,27 +112,3 @@ class BuildRequest:
             toolkit=self.toolkit or "",
             flavour="devel" if self.devel else "",
         )
-
-
-class Extensions(StrEnum):
-    """Where compiled extensions come from."""
-
-    AUTO = "auto"  #: wheels, and what has none is compiled here
-    WHEELS = "wheels"  #: what has no wheel is left out
-    SOURCE = "source"  #: compiled here even where there is a wheel
-    NONE = "none"  #: left out
-
-
-class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says about sources: the one channel to use, a mirror's name or address, a folder of wheels.
-
-    `extensions`: a value of `Extensions`; `toolkit`: the provider of the CUDA toolkit to compile with, None for the
-    first that can; `devel`: compiler and toolkit are wanted even where nothing is compiled.
-    """
-
-    channel: str | None = None
-    mirror: str | None = None
-    wheels: Path | None = None
-    extensions: str = Extensions.AUTO
-    toolkit: str | None = None
-    devel: bool = False

@@ -1,18 +1,24 @@
-"""Reading targets strictly, and joining them with what a person says on the command line. Pure but for `load`."""
+"""Machines as people describe them: files of targets/, read strictly, and the command line. Pure but for `load`."""
 
-import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat import drivers, facts, toml
-from graphcrate.compat.hosts import ALSO_CALLED, refuse_no_versions, refuse_unclear_version, runtimes_of
-from graphcrate.model.contract import RUNTIMES, Runtime
+from graphcrate.compat import facts, toml
+from graphcrate.model.contract import RUNTIMES, Host, Runtime
 from graphcrate.model.errors import UsageError
 from graphcrate.model.target import Target
 
 _FIELDS = f"fields are {', '.join(Target.__struct_fields__)}"
+_ALSO_CALLED: Mapping[str, Runtime] = {
+    "podman": "docker",
+    "singularity": "apptainer",
+    "enroot": "pyxis",
+    "slurm": "pyxis",
+}
+_VERSION_LIKE = "write it like 450.80.02 or 3.10"
 
 
 def load(path: Path) -> Target:
@@ -35,15 +41,15 @@ def _contradictions(target: Target) -> Iterator[tuple[str, str]]:
     versions += [("kernel", target.kernel), ("glibc", target.glibc)]
     versions += [(f"runtimes.{name}", version) for name, version in target.runtimes.items()]
     for field, version in versions:
-        if version and not drivers.numbers(version):
-            yield field, f"{version!r} is no version: write it like 450.80.02 or 3.10"
+        if version and not facts.numbers(version):
+            yield field, f"{version!r} is no version: {_VERSION_LIKE}"
     if len(set(target.drivers)) < len(target.drivers) or "" in target.drivers:
         yield "drivers", "a driver stands twice or is empty"
     if target.gpus == () and target.drivers:
         yield "drivers", "a machine without a GPU has no driver"
     for name in target.runtimes:
         if name not in RUNTIMES:
-            meant = ALSO_CALLED.get(name)
+            meant = _ALSO_CALLED.get(name)
             told = f"; it is called {meant} here" if meant else f"; there are {', '.join(RUNTIMES)}"
             yield f"runtimes.{name}", f"there is no runtime {name!r}{told}"
 
@@ -59,86 +65,86 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str = ""
     glibc: str = ""
 
-    @property
-    def nothing(self) -> bool:
-        return self == Said()
-
 
 def joined(said: Said, known: Target) -> Target:
     """The named target (or an empty one) with what was said besides. Raises UsageError where they contradict."""
-    found = runtimes_of(said.runtimes)
-    refuse_no_versions(
-        {
-            "driver": said.driver,
-            "kernel": said.kernel,
-            "glibc": said.glibc,
-            "runtime-version": said.runtime_version,
-        }
-    )
-    runtimes = _runtimes(said, found, known)
-    models = facts.gpu_models(said.gpu) if said.gpu else None
-    if known.gpus is not None and models is not None and not _fits(models, known):
-        raise _contradiction(said.target, f"GPU {', '.join(known.gpus) or 'none'}", "gpu", said.gpu)
-    return msgspec.structs.replace(
-        known,
-        gpus=_models(known) if models is None else models,
-        drivers=_drivers(said, known),
-        kernel=_text(said.target, "kernel", said.kernel, known.kernel),
-        glibc=_text(said.target, "glibc", said.glibc, known.glibc),
-        runtimes=runtimes,
-    )
 
+    def refuse(has: str, option: str, value: str) -> None:
+        raise UsageError(
+            f"target {said.target} has {has}, and --{option} says {value}",
+            next_step=f"leave out --{option}, or --target and say all of the machine",
+        )
 
-def _drivers(said: Said, known: Target) -> tuple[str, ...]:
-    if not said.driver:
-        return known.drivers
-    if known.gpus == ():
-        raise _contradiction(said.target, "no GPU", "driver", said.driver)
-    if known.drivers and said.driver not in known.drivers:
-        raise _contradiction(said.target, f"driver {' or '.join(known.drivers)}", "driver", said.driver)
-    return (said.driver,)
-
-
-def _runtimes(said: Said, named: Sequence[Runtime], known: Target) -> Mapping[str, str]:
-    refuse_unclear_version(named, said.runtime_version)
-    if not named:
-        return known.runtimes
+    named = runtimes_of(said.runtimes)
+    _check_versions(named, said.runtime_version, said.driver, said.kernel, said.glibc)
     for name in named:
         has = known.runtimes.get(name, "")
         if known.runtimes and name not in known.runtimes:
-            raise _contradiction(said.target, " and ".join(known.runtimes), "runtime", name)
+            refuse(" and ".join(known.runtimes), "runtime", name)
         if has and said.runtime_version and has != said.runtime_version:
-            raise _contradiction(said.target, f"{name} {has}", "runtime-version", said.runtime_version)
-    return {name: said.runtime_version or known.runtimes.get(name, "") for name in named}
-
-
-def _models(known: Target) -> tuple[str, ...] | None:
-    return None if known.gpus is None else tuple(map(facts.gpu_model, known.gpus))
-
-
-def _fits(models: Sequence[str], known: Target) -> bool:
-    """Whether all of these are GPUs of the machine, by their names or by the architecture alone."""
-    names = _models(known) or ()
-    return set(models) <= {*names, *(facts.gpu_model(facts.compute_capability(name)) for name in names)}
-
-
-def _text(target: str, option: str, said: str, known: str) -> str:
-    if said and known and drivers.numbers(said) != drivers.numbers(known):
-        raise _contradiction(target, f"{option} {known}", option, said)
-    return said or known
-
-
-def _contradiction(target: str, has: str, option: str, said: str) -> UsageError:
-    return UsageError(
-        f"target {target} has {has}, and --{option} says {said}",
-        next_step=f"leave out --{option}, or --target and say all of the machine",
+            refuse(f"{name} {has}", "runtime-version", said.runtime_version)
+    gpus = None if known.gpus is None else tuple(map(facts.gpu_model, known.gpus))
+    if said.gpu:
+        models = facts.gpu_models(said.gpu)
+        if gpus is not None and not set(models).issubset({*gpus, *map(_architecture, gpus)}):
+            refuse(f"GPU {', '.join(known.gpus or ()) or 'none'}", "gpu", said.gpu)
+        gpus = models
+    if said.driver and known.gpus == ():
+        refuse("no GPU", "driver", said.driver)
+    if said.driver and known.drivers and said.driver not in known.drivers:
+        refuse(f"driver {' or '.join(known.drivers)}", "driver", said.driver)
+    for option, new, old in (("kernel", said.kernel, known.kernel), ("glibc", said.glibc, known.glibc)):
+        if new and old and facts.numbers(new) != facts.numbers(old):
+            refuse(f"{option} {old}", option, new)
+    return msgspec.structs.replace(
+        known,
+        gpus=gpus,
+        drivers=(said.driver,) if said.driver else known.drivers,
+        kernel=said.kernel or known.kernel,
+        glibc=said.glibc or known.glibc,
+        runtimes={name: said.runtime_version or known.runtimes.get(name, "") for name in named} or known.runtimes,
     )
 
 
-def unknown(name: str, known: Sequence[str]) -> UsageError:
-    """The error for a target that is none, with the nearest that are."""
-    near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.3)
-    return UsageError(
-        f"there is no target {name!r}" + (f"; the nearest is {' or '.join(near)}" if near else ""),
-        next_step=f"choose one of: {', '.join(known)}    (or the path of a .toml like those in targets/)",
-    )
+def _architecture(model: str) -> str:
+    return facts.gpu_model(facts.compute_capability(model))
+
+
+def runtimes_of(names: Sequence[str]) -> tuple[Runtime, ...]:
+    """The runtimes that a person named, in any form of their names. Raises UsageError."""
+    found = []
+    for name in names:
+        runtime = _ALSO_CALLED.get(name.lower(), name.lower())
+        if runtime not in RUNTIMES:
+            raise UsageError(f"there is no runtime {name!r}", next_step=f"choose from: {', '.join(RUNTIMES)}")
+        found.append(runtime)
+    return tuple(dict.fromkeys(found))
+
+
+def host_of(
+    runtimes: Sequence[Runtime], version: str, gpus: str | None, driver: str, kernel: str, glibc: str, shm: str
+) -> Host:
+    """A host as a person describes it. `version` is that of the one runtime. Raises UsageError."""
+    models = facts.gpu_models(gpus) if gpus else ()
+    _check_versions(runtimes, version, driver, kernel, glibc)
+    versions: dict[str, str] = {runtimes[0]: version} if version else {}
+    return Host(gpus=models, driver=driver, kernel=kernel, glibc=glibc, shm=_bytes(shm), versions=versions)
+
+
+def _check_versions(runtimes: Sequence[Runtime], version: str, driver: str, kernel: str, glibc: str) -> None:
+    """Raises UsageError for what is no version, and for one of a runtime where not exactly one is named."""
+    if version and len(runtimes) != 1:
+        raise UsageError("a version of which runtime?", next_step="--runtime pyxis --runtime-version 3.4.1")
+    for option, value in {"driver": driver, "kernel": kernel, "glibc": glibc, "runtime-version": version}.items():
+        if value and not facts.numbers(value):
+            raise UsageError(f"--{option} {value!r} is no version", next_step=_VERSION_LIKE)
+
+
+def _bytes(text: str) -> int | None:
+    """`64m`, `8g` as `docker run --shm-size` takes it."""
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+)([kmg]?)i?b?", text.strip().lower())
+    if found is None:
+        raise UsageError(f"--shm {text!r} is no size", next_step="write it as docker does: --shm 64m, --shm 8g")
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]]

@@ -12,8 +12,6 @@ from graphcrate.model.errors import RecipeError
 
 Value = TypeVar("Value", bound=msgspec.Struct)
 
-_HEADER = re.compile(r"^\s*(\[\[?)\s*([A-Za-z0-9_.\- ]+?)\s*\]\]?\s*(#.*)?$")
-_KEY = re.compile(r"^\s*([A-Za-z0-9_\-]+)\s*=")
 _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 _AT_PATH = re.compile(r" - at `\$?([^`]*)`$")
 _FIELD = re.compile(r"field `([^`]+)`")
@@ -35,32 +33,29 @@ def parse(
     `contradictions`: (path of a field, what is wrong with it), of a value whose types are right. Raises RecipeError.
     """
 
-    def failure(line: int, path: str, what: str) -> RecipeError:
-        field = f"{path}: " if path else ""
-        return RecipeError(f"{name}:{line}: {field}{what}", next_step=f"mend line {line}; {fields}")
+    def failure(line: int, what: str) -> RecipeError:
+        return RecipeError(f"{name}:{line}: {what}", next_step=f"mend line {line}; {fields}")
 
     try:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = _AT_LINE.search(str(error))
         line = int(found[1]) if found and found[1] else text.count("\n") + 1
-        raise failure(line, "", _AT_LINE.sub("", str(error))) from error
-    lines = _lines_of_fields(text)
+        raise failure(line, _AT_LINE.sub("", str(error))) from error
     try:
         made = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        path, what = _explain(error)
-        raise failure(_line(lines, path), path, what) from error
+        path, what = _explain(str(error))
+        raise failure(_line(text, path), f"{path}: {what}" if path else what) from error
     for path, what in contradictions(made):
-        raise failure(_line(lines, path), path, what)
+        raise failure(_line(text, path), f"{path}: {what}")
     return made
 
 
-def _explain(error: msgspec.ValidationError) -> tuple[str, str]:
-    what = str(error)
+def _explain(what: str) -> tuple[str, str]:
+    """Path of the field that msgspec speaks of, and what it says."""
     at = _AT_PATH.search(what)
-    path = at[1].lstrip(".") if at else ""
-    what = _AT_PATH.sub("", what)
+    path, what = (at[1].lstrip(".") if at else ""), _AT_PATH.sub("", what)
     if field := _FIELD.search(what):
         path = f"{path}.{field[1]}" if path else field[1]
     if what.startswith(("Expected `str`, got `float`", "Expected `str`, got `int`")):
@@ -68,28 +63,19 @@ def _explain(error: msgspec.ValidationError) -> tuple[str, str]:
     return path, what
 
 
-def _lines_of_fields(text: str) -> dict[str, int]:
-    """Line of each table and key, by paths as msgspec writes them (`variant[0].python`)."""
-    lines: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    table = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
-            parts = [part.strip() for part in header[2].split(".")]
-            table = ""
-            for depth, part in enumerate(parts):
-                path = f"{table}.{part}" if table else part
-                if header[1] == "[[" and depth == len(parts) - 1:
-                    counts[path] = counts.get(path, -1) + 1
-                table = f"{path}[{counts[path]}]" if path in counts else path
-            lines[table] = number
-        elif key := _KEY.match(line):
-            lines.setdefault(f"{table}.{key[1]}" if table else key[1], number)
-    return lines
-
-
-def _line(lines: dict[str, int], path: str) -> int:
-    """The line of the field or of the nearest table around it."""
-    while path and path not in lines:
-        path = re.sub(r"(\.[^.\[]+|\[\d+\]|^[^.\[]+)$", "", path)
-    return lines.get(path, 1)
+def _line(text: str, path: str) -> int:
+    """The line of the field (a path as msgspec writes it: `variant[0].python`) or of the nearest table around it."""
+    lines = text.splitlines()
+    line, table = 0, ""
+    for name, index in re.findall(r"([^.\[\]]+)(?:\[(\d+)\])?", path):
+        table = f"{table}.{name}" if table else name
+        header = re.compile(rf"\s*\[\[?\s*{re.escape(table)}\s*\]")
+        if headers := [number for number, text in enumerate(lines[line:], line + 1) if header.match(text)]:
+            line = headers[min(int(index or 0), len(headers) - 1)]
+            continue
+        for number, text in enumerate(lines[line:], line + 1):
+            if re.match(rf"\s*{re.escape(name)}\s*=", text):
+                return number
+            if re.match(r"\s*\[", text):
+                break
+    return max(line, 1)

@@ -1,4 +1,4 @@
-"""CUDA toolkits to compile with: which fit a torch, which host compilers and GPUs each knows. Pure.
+"""CUDA toolkits to compile with: which fit a torch, what each nvcc takes and makes, how one is put together. Pure.
 
 A toolkit fits a torch that was built with the same major version of CUDA: torch's build helper refuses another one, and
 only warns of another minor one (CUDA promises minor version compatibility).
@@ -10,14 +10,17 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from graphcrate.compat import tables
+from graphcrate.compat.facts import numbers, table
 from graphcrate.model.errors import UsageError
+from graphcrate.model.lock import DebianToolkit, WheelToolkit
+from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME
 
-#: Providers in order of preference; what each does is in `graphcrate.inputs.toolkits`.
+#: Providers in order of preference: first what needs no registry of images. `graphcrate.inputs.toolkits` has them.
 PROVIDERS = ("debian", "pypi", "image")
 #: Sections of Debian's archive that a toolkit is in, besides `main`.
 COMPONENTS = ("contrib", "non-free")
-_ARCHITECTURE = re.compile(r"(?P<sm>[1-9]\d*\.\d)(?P<kind>[af]?)(?P<ptx>\+PTX)?")
+PACKAGES = "/opt/toolkit"  #: where a toolkit is put together: holds `debs/*.deb` and `wheels/*.whl`
+_ARCHITECTURE = re.compile(r"([1-9]\d*\.\d)[af]?(\+PTX)?")
 
 
 class Nvcc(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +29,6 @@ class Nvcc(msgspec.Struct, frozen=True, kw_only=True):
     cuda: str  #: "11.8"
     newest_gcc: int
     sm: tuple[str, ...]
-    known: str
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
     provider: str
     version: str
+    cuda: str = ""  #: major version of CUDA of what it compiles for
     suite: str = ""
     packages: tuple[str, ...] = ()
     wheels: tuple[str, ...] = ()
@@ -45,40 +48,28 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     reference: str = ""
 
 
-class _Source(Option, frozen=True, kw_only=True):
-    cuda: str
-    known: str
-
-    @property
-    def option(self) -> Option:
-        return Option(**{name: getattr(self, name) for name in Option.__struct_fields__})
-
-
 class _Data(msgspec.Struct, frozen=True):
     nvcc: tuple[Nvcc, ...]
-    source: tuple[_Source, ...]
+    source: tuple[Option, ...]
     images: dict[str, str]
 
 
-@functools.cache
-def _data() -> _Data:
-    return tables.read("toolkits", _Data)
+_data = functools.cache(functools.partial(table, "toolkits", _Data))
+
+
+def nvidia_images() -> dict[str, str]:
+    """NVIDIA's images with a toolkit (tag `…-devel-…`) by CUDA version: of each a late patch release."""
+    return _data().images
 
 
 def options(torch_cuda: str) -> tuple[Option, ...]:
-    """Toolkits for a torch built with this CUDA ("11.7"), the preferred one first; none where nobody knows any.
-
-    First what needs no registry of images.
-    """
-    if not re.fullmatch(r"\d+\.\d+", torch_cuda):
+    """Toolkits for a torch built with this CUDA ("11.7"), the preferred one first; none where nobody knows any."""
+    fitting = [option for option in _data().source if option.cuda == torch_cuda.partition(".")[0]]
+    if not fitting:
         return ()
-    found = [source.option for source in _data().source if source.cuda == torch_cuda.partition(".")[0]]
-    if not found:
-        return ()
-    found.sort(key=lambda option: PROVIDERS.index(option.provider))
-    if reference := _data().images.get(torch_cuda):
-        found.append(Option(provider="image", version=torch_cuda, reference=reference))
-    return tuple(found)
+    if reference := nvidia_images().get(torch_cuda):
+        fitting.append(Option(provider="image", version=torch_cuda, reference=reference))
+    return tuple(sorted(fitting, key=lambda option: PROVIDERS.index(option.provider)))
 
 
 def requirements(option: Option, locked: Mapping[str, str]) -> tuple[str, ...]:
@@ -86,47 +77,20 @@ def requirements(option: Option, locked: Mapping[str, str]) -> tuple[str, ...]:
 
     A library that the lock has in some version is taken in that version: it is fetched in any case.
     """
-    pins = list(option.wheels)
-    for pin in option.libraries:
-        name, _, version = pin.partition("==")
-        pins.append(f"{name}=={locked.get(name, version)}")
-    return tuple(sorted(pins))
+    libraries = (pin.split("==") for pin in option.libraries)
+    return tuple(sorted([*option.wheels, *(f"{name}=={locked.get(name, version)}" for name, version in libraries)]))
 
 
-def nvcc(version: str) -> Nvcc | None:
-    """What is known of the nvcc of a CUDA version ("11.8", "11.8.89"); the nearest older one of its major version."""
-    wanted = _numbers(version)[:2]
-    older = [one for one in _data().nvcc if _numbers(one.cuda) <= wanted and _numbers(one.cuda)[0] == wanted[0]]
-    return max(older, key=lambda one: _numbers(one.cuda), default=None)
-
-
-def newest_gcc(version: str) -> int:
-    """The newest major version of gcc that this nvcc takes as its host compiler. Raises UsageError."""
-    return _known(version).newest_gcc
-
-
-def architectures(version: str) -> tuple[str, str]:
-    """Lowest and highest compute capability that this nvcc makes code for. Raises UsageError."""
-    sm = _known(version).sm
-    return sm[0], sm[-1]
-
-
-def compute_capability(architecture: str) -> str:
-    """Compute capability of an entry of TORCH_CUDA_ARCH_LIST ("8.0" of "8.0+PTX"). Raises UsageError."""
-    match = _ARCHITECTURE.fullmatch(architecture)
-    if match is None:
+def nvcc(version: str) -> Nvcc:
+    """The nvcc of a CUDA version ("11.8", "11.8.89"), or the nearest older of its major version. Raises UsageError."""
+    wanted = numbers(version)[:2]
+    older = [one for one in _data().nvcc if numbers(one.cuda) <= wanted and numbers(one.cuda)[0] == wanted[0]]
+    if not older:
         raise UsageError(
-            f"{architecture!r} is no GPU architecture",
-            cause="One is a compute capability, with +PTX where newer GPUs are to translate it for themselves.",
-            next_step='architectures = ["7.0", "8.0+PTX"]',
+            f"nothing is known of the nvcc of CUDA {version}",
+            next_step=f"take one of these: {', '.join(one.cuda for one in _data().nvcc)}",
         )
-    return match["sm"]
-
-
-def impossible(wanted: Sequence[str], version: str) -> tuple[str, ...]:
-    """Those of these architectures that the nvcc of this version makes no code for. Raises UsageError."""
-    sm = _known(version).sm
-    return tuple(architecture for architecture in wanted if compute_capability(architecture) not in sm)
+    return max(older, key=lambda one: numbers(one.cuda))
 
 
 def to_compile(wanted: Sequence[str], version: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -134,26 +98,36 @@ def to_compile(wanted: Sequence[str], version: str) -> tuple[tuple[str, ...], tu
 
     A GPU newer than the nvcc gets PTX of the newest that it makes. Raises UsageError for one that it has dropped.
     """
-    highest = architectures(version)[1]
-    newer = tuple(one for one in impossible(wanted, version) if _numbers(one) > _numbers(highest))
-    chosen = tuple(dict.fromkeys(f"{highest}+PTX" if one in newer else one for one in wanted))
+    made = nvcc(version).sm
+    newer = tuple(one for one in wanted if one not in made and numbers(one) > numbers(made[-1]))
+    chosen = tuple(dict.fromkeys(f"{made[-1]}+PTX" if one in newer else one for one in wanted))
     if newer:
-        chosen = tuple(one for one in chosen if one != highest)
+        chosen = tuple(one for one in chosen if one != made[-1])
     refuse_impossible(chosen, version)
     return chosen, newer
 
 
 def refuse_impossible(wanted: Sequence[str], version: str) -> None:
     """Raises UsageError, with the nearest fix, when the nvcc of this version cannot make one of these architectures."""
-    missing = impossible(wanted, version)
+    able = nvcc(version).sm
+    missing: dict[str, str] = {}
+    for architecture in wanted:
+        match = _ARCHITECTURE.fullmatch(architecture)
+        if match is None:
+            raise UsageError(
+                f"{architecture!r} is no GPU architecture",
+                cause="One is a compute capability, with +PTX where newer GPUs are to translate it for themselves.",
+                next_step='architectures = ["7.0", "8.0+PTX"]',
+            )
+        if match[1] not in able:
+            missing[architecture] = match[1]
     if not missing:
         return
-    lowest, highest = architectures(version)
-    fixes = dict.fromkeys(_fix(compute_capability(architecture), version) for architecture in missing)
-    same_major = [one for one in _data().nvcc if _numbers(one.cuda)[0] == _numbers(version)[0]]
-    elsewhere = any(not set(map(compute_capability, missing)) - set(one.sm) for one in same_major)
+    fixes = dict.fromkeys(_fix(capability, version) for capability in missing.values())
+    same_major = [one for one in _data().nvcc if numbers(one.cuda)[0] == numbers(version)[0]]
+    elsewhere = any(set(missing.values()) <= set(one.sm) for one in same_major)
     raise UsageError(
-        f"nvcc {version} makes code for {lowest} to {highest}; {'; '.join(fixes)}",
+        f"nvcc {version} makes code for {able[0]} to {able[-1]}; {'; '.join(fixes)}",
         cause="nvcc knows the GPUs of its own time, and a new major version drops the oldest.",
         next_step=f"leave {', '.join(missing)} out, or take "
         + ("another toolkit: TOOLKIT=image" if elsewhere else "a variant of another CUDA version"),
@@ -163,28 +137,95 @@ def refuse_impossible(wanted: Sequence[str], version: str) -> None:
 def _fix(capability: str, version: str) -> str:
     """ "10.0 needs CUDA 12.8": the nearest version that makes this code, where there is one, newer ones first."""
     able = [one.cuda for one in _data().nvcc if capability in one.sm]
-    newer = [cuda for cuda in able if _numbers(cuda) > _numbers(version)]
+    newer = [cuda for cuda in able if numbers(cuda) > numbers(version)]
     if newer:
-        return f"{capability} needs CUDA {min(newer, key=_numbers)}"
+        return f"{capability} needs CUDA {min(newer, key=numbers)}"
     if able:
-        return f"{capability} was dropped after CUDA {max(able, key=_numbers)}"
-    near = sorted({sm for one in _data().nvcc for sm in one.sm}, key=lambda sm: (_distance(sm, capability), sm))
+        return f"{capability} was dropped after CUDA {max(able, key=numbers)}"
+
+    def distance(sm: str) -> int:
+        return abs(int(sm.replace(".", "")) - int(capability.replace(".", "")))
+
+    near = sorted({sm for one in _data().nvcc for sm in one.sm}, key=lambda sm: (distance(sm), sm))
     return f"{capability} is known to no CUDA (near it are {', '.join(near[:2])})"
 
 
-def _known(version: str) -> Nvcc:
-    if (found := nvcc(version)) is None:
-        raise UsageError(
-            f"nothing is known of the nvcc of CUDA {version}",
-            next_step=f"take one of these: {', '.join(one.cuda for one in _data().nvcc)}",
-        )
-    return found
+# How a toolkit is put together out of packages, in the shell's words: in the embedded build's sandbox and in the texts
+# for engines, on any Debian with Python. The folder is what NVIDIA's own installer makes, as far as compiling goes: the
+# runtime is the one library in it. The others are large, and torch brings them along where they are wanted.
+
+_UNPACKED = f"{PACKAGES}/unpacked"
+_DEBIAN = f"{_UNPACKED}/debs/usr"
+_NVIDIA = f"{_UNPACKED}/wheels/nvidia"
+#: Out of the wheels whose names follow, what matches the pattern: most of the others' bytes are libraries.
+_EXTRACT = (
+    "import re, sys, zipfile; "
+    "[wheel.extractall(sys.argv[1], [name for name in wheel.namelist() if re.search(sys.argv[2], name)])"
+    " for path in sys.argv[3:] for wheel in [zipfile.ZipFile(path)]]"
+)
+_RUNTIME = "/lib/lib(cudart|cudadevrt)"
+_PROGRAMS = ("bin2c", "cu++filt", "cudafe++", "cuobjdump", "fatbinary", "nvlink", "nvprune", "ptxas")
+#: nvcc's own settings. Debian's name Debian's folders, these the folder that nvcc lies in.
+_PROFILE = (
+    "TOP = $(_HERE_)/..",
+    "NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice",
+    "PATH += $(TOP)/nvvm/bin:$(_HERE_):",
+    "INCLUDES += -I$(TOP)/include $(_SPACE_)",
+    "LIBRARIES =+ $(_SPACE_) -L$(TOP)/lib64",
+)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)) or (0,)
+def assembly(toolkit: DebianToolkit | WheelToolkit) -> tuple[str, ...]:
+    """Commands, each on one line and wanted to succeed, that make CUDA_HOME out of the packages in PACKAGES."""
+    version = f'{{"cuda": {{"name": "CUDA SDK", "version": "{toolkit.version}"}}}}'
+    return (
+        f"mkdir -p {CUDA_HOME}/bin {CUDA_HOME}/include {CUDA_HOME}/lib64 {CUDA_HOME}/nvvm/bin",
+        *(_of_debs() if isinstance(toolkit, DebianToolkit) else _of_wheels()),
+        f"cp -R {_NVIDIA}/*/include/. {CUDA_HOME}/include",
+        f"cp {_NVIDIA}/*/lib/lib* {CUDA_HOME}/lib64",
+        # What a linker looks for; wheels have no links.
+        f'for file in {CUDA_HOME}/lib64/*.so.*; do ln -s "${{file##*/}}" "${{file%%.so.*}}.so" || exit 1; done',
+        f"printf '%s\\n' '{version}' > {CUDA_HOME}/version.json",
+        f"rm -rf {_UNPACKED}",
+        f"find {CUDA_HOME} -name __init__.py -delete",
+        # Modes and times that depend on nothing: zip keeps no modes, and the rest is the clock's or the umask's.
+        f"find {CUDA_HOME} -type d -exec chmod 755 {{}} +",
+        f"find {CUDA_HOME} -type f -exec chmod 644 {{}} +",
+        f"find {CUDA_HOME}/bin {CUDA_HOME}/nvvm/bin -type f ! -name '*.*' -exec chmod 755 {{}} +",
+        f"find {CUDA_HOME} -exec touch --no-dereference --date=@{LAYER_MTIME} {{}} +",
+        f"{CUDA_HOME}/bin/nvcc --version",
+    )
 
 
-def _distance(one: str, other: str) -> int:
-    (major, minor), (other_major, other_minor) = _numbers(one), _numbers(other)
-    return abs((major - other_major) * 10 + minor - other_minor)
+def _of_debs() -> tuple[str, ...]:
+    """Debian's programs where nvcc looks for them; not its wrappers of gcc, which choose a compiler themselves."""
+    own = f"{_DEBIAN}/lib/nvidia-cuda-toolkit"
+    programs = " ".join(f"{_DEBIAN}/bin/{name}" for name in _PROGRAMS)
+    profile = " ".join(f'"{line}"' for line in _PROFILE).replace("$", "\\$")
+    return (
+        f"mkdir -p {_UNPACKED}/debs",
+        f'for package in {PACKAGES}/debs/*.deb; do dpkg-deb --extract "${{package}}" {_UNPACKED}/debs || exit 1; done',
+        _extracted(f"/include/|{_RUNTIME}"),
+        f"cp -R {own}/bin/nvcc {own}/bin/crt {programs} {CUDA_HOME}/bin",
+        f"cp {own}/bin/cicc {CUDA_HOME}/nvvm/bin",
+        f"cp -R {own}/libdevice {CUDA_HOME}/nvvm",
+        f"cp {_DEBIAN}/share/doc/nvidia-cuda-toolkit/copyright {CUDA_HOME}/EULA.txt",
+        f"printf '%s\\n' {profile} > {CUDA_HOME}/bin/nvcc.profile",
+        # These wheels have the runtime as a shared library alone, and nvcc asks for static ones unless told otherwise.
+        f"printf '%s\\n' 'INPUT ( -lcudart )' > {CUDA_HOME}/lib64/libcudart_static.a",
+        f"printf '%s\\n' '!<arch>' > {CUDA_HOME}/lib64/libcudadevrt.a",
+    )
+
+
+def _of_wheels() -> tuple[str, ...]:
+    """The wheels' own: NVIDIA's profile is in them too."""
+    return (
+        _extracted(f"/(include|bin|nvvm)/|/License.txt|{_RUNTIME}"),
+        f"cp -R {_NVIDIA}/*/bin/. {CUDA_HOME}/bin",
+        f"cp -R {_NVIDIA}/*/nvvm/. {CUDA_HOME}/nvvm",
+        f"cp {_UNPACKED}/wheels/nvidia_cuda_nvcc-*/licenses/License.txt {CUDA_HOME}/EULA.txt",
+    )
+
+
+def _extracted(pattern: str) -> str:
+    return f"python3 -c '{_EXTRACT}' {_UNPACKED}/wheels '{pattern}' {PACKAGES}/wheels/*.whl"

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from graphcrate.model.addresses import is_loopback
 from graphcrate.model.errors import NetworkError
+from graphcrate.model.words import is_loopback
 
 if TYPE_CHECKING:
     import urllib3

@@ -20,8 +20,7 @@ from typing import IO, cast
 from graphcrate.artifacts import pull
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.compat.toolkit_assembly import PACKAGES, assembly
-from graphcrate.compat.toolkits import COMPONENTS
+from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.host.progress import Progress

@@ -1,22 +1,19 @@
 """What is read of the programs and libraries of an image, and what an audit says of them. See `checks.audit`."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 #: `fail`: something cannot be loaded or cannot run; `warn`: it works, but not for everybody or not as one would think;
 #: `note`: nothing breaks, but bytes or time are lost.
 Severity = Literal["fail", "warn", "note"]
-SEVERITIES: tuple[Severity, ...] = ("fail", "warn", "note")
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 #: What an audit looks at. docs/audit.md says what each is and where its rule comes from.
 Check = Literal[
     "files", "libraries", "versions", "symbols", "strings", "architectures", "copies", "unused", "toolkit", "metadata"
 ]
-CHECKS: tuple[Check, ...] = (
-    *("files", "libraries", "versions", "symbols", "strings", "architectures"),
-    *("copies", "unused", "toolkit", "metadata"),
-)
+CHECKS: tuple[Check, ...] = get_args(Check)
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True):

@@ -1,7 +1,7 @@
 """What a program reads of an image and knows of a host, and what it says of the two. See `checks.contracts`."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -9,7 +9,7 @@ from graphcrate.model.lock import PLATFORM
 from graphcrate.model.tree import Form, Kind
 
 Runtime = Literal["docker", "apptainer", "pyxis", "pai"]
-RUNTIMES: tuple[Runtime, ...] = ("docker", "apptainer", "pyxis", "pai")
+RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 #: `warn`: works, but not for everybody or not as one would think; `unknown`: something about image or host is not known
 Status = Literal["pass", "warn", "fail", "unknown"]
 

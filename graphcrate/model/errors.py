@@ -4,6 +4,7 @@ Raised anywhere, caught once (in `cli_end`), each kind with an exit code of its 
 unexpected faults and 2 to wrong usage, as shells and argparse have it.
 """
 
+import functools
 from typing import ClassVar
 
 import msgspec
@@ -14,6 +15,9 @@ class GraphcrateError(Exception):
 
     exit_code: ClassVar[int] = 1
 
+    def __init_subclass__(cls, *, exit_code: int = 0) -> None:
+        cls.exit_code = exit_code or cls.exit_code
+
     def __init__(self, what: str, *, cause: str = "", next_step: str = "") -> None:
         super().__init__(what)
         self.what = what
@@ -21,116 +25,76 @@ class GraphcrateError(Exception):
         self.next_step = next_step
 
     def __str__(self) -> str:
-        lines = [self.what]
-        if self.cause:
-            lines.append(f"cause: {self.cause}")
-        if self.next_step:
-            lines.append(f"next:  {self.next_step}")
-        return "\n".join(lines)
+        parts = {"": self.what, "cause: ": self.cause, "next:  ": self.next_step}
+        return "\n".join(f"{label}{text}" for label, text in parts.items() if text or not label)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (layers are built by worker processes).
-        return _rebuild, (type(self), self.what, self.cause, self.next_step)
+        return functools.partial(type(self), self.what, cause=self.cause, next_step=self.next_step), ()
 
 
-def _rebuild(kind: type[GraphcrateError], what: str, cause: str, next_step: str) -> GraphcrateError:
-    return kind(what, cause=cause, next_step=next_step)
-
-
-class UsageError(GraphcrateError):
+class UsageError(GraphcrateError, exit_code=2):
     """An argument names something that does not exist (CUDA version, GPU, recipe, reference)."""
 
-    exit_code = 2
 
-
-class RecipeError(GraphcrateError):
+class RecipeError(GraphcrateError, exit_code=3):
     """A recipe file is malformed; `what` begins with `file:line:`."""
 
-    exit_code = 3
 
-
-class ResolutionError(GraphcrateError):
+class ResolutionError(GraphcrateError, exit_code=4):
     """No candidate of a variant can be locked, or the requirements contradict each other."""
 
-    exit_code = 4
 
-
-class NetworkError(GraphcrateError):
+class NetworkError(GraphcrateError, exit_code=5):
     """A file or page is not available from any source: no network, HTTP error, time-out."""
 
-    exit_code = 5
 
-
-class IntegrityError(GraphcrateError):
+class IntegrityError(GraphcrateError, exit_code=6):
     """Bytes are not what the lock, RECORD, CRC or digest says, or an archive is malformed or hostile."""
 
-    exit_code = 6
 
-
-class HostError(GraphcrateError):
+class HostError(GraphcrateError, exit_code=7):
     """The machine lacks something: a program, user namespaces, permission."""
 
-    exit_code = 7
 
-
-class DiskFullError(GraphcrateError):
+class DiskFullError(GraphcrateError, exit_code=8):
     """No room left on the disk (ENOSPC, EDQUOT) or too little before starting."""
 
-    exit_code = 8
 
-
-class BuildError(GraphcrateError):
+class BuildError(GraphcrateError, exit_code=9):
     """A step of a build failed: a child process, an sdist, a conflict between two wheels."""
 
-    exit_code = 9
 
-
-class SmokeError(GraphcrateError):
+class SmokeError(GraphcrateError, exit_code=10):
     """The image was built but its smoke test failed."""
 
-    exit_code = 10
 
-
-class CacheError(GraphcrateError):
+class CacheError(GraphcrateError, exit_code=11):
     """The cache folder cannot be created, read or written, or is not to be cleared while another run uses it."""
 
-    exit_code = 11
 
-
-class LayoutError(IntegrityError):
+class LayoutError(IntegrityError, exit_code=12):
     """An OCI image layout breaks an invariant of the specification."""
 
-    exit_code = 12
 
-
-class DifferenceError(GraphcrateError):
+class DifferenceError(GraphcrateError, exit_code=13):
     """Two artifacts that were compared differ in what they should share."""
 
-    exit_code = 13
 
-
-class ContractError(GraphcrateError):
+class ContractError(GraphcrateError, exit_code=14):
     """An image that was checked breaks a contract of a runtime that it was checked for."""
 
-    exit_code = 14
 
-
-class AuditError(GraphcrateError):
+class AuditError(GraphcrateError, exit_code=15):
     """A program or library in what was audited cannot be loaded, or cannot run on the GPUs that it is for."""
 
-    exit_code = 15
 
-
-class GateError(GraphcrateError):
+class GateError(GraphcrateError, exit_code=16):
     """An image may not be published: its audit, contracts or suites stand against it, or are missing."""
 
-    exit_code = 16
 
-
-class ProofError(GraphcrateError):
+class ProofError(GraphcrateError, exit_code=17):
     """What is said about a published image is not there, not signed by this key, or not about this image."""
-
-    exit_code = 17
 
 
 #: msgspec keeps DecodeError for what is no JSON, or not of the wanted form. Text that is no UTF-8 is a

@@ -1,8 +1,9 @@
 """What `Requires-Dist` lines of core metadata ask for, on linux/amd64."""
 
+import contextlib
 from collections.abc import Iterable, Iterator
 
-from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.markers import UndefinedComparison
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion
 
@@ -23,13 +24,7 @@ def requirements(lines: Iterable[str], python: str) -> Iterator[Requirement]:
         "extra": "",
     }
     for line in lines:
-        try:
-            found = Requirement(line)
-        except InvalidRequirement:
-            continue
-        try:
-            wanted = found.marker is None or found.marker.evaluate(environment)
-        except (UndefinedComparison, UndefinedEnvironmentName, InvalidVersion):
-            continue
-        if wanted:
-            yield found
+        with contextlib.suppress(InvalidRequirement, UndefinedComparison, InvalidVersion):
+            wanted = Requirement(line)
+            if wanted.marker is None or wanted.marker.evaluate(environment):
+                yield wanted

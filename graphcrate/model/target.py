@@ -1,14 +1,14 @@
 """Where an image shall run, and what the rules of `compat.rules` say of that."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 #: `native`: machine code for every GPU. `jit`: the driver compiles PTX first, which makes the first start slow.
 #: `unknown`: nobody knows, and nothing speaks against it.
 Status = Literal["native", "jit", "unknown", "rejected"]
-STATUSES: tuple[Status, ...] = ("native", "jit", "unknown", "rejected")
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

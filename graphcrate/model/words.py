@@ -1,5 +1,6 @@
-"""Words for people: names in a row, and text from elsewhere for a terminal."""
+"""Words for people: names in a row, and text from elsewhere for a terminal; and what the text of an address says."""
 
+import ipaddress
 from collections.abc import Iterable
 
 
@@ -28,3 +29,11 @@ def size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.2f} {unit}" if unit == "GB" else f"{count / scale:.1f} {unit}"
     return f"{count} B"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name (in lower case, no port) means this very machine; `127.example.com` is another's name."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

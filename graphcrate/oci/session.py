@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from graphcrate.host.connections import TEMPORARY, HttpError, Reason, host_of
-from graphcrate.model.addresses import is_loopback
 from graphcrate.model.errors import UNREADABLE, NetworkError
+from graphcrate.model.words import is_loopback
 from graphcrate.oci import realms
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.realms import Challenge

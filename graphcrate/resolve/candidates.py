@@ -1,6 +1,6 @@
 """Choosing a candidate: the first whose files are available wins, and the outcomes say what put the others out.
 
-A lock that was committed or made earlier is used as long as it answers the same request. docs/decisions/ tells how a
+A lock that was committed or made earlier is used as long as it answers the same request. docs/decisions/ says how a
 fall-back is left again once the preferred channel can be reached.
 """
 
@@ -70,7 +70,7 @@ def _refuse_unknown(context: ResolveContext) -> None:
 
 
 def _allowed(context: ResolveContext) -> list[Candidate]:
-    """The candidates that CHANNEL leaves. Raises UsageError when that is none."""
+    """The candidates that CHANNEL leaves. Raises UsageError when it leaves nothing."""
     variant, channel = context.variant, context.request.channel
     if channel is None:
         return list(variant.candidates)

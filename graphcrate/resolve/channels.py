@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat.addresses import cuda_tag, pyg_links, pyg_page, pytorch_index
+from graphcrate.compat.addresses import cuda_label, pyg_links, pyg_page, pytorch_index
 from graphcrate.compat.request import Extensions, SourceOptions
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Channel
@@ -143,9 +143,9 @@ def sources(
     mirror = mirror_of(request)
     match channel:
         case Channel.PYTORCH:
-            places = [Source(Kind.INDEX, pytorch_index(torch, torch_cuda))]
+            places = [Source(Kind.INDEX, pytorch_index(torch_cuda))]
             if mirror.pytorch:
-                places.insert(0, Source(mirror.pytorch_kind, mirror.pytorch.format(tag=cuda_tag(torch, torch_cuda))))
+                places.insert(0, Source(mirror.pytorch_kind, mirror.pytorch.format(tag=cuda_label(torch_cuda))))
         case Channel.PYG:
             places = [Source(Kind.LINKS, pyg_links(torch, torch_cuda))]
             if mirror.pyg:

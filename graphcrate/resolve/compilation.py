@@ -29,7 +29,7 @@ from graphcrate.model.lock import (
 from graphcrate.model.recipe import Candidate, Variant
 from graphcrate.oci import reference
 from graphcrate.resolve import base
-from graphcrate.resolve.offers import Offers, Sources
+from graphcrate.resolve.offers import Offers
 from graphcrate.resolve.pinning import constraints_of, lock_links, resolve_pins
 from graphcrate.resolve.target import Target, target_of
 
@@ -61,7 +61,7 @@ def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) ->
     architectures = variant.architectures if option else ()
     if option is not None:
         toolkits.refuse_impossible(architectures, option.version)
-    newest_gcc = toolkits.newest_gcc(option.version) if option else None
+    newest_gcc = toolkits.nvcc(option.version).newest_gcc if option else None
     try:
         compiler = compilers.compiler_for(variant.base.suite, newest_gcc)
     except ResolutionError as error:
@@ -100,39 +100,40 @@ def lock_compilation(
         compiler=means.compiler,
         base=base.lock_compiler(ctx, variant, variant.base.suite, means.compiler),
         tools=lock_links(tools, offers.market),
-        toolkit=lock_toolkit(means.option, installed, target, offers) if means.option else None,
+        toolkit=lock_toolkit(means.option, installed, target, offers, ctx) if means.option else None,
     )
 
 
-def lock_toolkit(option: toolkits.Option, installed: Mapping[str, str], target: Target, offers: Offers) -> Toolkit:
+def lock_toolkit(
+    option: toolkits.Option, installed: Mapping[str, str], target: Target, offers: Offers, ctx: Context
+) -> Toolkit:
     """The toolkit's files. `installed`: versions of the image's packages by name; their files serve where they can.
 
     Raises ResolutionError when the archive or the index has another version, NetworkError.
     """
-    market = offers.market
     if option.provider == "image":
         wanted = reference.parse(option.reference)
-        source = pull.repository(wanted, market.environment)
+        source = pull.repository(wanted, ctx.environment)
         document = pull.for_platform(source, source.manifest(wanted.digest or wanted.tag), str(wanted))
-        pull.keep(market.cache, {document.digest: document.data})
+        pull.keep(ctx.cache, {document.digest: document.data})
         return ImageToolkit(version=option.version, reference=wanted.name, digest=document.digest)
-    debs = _debian(option, market) if option.provider == "debian" else ()
+    debs = _debian(option, ctx) if option.provider == "debian" else ()
     pins = toolkits.requirements(option, installed)
     # What the wheels depend on is there to run programs, and nothing runs here. As overrides too: what they ask of one
     # another must not undo a pin.
     names = {canonicalize_name(Requirement(pin).name) for pin in pins}
     pinned = [one for one in resolve_pins(pins, target, offers, overrides=pins) if one.name in names]
-    wheels = lock_links(pinned, market)
+    wheels = lock_links(pinned, offers.market)
     if option.provider == "debian":
         return DebianToolkit(version=option.version, suite=option.suite, packages=debs, wheels=wheels)
     return WheelToolkit(version=option.version, wheels=wheels)
 
 
-def _debian(option: toolkits.Option, market: Sources) -> tuple[DebianPackage, ...]:
+def _debian(option: toolkits.Option, ctx: Context) -> tuple[DebianPackage, ...]:
     """The packages with this nvcc, the archive's first of each where it has several."""
-    mirror, environment = find_mirror(market.environment), market.environment
-    with market.cache.guard():
-        archive = Archive(option.suite, mirror, market.cache, environment, toolkits.COMPONENTS)
+    mirror = find_mirror(ctx.environment)
+    with ctx.cache.guard():
+        archive = Archive(option.suite, mirror, ctx.cache, ctx.environment, toolkits.COMPONENTS)
         offered = archive.available(option.packages)
     packages = []
     for name in sorted(option.packages):

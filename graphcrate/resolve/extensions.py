@@ -1,4 +1,4 @@
-"""PyG's compiled extensions: each found as a wheel for this torch and CUDA, as source to compile, or named as missing.
+"""PyG's compiled extensions: each locked as a wheel for this torch and CUDA, as source to compile, or named as missing.
 
 Which of the two comes first, and whether both will do, is the request's `Extensions`.
 """
@@ -11,8 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.compat import pyg
-from graphcrate.compat.addresses import cuda_tag
+from graphcrate.compat import packages
+from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.request import Extensions
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import MissingPackage
@@ -23,7 +23,7 @@ from graphcrate.resolve.offers import Offer, Offers, UnavailableError
 if TYPE_CHECKING:
     from graphcrate.resolve.target import Target
 
-#: what is said of one in a lock that has the other
+#: the note on one in a lock that has the other
 STANDS_IN = {
     "pyg-lib": ("torch-sparse", "NeighborLoader falls back to torch_sparse"),
     "torch-sparse": ("pyg-lib", "NeighborLoader takes pyg_lib"),
@@ -41,8 +41,8 @@ def find_extensions(
 ) -> tuple[list[Offer], list[MissingPackage]]:
     """Find a wheel or an sdist for each of the variant's extensions, as the request wants, or why there is neither.
 
-    `obstacle` tells why nothing can be compiled for this candidate (empty: it can); asked only where it matters. Raises
-    ResolutionError for a recipe that lacks what one of them cannot be imported without.
+    `obstacle` returns why nothing can be compiled for this candidate (empty: it can); called only where it matters.
+    Raises ResolutionError for a recipe that lacks what one of them cannot be imported without.
     """
     _refuse_incomplete(variant)
     mode = extensions_of(offers.market.request)
@@ -127,12 +127,12 @@ def _built_for(version: Version, torch: str, torch_cuda: str) -> bool:
     if version.local is None:
         return True
     major, minor = torch.split(".")[:2]
-    return version.local == f"pt{major}{minor}{cuda_tag(torch, torch_cuda)}"
+    return version.local == f"pt{major}{minor}{cuda_label(torch_cuda)}"
 
 
 def _cost(name: str, variant: Variant, there: set[str]) -> str:
     """What the user loses."""
-    lost = pyg.lost(name, variant.torch_geometric or _SOME_PYG, there)
+    lost = packages.lost(name, variant.torch_geometric or _SOME_PYG, there)
     other, comfort = STANDS_IN.get(name, ("", ""))
     return f"{lost} ({comfort})" if other in there else lost
 

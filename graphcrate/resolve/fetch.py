@@ -31,7 +31,7 @@ Advance = Callable[[int], None]
 
 CHUNK = 1 << 20
 THREADS = 6
-#: kept free on the disk beside the downloads
+#: left free on the disk beside the downloads
 MARGIN = 200 << 20
 
 

@@ -37,11 +37,11 @@ class Listings:
                     self._pages[page] = self._read(source, page)
                 except NetworkError as error:
                     self._pages[page] = error
-        found = self._pages[page]
-        if isinstance(found, NetworkError):
-            raise found
+        links = self._pages[page]
+        if isinstance(links, NetworkError):
+            raise links
         wanted = canonicalize_name(project)
-        return tuple(link for link in found if (known := project_and_version(link.name)) and known[0] == wanted)
+        return tuple(link for link in links if (known := project_and_version(link.name)) and known[0] == wanted)
 
     def _read(self, source: Source, page: str) -> tuple[Link, ...]:
         if source.kind is Kind.FOLDER:
@@ -143,6 +143,6 @@ def _local_page(page: str, path: Path) -> tuple[Link, ...]:
     try:
         return parse_html(file.read_bytes(), page)
     except OSError as error:
-        found = HttpError(f"{path} cannot be read: {error.strerror}")
-        found.status = 404
-        raise found from error
+        missing = HttpError(f"{path} cannot be read: {error.strerror}")
+        missing.status = 404
+        raise missing from error

@@ -60,7 +60,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate, request: SourceOptions | None = None) -> str:
     """Hash all that a lock answers; what only concerns the plan or the smoke test is left out.
 
-    Of `request` counts what was said about compiled extensions, where the variant has any.
+    Of `request` counts what concerns compiled extensions, where the variant has any.
     """
     asked: dict[str, Any] = {
         "rules": RULES,

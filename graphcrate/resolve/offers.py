@@ -1,13 +1,16 @@
-"""What the channels of a candidate offer: the newest fitting wheel, or why there is none."""
+"""What the channels of a candidate offer: the newest fitting wheel, or why there is no such wheel."""
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from graphcrate.compat.request import SourceOptions
-from graphcrate.model.errors import NetworkError
+from graphcrate.host import process, settings
+from graphcrate.model.errors import HostError, NetworkError
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import PYTORCH_MIRRORS, sources, user_indexes
 
@@ -75,10 +78,8 @@ class Sources:
     @functools.cached_property
     def user(self) -> "UserIndexes":
         """The user's own indexes; uv is asked for its default where nothing is set."""
-        from graphcrate.resolve import uv
-
         user = user_indexes(self.environment)
-        return user if user.default else user_indexes(self.environment, uv.emitted_indexes(self.environment))
+        return user if user.default else user_indexes(self.environment, emitted_indexes(self.environment))
 
 
 class Offers:
@@ -184,3 +185,35 @@ def _newest(
 def _reason(error: NetworkError) -> str:
     constraint: str = getattr(error, "constraint", "")
     return constraint or error.what
+
+
+@functools.lru_cache
+def uv_program() -> str:
+    """Path of uv. Raises HostError when this environment lacks it."""
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError) as error:
+        raise HostError(
+            "uv is not installed in graphcrate's environment", next_step="make    (prepares .venv with all it needs)"
+        ) from error
+
+
+def emitted_indexes(environment: Mapping[str, str]) -> str:
+    """uv's own words on the indexes it would use."""
+    argv = [
+        uv_program(),
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-header",
+        "--emit-index-url",
+        "--python",
+        sys.executable,
+        "-",
+    ]
+    # From the root folder: a uv.toml or pyproject.toml where the user happens to stand is not about this.
+    return process.output(
+        argv, environment=settings.select_for_child(environment), cwd=Path("/"), stdin=b"", timeout=60
+    )

@@ -21,10 +21,9 @@ from graphcrate.host.connections import HttpError, Reason
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import uv
 from graphcrate.resolve.channels import Kind, Link, Source, mirror_of
 from graphcrate.resolve.fetch import store_unvouched
-from graphcrate.resolve.offers import Offers, Sources
+from graphcrate.resolve.offers import Offers, Sources, uv_program
 from graphcrate.resolve.target import Target
 
 #: (first torch that does not need it, constraint, why): what torch's own metadata forgets to say
@@ -143,7 +142,7 @@ def compile_requirements(
     """
     user, cache = market.user, market.cache
     with cache.folder() as folder:
-        argv = [uv.program(), "pip", "compile", "--no-config", "--quiet", "--no-header", "--format", "pylock.toml"]
+        argv = [uv_program(), "pip", "compile", "--no-config", "--quiet", "--no-header", "--format", "pylock.toml"]
         argv += ["--python", sys.executable, "--no-python-downloads"]
         argv += ["--python-version", target.python, "--python-platform", target.uv_platform]
         argv += ["--only-binary", ":all:"]

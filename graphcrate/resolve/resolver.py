@@ -215,7 +215,7 @@ def _check_glt(
     if glt.NAME not in versions:
         return ()
     verdict = glt.judge(versions[glt.NAME], torch.version, candidate.torch_cuda, variant.python, versions)
-    if not verdict.ok:
+    if verdict.reasons:
         raise _breaking(verdict, names_of(variant.extensions))
     return verdict.notes
 

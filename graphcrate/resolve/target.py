@@ -8,14 +8,14 @@ from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sd
 from packaging.version import InvalidVersion, Version
 
 from graphcrate.artifacts.wheel import supported_tags
-from graphcrate.compat import runtimes
+from graphcrate.compat import facts
 from graphcrate.model.recipe import BaseSpec
 
 #: glibc of Debian's suites
-GLIBC = {name: suite.glibc for name, suite in runtimes.known().suites.items()}
+GLIBC = {name: suite.glibc for name, suite in facts.limits().suites.items()}
 #: where a registry reference does not say on what it is built: old enough for all that is in use
 OLDEST_GLIBC = "2.28"
-#: the newest glibc that uv can be told of; wheels for a newer one do not exist yet
+#: minor versions of glibc that uv knows; wheels for a newer one do not exist yet
 UV_GLIBC = (28, *range(31, 41))
 
 

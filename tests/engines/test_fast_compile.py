@@ -10,7 +10,7 @@ import pytest
 
 from bench.wheelhouse import chosen, make_job, parse
 from graphcrate.artifacts.formats import elf, fatbin
-from graphcrate.compat import headers
+from graphcrate.compat import compilers
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
@@ -61,7 +61,7 @@ def both(compiled):
     """The job, wheels made the fast way, wheels made the plain way."""
     job, fast = compiled()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(headers, "_FOLDERS", {})
+        patch.setattr(compilers, "_FOLDERS", {})
         _, plain = compiled()
     return job, fast, plain
 

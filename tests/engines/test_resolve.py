@@ -16,7 +16,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, encode
 from graphcrate.model.recipe import Channel
-from graphcrate.resolve import uv
+from graphcrate.resolve import offers
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
 from tests.conftest import ROOT
@@ -122,7 +122,7 @@ def test_sdists_are_not_built_for_their_metadata(server, cache, tmp_path):
 
 def test_uv_tells_its_default_index(tmp_path):
     variables = {"UV_DEFAULT_INDEX": "https://index.example/simple", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    told = uv.emitted_indexes(variables)
+    told = offers.emitted_indexes(variables)
     assert "--index-url https://index.example/simple" in told
 
 

@@ -23,7 +23,7 @@ from tests.made import place
 
 SUITE = "bookworm"
 OPTION = facts.options("11.8")[0]
-COMPILER = compilers.compiler_for(SUITE, facts.newest_gcc(OPTION.version))
+COMPILER = compilers.compiler_for(SUITE, facts.nvcc(OPTION.version).newest_gcc)
 PROGRAM = """\
 #include <cstdio>
 #include <cuda_fp16.h>

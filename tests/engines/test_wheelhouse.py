@@ -12,7 +12,7 @@ import threading
 import msgspec
 import pytest
 
-from graphcrate.compat import headers
+from graphcrate.compat import compilers
 from graphcrate.compat.compilers import packages
 from graphcrate.host import process
 from graphcrate.host.cache import Cache
@@ -220,7 +220,7 @@ SMALL = {
 
 
 def test_a_file_that_needs_more_than_the_small_headers_is_compiled_with_torchs_own(job, tmp_path, monkeypatch):
-    monkeypatch.setitem(headers._FOLDERS, "eager", "csrc")
+    monkeypatch.setitem(compilers._FOLDERS, "eager", "csrc")
     own = {f"own/torch/{name}": text for name, text in SMALL.items()}
     own["own/torch/extension.h"] = "#include <torch/types.h>\nnamespace torch { inline int module() { return 3; } }\n"
     sdist = make_sdist(

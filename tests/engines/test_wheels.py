@@ -109,7 +109,8 @@ def test_gnu_tar_and_gzip_read_a_layer(tmp_path, cache):
     package = locked(path)
     with open_wheel(path) as wheel:
         installation = place(wheel, SITE)
-    source = WheelFile(name="pkg", version="1.0", path=path, installation=installation, sha256=package.file.sha256)
+    wheel = WheelFile(name="pkg", version="1.0", origin="", path=path, sha256=package.file.sha256)
+    source = (wheel, installation)
     record = write_wheels_layer("pkg", [source], SITE, cache)
     blob = cache.blob(record.digest)
     subprocess.run(["gzip", "--test", "--stdout", str(blob)], check=True, stdin=subprocess.DEVNULL)

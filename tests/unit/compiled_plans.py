@@ -1,12 +1,12 @@
-"""Small plans that compile something, one for each kind of CUDA toolkit, and their devel images."""
+"""Small locks, and plans that compile something: one for each kind of CUDA toolkit, and their devel images."""
 
 import hashlib
 
-from graphcrate.compat import planning, recipes
+import msgspec
+
+from graphcrate.compat import planning
 from graphcrate.model.lock import (
     Compilation,
-    DebianBase,
-    DebianPackage,
     DebianToolkit,
     ImageToolkit,
     Lock,
@@ -14,58 +14,28 @@ from graphcrate.model.lock import (
     LockedPackage,
     WheelToolkit,
 )
-from graphcrate.model.recipe import Channel
+from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
+from tests.made import bookworm, deb
 
-RECIPE = recipes.parse(
-    """
-name = "small"
-description = "A small stack"
-smoke = ["torch"]
-
-[[variant]]
-cuda = "11.7"
-python = "3.11"
-architectures = ["7.0", "8.0"]
-base = { suite = "bookworm" }
-
-[[variant.candidate]]
-name = "only"
-channels = ["pypi"]
-torch = "2.0.1"
-torch_cuda = "11.7"
-
-[[variant]]
-cuda = "cpu"
-python = "3.11"
-base = { suite = "bookworm" }
-
-[[variant.candidate]]
-name = "only"
-channels = ["pypi"]
-torch = "2.0.1+cpu"
-torch_cuda = "cpu"
-""",
-    "small",
+VARIANT = Variant(
+    cuda="11.7",
+    python="3.11",
+    architectures=("7.0", "8.0"),
+    base=BaseSpec(suite="bookworm"),
+    candidates=(Candidate(name="only", channels=(Channel.PYPI,), torch="2.0.1", torch_cuda="11.7"),),
 )
+CPU = msgspec.structs.replace(VARIANT, cuda="cpu", architectures=())
+RECIPE = Recipe(name="small", description="A small stack", smoke=("torch",), variants=(VARIANT, CPU))
 
 
-def file(name):
-    return LockedFile(name=name, size=1000, sha256=hashlib.sha256(name.encode()).hexdigest())
-
-
-def wheel(name, version, channel=Channel.PYPI):
-    named = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-    return LockedPackage(name=name, version=version, channel=channel, file=file(named))
+def wheel(name, version="1.0", channel=Channel.PYPI, ending="-py3-none-any.whl", size=1000):
+    named = f"{name.replace('-', '_')}-{version}{ending}"
+    locked = LockedFile(name=named, size=size, sha256=hashlib.sha256(named.encode()).hexdigest())
+    return LockedPackage(name=name, version=version, channel=channel, file=locked)
 
 
 def sdist(name, version, channel=Channel.PYPI):
-    named = f"{name.replace('-', '_')}-{version}.tar.gz"
-    return LockedPackage(name=name, version=version, channel=channel, file=file(named), compiled=True)
-
-
-def deb(name, version):
-    named = f"{name}_{version.partition(':')[2] or version}_amd64.deb"
-    return DebianPackage(name=name, version=version, architecture="amd64", file=file(named))
+    return msgspec.structs.replace(wheel(name, version, channel, ".tar.gz"), compiled=True)
 
 
 HEADERS = (wheel("nvidia-cuda-runtime-cu11", "11.8.89"), wheel("nvidia-cublas-cu11", "11.11.3.6"))
@@ -76,6 +46,7 @@ TOOLKITS = {
     "image": ImageToolkit(version="11.8.89", reference="nvidia/cuda", digest="sha256:" + "d" * 64),
     "cpu": None,
 }
+COMPILER_BASE = bookworm(deb("g++-11", "11.3.0-12"))
 TOOLS = (wheel("pip", "26.3"), wheel("setuptools", "69.5.1"), wheel("wheel", "0.48.0"), wheel("ninja", "1.13.2"))
 PACKAGES = (
     wheel("numpy", "1.26.4"),
@@ -88,7 +59,8 @@ PACKAGES = (
 )
 
 
-def lock(toolkit, packages=PACKAGES):
+def lock(toolkit, packages=PACKAGES, architectures=("7.0", "8.0+PTX")):
+    """A lock that compiles with this toolkit, on a base with a compiler that is another than the image's."""
     return Lock(
         recipe="small",
         cuda="11.7" if toolkit else "cpu",
@@ -97,23 +69,28 @@ def lock(toolkit, packages=PACKAGES):
         python="3.11",
         created=1_700_000_000,
         request_sha256="",
-        base=DebianBase(suite="bookworm", packages=()),
+        base=bookworm(),
         packages=packages,
         compilation=Compilation(
-            architectures=("7.0", "8.0+PTX") if toolkit else (),
+            architectures=architectures if toolkit else (),
             compiler="g++-11",
-            base=DebianBase(suite="bookworm", packages=()),
+            base=COMPILER_BASE,
             tools=TOOLS,
             toolkit=toolkit,
         ),
     )
 
 
-def plan(toolkit, *, devel=False, packages=PACKAGES, image=None):
-    locked = lock(toolkit, packages)
-    candidate = RECIPE.variant(locked.cuda).candidates[0]
+def plain_lock(*more):
+    """A lock without compiler: torch, PyG and these packages."""
+    packages = (wheel("torch", "2.0.1", size=619_000_000), wheel("torch-geometric", "2.3.1"), *more)
+    made = lock(TOOLKITS["debian"], tuple(sorted(packages, key=lambda package: package.name)))
+    return msgspec.structs.replace(made, compilation=None)
+
+
+def plan(toolkit, *, packages=PACKAGES, **options):
     examples = {"hello.py": "print(1)\n"}
-    return planning.make_plan(RECIPE, locked, candidate, examples=examples, devel=devel, image=image)
+    return planning.make_plan(RECIPE, lock(toolkit, packages), VARIANT.candidates[0], examples=examples, **options)
 
 
 PLANS = {name: plan(toolkit) for name, toolkit in TOOLKITS.items()}

@@ -3,7 +3,7 @@
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import http, settings
 from graphcrate.model.lock import DebianBase
-from graphcrate.resolve import resolver, uv
+from graphcrate.resolve import offers, resolver
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
 from tests.made import place
@@ -62,4 +62,4 @@ class World:
 
         for name in ("request", "download", "reaches"):
             self.monkeypatch.setattr(http.Client, name, fail)
-        self.monkeypatch.setattr(uv, "emitted_indexes", fail)
+        self.monkeypatch.setattr(offers, "emitted_indexes", fail)

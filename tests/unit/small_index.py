@@ -10,9 +10,11 @@ import urllib.parse
 import zipfile
 from pathlib import Path
 
+import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, DebianToolkit
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Recipe, Variant
 from graphcrate.resolve import base, compilation, resolver
@@ -101,6 +103,15 @@ def context(recipe, request, cache, environment, *, variant=None, progress=None,
     """What is resolved, as the pipeline says it."""
     ctx = place(cache, environment, progress)
     return ResolveContext(recipe=recipe, variant=variant or recipe.variants[0], request=request, ctx=ctx, **options)
+
+
+def locked(server, cache, candidate, request=None, *, variant=None, **options):
+    """The lock of a recipe with this candidate; `variant`: what is changed of its variant."""
+    made = recipe(candidate, **options)
+    environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
+    changed = msgspec.structs.replace(made.variants[0], **(variant or {}))
+    ctx = context(made, request or SourceOptions(), cache, environment, variant=changed)
+    return resolver.resolve(ctx, candidate, "f" * 64)
 
 
 def stand_in_bases(monkeypatch, *, toolkits=True):

@@ -103,21 +103,18 @@ def test_further_indexes_of_uv_and_pip():
 
 
 def test_pip_files_in_order(tmp_path, monkeypatch):
-    system = tmp_path / "etc.conf"
+    system, broken, chosen = (tmp_path / name for name in ("etc.conf", "broken.conf", "chosen.conf"))
     system.write_text("[global]\nindex-url = https://system/s\nextra-index-url =\n  https://one/s\n  https://two/s\n")
-    broken = tmp_path / "broken.conf"
     broken.write_text("index-url without a section")
-    monkeypatch.setattr(channels, "SYSTEM_FILES", (system, broken))
-    home = tmp_path / "home"
-    (home / ".config" / "pip").mkdir(parents=True)
-    (home / ".config" / "pip" / "pip.conf").write_text("[install]\nindex-url = https://user/%40s\n")
-    found = user_indexes({"HOME": str(home)})
-    assert found.default == "https://user/%40s"
-    assert found.extra == ("https://one/s", "https://two/s")
-    chosen = tmp_path / "chosen.conf"
     chosen.write_text("[global]\nindex-url = https://chosen/s\n")
-    found = user_indexes({"HOME": str(home), "PIP_CONFIG_FILE": str(chosen)})
-    assert found.default == "https://chosen/s"
+    monkeypatch.setattr(channels, "SYSTEM_FILES", (system, broken))
+    (tmp_path / ".config" / "pip").mkdir(parents=True)
+    (tmp_path / ".config" / "pip" / "pip.conf").write_text("[install]\nindex-url = https://user/%40s\n")
+    home = {"HOME": str(tmp_path)}
+    assert user_indexes({}).default == "https://system/s"
+    assert user_indexes(home).default == "https://user/%40s"
+    assert user_indexes(home).extra == ("https://one/s", "https://two/s")
+    assert user_indexes(home | {"PIP_CONFIG_FILE": str(chosen)}).default == "https://chosen/s"
     assert user_indexes({"PIP_CONFIG_FILE": "/dev/null"}).default == ""
 
 

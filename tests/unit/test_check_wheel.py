@@ -3,9 +3,8 @@
 import pytest
 
 from graphcrate.inputs.extensions.check import asked_code, check_wheel
-from graphcrate.model.lock import Compilation, DebianBase
-from graphcrate.model.plan import CompileStep
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
+from tests.unit.test_wheelhouse import step
 from tests.unit.wheelmaker import make_wheel
 
 CODE = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(PTX, 80))
@@ -22,19 +21,7 @@ def judge(tmp_path):
         content = {name: make_elf(**data) if isinstance(data, dict) else data for name, data in files.items()}
         tag = "cp311-cp311-linux_x86_64"
         wheel = make_wheel(tmp_path, "torch_scatter", "2.1.1", content, tag=tag, purelib=False)
-        step = CompileStep(
-            title="",
-            python="3.11",
-            packages=(),
-            against=(),
-            compilation=Compilation(
-                architectures=architectures,
-                compiler="g++-11",
-                base=DebianBase(suite="bookworm", packages=()),
-                tools=(),
-            ),
-        )
-        return check_wheel(wheel, step)
+        return check_wheel(wheel, step(architectures=architectures))
 
     return judged
 

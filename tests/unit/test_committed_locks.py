@@ -1,6 +1,6 @@
 """The locks under images/: each answers its recipe as it is, names no address, and compiles with what was asked for."""
 
-from graphcrate.compat import recipes
+from graphcrate.compat import facts, recipes
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, decode_lock, encode
 from graphcrate.resolve.compilation import means_for
@@ -26,6 +26,16 @@ def test_a_committed_lock_answers_its_recipe():
         )
         assert path.read_bytes() == encode(lock), path
         assert b"://" not in encode(lock), path
+
+
+def test_the_torch_of_every_committed_lock_is_known_by_its_bytes():
+    for path, lock, _, _ in opened():
+        build = facts.torch_build(lock.package("torch").version, lock.torch_cuda)
+        assert build is not None, path
+        assert (build.known, build.source.startswith(f"torch-{build.torch}-")) == ("measured", True), path
+        assert facts.numbers(lock.python) >= facts.numbers(build.python.removeprefix(">="))[:2], path
+        pinned = dict(pin.split("==") for pin in build.pins)
+        assert {name: lock.package(name).version for name in pinned} == pinned, path
 
 
 def test_what_is_compiled_is_compiled_as_the_recipe_says():

@@ -8,7 +8,6 @@ import pytest
 from graphcrate.compat import recipes
 from graphcrate.compat.request import SourceOptions
 from graphcrate.compat.toolkits import Option
-from graphcrate.inputs.bases.archive import Mirror
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import ImageToolkit, WheelToolkit
 from graphcrate.model.recipe import BaseSpec
@@ -17,7 +16,7 @@ from graphcrate.resolve.compilation import means_for
 from graphcrate.resolve.offers import Offers, Sources
 from graphcrate.resolve.target import Target
 from tests import ROOT
-from tests.made import deb
+from tests.made import deb, place
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE
 from tests.unit.wheel_server import small_wheel
@@ -45,24 +44,26 @@ def offers(channels, cache, monkeypatch):
     return Offers(Sources(SourceOptions(), cache, environment), "2.0.1", "11.7")
 
 
+def locked(option, installed, offers):
+    ctx = place(offers.market.cache, {"DEBIAN_MIRROR": "http://debian.example/debian"})
+    return compilation.lock_toolkit(option, installed, TARGET, offers, ctx)
+
+
 @pytest.fixture
 def archive(monkeypatch):
-    """Versions of nvidia-cuda-toolkit that Debian's archive has; and what apt was told."""
+    """Versions of nvidia-cuda-toolkit that Debian's archive has; and what was asked of it."""
     known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], asked=[])
 
     def archive_of(suite, mirror, cache, environment, components):
         known.asked.append((suite, components))
-        return SimpleNamespace(
-            available=lambda names: [deb(name, version) for name in names for version in known.versions]
-        )
+        return SimpleNamespace(available=lambda names: [deb(name, one) for name in names for one in known.versions])
 
     monkeypatch.setattr(compilation, "Archive", archive_of)
-    monkeypatch.setattr(compilation, "find_mirror", lambda *_: Mirror("http://debian.example/debian"))
     return known
 
 
 def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
-    found = compilation.lock_toolkit(DEBIAN, {}, TARGET, offers)
+    found = locked(DEBIAN, {}, offers)
     assert archive.asked == [("bookworm", ("contrib", "non-free"))]
     assert [package.version for package in found.packages] == ["11.8.89~11.8.0-5~deb12u1"]
     assert {wheel.name: wheel.version for wheel in found.wheels} == {
@@ -70,7 +71,7 @@ def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
         "nvidia-cuda-nvcc-cu11": "11.8.89",
         "nvidia-cuda-runtime-cu11": "11.8.89",
     }  # tqdm, which they require, is nothing to compile with
-    found = compilation.lock_toolkit(DEBIAN, {"nvidia-cublas-cu11": "11.11.3.6"}, TARGET, offers)  # the image's own
+    found = locked(DEBIAN, {"nvidia-cublas-cu11": "11.11.3.6"}, offers)  # the image's own
     assert {wheel.name: wheel.version for wheel in found.wheels}["nvidia-cublas-cu11"] == "11.11.3.6"
 
 
@@ -78,13 +79,13 @@ def test_debian_s_nvcc_with_the_wheels_it_wants_and_no_more(offers, archive):
 def test_an_archive_with_another_nvcc(offers, archive, versions, words):
     archive.versions = versions
     with pytest.raises(ResolutionError, match=r"no nvidia-cuda-toolkit 11\.8\.89") as caught:
-        compilation.lock_toolkit(DEBIAN, {}, TARGET, offers)
+        locked(DEBIAN, {}, offers)
     assert words in caught.value.cause
 
 
 def test_a_toolkit_of_wheels(offers):
     option = Option(provider="pypi", version="11.8.89", wheels=WHEELS)
-    found = compilation.lock_toolkit(option, {}, TARGET, offers)
+    found = locked(option, {}, offers)
     assert isinstance(found, WheelToolkit)
     assert [wheel.name for wheel in found.wheels] == ["nvidia-cuda-nvcc-cu11", "nvidia-cuda-runtime-cu11"]
 
@@ -98,7 +99,7 @@ def test_an_image_is_locked_by_its_digest(offers, monkeypatch):
     )
     monkeypatch.setattr(compilation, "pull", stand_in)
     reference = "docker.io/nvidia/cuda:11.8.0-devel-ubuntu22.04"
-    found = compilation.lock_toolkit(Option(provider="image", version="11.8", reference=reference), {}, TARGET, offers)
+    found = locked(Option(provider="image", version="11.8", reference=reference), {}, offers)
     assert found == ImageToolkit(version="11.8", reference="docker.io/nvidia/cuda", digest=document.digest)
 
 

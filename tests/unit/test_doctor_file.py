@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from doctor import __main__ as command
 from doctor import cuda
 from doctor import facts as doctors_facts
-from graphcrate.compat import catalog, drivers, facts
+from graphcrate.compat import catalog, facts
 from graphcrate.model import errors
 from tools import doctor_file
 
@@ -92,13 +92,13 @@ def test_it_ends_with_the_codes_of_graphcrate():
 
 @pytest.mark.parametrize("version", [*doctors_facts.TOOLKIT_DRIVERS, "11.9", "12.7", "14.0", "8.0"])
 def test_it_asks_for_the_same_driver(version):
-    assert cuda.oldest_driver(version) == drivers.oldest_driver(version)
+    assert cuda.oldest_driver(version) == facts.oldest_driver(version)
 
 
 @given(st.tuples(st.integers(340, 620), st.integers(0, 120), st.integers(0, 12)))
 def test_it_knows_the_same_of_each_driver(parts):
     driver = ".".join(f"{part:02}" for part in parts)
-    assert cuda.newest_cuda(driver) == drivers.newest_cuda(driver)
+    assert cuda.newest_cuda(driver) == facts.newest_cuda(driver)
 
 
 @given(

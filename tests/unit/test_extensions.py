@@ -1,80 +1,79 @@
-"""Compiled extensions: wheels where a channel has them, else sources with all it takes to compile them."""
+"""Compiled extensions: wheels where a channel has them, else sources with all it takes; which lock serves whom."""
 
-import functools
 import hashlib
 
 import msgspec
 import pytest
 
 from graphcrate.compat import addresses
-from graphcrate.compat.request import SourceOptions
+from graphcrate.compat.request import Extensions, SourceOptions
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import encode
-from graphcrate.model.recipe import BaseSpec, Channel
-from graphcrate.resolve.resolver import resolve
+from graphcrate.model.recipe import BaseSpec, Candidate, Channel
+from graphcrate.resolve.fetch import fetch
+from graphcrate.resolve.locks import request_digest
+from tests.made import place
 from tests.unit import small_index
+from tests.unit.resolve_world import NOWHERE
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL
 from tests.unit.wheel_server import small_sdist, small_wheel
 
-NOWHERE = "http://127.0.0.1:1/whl"
+CP39 = "cp39-cp39-linux_x86_64"
+GLT = Candidate(name="pypi", channels=(Channel.PYPI, Channel.PYG), torch="1.13.1", torch_cuda="11.7")
+REGISTRY = BaseSpec(provider="registry", reference="docker.io/library/python:3.11-slim")
 
 
 @pytest.fixture
-def server(channels, program):
+def index(channels, program):
     small_index.fill(channels)
     return channels
 
 
 @pytest.fixture
-def lock(server, cache):
-    return functools.partial(locked, server, cache)
+def lock(index, cache):
+    return lambda candidate=COMPATIBLE, **options: small_index.locked(index, cache, candidate, **options)
 
 
-def locked(server, cache, candidate=COMPATIBLE, *, variant=None, request=None, **options):
-    recipe = small_index.recipe(candidate, **options)
-    changed = msgspec.structs.replace(recipe.variants[0], **(variant or {}))
-    environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-    context = small_index.context(recipe, request or SourceOptions(), cache, environment, variant=changed)
-    return resolve(context, candidate, "f" * 64)
+def sdists(index, name, *versions, yanked=(), **more):
+    """Puts sources on the package index; gives them by file name."""
+    found = dict(small_sdist(name, version, pyproject="", **more) for version in versions)
+    index.simple(name.replace("_", "-"), found, yanked=yanked)
+    return found
 
 
-def reason(found, name):
-    return next(missing.reason for missing in found.missing if missing.name == name)
+def wheels(index, *versions, yanked=()):
+    """Puts wheels of torch_scatter on PyG's page."""
+    found = dict(small_wheel("torch_scatter", f"{version}+pt20cu117", tag=CP311) for version in versions)
+    index.pyg("2.0.0+cu117", found, yanked=yanked)
 
 
-def cost(found, name):
-    return next(missing.cost for missing in found.missing if missing.name == name)
+def missing(found, name):
+    return next(one for one in found.missing if one.name == name)
 
 
-def test_what_has_no_wheel_is_compiled_from_the_newest_source(server, lock):
-    sdists = [small_sdist("torch_scatter", version, pyproject="") for version in ("2.1.1", "2.1.2", "2.2.0rc1")]
-    server.simple("torch-scatter", dict(sdists))
-    scatter = lock().package("torch-scatter")
-    assert (scatter.version, scatter.channel, scatter.compiled, scatter.build) == ("2.1.2", Channel.PYPI, True, ())
-    assert scatter.file.sha256 == hashlib.sha256(dict(sdists)["torch_scatter-2.1.2.tar.gz"]).hexdigest()
-    assert scatter.unreachable == ()
+@pytest.mark.parametrize(
+    ("wanted", "on_page", "yanked", "version"),
+    [
+        ("torch_scatter", (), "", "2.1.2"),
+        ("torch_scatter==2.1.1", (), "", "2.1.1"),
+        ("torch_scatter", (), "torch_scatter-2.1.2.tar.gz", "2.1.1"),
+        ("torch_scatter==2.1.0", ("2.1.0", "2.1.2"), "", "2.1.0+pt20cu117"),
+        ("torch_scatter", ("2.1.0", "2.1.2"), f"torch_scatter-2.1.2+pt20cu117-{CP311}.whl", "2.1.0+pt20cu117"),
+    ],
+)
+def test_the_newest_wheel_or_source_that_is_asked_for_and_not_taken_back(index, lock, wanted, on_page, yanked, version):
+    files = sdists(index, "torch_scatter", "2.1.1", "2.1.2", "2.2.0rc1", yanked=(yanked,))
+    wheels(index, *on_page, yanked=(yanked,))
+    scatter = lock(extensions=(wanted,)).package("torch-scatter")
+    assert (scatter.version, scatter.compiled, scatter.unreachable) == (version, not on_page, ())
+    if not on_page:
+        sha256 = hashlib.sha256(files[f"torch_scatter-{version}.tar.gz"]).hexdigest()
+        assert (scatter.channel, scatter.file.sha256, scatter.build) == (Channel.PYPI, sha256, ())
 
 
-def test_a_pin_chooses_the_version_of_wheel_and_source(server, lock):
-    server.simple("torch-scatter", dict([small_sdist("torch_scatter", v, pyproject="") for v in ("2.1.1", "2.1.2")]))
-    assert lock(extensions=("torch_scatter==2.1.1",)).package("torch-scatter").version == "2.1.1"
-    wheels = [small_wheel("torch_scatter", f"{v}+pt20cu117", tag=CP311) for v in ("2.1.0", "2.1.2")]
-    server.pyg("2.0.0+cu117", dict(wheels))
-    found = lock(extensions=("torch_scatter==2.1.0",)).package("torch-scatter")
-    assert (found.version, found.compiled) == ("2.1.0+pt20cu117", False)
-
-
-def test_what_was_taken_back_is_not_taken(server, lock):
-    sdists = [small_sdist("torch_scatter", v, pyproject="") for v in ("2.1.1", "2.1.2")]
-    server.simple("torch-scatter", dict(sdists), yanked=("torch_scatter-2.1.2.tar.gz",))
-    assert lock().package("torch-scatter").version == "2.1.1"
-    wheels = [small_wheel("torch_scatter", f"{v}+pt20cu117", tag=CP311) for v in ("2.1.0", "2.1.2")]
-    server.pyg("2.0.0+cu117", dict(wheels), yanked=(wheels[1][0],))
-    assert lock().package("torch-scatter").version == "2.1.0+pt20cu117"
-
-
-def test_with_what_it_is_compiled_is_locked(lock):
-    found = lock().compilation
+def test_with_what_it_is_compiled_is_locked_and_no_host_is_named(index, lock):
+    made = lock()
+    found = made.compilation
     assert found.architectures == ("7.0", "8.0")
     assert found.compiler == "g++-11"
     assert [package.name for package in found.base.packages] == ["g++-11"]
@@ -85,50 +84,40 @@ def test_with_what_it_is_compiled_is_locked(lock):
         "wheel": "0.45",
     }
     assert found.toolkit == small_index.TOOLKIT
+    assert not any(address in encode(made).decode() for address in ("://", str(index.port)))
 
 
-def test_a_lock_that_compiles_names_no_host(server, lock):
-    text = encode(lock()).decode()
-    assert "://" not in text
-    assert str(server.port) not in text
-
-
-def test_what_a_source_requires_is_resolved_too(server, lock):
-    name, content = small_sdist("torch_sparse", "0.6.18", pyproject="", metadata_requires=["tqdm", "x ; extra == 'y'"])
-    server.simple("torch-sparse", {name: content})
-    server.simple("torch-scatter", dict([small_sdist("torch_scatter", "2.1.2", pyproject="")]))
+def test_what_a_source_requires_is_resolved_too(index, lock):
+    sdists(index, "torch_sparse", "0.6.18", metadata_requires=["tqdm", "x ; extra == 'y'"])
     found = lock(extensions=("torch_sparse", "torch_scatter"), requirements=())
     assert found.package("tqdm").version == "4.66"
     assert "compiled without METIS" in found.notes[-1]
 
 
-def test_a_recipe_with_half_of_what_belongs_together_is_refused(lock):
+def test_what_cannot_be_imported_without_another_is_refused_or_missing_with_it(index, lock):
     with pytest.raises(ResolutionError, match="torch-sparse cannot be imported without torch-scatter") as refused:
         lock(extensions=("torch_sparse",))
     assert "torch_scatter" in refused.value.next_step
-
-
-def test_what_cannot_be_imported_without_a_missing_one_is_missing_too(server, lock):
-    server.simple("torch-sparse", dict([small_sdist("torch_sparse", "0.6.18", pyproject="")]))
+    sdists(index, "torch_sparse", "0.6.18")
     found = lock(extensions=("torch_scatter==9.9", "torch_sparse"))
-    assert reason(found, "torch-sparse") == "it cannot be imported without torch-scatter, which is missing"
+    reason = missing(found, "torch-sparse").reason
+    assert reason == "it cannot be imported without torch-scatter, which is missing"
 
 
-def test_source_even_where_there_is_a_wheel(server, lock):
-    server.pyg("2.0.0+cu117", dict([small_wheel("torch_scatter", "2.1.2+pt20cu117", tag=CP311)]))
+def test_source_even_where_there_is_a_wheel(index, lock):
+    wheels(index, "2.1.2")
     assert not lock().package("torch-scatter").compiled
     found = lock(request=SourceOptions(extensions="source"))
     assert found.package("torch-scatter").compiled
-    assert reason(found, "pyg-lib") == (
-        "wheels are not asked for (EXTENSIONS=source); the package index does not have it"
-    )
+    reason = missing(found, "pyg-lib").reason
+    assert reason == "wheels are not asked for (EXTENSIONS=source); the package index does not have it"
 
 
-def test_what_is_missing_costs_less_where_another_stands_in(server, lock):
-    assert cost(lock(), "pyg-lib").endswith("; neighbour sampling unless torch_sparse is there")
-    for name, version in (("torch_sparse", "0.6.18"), ("torch_scatter", "2.1.2")):
-        server.simple(name.replace("_", "-"), dict([small_sdist(name, version, pyproject="")]))
-    assert cost(lock(extensions=("pyg_lib", "torch_scatter", "torch_sparse")), "pyg-lib") == (
+def test_what_is_missing_costs_less_where_another_stands_in(index, lock):
+    assert missing(lock(), "pyg-lib").cost.endswith("; neighbour sampling unless torch_sparse is there")
+    sdists(index, "torch_sparse", "0.6.18")
+    found = lock(extensions=("pyg_lib", "torch_scatter", "torch_sparse"))
+    assert missing(found, "pyg-lib").cost == (
         "weighted and temporal sampling, distributed training (NeighborLoader falls back to torch_sparse)"
     )
 
@@ -141,17 +130,12 @@ def test_a_channel_that_is_silent_is_remembered_with_the_source(lock, monkeypatc
 
 def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
     name, content = small_wheel("torch", "2.13.0+cpu", tag=CP311, requires=["filelock"])
-    (tmp_path / "w").mkdir()
-    (tmp_path / "w" / name).write_bytes(content)
-    variant = {"cuda": "cpu", "architectures": ()}
-    found = lock(LOCAL, variant=variant, request=SourceOptions(wheels=tmp_path / "w"))
+    (tmp_path / name).write_bytes(content)
+    found = lock(LOCAL, variant={"cuda": "cpu", "architectures": ()}, request=SourceOptions(wheels=tmp_path))
     assert found.package("torch-scatter").compiled
     assert (found.compilation.toolkit, found.compilation.architectures) == (None, ())
     assert found.compilation.compiler == "g++-12"  # no nvcc has a say
     assert {package.name: package.version for package in found.compilation.tools}["setuptools"] == "84.0"
-
-
-REGISTRY = BaseSpec(provider="registry", reference="docker.io/library/python:3.11-slim")
 
 
 @pytest.mark.parametrize(
@@ -166,15 +150,15 @@ REGISTRY = BaseSpec(provider="registry", reference="docker.io/library/python:3.1
         ),
         (
             {"candidate": msgspec.structs.replace(COMPATIBLE, torch_cuda="10.2")},
-            "there is no CUDA toolkit for torch's CUDA 10.2",
+            "no CUDA toolkit for torch's CUDA 10.2",
         ),
         ({"variant": {"base": BaseSpec(suite="trixie")}}, "too new for this CUDA"),
     ],
 )
 def test_where_nothing_is_compiled_the_reason_is_told(lock, options, words):
     found = lock(**options)
-    assert words in reason(found, "torch-scatter")
-    assert cost(found, "torch-scatter") == "segment()"
+    assert words in missing(found, "torch-scatter").reason
+    assert missing(found, "torch-scatter").cost == "segment()"
     assert found.compilation is None
 
 
@@ -183,10 +167,129 @@ def test_a_toolkit_that_does_not_fit_is_refused(lock):
         lock(request=SourceOptions(toolkit="pypi"))
 
 
-def test_an_architecture_that_the_toolkit_cannot_make_is_refused_where_it_is_needed(server, lock):
+def test_an_architecture_that_the_toolkit_cannot_make_is_refused_where_it_is_needed(index, lock):
     variant = {"architectures": ("7.0", "12.0")}
     with pytest.raises(UsageError, match=r"12\.0"):
         lock(variant=variant)
-    wheels = [small_wheel(name, "1.0+pt20cu117", tag=CP311) for name in ("pyg_lib", "torch_scatter")]
-    server.pyg("2.0.0+cu117", dict(wheels))
-    assert lock(variant=variant).missing == ()
+    wheels(index, "1.0")
+    assert lock(variant=variant, extensions=("torch_scatter",)).missing == ()
+
+
+# Which lock serves which request
+
+
+def test_a_lock_that_compiles_for_a_silent_channel_is_left_once_it_answers(world, monkeypatch):
+    """Although nothing is missing in it."""
+    recipe = small_index.recipe(COMPATIBLE, extensions=("torch_scatter",))
+    with monkeypatch.context() as cut:
+        cut.setattr(addresses, "PYG", NOWHERE)
+        committed = world.choose(recipe=recipe).lock
+        assert committed.missing == ()
+        assert world.choose(recipe=recipe, committed=committed).lock == committed
+    assert world.choose(recipe=recipe, committed=committed).lock.package("torch-scatter").unreachable == ()
+
+
+def test_what_is_built_needs_neither_source_nor_compiler(world):
+    lock = world.choose(COMPATIBLE).lock
+    fetch(lock, SourceOptions(), place(world.cache, world.environment))
+    compiled = [package.file for package in lock.packages if package.compiled]
+    world.built = {file.sha256 for file in compiled}
+    for file in compiled:
+        world.cache.file(file.sha256, file.name).unlink()
+    world.silence()
+    assert world.choose(COMPATIBLE).lock == lock
+
+
+def test_each_way_to_come_by_extensions_is_a_request_of_its_own(world):
+    found = {mode: world.choose(COMPATIBLE, extensions=mode).lock for mode in Extensions}
+    assert len({lock.request_sha256 for lock in found.values()}) == len(Extensions)
+    assert found["auto"].package("torch-scatter").compiled
+    assert found["source"].package("torch-scatter").compiled
+    assert {one.name for one in found["none"].missing} == {"pyg-lib", "torch-scatter"}
+    assert world.choose(COMPATIBLE, committed=found["auto"], extensions="none").lock == found["none"]
+    assert not any("older recipe" in line for line in world.notes.lines)
+    without = small_index.recipe(COMPATIBLE, extensions=())
+    requests = [SourceOptions(extensions=mode) for mode in Extensions]
+    assert len({request_digest(without, without.variants[0], COMPATIBLE, request) for request in requests}) == 1
+
+
+def test_a_committed_lock_in_which_all_is_compiled_serves_where_source_is_wanted(world, monkeypatch):
+    """Also once the channel answers that was silent when it was made: its wheels are not wanted."""
+    with monkeypatch.context() as cut:
+        cut.setattr(addresses, "PYG", NOWHERE)
+        committed = world.choose(COMPATIBLE).lock
+    assert world.choose(COMPATIBLE, committed=committed, extensions="source").lock == committed
+    wheels(world.server, "2.1.2")
+    ready = world.choose(COMPATIBLE, fresh=True).lock
+    assert not ready.package("torch-scatter").compiled
+    assert world.choose(COMPATIBLE, committed=ready, extensions="source").lock.package("torch-scatter").compiled
+
+
+def test_a_compiler_that_is_wanted_in_the_image_is_locked_where_nothing_is_compiled(world):
+    recipe = small_index.recipe(COMPATIBLE, extensions=())
+    committed = world.choose(recipe=recipe).lock
+    assert committed.compilation is None
+    world.fetch(committed)
+    devel = world.choose(recipe=recipe, devel=True).lock
+    assert devel.compilation.compiler.startswith("g++-")
+    assert devel.packages == committed.packages
+    assert world.choose(recipe=recipe).lock == committed
+    world.silence()
+    assert world.choose(recipe=recipe, devel=True).lock == devel
+
+
+@pytest.mark.parametrize(
+    ("base", "request_", "error", "words"),
+    [
+        (REGISTRY, {"devel": True}, ResolutionError, "only Debian's compilers are known"),
+        (None, {"extensions": "sources"}, UsageError, "auto, wheels, source, none"),
+        (None, {"toolkit": "conda"}, UsageError, "debian, pypi, image"),
+    ],
+)
+def test_what_nobody_knows_how_to_compile_with_is_refused(world, base, request_, error, words):
+    recipe = small_index.recipe(COMPATIBLE, extensions=())
+    variant = msgspec.structs.replace(recipe.variants[0], **({"base": base} if base else {}))
+    with pytest.raises(error, match=words):
+        world.choose(recipe=msgspec.structs.replace(recipe, variants=(variant,)), **request_)
+
+
+# graphlearn-torch: what is known to break is refused by name, with the version that fits
+
+
+@pytest.fixture
+def lock_glt(index, lock):
+    index.simple("torch", dict([small_wheel("torch", "1.13.1", tag=CP39)]))
+    sdists(index, "torch_sparse", "0.6.18")
+    index.simple("graphlearn-torch", dict(small_wheel("graphlearn_torch", v, tag=CP39) for v in ("0.2.2", "0.2.4")))
+    variant = {"python": "3.9", "base": BaseSpec(suite="bullseye"), "torch_geometric": ""}
+
+    def locked(wanted, extensions=("torch_scatter", "torch_sparse"), mode="auto"):
+        request = SourceOptions(extensions=mode)
+        return lock(GLT, variant=variant, request=request, requirements=(wanted,), extensions=extensions)
+
+    return locked
+
+
+def test_the_release_of_glt_for_this_torch(lock_glt):
+    found = lock_glt("graphlearn-torch==0.2.2")
+    assert found.package("graphlearn-torch").version == "0.2.2"
+    assert found.package("torch-sparse").compiled
+    assert found.compilation.compiler == "g++-10"
+    assert any("515" in note for note in found.notes)  # the driver that its PTX needs
+
+
+@pytest.mark.parametrize(
+    ("wanted", "options", "words", "next_step"),
+    [
+        ("graphlearn-torch==0.2.4", {}, "21 undefined symbols", "graphlearn-torch==0.2.2"),
+        ("graphlearn-torch", {}, "graphlearn-torch 0.2.4", "graphlearn-torch==0.2.2"),  # judged by what comes out
+        ("graphlearn-torch==0.2.2", {"extensions": ()}, "imports torch_sparse", "add torch-sparse to the recipe"),
+        ("graphlearn-torch==0.2.2", {"mode": "none"}, "imports torch_sparse at start-up", "EXTENSIONS=auto"),
+        ("graphlearn-torch==0.2.2", {"mode": "wheels"}, "imports torch_sparse at start-up", "EXTENSIONS=auto"),
+    ],
+)
+def test_a_glt_that_breaks_is_refused(lock_glt, program, wanted, options, words, next_step):
+    with pytest.raises(ResolutionError, match=words) as caught:
+        lock_glt(wanted, **options)
+    assert next_step in caught.value.next_step
+    assert bool(program.calls) == ("==0.2.4" not in wanted), "a pin is judged before anything is resolved"

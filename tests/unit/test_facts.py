@@ -1,4 +1,4 @@
-"""GPU and architecture facts, and the rules that read them."""
+"""GPUs, architectures and drivers: what people call them, and what runs on which."""
 
 import pytest
 
@@ -6,45 +6,32 @@ from graphcrate.compat import facts, recipes
 from graphcrate.model.errors import UsageError
 from tests import ROOT
 
-RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")
-
-
-def candidate(cuda, index=0):
-    return RECIPE.variant(cuda).candidates[index]
+RECIPES = [recipes.load(path) for path in sorted((ROOT / "recipes").glob("*.toml"))]
+PYG = next(recipe for recipe in RECIPES if recipe.name == "pyg")
 
 
 @pytest.mark.parametrize(
-    ("gpu", "capability"), [("v100", "7.0"), ("A100", "8.0"), ("rtx-4090", "8.9"), ("titan v", "7.0")]
-)
-def test_gpu_models_in_any_spelling(gpu, capability):
-    assert facts.compute_capability(gpu) == capability
-
-
-@pytest.mark.parametrize(
-    ("gpu", "model"),
+    ("gpu", "model", "capability"),
     [
-        ("Tesla V100-SXM2-32GB", "V100"),
-        ("NVIDIA A100-SXM4-80GB", "A100"),
-        ("a100-80gb", "A100"),
-        ("NVIDIA A10G", "A10G"),
-        ("NVIDIA H800", "H800"),
-        ("NVIDIA GeForce RTX 3090 Ti", "RTX3090"),
-        ("NVIDIA GeForce RTX 4070 Laptop GPU", "RTX4070"),
-        ("NVIDIA RTX A6000", "A6000"),
-        ("Quadro RTX 6000", "QUADRO_RTX_6000"),
-        ("NVIDIA RTX 6000 Ada Generation", "RTX_6000_ADA"),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX_PRO_6000"),
-        ("rtx_pro_6000", "RTX_PRO_6000"),
-        ("sm_80", "sm_80"),
-        ("8.0", "sm_80"),
-        ("SM_103", "sm_103"),
-        ("12.0", "sm_120"),
+        ("v100", "V100", "7.0"),
+        ("rtx-4090", "RTX4090", "8.9"),
+        ("titan v", "TITAN_V", "7.0"),
+        ("Tesla V100-SXM2-32GB", "V100", "7.0"),
+        ("NVIDIA A100-SXM4-80GB", "A100", "8.0"),
+        ("NVIDIA A10G", "A10G", "8.6"),
+        ("NVIDIA GeForce RTX 3090 Ti", "RTX3090", "8.6"),
+        ("NVIDIA RTX A6000", "A6000", "8.6"),
+        ("Quadro RTX 6000", "QUADRO_RTX_6000", "7.5"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX_6000_ADA", "8.9"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX_PRO_6000", "12.0"),
+        ("sm_80", "sm_80", "8.0"),
+        ("SM_103", "sm_103", "10.3"),
+        ("12.0", "sm_120", "12.0"),
     ],
 )
-def test_gpus_as_nvidia_smi_shows_them_and_as_architectures(gpu, model):
-    assert facts.gpu_model(gpu) == model
-    assert facts.gpu_model(model.lower()) == model
-    assert facts.compute_capability(gpu) == facts.compute_capability(model)
+def test_gpus_as_people_and_nvidia_smi_write_them_and_as_architectures(gpu, model, capability):
+    assert facts.gpu_model(gpu) == facts.gpu_model(model.lower()) == model
+    assert facts.compute_capability(gpu) == facts.compute_capability(model) == capability
 
 
 @pytest.mark.parametrize("gpu", ["", "v100 a100", "sm_99", "80", "8", "sm_8", "1.2.3", "RTX 6000", "Radeon RX 7900"])
@@ -54,10 +41,23 @@ def test_what_names_no_gpu_or_two_is_refused(gpu):
 
 
 def test_names_of_gpus_are_models():
-    for model in facts.all_gpus():
-        assert facts.gpu_model(model) == model
-    assert facts.gpu_models("a100, v100,A100-PCIE-40GB") == ("A100", "V100")
-    assert facts.compute_capability("8.6") == "8.6"
+    assert [facts.gpu_model(model) for model in facts.all_gpus()] == list(facts.all_gpus())
+    with pytest.raises(UsageError, match="the nearest are V100"):
+        facts.compute_capability("v10")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "architectures"),
+    [("v100", ("7.0",)), ("a100,V100", ("7.0", "8.0")), ("b200, h100,h200,rtx-5090", ("9.0", "10.0", "12.0"))],
+)
+def test_architectures_of_gpus(gpus, architectures):
+    assert facts.architectures_for(gpus) == architectures
+
+
+@pytest.mark.parametrize(("gpus", "words"), [("v100,a1000", "unknown GPU 'a1000'"), (" , ", "names no GPU")])
+def test_lists_that_name_no_gpu(gpus, words):
+    with pytest.raises(UsageError, match=words):
+        facts.architectures_for(gpus)
 
 
 @pytest.mark.parametrize(
@@ -69,27 +69,37 @@ def test_ptx_for_one_architecture_or_a_family_serves_no_others(ptx, served, not_
     assert not facts.compiles_for(ptx, not_served)
 
 
-def test_an_unknown_gpu_is_answered_with_the_nearest():
-    with pytest.raises(UsageError, match="V100"):
-        facts.compute_capability("v10")
-
-
 @pytest.mark.parametrize(
     ("cuda", "index", "capability", "runs"),
     [
         ("11.8", 0, "9.0", True),
         ("11.8", 1, "9.0", False),  # the compatible candidate lacks sm_90 …
         ("11.8", 1, "8.9", True),  # … but sm_86 code runs on 8.9
-        ("12.8", 0, "7.0", True),
         ("13.0", 0, "7.0", False),
         ("cpu", 0, "8.0", False),
     ],
 )
 def test_machine_code_runs_on_the_same_major_and_newer_minor(cuda, index, capability, runs):
-    assert facts.runs_on(candidate(cuda, index), capability) is runs
+    assert facts.runs_on(PYG.variant(cuda).candidates[index], capability) is runs
 
 
-@pytest.mark.parametrize("variant", RECIPE.variants, ids=lambda variant: variant.cuda)
-def test_every_shipped_candidate_is_known(variant):
-    for each in variant.candidates:
-        assert facts.runs_on(each, "8.0") is not None
+def test_every_shipped_candidate_is_known():
+    for variant in PYG.variants:
+        assert None not in [facts.runs_on(candidate, "8.0") for candidate in variant.candidates]
+
+
+def test_every_gpu_that_torch_runs_on_runs_what_is_compiled_by_default():
+    """A GPU that torch has code for must not meet extensions without any."""
+    for variant in [variant for recipe in RECIPES for variant in recipe.variants if variant.architectures]:
+        sass = [entry.removesuffix("+PTX") for entry in variant.architectures]
+        ptx = [entry.removesuffix("+PTX") for entry in variant.architectures if entry.endswith("+PTX")]
+        for gpu, capability in facts.gpus().items():
+            served = any(facts.runs_on(candidate, capability) for candidate in variant.candidates)
+            if served and facts.numbers(capability) >= (7,):
+                compiled = facts.has_code(sass, capability) or any(facts.compiles_for(one, capability) for one in ptx)
+                assert compiled, (variant.cuda, gpu)
+
+
+def test_numbers_come_in_their_order():
+    assert facts.ordered(["GLIBC_2.10", "GLIBC_2.9", "GLIBC_2.2.5"]) == ("GLIBC_2.2.5", "GLIBC_2.9", "GLIBC_2.10")
+    assert facts.ordered(["10.0f", "10.0", "9.0"]) == ("9.0", "10.0", "10.0f")

@@ -2,7 +2,7 @@
 
 import errno
 import hashlib
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -214,23 +214,12 @@ def test_too_little_room_is_noticed_before_the_first_byte_and_while_it_is_writte
 def test_two_runs_on_one_cache_fetch_each_file_once(server, cache, progress, tmp_path):
     name, _, lock = torch_lock(server)
     server.faults[f"/whl/cu118/{name}"] = [Fault(seconds=0.2)]
-    other = Cache(tmp_path / "cache")
-    second = Recorder()
-    errors = []
-
-    def run(opened, watched):
-        try:
-            fetch(lock, SourceOptions(), place(opened, environment(server), watched))
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=pair) for pair in ((cache, progress), (other, second))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    other, second = Cache(tmp_path / "cache"), Recorder()
+    ways = [place(cache, environment(server), progress), place(other, environment(server), second)]
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(lambda ctx: fetch(lock, SourceOptions(), ctx), ways)
     other.close()
-    assert errors == []
+    assert one == two
     assert server.paths().count(f"/whl/cu118/{name}") == 1
     assert progress.done == second.done == progress.total
 

@@ -2,7 +2,7 @@
 
 from graphcrate.checks.contracts.paths import find_program, resolve
 from graphcrate.checks.contracts.view import make_view, wants_content
-from graphcrate.compat import drivers
+from graphcrate.compat import facts
 from graphcrate.model.contract import ImageView, Settings
 from graphcrate.model.tree import Entry
 
@@ -64,10 +64,10 @@ def test_only_small_files_and_the_c_library_are_kept():
 
 
 def test_drivers_and_the_cuda_that_they_know():
-    assert drivers.oldest_driver("11.8") == "450.80.02"
-    assert drivers.oldest_driver("10.2") == "440.33"
-    assert drivers.oldest_driver("99.1") == ""
-    assert drivers.newest_cuda("535.104.05") == "12.2"
-    assert drivers.newest_cuda("300.1") == ""
-    assert drivers.numbers("3.10.0-1160.el7") == (3, 10)
-    assert drivers.numbers("el7") == ()
+    assert facts.oldest_driver("11.8") == "450.80.02"
+    assert facts.oldest_driver("10.2") == "440.33"
+    assert facts.oldest_driver("99.1") == ""
+    assert facts.newest_cuda("535.104.05") == "12.2"
+    assert facts.newest_cuda("300.1") == ""
+    assert facts.numbers("3.10.0-1160.el7") == (3, 10)
+    assert facts.numbers("el7") == ()

@@ -15,7 +15,7 @@ from graphcrate.model.recipe import BaseSpec, Candidate, Channel, Variant
 from graphcrate.resolve import base
 from graphcrate.resolve.locks import Resolution
 from tests.made import bookworm, deb
-from tests.unit.test_planning import lock
+from tests.unit.compiled_plans import plain_lock
 
 CANDIDATE = Candidate(name="pypi", channels=(Channel.PYPI,), torch="2.0.1", torch_cuda="11.7")
 VARIANT = Variant(cuda="11.8", python="3.11", base=BaseSpec(suite="bookworm"), candidates=(CANDIDATE,))
@@ -38,7 +38,8 @@ def place(context, monkeypatch, today):
 
 
 def resolution(version):
-    return Resolution(lock=msgspec.structs.replace(lock(), base=debian(version)), candidate=CANDIDATE, outcomes=())
+    lock = msgspec.structs.replace(plain_lock(), base=debian(version))
+    return Resolution(lock=lock, candidate=CANDIDATE, outcomes=())
 
 
 def renewed(place, asked):

@@ -1,93 +1,75 @@
-"""Plans: grouping into layers, environment, labels, tags."""
+"""Plans: layers, environment, labels, tags; compiled extensions, other GPUs, devel images."""
 
+import msgspec
 import pytest
 
-from graphcrate.compat import planning, recipes
-from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage
-from graphcrate.model.plan import ConfigStep, FilesStep, WheelsStep, content_id
-from graphcrate.model.recipe import Channel
-from tests import ROOT
+from graphcrate.compat import planning
+from graphcrate.model.errors import ResolutionError
+from graphcrate.model.plan import CompileStep, ConfigStep, FilesStep, ToolkitStep, WheelsStep, content_id
+from tests.unit.compiled_plans import COMPILER_BASE, PLANS, RECIPE, TOOLKITS, VARIANT, lock, plain_lock, sdist, wheel
 
-RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")
-
-
-def package(name, version="1.0", size=1000):
-    file = LockedFile(name=f"{name}-{version}-py3-none-any.whl", size=size, sha256=f"{abs(hash(name)):064x}"[:64])
-    return LockedPackage(name=name, version=version, channel=Channel.PYPI, file=file)
+TAG = "2.3.1-torch2.0.1-cu117-py311"
+DEBIAN = TOOLKITS["debian"]
+ASKED = VARIANT.architectures
 
 
-def lock(*packages, cuda="11.8", torch="2.0.1"):
-    members = [package("torch", torch, 619_000_000), package("torch-geometric", "2.3.1", 600_000), *packages]
-    return Lock(
-        recipe="pyg",
-        cuda=cuda,
-        candidate="compatible",
-        torch_cuda="11.7",
-        python="3.11",
-        created=1_700_000_000,
-        request_sha256="0" * 64,
-        base=DebianBase(suite="bookworm", packages=()),
-        packages=tuple(sorted(members, key=lambda member: member.name)),
-    )
+def plan_of(value, *, examples=None, devel=False, **candidate):
+    chosen = msgspec.structs.replace(VARIANT.candidates[0], **candidate)
+    return planning.make_plan(RECIPE, value, chosen, examples=examples or {}, devel=devel)
 
 
-def plan_of(value, cuda="11.8", candidate=1, examples=None):
-    chosen = RECIPE.variant(cuda).candidates[candidate]
-    return planning.make_plan(RECIPE, value, chosen, examples=examples or {})
-
-
-def test_tag_says_stack_and_tells_the_compatible_one():
-    assert plan_of(lock()).tag == "2.3.1-torch2.0.1-cu118-py311-compat"
-    assert plan_of(lock(torch="2.0.1+cu118"), candidate=0).tag == "2.3.1-torch2.0.1-cu118-py311"
+def steps(plan, kind):
+    return [step for step in plan.steps if isinstance(step, kind)]
 
 
 def test_large_wheels_are_layers_of_their_own_and_small_ones_are_grouped_by_how_often_they_change():
-    value = lock(
-        package("nvidia-cudnn-cu11", size=550_000_000), package("nvidia-nvtx-cu11"), package("numpy"), package("pip")
+    value = plain_lock(
+        wheel("nvidia-cudnn-cu11", size=550_000_000), wheel("nvidia-nvtx-cu11"), wheel("numpy"), wheel("pip")
     )
-    titles = [step.title for step in plan_of(value).steps if isinstance(step, WheelsStep)]
-    assert titles == [
+    assert [step.title for step in steps(plan_of(value), WheelsStep)] == [
         "nvidia-cudnn-cu11 1.0", "CUDA libraries", "torch 2.0.1", "torch and libraries", "tools", "PyG family",
     ]  # fmt: skip
 
 
 def test_every_package_is_in_exactly_one_layer():
-    value = lock(*(package(f"library-{number}", size=40_000_000) for number in range(80)))
+    value = plain_lock(*(wheel(f"library-{number}", size=40_000_000) for number in range(80)))
     plan = plan_of(value)
-    members = [member.name for step in plan.steps if isinstance(step, WheelsStep) for member in step.packages]
+    members = [member.name for step in steps(plan, WheelsStep) for member in step.packages]
     assert sorted(members) == [member.name for member in value.packages]
     assert len(plan.steps) <= planning.MOST_LAYERS
+    assert isinstance(plan.steps[-1], ConfigStep)
 
 
 def test_environment_of_the_contracts():
-    environment = plan_of(lock()).config.environment
-    assert environment["PATH"].startswith("/opt/venv/bin:")
-    assert environment["PYTHONNOUSERSITE"] == "1"
-    assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
-    assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
-    assert environment["NVIDIA_REQUIRE_CUDA"] == "cuda>=11.0"
-    assert environment["PYTORCH_VERSION"] == "2.0.1"
-    assert environment["LANG"] == "C.UTF-8"
-    assert "LD_LIBRARY_PATH" not in environment
+    environment = plan_of(plain_lock()).config.environment
+    assert environment.pop("PATH").startswith("/opt/venv/bin:")
+    assert environment == {
+        "LANG": "C.UTF-8",
+        "PYTHONNOUSERSITE": "1",
+        "PYTORCH_VERSION": "2.0.1",
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        "NVIDIA_REQUIRE_CUDA": "cuda>=11.0",
+    }
+    assert not [name for name in PLANS["cpu"].config.environment if name.startswith("NVIDIA")]
 
 
-def test_a_cpu_image_asks_for_no_gpu():
-    environment = plan_of(lock(cuda="cpu"), cuda="cpu", candidate=0).config.environment
-    assert not [name for name in environment if name.startswith("NVIDIA")]
-
-
-def test_labels_name_the_lock_and_the_versions():
-    value = lock()
+def test_labels_name_the_lock_the_versions_and_what_was_compiled_for_what():
+    value = lock(DEBIAN)
     labels = plan_of(value).config.labels
     assert labels["graphcrate.lock.sha256"] == value.sha256
     assert labels["graphcrate.torch"] == "2.0.1"
     assert labels["graphcrate.torch_geometric"] == "2.3.1"
-    assert labels["org.opencontainers.image.version"] == "2.3.1-torch2.0.1-cu118-py311-compat"
+    assert labels["org.opencontainers.image.version"] == f"{TAG}-sm70-sm80ptx"
+    assert labels["graphcrate.compiled"] == "torch-scatter,torch-sparse"
+    assert labels["graphcrate.architectures"] == "7.0,8.0+PTX"
+    assert labels["graphcrate.nvcc"] == "11.8.89"
+    assert "graphcrate.compiled" not in plan_of(plain_lock()).config.labels
 
 
 def test_profile_puts_the_path_back_and_examples_ship():
-    plan = plan_of(lock(), examples={"examples/dna.py": "#!/usr/bin/env python\n", "suites/README.md": "text\n"})
-    files = {file.path: file for step in plan.steps if isinstance(step, FilesStep) for file in step.files}
+    plan = plan_of(plain_lock(), examples={"examples/dna.py": "#!/usr/bin/env python\n", "suites/README.md": "text\n"})
+    files = {file.path: file for step in steps(plan, FilesStep) for file in step.files}
     assert "/opt/venv/bin" in files["/etc/profile.d/graphcrate.sh"].content
     assert files["/opt/venv/bin/python"].link == "/usr/bin/python3.11"
     assert files["/opt/graphcrate/examples/dna.py"].mode == 0o755
@@ -95,14 +77,67 @@ def test_profile_puts_the_path_back_and_examples_ship():
 
 
 def test_content_id_follows_the_content():
-    assert content_id(plan_of(lock())) == content_id(plan_of(lock()))
-    assert content_id(plan_of(lock())) != content_id(plan_of(lock(package("numpy"))))
+    assert content_id(plan_of(plain_lock())) == content_id(plan_of(plain_lock()))
+    assert content_id(plan_of(plain_lock())) != content_id(plan_of(plain_lock(wheel("numpy"))))
 
 
-def test_config_comes_last():
-    assert isinstance(plan_of(lock()).steps[-1], ConfigStep)
+def test_what_is_compiled_is_a_layer_after_the_wheels_made_against_torch_and_what_torch_needs():
+    *wheels, compiled = steps(PLANS["debian"], WheelsStep | CompileStep)
+    assert isinstance(compiled, CompileStep)
+    assert [member.name for member in compiled.packages] == ["torch-scatter", "torch-sparse"]
+    assert [member.name for member in compiled.against] == ["numpy", "nvidia-cublas-cu11", "torch"]
+    assert not any(member.compiled for step in wheels for member in step.packages)
 
 
-@pytest.mark.parametrize(("cuda", "label"), [("11.8", "cu118"), ("13.0", "cu130"), ("cpu", "cpu")])
-def test_cuda_label(cuda, label):
-    assert planning.cuda_label(cuda) == label
+def test_a_lock_that_names_no_compiler_cannot_compile():
+    for value, devel in ((plain_lock(sdist("torch-scatter", "2.1.2")), False), (plain_lock(), True)):
+        with pytest.raises(ResolutionError, match="names no compiler"):
+            plan_of(value, devel=devel)
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "suffix"),
+    [
+        (plain_lock(), {}, ""),
+        (plain_lock(), {"suffix": "-compat"}, "-compat"),
+        (lock(DEBIAN, architectures=ASKED), {}, ""),
+        (lock(DEBIAN, architectures=("6.0", "8.0+PTX")), {}, "-sm60-sm80ptx"),
+        (lock(DEBIAN, plain_lock().packages), {}, ""),  # nothing is compiled
+        (lock(DEBIAN, architectures=ASKED), {"devel": True, "suffix": "-compat"}, "-compat-devel"),
+        (lock(DEBIAN, plain_lock().packages, ("7.0",)), {"devel": True}, "-sm70-devel"),
+    ],
+)
+def test_other_gpus_than_the_recipes_are_in_the_tag(value, options, suffix):
+    plan = plan_of(value, **options)
+    assert plan.tag == f"{TAG}{suffix}"
+    assert plan.aliases == (f"0.1.0-debian12-py3.11-torch2.0-cuda11.7{suffix}",)
+
+
+def test_a_devel_image_has_compiler_tools_and_toolkit_and_tells_torch_how_to_compile():
+    plan = PLANS["debian-devel"]
+    assert plan.base.base == COMPILER_BASE
+    assert "g++-11" in plan.base.image.packages
+    assert steps(plan, ToolkitStep)
+    (tools,) = (step for step in steps(plan, WheelsStep) if step.title == "build tools")
+    assert [member.name for member in tools.packages] == ["setuptools", "wheel", "ninja"], "pip is in the image anyway"
+    environment = plan.config.environment
+    assert environment["CUDA_HOME"] == "/usr/local/cuda"
+    assert (environment["CC"], environment["CXX"]) == ("gcc-11", "g++-11")
+    assert environment["NVCC_PREPEND_FLAGS"] == "-ccbin g++-11"
+    assert environment["TORCH_CUDA_ARCH_LIST"] == "7.0;8.0+PTX"
+    assert environment["PATH"].startswith("/opt/venv/bin:/usr/local/cuda/bin:")
+
+
+def test_a_devel_image_for_the_cpu_has_a_compiler_alone():
+    plan = PLANS["cpu-devel"]
+    assert not steps(plan, ToolkitStep)
+    assert "CXX" in plan.config.environment
+    assert "CUDA_HOME" not in plan.config.environment
+
+
+def test_a_runtime_image_has_none_of_it():
+    plan = PLANS["debian"]
+    assert "CXX" not in plan.config.environment
+    assert plan.base.base != COMPILER_BASE
+    assert not any("g++" in name for name in plan.base.image.packages)
+    assert "ninja" not in {member.name for step in steps(plan, WheelsStep) for member in step.packages}

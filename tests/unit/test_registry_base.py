@@ -52,7 +52,7 @@ def started(monkeypatch):
 
     def run_in(rootfs, argv, **_):
         runs.append((rootfs, argv[0]))
-        return Completed(0, ("graphcrate: 3.11.9",))
+        return Completed(0, ("graphcrate: 3.11.9 glibc 2.36",))
 
     monkeypatch.setattr(registry, "run_in", run_in)
     return runs
@@ -131,16 +131,9 @@ def test_a_python_that_is_another_or_does_not_run_is_named(server, cache, monkey
         prepared(server, cache)
 
 
-@pytest.mark.parametrize(
-    "system",
-    [
-        [file("usr/lib/x86_64-linux-gnu/libc.so.6", b"GNU ld script")],
-        [symlink("usr/lib64/libc.so.6", "/usr/lib/x86_64-linux-gnu/libc.so.6")],
-    ],
-)
-def test_a_base_without_glibc_is_refused(server, cache, system):
-    """Links that lead to this machine's own library do not count."""
-    server.image("team/base", [system, [file("usr/bin/python3.11")]], "v1")
+def test_a_base_without_glibc_is_refused(server, cache, monkeypatch):
+    server.image("team/base", [SYSTEM, PYTHON], "v1")
+    monkeypatch.setattr(registry, "run_in", lambda *_, **__: Completed(0, ("graphcrate: 3.11.9 none",)))
     with pytest.raises(ResolutionError, match="has no glibc"):
         prepared(server, cache)
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.compat import headers, planning, recipes
+from graphcrate.compat import compilers, planning, recipes
+from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import chosen_image
 from graphcrate.compat.planning import EXAMPLES, EXAMPLES_TITLE, PROGRAMS
-from graphcrate.compat.toolkit_assembly import assembly
+from graphcrate.compat.toolkits import assembly
 from graphcrate.engines import render
 from graphcrate.engines.render import files
 from graphcrate.engines.render.layout import double, quoted, written
@@ -122,7 +123,7 @@ def pinned(value):
 def test_the_committed_texts_of_every_variant_are_fresh_and_say_all_that_the_plan_says():
     known = set()
     for recipe, variant in VARIANTS:
-        folder = ROOT / "images" / recipe.name / planning.cuda_label(variant.cuda)
+        folder = ROOT / "images" / recipe.name / cuda_label(variant.cuda)
         known.add(folder)
         made = {name: text for name, text in files.texts(PLACE, recipe, variant).items() if name not in ON_DEMAND}
         assert {name for name, text in made.items() if (folder / name).read_bytes() != text.encode()} == set(), folder
@@ -352,7 +353,7 @@ def test_sources_are_built_in_the_environment_and_place_of_the_embedded_build(na
 @every_form
 def test_headers_and_toolkit_are_made_as_in_the_embedded_build(write):
     text = write(PLANS["debian"])
-    for path, lines in headers.STAND_INS.items():
+    for path, lines in compilers.STAND_INS.items():
         expected = " ".join(f"'{line}'" for line in lines)
         assert f"printf '%s\\n' > /root/headers/{path} {expected}" in " ".join(text.replace("\\\n", " ").split())
     for folder in ("torch-scatter-2.1.2", "torch-sparse-0.6.18"):

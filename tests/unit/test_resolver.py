@@ -15,10 +15,10 @@ from graphcrate.model.recipe import Channel
 from graphcrate.resolve import channels, pinning, resolver
 from graphcrate.resolve.channels import UserIndexes
 from graphcrate.resolve.offers import Sources, UnavailableError
-from graphcrate.resolve.resolver import resolve
 from graphcrate.resolve.target import Target
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
+from tests.unit.small_index import locked as lock
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
 CP310 = "cp310-cp310-linux_x86_64"
@@ -28,12 +28,6 @@ CP310 = "cp310-cp310-linux_x86_64"
 def server(channels):
     small_index.fill(channels)
     return channels
-
-
-def lock(server, cache, candidate, request=None, **options):
-    recipe = small_index.recipe(candidate, **options)
-    environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
-    return resolve(small_index.context(recipe, request or SourceOptions(), cache, environment), candidate, "f" * 64)
 
 
 def versions(locked):

@@ -139,6 +139,7 @@ def test_an_sdist_is_built_once_with_the_locked_back_end_alone(tmp_path, cache, 
     assert "PIP_INDEX_URL" not in seen
     assert "PYTHONPATH" not in seen
     assert (seen["TZ"], seen["PYTHONHASHSEED"], seen["SOURCE_DATE_EPOCH"]) == ("UTC", "0", "315532800")
+    assert seen["PYTHONNOUSERSITE"] == "1"
     with open_wheel(first) as wheel:
         assert wheel.name == "pkg"
 

@@ -48,12 +48,13 @@ def test_options_fit_torchs_major_version(cuda, expected):
     [("11.8.89", 11, ("3.5", "9.0")), ("12.5", 13, ("5.0", "9.0")), ("13.0.88", 15, ("7.5", "12.1"))],
 )
 def test_what_an_nvcc_takes_and_makes(version, gcc, range_):
-    assert (facts.newest_gcc(version), facts.architectures(version)) == (gcc, range_)
+    made = facts.nvcc(version)
+    assert (made.newest_gcc, made.sm[0], made.sm[-1]) == (gcc, *range_)
 
 
 def test_an_unknown_nvcc_is_no_guess():
     with pytest.raises(UsageError, match="nothing is known of the nvcc of CUDA 14"):
-        facts.newest_gcc("14.0")
+        facts.nvcc("14.0")
 
 
 @pytest.mark.parametrize(
@@ -74,8 +75,7 @@ def test_architectures_that_cannot_be_made(wanted, version, words):
 
 
 def test_architectures_that_can_be_made():
-    facts.refuse_impossible(("7.0", "8.0+PTX", "9.0a"), "11.8.89")
-    assert facts.compute_capability("9.0a+PTX") == "9.0"
+    facts.refuse_impossible(("7.0", "8.0+PTX", "9.0a+PTX"), "11.8.89")
 
 
 # -- the lines
@@ -145,11 +145,11 @@ def test_a_package_that_debian_has_replaced(cache, tmp_path, monkeypatch):
     newer = msgspec.structs.replace(DEB, version="11.8.90")
     asked = []
 
-    def archive_of(suite, mirror, cache, environment, components):
+    def archive(suite, mirror, cache, environment, components):
         asked.append((suite, components))
         return SimpleNamespace(available=lambda names: [newer])
 
-    monkeypatch.setattr(debian, "Archive", archive_of)
+    monkeypatch.setattr(debian, "Archive", archive)
     words = r"bookworm CUDA toolkit 11\.8\.89 is out of date.*now 11\.8\.90(.|\n)*\./build.py lock"
     with pytest.raises(BaseDriftError, match=words):
         toolkits.prepare(DEBIAN, {}, tmp_path, place(cache, {"DEBIAN_MIRROR": "http://mirror.example/debian"}))

@@ -8,15 +8,14 @@ from types import SimpleNamespace
 import filelock
 import pytest
 
-from graphcrate.compat import headers
+from graphcrate.compat import compilers
 from graphcrate.host import settings
 from graphcrate.host.memory import free_memory
 from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions import import_check
 from graphcrate.inputs.extensions.compile import add_headers, provide, unpack_source
-from graphcrate.inputs.extensions.diagnosis import diagnose, first_error
-from graphcrate.inputs.extensions.progress import Watcher
+from graphcrate.inputs.extensions.output import Watcher, diagnose, first_error
 from graphcrate.model.errors import BuildError, DiskFullError
 from graphcrate.model.lock import Compilation, DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
@@ -123,7 +122,7 @@ def test_sources_go_to_a_folder_of_a_fixed_name(tmp_path):
 def test_the_headers_are_in_the_key_of_what_gets_them(monkeypatch):
     others = (package("torch-x", compiled=True),)
     before = key(), key(packages=others)
-    monkeypatch.setitem(headers.STAND_INS, "torch/torch.h", ("#pragma once",))
+    monkeypatch.setitem(compilers.STAND_INS, "torch/torch.h", ("#pragma once",))
     assert (key() == before[0], key(packages=others) == before[1]) == (False, True)
 
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
+import deflate
 import msgspec
 import zstandard
 from isal import isal_zlib
@@ -37,7 +38,7 @@ from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.spec import LayerBlob
 
 #: Raise it whenever the same layer would give other blocks. Part of the cache's keys and of a SIF's identity.
-FORMAT = 1
+FORMAT = 2
 #: Bytes of a block. Larger ones compress better; each is inflated whole for the first page that is read of it.
 #: docs/decisions/conversion.md has what others give and take.
 BLOCK = 1 << 18
@@ -53,8 +54,7 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-#: docs/decisions/conversion.md has what others give and take. isa-l's levels 0 to 2 give the same bytes on every
-#: processor, its level 3 does not.
+#: docs/decisions/conversion.md has what others give and take.
 LEVELS = {Compression.GZIP: 1, Compression.ZSTD: 1}
 
 
@@ -62,7 +62,7 @@ def compressor(compression: Compression) -> Callable[[bytes | memoryview], bytes
     """A function that compresses one block. May be called from several threads."""
     level = LEVELS[compression]
     if compression is Compression.GZIP:
-        return lambda data: isal_zlib.compress(data, level)
+        return lambda data: bytes(deflate.zlib_compress(data, level))
     local = threading.local()  # a compressor of zstandard is for one thread
 
     def compress(data: bytes | memoryview) -> bytes:

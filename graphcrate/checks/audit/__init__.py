@@ -10,7 +10,7 @@ from graphcrate.checks.audit import code, metadata, space
 from graphcrate.checks.audit.linking import Linking
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
-from graphcrate.compat.drivers import numbers
+from graphcrate.compat.facts import numbers
 from graphcrate.model.audit import CHECKS, SEVERITIES, Audit, Contents, Finding, Severity
 
 

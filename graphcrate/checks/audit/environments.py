@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from graphcrate.compat.drivers import numbers
+from graphcrate.compat.facts import numbers
 from graphcrate.model.audit import Contents
 
 _FOLDER = re.compile(r"(?P<prefix>.*)/lib(?:64)?/python(?P<version>[\d.]*)/(?P<kind>site|dist)-packages")

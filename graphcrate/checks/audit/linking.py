@@ -9,7 +9,7 @@ from graphcrate.artifacts.formats.elf import MACHINE, is_driver
 from graphcrate.checks.audit.loading import Loader, loadable
 from graphcrate.checks.audit.packages import BASE, TORCH, Package, Packages, name, short
 from graphcrate.compat import packages as package_facts
-from graphcrate.compat.facts import by_number
+from graphcrate.compat.facts import ordered
 from graphcrate.model.audit import Binary, Check, Contents, Finding, Severity, Wanted
 from graphcrate.model.words import joined, listed
 
@@ -208,12 +208,12 @@ class Linking:
             absent = {need.version for need in binary.versions_wanted if need.library == wanted} - has
             if not absent:
                 continue
-            ordered = sorted(absent, key=by_number)
-            prefix = ordered[-1].rpartition("_")[0]
-            last = max((one for one in has if one.rpartition("_")[0] == prefix), key=by_number, default="")
+            versions = ordered(absent)
+            prefix = versions[-1].rpartition("_")[0]
+            last = ["", *ordered(one for one in has if one.rpartition("_")[0] == prefix)][-1]
             told = f"goes up to {last}" if last else "has no such version"
-            what = f"needs {joined(ordered)} of {wanted}; the image's {told}"
-            breaks = f"its loading ends with `version {ordered[-1]} not found`"
+            what = f"needs {joined(versions)} of {wanted}; the image's {told}"
+            breaks = f"its loading ends with `version {versions[-1]} not found`"
             yield self._fault("versions", path, what, breaks, _NEWER)
 
     def _symbols(self, path: str, binary: Binary) -> Iterator[Finding]:

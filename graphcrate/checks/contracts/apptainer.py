@@ -3,10 +3,10 @@
 from graphcrate.checks.contracts.check import absent, check, configured, failed, is_root, passed, unknown, warned
 from graphcrate.checks.contracts.paths import is_below
 from graphcrate.checks.contracts.view import is_older
-from graphcrate.compat import runtimes
+from graphcrate.compat import facts
 from graphcrate.model.contract import Host, ImageView, Settings, Verdict
 
-_ZSTD_KERNEL = runtimes.known().kernel_zstd.since
+_ZSTD_KERNEL = facts.limits().kernel_zstd.since
 _HIDDEN_HOMES = ("/root", "/home", "/tmp")
 
 

@@ -14,12 +14,12 @@ from graphcrate.checks.contracts.check import (
     warned,
 )
 from graphcrate.checks.contracts.view import is_older
-from graphcrate.compat import drivers, facts, runtimes
+from graphcrate.compat import facts
 from graphcrate.compat.rules import capability_name
 from graphcrate.model.contract import Host, ImageView, Settings, Verdict
 
 #: glibc that NVIDIA's driver libraries are made for
-_DRIVER_GLIBC = runtimes.known().driver_glibc.since
+_DRIVER_GLIBC = facts.limits().driver_glibc.since
 _WANTED = re.compile(r"cuda\s*(>=|>|=|==)\s*(\d+(?:\.\d+)*)")
 _ASK_DRIVER = "--driver VERSION    (nvidia-smi on the host shows it)"
 
@@ -44,7 +44,7 @@ def _no_gpu_code(view: ImageView) -> Verdict | None:
 def driver(view: ImageView, host: Host) -> Verdict:
     if (answer := _no_gpu_code(view)) is not None:
         return answer
-    oldest, own = drivers.oldest_driver(view.cuda), drivers.own_driver(view.cuda)
+    oldest, own = facts.oldest_driver(view.cuda), facts.own_driver(view.cuda)
     if not oldest:
         return unknown(f"CUDA {view.cuda}: which driver it wants is not known")
     if not host.driver:
@@ -54,12 +54,12 @@ def driver(view: ImageView, host: Host) -> Verdict:
         if own and is_older(host.driver, own):
             return passed(f"{told}: by minor-version compatibility, for GPUs that it has machine code for")
         return passed(told)
-    newest = drivers.newest_cuda(host.driver)
+    newest = facts.newest_cuda(host.driver)
     if any("/compat/libcuda.so" in path for path in view.files):
         fix = f"LD_LIBRARY_PATH=/usr/local/cuda/compat in the job, or a driver from {oldest} on"
         return warned(f"{told}: only by the image's forward-compatibility libraries, on datacenter GPUs", fix)
     major = newest.partition(".")[0]
-    instead = f"an image for CUDA {major}" if drivers.oldest_driver(newest) else "an older image"
+    instead = f"an image for CUDA {major}" if facts.oldest_driver(newest) else "an older image"
     return failed(f"{told}, which wants {oldest} or newer", f"{instead}, or update the driver")
 
 
@@ -87,7 +87,7 @@ def require_cuda(view: ImageView, host: Host, settings: Settings) -> Verdict:
         return passed(f"{wanted}, and the image switches the test off")
     if not host.driver:
         return unknown(wanted, _ASK_DRIVER)
-    newest = drivers.newest_cuda(host.driver)
+    newest = facts.newest_cuda(host.driver)
     # Alternatives stand apart by spaces, what must hold together by commas (nvidia-container-cli --require).
     if any(_holds(alternative, newest, host.driver) for alternative in wanted.split()):
         return passed(f"{wanted}; driver {host.driver} knows CUDA {newest}")
@@ -100,12 +100,12 @@ def _holds(alternative: str, newest: str, driver: str) -> bool:
     for condition in alternative.split(","):
         if found := _WANTED.fullmatch(condition):
             sign, version = found[1], found[2]
-            if is_older(newest, version) or (sign == ">" and drivers.numbers(newest) == drivers.numbers(version)):
+            if is_older(newest, version) or (sign == ">" and facts.numbers(newest) == facts.numbers(version)):
                 return False
-            if sign in ("=", "==") and drivers.numbers(newest) != drivers.numbers(version):
+            if sign in ("=", "==") and facts.numbers(newest) != facts.numbers(version):
                 return False
         elif found := re.fullmatch(r"driver\s*(>=|>|<=|<)\s*(\d+(?:\.\d+)*)", condition):
-            this, other = drivers.numbers(driver), drivers.numbers(found[2])
+            this, other = facts.numbers(driver), facts.numbers(found[2])
             if not {">=": this >= other, ">": this > other, "<=": this <= other, "<": this < other}[found[1]]:
                 return False
     return True

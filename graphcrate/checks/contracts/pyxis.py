@@ -16,11 +16,11 @@ from graphcrate.checks.contracts.check import (
 )
 from graphcrate.checks.contracts.start import entry_words, path_of
 from graphcrate.checks.contracts.view import is_older, name_of
-from graphcrate.compat import runtimes
+from graphcrate.compat import facts
 from graphcrate.model.contract import Host, ImageView, Settings, Verdict
 from graphcrate.oci import spec
 
-_LIMITS = runtimes.known()
+_LIMITS = facts.limits()
 _OCI_ENROOT, _ZSTD_ENROOT = _LIMITS.enroot_oci.since, _LIMITS.enroot_zstd.since
 _ZSTD_KERNEL, _ZSTD_TOOLS = _LIMITS.kernel_zstd.since, _LIMITS.tools_zstd.since
 _DOCKER_ZSTD = "application/vnd.docker.image.rootfs.diff.tar.zstd"

@@ -5,7 +5,7 @@ import re
 from graphcrate.checks.contracts.check import EVERYWHERE, absent, check, failed, passed, unknown
 from graphcrate.checks.contracts.gpu import compiled_for
 from graphcrate.checks.contracts.view import is_older
-from graphcrate.compat import drivers, facts, glt
+from graphcrate.compat import facts, glt
 from graphcrate.model.contract import Host, ImageView, Verdict
 
 _PYTHON = re.compile(r"/python(\d+\.\d+)/(?:site|dist)-packages$")
@@ -51,17 +51,17 @@ def ptx(view: ImageView, host: Host) -> Verdict:
     label = view.settings.labels.get("graphcrate.nvcc", "") if view.settings else ""
     nvcc = ".".join(label.split(".")[:2]) or view.cuda  # the toolkit that made the PTX, which may be newer than torch's
     native = [name.removesuffix("+PTX") for name in compiled]
-    release = next((release for release in glt.releases() if release.version == version), None)
+    release = glt.known(version)
     wanted: dict[str, str] = {}  # who needs which driver
     for model in host.gpus:
         capability = facts.compute_capability(model)
         if release is not None and not facts.has_code(release.sass, capability):
             wanted[f"graphlearn-torch {version} on {model}"] = release.driver
         if compiled and not facts.has_code(native, capability):
-            wanted[f"extensions on {model}"] = drivers.own_driver(nvcc)
+            wanted[f"extensions on {model}"] = facts.own_driver(nvcc)
     if not wanted:
         return passed(f"machine code for {', '.join(host.gpus)}")
-    who, oldest = max(wanted.items(), key=lambda pair: drivers.numbers(pair[1]))
+    who, oldest = max(wanted.items(), key=lambda pair: facts.numbers(pair[1]))
     if not host.driver or not oldest:
         return unknown(f"{who} wants driver {oldest or 'of its toolkit'} or newer", "--driver VERSION")
     if is_older(host.driver, oldest):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import msgspec
 
 from graphcrate.checks.contracts.paths import find_program, is_below, resolve
-from graphcrate.compat.drivers import numbers
+from graphcrate.compat.facts import numbers
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, Settings
 from graphcrate.model.tree import Entry

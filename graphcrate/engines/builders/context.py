@@ -15,10 +15,10 @@ from graphcrate.compat.planning import EXAMPLES_TITLE, PROGRAMS
 from graphcrate.engines.builders import Order
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.bases import Base
-from graphcrate.model.addresses import is_loopback
 from graphcrate.model.errors import HostError
 from graphcrate.model.plan import LAYER_MTIME, ConfigStep, FilesStep, WheelsStep
 from graphcrate.model.recipe import Channel
+from graphcrate.model.words import is_loopback
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import Layout, write_layout
 

@@ -18,7 +18,7 @@ from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs import extensions
 from graphcrate.inputs.wheels import bytecode, sdist
 from graphcrate.inputs.wheels.install import Installation, Site
-from graphcrate.inputs.wheels.layer import Claims
+from graphcrate.inputs.wheels.layer import Claims, WheelFile
 from graphcrate.model.plan import CompileStep, FilesStep, ToolkitStep, WheelsStep, content_id
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import layer as stream
@@ -61,7 +61,7 @@ class WheelsLayer:
     step: WheelsStep | CompileStep
     shop: Workshop
     record: LayerRecord | None = None
-    wheels: list[work.Ingredient] = field(default_factory=list)  #: in the order of the step's packages
+    wheels: list[WheelFile] = field(default_factory=list)  #: in the order of the step's packages
     _uncompiled: int = 0  #: batches
     _compile_share: float = 0.0  #: of the work that the layer is
 
@@ -165,7 +165,7 @@ def make(layers: Sequence[WheelsLayer], claims: Claims, progress: Progress, jobs
             layer.take(record, pool)
 
 
-Shard = tuple[work.Ingredient, int, int]  #: wheel, number, bytes of source
+Shard = tuple[WheelFile, int, int]  #: wheel, number, bytes of source
 
 
 def batched(shards: Sequence[Shard]) -> Iterator[list[Shard]]:

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -17,18 +16,6 @@ from graphcrate.inputs.wheels.layer import WheelFile, write_wheels_layer
 from graphcrate.model.errors import UNREADABLE, CacheError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.report import LayerRecord
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ingredient:
-    """A wheel for a layer. `origin` is the hash that tells it from all others (`sdist.origin`)."""
-
-    name: str
-    version: str
-    origin: str
-    path: Path
-    sha256: str = ""  #: what the lock says; empty for a wheel that was built here
-    bytecode: tuple[Path, ...] = ()
 
 
 @contextlib.contextmanager
@@ -77,7 +64,7 @@ def inspect(
     site: Site,
     root: Path,
     environment: Mapping[str, str],
-) -> list[Ingredient]:
+) -> list[WheelFile]:
     """The wheels of packages (with their origins), those of sdists built; where their files go is kept in the cache.
 
     `files`: sha256 → path, of a compiled package its wheel.
@@ -97,14 +84,14 @@ def inspect(
                     installation = place(opened, site)
                 cache.write(installation_path(cache, origin, site), msgspec.msgpack.encode(installation))
             wheels.append(
-                Ingredient(name=package.name, version=package.version, path=path, origin=origin, sha256=sha256)
+                WheelFile(name=package.name, version=package.version, path=path, origin=origin, sha256=sha256)
             )
     return wheels
 
 
 def compile_batch(
     advance: Advance,
-    batch: Sequence[tuple[Ingredient, int]],
+    batch: Sequence[tuple[WheelFile, int]],
     site: Site,
     interpreter: bytecode.InsidePython,
     root: Path,
@@ -123,29 +110,19 @@ def compile_batch(
 
 
 def write_layer(
-    advance: Advance, key: str, title: str, wheels: Sequence[Ingredient], site: Site, root: Path, share: float
+    advance: Advance, key: str, title: str, wheels: Sequence[WheelFile], site: Site, root: Path, share: float
 ) -> LayerRecord:
     """Write a layer of wheels, unless another build has done so meanwhile. `advance` gets this share of its bytes."""
     with opened_cache(root) as cache, cache.exclusively(f"layer-{key}"):
         record = read_record(cache, key)
         if record is None:
-            files = [
-                WheelFile(
-                    name=wheel.name,
-                    version=wheel.version,
-                    path=wheel.path,
-                    installation=installed(cache, wheel, site),
-                    sha256=wheel.sha256,
-                    bytecode=wheel.bytecode,
-                )
-                for wheel in wheels
-            ]
+            files = [(wheel, installed(cache, wheel, site)) for wheel in wheels]
             record = write_wheels_layer(title, files, site, cache, lambda amount: advance(int(amount * share)))
             cache.write(record_path(cache, key), msgspec.json.encode(record))
     return record
 
 
-def installed(cache: Cache, wheel: Ingredient, site: Site) -> Installation:
+def installed(cache: Cache, wheel: WheelFile, site: Site) -> Installation:
     """Where the files of an inspected wheel go. Raises CacheError when that is gone."""
     installation = read_installation(cache, wheel.origin, site)
     if installation is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.compat import base_images, planning
+from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import all_recipes, examples, find_recipe, find_variant, lock_path
 from graphcrate.compat.toolkits import options
 from graphcrate.engines import render
@@ -42,7 +43,7 @@ def render_all(
                 raise
             ctx.progress.note(f"{recipe.name} CUDA {variant.cuda} is left out: {error.what}")
             continue
-        folder = (output or ctx.root / "images") / recipe.name / planning.cuda_label(variant.cuda)
+        folder = (output or ctx.root / "images") / recipe.name / cuda_label(variant.cuda)
         paths = {folder / file: text.encode() for file, text in made.items()}
         changed = {path: text for path, text in paths.items() if not path.is_file() or path.read_bytes() != text}
         for path, text in changed.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.locate import check_digest
-from graphcrate.compat import addresses, sites
+from graphcrate.compat import addresses, facts
 from graphcrate.compat.planning import EXAMPLES
 from graphcrate.engines.render.layout import rendered
 from graphcrate.model.errors import UsageError
@@ -92,7 +92,7 @@ def default_command(ref: str) -> str:
 def text(job: Job) -> str:
     """Write the job as its runtime reads it. Raises UsageError for what this runtime cannot do."""
     _check(job)
-    partition = sites.known().partitions.get(job.partition)
+    partition = facts.sites().partitions.get(job.partition)
     for_gpu = job.cpus or (partition.cores_per_gpu if partition else 0)
     cores = for_gpu * max(job.gpus, 1) // job.tasks  # of each process; 0 where neither the user nor the site gives them
     values: dict[str, object] = {
@@ -127,7 +127,7 @@ def _binds(option: str, job: Job) -> str:
 
 def _dlc(job: Job) -> dict[str, object]:
     """Write a CreateJob of PAI's API 2020-12-03. PAI makes a PyTorch job's first worker its master."""
-    known = sites.known().instances
+    known = facts.sites().instances
     if not job.instance and str(job.gpus) not in known:
         raise UsageError(
             f"no instance of PAI with {job.gpus} GPUs is known; known are those with {', '.join(known)}",
@@ -215,7 +215,7 @@ def _check(job: Job) -> None:
     ):
         if given and not known:
             raise UsageError(f"a job of {job.runtime} has no {option}")
-    partition = sites.known().partitions.get(job.partition)
+    partition = facts.sites().partitions.get(job.partition)
     if partition and partition.gpus and job.gpus > partition.gpus:
         raise UsageError(f"a node of {job.partition} has {partition.gpus} GPUs, not {job.gpus}")
 

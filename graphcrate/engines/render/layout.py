@@ -11,7 +11,7 @@ import jinja2
 
 from graphcrate.compat import compilers
 from graphcrate.compat.planning import EXAMPLES, PROGRAMS, SYSTEM_PATH
-from graphcrate.compat.toolkit_assembly import PACKAGES
+from graphcrate.compat.toolkits import PACKAGES
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV
 from graphcrate.model.recipe import Channel

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from graphcrate.compat import addresses, compilers, headers
+from graphcrate.compat import addresses, compilers
 from graphcrate.compat.planning import EXAMPLES_TITLE, GROUPS, SYSTEM_PATH, group
-from graphcrate.compat.toolkit_assembly import PACKAGES, assembly
-from graphcrate.compat.toolkits import COMPONENTS
+from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.engines.render.layout import BUILD_TOOLS, COMPILED, TOOLS, shell, written
 from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import DebianBase, DebianToolkit, ImageToolkit, LockedPackage, Toolkit
@@ -200,7 +199,7 @@ def _extensions(plan: Plan) -> Iterator[Stage]:
             yield Stage(
                 name=package.name,
                 title=f"{package.name} {package.version}",
-                runs=shell("made", package, headers.folder_for(package.name), package is packages[0]),
+                runs=shell("made", package, compilers.folder_for(package.name), package is packages[0]),
                 origin=COMPILE_STAGE,
                 result="",
             )
@@ -220,7 +219,7 @@ def _compile(plan: Plan, compiled: CompileStep) -> Stage:
     skipped = {*image.packages, *([compilers.PYTHON_HEADERS] if foreign else [])}
     lacking = [name for name in compilers.packages(used.compiler) if name not in skipped]
     compiler = shell("compiler", used.toolkit, lacking, _has_mirror(plan)) if lacking else ""
-    small = any(headers.folder_for(package.name) for package in compiled.packages)
+    small = any(compilers.folder_for(package.name) for package in compiled.packages)
     needed = {STAGES[group(package.name)] for package in compiled.against}
     copies = [(TOOLKIT_STAGE, CUDA_HOME)] if used.toolkit else []
     cuda, asked, gpus = "", "Code for the CPU alone is asked for", ", for CPUs"
@@ -233,7 +232,7 @@ def _compile(plan: Plan, compiled: CompileStep) -> Stage:
     return Stage(
         name=COMPILE_STAGE,
         title=f"Extensions, compiled from source against this torch{gpus}",
-        preparations=compiler + shell("build_tools", used.tools, headers.STAND_INS if small else {}),
+        preparations=compiler + shell("build_tools", used.tools, compilers.STAND_INS if small else {}),
         copies=(*copies, *((name, VENV) for name in STAGES.values() if name in needed)),
         environment={"PATH": path, **compilers.variables(used), **FIXED},
         reason=f"{asked}, and what would differ with time and place is fixed.",
@@ -244,8 +243,9 @@ def _compile(plan: Plan, compiled: CompileStep) -> Stage:
 
 def address(plan: Plan, channel: Channel) -> str:
     """Return where a channel of PyTorch's or PyG's is for this plan's torch."""
-    find = addresses.pytorch_index if channel is Channel.PYTORCH else addresses.pyg_links
-    return find(plan.stack.torch, plan.stack.torch_cuda)
+    if channel is Channel.PYTORCH:
+        return addresses.pytorch_index(plan.stack.torch_cuda)
+    return addresses.pyg_links(plan.stack.torch, plan.stack.torch_cuda)
 
 
 def arguments(plan: Plan, stage: Stage) -> dict[str, str]:

@@ -45,14 +45,14 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
     with ctx.cache.guard():
         archive = Archive(spec.suite, find_mirror(ctx.environment), ctx.cache, ctx.environment)
-        found = DebianBase(suite=spec.suite, packages=archive.resolve(wanted))
-    have = ".".join(python_version(found).split(".")[:2])
+        base = DebianBase(suite=spec.suite, packages=archive.resolve(wanted))
+    have = ".".join(python_version(base).split(".")[:2])
     if have != python:
         raise ResolutionError(
             f"Debian {spec.suite} has Python {have}, and the recipe wants {python}",
             next_step="choose the suite by its Python (bullseye 3.9, bookworm 3.11, trixie 3.13), " + REGISTRY_INSTEAD,
         )
-    return found
+    return base
 
 
 def prepare(lock: DebianBase, ctx: Context) -> Base:
@@ -129,7 +129,7 @@ def fetch(
     components: Sequence[str] = (),
     what: str = "base",
 ) -> list[Path]:
-    """The locked .debs in the cache, in this order, their hashes checked. `what` they are for is said in messages.
+    """The locked .debs in the cache, in this order, their hashes checked. `what` they are for stands in messages.
 
     Raises BaseDriftError when the archives have replaced one, NetworkError, IntegrityError, HostError.
     """

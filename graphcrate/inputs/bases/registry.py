@@ -21,11 +21,10 @@ from graphcrate.model.recipe import BaseSpec
 from graphcrate.oci import reference
 
 FOLDERS = ("usr/local/bin", "usr/bin", "opt/conda/bin")  #: where images have Python, the most wanted first
-GLIBC_FOLDERS = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib64", "lib64")
-#: the line in libc.so.6 that `ldd --version` also shows
-_GLIBC = re.compile(rb"GNU C Library [^\n]{0,200}? release version (\d+\.\d+)")
-_ASK_VERSION = "import platform; print('graphcrate:', platform.python_version())"
-_ANSWER = re.compile(r"graphcrate: (\d+\.\d+\.\d+\S*)")
+_ASK = """import os, platform
+libc = "CS_GNU_LIBC_VERSION"
+print("graphcrate:", platform.python_version(), os.confstr(libc) if libc in os.confstr_names else "none")"""
+_ANSWER = re.compile(r"graphcrate: (\d+\.\d+\.\d+\S*) (?:glibc (\d+\.\d+)|none)")
 _LIKELY_SECONDS = 120.0
 
 
@@ -61,11 +60,10 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
     source = pull.repository(reference.parse(name), ctx.environment)
     layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx.cache, ctx.progress)
     _, config = pull.documents(source, lock.digest, ctx.cache)
-    # What only a look into the image tells; looked up once per image and interpreter.
+    # Asked once per image and interpreter.
     record = pull.folder(lock.digest, ctx.cache) / f"{lock.interpreter.strip('/').replace('/', '-')}.facts.json"
     if not record.is_file():
-        facts = [_python_version(rootfs, lock.interpreter, name), glibc_version(rootfs, name)]
-        ctx.cache.write(record, msgspec.json.encode(facts))
+        ctx.cache.write(record, msgspec.json.encode(_ask_python(rootfs, lock.interpreter, name)))
     version, glibc = msgspec.json.decode(record.read_bytes(), type=tuple[str, str])
     return Base(
         layers=layers,
@@ -88,30 +86,15 @@ def find_python(rootfs: Path, python: str, name: str) -> str:
     raise _no_python(name, python, versions)
 
 
-def glibc_version(rootfs: Path, name: str) -> str:
-    """Version of the image's C library, "2.36". Raises ResolutionError where it has none (Alpine has musl)."""
-    root = rootfs.resolve()
-    for folder in GLIBC_FOLDERS:
-        library = (root / folder / "libc.so.6").resolve()
-        # An absolute link would lead to this machine's own.
-        inside = library.is_relative_to(root) and library.is_file()
-        if inside and (match := _GLIBC.search(library.read_bytes())):
-            return match[1].decode()
-    raise ResolutionError(
-        f"{name} has no glibc",
-        cause="PyTorch's wheels need glibc (manylinux); images made from Alpine have musl.",
-        next_step="name a base made from Debian, Ubuntu, Rocky or UBI, such as docker.io/library/python:3.11-slim",
-    )
-
-
-def _python_version(rootfs: Path, interpreter: str, name: str) -> str:
+def _ask_python(rootfs: Path, interpreter: str, name: str) -> tuple[str, str]:
+    """Versions of the image's Python and C library. Raises ResolutionError where it has no glibc (Alpine has musl)."""
     completed = run_in(
         rootfs,
-        [interpreter, "-I", "-S", "-c", _ASK_VERSION],
+        [interpreter, "-I", "-S", "-c", _ASK],
         environment={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"},
         timeout=_LIKELY_SECONDS,
     )
-    answers = [match[1] for match in map(_ANSWER.fullmatch, completed.lines) if match]
+    answers = [match for match in map(_ANSWER.fullmatch, completed.lines) if match]
     if completed.returncode or not answers:
         tail = "; ".join(completed.lines[-3:])
         raise ResolutionError(
@@ -119,11 +102,18 @@ def _python_version(rootfs: Path, interpreter: str, name: str) -> str:
             cause="The image lacks it, or its Python is broken or built for another machine.",
             next_step="name another base, or lock again if the recipe's Python was changed: ./build.py lock …",
         )
-    return answers[-1]
+    version, glibc = answers[-1].groups()
+    if glibc is None:
+        raise ResolutionError(
+            f"{name} has no glibc",
+            cause="PyTorch's wheels need glibc (manylinux); images made from Alpine have musl.",
+            next_step="name a base made from Debian, Ubuntu, Rocky or UBI, such as docker.io/library/python:3.11-slim",
+        )
+    return version, glibc
 
 
-def _no_python(name: str, python: str, found: list[str]) -> ResolutionError:
-    known = ", ".join(sorted(set(found))) or f"none in /{', /'.join(FOLDERS)}"
+def _no_python(name: str, python: str, versions: list[str]) -> ResolutionError:
+    known = ", ".join(sorted(set(versions))) or f"none in /{', /'.join(FOLDERS)}"
     return ResolutionError(
         f"{name} has no Python {python}",
         cause=f"It has {known}.",

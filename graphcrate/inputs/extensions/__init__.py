@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.compat.compilers import variables
-from graphcrate.compat.headers import STAND_INS, folder_for
+from graphcrate.compat.compilers import STAND_INS, folder_for, variables
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.inputs.bases import Base

@@ -12,7 +12,7 @@ from graphcrate.artifacts.formats.elf import is_driver
 from graphcrate.artifacts.formats.fatbin import Code
 from graphcrate.artifacts.wheel import Wheel, check_tags, open_wheel
 from graphcrate.artifacts.wheel_archive import Member
-from graphcrate.compat.facts import by_number
+from graphcrate.compat.facts import ordered
 from graphcrate.host import sandbox
 from graphcrate.inputs.extensions import Job, import_check
 from graphcrate.inputs.extensions import folder as cache_folder
@@ -99,7 +99,7 @@ def _code(name: str, codes: Sequence[Code], asked: Code) -> Iterator[str]:
 
 
 def _in_words(code: Code) -> str:
-    parts = [*sorted(code.sass, key=by_number), *(f"{name} (PTX)" for name in sorted(code.ptx, key=by_number))]
+    parts = [*ordered(code.sass), *(f"{name} (PTX)" for name in ordered(code.ptx))]
     return joined(parts, most=len(parts)) if parts else "no GPU"
 
 

@@ -9,15 +9,13 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphcrate.compat.compilers import programs, variables
-from graphcrate.compat.headers import SECONDS, STAND_INS, folder_for
+from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import sandbox
 from graphcrate.host.memory import free_memory
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.extensions import Job, cached, worker
 from graphcrate.inputs.extensions.check import keep
-from graphcrate.inputs.extensions.diagnosis import diagnose
-from graphcrate.inputs.extensions.progress import Watcher
+from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.extensions.venv import make as make_venv
 from graphcrate.inputs.extensions.venv import room
 from graphcrate.inputs.wheels.sdist import unpack
@@ -118,7 +116,7 @@ def environment(job: Job, jobs: int) -> dict[str, str]:
 def _compile(
     job: Job, wanted: Sequence[LockedPackage], base: Base, toolkit: Path | None, build: Path, venv: Path
 ) -> dict[LockedPackage, Path]:
-    """Package → wheel as setuptools made it. Raises BuildError after having kept those that were finished."""
+    """Package → wheel as setuptools made it. Raises BuildError after the finished ones are in the cache."""
     memory = free_memory()
     jobs = affordable(job.jobs, memory)
     compilation = job.step.compilation
@@ -179,7 +177,7 @@ def _order(package: LockedPackage) -> dict[str, object]:
 
 
 def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, returncode: int) -> BuildError:
-    """The error for the package that failed; all that was said while it was compiled is kept, what failed first.
+    """The error for the package that failed; write all output of its compile to one file, what failed first.
 
     That is: what is in no log, the log of the file that failed, the package's own (setup.py, the linker), other files'.
     """
@@ -210,7 +208,7 @@ def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, re
 
 
 def _check_compiler(base: Base, compiler: str) -> None:
-    program = base.rootfs / "usr/bin" / programs(compiler)[1]
+    program = base.rootfs / "usr/bin" / compiler
     if not program.exists() and not program.is_symlink():
         raise HostError(
             f"the base to compile in has no {compiler}",

@@ -84,7 +84,7 @@ def shards(installation: Installation, site: Site) -> list[Shard]:
 
 
 def bundle_path(cache: Cache, origin: str, version: str, number: int) -> Path:
-    """Where the bytecode of a shard lies (or will lie). `origin` tells the wheel, `version` the Python."""
+    """Where the bytecode of a shard lies (or will lie). `origin`: the hash of the wheel; `version`: of the Python."""
     return cache.path("bytecode", f"{BYTECODE_FORMAT}-{version}", origin, f"{number}.bundle")
 
 
@@ -127,13 +127,13 @@ class Bundle:
         """Raises BuildError for a bundle that is not whole."""
         self._stream = path.open("rb")
         try:
-            found = {name: (offset, size) for name, offset, size in compile_program.entries(self._stream)}
+            entries = {name: (offset, size) for name, offset, size in compile_program.entries(self._stream)}
         except (ValueError, UnicodeDecodeError) as error:
             self._stream.close()
             raise BuildError(
                 f"the bytecode at {path} is damaged: {error}", next_step=f"rm {path}    (the next run makes it again)"
             ) from error
-        self.files = {name: extent for name, extent in found.items() if name.endswith(".pyc")}
+        self.files = {name: extent for name, extent in entries.items() if name.endswith(".pyc")}
 
     def close(self) -> None:
         """Close the file."""

@@ -67,7 +67,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
 class Installation(msgspec.Struct, frozen=True, array_like=True):
     """Every file of an installed wheel but RECORD, and RECORD's rows (path relative to site-packages).
 
-    It is made once per wheel and kept in the cache: content is read by it without looking at the archive again.
+    It is made once per wheel and stored in the cache: content is read by it without looking at the archive again.
     """
 
     files: tuple[Placed, ...]  #: sorted by path

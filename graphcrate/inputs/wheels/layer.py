@@ -25,12 +25,12 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class WheelFile:
-    """A wheel in the cache, where its files go, and the bundles of its bytecode."""
+    """A wheel in the cache, and the bundles of its bytecode. `origin`: the hash that tells it from all others."""
 
     name: str
     version: str
+    origin: str
     path: Path
-    installation: Installation
     sha256: str = ""  #: what the lock says; empty for a wheel that was built here
     bytecode: tuple[Path, ...] = ()
 
@@ -77,9 +77,13 @@ class Claims:
 
 
 def write_wheels_layer(
-    title: str, wheels: Sequence[WheelFile], site: Site, cache: Cache, advance: Advance = lambda _: None
+    title: str,
+    wheels: Sequence[tuple[WheelFile, Installation]],
+    site: Site,
+    cache: Cache,
+    advance: Advance = lambda _: None,
 ) -> LayerRecord:
-    """Write the layer's blob into the cache. `advance` gets the wheels' bytes as they are done.
+    """Write the layer of these wheels, whose files go where their installations say; `advance` gets the wheels' bytes.
 
     Files that several wheels hold with the same content are written once. Raises IntegrityError for a wheel that is
     not what lock or RECORD say, BuildError for two wheels that own one path with different content.
@@ -91,10 +95,10 @@ def write_wheels_layer(
         blob = folder / "layer"
         with blob.open("wb", buffering=CHUNK) as stream:
             writer = LayerWriter(stream, site.mtime)
-            for wheel in wheels:
+            for wheel, installation in wheels:
                 if wheel.sha256:
                     check_file(wheel.path, wheel.sha256)
-                written, compiled = _write_wheel(writer, wheel, site, claims, advance)
+                written, compiled = _write_wheel(writer, wheel, installation, site, claims, advance)
                 owners.append(Owner(name=wheel.name, version=wheel.version, bytes=written))
                 bytecode += compiled
             if bytecode:
@@ -117,7 +121,7 @@ def check_file(path: Path, sha256: str) -> None:
 
 
 def _write_wheel(
-    writer: LayerWriter, source: WheelFile, site: Site, claims: Claims, advance: Advance
+    writer: LayerWriter, source: WheelFile, installation: Installation, site: Site, claims: Claims, advance: Advance
 ) -> tuple[int, int]:
     """Bytes that were written of the wheel's own files, and of bytecode."""
     with contextlib.ExitStack() as stack:
@@ -126,9 +130,9 @@ def _write_wheel(
         for bundle in source.bytecode:
             opened = stack.enter_context(contextlib.closing(Bundle(bundle)))
             compiled |= dict.fromkeys(opened.files, opened)
-        record_path = source.installation.record_path
-        record = source.installation.record(compiled, site.packages)
-        files = {placed.path: placed for placed in source.installation.files}
+        record_path = installation.record_path
+        record = installation.record(compiled, site.packages)
+        files = {placed.path: placed for placed in installation.files}
         files[record_path] = Placed(record_path, 0o644, None, record, hashlib.sha256(record).hexdigest())
         written = bytecode = advanced = 0
         # Sorted, so that sources of one folder, and its bytecode, are neighbours in what is compressed together.

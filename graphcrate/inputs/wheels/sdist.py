@@ -213,15 +213,15 @@ def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, .
 
 def _of_requires_txt(text: str) -> tuple[str, ...]:
     """Requirements of setuptools' requires.txt; a section `[:marker]` is conditional, `[name]` is an extra."""
-    found, section = [], ""
+    requirements, section = [], ""
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
             section = line.strip("[]")
         elif line and not section:
-            found.append(line)
+            requirements.append(line)
         elif line and section.startswith(":"):
-            found.append(f"{line} ; {section[1:]}")
-    return tuple(found)
+            requirements.append(f"{line} ; {section[1:]}")
+    return tuple(requirements)
 
 
 def _text(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> str:

@@ -124,7 +124,7 @@ def _python_purl(package: LockedPackage, lock: Lock) -> str:
             qualifiers = {"checksum": f"sha256:{package.file.sha256}"}
             return PackageURL("generic", None, package.name, package.version, qualifiers).to_string()
         case Channel.PYTORCH:
-            qualifiers["repository_url"] = addresses.pytorch_index(version, lock.torch_cuda)
+            qualifiers["repository_url"] = addresses.pytorch_index(lock.torch_cuda)
         case Channel.PYG:
             qualifiers["repository_url"] = addresses.pyg_links(version, lock.torch_cuda) if torch else addresses.PYG
     return PackageURL("pypi", None, package.name, package.version, qualifiers).to_string()

@@ -17,7 +17,7 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from graphcrate import __version__
-from graphcrate.compat.planning import DEBIAN_RELEASES
+from graphcrate.compat.facts import limits
 from graphcrate.model.lock import DebianBase, Lock, Toolkit
 from graphcrate.publish.attest.facts import PackageFacts
 from graphcrate.publish.attest.inventory import Item, Kind, items
@@ -110,9 +110,10 @@ def _about(lock: Lock) -> dict[str, str]:
 
 def _system(base: DebianBase) -> Component:
     """What scanners take the meaning of Debian's versions from."""
+    suite = limits().suites.get(base.suite)
     return Component(
         name="debian",
-        version=DEBIAN_RELEASES.get(base.suite, base.suite),
+        version=suite.release if suite else base.suite,
         type=ComponentType.OPERATING_SYSTEM,
         bom_ref=SYSTEM,
     )

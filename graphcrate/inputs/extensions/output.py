@@ -1,9 +1,17 @@
-"""What a compiler's output says: the first error, not the last page, and what most likely lies behind it. Pure."""
+"""Output of compilers and of the program in the sandbox: progress for eyes, and a failure's first error and its cause.
 
+The first error counts, not the last page.
+"""
+
+import json
 import re
+from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
+from graphcrate.host import settings
+from graphcrate.host.progress import Progress
 from graphcrate.model.lock import Compilation
 
 #: an error as gcc, nvcc and its parts, the linker and the shell write it
@@ -17,6 +25,65 @@ _RAISED = re.compile(r"^\s*([A-Za-z_][\w.]*(Error|Exception|Exit)|DistutilsExecE
 #: Python's words for a child that failed, which say less than the child's own
 _HOLLOW = re.compile(r"could not be (built|compiled)|CompileError|LinkError|exit code|CalledProcessError")
 _LIMIT = 400  #: characters of a line
+SECONDS = 20.0  #: between two lines
+
+
+class Watcher:
+    """Read the events that the program in the sandbox writes. Other lines (a traceback, a complaint) are strays."""
+
+    def __init__(self, names: Sequence[str], progress: Progress) -> None:
+        self._names, self._progress = ", ".join(names), progress
+        self._uncounted, self._slower = set(names), set[str]()
+        self._total = self._done = 0
+        self._weight = self._finished = 0.0  #: of all files that are known, of those that are compiled
+        self._begin = self._shown = settings.now()
+        self.built: set[str] = set()
+        self.failed = ""  #: name of the package
+        self.source = ""  #: the file that failed
+        self.log = ""  #: with its compiler's output, as the program names it
+        self.strays: deque[str] = deque(maxlen=200)
+
+    def read(self, line: str) -> None:
+        """Read a line: an event as JSON, or a stray."""
+        try:
+            message = json.loads(line)
+            event = message["event"]
+        except (ValueError, TypeError, KeyError):
+            self.strays.append(line)
+            return
+        name, source = message.get("package", ""), message.get("source", "")
+        if event == "files":
+            self._uncounted.discard(name)
+            self._total += message["count"]
+            self._weight += message["weight"]
+        elif event == "compiled":
+            self._done += 1
+            self._finished += message["weight"]
+            self._show()
+        elif event == "slower" and name not in self._slower:
+            self._slower.add(name)
+            self._progress.note(
+                f"compiling: {name} wants more than the small headers, in {source} at least; what does gets torch's "
+                f"own and takes longer ({first_error(message['said'])})"
+            )
+        elif event == "fewer":
+            self._progress.note(
+                f"compiling: the kernel ended a compiler for want of memory; from here {message['jobs']} at a time, "
+                f"and {source} again"
+            )
+        elif event == "built":
+            self.built.add(name)
+        elif event == "failed" and not self.failed:
+            self.failed, self.source, self.log = name, source, message.get("log", "")
+
+    def _show(self) -> None:
+        now = settings.now()
+        last = not self._uncounted and self._done == self._total
+        if last or now - self._shown >= SECONDS:
+            self._shown = now
+            left = (now - self._begin) * (self._weight - self._finished) / self._finished if self._finished else 0
+            about = "" if last or not left else f", about {left:.0f} s left"
+            self._progress.note(f"compiling {self._names}: {self._done}/{self._total} files{about}")
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -28,7 +95,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 def first_error(output: str) -> str:
-    """The line that tells what went wrong first; the last one where none looks like it."""
+    """The first line that looks like an error; the last one where none does."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     wanted = next((line for line in lines if _ERROR.search(line)), "")
     if not wanted:
@@ -40,7 +107,7 @@ def first_error(output: str) -> str:
 
 
 def diagnose(output: str, compilation: Compilation) -> Diagnosis:
-    """What the output of a failed compile tells."""
+    """The first error of a failed compile, its likely cause and the next step."""
     line = first_error(output)
     toolkit = compilation.toolkit
     cuda = f"CUDA {toolkit.version}" if toolkit is not None else "CUDA"

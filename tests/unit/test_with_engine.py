@@ -1,0 +1,184 @@
+"""Which engine builds, from what, and what it is told; with engines that only remember."""
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from graphcrate.build import pipeline, with_engine
+from graphcrate.compat import planning, recipes
+from graphcrate.compat.request import BuildRequest, SourceOptions
+from graphcrate.engines import builders, render, runners
+from graphcrate.host.context import Context
+from graphcrate.inputs.bases import archive
+from graphcrate.model.errors import BuildError, HostError, UsageError
+from graphcrate.model.lock import decode_lock
+from graphcrate.model.recipe import Channel
+from graphcrate.model.report import Artifact
+from graphcrate.resolve import base as resolve_base
+from tests import ROOT
+
+RECIPE = recipes.load(ROOT / "recipes" / "pyg.toml")
+LOCK = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
+
+
+def plan_of(lock=LOCK):
+    return planning.make_plan(RECIPE, lock, RECIPE.variant("11.8").candidates[1], examples={})
+
+
+@pytest.fixture
+def ctx(tmp_path, progress):
+    environment = {"HOME": str(tmp_path), "GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PIP_CONFIG_FILE": "/dev/null"}
+    return Context(root=ROOT, environment=environment, _made={"progress": progress})
+
+
+ARTIFACT = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:0", bytes=1)
+
+
+class Engine:
+    """A builder that remembers its orders, or is not there."""
+
+    def __init__(self, missing):
+        self.missing, self.orders = missing, []
+
+    def check(self, environment):
+        if self.missing:
+            raise HostError("it is not installed")
+        return "1.0"
+
+    def build(self, order):
+        self.orders.append(order)
+        return ARTIFACT
+
+
+@pytest.fixture
+def there(monkeypatch):
+    """Sets which engines are there, and that no mirror of Debian's is known; gives them by name."""
+    monkeypatch.setattr(archive, "own_mirror", no_mirror)
+
+    def install(*names):
+        found = {name: Engine(name not in names) for name in ("docker", "podman", "apptainer")}
+        monkeypatch.setattr(
+            builders, "BUILDERS", {name: (lambda engine=engine: engine) for name, engine in found.items()}
+        )
+        return found
+
+    return install
+
+
+def test_the_first_engine_that_answers_is_taken(ctx, there):
+    there("podman", "apptainer")
+    assert with_engine.first_that_answers(ctx) is with_engine.find("podman")
+    there()
+    assert with_engine.first_that_answers(ctx) is None
+
+
+def test_an_engine_that_there_is_not_is_refused():
+    with pytest.raises(UsageError, match="embedded, docker, podman, apptainer, singularity"):
+        with_engine.find("kaniko")
+
+
+def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx, there, monkeypatch):
+    there("podman")
+    tried = []
+
+    def proven(request, ctx, engine):
+        tried.append(engine.name)
+        if engine is with_engine.EMBEDDED:
+            raise HostError("user namespaces are off")
+        return engine
+
+    monkeypatch.setattr(pipeline, "_build_and_test", proven)
+    assert pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx) is with_engine.find("podman")
+    assert tried == ["embedded", "podman"]
+    assert ctx.progress.lines == ["user namespaces are off; building with podman instead"]
+    with pytest.raises(HostError, match="user namespaces"):
+        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8", engine="embedded"), ctx)
+    there()
+    with pytest.raises(HostError, match="user namespaces"):
+        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx)
+
+
+def test_another_fault_than_the_machines_is_not_left_to_an_engine(ctx, there, monkeypatch):
+    there("docker")
+    tried = []
+
+    def broken(request, ctx, engine):
+        tried.append(engine)
+        raise BuildError("two wheels own one path")
+
+    monkeypatch.setattr(pipeline, "_build_and_test", broken)
+    with pytest.raises(BuildError):
+        pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx)
+    assert tried == [with_engine.EMBEDDED]
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_an_engine_gets_the_locks_own_base_and_else_pulls_its_like_and_it_is_said(
+    ctx, there, tmp_path, monkeypatch, made
+):
+    docker, own = there("docker")["docker"], SimpleNamespace(layers=())
+
+    def prepare(ctx, base):
+        if not made:
+            raise HostError("user namespaces are off")
+        return own
+
+    monkeypatch.setattr(resolve_base, "prepare_base", prepare)
+    artifact, _ = with_engine.find("docker").build(plan_of(), LOCK, SourceOptions(), tmp_path / "out", ctx)
+    assert (tmp_path / "out").is_dir()
+    assert docker.orders[0].base is (own if made else None)
+    assert docker.orders[0].certificates is None
+    assert ctx.progress.lines == list(artifact.notes)
+    assert ["debian:bookworm-slim" in note for note in artifact.notes] == ([] if made else [True])
+
+
+def no_mirror(environment):
+    return None
+
+
+def test_mirrors_on_the_network_become_build_arguments_that_the_text_knows(monkeypatch):
+    def arguments(index, lock=LOCK, **options):
+        environment = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": index}
+        return with_engine.arguments(plan_of(lock), lock, SourceOptions(**options), environment)
+
+    index, packages = "https://me:secret@index.example/simple", [*LOCK.packages]
+    place = packages.index(LOCK.package("torch"))
+    packages[place] = msgspec.structs.replace(packages[place], channel=Channel.PYTORCH)
+    monkeypatch.setattr(archive, "own_mirror", no_mirror)
+    assert arguments(f"{index}/") == {"PACKAGE_INDEX": index}
+    assert arguments(index, msgspec.structs.replace(LOCK, packages=tuple(packages)), mirror="nju") == {
+        "PYTORCH_INDEX": "https://mirror.nju.edu.cn/pytorch/whl/cu117",
+        "PACKAGE_INDEX": "https://mirror.nju.edu.cn/pypi/web/simple",
+    }
+    monkeypatch.setattr(archive, "own_mirror", lambda *_: SimpleNamespace(main="http://deb.example/debian/"))
+    assert arguments("file:///srv/simple") == {"DEBIAN_MIRROR": "http://deb.example/debian"}
+
+
+def test_an_image_depends_on_plan_engine_and_text_or_the_form_of_layers(monkeypatch):
+    plan = plan_of()
+
+    def keys():
+        return [with_engine.find(name).key(one) for name in ("docker", "podman", "embedded") for one in (plan, other)]
+
+    other = msgspec.structs.replace(plan, tag="other")
+    before = keys()
+    monkeypatch.setattr(render, "dockerfile", lambda plan: "other")
+    monkeypatch.setattr(with_engine, "LAYER_FORMAT", with_engine.LAYER_FORMAT + 1)
+    assert len({*before, *keys()}) == 12
+
+
+def test_each_engine_has_a_folder_of_an_image_to_itself(tmp_path):
+    folders = {engine.folder(tmp_path) for engine in with_engine.ENGINES.values()}
+    assert len(folders) == len(with_engine.ENGINES)
+    assert with_engine.EMBEDDED.folder(tmp_path) == tmp_path
+
+
+def test_an_image_is_asked_for_where_it_lies(ctx, tmp_path, monkeypatch):
+    report, there = SimpleNamespace(artifact=ARTIFACT, digest=f"sha256:{'0' * 64}"), []
+    runner = SimpleNamespace(exists=lambda artifact, environment: artifact in there)
+    monkeypatch.setattr(runners, "RUNNERS", {"docker": lambda: runner})
+    assert not with_engine.find("docker").exists(report, tmp_path, ctx)
+    there.append(ARTIFACT)
+    assert with_engine.find("docker").exists(report, tmp_path, ctx)
+    assert not with_engine.EMBEDDED.exists(report, tmp_path, ctx), "no layout, whatever docker has"
