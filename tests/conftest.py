@@ -19,14 +19,6 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
-# A shell starts background jobs with SIGINT ignored, and whatever a test starts would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# `make test` hands its own flags and variables down, and no person's shell has them.
-for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
-    os.environ.pop(name, None)
-
 ROOT = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI") == "true"
 PREPARED = bool(os.environ.get("ENGINES"))  #: `make test-engines` says that it has installed the engines
@@ -59,6 +51,14 @@ INSTALLED = {
     "umoci",
     "unsquashfs",
 }
+
+
+def pytest_configure():
+    """Start as a person's shell would: what a test starts inherits signals and variables."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for background jobs
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):  # `make test` hands its own down
+        os.environ.pop(name, None)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
@@ -111,21 +111,11 @@ def program(name):
 @functools.cache
 def index_answers():
     """Whether pip, as configured here, finds a small package."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--no-input",
-        "--retries=0",
-        "--timeout=5",
-        "index",
-        "versions",
-        "iniconfig",
-    ]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    pip = [sys.executable, "-m", "pip", "--no-input", "--retries=0", "--timeout=5"]
+    return not subprocess.run([*pip, "index", "versions", "iniconfig"], capture_output=True, check=False).returncode
 
 
 @pytest.fixture(scope="session")
 def project():
     """The project's root folder."""
-    return Path(__file__).resolve().parent.parent
+    return ROOT

@@ -54,11 +54,6 @@ class Site:
         record = Path(self.folder, "imports")
         return [tuple(line.split()) for line in record.read_text().splitlines()] if record.exists() else []
 
-    def calls(self):
-        """The words of each call of srun that started a container."""
-        record = Path(self.folder, "calls")
-        return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
-
     def containers(self):
         """Those that enroot has on any node."""
         return sorted(path.name for path in Path(self.folder, "nodes").glob("*/pyxis_*"))
@@ -66,6 +61,12 @@ class Site:
 
 class StartError(Exception):
     """What pyxis prints, line by line, where it starts no container."""
+
+    @classmethod
+    def of(cls, *lines, head=("pyxis: container start failed with error code: 1",)):
+        """With a log of enroot's of these lines."""
+        log = ("pyxis: printing enroot log file:", *(f"pyxis:     [ERROR] {line}" for line in lines))
+        return cls(*head, *log)
 
 
 def make_site(folder, srun, apptainer, **kind):
@@ -106,10 +107,10 @@ def started(image, job, site, first_host, named=()):
     wanted = seen.get("NVIDIA_VISIBLE_DEVICES", environ.get("NVIDIA_VISIBLE_DEVICES", "")) or "void"
     if wanted != "void" and not site.tools:
         missing = "Command not found: nvidia-container-cli, see https://github.com/NVIDIA/libnvidia-container"
-        raise StartError(*_failed_start(missing, "/etc/enroot/hooks.d/98-nvidia.sh exited with return code 1"))
+        raise StartError.of(missing, "/etc/enroot/hooks.d/98-nvidia.sh exited with return code 1")
     # 99-mellanox.sh, on nodes without InfiniBand
     if seen.get("MELLANOX_VISIBLE_DEVICES", environ.get("MELLANOX_VISIBLE_DEVICES", "")) not in ("", "void", "none"):
-        raise StartError(*_failed_start("/etc/enroot/hooks.d/99-mellanox.sh exited with return code 1"))
+        raise StartError.of("/etc/enroot/hooks.d/99-mellanox.sh exited with return code 1")
     return environ
 
 
@@ -119,15 +120,6 @@ def in_task(environ, job):
     if "PYTORCH_VERSION" in found:
         found |= {"RANK": job["SLURM_PROCID"], "LOCAL_RANK": job["SLURM_LOCALID"]}
     return found
-
-
-def _failed_start(*lines):
-    head = ("pyxis: container start failed with error code: 1", "pyxis: printing enroot log file:")
-    return (
-        *head,
-        *(f"pyxis:     [ERROR] {line}" for line in lines),
-        "pyxis: container was not started successfully by another task",
-    )
 
 
 # srun
@@ -147,8 +139,6 @@ def srun(site, words):
         elif name not in PLAIN:
             options.append(word)
     if "image" in chosen or "name" in chosen:
-        with Path(site.folder, "calls").open("a") as record:
-            record.write(f"{json.dumps(words)}\n")
         rest = [sys.executable, "-I", __file__, site.folder, "task", json.dumps(chosen), *rest]
     os.execv(site.srun, [site.srun, *options, *rest])
 
@@ -163,11 +153,8 @@ def task(site, words):
         named = chosen.get("env", "").split(",")
         found = in_task(started(image, job, site, _first_host, named), job)
     except StartError as error:
-        told = (
-            *error.args,
-            "spank: required plugin spank_pyxis.so: task_init() failed with rc=-1",
-            "Failed to invoke spank plugin stack",
-        )
+        plugin = "spank: required plugin spank_pyxis.so: task_init() failed with rc=-1"
+        told = (*error.args, plugin, "Failed to invoke spank plugin stack")
         sys.exit("\n".join(f"slurmstepd: error: {line}" for line in told))
     ours = [f"{name}={value}" for name, value in found.items() if job.get(name) != value or name in image]
     binds = [word for mount in filter(None, chosen.get("mounts", "").split(",")) for word in ("--bind", mount)]
@@ -214,11 +201,8 @@ def _address(name, chosen):
         return f"docker://{image.removeprefix('docker://').replace('#', '/', 1)}"
     path = Path(image).absolute()
     if not path.is_file():
-        raise StartError(
-            f"pyxis: failed to create container filesystem for image: {image}",
-            "pyxis: printing enroot log file:",
-            f"pyxis:     [ERROR] No such file or directory: {path}",
-        )
+        failed = f"pyxis: failed to create container filesystem for image: {image}"
+        raise StartError.of(f"No such file or directory: {path}", head=(failed,))
     return str(path)
 
 

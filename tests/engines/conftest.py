@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import pwd
 import secrets
 import subprocess
 import tempfile
@@ -14,11 +15,11 @@ from pathlib import Path
 import bcrypt
 import pytest
 
+from graphcrate.host.cache import Cache
 from tests.conftest import IN_CI, PREPARED, program
-from tests.engines import pushing
 from tests.engines.daemons import registry_server, shared_docker, shared_podman
 from tests.engines.debian import make_base, pack_layout
-from tests.engines.pushing import LOGIN
+from tests.engines.pushing import GRANTED, LOGIN
 from tests.engines.shared import Shared, locked
 from tests.engines.slurm_cluster import Cluster, slurm_cluster
 from tests.engines.token_server import TokenServer
@@ -114,46 +115,37 @@ def _mounts_below(folder):
 
 @pytest.fixture(scope="session")
 def workplace(shared):
-    """A copy of the project with a cache of its own and a fresh lock for the small image."""
-    ctx = Workplace(shared.folder / "first", shared.folder / "cache")
-
-    def make():
-        copy_project(ctx.folder)
-        locked = ctx.run("lock", *small_stack())
-        assert locked.code == 0, locked.err
-        assert (ctx.folder / locked.out.strip()).is_file()
-
-    shared.made("workplace", make)
-    return ctx
+    """A copy of the project with a cache of its own."""
+    shared.made("workplace", lambda: str(copy_project(shared.folder / "first")))
+    return Workplace(shared.folder / "first", shared.folder / "cache")
 
 
 @pytest.fixture(scope="session")
 def built_image(workplace, shared):
     """The small image, with its smoke test passed. Other tests must not change it."""
-    request = small_stack()
-    return _built(workplace, request, shared.made("image", lambda: vars(workplace.run("image", *request))))
-
-
-def _built(workplace, request, ended):
-    finished = Finished(**ended)
-    assert finished.code == 0, finished.err
-    name, _, tag = finished.out.partition("@")[0].partition(":")
-    folder = workplace.folder / "dist" / name / tag
-    report = json.loads((folder / "report.json").read_text())
-    return Built(request, finished, report, folder / "oci")
+    return build(workplace, shared, "image", small_stack())
 
 
 @pytest.fixture(scope="session")
 def pyg_image(workplace, shared):
     """An image with PyG and no compiled extension, not yet smoke-tested. Other tests must not change it."""
-    request = pyg_stack()
+    return build(workplace, shared, "pyg-image", pyg_stack(), "--no-smoke")
+
+
+def build(workplace, shared, name, request, *more):
+    """Lock and build an image once for all workers, under a name."""
 
     def make():
         locked = workplace.run("lock", *request)
         assert locked.code == 0, locked.err
-        return vars(workplace.run("image", *request, "--no-smoke"))
+        assert (workplace.folder / locked.out.strip()).is_file()
+        return vars(workplace.run("image", *request, *more))
 
-    return _built(workplace, request, shared.made("pyg-image", make))
+    finished = Finished(**shared.made(name, make))
+    assert finished.code == 0, finished.err
+    name, _, tag = finished.out.partition("@")[0].partition(":")
+    folder = workplace.folder / "dist" / name / tag
+    return Built(request, finished, json.loads((folder / "report.json").read_text()), folder / "oci")
 
 
 @pytest.fixture(scope="session")
@@ -165,6 +157,14 @@ def small_sif(workplace, built_image, shared):
         return workplace.run("convert", built_image.layout, *fast, "--json").json["path"]
 
     return Path(shared.made("sif", make))
+
+
+@pytest.fixture(scope="module")
+def cache(ground):
+    """An empty cache of a module's own, on the tests' disk, which other users can enter."""
+    cache = Cache(ground / f"cache-{secrets.token_hex(4)}")
+    yield cache
+    cache.close()
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,6 @@ def apptainer(own):
 @pytest.fixture(scope="session")
 def registry(shared):
     """Address of a registry of our own, without TLS. For `engine("docker-registry")`."""
-    (shared.folder / "registry").mkdir(exist_ok=True)
     return shared.running("registry-server", lambda: registry_server(shared.folder / "registry"))
 
 
@@ -248,16 +247,14 @@ def basic_registry(own):
 @pytest.fixture(scope="session")
 def tokens(authority):
     """A token server that knows `pushing.LOGIN`."""
-    with TokenServer(authority, LOGIN.user, LOGIN.password, pushing.GRANTED) as server:
+    with TokenServer(authority, LOGIN.user, LOGIN.password, GRANTED) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def token_registry(own, tokens):
     """Address of a registry that takes these tokens. For `engine("docker-registry")`."""
-    folder = own / "token-registry"
-    folder.mkdir()
-    with registry_server(folder, auth=tokens.settings()) as address:
+    with registry_server(own / "token-registry", auth=tokens.settings()) as address:
         yield address
 
 
@@ -290,15 +287,21 @@ def scratch(ground):
 
 @pytest.fixture
 def plain_user():
-    """(uid, gid) of a user without rights, with ranges of subordinate ids as useradd gives them; made where we may."""
+    """A user without rights, with a home and ranges of subordinate ids as useradd gives them; made where we may."""
     if not (IN_CI or PREPARED):
         pytest.skip("making a user for a test is for make test-engines")
     name = "graphcrate-test"
+    remove = ["userdel", "--remove", name]
     USER_LOCK.touch()
     with locked(USER_LOCK, fcntl.LOCK_EX):
-        subprocess.run(["userdel", name], check=False, capture_output=True)  # what a killed run left
-        subprocess.run(["useradd", "--no-create-home", name], check=True, capture_output=True)
+        subprocess.run(remove, check=False, capture_output=True)  # what a killed run left
+        subprocess.run(["useradd", "--create-home", name], check=True, capture_output=True)
         try:
-            yield tuple(int(subprocess.check_output(["id", option, name])) for option in ("-u", "-g"))
+            yield pwd.getpwnam(name)
         finally:
-            subprocess.run(["userdel", name], check=False, capture_output=True)
+            subprocess.run(remove, check=False, capture_output=True)
+
+
+def as_user(user, *command):
+    """A command that runs as this user, by whom the folder `HOME` is named."""
+    return [program("setpriv"), f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *command]

@@ -3,12 +3,12 @@
 import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
-import time
 
 from tests.conftest import program
-from tests.engines.ports import free_ports
+from tests.engines.workplace import until
 
 #: A mount and a network namespace; the daemon starts once its network is there. When pytest dies, so does the daemon.
 APART = ["setpriv", "--pdeathsig", "TERM", "unshare", "--net", "--mount", "--propagation", "slave"]
@@ -16,6 +16,27 @@ WAIT_FOR_NETWORK = 'echo apart && read -r _ && exec "$@" </dev/null'
 #: the name server that slirp4netns offers; it asks those of the machine
 NAME_SERVER = "10.0.2.3"
 MACHINE = "10.0.2.2"  #: how the daemon, its builds and its containers reach this machine's loopback
+#: Ports of the first worker, and how many each worker has: lower than what the kernel gives to connections and
+#: `bind(0)` (32768 on), so that none is somebody else's by the time a program takes it; above those of examples/.
+FIRST_PORT, PORTS_EACH, WORKERS = 12_000, 1_000, 8
+_given = set()
+
+
+def free_ports(count):
+    """Ports that nobody listens on, each given once: for programs that are told a number and take it seconds later."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+    first = FIRST_PORT + PORTS_EACH * worker
+    free = (port for port in random.sample(range(first, first + PORTS_EACH), PORTS_EACH) if _is_free(port))
+    found = [next(free) for _ in range(count)]
+    _given.update(found)
+    return found
+
+
+def _is_free(port):
+    with socket.socket() as door, contextlib.suppress(OSError):
+        door.bind(("", port))
+        return port not in _given
+    return False
 
 
 @contextlib.contextmanager
@@ -23,11 +44,11 @@ def docker_daemon(folder):
     """Address of a daemon that keeps everything below `folder`; its containers and builds reach the network.
 
     slirp4netns carries their packets as a plain program would: no bridge and no firewall rule outside the namespace.
-    The machine's loopback is 10.0.2.2 to them.
     """
     door, log = folder / "docker.sock", folder / "log"
     command = [program("dockerd"), "--host", f"unix://{door}", "--pidfile", folder / "pid", "--dns", NAME_SERVER]
     command += ["--data-root", folder / "root", "--exec-root", folder / "exec", "--insecure-registry", f"{MACHINE}/32"]
+    version = [program("docker"), "--host", f"unix://{door}", "version"]
     with log.open("w") as stream, contextlib.ExitStack() as stack:
         daemon = subprocess.Popen(
             [*APART, "sh", "-c", WAIT_FOR_NETWORK, "sh", *command],
@@ -40,18 +61,10 @@ def docker_daemon(folder):
         stack.callback(stop, start_network(daemon.pid, stream))
         daemon.stdin.write(b"go\n")
         daemon.stdin.close()
-        deadline = time.monotonic() + 120
-        while not answers(door):
-            assert daemon.poll() is None, log.read_text()[-3000:]
-            assert time.monotonic() < deadline, log.read_text()[-3000:]
-            time.sleep(0.2)
+        # its socket is there a little before it takes calls
+        with log_of(log):
+            until(lambda: not subprocess.run(version, capture_output=True, check=False).returncode, process=daemon)
         yield f"unix://{door}"
-
-
-def answers(door):
-    """Whether the daemon takes calls: its socket is there a little earlier."""
-    command = [program("docker"), "--host", f"unix://{door}", "version"]
-    return door.exists() and not subprocess.run(command, capture_output=True, check=False).returncode
 
 
 def start_network(pid, log):
@@ -64,6 +77,16 @@ def start_network(pid, log):
     with os.fdopen(read, "rb") as ready:
         assert ready.read(1) == b"1", f"slirp4netns ended with {slirp.wait(10)}"
     return slirp
+
+
+@contextlib.contextmanager
+def log_of(path):
+    """Show the end of a log, or of all in a folder, where an assertion fails."""
+    try:
+        yield
+    except AssertionError as error:
+        logs = [f"{log.name}: {log.read_text()[-3000:]}" for log in (path.glob("*.log") if path.is_dir() else [path])]
+        raise AssertionError("\n".join([str(error), *logs])) from error
 
 
 def stop(process):
@@ -82,14 +105,14 @@ def stop(process):
 
 @contextlib.contextmanager
 def registry_server(folder, *, auth=None, tls=None):
-    """Address (host:port) of a registry on this machine's loopback; its images lie below `folder`.
+    """Address (host:port) of a registry on this machine's loopback; its images lie below `folder`, which is made.
 
     `auth`: that part of its settings. `tls`: (certificate, key), else it speaks without.
     """
+    folder.mkdir(exist_ok=True)
     (port,) = free_ports(1)
-    address = f"127.0.0.1:{port}"
     settings, log = folder / "registry.yml", folder / "log"
-    http = {"addr": address}
+    http = {"addr": f"127.0.0.1:{port}"}
     if tls is not None:
         http["tls"] = {"certificate": str(tls[0]), "key": str(tls[1])}
     storage = {"filesystem": {"rootdirectory": f"{folder}/images"}}
@@ -99,24 +122,28 @@ def registry_server(folder, *, auth=None, tls=None):
         command = ["setpriv", "--pdeathsig", "TERM", program("docker-registry"), "serve", settings]
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
         stack.callback(stop, server)
-        deadline = time.monotonic() + 60
-        while not listens(address):
-            assert server.poll() is None, log.read_text()[-3000:]
-            assert time.monotonic() < deadline, log.read_text()[-3000:]
-            time.sleep(0.1)
-        yield address
+        with log_of(log):
+            until(lambda: listens(port), process=server)
+        yield f"127.0.0.1:{port}"
 
 
-def listens(address):
+def listens(port):
     """Whether something takes connections there."""
-    host, _, port = address.partition(":")
-    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
         return True
     return False
 
 
-def podman_environment(folder):
-    """os.environ with podman's settings: its storage below `folder`, the machine's network as it is."""
+def shared_docker(shared):
+    """Address of the one Docker daemon of all workers. Its builds reach the network."""
+    (shared.folder / "docker").mkdir(exist_ok=True)
+    return shared.running("docker-daemon", lambda: docker_daemon(shared.folder / "docker"))
+
+
+def shared_podman(shared):
+    """os.environ with the settings of the one podman of all workers: its storage apart, the machine's network."""
+    folder = shared.folder / "podman"
+    folder.mkdir(exist_ok=True)
     (folder / "storage.conf").write_text(
         f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/root"\nrunroot = "{folder}/run"\n'
     )
@@ -127,16 +154,3 @@ def podman_environment(folder):
     )
     files = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_STORAGE_CONF": "storage.conf"}
     return {**os.environ, **{name: str(folder / file) for name, file in files.items()}}
-
-
-def shared_docker(shared):
-    """Address of the one Docker daemon of all workers. Its builds reach the network."""
-    (shared.folder / "docker").mkdir(exist_ok=True)
-    return shared.running("docker-daemon", lambda: docker_daemon(shared.folder / "docker"))
-
-
-def shared_podman(shared):
-    """Environment of the one podman of all workers."""
-    folder = shared.folder / "podman"
-    folder.mkdir(exist_ok=True)
-    return podman_environment(folder)

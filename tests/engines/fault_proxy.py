@@ -14,6 +14,7 @@ import socket
 import ssl
 import struct
 import threading
+import typing
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -29,50 +30,35 @@ UNNOTICED = ("429", "429 after", "503", "500 late", "reset")
 NOTICED = ("lost", "cut")
 
 
-@dataclasses.dataclass(frozen=True)
-class Seen:
+class Seen(typing.NamedTuple):
     """A request as it came in. `times`: how often it was asked before."""
 
     method: str
     path: str
-    headers: dict[str, str]
-    length: int
     times: int
 
 
-def seeded(seed, share, kinds):
-    """Let this share of requests fail, each kind that `kinds(seen)` names as often as the others."""
+def seeded(seed, share=0.2):
+    """Let this share of requests fail, each kind that the registry bears as often as the others.
+
+    Debian's docker-registry 2.8 forgets an upload that got a chunk without its client knowing.
+    """
 
     def decide(seen):
         key = f"{seed} {seen.method} {_UUID.sub('', urllib.parse.urlsplit(seen.path).path)} {seen.times}"
         number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
-        choice = kinds(seen)
+        choice = UNNOTICED if seen.method == "PATCH" else UNNOTICED + NOTICED
         return choice[int(number / share * len(choice))] if number < share else ""
 
     return decide
 
 
-def any_fault(seen):
-    """For a registry that goes on wherever an upload is."""
-    return UNNOTICED + NOTICED
-
-
-def bearable(seen):
-    """For Debian's docker-registry 2.8: it forgets an upload that got a chunk without its client knowing."""
-    return UNNOTICED if seen.method == "PATCH" else UNNOTICED + NOTICED
-
-
 def first(fault, method, part="", times=1):
     """Let the first requests of this method fail that have `part` in their path."""
-    left = [times]
-    lock = threading.Lock()
+    left = [fault] * times
 
-    def decide(seen):
-        with lock:
-            if left[0] > 0 and method == seen.method and part in seen.path:
-                left[0] -= 1
-                return fault
-        return ""
+    def decide(seen):  # the proxy asks once at a time
+        return left.pop() if left and method == seen.method and part in seen.path else ""
 
     return decide
 
@@ -127,13 +113,14 @@ class _Between(BaseHTTPRequestHandler):
         proxy, length = self.proxy, int(self.headers.get("Content-Length") or 0)
         key = (self.command, _UUID.sub("", urllib.parse.urlsplit(self.path).path))
         with proxy.lock:
-            seen = Seen(self.command, self.path, dict(self.headers), length, proxy.counts[key])
+            seen = Seen(self.command, self.path, proxy.counts[key])
             proxy.counts[key] += 1
             proxy.seen.append(seen)
             fault = proxy.decide(seen)
             proxy.faults += [fault] * bool(fault)
         if fault in ("429", "429 after", "503"):
-            return self.refuse(int(fault[:3]), length, {"Retry-After": "1"} if "after" in fault else {})
+            self.answer(int(fault[:3]), {"Retry-After": "1"} if "after" in fault else {}, b"")
+            return self.linger(length)
         if fault == "expired":
             return self.expire(length)
         if fault in ("reset", "cut"):
@@ -175,11 +162,8 @@ class _Between(BaseHTTPRequestHandler):
         """Let the registry see a body break off."""
         host, _, port = self.proxy.upstream.partition(":")
         with socket.create_connection((host, int(port)), timeout=60) as connection:
-            lines = [
-                f"{self.command} {self.path} HTTP/1.1",
-                *(f"{name}: {value}" for name, value in self.headers.items()),
-            ]
-            connection.sendall("\r\n".join([*lines, "", ""]).encode() + part)
+            headers = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
+            connection.sendall(f"{self.command} {self.path} HTTP/1.1\r\n{headers}\r\n".encode() + part)
             connection.shutdown(socket.SHUT_WR)
             connection.settimeout(5)
             with contextlib.suppress(OSError):
@@ -188,15 +172,12 @@ class _Between(BaseHTTPRequestHandler):
 
     def expire(self, length):
         """As the registry answers where no token comes along."""
-        self.headers.replace_header("Authorization", "") if "Authorization" in self.headers else None
-        self.headers.replace_header("Content-Length", "0") if "Content-Length" in self.headers else None
+        for name, value in (("Authorization", ""), ("Content-Length", "0")):
+            if name in self.headers:
+                self.headers.replace_header(name, value)
         status, headers, content = self.pass_on(b"")
         assert status == 401
         self.answer(status, headers, content)
-        self.linger(length)
-
-    def refuse(self, status, length, headers=None):
-        self.answer(status, headers or {}, b"")
         self.linger(length)
 
     def linger(self, length):
@@ -225,46 +206,38 @@ class _Between(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
 
+class _Tunnel(BaseHTTPRequestHandler):
+    target: str
+
+    def do_CONNECT(self):
+        host, _, port = self.target.partition(":")
+        with socket.create_connection((host, int(port))) as server:
+            self.send_response_only(200)
+            self.end_headers()
+            back = threading.Thread(target=carry, args=(server.recv, self.connection))
+            back.start()
+            carry(self.rfile.read1, server)
+            back.join()
+        self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+def carry(receive, sink):
+    """Pass on what comes until either end closes."""
+    with contextlib.suppress(OSError):
+        while piece := receive(_PIECE):
+            sink.sendall(piece)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
 @contextlib.contextmanager
 def tunnel(target):
     """An HTTP proxy that takes every CONNECT to `target` (host:port), whatever name is asked for; its address."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    connections = []
-
-    def carry(source, sink):
-        with contextlib.suppress(OSError):
-            while piece := source.recv(_PIECE):
-                sink.sendall(piece)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def connect(client):
-        host, _, port = target.partition(":")
-        with client, socket.create_connection((host, int(port))) as server:
-            head = b""
-            while b"\r\n\r\n" not in head:
-                if not (piece := client.recv(_PIECE)):
-                    return
-                head += piece
-            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            back = threading.Thread(target=carry, args=(server, client), daemon=True)
-            back.start()
-            carry(client, server)
-            back.join()
-
-    def serve():
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            connections.append(threading.Thread(target=connect, args=(client,), daemon=True))
-            connections[-1].start()
-
-    threading.Thread(target=serve, daemon=True).start()
+    proxy = Loopback().start(_Tunnel, target=target)
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"http://{proxy.address}"
     finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
+        proxy.__exit__()

@@ -8,13 +8,12 @@ import shlex
 import shutil
 import socket
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import program
-from tests.engines.daemons import stop
-from tests.engines.ports import free_ports
+from tests.engines.daemons import free_ports, log_of, stop
+from tests.engines.workplace import call, until
 
 CONFIGURATION = """\
 ClusterName=graphcrate
@@ -56,7 +55,6 @@ ConstrainCores=no
 ConstrainDevices=no
 ConstrainRAMSpace=no
 """
-DEADLINE = 60.0
 
 
 @dataclass(frozen=True)
@@ -68,16 +66,7 @@ class Cluster:
 
     def ask(self, *command):
         """What one of Slurm's commands prints."""
-        done = subprocess.run(
-            [program(command[0]), *map(str, command[1:])],
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            encoding="utf-8",
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return call(*command, environment={**os.environ, **self.environment}, timeout=60)
 
     def is_idle(self):
         """Whether all nodes wait for work."""
@@ -110,7 +99,8 @@ def slurm_cluster(folder):
         for command in (["slurmctld", "-D"], ["slurmd", "-D", "-N", "n1"], ["slurmd", "-D", "-N", "n2"]):
             stack.callback(stop, _daemon(command, cluster))
         stack.callback(_cancel_all, cluster)
-        _wait_for(cluster.is_idle, folder)
+        with log_of(folder):
+            until(lambda: _answered(cluster.is_idle), 60)
         yield cluster.environment
 
 
@@ -125,8 +115,8 @@ def _munge(folder):
     prefix = ["setpriv", "--reuid=munge", "--regid=munge", "--clear-groups", "--pdeathsig", "TERM"]
     with (folder.parent / "munge.log").open("w") as log:
         process = subprocess.Popen([*prefix, program("munged"), "--foreground", *files], stdout=log, stderr=log)
-    _wait_for(lambda: (folder / "socket").exists() or process.poll() is not None, folder.parent)
-    assert process.poll() is None, (folder.parent / "munge.log").read_text()
+    with log_of(folder.parent / "munge.log"):
+        until((folder / "socket").exists, 60, process)
     return process
 
 
@@ -143,19 +133,13 @@ def _daemon(command, cluster):
 
 
 def _cancel_all(cluster):
-    subprocess.run(
-        [program("scancel"), "--user", "root"], env={**os.environ, **cluster.environment}, check=False, timeout=60
-    )
     with contextlib.suppress(AssertionError):
-        _wait_for(lambda: not cluster.jobs(), cluster.folder)
+        cluster.ask("scancel", "--user", "root")
+        until(lambda: not cluster.jobs(), 60)
 
 
-def _wait_for(condition, folder):
-    deadline = time.monotonic() + DEADLINE
-    while True:
-        with contextlib.suppress(AssertionError):
-            if condition():
-                return
-        logs = "\n".join(f"{path.name}: {path.read_text()[-1500:]}" for path in sorted(folder.glob("*.log")))
-        assert time.monotonic() < deadline, logs
-        time.sleep(0.2)
+def _answered(question):
+    """The answer; False while the daemons that are asked begin."""
+    with contextlib.suppress(AssertionError):
+        return question()
+    return False

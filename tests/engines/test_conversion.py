@@ -1,10 +1,7 @@
 """Conversions of a small, tricky layout, read by the real programs: squashfs-tools, squashfuse, Apptainer, Docker, …"""
 
-import itertools
 import json
 import os
-import stat
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,8 +19,9 @@ from graphcrate.host.progress import Silent
 from graphcrate.model.errors import DiskFullError
 from graphcrate.oci.layout import read_layout
 from graphcrate.oci.validate import validate
-from tests.conftest import program
 from tests.engines import tricky
+from tests.engines.conftest import as_user
+from tests.engines.workplace import call, tree
 
 pytestmark = pytest.mark.engine("unsquashfs", "root")
 
@@ -31,13 +29,10 @@ NAMES = ("APPTAINER_CONTAINER", "APPTAINER_NAME", "SINGULARITY_CONTAINER", "SING
 
 
 @pytest.fixture(scope="module")
-def place(ground):
-    """A workplace with a cache of its own."""
-    folder = ground / "conversion"
-    folder.mkdir()
-    cache = Cache(folder / "cache")
-    yield SimpleNamespace(folder=folder, cache=cache, progress=Silent(), environment=dict(os.environ))
-    cache.close()
+def place(ground, cache):
+    """A workplace with a folder of its own."""
+    (folder := ground / "conversion").mkdir()
+    return SimpleNamespace(folder=folder, cache=cache, progress=Silent(), environment=dict(os.environ))
 
 
 @pytest.fixture(scope="module")
@@ -75,47 +70,6 @@ def reference(plain, apptainer, place):
     return path
 
 
-def call(*command, environment=None, code=0, **more):
-    done = subprocess.run(
-        [program(command[0]), *map(str, command[1:])],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="surrogateescape",
-        timeout=600,
-        check=False,
-        **more,
-    )
-    assert done.returncode == code, (done.stdout + done.stderr)[-3000:]
-    return done.stdout
-
-
-def tree(root):
-    """path → kind and mode, owner, time, content or target, first path of the same file, attributes."""
-    first, seen = {}, {}
-    for path in sorted(os.fsencode(found) for found in root.rglob("*")):
-        status = os.lstat(path)
-        name, kind = os.fsdecode(path).removeprefix(f"{root}/"), stat.S_IFMT(status.st_mode)
-        content = os.readlink(path) if kind == stat.S_IFLNK else None  # noqa: PTH115 (names that are no text)
-        if kind == stat.S_IFREG:
-            content = hash(Path(os.fsdecode(path)).read_bytes())
-        same = None if kind == stat.S_IFDIR else first.setdefault(status.st_ino, name)
-        attributes = {
-            key: os.getxattr(path, key, follow_symlinks=False) for key in os.listxattr(path, follow_symlinks=False)
-        }
-        seen[name] = (
-            stat.filemode(status.st_mode),
-            status.st_uid,
-            status.st_gid,
-            int(status.st_mtime),
-            content,
-            same,
-            attributes,
-        )
-    return seen
-
-
 @pytest.fixture(scope="module")
 def files(layout, place):
     """The tree that `artifacts.formats.rootfs` unpacks."""
@@ -135,11 +89,8 @@ def without(seen, *paths):
 
 def added(layout, to):
     """Paths that the conversion adds or replaces."""
-    if to == "sif":
-        additions = convert.singularity.additions(layout.config, "")
-    else:
-        additions = convert.enroot.additions(layout.config, "")
-    return {addition.path for addition in additions}
+    form = convert.singularity if to == "sif" else convert.enroot
+    return {addition.path for addition in form.additions(layout.config, "")}
 
 
 @pytest.mark.parametrize("compression", list(Compression))
@@ -161,9 +112,9 @@ def test_unsquashfs_finds_the_files_as_they_are(made, layout, files, scratch, co
 @pytest.mark.parametrize("compression", list(Compression))
 def test_the_kernel_mounts_the_partition(made, layout, files, scratch, compression):
     path = made("sif", compression=compression)
-    offset = sif.root_partition(path).offset
+    options = f"loop,ro,offset={sif.root_partition(path).offset}"
     (scratch / "mnt").mkdir()
-    call("mount", "-t", "squashfs", "-o", f"loop,ro,offset={offset}", path, scratch / "mnt")
+    call("mount", "-t", "squashfs", "-o", options, path, scratch / "mnt")
     kept = ("etc/hosts", "etc/resolv.conf")
     seen = without(tree(scratch / "mnt"), *kept)
     assert set(seen) - set(files) - {"var"} <= added(layout, "sif")
@@ -175,12 +126,18 @@ def test_the_kernel_mounts_the_partition(made, layout, files, scratch, compressi
 def test_squashfuse_mounts_the_partition(made, files, scratch, compression):
     path = made("sif", compression=compression)
     (scratch / "mnt").mkdir()
-    offset = sif.root_partition(path).offset
-    call("squashfuse", "-o", f"offset={offset},ro", path, scratch / "mnt")
-    assert (scratch / "mnt" / "opt" / "replaced").read_bytes() == b"now a file"
-    assert (scratch / "mnt" / "opt" / "second").read_bytes() == b"shared" * 30_000
-    assert (scratch / "mnt" / "opt" / "sparse").stat().st_size == 3_000_004
-    assert set(files) - {"opt"} <= {os.fspath(p.relative_to(scratch / "mnt")) for p in (scratch / "mnt").rglob("*")}
+    call("squashfuse", "-o", f"offset={sif.root_partition(path).offset},ro", path, scratch / "mnt")
+    seen = tree(scratch / "mnt")
+    assert set(files) <= set(seen)
+    assert [seen[name][4] for name in ("opt/replaced", "opt/second", "opt/sparse")] == [
+        files[name][4] for name in ("opt/replaced", "opt/second", "opt/sparse")
+    ]
+
+
+@pytest.mark.parametrize("to", ["docker", "oci-archive", "sqsh"])
+def test_a_form_has_the_same_bytes_again(layout, place, scratch, to):
+    paths = [convert.convert(Request(ref=str(layout.path), to=to, output=scratch / name), place).path for name in "ab"]
+    assert Path(paths[0]).read_bytes() == Path(paths[1]).read_bytes()
 
 
 def test_a_disk_that_fills_up_is_said_and_nothing_stays(layout, place, monkeypatch, scratch):
@@ -238,30 +195,21 @@ def test_a_folder_has_the_files_as_they_are(made, files):
 
 
 @pytest.mark.engine("apptainer build")
-def test_apptainer_lists_and_inspects_it(made, layout, apptainer):
-    path = made("sif")
-    listed = call("apptainer", "sif", "list", path, environment=apptainer)
-    assert "Def.FILE" in listed
-    assert "FS (Squashfs/*System/amd64)" in listed
-    header = call("apptainer", "sif", "header", path, environment=apptainer)
-    assert "2023-11-14 22:13:20" in header
-    told = json.loads(call("apptainer", "inspect", "--all", path, environment=apptainer))["data"]["attributes"]
-    assert told["labels"]["some.label"] == "it's a label"
-    assert f"From: tricky:1.0@{layout.digest}" in told["deffile"]
-    assert 'exec "$@"' in told["runscript"]
-    assert "10-docker2singularity" in json.dumps(told["environment"])
-
-
-@pytest.mark.engine("apptainer build")
-def test_apptainer_signs_and_verifies_it(made, apptainer, scratch):
+def test_apptainer_lists_inspects_signs_and_verifies_it(made, layout, apptainer, scratch):
     """A signature takes one of the free descriptors, and covers ours."""
     copy = scratch / "copy.sif"
     copy.write_bytes(made("sif").read_bytes())
     environment = {**apptainer, "APPTAINER_KEYSDIR": str(scratch / "keys"), "HOME": str(scratch)}
-    said = subprocess.run(
-        [program("apptainer"), "verify", copy], env=environment, capture_output=True, encoding="utf-8", check=False
-    )
-    assert "signature not found" in said.stderr
+    listed = call("apptainer", "sif", "list", copy, environment=environment)
+    assert "Def.FILE" in listed
+    assert "FS (Squashfs/*System/amd64)" in listed
+    assert "2023-11-14 22:13:20" in call("apptainer", "sif", "header", copy, environment=environment)
+    told = json.loads(call("apptainer", "inspect", "--all", copy, environment=environment))["data"]["attributes"]
+    assert told["labels"]["some.label"] == "it's a label"
+    assert f"From: tricky:1.0@{layout.digest}" in told["deffile"]
+    assert 'exec "$@"' in told["runscript"]
+    assert "10-docker2singularity" in json.dumps(told["environment"])
+    call("apptainer", "verify", copy, environment=environment, code=255)
     pair = ("--name", "test", "--email", "test@example.com", "--comment", "test", "--password", "", "--push=false")
     call("apptainer", "key", "newpair", *pair, environment=environment)
     call("apptainer", "sign", copy, environment=environment)
@@ -277,19 +225,8 @@ def test_apptainer_runs_it(made, apptainer, compression):
     assert call("singularity", "run", path, "hello", "there", environment=apptainer).strip() == "hello there"
     assert call("apptainer", "exec", path, "hello", environment=apptainer).strip() == "hello"
     call("apptainer", "test", path, environment=apptainer)
-
-
-@pytest.mark.engine("apptainer build")
-def test_it_is_a_program_itself(made, apptainer, scratch):
-    """Through `run-singularity`, which engines bring along; the one that tests install is left out there."""
-    starter = scratch / "run-singularity"
-    starter.write_text(f'#!/bin/sh\nexec {program("singularity")} run "$@"\n')
-    starter.chmod(0o755)
-    environment = {**apptainer, "PATH": f"{scratch}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        [made("sif"), "hello", "itself"], env=environment, capture_output=True, encoding="utf-8", check=True
-    )
-    assert done.stdout.strip() == "hello itself"
+    said = call("apptainer", "--silent", "exec", "--cleanenv", path, "env", "-0", environment=apptainer)
+    assert f"TRICKY={tricky.ENVIRONMENT['TRICKY']}" in said.split("\0")  # with its quotes
 
 
 @pytest.mark.engine("apptainer build")
@@ -298,24 +235,19 @@ def test_apptainer_builds_the_same_files(made, plain, reference, place):
     assert told.unexpected == ()
 
 
+def variables(path, options, environment):
+    """What a program in a SIF sees, but for the names of the SIF itself."""
+    said = call("apptainer", "--silent", "exec", *options, path, "env", "-0", environment=environment)
+    pairs = (line.partition("=") for line in said.split("\0") if line)
+    return {name: value for name, _, value in pairs if name not in NAMES}
+
+
 @pytest.mark.engine("apptainer build")
 @pytest.mark.parametrize("options", [(), ("--cleanenv",), ("--contain",), ("--env", "TRICKY=mine"), ("--nv",)])
 @pytest.mark.parametrize("host", [{}, {"TRICKY": "the host's", "LD_LIBRARY_PATH": "/host", "EMPTY": "x"}])
 def test_programs_see_the_variables_of_apptainers_own_image(made, plain, reference, apptainer, options, host):
     environment = {**apptainer, **host, "SINGULARITYENV_APPEND_PATH": "/appended"}
-    ours, theirs = (
-        {
-            name: value
-            for name, _, value in (
-                line.partition("=")
-                for line in call(
-                    "apptainer", "--silent", "exec", *options, path, "env", "-0", environment=environment
-                ).split("\0")
-            )
-            if name not in NAMES
-        }
-        for path in (made("sif", plain), reference)
-    )
+    ours, theirs = (variables(path, options, environment) for path in (made("sif", plain), reference))
     assert ours == theirs
     assert ours["PATH"].startswith("/opt/bin:/usr/bin:/bin")
     assert ours["TRICKY"] == ("mine" if options[:1] == ("--env",) else "two words")
@@ -354,9 +286,7 @@ OF_A_JOB = {"RANK": "3", "SLURM_PROCID": "3", "CUDA_VISIBLE_DEVICES": "1", "PYTH
 )
 def test_switches_do_what_the_page_on_runtimes_says(made, plain, apptainer, options, host, changed):
     environment = {**apptainer, **OF_A_JOB, **BREAKING, **host}
-    path = made("sif", plain, compression=Compression.ZSTD)
-    said = call("apptainer", "--silent", "exec", *options, path, "env", "-0", environment=environment)
-    seen = dict(line.split("=", 1) for line in said.split("\0") if line)
+    seen = variables(made("sif", plain, compression=Compression.ZSTD), options, environment)
     assert {name: value for name, value in seen.items() if name in {*PROMISED, *OF_A_JOB}} == {**PROMISED, **changed}
 
 
@@ -371,26 +301,19 @@ def test_switches_do_what_the_page_on_runtimes_says(made, plain, apptainer, opti
 )
 def test_a_plain_user_may_write_where_the_page_on_runtimes_says(made, plain, plain_user, scratch, options, fits):
     (scratch / "large").write_bytes(bytes(100_000_000))
-    os.chown(scratch, *plain_user)
+    os.chown(scratch, plain_user.pw_uid, plain_user.pw_gid)
     path = made("sif", plain, compression=Compression.ZSTD)
     script = """exec 2> /dev/null
         cp /bin/sh /opt/bin/mine && echo /opt/bin
         for folder in /tmp /var/tmp "$HOME"; do cp /large "$folder/large" && echo "$folder"; done
         exit 0"""
     said = call(
-        *("setpriv", f"--reuid={plain_user[0]}", f"--regid={plain_user[1]}", "--clear-groups", program("apptainer")),
-        *("--silent", "exec", "--bind", f"{scratch / 'large'}:/large"),
+        *as_user(plain_user, "apptainer", "--silent", "exec", "--bind", f"{scratch / 'large'}:/large"),
         *(option.format(folder=scratch) for option in options),
         *(path, "sh", "-c", script),
-        environment={"PATH": os.environ["PATH"], "HOME": "/home/graphcrate-test", "TMPDIR": str(scratch)},
+        environment={"PATH": os.environ["PATH"], "HOME": plain_user.pw_dir, "TMPDIR": str(scratch)},
     )
     assert said.split() == fits.split()
-
-
-@pytest.mark.engine("apptainer build")
-def test_quotes_in_variables_are_kept(made, apptainer):
-    said = call("apptainer", "--silent", "exec", "--cleanenv", made("sif"), "env", "-0", environment=apptainer)
-    assert f"TRICKY={tricky.ENVIRONMENT['TRICKY']}" in said.split("\0")
 
 
 ACTIONS = {"exec": ("hello", "a b"), "run": ("hello", "a b"), "test": (), "shell": ("-c", "hello a b")}
@@ -439,6 +362,9 @@ def test_podman_loads_both_archives(made, plain, podman, to):
 @pytest.mark.engine("skopeo", "umoci")
 def test_skopeo_and_umoci_take_the_archives(made, layout, files, scratch):
     copy = ["skopeo", "copy", "--insecure-policy"]
+    seen = json.loads(call("skopeo", "inspect", f"oci:{layout.path}:1.0"))
+    assert (seen["Digest"], seen["Created"]) == (layout.digest, "2023-11-14T22:13:20Z")
+    assert (seen["Layers"], seen["Labels"]["some.label"]) == ([one.digest for one in layout.layers], "it's a label")
     call(*copy, f"oci-archive:{made('oci-archive')}", f"oci:{scratch / 'one'}:1.0")
     again = read_layout(scratch / "one", "1.0")
     assert validate(again) == ()
@@ -449,16 +375,10 @@ def test_skopeo_and_umoci_take_the_archives(made, layout, files, scratch):
     call("tar", "--extract", "--file", made("oci-archive"), "--directory", scratch / "three")
     call("umoci", "unpack", "--image", f"{scratch / 'three'}:1.0", scratch / "bundle")
     theirs = tree(scratch / "bundle" / "rootfs")
-    # umoci gives a folder that has no entry the time of its own work
-    times = {name for name in files if theirs[name][3] != files[name][3]}
-    assert {name: entry for name, entry in theirs.items() if name not in times} == {
-        name: entry for name, entry in files.items() if name not in times
-    }
-    assert all(entry[0].startswith("d") for name, entry in files.items() if name in times)
-
-
-def test_archives_have_the_same_bytes_again(layout, place, scratch):
-    for to, number in itertools.product(("docker", "oci-archive", "sqsh"), range(2)):
-        convert.convert(Request(ref=str(layout.path), to=to, output=scratch / f"{to}{number}"), place)
-    for to in ("docker", "oci-archive", "sqsh"):
-        assert (scratch / f"{to}0").read_bytes() == (scratch / f"{to}1").read_bytes()
+    assert theirs.keys() == files.keys()
+    for name, entry in files.items():
+        # umoci gives a folder that has no entry the time of its own work
+        assert theirs[name] == entry or (entry[0].startswith("d") and theirs[name][3] != entry[3]), name
+    process = json.loads((scratch / "bundle" / "config.json").read_bytes())["process"]
+    assert process["args"] == list(layout.config.config.cmd)
+    assert f"TRICKY={tricky.ENVIRONMENT['TRICKY']}" in process["env"]

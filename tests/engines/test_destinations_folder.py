@@ -1,17 +1,16 @@
 """A shared folder on disks of its own: full ones, and one whose publisher was killed. sha256sum has the last word."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import DiskFullError, HostError
 from graphcrate.publish.destinations import folder as destination
-from tests.engines.workplace import PROJECT, call
+from tests.conftest import ROOT
+from tests.engines.workplace import call, until
 
 pytestmark = pytest.mark.engine("root", "sha256sum", "mount")
 MIB = 1 << 20
@@ -32,7 +31,7 @@ def disk(scratch):
     """A file system of 8 MiB."""
     folder = scratch / "disk"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=True)
+    call("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder)
     return folder
 
 
@@ -71,21 +70,19 @@ def test_a_disk_that_fills_up_keeps_what_it_had(scratch, disk, monkeypatch, look
 
 def test_a_publisher_that_is_killed_leaves_no_name_and_the_next_one_cleans_up(scratch):
     source, folder = made(scratch, "a", MIB), scratch / "shared"
-    process = subprocess.Popen([sys.executable, "-c", SLOW, source, folder], cwd=PROJECT)
+    process = subprocess.Popen([sys.executable, "-c", SLOW, source, folder], cwd=ROOT)
     try:
-        while not (parts := list(folder.glob(".*.part"))):
-            assert process.poll() is None
-            time.sleep(0.05)
+        until(lambda: list(folder.glob(".*.part")), process=process)
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
-    assert files(folder) == [parts[0].name]
+    (part,) = folder.rglob("*")
     publish(source, folder, "1")
     assert (folder / "pyg-1.sif").read_bytes() == source.read_bytes()
-    assert parts[0].exists(), "it may be another publisher's"
-    os.utime(parts[0], (1, 1))
+    assert part.exists(), "it may be another publisher's"
+    os.utime(part, (1, 1))
     publish(source, folder, "1")
-    assert not parts[0].exists()
+    assert not part.exists()
 
 
 def test_a_read_only_folder_is_said(scratch, disk):

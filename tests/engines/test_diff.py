@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.engines.workplace import PROJECT, Workplace, call
+from tests.conftest import ROOT
+from tests.engines.workplace import Workplace, call
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("mmdebstrap", "skopeo")]
 
@@ -14,25 +15,22 @@ CHANGED = [("/etc/debian_version", "content"), ("/etc/issue", "kind"), ("/opt", 
 
 @pytest.fixture(scope="module")
 def diff(ground):
-    """`build.py diff`, as a person calls it; returns exit code and result."""
+    """`build.py diff`, as a person calls it; returns exit code, what is unexpected, and the result."""
 
     def run(*arguments, environment=None):
-        finished = Workplace(PROJECT, ground / "diff-cache", environment or {}).run("diff", *arguments, "--json")
+        finished = Workplace(ROOT, ground / "diff-cache", environment or {}).run("diff", *arguments, "--json")
         assert finished.code in (0, 13), finished.err
-        return finished.code, json.loads(finished.out)
+        result = json.loads(finished.out)
+        return finished.code, [(found["path"], found["aspect"]) for found in result["unexpected"]], result
 
     return run
-
-
-def unexpected(result):
-    return [(found["path"], found["aspect"]) for found in result["unexpected"]]
 
 
 @pytest.mark.parametrize("form", ["oci", "oci-archive", "docker-archive"])
 def test_skopeos_copies_are_identical(diff, debian_base, scratch, form):
     call("skopeo", "copy", "--insecure-policy", f"oci:{debian_base.layout}:bookworm-slim", f"{form}:{scratch}/copy:tag")
-    code, result = diff(debian_base.layout, f"{form}:{scratch}/copy", "--strict")
-    assert (code, unexpected(result)) == (0, [])
+    code, unexpected, result = diff(debian_base.layout, f"{form}:{scratch}/copy", "--strict")
+    assert (code, unexpected) == (0, [])
     assert result["compared"] == ["owners", "settings"]
     assert result["entries"][0] > 2000
 
@@ -42,12 +40,12 @@ def test_an_image_in_docker_is_identical_and_a_change_is_found(diff, debian_base
     environment = {"DOCKER_HOST": docker}
     into = ["docker-daemon:same:1", "--dest-daemon-host", docker]
     call("skopeo", "copy", "--insecure-policy", f"oci:{debian_base.layout}:bookworm-slim", *into)
-    code, result = diff(debian_base.layout, "docker:same:1", environment=environment)
-    assert (code, unexpected(result), result["allowed"]) == (0, [], [])
+    code, unexpected, result = diff(debian_base.layout, "docker:same:1", environment=environment)
+    assert (code, unexpected, result["allowed"]) == (0, [], [])
     (scratch / "Dockerfile").write_text(f"FROM same:1\nRUN {CHANGES}\n")
     call("docker", "--host", docker, "build", "--tag", "changed:1", scratch)
-    code, result = diff(debian_base.layout, "docker:changed:1", environment=environment)
-    assert (code, unexpected(result)) == (13, CHANGED)
+    code, unexpected, _ = diff(debian_base.layout, "docker:changed:1", environment=environment)
+    assert (code, unexpected) == (13, CHANGED)
 
 
 @pytest.mark.engine("podman", "runc", "root")
@@ -56,22 +54,22 @@ def test_an_image_in_podman_is_equal(diff, debian_base, podman, scratch):
     call("skopeo", "copy", "--insecure-policy", f"oci:{debian_base.layout}:bookworm-slim", archive)
     call("podman", "load", "--input", scratch / "base.tar", environment=podman)
     settings = {name: podman[name] for name in ("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF")}
-    code, result = diff(debian_base.layout, "podman:docker.io/library/same:1", environment=settings)
-    assert (code, unexpected(result), result["allowed"]) == (0, [], [])
+    code, unexpected, result = diff(debian_base.layout, "podman:docker.io/library/same:1", environment=settings)
+    assert (code, unexpected, result["allowed"]) == (0, [], [])
 
 
 @pytest.mark.engine("apptainer build")
 def test_a_sif_is_equal_but_for_what_apptainer_adds_and_a_change_is_found(diff, debian_base, apptainer, scratch):
     call("apptainer", "build", scratch / "same.sif", f"oci:{debian_base.layout}", environment=apptainer)
-    code, result = diff(debian_base.layout, scratch / "same.sif")
-    assert (code, unexpected(result)) == (0, [])
+    code, unexpected, result = diff(debian_base.layout, scratch / "same.sif")
+    assert (code, unexpected) == (0, [])
     assert any("Apptainer's own files" in allowance["reason"] for allowance, _ in result["allowed"])
     assert diff(debian_base.layout, scratch / "same.sif", "--strict")[0] == 13
     definition = f"Bootstrap: oci\nFrom: {debian_base.layout}\n\n%post\n    umask 022\n    {CHANGES}\n"
     (scratch / "changed.def").write_text(definition)
     call("apptainer", "build", "--fakeroot", scratch / "changed.sif", scratch / "changed.def", environment=apptainer)
-    code, result = diff(scratch / "changed.sif", scratch / "same.sif")
-    assert (code, unexpected(result)) == (13, CHANGED)
+    code, unexpected, _ = diff(scratch / "changed.sif", scratch / "same.sif")
+    assert (code, unexpected) == (13, CHANGED)
 
 
 @pytest.mark.engine("mksquashfs", "unsquashfs", "root")
@@ -84,9 +82,9 @@ def test_folders_and_squashfs_are_identical(diff, debian_base, scratch):
         call("mksquashfs", scratch / "root", file, "-no-progress", "-quiet", "-comp", *compression)
     call("unsquashfs", "-no-progress", "-dest", scratch / "unpacked", scratch / "root.sqsh")
     for other in ("root", "root.sqsh", "enroot.sqsh", "lzo.sqsh", "lz4.sqsh", "unpacked"):
-        code, result = diff(debian_base.layout, scratch / other, "--strict")
-        assert (code, unexpected(result)) == (0, []), other
+        code, unexpected, result = diff(debian_base.layout, scratch / other, "--strict")
+        assert (code, unexpected) == (0, []), other
         assert result["compared"] == ["owners"]
     (scratch / "root" / "etc" / "debian_version").chmod(0o600)
-    code, result = diff(scratch / "root.sqsh", scratch / "root")
-    assert (code, unexpected(result)) == (13, [("/etc/debian_version", "mode")])
+    code, unexpected, _ = diff(scratch / "root.sqsh", scratch / "root")
+    assert (code, unexpected) == (13, [("/etc/debian_version", "mode")])

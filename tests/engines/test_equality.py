@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import msgspec
@@ -16,8 +15,7 @@ import pytest
 from graphcrate.compat import planning, recipes
 from graphcrate.engines import render
 from graphcrate.model.lock import decode_lock
-from tests.conftest import program
-from tests.engines.workplace import small_stack
+from tests.engines.workplace import call, small_stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("user namespaces")]
 
@@ -53,31 +51,18 @@ def by_apptainer(workplace, built_image, apptainer):
     return built(workplace, "apptainer", {name: apptainer[name] for name in apptainer if "APPTAINER" in name})
 
 
-def compare(place, first, second):
-    """What `diff --json` says; nothing unexpected may differ."""
-    finished = place.run("diff", first, second, "--json")
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param("by_docker", marks=pytest.mark.engine("docker daemon")),
+        pytest.param("by_apptainer", marks=pytest.mark.engine("apptainer build")),
+    ],
+)
+def test_an_engine_builds_the_same_files(built_image, request, engine):
+    place, image = request.getfixturevalue(engine)
+    finished = place.run("diff", built_image.layout, image, "--json")
     told = json.loads(finished.out)
-    assert finished.code == 0, told["unexpected"][:20]
-    assert told["unexpected"] == []
-    return told
-
-
-@pytest.mark.engine("docker daemon")
-def test_docker_builds_the_same_files(built_image, by_docker):
-    place, image = by_docker
-    compare(place, built_image.layout, image)
-
-
-@pytest.mark.engine("apptainer build")
-def test_apptainer_builds_the_same_files(built_image, by_apptainer):
-    place, sif = by_apptainer
-    compare(place, built_image.layout, sif)
-
-
-@pytest.mark.engine("docker daemon", "apptainer build")
-def test_docker_and_apptainer_build_the_same_files(by_docker, by_apptainer):
-    place, image = by_docker
-    compare(place, image, by_apptainer[1])
+    assert (finished.code, told["unexpected"][:20]) == (0, [])
 
 
 @pytest.fixture(scope="module")
@@ -91,36 +76,20 @@ def few(project):
     return planning.make_plan(recipe, lock, recipe.variant("11.8").candidates[1], examples={})
 
 
-@pytest.fixture
-def lone(scratch):
-    """A folder with nothing but the text and the authorities that this machine needs."""
+def bring_authorities(folder):
+    """What a text that builds alone needs on this machine."""
     certificates = os.environ.get("SSL_CERT_FILE", "")
     if Path(certificates).is_file():
-        shutil.copyfile(certificates, scratch / "ca.crt")
-    return scratch
-
-
-def call(*command, environment=None, folder=None):
-    done = subprocess.run(
-        [program(command[0]), *map(str, command[1:])],
-        env=environment,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    return done.stdout
+        shutil.copyfile(certificates, folder / "ca.crt")
 
 
 @pytest.mark.weekly
 @pytest.mark.engine("docker daemon")
-def test_a_dockerfile_alone_builds_with_plain_docker_build(few, lone, docker, docker_base):
-    (lone / "Dockerfile").write_text(render.dockerfile(few))
+def test_a_dockerfile_alone_builds_with_plain_docker_build(few, scratch, docker, docker_base):
+    bring_authorities(scratch)
+    (scratch / "Dockerfile").write_text(render.dockerfile(few))
     environment = {**os.environ, "DOCKER_BUILDKIT": "0", "DOCKER_HOST": docker}
-    call("docker", "build", "--tag", "lone:1", ".", environment=environment, folder=lone)
+    call("docker", "build", "--tag", "lone:1", ".", environment=environment, folder=scratch)
     run = ["docker", "run", "--rm", "--network", "none", "lone:1"]
     assert "versions 1.26.4 2.3.1" in call(*run, "python", "-c", IMPORTS, environment=environment)
     left = call(*run, "sh", "-c", "ls -A /root /tmp /opt /var/lib/apt/lists; pip --version", environment=environment)
@@ -131,12 +100,15 @@ def test_a_dockerfile_alone_builds_with_plain_docker_build(few, lone, docker, do
 
 @pytest.mark.weekly
 @pytest.mark.engine("apptainer build")
-def test_a_definition_alone_builds(few, lone, apptainer, debian_base):
-    (lone / "lone.def").write_text(render.definition(few, bootstrap="oci", base=debian_base.layout))
-    sif = lone / "lone.sif"
+def test_a_definition_alone_builds(few, scratch, apptainer, debian_base):
+    bring_authorities(scratch)
+    (scratch / "lone.def").write_text(render.definition(few, bootstrap="oci", base=debian_base.layout))
+    sif = scratch / "lone.sif"
     build = ["apptainer", "build", "--fakeroot", "--notest", sif, "lone.def"]
-    call(*build, environment=apptainer, folder=lone)
-    output = call("singularity", "run", "--cleanenv", sif, "python", "-c", IMPORTS, environment=apptainer, folder=lone)
+    call(*build, environment=apptainer, folder=scratch)
+    output = call(
+        "singularity", "run", "--cleanenv", sif, "python", "-c", IMPORTS, environment=apptainer, folder=scratch
+    )
     assert "versions 1.26.4 2.3.1" in output
     assert "Run a program in it" in call("singularity", "run", sif, environment=apptainer)
     kept = call("apptainer", "inspect", "--json", sif, environment=apptainer)

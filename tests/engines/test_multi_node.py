@@ -4,14 +4,13 @@ docs/tutorials/multi-node.md is typed as it is written, with nodes that have no 
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT, program
-from tests.engines.conftest import _built
-from tests.engines.ports import free_ports
-from tests.engines.typist import Typist, blocks, make_pyg_sif, untyped
+from tests.engines.conftest import build
+from tests.engines.daemons import free_ports
+from tests.engines.typist import Typist, blocks, in_project, make_pyg_sif
 from tests.engines.workplace import pyg_stack
 from tests.pyxis import make_site
 
@@ -19,15 +18,15 @@ PAGE = ROOT / "docs" / "tutorials" / "multi-node.md"
 PROGRAM = "/opt/graphcrate/examples/multi_node.py"
 #: the processors here are few, and four processes wait for each other
 THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GLOO_SOCKET_IFNAME": "lo"}
-#: compares batches of the suite's sampler in plain torch with the graph, edge by edge
+#: holds batches of the suite's sampler in plain torch against the graph, as the GLT check does with GLT's
 SAMPLES = """
 import sys
 sys.path.insert(0, "/opt/graphcrate/suites")
 import torch
-from proof import graphs, sampling
-graph = graphs.tensors(graphs.generate())
-edges = set(map(tuple, graph.edge_index.t().tolist()))
-degrees = torch.bincount(graph.edge_index[1], minlength=len(graph.y)).tolist()
+from proof import graphs, neighbours, sampling
+made = graphs.generate()
+graph, links = graphs.tensors(made), neighbours.link(made.edges, len(made.labels))
+numbers = {ends: number for number, ends in enumerate(zip(links.sources, links.targets))}
 random = torch.Generator().manual_seed(1)
 for fan_outs in ([50, 50], [3, 2], [200, 200]):
     sampler = sampling.Sampler(graph, fan_outs)
@@ -35,20 +34,11 @@ for fan_outs in ([50, 50], [3, 2], [200, 200]):
         seeds = torch.randperm(len(graph.y), generator=random)[:64]
         batch = sampler.batch(seeds, random)
         nodes = batch.n_id.tolist()
-        drawn = [(nodes[a], nodes[b]) for a, b in batch.edge_index.t().tolist()]
-        assert nodes[:64] == seeds.tolist() and len(set(nodes)) == len(nodes)
-        assert len(set(drawn)) == len(drawn) and set(drawn) <= edges
+        edges = [(nodes[b], nodes[a]) for a, b in batch.edge_index.t().tolist()]
+        assert len(set(edges)) == len(edges)
+        sample = neighbours.Sample(seeds.tolist(), nodes, [(*ends, numbers[ends]) for ends in edges])
+        assert neighbours.objections(sample, links, fan_outs) == []
         assert torch.equal(batch.x, graph.x[nodes]) and torch.equal(batch.y, graph.y[nodes])
-        came = {}
-        for source, target in drawn:
-            came.setdefault(target, []).append(source)
-        frontier, seen = set(nodes[:64]), set(nodes[:64])
-        for fan_out in fan_outs:
-            got = {node: came.pop(node, []) for node in frontier}
-            assert all(len(sources) == min(fan_out, degrees[node]) for node, sources in got.items())
-            frontier = {source for sources in got.values() for source in sources} - seen
-            seen |= frontier
-        assert not came and seen == set(nodes)
 first, second = (sampler.batch(torch.arange(10), torch.Generator().manual_seed(3)) for _ in range(2))
 assert torch.equal(first.n_id, second.n_id)
 print("as the graph has it")
@@ -60,38 +50,17 @@ pytestmark = [pytest.mark.weekly, pytest.mark.engine("slurm", "apptainer build")
 @pytest.fixture(scope="module")
 def pyg_image(workplace, shared):
     """An image with PyG and what NeighborLoader samples with, compiled, not yet smoke-tested."""
-    request = pyg_stack("source")
-
-    def make():
-        locked = workplace.run("lock", *request)
-        assert locked.code == 0, locked.err
-        return vars(workplace.run("image", *request, "--no-smoke"))
-
-    return _built(workplace, request, shared.made("pyg-source-image", make))
-
-
-def typist(workplace, pyg_image, slurm, environment=None):
-    surroundings = {"GRAPHCRATE_CACHE": str(workplace.cache), **workplace.environment, **slurm.environment, **THREADS}
-    changes = [("<tag>", pyg_image.report["tag"])]
-    return Typist(workplace.folder, {**surroundings, **(environment or {})}, changes)
+    return build(workplace, shared, "pyg-source-image", pyg_stack("source"), "--no-smoke")
 
 
 @pytest.fixture(scope="module")
 def files(workplace, pyg_image, slurm):
     """A typist in a folder with pyg.sif and pyg.sqsh, as the page's first commands leave it."""
-    for path in (*workplace.folder.glob("dist/pyg/*/pyg.sif"), *workplace.folder.glob("pyg.s*")):
-        path.unlink(missing_ok=True)
-    user = typist(workplace, pyg_image, slurm)
+    user = in_project(workplace, pyg_image, slurm.environment | THREADS, anew=("dist/pyg/*/pyg.sif", "pyg.s*"))
     ((make, convert),) = blocks(PAGE, "Get the image")
     assert user.type(make, ("make sif CUDA=11.8", make_pyg_sif("source"))).endswith("/pyg.sif\n")
     user.type(convert)
     return user
-
-
-def submitted(user, command):
-    """Type an sbatch, wait for the job, and return what it printed."""
-    number = user.type(command, ("sbatch ", "sbatch --parsable --wait ")).strip()
-    return (user.folder / f"{number}.out").read_text()
 
 
 def trained(output, world):
@@ -103,12 +72,9 @@ def trained(output, world):
 
 
 @pytest.mark.parametrize("sampler", ["own", "NeighborLoader"])
-def test_the_suite_in_an_image(workplace, pyg_image, request, sampler):
-    image = request.getfixturevalue("pyg_image") if sampler == "NeighborLoader" else None
-    if image is None:
-        plain = pyg_stack()
-        assert workplace.run("lock", *plain).code == 0
-        image = _built(workplace, plain, vars(workplace.run("image", *plain, "--no-smoke")))
+def test_the_suite_in_an_image(workplace, pyg_image, shared, sampler):
+    own = sampler == "own"
+    image = build(workplace, shared, "pyg-image", pyg_stack(), "--no-smoke") if own else pyg_image
     (suite,) = workplace.run("test", image.layout, "--suite", "ddp", "--json").json["suites"]
     assert (suite["suite"], suite["status"], suite["device"], suite["reason"]) == ("ddp", "passed", "cpu", "")
     assert suite["metrics"]["all_reduce"] == "gloo over 2"
@@ -131,7 +97,7 @@ def test_slurm_with_singularity(files):
     files.type(write)
     script = (files.folder / "examples" / "slurm" / "multi_node_singularity.sbatch").read_text()
     assert (files.folder / "multi_node.sbatch").read_text() == script
-    trained(submitted(files, job), 4)
+    trained(files.submit(job)[0], 4)
     trained(files.type(run), 2)
 
 
@@ -140,16 +106,16 @@ def test_slurm_with_singularity(files):
     [{}, {"hook": False}, {"hook": False, "scope": "job"}],
     ids=["hook", "no hook", "no hook, scope job"],
 )
-def test_slurm_with_pyxis(workplace, pyg_image, slurm, files, scratch, kind):
+def test_slurm_with_pyxis(files, scratch, kind):
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **kind)
-    user = typist(workplace, pyg_image, slurm, {"PATH": site.path})
+    user = Typist(files.folder, {**files.environment, "PATH": site.path}, files.changes)
     session, (job,), (write,) = blocks(PAGE, "Slurm with pyxis")
     trained(user.type("\n".join(session)), 2)
     assert site.containers() == []  # no later image can be mistaken for this one
     user.type(write)
     script = (user.folder / "examples" / "slurm" / "multi_node_pyxis.sbatch").read_text()
     assert (user.folder / "multi_node.sbatch").read_text() == script
-    trained(submitted(user, job), 4)
+    trained(user.submit(job)[0], 4)
     assert site.containers() == []
     assert len(site.imports()) == 4  # once on each node, of the session and of the job
 
@@ -172,7 +138,3 @@ def test_ones_own_data(files):
 def test_processes_that_do_not_fit_are_told(files):
     command = f"singularity run pyg.sif torchrun --standalone --nproc-per-node=2 {PROGRAM} --ngpu_per_node 4"
     assert "not 4 on each node" in files.typed(command, code=1).stderr
-
-
-def test_every_block_of_the_page_is_typed():
-    assert untyped(PAGE, Path(__file__)) == []

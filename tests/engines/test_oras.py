@@ -2,18 +2,15 @@
 
 import json
 import os
-import subprocess
 from types import SimpleNamespace
 
 import pytest
 
 from graphcrate.artifacts import convert
-from graphcrate.host.cache import Cache
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
 from graphcrate.oci import reference
 from graphcrate.publish.destinations import oras
-from tests.conftest import program
 from tests.engines import tricky
 from tests.engines.pushing import LOGIN
 from tests.engines.workplace import call
@@ -25,16 +22,13 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def sif(ground):
+def sif(ground, cache):
     """A small image as a SIF."""
     folder = ground / "oras"
-    folder.mkdir()
-    cache = Cache(folder / "cache")
     layout = tricky.layout(folder / "tricky" / "1.0" / "oci", cache)
     place = SimpleNamespace(cache=cache, progress=Silent(), environment=dict(os.environ))
     request = convert.Request(ref=str(layout.path), to="sif", output=folder / "made.sif")
-    yield folder / convert.convert(request, place).path
-    cache.close()
+    return folder / convert.convert(request, place).path
 
 
 def push(address, sif, name, login=None):
@@ -47,18 +41,15 @@ def push(address, sif, name, login=None):
     )
 
 
-def test_apptainer_pulls_the_very_file_and_runs_it(registry, sif, apptainer, scratch):
-    push(registry, sif, "team/tricky:1.0")
-    pulled = scratch / "pulled.sif"
-    call("apptainer", "pull", "--no-https", pulled, f"oras://{registry}/team/tricky:1.0", environment=apptainer)
+@pytest.mark.parametrize("login", [None, LOGIN], ids=["open", "login"])
+def test_apptainer_pulls_the_very_file_and_runs_it(request, sif, apptainer, scratch, login):
+    address = request.getfixturevalue("basic_registry" if login else "registry")
+    push(address, sif, "team/tricky:1.0", login)
+    told = {"APPTAINER_DOCKER_USERNAME": login.user, "APPTAINER_DOCKER_PASSWORD": login.password} if login else {}
+    url, pulled = f"oras://{address}/team/tricky:1.0", scratch / "pulled.sif"
+    call("apptainer", "pull", "--no-https", pulled, url, environment={**apptainer, **told})
     assert pulled.read_bytes() == sif.read_bytes()
-    assert call("apptainer", "run", pulled, environment=apptainer).strip() == "the command"
-
-
-def test_apptainer_runs_it_from_there(registry, sif, apptainer):
-    push(registry, sif, "team/tricky:2.0")
-    done = call("apptainer", "exec", "--no-https", f"oras://{registry}/team/tricky:2.0", "hello", environment=apptainer)
-    assert done.strip() == "hello"
+    assert call("apptainer", "exec", "--no-https", url, "hello", environment={**apptainer, **told}).strip() == "hello"
 
 
 def test_what_apptainer_pushes_itself_is_there_already(registry, sif, apptainer):
@@ -71,19 +62,5 @@ def test_what_apptainer_pushes_itself_is_there_already(registry, sif, apptainer)
 
 def test_skopeo_reads_the_manifest(registry, sif):
     pushed = push(registry, sif, "team/tricky:3.0")
-    command = [program("skopeo"), "inspect", "--tls-verify=false", "--raw", f"docker://{registry}/team/tricky:3.0"]
-    raw = subprocess.run(command, check=True, capture_output=True).stdout
-    assert json.loads(raw)["layers"][0]["mediaType"] == oras.LAYER
-    assert json.loads(raw)["mediaType"] == pushed.media_type
-
-
-def test_a_registry_with_a_login_gets_it_and_apptainer_takes_it_back(basic_registry, sif, apptainer, scratch):
-    push(basic_registry, sif, "team/tricky:1.0", LOGIN)
-    environment = {
-        **apptainer,
-        "APPTAINER_DOCKER_USERNAME": LOGIN.user,
-        "APPTAINER_DOCKER_PASSWORD": LOGIN.password,
-    }
-    pulled = scratch / "pulled.sif"
-    call("apptainer", "pull", "--no-https", pulled, f"oras://{basic_registry}/team/tricky:1.0", environment=environment)
-    assert pulled.read_bytes() == sif.read_bytes()
+    raw = json.loads(call("skopeo", "inspect", "--tls-verify=false", "--raw", f"docker://{registry}/team/tricky:3.0"))
+    assert (raw["mediaType"], raw["layers"][0]["mediaType"]) == (pushed.media_type, oras.LAYER)

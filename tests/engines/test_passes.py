@@ -1,14 +1,15 @@
-"""A pass of the small real image is remembered, wherever its folder goes, until it is asked for again."""
+"""`test` with the small real image: a pass is remembered wherever its folder goes, and podman gets an image once."""
 
+import dataclasses
 import shutil
+
+import pytest
 
 
 def test_an_image_is_tested_once_and_its_passes_go_with_it(workplace, built_image, scratch):
-    reference = f"torch:{built_image.report['tag']}"
     # its build has tested it; other tests may have done so with other runtimes
     assert list((built_image.layout.parent / "passes").glob("torch-*.json"))
-
-    told = workplace.run("test", reference)
+    told = workplace.run("test", f"torch:{built_image.report['tag']}")
     assert told.code == 0, told.err
     assert "torch passed on this kind of node before (" in told.err
     assert "Phase: " not in told.err
@@ -18,11 +19,12 @@ def test_an_image_is_tested_once_and_its_passes_go_with_it(workplace, built_imag
     copy = scratch / "copy"
     shutil.copytree(built_image.layout.parent, copy, symlinks=True)
     passes = sorted((copy / "passes").iterdir())
-    other = workplace.run("test", copy / "oci", "--output", scratch / "out", "--json").json
+    request = ("test", copy / "oci", "--output", scratch / "out", "--json")
+    other = workplace.run(*request).json
     assert other["suites"][0]["remembered"]
     assert other["artifact"]["digest"] == built_image.report["digest"]
 
-    again = workplace.run("test", copy / "oci", "--output", scratch / "out", "--rerun", "--json")
+    again = workplace.run(*request, "--rerun")
     assert "Phase: training on cpu" in again.err
     (suite,) = again.json["suites"]
     assert (suite["status"], suite["remembered"]) == ("passed", "")
@@ -30,6 +32,24 @@ def test_an_image_is_tested_once_and_its_passes_go_with_it(workplace, built_imag
 
     for path in passes:
         path.write_text("{")  # as a full disk leaves it
-    assert (
-        workplace.run("test", copy / "oci", "--output", scratch / "out", "--json").json["suites"][0]["remembered"] == ""
-    )
+    assert workplace.run(*request).json["suites"][0]["remembered"] == ""
+
+
+@pytest.mark.slow
+@pytest.mark.engine("podman", "runc", "root")
+def test_podman_gets_a_layout_once_and_loads_an_archive(workplace, built_image, podman, scratch):
+    own = {name: value for name, value in podman.items() if name.startswith("CONTAINERS_")}
+    place = dataclasses.replace(workplace, environment={**workplace.environment, **own})
+    request = ("test", built_image.layout, "--runner", "podman", "--output", scratch, "--json")
+    told = place.run(*request).json
+    (suite,) = told["suites"]
+    assert (suite["status"], suite["runtime"], told["layout"]) == ("passed", "podman", built_image.report["digest"])
+    assert suite["runtime_version"]
+    again = place.run(*request)
+    assert again.json["artifact"]["digest"] == told["artifact"]["digest"]
+    assert "writing" not in again.err  # nothing was converted: the image is there
+
+    archive = scratch / "image.tar"
+    assert place.run("convert", built_image.layout, "--to", "docker", "--output", archive).code == 0
+    loaded = place.run("test", archive, "--runner", "podman", "--suite", "torch", "--output", scratch)
+    assert (loaded.code, loaded.out[:20]) == (0, "torch: passed on cpu"), loaded.err

@@ -1,6 +1,5 @@
 """The processes of a proof in parts, as real processes: whatever happens, none is left, nor what they had taken."""
 
-import ctypes
 import os
 import sys
 import time
@@ -13,10 +12,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "suites")
 from proof import machine, parts
 from proof.verdict import Fault, Layer, Proof
 
+from tests.engines.workplace import is_running, until
+
 pytestmark = pytest.mark.engine("python3")
 
 PASSES = 'print(\'{"phase": "testing", "layer": "GLT"}\\n{"suite": "glt", "status": "passed", "metrics": {}}\')'
-WAITS = 'import time; print(\'{"phase": "waiting", "layer": "torch"}\', flush=True); time.sleep(600)'
 DIES = "import os, time; time.sleep(0.5); os.kill(os.getpid(), 9)"
 #: a process with one of its own, deaf to polite words, that holds a segment of shared memory
 STUBBORN = """
@@ -35,7 +35,7 @@ time.sleep(600)
 
 
 def run(*programs, deadline=None):
-    """Run them as parts; the group of each is `started[name]`."""
+    """Run them as parts."""
     commands = {f"process {n}": [sys.executable, "-c", text] for n, text in enumerate(programs)}
     return parts.run(commands, Proof("glt"), deadline)
 
@@ -64,7 +64,7 @@ def test_parts_pass(started, capsys):
 
 def test_a_part_that_dies_takes_the_others_with_it(started):
     with pytest.raises(Fault, match="process 1 was ended by SIGKILL") as caught:
-        run(WAITS, DIES)
+        run("import time; time.sleep(600)", DIES)
     assert caught.value.layer is Layer.MACHINE
 
 
@@ -98,16 +98,4 @@ def test_a_part_dies_with_its_starter():
     os.waitpid(pid, 0)
     with os.fdopen(read) as stream:
         child = int(stream.readline())
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
-        if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
-            return
-        time.sleep(0.05)
-    assert not Path(f"/proc/{child}").exists()
-
-
-def test_segments_of_a_process_are_found_and_removed():
-    number = ctypes.CDLL(None).shmget(0, 4096, 0o1600)
-    assert number in machine.segments(machine.SEGMENTS.read_text(), {os.getpid()})
-    assert machine.remove_segments({os.getpid()}) == 1
-    assert machine.segments(machine.SEGMENTS.read_text(), {os.getpid()}) == []
+    until(lambda: not is_running(child), 10)

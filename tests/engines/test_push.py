@@ -1,7 +1,9 @@
-"""Images to Debian's docker-registry: every log-in, and every engine that pulls them."""
+"""Images to Debian's docker-registry: every log-in, every engine that pulls them, and what goes wrong on the way.
 
-import contextlib
-import os
+What arrives is whole, and what is secret stays where it is.
+"""
+
+import logging
 import subprocess
 import sys
 import urllib.error
@@ -9,17 +11,18 @@ import urllib.request
 
 import pytest
 
-from graphcrate.host.cache import Cache
 from graphcrate.model.errors import NetworkError
 from graphcrate.model.plan import ConfigStep
-from graphcrate.oci import spec
+from graphcrate.oci import push, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
-from tests.conftest import ROOT, program
-from tests.engines import fault_proxy, tiny
+from tests.conftest import ROOT
+from tests.engines import tiny
 from tests.engines.daemons import MACHINE, registry_server
+from tests.engines.fault_proxy import FaultProxy, first, seeded, tunnel
 from tests.engines.pushing import LOGIN, MIB, blob_bytes, check, random_layout, send
+from tests.engines.workplace import call
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("docker-registry")]
 
@@ -81,12 +84,10 @@ def test_tokens(token_registry, tokens, layout):
 
 def test_tls(scratch, authority, layout):
     tls = authority.certificate, authority.key
-    with registry_server(scratch, tls=tls) as address, fault_proxy.tunnel(address) as proxy:
+    with registry_server(scratch, tls=tls) as address, tunnel(address) as proxy:
         environment = {"https_proxy": proxy, "SSL_CERT_FILE": str(authority.bundle)}
         pushed = send("registry.test", layout, "team/tls:v1", environment=environment)
         assert pushed.bytes_sent > blob_bytes(layout)
-        again = send("registry.test", layout, "team/tls:v1", environment=environment)
-        assert again.bytes_sent == 0
         with pytest.raises(NetworkError, match="certificate is not trusted"):
             send("registry.test", layout, "team/tls:v1", environment={"https_proxy": proxy})
 
@@ -116,10 +117,12 @@ def test_memory_does_not_grow_with_layers(scratch):
     assert memory < 128 * MIB
 
 
+# Engines pull
+
+
 @pytest.fixture(scope="module")
-def tiny_layout(ground):
+def tiny_layout(ground, cache):
     """This machine's shell, as an image that says a word."""
-    cache = Cache(ground / "tiny-cache")
     base = tiny.base(cache)
     config = ConfigStep(environment=base.environment, labels={}, command=("sh", "-c", "echo alive"))
     return write_layout(ground / "tiny", make_image(base.layers, config, 1_700_000_000), cache.blob, "1.0")
@@ -133,23 +136,10 @@ def pulled(request, registry, tiny_layout):
     return f"{registry}/{name}"
 
 
-def call(*command, environment=None):
-    finished = subprocess.run(
-        [program(command[0]), *map(str, command[1:])],
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
-
-
 @pytest.mark.engine("docker daemon")
 def test_docker_pulls_and_runs_it(docker, pulled):
-    name = pulled.replace("127.0.0.1", MACHINE)
-    call("docker", "--host", docker, "pull", "--quiet", name)
-    assert call("docker", "--host", docker, "run", "--rm", "--network", "none", name) == "alive\n"
+    run = ("docker", "--host", docker, "run", "--rm", "--network", "none", "--pull", "always")
+    assert call(*run, pulled.replace("127.0.0.1", MACHINE)) == "alive\n"
 
 
 @pytest.mark.engine("podman", "runc", "root")
@@ -169,6 +159,84 @@ def test_skopeo_copies_it(pulled, scratch, tiny_layout):
 @pytest.mark.engine("apptainer build")
 def test_apptainer_pulls_and_runs_it(apptainer, pulled, scratch):
     environment = {**apptainer, "APPTAINER_NOHTTPS": "1"}
-    call("apptainer", "--silent", "pull", scratch / "image.sif", f"docker://{pulled}", environment=environment)
-    with contextlib.chdir(scratch):
-        assert call("apptainer", "--silent", "run", scratch / "image.sif", environment=environment) == "alive\n"
+    run = ("apptainer", "--silent", "run", f"docker://{pulled}")
+    assert call(*run, environment=environment, folder=scratch) == "alive\n"
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("fault", ["lost", "cut"])
+@pytest.mark.parametrize(("method", "part"), [("PATCH", ""), ("PUT", "uploads")])
+def test_a_registry_that_got_more_than_we_know_of(registry, layout, fault, method, part):
+    """docker-registry 2.8 forgets the upload; so it begins again."""
+    name = f"team/noticed-{fault}-{method.lower()}:v1"
+    with FaultProxy(registry, first(fault, method, part, times=2)) as between:
+        pushed = send(between.address, layout, name)
+        assert between.faults == [fault] * 2
+    check(registry, name, layout, pushed)
+
+
+@pytest.mark.weekly
+def test_a_fifth_of_all_requests_fails(registry, ground, monkeypatch):
+    """Over five images: at most a tenth more than without faults comes to the registry's side."""
+    monkeypatch.setattr(push, "THREADS", 1)  # then a seed means the same bytes each time
+    received = needed = faults = requests = 0
+    for seed in range(5):
+        layout = random_layout(ground / f"fifth-{seed}", seed=seed + 1)
+        with FaultProxy(registry, seeded(seed)) as between:
+            pushed = send(between.address, layout, f"team/fifth-{seed}:v1")
+        check(registry, f"team/fifth-{seed}:v1", layout, pushed)
+        received, needed = received + between.received, needed + blob_bytes(layout)
+        faults, requests = faults + len(between.faults), requests + len(between.seen)
+    assert faults > 0.15 * requests
+    assert received / needed < 1.1, f"{received / needed:.3f} after {faults} faults"
+
+
+def test_tls_with_faults(registry, authority, layout):
+    """Answers before the end of a body are heard over TLS, too."""
+    with FaultProxy(registry, seeded(1), authority=authority) as between, tunnel(between.address) as proxy:
+        environment = {"https_proxy": proxy, "SSL_CERT_FILE": str(authority.bundle)}
+        pushed = send("registry.test", layout, "team/tls-faults:v1", environment=environment)
+        assert between.faults
+    check(registry, "team/tls-faults:v1", layout, pushed)
+
+
+def test_a_token_expires_in_mid_upload(token_registry, tokens, layout):
+    asked = len(tokens.asked)
+    # Once: a token that is refused at once, twice for one thread, ends the push.
+    with FaultProxy(token_registry, first("expired", "PATCH")) as between:
+        pushed = send(between.address, layout, "team/expiring:v1", login=LOGIN)
+        assert between.faults == ["expired"]
+    check(token_registry, "team/expiring:v1", layout, pushed, LOGIN)
+    assert len(tokens.asked) >= asked + 2
+
+
+def test_a_hostile_realm_hears_nothing(token_registry, authority, layout):
+    with FaultProxy(token_registry, authority=authority) as evil, tunnel(evil.address) as proxy:
+        environment = {"https_proxy": proxy, "SSL_CERT_FILE": str(authority.bundle)}
+        with FaultProxy(token_registry, realm="https://evil.example/token") as between:
+            with pytest.raises(NetworkError, match=r"wants its login to be told to evil\.example"):
+                send(between.address, layout, "team/lured:v1", login=LOGIN, environment=environment)
+        assert evil.seen == []
+
+
+def test_no_secret_shows(token_registry, basic_registry, layout, ground, capfd, caplog):
+    """In nothing that is printed, logged or raised, whatever happens: also where a token never helps."""
+    caplog.set_level(logging.DEBUG)
+    raised, other = [], random_layout(ground / "other", [3 * MIB], seed=9)
+    for registry, name in ((token_registry, "team/bearer:v9"), (basic_registry, "team/basic:v9")):
+        with FaultProxy(registry, seeded(3)) as between:
+            send(between.address, layout, name, login=LOGIN)
+        for fault, method in (("503", "PATCH"), ("expired", "POST"), ("500 late", "PUT")):
+            with FaultProxy(registry, first(fault, method, times=999)) as between:
+                with pytest.raises(NetworkError) as caught:
+                    send(between.address, other, name, login=LOGIN)
+            assert not [one for one in between.seen if one.method == "PUT" and "manifests" in one.path]
+            raised += [str(caught.value), repr(caught.value), repr(caught.value.__cause__)]
+    printed = capfd.readouterr()
+    texts = "\n".join([*raised, printed.out, printed.err, caplog.text])
+    assert len(raised) == 18
+    for secret in LOGIN.secrets:
+        assert secret not in texts
+    assert "eyJ" not in texts, "the beginning of each JSON web token"

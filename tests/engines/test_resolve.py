@@ -1,17 +1,15 @@
 """The real uv against a loopback index, and a download that is killed."""
 
+import contextlib
 import hashlib
 import os
-import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from graphcrate.compat import addresses, recipes
+from graphcrate.compat import addresses
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
@@ -21,13 +19,14 @@ from graphcrate.model.recipe import Channel
 from graphcrate.resolve import offers
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
+from tests.conftest import ROOT
+from tests.engines.workplace import until
 from tests.made import place
 from tests.unit import small_index
-from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
+from tests.unit.small_index import COMPATIBLE, CP311, PYTORCH
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
 
 pytestmark = pytest.mark.engine("uv")
-PROJECT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
@@ -42,9 +41,8 @@ def server(monkeypatch):
 
 @pytest.fixture
 def cache(tmp_path):
-    opened = Cache(tmp_path / "cache")
-    yield opened
-    opened.close()
+    with contextlib.closing(Cache(tmp_path / "cache")) as opened:
+        yield opened
 
 
 def environment(server):
@@ -61,13 +59,9 @@ def resolved(server, cache, *candidates, request=None, **options):
     return resolution.lock
 
 
-def versions(lock):
-    return {package.name: package.version for package in lock.packages}
-
-
 def test_the_compatible_candidate(server, cache):
     lock = resolved(server, cache, COMPATIBLE)
-    assert versions(lock) == {
+    assert {package.name: package.version for package in lock.packages} == {
         "filelock": "3.0",
         "numpy": "1.26.4",
         "nvidia-cublas-cu11": "11.11.3.6",
@@ -88,7 +82,7 @@ def test_torch_and_extensions_from_their_channels(server, cache):
     server.pytorch("cu118", dict([torch]))
     server.pyg("2.0.0+cu118", dict([scatter]))
     lock = resolved(server, cache, PYTORCH)
-    assert versions(lock)["torch"] == "2.0.1+cu118"
+    assert lock.package("torch").version == "2.0.1+cu118"
     assert lock.package("torch-scatter").channel is Channel.PYG
     assert lock.package("torch").file.sha256 == hashlib.sha256(torch[1]).hexdigest()
 
@@ -99,16 +93,6 @@ def test_a_python_that_this_machine_does_not_have(server, cache):
     recipe = msgspec.structs.replace(recipe, variants=(variant,), requirements=("filelock",))
     lock = choose(small_index.context(recipe, SourceOptions(), cache, environment(server)), {}).lock
     assert lock.package("torch").file.name == "torch-2.0.1-cp39-cp39-linux_x86_64.whl"
-
-
-def test_torch_of_a_folder(server, cache, tmp_path):
-    name, content = small_wheel("torch", "2.13.0+cpu", tag=CP311, requires=["filelock"])
-    folder = tmp_path / "with space"
-    folder.mkdir()
-    (folder / name).write_bytes(content)
-    lock = resolved(server, cache, LOCAL, request=SourceOptions(wheels=folder))
-    assert versions(lock)["torch"] == "2.13.0+cpu"
-    assert lock.package("torch").file.sha256 == hashlib.sha256(content).hexdigest()
 
 
 def test_requirements_that_contradict_each_other(server, cache):
@@ -142,44 +126,17 @@ def test_uv_tells_its_default_index(tmp_path):
     assert "--index-url https://index.example/simple" in told
 
 
-@pytest.mark.weekly
-@pytest.mark.network
-def test_the_recipe_for_cuda_11_7_on_the_real_index(cache, monkeypatch):
-    small_index.stand_in_bases(monkeypatch, toolkits=False)
-    recipe = recipes.load(PROJECT / "recipes" / "pyg.toml")
-    variant = recipe.variant("11.7")
-    lock = choose(small_index.context(recipe, SourceOptions(), cache, settings.environment(), variant=variant), {}).lock
-    found = versions(lock)
-    assert found["torch"] == "2.0.1"
-    assert found["numpy"].startswith("1.")
-    assert {"psutil", "pyparsing", "torchmetrics", "ogb", "nvidia-cudnn-cu11"} <= set(found)
-    geometric = lock.package("torch-geometric")
-    assert geometric.file.name == "torch_geometric-2.3.1.tar.gz"
-    assert [package.name for package in geometric.build] == ["packaging", "setuptools", "wheel"]
-    assert lock.package("torch").file.size > 600_000_000
-    compiled = {package.name: package.version for package in lock.packages if package.compiled}
-    assert set(compiled) == {"torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv"}
-    toolkit = lock.compilation.toolkit
-    assert (toolkit.version, [package.name for package in toolkit.packages]) == ("11.8.89", ["nvidia-cuda-toolkit"])
-    # what the image has of the toolkit in any case is not fetched twice
-    assert lock.package("nvidia-cublas-cu11").file in [wheel.file for wheel in toolkit.wheels]
-    assert "://" not in encode(lock).decode()
-
-
 KILLED = """
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
-from graphcrate.host.progress import Silent
 from graphcrate.model.lock import decode_lock
 from graphcrate.compat.request import SourceOptions
 from graphcrate.resolve.fetch import fetch
+from tests.made import place
 lock = decode_lock(Path(sys.argv[1]).read_bytes())
-cache = Cache(Path(sys.argv[2]))
-ctx = SimpleNamespace(cache=cache, environment=settings.environment(), progress=Silent())
-fetch(lock, SourceOptions(), ctx)
+fetch(lock, SourceOptions(), place(Cache(Path(sys.argv[2])), settings.environment()))
 """
 
 
@@ -203,13 +160,11 @@ def test_a_download_that_is_killed_is_gone_on_with(server, tmp_path, monkeypatch
     )
     (tmp_path / "lock.json").write_bytes(encode(lock))
     argv = [sys.executable, "-c", KILLED, str(tmp_path / "lock.json"), str(tmp_path / "cache")]
-    variables = environment(server) | {"PYTHONPATH": str(PROJECT)}
+    variables = environment(server) | {"PYTHONPATH": str(ROOT)}
     partial = tmp_path / "cache" / "partial" / sha256
     with subprocess.Popen(argv, env=variables) as process:
-        while not (partial.exists() and partial.stat().st_size >= 2 << 20):
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
+        until(lambda: partial.exists() and partial.stat().st_size >= 2 << 20, process=process)
+        process.kill()
     kept = partial.stat().st_size
     server.slow_after = None
     assert subprocess.run(argv, env=variables, check=False).returncode == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, program
-from tests.engines.typist import Typist, blocks, untyped
+from tests.engines.typist import blocks, in_project, untyped
 from tests.engines.workplace import call
 from tests.pyxis import make_site
 
@@ -23,19 +23,11 @@ PAGE = ROOT / "docs" / "runtimes.md"
 PROGRAM = "import torch\nprint('trained', torch.ones(2).sum().item())\n"
 
 
-def typist(workplace, built_image, environment):
+def typist(workplace, built_image, environment, anew=()):
     """Types in the project's folder, with programs that users would have there."""
     for name in ("dna.py", "train.py"):
         (workplace.folder / name).write_text(PROGRAM)
-    surroundings = {"GRAPHCRATE_CACHE": str(workplace.cache), **workplace.environment, **environment}
-    changes = [("pyg", "torch"), ("<tag>", built_image.report["tag"]), ("dna,ops", "torch")]
-    return Typist(workplace.folder, surroundings, changes)
-
-
-def converted(folder):
-    """Remove what the page is about to make: `convert` refuses to write over what is there."""
-    for path in (*folder.glob("dist/torch/*/torch.sif"), *folder.glob("dist/torch/*/torch.sqsh")):
-        path.unlink(missing_ok=True)  # the folder has a second name
+    return in_project(workplace, built_image, environment, [("pyg", "torch"), ("dna,ops", "torch")], anew)
 
 
 @pytest.mark.engine("docker daemon")
@@ -66,8 +58,7 @@ def lies_in(registry, name, image):
 def test_pyxis(workplace, built_image, slurm, apptainer, registry, scratch):
     site = make_site(scratch / "site", program("srun"), program("apptainer"))
     surroundings = {"PATH": site.path, "APPTAINER_NOHTTPS": "true"}
-    user = typist(workplace, built_image, {**apptainer, **slurm.environment, **surroundings})
-    converted(user.folder)
+    user = typist(workplace, built_image, {**apptainer, **slurm.environment, **surroundings}, ["dist/torch/*/torch.s*"])
     (convert, run), (push, pull), (job, submit) = blocks(PAGE, "Slurm with pyxis")
     user.type(convert)
     assert user.type(run) == "trained 2.0\n"
@@ -80,8 +71,7 @@ def test_pyxis(workplace, built_image, slurm, apptainer, registry, scratch):
 
 @pytest.mark.engine("slurm", "apptainer build")
 def test_dgx2_with_singularity(workplace, built_image, slurm):
-    user = typist(workplace, built_image, slurm.environment)
-    converted(user.folder)
+    user = typist(workplace, built_image, slurm.environment, ["dist/torch/*/torch.s*"])
     (convert, run), (job, submit), (nodes_job, nodes_submit) = blocks(
         PAGE, "DGX-2 and other Slurm clusters with Singularity"
     )
@@ -89,9 +79,8 @@ def test_dgx2_with_singularity(workplace, built_image, slurm):
     assert "trained 2.0" in user.type(run)
     for make, send, processes in ((job, submit, 1), (nodes_job, nodes_submit, 4)):
         user.type(make)
-        number = user.type(send, ("sbatch ", "sbatch --parsable --wait ")).strip()
-        output = (user.folder / f"{number}.out").read_text()
-        assert output == "trained 2.0\n" * processes, (user.folder / f"{number}.err").read_text()
+        out, err = user.submit(send)
+        assert out == "trained 2.0\n" * processes, err
 
 
 @pytest.mark.engine("docker-registry", "skopeo")
@@ -121,5 +110,16 @@ def test_testing(workplace, built_image, slurm):
     assert user.type(matrix, other).startswith("2 passed")
 
 
-def test_every_block_of_the_page_is_typed():
-    assert untyped(PAGE, Path(__file__)) == []
+@pytest.mark.parametrize(
+    ("page", "module"),
+    [
+        ("runtimes", "test_runtimes_page"),
+        ("tutorials/dna", "test_tutorials"),
+        ("tutorials/dgx2", "test_tutorials"),
+        ("tutorials/multi-node", "test_multi_node"),
+        ("tutorials/glt", "glt_pages"),
+    ],
+)
+def test_every_block_of_a_page_is_typed(page, module):
+    left = untyped(ROOT / "docs" / f"{page}.md", Path(__file__).with_name(f"{module}.py"))
+    assert left == (["Get the image"] if module == "glt_pages" else [])  # test_stacks builds it by itself

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from graphcrate.model.plan import ConfigStep
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
 from tests.engines import tiny
+from tests.engines.workplace import call, running, until
 
 ENVIRONMENT = {"PATH": "/usr/bin"}
 PROGRAMS = (
@@ -139,41 +139,29 @@ def test_binds_where_the_image_has_nothing_something_or_a_link(rootfs, kind, tmp
 def test_writable_bind_takes_what_is_written(rootfs, kind, tmp_path):
     folder = tmp_path / "results"
     folder.mkdir()
-    done = shell(
-        rootfs, "echo result >new && pwd", working_folder="/work", binds=[Bind(folder, "/work", read_only=False)]
-    )
+    binds = [Bind(folder, "/work", read_only=False)]
+    done = shell(rootfs, "echo result >new && pwd", working_folder="/work", binds=binds)
     assert done.lines == ("/work",)
     assert (folder / "new").read_text() == "result\n"
     assert (folder / "new").stat().st_uid == os.geteuid()
 
 
-def test_own_name_resolves_to_the_loopback(rootfs):
-    assert shell(rootfs, "getent hosts $(hostname)").lines[0].split()[0] in ("127.0.0.1", "::1")
+def test_neither_network_nor_processes_of_the_host_but_a_working_loopback(rootfs):
+    devices = "cut -d: -f1 /proc/net/dev | tail -n +3; cat /sys/class/net/lo/flags; getent hosts $(hostname)"
+    device, flags, name, processes = shell(rootfs, f"{devices}; ls -d /proc/[0-9]* | wc -l").lines
+    assert device.strip() == "lo"
+    assert int(flags, 16) & 1  # IFF_UP
+    assert name.split()[0] in ("127.0.0.1", "::1")
+    assert processes in ("2", "3", "4")
 
 
-def test_no_network_but_a_working_loopback(rootfs):
-    done = shell(
-        rootfs, "cut -d: -f1 /proc/net/dev | tail -n +3; cat /sys/class/net/lo/operstate /sys/class/net/lo/flags"
-    )
-    assert [line.strip() for line in done.lines[:1]] == ["lo"]
-    assert int(done.lines[-1], 16) & 1  # IFF_UP
-
-
-def test_processes_of_the_host_are_out_of_sight(rootfs):
-    assert shell(rootfs, "ls -d /proc/[0-9]* | wc -l").lines[-1] in ("2", "3", "4")
-
-
-def test_nobody_survives_the_command(rootfs):
+def test_nobody_survives_the_command_or_its_timeout(rootfs):
     marker = f"1000{os.getpid() % 100_000:05d}"
     assert shell(rootfs, f"setsid sleep {marker} & exit 0").returncode == 0
-    assert not running(marker)
-
-
-def test_nobody_survives_a_timeout(rootfs):
-    marker = f"2000{os.getpid() % 100_000:05d}"
+    assert not running("sleep", marker)
     with pytest.raises(BuildError, match="did not finish"):
         shell(rootfs, f"setsid sleep {marker} & sleep {marker}", timeout=1)
-    assert_soon(lambda: not running(marker))
+    until(lambda: not running("sleep", marker), 10)
 
 
 def test_nobody_and_no_mount_survives_kill_9(rootfs, project):
@@ -183,9 +171,9 @@ def test_nobody_and_no_mount_survives_kill_9(rootfs, project):
         f"run_in(Path({str(rootfs)!r}), ['sleep', '{marker}'], environment={ENVIRONMENT!r})"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=project) as runner:
-        assert_soon(lambda: running(marker))
+        until(lambda: running("sleep", marker), 10)
         runner.kill()
-    assert_soon(lambda: not running(marker))
+    until(lambda: not running("sleep", marker), 10)
     assert str(rootfs) not in Path("/proc/self/mounts").read_text()
 
 
@@ -209,7 +197,7 @@ def test_an_attached_command_has_this_process_s_streams(rootfs, project, kind):
     )
     assert done.stdout == "a line\nCompleted(returncode=7, lines=())\n"
     assert done.stderr == "complaint\n"
-    assert_soon(lambda: not running(marker))
+    until(lambda: not running("sleep", marker), 10)
 
 
 def test_the_command_run_has_the_folder_at_work_and_ends_as_the_command_does(tmp_path, project):
@@ -218,42 +206,7 @@ def test_the_command_run_has_the_folder_at_work_and_ends_as_the_command_does(tmp
         write_layout(tmp_path / "oci", image, cache.blob, "1.0")
     (tmp_path / "note").write_text("from here\n")
     environment = {**os.environ, "GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(project)}
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "graphcrate.cli.main",
-            "run",
-            "oci",
-            "--",
-            "sh",
-            "-c",
-            "cat /work/note; cp note new; exit 7",
-        ],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (7, "from here\n"), done.stderr
+    inside = ("sh", "-c", "cat /work/note; cp note new; exit 7")
+    command = (sys.executable, "-m", "graphcrate.cli.main", "run", "oci", "--", *inside)
+    assert call(*command, folder=tmp_path, environment=environment, code=7) == "from here\n"
     assert (tmp_path / "new").read_text() == "from here\n"
-
-
-def running(marker: str) -> bool:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[:2] == [b"sleep", marker.encode()]:
-            return True
-    return False
-
-
-def assert_soon(condition):
-    for _ in range(200):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come about within 10 s")

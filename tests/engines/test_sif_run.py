@@ -1,14 +1,15 @@
 """A real image as a SIF, run as it is on a cluster: by a plain user, from a home full of other packages."""
 
 import os
-import pwd
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import program
+from tests.engines.conftest import as_user
+from tests.engines.test_doctor import findings
+from tests.engines.workplace import call
 
 pytestmark = [
     pytest.mark.slow,
@@ -36,71 +37,65 @@ print("trained in", os.getcwd(), "as", os.getuid(), "with", sys.argv[1:])
 
 @pytest.fixture
 def user(plain_user):
-    """(uid, gid) of a plain user whose home has a torch of its own that does not work."""
-    home = Path(pwd.getpwuid(plain_user[0]).pw_dir)
+    """A plain user whose home has a torch and a numpy of its own that do not work."""
+    packages = Path(plain_user.pw_dir, ".local", "lib", "python3.11", "site-packages")
     for name in ("torch", "numpy"):
-        package = home / ".local" / "lib" / "python3.11" / "site-packages" / name
-        package.mkdir(parents=True)
-        (package / "__init__.py").write_text("raise SystemExit('this is the one in ~/.local')\n")
-    subprocess.run(["chown", "-R", f"{plain_user[0]}:{plain_user[1]}", home], check=True)
-    yield plain_user
-    shutil.rmtree(home)
+        (packages / name).mkdir(parents=True)
+        (packages / name / "__init__.py").write_text("raise SystemExit('this is the one in ~/.local')\n")
+        (packages / f"{name}-1.0.dist-info").mkdir()
+    subprocess.run(["chown", "-R", plain_user.pw_name, plain_user.pw_dir], check=True)
+    return plain_user
 
 
-def run(user, image, folder, *arguments, **variables):
-    """`singularity run` as this user, in this folder."""
-    become = [program("setpriv"), f"--reuid={user[0]}", f"--regid={user[1]}", "--clear-groups"]
-    home = pwd.getpwuid(user[0]).pw_dir
-    environment = {"PATH": os.environ["PATH"], "HOME": home, "USER": "graphcrate-test", **variables}
-    done = subprocess.run(
-        [*become, program("singularity"), "--silent", "run", *arguments[:-1], image, "python", arguments[-1], "7"],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.strip()
+def singularity(user, folder, *words, code=0, **variables):
+    """stdout of `singularity` as this user calls it in a folder."""
+    environment = {"PATH": os.environ["PATH"], "HOME": user.pw_dir, "USER": user.pw_name, **variables}
+    command = as_user(user, program("singularity"), "--silent", *words)
+    return call(*command, folder=folder, environment=environment, code=code)
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "variables"),
     [
-        (),
-        ("--cleanenv",),
-        ("--no-home",),
-        ("--nv",),
-        ("--contain", "--bind", "{folder}", "--pwd", "{folder}"),
-        ("--containall", "--bind", "{folder}:/work", "--pwd", "/work"),
+        ((), {}),
+        ((), {"PYTHONUSERBASE": "/nowhere", "CONDA_PREFIX": "/conda"}),
+        (("--cleanenv",), {}),
+        (("--no-home",), {}),
+        (("--nv",), {}),
+        (("--containall", "--bind", "{folder}:/work", "--pwd", "/work"), {}),
     ],
 )
-def test_a_plain_user_runs_a_program_of_the_working_folder(small_sif, user, scratch, options):
-    (scratch / "dna.py").write_text(PROGRAM)
-    os.chown(scratch, *user)
-    options = [option.format(folder=scratch) for option in options]
-    where = "/work" if "/work" in options else scratch
-    assert run(user, small_sif, scratch, *options, "dna.py") == f"trained in {where} as {user[0]} with ['7']"
-
-
-def test_a_working_folder_that_cannot_be_written_will_do(small_sif, user, scratch):
+def test_a_plain_user_runs_a_program_of_the_working_folder(small_sif, user, scratch, options, variables):
+    """Also where the folder cannot be written to."""
     (scratch / "dna.py").write_text(PROGRAM)
     scratch.chmod(0o555)
-    assert run(user, small_sif, scratch, "dna.py").startswith(f"trained in {scratch} as {user[0]}")
-    assert os.listdir(scratch) == ["dna.py"]  # noqa: PTH208
-
-
-def test_variables_of_the_host_that_pick_packages_do_no_harm(small_sif, user, scratch):
-    (scratch / "dna.py").write_text(PROGRAM)
-    assert run(user, small_sif, scratch, "dna.py", PYTHONUSERBASE="/nowhere", CONDA_PREFIX="/conda").startswith(
-        "trained"
-    )
+    options = [option.format(folder=scratch) for option in options]
+    said = singularity(user, scratch, "run", *options, small_sif, "python", "dna.py", "7", **variables)
+    where = "/work" if "/work" in options else scratch
+    assert said == f"trained in {where} as {user.pw_uid} with ['7']\n"
 
 
 def test_it_tests_itself(small_sif, built_image):
-    done = subprocess.run(
-        [program("apptainer"), "--silent", "test", small_sif], capture_output=True, encoding="utf-8", check=True
-    )
-    assert done.stdout.strip() == built_image.report["torch"]
+    assert call("apptainer", "--silent", "test", small_sif).strip() == built_image.report["torch"]
+
+
+def doctor(user, sif, *options, python="python", code=0, **variables):
+    """What the doctor of the image finds, by id."""
+    command = (sif, python, "/opt/graphcrate/examples/doctor.py", "--json")
+    return findings(singularity(user, user.pw_dir, "exec", *options, *command, code=code, **variables))
+
+
+def test_the_doctor_sees_whether_the_users_packages_stay_out(small_sif, user):
+    found = doctor(user, small_sif)
+    assert found["container"]["seen"] == "in a container: apptainer"
+    assert found["user-site"]["status"] == found["imports"]["status"] == "ok"
+    another = {"python": "/usr/bin/python3", "APPTAINERENV_PYTHONNOUSERSITE": ""}
+    found = doctor(user, small_sif, code=None, **another)
+    assert found["user-site"]["status"] == "warn"
+    assert "numpy" in found["user-site"]["seen"]
+
+
+def test_the_doctor_sees_a_small_shared_memory(small_sif, user, scratch):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=1777", "none", scratch], check=True)
+    found = doctor(user, small_sif, "--bind", f"{scratch}:/dev/shm", code=7)
+    assert (found["shm"]["status"], found["shm"]["seen"]) == ("fail", "/dev/shm: 1 MiB free of 1 MiB")

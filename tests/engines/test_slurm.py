@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import program
-from tests.engines.workplace import finish
+from tests.engines.workplace import finish, until
 from tests.pyxis import make_site
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("slurm", "apptainer build")]
@@ -39,15 +38,8 @@ def place(workplace, slurm, scratch):
     return dataclasses.replace(workplace, environment={**workplace.environment, **slurm.environment})
 
 
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 def ask(scratch, *more):
-    return ("--runner", "slurm", "--suite", "torch", "--rerun", "--output", scratch / "out", *more)
+    return ("--runner", "slurm", "--suite", "torch", "--rerun", "--output", scratch / "100 % out", *more)
 
 
 def test_a_suite_runs_as_a_job_through_apptainer(place, slurm, small_sif, scratch):
@@ -58,22 +50,20 @@ def test_a_suite_runs_as_a_job_through_apptainer(place, slurm, small_sif, scratc
     assert suite["node"] in ("n1", "n2")
     assert suite["job"].isdigit()
     assert "Phase: training on cpu" in finished.err  # its lines came along
-    assert json.loads((scratch / "out" / "trials" / small_sif.name / "slurm" / "trial.json").read_text()) == told
-    assert [path.name for path in (scratch / "out" / "slurm").iterdir()] == [f"{suite['job']}.out"]
+    assert json.loads((scratch / "100 % out" / "trials" / small_sif.name / "slurm" / "trial.json").read_text()) == told
+    assert [path.name for path in (scratch / "100 % out" / "slurm").iterdir()] == [f"{suite['job']}.out"]
     assert slurm.jobs() == []
 
 
-def test_an_unknown_partition_is_refused_with_those_that_exist(place, slurm, small_sif, scratch):
+def test_what_does_not_exist_is_refused_with_what_does_or_in_slurms_words(place, slurm, small_sif, scratch):
     finished = place.run("test", small_sif, *ask(scratch, "--partition", "v100"))
     assert finished.code == 2
     assert "there is no partition 'v100'; there are dgx2 (gpu:4), a100 (gpu:4), closed (down)" in finished.err
-    assert slurm.jobs() == []
-
-
-def test_what_slurm_refuses_is_told_in_its_words(place, slurm, small_sif, scratch):
     finished = place.run("test", small_sif, *ask(scratch, "--partition", "a100", "--gres", "gpu:99"))
     assert finished.code == 7
     assert "Requested node configuration is not available" in finished.err
+    assert not list((scratch / "100 % out").rglob("order-*"))
+    assert slurm.jobs() == []
 
 
 def test_a_job_that_never_starts_is_given_up_with_the_reason(place, slurm, small_sif, scratch):
@@ -136,18 +126,8 @@ def test_a_node_that_dies_is_named(place, slurm, small_sif, scratch):
 def test_a_matrix_is_interrupted_and_goes_on(place, slurm, small_sif, scratch):
     other = scratch / "other.sif"
     other.write_bytes(small_sif.read_bytes() + b"\0")  # another file, the same image
-    request = (
-        "test",
-        small_sif,
-        other,
-        "--matrix",
-        "--partition",
-        "dgx2,a100",
-        "--suite",
-        "torch",
-        "--output",
-        scratch,
-    )
+    options = ("--matrix", "--partition", "dgx2,a100", "--suite", "torch", "--output", scratch)
+    request = ("test", small_sif, other, *options)
     process = place.start(*request)
     state = scratch / "matrix.json"
     until(lambda: state.exists() and len(jobs_of(state)) == 4)
@@ -182,9 +162,8 @@ def test_pyxis_is_taken_where_srun_has_it(place, slurm, built_image, scratch, ki
     site = make_site(scratch / "site", program("srun"), program("apptainer"), **kind)
     void = {"NVIDIA_VISIBLE_DEVICES": "void"} if Path("/dev/nvidiactl").exists() else {}  # else said by itself
     here = dataclasses.replace(place, environment={**place.environment, "PATH": site.path, **void})
-    finished = here.run(
-        "test", built_image.layout, *ask(scratch, "--suite", "torch,ddp", "--partition", "a100", "--json")
-    )
+    asked = ask(scratch, "--suite", "torch,ddp", "--partition", "a100", "--json")
+    finished = here.run("test", built_image.layout, *asked)
     assert finished.code == 10, finished.err  # the image has no PyG: ddp finds its rank, and ends there
     told = json.loads(finished.out)
     assert told["artifact"]["kind"] == "sqsh"
@@ -195,12 +174,6 @@ def test_pyxis_is_taken_where_srun_has_it(place, slurm, built_image, scratch, ki
     assert name.endswith(f"_graphcrate-{first['job']}")
     assert image == told["artifact"]["reference"]
     assert site.containers() == []
-    words = site.calls()[1]
-    assert {"--no-container-mount-home", "--container-readonly"} <= set(words)
-    (mounts,) = [word for word in words if word.startswith("--container-mounts=")]
-    assert mounts.endswith(":/out:rw")
-    assert words[words.index("env") + 1].startswith("OMP_NUM_THREADS=")
-    assert "/opt/venv/bin/python" in words
 
 
 def test_a_container_that_pyxis_cannot_start_is_told(place, slurm, built_image, scratch):
@@ -251,17 +224,15 @@ def submit(slurm, text, folder):
 
 def test_the_job_for_dgx2_runs(place, slurm, small_sif, scratch):
     command = "python -c 'import torch; print(torch.zeros(10, 10).shape)'"
-    text = place.run(
-        "job", small_sif, "--runtime", "singularity", "--partition", "dgx2", "--gpus", "2", "--command", command
-    )
+    options = ("--runtime", "singularity", "--partition", "dgx2", "--gpus", "2", "--command", command)
+    text = place.run("job", small_sif, *options)
     code, out, err = submit(slurm, text.out, scratch)
     assert (code, out.strip()) == (0, "torch.Size([10, 10])"), err
 
 
 def test_a_job_on_two_nodes_gives_each_process_its_rank(place, slurm, small_sif, scratch):
-    show = (
-        'python -c \'import os; print(*(os.environ[n] for n in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")))\''
-    )
+    names = '("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")'
+    show = f"python -c 'import os; print(*(os.environ[n] for n in {names}))'"
     options = ("--partition", "dgx2", "--nodes", "2", "--gpus", "2", "--per-gpu", "--command", show)
     code, out, err = submit(slurm, place.run("job", small_sif, "--runtime", "singularity", *options).out, scratch)
     assert code == 0, err

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
-from tests.engines.test_conversion import call, tree
+from tests.engines.workplace import call, tree
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder, hardlink, symlink
 from tests.unit.test_merged import squash

@@ -3,12 +3,10 @@
 What downloads Cora is not typed here.
 """
 
-from pathlib import Path
-
 import pytest
 
 from tests.conftest import ROOT
-from tests.engines.typist import Typist, blocks, make_pyg_sif, untyped
+from tests.engines.typist import blocks, in_project, make_pyg_sif
 
 DNA, DGX2 = ROOT / "docs" / "tutorials" / "dna.md", ROOT / "docs" / "tutorials" / "dgx2.md"
 #: 200 epochs are for GPUs
@@ -17,23 +15,8 @@ SHORT = ("examples/dna.py", "examples/dna.py --epochs 6 --every 3")
 pytestmark = [pytest.mark.weekly, pytest.mark.engine("slurm", "apptainer build")]
 
 
-def typist(workplace, pyg_image, slurm):
-    """Types in the project's folder, in which no earlier test has left an image for Singularity."""
-    for path in (*workplace.folder.glob("dist/pyg/*/pyg.sif"), *workplace.folder.glob("*.sif")):
-        path.unlink(missing_ok=True)
-    surroundings = {"GRAPHCRATE_CACHE": str(workplace.cache), **workplace.environment, **slurm.environment}
-    return Typist(workplace.folder, surroundings, [("<tag>", pyg_image.report["tag"])])
-
-
-def submitted(user, command, *changes):
-    """Type an sbatch, wait for the job, and return what it printed."""
-    number = user.type(command, ("sbatch ", "sbatch --parsable --wait "), *changes).strip()
-    assert (user.folder / f"{number}.err").exists()
-    return (user.folder / f"{number}.out").read_text()
-
-
 def test_dna_on_an_a100(workplace, pyg_image, slurm):
-    user = typist(workplace, pyg_image, slurm)
+    user = in_project(workplace, pyg_image, slurm.environment, anew=("dist/pyg/*/pyg.sif", "*.sif"))
     (((make,),), (session,)) = blocks(DNA, "Get the image"), blocks(DNA, "In a session")
     assert user.type(make, ("make sif CUDA=11.8", make_pyg_sif())).endswith("/pyg.sif\n")
 
@@ -49,9 +32,9 @@ def test_dna_on_an_a100(workplace, pyg_image, slurm):
     user.type(write)
     assert (user.folder / "dna.sbatch").read_text() == script.read_text()
     script.write_text(script.read_text().replace(*SHORT))
-    assert "Epoch: 006" in submitted(user, job)
+    assert "Epoch: 006" in user.submit(job)[0]
     script.write_text(script.read_text().replace("--epochs 6", "--epochs 9"))
-    again = submitted(user, job)  # as after a time limit
+    again, _ = user.submit(job)  # as after a time limit
     assert "Epoch: 006" not in again
     assert "Epoch: 009" in again
 
@@ -61,7 +44,7 @@ def test_dna_on_an_a100(workplace, pyg_image, slurm):
 
 
 def test_pytorch_on_a_dgx2(workplace, pyg_image, slurm):
-    user = typist(workplace, pyg_image, slurm)
+    user = in_project(workplace, pyg_image, slurm.environment, anew=("dist/pyg/*/pyg.sif", "*.sif"))
     (make,), (check,) = blocks(DGX2, "Get the image")
     user.type(make, ("make sif STACK=torch CUDA=11.7 GPU=v100", make_pyg_sif()))
     (user.folder / "torch.sif").symlink_to("pyg.sif")  # which stands in for an image of PyTorch alone
@@ -74,14 +57,9 @@ def test_pytorch_on_a_dgx2(workplace, pyg_image, slurm):
 
     (job,), (write,) = blocks(DGX2, "As a job")
     user.type(write)
-    assert "\nPyTorch works" in submitted(user, job)
+    assert "\nPyTorch works" in user.submit(job)[0]
 
     ((test, again),) = blocks(DGX2, "Test it there")
     at = ("--gres gpu:2", "--gres gpu:2 --suite torch")  # not those of the recipe pyg
     assert user.type(test, at).startswith("torch: passed on cpu in ")
     assert user.type(again, at).endswith("; not run again, --rerun runs it\n")
-
-
-def test_every_block_of_the_pages_is_typed():
-    assert untyped(DNA, Path(__file__)) == []
-    assert untyped(DGX2, Path(__file__)) == []

@@ -1,10 +1,17 @@
-"""A base image of a few megabytes for tests of builders: this machine's shell and what it is linked to."""
+"""A base image of a few megabytes for tests of builders: this machine's shell and what it is linked to.
+
+As a program it builds a text on it and says what came of it, for a test that interrupts it:
+python -m tests.engines.tiny ENGINE FOLDER CACHE TEXT
+"""
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
-from graphcrate.engines.builders import Order
+from graphcrate.engines.builders import Order, apptainer, oci
+from graphcrate.host import oci_engine, process, settings
+from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.inputs.bases import Base
 from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, Plan, Stack
@@ -12,6 +19,19 @@ from graphcrate.oci.layer import LayerWriter
 from tests.conftest import program
 
 PROGRAMS = ("sh", "cat", "env", "ls", "sleep", "seq", "mkdir", "cp")
+
+
+def main(engine, folder, cache, text):
+    process.interrupt_on_terminate()
+    apptainer.definition = oci.dockerfile = lambda *_, **__: text
+    if engine == "classic":
+        oci_engine._has_buildkit = lambda *_: False
+    builder = apptainer if engine == "apptainer" else oci.Builder("podman" if engine == "podman" else "docker")
+    try:
+        print(builder.build(order(Path(folder), Cache(Path(cache)), settings.environment())))
+    except KeyboardInterrupt:
+        print("interrupted")
+        sys.exit(130)
 
 
 class Told(Silent):
@@ -85,3 +105,7 @@ def order(folder, cache, environment, **changes):
         "progress": Told(),
     }
     return Order(**{**values, **changes})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -6,14 +6,13 @@ All three see the same files. A person at the third has a home with a key that b
 import contextlib
 import os
 import secrets
-import signal
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import program
-from tests.engines.daemons import stop
+from tests.engines.daemons import log_of, stop
+from tests.engines.workplace import kill, until
 
 SSHD = """\
 Port 22
@@ -29,7 +28,6 @@ UsePAM no
 SetEnv HOME={folder}/home
 LogLevel ERROR
 """
-SECONDS_TO_ANSWER = 20.0
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,7 @@ class Hosts:
         try:
             said, _ = process.communicate(timeout=timeout)
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            kill(process)
             raise
         return process.returncode, said
 
@@ -123,12 +120,12 @@ def _sshd(folder, name, number, address):
 
 def _learn_keys(hosts):
     """What a person types once: `ssh-keyscan` for both."""
-    until = time.monotonic() + SECONDS_TO_ANSWER
-    while True:
+    known = hosts.home / ".ssh" / "known_hosts"
+
+    def learnt():
         command = [*hosts.prefix, program("ssh-keyscan"), "-t", "ed25519", *hosts.addresses]
-        found = subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout
-        if found.count("ssh-ed25519") == len(hosts.addresses):
-            break
-        assert time.monotonic() < until, "\n".join(path.read_text() for path in hosts.folder.glob("*.log"))
-        time.sleep(0.2)
-    (hosts.home / ".ssh" / "known_hosts").write_text(found)
+        known.write_bytes(subprocess.run(command, capture_output=True, check=False).stdout)
+        return known.read_text().count("ssh-ed25519") == len(hosts.addresses)
+
+    with log_of(hosts.folder):
+        until(learnt, 20)

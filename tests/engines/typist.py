@@ -14,11 +14,6 @@ LANGUAGE = "sh"
 _HEREDOC = re.compile(r"<<-?\s*'?(\w+)'?")
 
 
-def headings(page):
-    """All headings of a page below its title."""
-    return re.findall(r"^##+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-
-
 def blocks(page, heading):
     """The commands below a heading of a page, up to the next one; each block is a list of commands.
 
@@ -48,7 +43,8 @@ def untyped(page, module):
     """
     source = module.read_text(encoding="utf-8")
     taken = re.findall(r"""blocks\(\s*\w+,\s*"([^"]+)",?\s*\)""", source)
-    return [heading for heading in headings(page) if heading not in taken and blocks(page, heading)]
+    headings = re.findall(r"^##+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [heading for heading in headings if heading not in taken and blocks(page, heading)]
 
 
 def make_pyg_sif(extensions="none"):
@@ -56,6 +52,14 @@ def make_pyg_sif(extensions="none"):
     _, *options = pyg_stack(extensions)
     pairs = zip(options[::2], options[1::2], strict=True)
     return " ".join([MAKE_SIF, *(f"{name.removeprefix('--').upper()}='{value}'" for name, value in pairs)])
+
+
+def in_project(workplace, image, environment, changes=(), anew=()):
+    """Types in the project's folder. `anew`: patterns of what is removed first, as no command writes over it."""
+    for path in (path for pattern in anew for path in workplace.folder.glob(pattern)):
+        path.unlink(missing_ok=True)  # the folder has a second name
+    surroundings = {"GRAPHCRATE_CACHE": str(workplace.cache), **workplace.environment, **environment}
+    return Typist(workplace.folder, surroundings, [*changes, ("<tag>", image.report["tag"])])
 
 
 class Typist:
@@ -75,11 +79,8 @@ class Typist:
 
     def typed(self, command, *changes, code=0, timeout=1500):
         """The same; the whole of what became of it."""
-        for before, after in (
-            *changes,
-            *self.changes,
-            ("./build.py", f"{sys.executable} -E -s -m graphcrate.cli.main"),
-        ):
+        program = ("./build.py", f"{sys.executable} -E -s -m graphcrate.cli.main")
+        for before, after in (*changes, *self.changes, program):
             command = command.replace(before, after)
         done = subprocess.run(
             ["bash", "-euc", command],
@@ -93,3 +94,8 @@ class Typist:
         )
         assert done.returncode == code, f"{command}\n{done.stdout}{done.stderr}"
         return done
+
+    def submit(self, command, *changes):
+        """Type an sbatch, wait for the job, and return what it printed on stdout and stderr."""
+        number = self.type(command, ("sbatch ", "sbatch --parsable --wait "), *changes).strip()
+        return tuple((self.folder / f"{number}.{end}").read_text() for end in ("out", "err"))

@@ -6,15 +6,17 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
+import time
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.conftest import program
+from tests.conftest import ROOT, program
 
-PROJECT = Path(__file__).resolve().parent.parent.parent
+#: what a build needs of a clone
 PARTS = (
     "graphcrate",
     "doctor",
@@ -26,25 +28,70 @@ PARTS = (
     "Makefile",
     "build.py",
     "README.md",
-    "pyproject.toml",
 )
+PARTS += ("pyproject.toml", "requirements.txt", "requirements-dev.txt")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu/torch/"
-REQUIREMENTS = ("requirements.txt", "requirements-dev.txt")
 
 
-def call(*command, environment=None, timeout=900):
-    """stdout of a program that has to succeed."""
+def call(*command, environment=None, folder=None, code=0, timeout=900):
+    """stdout of a program that has to end with this exit code; None: with any."""
     done = subprocess.run(
-        [program(command[0]), *map(str, command[1:])],
+        [program(str(command[0])), *map(str, command[1:])],
         env=environment,
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
+        errors="surrogateescape",
         timeout=timeout,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert code in (None, done.returncode), (done.stdout + done.stderr)[-3000:]
     return done.stdout
+
+
+def until(condition, seconds=120, process=None):
+    """Wait for something that must come about within so many seconds, and while a process runs that is to do it."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, "the process ended before"
+        assert time.monotonic() < deadline, f"it did not come about within {seconds} s"
+        time.sleep(0.05)
+
+
+def is_running(pid):
+    """Whether a process runs; one that has ended and nobody has waited for does not."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def running(*words):
+    """Ids of the processes whose command line begins with these words."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_text(errors="replace").split("\0")[: len(words)] == [str(word) for word in words]:
+                found.append(int(path.parent.name))
+    return found
+
+
+def tree(root):
+    """path → kind and mode, owner, group, time, content or target, first path of the same file, attributes."""
+    first, seen = {}, {}
+    for path in sorted(os.fsencode(found) for found in root.rglob("*")):
+        status = os.lstat(path)
+        name, kind = os.fsdecode(path).removeprefix(f"{root}/"), stat.S_IFMT(status.st_mode)
+        content = os.readlink(path) if kind == stat.S_IFLNK else None  # noqa: PTH115 (names that are no text)
+        if kind == stat.S_IFREG:
+            content = hash(Path(os.fsdecode(path)).read_bytes())
+        same = None if kind == stat.S_IFDIR else first.setdefault(status.st_ino, name)
+        attributes = {
+            key: os.getxattr(path, key, follow_symlinks=False) for key in os.listxattr(path, follow_symlinks=False)
+        }
+        owner = (stat.filemode(status.st_mode), status.st_uid, status.st_gid, int(status.st_mtime))
+        seen[name] = (*owner, content, same, attributes)
+    return seen
 
 
 @dataclass(frozen=True)
@@ -117,34 +164,31 @@ def kill(process):
 def copy_project(destination):
     """The files that a clone has, as far as a build needs them."""
     destination.mkdir(parents=True)
-    for name in (*PARTS, *REQUIREMENTS):
-        source = PROJECT / name
+    for name in PARTS:
+        source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, destination / name, ignore=shutil.ignore_patterns("__pycache__"))
-        elif source.exists():
+        else:
             shutil.copy2(source, destination / name)
     return destination
 
 
-def seed(source, target, folders):
-    """Give a new cache the finished files of another one: hard links, in folders of its own."""
-    for name in folders:
-        for path in (source / name).rglob("*"):
-            into = target / path.relative_to(source)
-            if path.is_dir() and not path.is_symlink():
-                into.mkdir(parents=True, exist_ok=True)
-            else:
-                into.parent.mkdir(parents=True, exist_ok=True)
-                os.link(path, into, follow_symlinks=False)
+def second_place(workplace, folder, *, base=False, **changes):
+    """Another copy of the project with the same lock, and a cache that holds the downloads, on demand the base too."""
+    copy, cache = copy_project(folder / "copy"), folder / "cache"
+    shutil.copytree(workplace.folder / "images", copy / "images", dirs_exist_ok=True)
+    shutil.copytree(workplace.cache / "files", cache / "files", copy_function=_link, symlinks=True)
+    if base:
+        shutil.copytree(workplace.cache / "bases", cache / "bases", copy_function=_link, symlinks=True)
+        for record in (cache / "bases").glob("debian/*/layer.json"):
+            blob = Path("blobs/sha256", json.loads(record.read_text())["digest"].removeprefix("sha256:"))
+            (cache / blob).parent.mkdir(parents=True, exist_ok=True)
+            os.link(workplace.cache / blob, cache / blob)
+    return Workplace(copy, cache, **changes)
 
 
-def seed_base(source, target):
-    """Give a new cache the finished bases of another one, with their layers."""
-    seed(source, target, ["bases"])
-    for record in (source / "bases").glob("debian/*/layer.json"):
-        blob = Path("blobs/sha256", json.loads(record.read_text())["digest"].removeprefix("sha256:"))
-        (target / blob).parent.mkdir(parents=True, exist_ok=True)
-        os.link(source / blob, target / blob)
+def _link(source, target, **_):
+    os.link(source, target, follow_symlinks=False)
 
 
 def wheel_folder():

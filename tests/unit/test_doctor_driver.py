@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from doctor.container import Interpreter
 from doctor.driver import Gpu, Nvidia, judge_driver, look_at_driver
 from doctor.host import Done
 from doctor.stack import import_finding, judge_imports, judge_torch_gpu, judge_versions
@@ -31,13 +30,9 @@ def judged(host, container=""):
     return by_id(judge_driver(host, look_at_driver(host), container))
 
 
-def test_a_machine_without_a_gpu_is_no_failure(tmp_path):
-    found = judged(MadeUp(tmp_path, python=NO_LIBCUDA))
-    assert set(found) == {"gpu"}
-    assert found["gpu"].status == "note"
-
-
-def test_a_dgx2(tmp_path):
+def test_a_machine_without_a_gpu_and_a_dgx2(tmp_path):
+    found = judged(MadeUp(tmp_path / "none", python=NO_LIBCUDA))
+    assert {name: each.status for name, each in found.items()} == {"gpu": "note"}
     found = judged(MadeUp(tmp_path, files("450.80.02"), python=libcuda(0, 11000, [V100] * 16, "libcuda.so.450.80.02")))
     assert {each.status for each in found.values()} == {"ok", "note"}
     assert found["driver"].seen == "450.80.02; the newest CUDA it knows is 11.0"
@@ -50,12 +45,10 @@ def test_a_gpu_rules_variants_out_whatever_the_driver(tmp_path):
     found = judged(MadeUp(tmp_path, files("595.45.04"), python=libcuda(library="libcuda.so.595.45.04")))
     assert found["variants"].seen.startswith("CUDA 11.6, 11.7, 11.8, 12.1, 12.6, 12.8 run")
     assert "13.0 torch 2.12.1 has no code for sm_70" in found["variants-out"].seen
-
-
-def test_a_driver_that_none_of_ours_runs_with(tmp_path):
-    found = judged(MadeUp(tmp_path, files("418.39"), python=libcuda(library="libcuda.so.418.39")))
-    assert found["variants"].status == "fail"
-    assert "450.80.02" in found["variants"].fix
+    old = judged(MadeUp(tmp_path / "old", files("418.39"), python=libcuda(library="libcuda.so.418.39")))["variants"]
+    assert (old.status, "450.80.02" in old.fix) == ("fail", True)
+    other = judged(MadeUp(tmp_path / "other", files(), python=libcuda(library="/usr/lib/libcuda.so.550.54.14")))
+    assert (other["libcuda"].status, "reboot" in other["libcuda"].fix) == ("fail", True)
 
 
 def test_without_libcuda_the_name_tells_the_capability(tmp_path):
@@ -110,12 +103,6 @@ def test_a_libcuda_that_crashes_or_hangs_is_a_finding(tmp_path, answer, seen):
     assert seen in found["libcuda"].seen
 
 
-def test_a_library_of_another_version_than_the_module(tmp_path):
-    found = judged(MadeUp(tmp_path, files(), python=libcuda(library="/usr/lib/libcuda.so.550.54.14")))
-    assert found["libcuda"].status == "fail"
-    assert "reboot" in found["libcuda"].fix
-
-
 def test_devices_that_are_closed_or_missing(tmp_path):
     host = MadeUp(tmp_path / "closed", files(), python=libcuda())
     host.closed.add("/dev/nvidia0")
@@ -145,8 +132,8 @@ def test_a_container_that_got_no_gpu_says_which_way_it_is_asked_for(tmp_path, co
 
 @pytest.mark.parametrize(("capabilities", "why"), [("utility", "is utility"), ("", "utility` alone")])
 def test_capabilities_without_compute_are_told(tmp_path, capabilities, why):
-    host = MadeUp(tmp_path, files(), python=NO_LIBCUDA, environment={"NVIDIA_DRIVER_CAPABILITIES": capabilities})
-    found = judged(host, "enroot")["libcuda"]
+    variables = {"NVIDIA_DRIVER_CAPABILITIES": capabilities}
+    found = judged(MadeUp(tmp_path, files(), python=NO_LIBCUDA, environment=variables), "enroot")["libcuda"]
     assert (found.status, why in found.why) == ("fail", True)
     assert found.fix == "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
 
@@ -180,11 +167,6 @@ def of_torch(tmp_path, cuda=BLIND, torch=FOR_CUDA, nvidia=THERE, container="", *
     return found
 
 
-def test_torch_that_works(tmp_path):
-    works = {**BLIND, "available": True, "error": "", "count": 1, "gpus": [["V100", [7, 0]]]}
-    assert of_torch(tmp_path, works).seen == "torch 2.3.1 works on 1 GPU(s): V100"
-
-
 @pytest.mark.parametrize(
     ("changed", "why", "fix"),
     [
@@ -194,13 +176,13 @@ def test_torch_that_works(tmp_path):
         ({"nvidia": THERE._replace(loaded=False, code=None)}, "libcuda is not there", "--nv"),
         (
             {"nvidia": THERE._replace(driver="470.82.01")},
-            "driver 470.82.01 is too old for CUDA 12.1, which needs 525.60.13",
+            "470.82.01 is too old for CUDA 12.1, which needs 525.6",
             "11.8",
         ),
         ({"nvidia": THERE._replace(code=802)}, "cuInit answers 802", "nvidia-smi"),
         (
             {"cuda": {**BLIND, "archs": ["sm_75", "sm_80"]}},
-            "built for sm_75, sm_80, and not for sm_70",
+            "for sm_75, sm_80, and not for sm_70",
             "make image CUDA=12.8",
         ),
         ({"cuda": {**BLIND, "archs": ["sm_70"], "error": "RuntimeError: odd"}}, "RuntimeError: odd", "--explain"),
@@ -213,12 +195,11 @@ def test_each_cause_of_a_blind_torch_is_told_apart(tmp_path, changed, why, fix):
     assert fix in found.fix
 
 
-def test_ptx_of_an_older_architecture_serves_a_newer_gpu(tmp_path):
-    found = of_torch(tmp_path, {**BLIND, "archs": ["sm_50", "compute_60"]})
-    assert "not for" not in found.why
-
-
-def test_torch_without_a_gpu_in_sight_is_no_failure(tmp_path):
+def test_a_torch_without_a_fault(tmp_path):
+    works = {**BLIND, "available": True, "error": "", "count": 1, "gpus": [["V100", [7, 0]]]}
+    assert of_torch(tmp_path, works).seen == "torch 2.3.1 works on 1 GPU(s): V100"
+    ptx = of_torch(tmp_path, {**BLIND, "archs": ["sm_50", "compute_60"]})  # serves a newer GPU
+    assert "not for" not in ptx.why
     assert of_torch(tmp_path, nvidia=Nvidia()).status == "note"
     assert of_torch(tmp_path, torch={"version": "2.13.0+cpu", "cuda": None}, nvidia=Nvidia()).status == "ok"
 
@@ -232,8 +213,6 @@ def test_torch_without_a_gpu_in_sight_is_no_failure(tmp_path):
         ({"torch": "2.0.1+cu118", "torch_scatter": "2.1.2+pt20cu118"}, "extension-version", None),
         ({"torch": "2.0.1+cu118", "torch_scatter": "2.1.2+pt21cu118"}, "extension-version", "fail"),
         ({"torch": "2.0.1+cu118", "torch_scatter": "2.1.2+pt20cu117"}, "extension-version", "fail"),
-        ({"torch": "1.13.1+cu116", "torch_scatter": "2.1.1+pt113cu116"}, "extension-version", None),
-        ({"torch": "1.13.1+cu116", "torch_scatter": "2.1.1+pt112cu116"}, "extension-version", "fail"),
         ({"torch": "2.10.0", "torch_scatter": "2.1.2+pt210cu128"}, "extension-version", None),
         ({"torch": "2.10.0", "torch_scatter": "2.1.2+pt21cu128"}, "extension-version", "fail"),
         ({"torch": "2.1.0", "torch_scatter": "2.1.2+pt210cu128"}, "extension-version", "fail"),
@@ -246,11 +225,7 @@ def test_torch_without_a_gpu_in_sight_is_no_failure(tmp_path):
 def test_versions_are_held_against_each_other(tmp_path, installed, name, status):
     found = by_id(judge_versions(MadeUp(tmp_path), installed))
     assert (found[name].status if name in found else None) == status
-
-
-def test_the_glt_that_fits_is_named(tmp_path):
-    found = by_id(judge_versions(MadeUp(tmp_path), {"torch": "1.13.1", "graphlearn_torch": "0.2.4"}))
-    assert found["glt"].fix == "pip install graphlearn-torch==0.2.2"
+    assert installed["torch"] != "1.13.1" or found["glt"].fix == "pip install graphlearn-torch==0.2.2"
 
 
 def test_another_torch_than_the_images_is_noticed(tmp_path):
@@ -301,7 +276,3 @@ def test_imports_that_end_early_are_told(tmp_path):
     for done, seen in ((Done(None, "", ""), "time limit"), (None, "cannot be started")):
         host = MadeUp(tmp_path, python={"@doctor": done})
         assert seen in by_id(judge_imports(host, {}, Nvidia(), ""))["import"].seen
-
-
-def test_an_interpreter_is_empty_where_nothing_is_known():
-    assert Interpreter().path == ()

@@ -75,14 +75,8 @@ def test_a_name_at_the_top_is_there_once_and_under_its_own_name():
         tree = ast.parse(source)
         assert [node.name for node in ast.walk(tree) if isinstance(node, ast.alias) and node.asname] == []
         for node in tree.body:
-            targets = (
-                node.targets
-                if isinstance(node, ast.Assign)
-                else [node.target]
-                if isinstance(node, ast.AnnAssign)
-                else []
-            )
-            names = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            names = [part.id for target in targets if target for part in ast.walk(target) if isinstance(part, ast.Name)]
             names += [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
             for name in names:
                 assert owners.setdefault(name, module) == module, f"{name} is in {owners[name]} and in {module}"

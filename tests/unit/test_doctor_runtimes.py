@@ -30,11 +30,8 @@ def apptainer(tmp_path, files=None, programs=None, setuid=(), closed=(), uid=100
     return by_id(judge_singularity(host))
 
 
-def test_none(tmp_path):
-    assert by_id(judge_singularity(MadeUp(tmp_path)))["singularity"].status == "note"
-
-
-def test_with_its_setuid_part(tmp_path):
+def test_with_its_setuid_part_and_none(tmp_path):
+    assert by_id(judge_singularity(MadeUp(tmp_path / "none")))["singularity"].status == "note"
     found = apptainer(tmp_path, setuid=[SUID])
     assert found["singularity"].seen == "apptainer version 1.3.4-1.el8, /usr/bin/apptainer"
     assert found["start"].seen == f"by the set-uid program {SUID}"
@@ -97,11 +94,7 @@ def test_a_broken_installation_and_settings(tmp_path):
     broken = {"singularity": Done(127, "", "error while loading shared libraries: libseccomp.so.2\n")}
     assert "libseccomp" in by_id(judge_singularity(MadeUp(tmp_path, programs=broken)))["singularity"].why
     text = "# allow setuid = yes\nallow setuid = no\nmount home=yes\n"
-    assert (setting(text, "allow setuid", "x"), setting(text, "mount home", "x"), setting(text, "y", "x")) == (
-        "no",
-        "yes",
-        "x",
-    )
+    assert [setting(text, name, "x") for name in ("allow setuid", "mount home", "y")] == ["no", "yes", "x"]
 
 
 # enroot
@@ -118,21 +111,17 @@ def enroot(tmp_path, files=HOOKS, programs=ENROOT, has_gpu=True, **more):
     return by_id(judge_enroot(MadeUp(tmp_path, files, programs, **more), has_gpu))
 
 
-def test_enroot_that_is_well(tmp_path):
-    assert {each.status for each in enroot(tmp_path).values()} == {"ok"}
-
-
 def test_enroot_hooks(tmp_path):
+    assert {each.status for each in enroot(tmp_path / "well").values()} == {"ok"}
     assert enroot(tmp_path / "none", {})["hook-nvidia"].status == "fail"
     assert enroot(tmp_path / "login", {}, has_gpu=False)["hook-nvidia"].status == "warn"
     assert "RANK" in enroot(tmp_path / "none", {})["hook-pytorch"].why
     without = enroot(tmp_path / "cli", programs={"enroot": "4.1.2"})["hook-nvidia"]
     assert "NVIDIA_VISIBLE_DEVICES=void" in without.fix
     void = {**HOOKS, "/etc/enroot/enroot.conf": "NVIDIA_VISIBLE_DEVICES void\n"}
-    told = [
-        enroot(tmp_path / f"void-{gpu}", void, {"enroot": "4.1.2"}, has_gpu=gpu)["hook-nvidia"] for gpu in (False, True)
-    ]
-    assert [each.status for each in told] == ["ok", "fail"]
+    for gpu, status in ((False, "ok"), (True, "fail")):
+        told = enroot(tmp_path / f"void-{gpu}", void, {"enroot": "4.1.2"}, has_gpu=gpu)["hook-nvidia"]
+        assert told.status == status
     assert enroot(tmp_path / "old", programs={**ENROOT, "enroot": "3.4.0"})["enroot"].status == "warn"
 
 
@@ -182,13 +171,10 @@ def test_slurm_and_pyxis(tmp_path):
     assert found["slurm"].seen == "slurm 22.05.8, partitions with GPUs: dgx2"
     assert found["pyxis"].status == "ok"
     assert "job" not in found
-
-
-def test_slurm_that_does_not_answer(tmp_path):
     silent = {**SLURM, "sinfo": Done(None, "", "")}
-    assert "no word within 2 s" in slurm(tmp_path, silent)["slurm"].why
+    assert "no word within 2 s" in slurm(tmp_path / "silent", silent)["slurm"].why
     broken = {"srun": Done(1, "", "srun: fatal: Could not establish a configuration source\n")}
-    assert "configuration source" in slurm(tmp_path, broken)["slurm"].seen
+    assert "configuration source" in slurm(tmp_path / "broken", broken)["slurm"].seen
 
 
 @pytest.mark.parametrize(
@@ -222,14 +208,6 @@ def test_a_job_that_asked_for_no_gpu(tmp_path):
 # The report
 
 
-def test_everything_at_once(tmp_path):
-    report = survey(MadeUp(tmp_path))
-    assert [area for area, _ in report] == [
-        *("GPU", "machine", "storage", "Apptainer", "enroot", "Slurm"),
-    ]
-    assert not any(finding.id == "doctor" for _, findings in report for finding in findings)
-
-
 def test_a_fault_of_the_doctors_own_is_a_finding(tmp_path, monkeypatch):
     def stumble(host):
         yield ok("first", "seen")
@@ -241,6 +219,9 @@ def test_a_fault_of_the_doctors_own_is_a_finding(tmp_path, monkeypatch):
 
 
 def test_a_container_asks_for_runtimes_that_are_in_it_alone(tmp_path):
+    report = survey(MadeUp(tmp_path / "host"))
+    assert [area for area, _ in report] == ["GPU", "machine", "storage", "Apptainer", "enroot", "Slurm"]
+    assert not any(finding.id == "doctor" for _, findings in report for finding in findings)
     areas = [area for area, _ in survey(MadeUp(tmp_path, {"/.dockerenv": ""}, {"srun": SLURM["srun"]}))]
     assert "Slurm" in areas
     assert "enroot" not in areas
@@ -279,13 +260,6 @@ def test_the_page():
 
 
 def test_words():
-    assert [size(count) for count in (0, 1023, 1 << 20, 1536 << 20, 5 << 40)] == [
-        "0 B",
-        "1023 B",
-        "1 MiB",
-        "1.5 GiB",
-        "5 TiB",
-    ]
-    assert [numbers(text) for text in ("535.104.05", "v1.2-rc1", "3.10.0-1160.el7", "2.0.1+cu118", "x")] == [
-        *((535, 104, 5), (1, 2), (3, 10, 0), (2, 0, 1), ()),
-    ]
+    assert [size(count) for count in (0, 1023, 1 << 20, 1536 << 20)] == ["0 B", "1023 B", "1 MiB", "1.5 GiB"]
+    texts = ("535.104.05", "v1.2-rc1", "3.10.0-1160.el7", "2.0.1+cu118", "x")
+    assert [numbers(text) for text in texts] == [(535, 104, 5), (1, 2), (3, 10, 0), (2, 0, 1), ()]

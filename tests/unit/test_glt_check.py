@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,33 +32,15 @@ def changed(sample=FROM_1, **fields):
 # What a sampler must bring
 
 
-def test_both_directions_of_an_edge_have_a_number():
-    assert (STAR.sources, STAR.targets) == ((0, 0, 0, 3, 1, 2, 3, 4), (1, 2, 3, 4, 0, 0, 0, 3))
-    assert STAR.leaving == ((0, 1, 2), (4,), (5,), (3, 6), (7,))
-    assert STAR.highest_degree == 3
-
-
-def test_all_neighbours_of_two_hops():
-    assert neighbours.objections(FROM_1, STAR, (3, 3)) == []
-
-
-def test_with_a_smaller_fan_out_one_may_come_twice():
-    sample = Sample([0], [0, 1], [(0, 1, 0), (0, 1, 0)])
-    assert neighbours.objections(sample, STAR, (2,)) == []
-
-
 @pytest.mark.parametrize(
     ("sample", "fan_outs", "objection"),
     [
-        (
-            changed(edges=FROM_1.edges[:-1], nodes=[1, 0, 2]),
-            (3, 3),
-            "hop 2: node 0 has 3 neighbours and fan-out 3 brou",
-        ),
+        (FROM_1, (3, 3), None),
+        (Sample([0], [0, 1], [(0, 1, 0), (0, 1, 0)]), (2,), None),  # with a smaller fan-out one may come twice
+        (changed(edges=FROM_1.edges[:-1], nodes=[1, 0, 2]), (3, 3), "hop 2: node 0 has 3 neighbours and fan-out 3 bro"),
         (changed(edges=[*FROM_1.edges[:-1], (0, 2, 1)], nodes=[1, 0, 2]), (3, 3), "neighbours came twice"),
         (changed(edges=[*FROM_1.edges[:-1], (0, 4, 2)]), (3, 3), "edge 2 came as 0 → 4, which the graph does not have"),
         (changed(edges=[*FROM_1.edges, (3, 4, 8)]), (3, 3), "edge 8 came as 3 → 4"),
-        (changed(edges=[*FROM_1.edges, (3, 4, -1)]), (3, 3), "edge -1 came as 3 → 4"),
         (FROM_1, (3,), "1 nodes were expanded that are 1 or more hops from a seed"),
         (changed(nodes=[0, 1, 2, 3]), (3, 3), "the batch does not begin with its seeds"),
         (changed(nodes=[1, 0, 2, 3, 3]), (3, 3), "nodes are listed twice"),
@@ -69,7 +50,7 @@ def test_with_a_smaller_fan_out_one_may_come_twice():
 )
 def test_what_is_wrong_with_a_batch_is_told(sample, fan_outs, objection):
     found = neighbours.objections(sample, STAR, fan_outs)
-    assert any(objection in each for each in found), found
+    assert any(objection in each for each in found) if objection else found == [], found
     assert len(found) <= neighbours.MOST
 
 
@@ -98,15 +79,7 @@ def test_the_graph_itself_is_a_sound_sample(seeds, hops):
         assert neighbours.objections(changed(sample, edges=edges[1:]), links, (links.highest_degree,) * hops)
 
 
-def test_edges_of_the_other_part_are_counted():
-    assert neighbours.abroad(FROM_1, {1, 2}) == 3
-
-
 # The machine
-
-
-def test_enough_shared_memory(tmp_path):
-    assert machine.check_shared_memory(1, tmp_path) > 0
 
 
 def test_too_little_shared_memory_names_need_and_remedy(tmp_path, monkeypatch):
@@ -116,9 +89,8 @@ def test_too_little_shared_memory_names_need_and_remedy(tmp_path, monkeypatch):
     assert caught.value.layer is Layer.MACHINE
     assert "16 of 64 MiB free, and this needs 48" in str(caught.value)
     assert "docker run --shm-size=1g" in str(caught.value)
-
-
-def test_no_shared_memory_at_all(tmp_path):
+    monkeypatch.undo()
+    assert machine.check_shared_memory(1, tmp_path) > 0
     with pytest.raises(Fault, match=r"there is no shared memory at .* --shm-size=1g"):
         machine.check_shared_memory(1, tmp_path / "shm")
 
@@ -159,26 +131,12 @@ def test_segments_are_told_by_who_made_them():
     assert machine.segments("", {311}) == []
 
 
-def test_without_segments_none_is_removed():
-    assert machine.remove_segments({-1}) == 0
-
-
 # The parts
-
-RUNNING = parts.Running  # also where a test puts something in its place
 
 
 def part(name="process 1", verdict=None, **fields):
-    fields = {
-        "phase": "starting",
-        "suspect": Layer.GLT,
-        "verdict": verdict,
-        "pid": 7,
-        "rounds_dead": 0,
-        "heard": False,
-        **fields,
-    }
-    return SimpleNamespace(name=name, **fields)
+    usual = {"phase": "starting", "suspect": Layer.GLT, "verdict": verdict, "pid": 7, "rounds_dead": 0, "heard": False}
+    return SimpleNamespace(name=name, **{**usual, **fields})
 
 
 def test_a_phase_of_the_leader_is_the_proofs(capsys):
@@ -188,24 +146,12 @@ def test_a_phase_of_the_leader_is_the_proofs(capsys):
     parts.hear(leader, "Epoch: 01", proof, True)
     parts.hear(part(), "Epoch: 02", proof, False)
     parts.hear(part(), "{no JSON", proof, False)
+    verdict = '{"suite": "glt", "status": "failed", "device": "cpu", "versions": {"pyg": "2.3.1"}}'
+    parts.hear(leader, verdict, proof, True)  # is not printed
+    assert (leader.verdict["status"], proof.device, proof.versions) == ("failed", "cpu", {"pyg": "2.3.1"})
     assert (proof.phase, proof.suspect, leader.phase) == ("training on cpu", Layer.TORCH, "training on cpu")
     said = capsys.readouterr().out.splitlines()
     assert said == ["Phase: training on cpu (torch)", "Epoch: 01", "process 1: Epoch: 02", "process 1: {no JSON"]
-
-
-def test_a_parts_verdict_is_not_printed(capsys):
-    running, proof = part(), Proof("glt")
-    parts.hear(
-        running, '{"suite": "glt", "status": "failed", "device": "cpu", "versions": {"pyg": "2.3.1"}}', proof, True
-    )
-    assert running.verdict["status"] == "failed"
-    assert (proof.device, proof.versions) == ("cpu", {"pyg": "2.3.1"})
-    assert capsys.readouterr().out == ""
-
-
-def test_a_part_tells_its_phases_to_its_starter(capsys):
-    parts.Part("glt").enter("testing", Layer.GLT)
-    assert capsys.readouterr().out == '{"phase": "testing", "layer": "GLT"}\n'
 
 
 @pytest.mark.parametrize(
@@ -223,7 +169,7 @@ def test_an_end_without_a_verdict_is_blamed(code, layer, text):
 
 def failure(code, verdict=None, known="testing"):
     running = part(verdict=verdict, process=SimpleNamespace(wait=lambda: code), phase="testing")
-    return RUNNING.failure(running, known)
+    return parts.Running.failure(running, known)
 
 
 def test_a_failed_part_is_told_once_with_its_layer():
@@ -245,68 +191,6 @@ def test_the_state_of_a_process_with_an_odd_name():
     told = "12 (a (b) c) Z 1 77 77" + " 0" * 45
     assert parts.parse_stat(f"{told} 9") == parts.Member(12, "Z", 77, -9)
     assert parts.parse_stat(f"{told} 256").code == 1
-
-
-def test_our_own_group_has_us():
-    group = os.getpgrp()
-    assert os.getpid() in [each.pid for each in parts.members(group)]
-    assert os.getpid() in parts.workers(group)
-    assert parts.living(group)
-    assert parts.members(-5) == []
-
-
-def test_a_part_that_waits_for_a_dead_process_of_its_own(monkeypatch):
-    monkeypatch.setattr(parts, "members", lambda _: [parts.Member(7, "S", 7, 0), parts.Member(8, "Z", 7, -9)])
-    running = part(has_ended=lambda: False, phase="training")
-    for _ in range(parts.ROUNDS_DEAD - 1):
-        parts._look_for_dead_helpers(running)
-    with pytest.raises(Fault, match="that process 1 had started was ended by SIGKILL"):
-        parts._look_for_dead_helpers(running)
-
-
-class Stage:
-    """Parts that say their lines and end, in place of processes."""
-
-    def __init__(self, monkeypatch, **scripts):
-        self.ended, self.scripts = [], scripts
-        monkeypatch.setattr(parts, "Running", self.start)
-        monkeypatch.setattr(parts, "members", lambda _: [])
-
-    def start(self, name, argv, lines):
-        code, said = self.scripts[argv[0]]
-        running = part(name, process=SimpleNamespace(wait=lambda: code), has_ended=lambda: code is not None)
-        running.failure = lambda known: RUNNING.failure(running, known)
-        running.is_talking = lambda: False
-        running.end = lambda: self.ended.append(name)
-        for line in said:
-            lines.put((running, line))
-        return running
-
-
-FINE = (0, ['{"phase": "testing", "layer": "GLT"}', '{"suite": "glt", "status": "passed", "metrics": {"right": 1}}'])
-
-
-def test_parts_that_pass(monkeypatch):
-    stage = Stage(monkeypatch, a=FINE)
-    told = parts.run({"process 0": ["a"], "process 1": ["a"]}, Proof("glt"), None)
-    assert [each["metrics"] for each in told.values()] == [{"right": 1}] * 2
-    assert stage.ended == ["process 0", "process 1"]
-
-
-def test_when_one_dies_all_are_ended(monkeypatch):
-    monkeypatch.setattr(parts, "SECONDS_TO_AGREE", 0.0)
-    stage = Stage(monkeypatch, waits=(None, []), dies=(-9, ['{"phase": "training", "layer": "torch"}']))
-    with pytest.raises(Fault, match=r"process 1 was ended by SIGKILL.*\(while training\)") as caught:
-        parts.run({"process 0": ["waits"], "process 1": ["dies"]}, Proof("glt"), None)
-    assert caught.value.layer is Layer.MACHINE
-    assert stage.ended == ["process 0", "process 1"]
-
-
-def test_at_the_limit_all_are_ended(monkeypatch):
-    stage = Stage(monkeypatch, waits=(None, ['{"phase": "training", "layer": "torch"}']))
-    with pytest.raises(Fault, match="not finished within the limit: process 0 was training"):
-        parts.run({"process 0": ["waits"]}, Proof("glt"), time.monotonic() - 1)
-    assert stage.ended == ["process 0"]
 
 
 # The verdict
@@ -341,18 +225,6 @@ def test_what_speaks_against_a_training(changes, objection):
     assert objection in found[0]
 
 
-def test_a_band_lies_above_what_words_alone_give():
-    low, high = glt_check.ACCURACY_BAND
-    assert 0.7 < low < 1 - graphs.STRAYS < high < 1.0
-
-
-def test_the_page_on_smoke_tests_has_the_band():
-    low, high = glt_check.ACCURACY_BAND
-    page = (ROOT / "docs" / "smoke.md").read_text(encoding="utf-8")
-    assert f"{low:.2f} … {high:.2f}" in page
-    assert f"{glt_check.SHARED_MEMORY >> 20} MiB" in page
-
-
 # The command line
 
 
@@ -365,32 +237,18 @@ def test_a_part_gets_all_it_needs(tmp_path):
     assert told.ports == [4001, 4002]
 
 
-@pytest.mark.parametrize("argv", [["--device", "tpu"], ["--seed", "x"], ["--limit", "soon"], ["--ports", "1"]])
-def test_wrong_usage_is_told_before_anything_runs(argv, capsys):
-    with pytest.raises(SystemExit) as caught:
-        glt_check.arguments(argv)
-    assert caught.value.code == 2
-    assert capsys.readouterr().err
-
-
-def test_the_parts_options_are_nobody_elses_business(capsys):
-    with pytest.raises(SystemExit):
-        glt_check.arguments(["--help"])
-    assert "--part" not in capsys.readouterr().out
-
-
-def test_a_missing_glt_is_told(monkeypatch):
-    monkeypatch.setattr(glt.stack, "installed", lambda _: None)
-    with pytest.raises(Fault, match="graphlearn-torch is not installed"):
-        glt.load_glt(Proof("glt"))
-
-
 def test_a_glt_for_another_torch_is_told_with_the_version_that_fits(monkeypatch):
     def refuse(_):
         raise ImportError("/venv/py_graphlearn_torch.so: undefined symbol: _ZN3c10")
 
+    with pytest.raises(Fault, match="graphlearn-torch is not installed"):
+        glt.load_glt(Proof("glt"))
     monkeypatch.setattr(glt.stack, "installed", lambda _: "0.2.4")
     monkeypatch.setattr(glt.importlib, "import_module", refuse)
     with pytest.raises(Fault, match=r"built for another torch.*0\.2\.2 fit torch 1\.13") as caught:
         glt.load_glt(Proof("glt"))
     assert caught.value.layer is Layer.GLT
+
+
+def test_edges_of_the_other_part_are_counted():
+    assert neighbours.abroad(FROM_1, {1, 2}) == 3

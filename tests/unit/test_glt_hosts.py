@@ -74,13 +74,6 @@ def test_a_mistake_is_told_with_its_line_and_field(tmp_path, change, message):
         config(tmp_path, WHOLE.replace(*change))
 
 
-def test_an_empty_config_and_none_are_told(tmp_path):
-    with pytest.raises(Fault, match="it has no fields"):
-        config(tmp_path, "")
-    with pytest.raises(Fault, match="cannot be read"):
-        hosts.read(tmp_path / "none.yml")
-
-
 @pytest.mark.parametrize(
     "argv", [[], ["--config", "h", "--run", "a b"], ["--stop", "../x"], ["--master_port", "65534"]]
 )

@@ -42,24 +42,6 @@ def test_the_graph_is_the_same_everywhere():
     assert hashlib.sha256(told.encode()).hexdigest() == GRAPH_SHA256
 
 
-def test_the_graph_is_like_a_citation_graph():
-    graph = graphs.generate()
-    assert (len(graph.labels), len(graph.words), graph.width, graph.classes) == (2708, 2708, 1433, 7)
-    assert len(graph.edges) == len(set(graph.edges)) == 5278
-    assert all(0 <= a < b < 2708 for a, b in graph.edges)
-    assert 0.78 <= graph.homophily <= 0.82
-    degrees = Counter(node for edge in graph.edges for node in edge)
-    assert len(degrees) == 2708
-    assert max(degrees.values()) > 50
-    assert 16 <= sum(map(len, graph.words)) / 2708 <= 20
-    assert all(0 <= word < 1433 for words in graph.words for word in words)
-    assert max(Counter(graph.labels).values()) / 2708 < 0.35
-
-
-def test_another_seed_gives_another_graph():
-    assert graphs.generate(1) != graphs.generate()
-
-
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=200), st.integers(0, 2**32))
 def test_a_split_shares_out_every_node_once_and_by_class(labels, seed):
     split = graphs.split(labels, seed)
@@ -67,18 +49,6 @@ def test_a_split_shares_out_every_node_once_and_by_class(labels, seed):
     for label, size in Counter(labels).items():
         for part in (split.train, split.validation):
             assert sum(labels[node] == label for node in part) == round(size / 5)
-
-
-def test_a_split_depends_on_its_seed():
-    labels = [0] * 100
-    assert graphs.split(labels, 1) == graphs.split(labels, 1) != graphs.split(labels, 2)
-
-
-def test_only_the_guaranteed_generator_is_used():
-    """Python promises the sequence of `random()` alone."""
-    tree = ast.parse((EXAMPLES / "proof" / "graphs.py").read_text(encoding="utf-8"))
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & set(dir(random.Random))
-    assert used == {"random"}
 
 
 # The verdict
@@ -199,7 +169,6 @@ def test_a_closed_pipe_does_no_harm(monkeypatch):
         ("CUDA error: no kernel image is available for execution on the device", Layer.TORCH),
         ("The NVIDIA driver on your system is too old (found version 11040).", Layer.DRIVER),
         ("Found no NVIDIA driver on your system.", Layer.DRIVER),
-        ("CUDA driver version is insufficient for CUDA runtime version", Layer.DRIVER),
         ("libcuda.so.1: cannot open shared object file", Layer.DRIVER),
         ("libcudnn.so.8: cannot open shared object file: No such file or directory", Layer.CUDA),
         ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", Layer.CUDA),
@@ -233,16 +202,12 @@ def test_other_errors_are_blamed_by_kind():
         ((7, 0), ["sm_70", "sm_80"], True),
         ((8, 6), ["sm_70", "sm_80"], True),
         ((8, 0), ["sm_70", "sm_86"], False),
-        ((7, 0), ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"], False),
         ((9, 0), ["sm_37", "sm_80", "compute_37"], True),
-        ((9, 0), ["sm_80", "sm_86"], False),
         ((9, 0), ["sm_90a"], True),
         ((10, 3), ["sm_100a"], False),
         ((10, 3), ["sm_100f"], True),
-        ((12, 1), ["sm_120"], True),
         ((12, 0), ["sm_90", "compute_90a"], False),
         ((12, 0), ["sm_90", "compute_120"], True),
-        ((6, 0), ["compute_70"], False),
         ((9, 0), [], False),
         ((9, 0), ["gfx90a"], False),
     ],
@@ -280,6 +245,8 @@ def test_other_wordings_are_told_as_they_are():
     stack.raise_complaints([])
 
 
-def test_versions_of_what_is_not_there():
-    assert stack.installed("torch_spline_conv_that_nobody_has") is None
-    assert stack.installed("pytest") == pytest.__version__
+def test_only_the_guaranteed_generator_is_used():
+    """Python promises the sequence of `random()` alone."""
+    tree = ast.parse((EXAMPLES / "proof" / "graphs.py").read_text(encoding="utf-8"))
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} & set(dir(random.Random))
+    assert used == {"random"}

@@ -17,6 +17,8 @@ def test_the_step_of_pyxis(tmp_path):
     assert {"--container-name=a", "--container-workdir=/", "--no-container-mount-home"} <= set(words)
     assert f"--container-mounts={tmp_path}:/out:rw" in words
     assert not [word for word in words if word.startswith("--container-image")]
+    assert "--container-readonly" in words
+    assert "--container-readonly" in words
     assert (words[0], words[-4:]) == ("srun", ["env", "OMP_NUM_THREADS=2", "python", "x.py"])
     plain = pyxis.step("a", Exec(["true"], cwd="/work"), "ns/image:1")
     assert {"--container-image=ns/image:1", "--container-workdir=/work"} <= set(plain)

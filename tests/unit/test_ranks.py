@@ -17,19 +17,10 @@ from proof.verdict import Fault, Layer
 from tests import pyxis
 
 NAMES = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
-STEP = {
-    "SLURM_JOB_ID": "1207",
-    "SLURM_STEP_ID": "1",
-    "SLURM_STEP_NUM_TASKS": "5",
-    "SLURM_STEP_NODELIST": "gpu[07-09]",
-    "SLURM_JOB_NODELIST": "gpu[01-09]",
-    "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
-    "SLURM_PROCID": "4",
-    "SLURM_LOCALID": "0",
-    "SLURM_NODEID": "2",
-    "SLURM_NTASKS": "5",
-    "SLURM_STEP_NUM_NODES": "3",
-}
+JOB = {"SLURM_JOB_ID": "1207", "SLURM_JOB_NODELIST": "gpu[01-09]", "SLURM_NTASKS": "5"}
+STEP = JOB | {"SLURM_STEP_ID": "1", "SLURM_STEP_NUM_TASKS": "5", "SLURM_STEP_NUM_NODES": "3"}
+STEP |= {"SLURM_STEP_NODELIST": "gpu[07-09]", "SLURM_STEP_TASKS_PER_NODE": "2(x2),1"}
+STEP |= {"SLURM_PROCID": "4", "SLURM_LOCALID": "0", "SLURM_NODEID": "2"}
 IMAGE = {"PATH": "/opt/venv/bin", "PYTORCH_VERSION": "2.0.1", "NVIDIA_VISIBLE_DEVICES": "all"}
 
 
@@ -80,10 +71,7 @@ def test_pyxis_with_enroots_hook():
     assert {name: seen[name] for name in NAMES} == told
     assert seen["OMP_NUM_THREADS"] == "1"  # more tasks than nodes
     assert from_environment(seen) == Place(4, 5, 0, 1, "gpu07", 62207, "RANK and MASTER_ADDR under srun")
-
-
-def test_an_address_of_ones_own_beats_enroots_hook_where_it_is_named():
-    job = {**STEP, "MASTER_ADDR": "10.0.0.7"}
+    job = {**STEP, "MASTER_ADDR": "10.0.0.7"}  # an address of one's own
     assert from_environment(under_pyxis(job)).address == "gpu07"
     assert from_environment(under_pyxis(job, named=["MASTER_ADDR"])).address == "10.0.0.7"
 
@@ -93,20 +81,10 @@ def test_pyxis_with_an_image_that_does_not_say_it_has_pytorch(hook):
     assert from_environment(under_pyxis(image={"PATH": "/usr/bin"}, hook=hook)) == from_environment(STEP)
 
 
-def test_a_batch_script_in_a_container_of_pyxis_is_one_process():
-    script = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}
-    assert from_environment(under_pyxis(script, hook=False)) == from_environment(script)
-
-
 def test_a_rank_that_is_not_slurms_is_half_set():
     for name, value in (("RANK", "3"), ("LOCAL_RANK", "1")):
         with pytest.raises(Fault, match="no WORLD_SIZE"):
             from_environment({**under_pyxis(hook=False), name: value})
-
-
-def test_names_under_srun_know_how_many_are_on_the_node():
-    names = {**NAMES, "RANK": "4", "WORLD_SIZE": "5", "LOCAL_RANK": "0"}
-    assert from_environment({**STEP, **names}) == Place(4, 5, 0, 1, "n1", 29500, "RANK and MASTER_ADDR under srun")
 
 
 def test_torchrun_once_on_each_node_of_a_job():
@@ -118,6 +96,7 @@ def test_torchrun_once_on_each_node_of_a_job():
 def test_a_batch_script_is_one_process():
     script = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}
     place = from_environment(script)
+    assert from_environment(under_pyxis(script, hook=False)) == place
     assert (place.rank, place.world) == (0, 1)
     assert place.how == "one process of a job with 2 tasks (srun would start one for each)"
 
@@ -214,10 +193,6 @@ def test_jobs_that_follow_one_another_have_ports_of_their_own(job, step):
     assert max(taken[0]) < ranks.FIRST_PORT + ranks.PORTS
 
 
-def test_nodes_and_processes_on_them():
-    assert on_node(2, 1, 4, 3, "n1", 5000) == Place(7, 8, 3, 4, "n1", 5000, "by node")
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -228,5 +203,6 @@ def test_nodes_and_processes_on_them():
     ],
 )
 def test_nodes_that_do_not_fit(arguments, said):
+    assert on_node(2, 1, 4, 3, "n1", 5000) == Place(7, 8, 3, 4, "n1", 5000, "by node")
     with pytest.raises(Fault, match=said):
         on_node(*arguments)

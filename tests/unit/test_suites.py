@@ -51,6 +51,7 @@ def test_the_suites_fit_the_programs(name):
         *[("dna.py", argv) for argv in (["--epochs", "0"], ["--every", "0"], ["--device", "tpu"])],
         *[("ddp.py", argv) for argv in (["--ranks", "0"], ["--ranks", "9"], ["--limit", "soon"], ["--what"])],
         *[("ops.py", argv) for argv in (["--require", "torch_scater"], ["--device", "tpu"])],
+        *[("glt_check.py", argv) for argv in (["--seed", "x"], ["--ports", "1"])],
     ],
 )
 def test_wrong_usage_is_told_before_anything_runs(program, argv, capsys):
@@ -62,8 +63,11 @@ def test_wrong_usage_is_told_before_anything_runs(program, argv, capsys):
 
 def test_the_page_on_smoke_tests_has_the_bands():
     page = (ROOT / "docs" / "smoke.md").read_text(encoding="utf-8")
-    for name, (low, high) in {"dna": dna.ACCURACY_BAND, "ddp": ddp.ACCURACY_BAND}.items():
+    for name, suite in {"dna": dna, "ddp": ddp, "glt": glt_check, "glt-distributed": glt_distributed}.items():
+        low, high = suite.ACCURACY_BAND
         assert f"| `{name}` | {low:.2f} … {high:.2f} |" in page
+        assert 0.69 < low < 1 - graphs.STRAYS < high < 1.0, "words alone give 0.69"
+    assert f"{glt_check.SHARED_MEMORY >> 20} MiB" in page
     for kind, band in ops.BANDS.items():
         assert f"| `{kind}` | {band:.0e} |" in page
 
@@ -78,10 +82,6 @@ def test_it_is_proven_by_evaluations_in_a_row_and_a_fallen_loss():
         assert not dna.is_proven(points(*seen, loss=loss), 1.9)
     blind = [Point(point.epoch, point.loss, point.train, point.validation, 0.0) for point in points(0.9, 0.9)]
     assert dna.is_proven(blind, 1.9)  # it never looks at test nodes
-
-
-def test_the_first_best_validation_counts():
-    assert dna.best(points(0.5, 0.8, 0.8, 0.7)).epoch == 6
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,6 @@ def test_what_speaks_against_a_training(seen, loss, first, objection):
     assert (found == []) if objection is None else (len(found) == 1 and objection in found[0])
 
 
-def test_the_band_lies_above_what_words_alone_give_and_below_what_is_possible():
-    """0.69 is the most that 60 epochs without edges reached, 0.91 what remains beside strays (docs/smoke.md)."""
-    assert 0.69 < dna.ACCURACY_BAND[0] < dna.PROVEN_ACCURACY < 1 - graphs.STRAYS < dna.ACCURACY_BAND[1] < 1.0
-
-
 @pytest.mark.parametrize(("accuracy", "proven"), [(0.85, True), (0.3, False)])
 def test_a_run_says_the_band_and_is_judged_by_it(monkeypatch, accuracy, proven):
     size = SimpleNamespace(size=lambda _: 3)
@@ -120,18 +115,6 @@ def test_a_run_says_the_band_and_is_judged_by_it(monkeypatch, accuracy, proven):
         dna.run(dna.arguments([]), proof)
     assert proof.metrics["accuracy_band"] == list(dna.ACCURACY_BAND)
     assert proof.metrics["seconds_per_epoch"] == 1.5  # the first one warms up
-
-
-def test_an_output_that_is_no_number_is_a_fault():
-    training = object.__new__(dna.Training)
-    numbers = SimpleNamespace(all=lambda: False)
-    training.torch = SimpleNamespace(no_grad=contextlib.nullcontext, isfinite=lambda output: numbers)
-    training.model = SimpleNamespace(eval=lambda: None, __call__=None)
-    training.model = type("Model", (), {"eval": lambda self: None, "__call__": lambda self, *_: None})()
-    training.graph, training.epoch = SimpleNamespace(x=None, edge_index=None), 3
-    with pytest.raises(Fault, match="no numbers after epoch 3") as caught:
-        training.evaluate()
-    assert caught.value.layer is Layer.TRAINING
 
 
 @given(st.lists(st.tuples(*[st.floats(0, 10)] * 2, *[st.floats(0, 1)] * 2), max_size=5), st.text())
@@ -158,15 +141,6 @@ def test_a_curve_that_cannot_be_drawn_is_told_at_once(tmp_path, monkeypatch):
         curve.check(tmp_path / "curve.png")
     curve.draw(points(0.5, 0.6), "DNAConv", tmp_path / "curve.svg")
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
-
-
-def test_sums_over_ranks():
-    proof = Proof("torch")
-    torch_check.check_sums([6.0, 6.0, 6.0], proof, "nccl")
-    assert proof.metrics["all_reduce"] == "nccl over 3"
-    with pytest.raises(Fault, match="gloo summed to") as caught:
-        torch_check.check_sums([3.0, 2.0], proof, "gloo")
-    assert caught.value.layer is Layer.NETWORK
 
 
 # Several processes
@@ -340,3 +314,23 @@ def test_an_operator_that_raises_is_noted_and_an_error_of_cuda_ends_it(monkeypat
     with pytest.raises(RuntimeError, match="illegal"):
         ops.check_device(*arguments)
     assert json.dumps(findings.wrong)
+
+
+def test_an_output_that_is_no_number_is_a_fault():
+    training = object.__new__(dna.Training)
+    numbers = SimpleNamespace(all=lambda: False)
+    training.torch = SimpleNamespace(no_grad=contextlib.nullcontext, isfinite=lambda output: numbers)
+    training.model = type("Model", (), {"eval": lambda self: None, "__call__": lambda self, *_: None})()
+    training.graph, training.epoch = SimpleNamespace(x=None, edge_index=None), 3
+    with pytest.raises(Fault, match="no numbers after epoch 3") as caught:
+        training.evaluate()
+    assert caught.value.layer is Layer.TRAINING
+
+
+def test_sums_over_ranks():
+    proof = Proof("torch")
+    torch_check.check_sums([6.0, 6.0, 6.0], proof, "nccl")
+    assert proof.metrics["all_reduce"] == "nccl over 3"
+    with pytest.raises(Fault, match="gloo summed to") as caught:
+        torch_check.check_sums([3.0, 2.0], proof, "gloo")
+    assert caught.value.layer is Layer.NETWORK
