@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from graphcrate.host.process import Completed
 from graphcrate.inputs.bases import install
 from graphcrate.inputs.bases.install import Owner, asked, read
-from graphcrate.model.errors import BuildError, HostError, IntegrityError
+from graphcrate.model.errors import BuildError, DiskFullError, HostError, IntegrityError
 from tests.unit.tars import entry, file, folder, hardlink, symlink, tar
 
 PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
@@ -126,12 +126,25 @@ def test_owners_are_what_scripts_asked_for(tmp_path):
     }
 
 
-def test_a_script_that_fails_is_shown_with_its_last_lines(tmp_path, monkeypatch):
-    lines = ("Setting up bad (1) ...", "dpkg: error processing package bad (--configure):", "exit status 7")
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        ("dpkg: error processing package bad:amd64 (--configure):", BuildError, "cannot install bad:amd64\n"),
+        (
+            "dpkg: error processing archive /tmp/debs/bad_1_all.deb (--unpack):",
+            BuildError,
+            "cannot install bad_1_all.deb",
+        ),
+        ("tar: ./usr/x: Cannot write: No space left on device", DiskFullError, "is full"),
+    ],
+)
+def test_what_dpkg_cannot_install_is_named_with_its_last_lines(tmp_path, monkeypatch, line, kind, message):
+    lines = ("Setting up bad (1) ...", line, "exit status 7")
     monkeypatch.setattr(install, "run_in", lambda *_, **__: Completed(1, lines))
     path = deb(tmp_path, "bad", [file("./etc/x", b"")], Essential="yes")
-    with pytest.raises(BuildError, match="exit status 7"):
+    with pytest.raises(kind, match=message) as caught:
         install.install([path], tmp_path / "root", "bookworm", lambda _: None)
+    assert "exit status 7" in caught.value.what
     assert not (tmp_path / "root.work").exists()
 
 

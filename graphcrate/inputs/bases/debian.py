@@ -33,7 +33,7 @@ from graphcrate.oci.spec import LayerBlob
 BASE_FORMAT = 2
 #: bookworm wants one of usrmerge and this; usrmerge would bring all of Perl
 EXTRA_PACKAGES = {"bookworm": ("usr-is-merged",)}
-SCRATCH_BYTES = 900_000_000  #: what inflated .debs, the tree and the layer take at most
+SCRATCH_BYTES = 500_000_000  #: what inflated .debs, the tree and the layer take at most
 
 
 def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:

@@ -23,11 +23,10 @@ from typing import IO, Any, NamedTuple, cast
 
 import zstandard
 
-from graphcrate.host import process
 from graphcrate.host.parallel import parallel
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
-from graphcrate.model.errors import HostError, IntegrityError
+from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError, IntegrityError
 from graphcrate.model.plan import LAYER_MTIME
 
 #: From trixie on a package brings the links of folders into /usr.
@@ -157,9 +156,26 @@ def _run_dpkg(root: Path, work: Path, suite: str, note: Callable[[str], None]) -
         writable=True,
     )
     if done.returncode:
-        raise process.failure(["dpkg"], done.returncode, done.lines)
+        raise _failure(done.lines, root)
     calls = work / "calls" / "calls"
     return calls.read_bytes() if calls.exists() else b""
+
+
+def _failure(lines: Sequence[str], root: Path) -> GraphcrateError:
+    """The error for what dpkg said before it ended."""
+    tail = "".join(f"\n    {line}" for line in lines[-12:])
+    if any("No space left on device" in line or "Disk quota exceeded" in line for line in lines):
+        return DiskFullError(
+            f"the disk that holds {root} is full, or its quota is used up{tail}",
+            next_step="free some room, or name another disk: GRAPHCRATE_CACHE=/path make image …",
+        )
+    names = re.findall(r"error processing (?:package|archive) (\S+)", "\n".join(lines))
+    packages = ", ".join(dict.fromkeys(name.rpartition("/")[2] for name in names)) or "a package"
+    return BuildError(
+        f"dpkg cannot install {packages}{tail}",
+        cause="A script of the package failed, or it contradicts another package.",
+        next_step="leave it out of base.packages in the recipe, or lock again: ./build.py lock …",
+    )
 
 
 def read(path: Path, folder: Path) -> Deb:
