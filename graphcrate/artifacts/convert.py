@@ -295,15 +295,7 @@ def choose_compression(kernel: str | None) -> Compression:
     return Compression.ZSTD if mounts_zstd else Compression.GZIP
 
 
-def _docker(job: _Job) -> Converted:
-    return _archive(job, docker=True)
-
-
-def _oci_archive(job: _Job) -> Converted:
-    return _archive(job, docker=False)
-
-
-def _archive(job: _Job, *, docker: bool) -> Converted:
+def _archive(job: _Job) -> Converted:
     _refuse_existing(job)
     require_room(job.target.absolute().parent, job.layout.size, job.target)
     with (
@@ -311,7 +303,7 @@ def _archive(job: _Job, *, docker: bool) -> Converted:
         part.open("xb", buffering=_CHUNK) as stream,
         job.ctx.progress.task(f"writing {job.target.name}", job.layout.size) as task,
     ):
-        if docker:
+        if job.request.to == "docker":
             docker_archive.write_docker(
                 stream, job.layout, docker_name(job.name, job.layout.tag), job.created, task.advance
             )
@@ -399,7 +391,7 @@ def _converted(job: _Job, compression: Compression | None = None, *, unchanged: 
 _WRITERS: Mapping[Form, Callable[[_Job], Converted]] = {
     "sif": _sif,
     "sqsh": _sqsh,
-    "docker": _docker,
+    "docker": _archive,
     "rootfs": _rootfs,
-    "oci-archive": _oci_archive,
+    "oci-archive": _archive,
 }

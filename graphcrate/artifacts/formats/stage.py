@@ -16,12 +16,12 @@ from pathlib import Path
 
 import msgspec
 
+from graphcrate.artifacts.formats.merged import XATTR, content_of
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci.blob import CHUNK, TarStream, members, open_blob
+from graphcrate.oci.blob import TarStream, members, open_blob
 from graphcrate.oci.names import Names, entry_path, is_whiteout, whiteout
 from graphcrate.oci.spec import LayerBlob
 
-_XATTR = "SCHILY.xattr."
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: A root without the capability, or in a user namespace that lacks the id, does without.
 _NOT_PERMITTED = (errno.EPERM, errno.EINVAL, errno.ENOTSUP)
@@ -59,10 +59,10 @@ def stage_layer(blob: LayerBlob, root: Path, advance: Callable[[int], None], pri
         root.mkdir()
         root.chmod(0o755)
         with open_blob(blob, advance=advance) as stream:
-            for member, archive in members(stream):
+            for member, _ in members(stream):
                 path = names.add(member)
                 if not writer.whiteout(path):
-                    writer.entry(path, member, archive, stream, names)
+                    writer.entry(path, member, stream, names)
     except LayoutError as error:
         raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
     return Stage(
@@ -93,9 +93,7 @@ class _Writer:
             (self.emptied if gone.emptied else self.removed).append(gone.path)
         return True
 
-    def entry(
-        self, path: str, member: tarfile.TarInfo, archive: tarfile.TarFile, stream: TarStream, names: Names
-    ) -> None:
+    def entry(self, path: str, member: tarfile.TarInfo, stream: TarStream, names: Names) -> None:
         if member.isdir():
             self._folder(path)
             self.folders[path] = self._attributes(member)
@@ -112,7 +110,7 @@ class _Writer:
         elif member.issym():
             self._symlink(place, member)
         elif member.isfile():
-            self._file(place, member, archive, stream)
+            self._file(place, member, stream)
         elif member.isfifo():
             os.mkfifo(place, 0o600)
             apply(place, self._attributes(member), self._privileged)
@@ -132,31 +130,15 @@ class _Writer:
         os.chmod(place, 0o755)  # whatever the umask
         self.made.add(path)
 
-    def _file(self, place: str, member: tarfile.TarInfo, archive: tarfile.TarFile, stream: TarStream) -> None:
+    def _file(self, place: str, member: tarfile.TarInfo, stream: TarStream) -> None:
         attributes = self._attributes(member)
         descriptor = os.open(place, _NEW_FILE, 0o600)
         try:
-            if member.issparse():
-                self._sparse(descriptor, member, archive)
-            else:
-                for chunk in stream.chunks(member.size):
-                    _write(descriptor, chunk)
+            for chunk in content_of(member, stream):
+                _write(descriptor, chunk)
             apply(descriptor, attributes, self._privileged)
         finally:
             os.close(descriptor)
-
-    def _sparse(self, descriptor: int, member: tarfile.TarInfo, archive: tarfile.TarFile) -> None:
-        content = archive.extractfile(member)
-        assert content is not None
-        written = 0
-        try:
-            while chunk := content.read(CHUNK):
-                _write(descriptor, chunk)
-                written += len(chunk)
-        except tarfile.ReadError as error:
-            raise LayoutError("the tar ends in the middle of a file") from error
-        if written != member.size:
-            raise LayoutError(f"{member.name} is a sparse file with {written} of {member.size} bytes")
 
     def _symlink(self, place: str, member: tarfile.TarInfo) -> None:
         os.symlink(member.linkname, place)
@@ -181,9 +163,9 @@ class _Writer:
 
     def _attributes(self, member: tarfile.TarInfo) -> Attributes:
         xattrs = tuple(
-            (name.removeprefix(_XATTR), value.encode("utf-8", "surrogateescape"))
+            (name.removeprefix(XATTR), value.encode("utf-8", "surrogateescape"))
             for name, value in member.pax_headers.items()
-            if name.startswith(_XATTR)
+            if name.startswith(XATTR)
         )
         try:
             mtime = int(member.mtime * 1_000_000_000)

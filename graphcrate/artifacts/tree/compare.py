@@ -33,7 +33,7 @@ def differences(first: Tree, second: Tree) -> Iterator[Difference]:
 def judge(first: Tree, second: Tree, allowances: Sequence[Allowance], same: Same) -> Comparison:
     """Compare, and sort the differences by whether an allowance covers them; the first that does counts."""
     usable = [
-        (allowance, Patterns(allowance.patterns)) for allowance in allowances if _concerns(allowance, first, second)
+        (allowance, compiled(allowance.patterns)) for allowance in allowances if _concerns(allowance, first, second)
     ]
     unexpected: list[Difference] = []
     allowed: dict[str, tuple[Allowance, list[Difference]]] = {}
@@ -60,14 +60,9 @@ def judge(first: Tree, second: Tree, allowances: Sequence[Allowance], same: Same
     )
 
 
-class Patterns:
-    """Patterns as one regular expression: there are many paths."""
-
-    def __init__(self, patterns: Iterable[str]) -> None:
-        self._expression = re.compile("|".join(map(_expression, patterns)), re.DOTALL)
-
-    def match(self, path: str) -> bool:
-        return self._expression.fullmatch(path) is not None
+def compiled(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Compile patterns of paths to one regular expression, for whole paths."""
+    return re.compile("|".join(map(_expression, patterns)), re.DOTALL)
 
 
 def _expression(pattern: str) -> str:
@@ -84,8 +79,8 @@ def _concerns(allowance: Allowance, first: Tree, second: Tree) -> bool:
     return not allowance.forms or any(tree.form in (*allowance.forms, *_ANY_ENGINE) for tree in (first, second))
 
 
-def _covers(allowance: Allowance, patterns: Patterns, difference: Difference, same: Same) -> bool:
-    if difference.aspect not in allowance.aspects or not patterns.match(difference.path):
+def _covers(allowance: Allowance, patterns: re.Pattern[str], difference: Difference, same: Same) -> bool:
+    if difference.aspect not in allowance.aspects or not patterns.fullmatch(difference.path):
         return False
     if difference.aspect != "content" or allowance.same == "any":
         return True

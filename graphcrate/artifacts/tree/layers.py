@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from graphcrate.artifacts.formats.merged import content_of
 from graphcrate.artifacts.tree.reader import Opened, Place, Spool
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.tree import Entry, Form, Kind, Tree
 from graphcrate.oci import spec
-from graphcrate.oci.blob import CHUNK, TarStream
+from graphcrate.oci.blob import TarStream
 from graphcrate.oci.entries import Entries, overlaid, read_entries
 
 #: A folder that no layer has an entry for, as `artifacts.formats.rootfs` makes it.
@@ -38,7 +39,7 @@ LayerTree = Entries[Found]
 def read_layer(stream: TarStream, spool: Spool) -> LayerTree:
     """Read one layer to its end, hashing its files. Raises LayoutError for one that `artifacts.formats.rootfs` would
     refuse."""
-    return read_entries(stream, lambda _, path, member, archive: _found(path, member, archive, stream, spool))
+    return read_entries(stream, lambda _, path, member, __: _found(path, member, stream, spool))
 
 
 def merge(layers: Sequence[LayerTree]) -> dict[str, Found]:
@@ -54,14 +55,16 @@ class Documents(msgspec.Struct, frozen=True):
     index: tuple[spec.Descriptor, ...] = ()
 
 
-def opened(name: str, form: Form, layers: Sequence[LayerTree], documents: Documents, spool: Spool) -> Opened:
-    """The tree of an image from its layers and its documents."""
+def opened(
+    name: str, form: Form, layers: Sequence[LayerTree], documents: Documents, spool: Spool, broken: str = ""
+) -> Opened:
+    """Open an image from its layers and its documents. `broken`: why its layers cannot be read; the tree is empty."""
     try:
-        merged = merge(layers)
+        merged = {} if broken else merge(layers)
     except LayoutError as error:
-        if spool.wanted.patient:
-            return nothing(name, form, documents, error)
-        raise
+        if not spool.wanted.patient:
+            raise
+        merged, broken = {}, error.what
     tree = Tree(
         name=name,
         form=form,
@@ -75,18 +78,8 @@ def opened(name: str, form: Form, layers: Sequence[LayerTree], documents: Docume
             raise KeyError(path)
         return spool.read(place)
 
-    return Opened(tree=tree, read=read, config=documents.config, manifest=documents.manifest, index=documents.index)
-
-
-def nothing(name: str, form: Form, documents: Documents, error: LayoutError) -> Opened:
-    """An image whose layers cannot be read, and why."""
-    tree = Tree(name=name, form=form, entries={}, settings=settings_of(documents.config))
-
-    def read(path: str) -> bytes:
-        raise KeyError(path)
-
     config, manifest, index = documents.config, documents.manifest, documents.index
-    return Opened(tree=tree, read=read, config=config, manifest=manifest, index=index, broken=error.what)
+    return Opened(tree=tree, read=read, config=config, manifest=manifest, index=index, broken=broken)
 
 
 def settings_of(config: spec.ImageConfig) -> dict[str, str]:
@@ -103,10 +96,10 @@ def settings_of(config: spec.ImageConfig) -> dict[str, str]:
     return {name: value for name, value in settings.items() if value or name.startswith(("environment ", "label "))}
 
 
-def _found(path: str, member: tarfile.TarInfo, archive: tarfile.TarFile, stream: TarStream, spool: Spool) -> Found:
+def _found(path: str, member: tarfile.TarInfo, stream: TarStream, spool: Spool) -> Found:
     kind, mode, link = _KINDS.get(member.type), member.mode & 0o7777, ""
     if member.isfile():
-        sha256, place = _content(path, member, archive, stream, spool)
+        sha256, place = _content(path, member, stream, spool)
         return Found(Entry("file", mode, member.uid, member.gid, member.size, sha256), place)
     if kind is None:
         raise LayoutError(f"{path} is of an unknown type {member.type!r}")
@@ -117,18 +110,15 @@ def _found(path: str, member: tarfile.TarInfo, archive: tarfile.TarFile, stream:
     return Found(Entry(kind, mode, member.uid, member.gid, 0, "", link))
 
 
-def _content(
-    path: str, member: tarfile.TarInfo, archive: tarfile.TarFile, stream: TarStream, spool: Spool
-) -> tuple[str, Place | None]:
+def _content(path: str, member: tarfile.TarInfo, stream: TarStream, spool: Spool) -> tuple[str, Place | None]:
     wanted = spool.wanted
     kept = wanted.keep(f"/{path}", member.size)
     if not kept and not wanted.hashes:
         return "", None
     digest = hashlib.sha256()
-    chunks = _sparse(member, archive) if member.issparse() else stream.chunks(member.size)
 
     def hashed() -> Iterator[bytes]:
-        for chunk in chunks:
+        for chunk in content_of(member, stream):
             if wanted.hashes:
                 digest.update(chunk)
             yield chunk
@@ -138,13 +128,3 @@ def _content(
     for _ in pieces:  # what nobody looked at
         pass
     return digest.hexdigest() if wanted.hashes else "", place
-
-
-def _sparse(member: tarfile.TarInfo, archive: tarfile.TarFile) -> Iterator[bytes]:
-    content = archive.extractfile(member)
-    assert content is not None
-    try:
-        while chunk := content.read(CHUNK):
-            yield chunk
-    except tarfile.ReadError as error:
-        raise LayoutError("the tar ends in the middle of a file") from error

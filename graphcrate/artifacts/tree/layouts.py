@@ -5,12 +5,13 @@ reader's name.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import msgspec
 from isal import igzip, igzip_lib
 
-from graphcrate.artifacts.tree.layers import Documents, Found, LayerTree, nothing, opened, read_layer
+from graphcrate.artifacts.tree.layers import Documents, Found, LayerTree, opened, read_layer
 from graphcrate.artifacts.tree.reader import Opened, Spool, Tools
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
@@ -23,6 +24,8 @@ from graphcrate.oci.layout import Layout
 from graphcrate.oci.spec import LayerBlob
 
 _FOLDER = "trees"
+#: a layer's entries with contents in place of their places in a spool
+_Record = Entries[tuple[Entry, bytes | None]]
 _BrokenError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
 _FAST = 1  #: igzip's level
 
@@ -42,9 +45,9 @@ def read(name: str, layout: Layout, tools: Tools) -> Opened:
                 read_one, layers_of, threads=tools.jobs, advance=task.advance, size=lambda one: one[1].size
             )
         except LayoutError as error:
-            if tools.wanted.patient:
-                return nothing(name, "layout", documents, error)
-            raise
+            if not tools.wanted.patient:
+                raise
+            return opened(name, "layout", (), documents, spool, error.what)
     return opened(name, "layout", layers, documents, spool)
 
 
@@ -63,17 +66,6 @@ def _layer(
         raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
 
 
-class _Record(msgspec.Struct, frozen=True, array_like=True):
-    """`Entries` with contents in place of their places in a spool."""
-
-    found: dict[str, tuple[Entry, bytes | None]]
-    folders: tuple[str, ...]
-    implied: tuple[str, ...]
-    removed: tuple[str, ...]
-    emptied: tuple[str, ...]
-    links_below: dict[str, str]
-
-
 def cached_layer(cache: Cache, reader: str, digest: str, spool: Spool, read: Callable[[], LayerTree]) -> LayerTree:
     """Return the layer of this digest as `reader` sees it, from the cache or read now. `read` raises LayoutError."""
     path = cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{reader}")
@@ -89,30 +81,16 @@ def cached_layer(cache: Cache, reader: str, digest: str, spool: Spool, read: Cal
 
 
 def _record(layer: LayerTree, spool: Spool) -> bytes:
-    record = _Record(
-        found={
-            path: (found.entry, None if found.place is None else spool.read(found.place))
-            for path, found in layer.found.items()
-        },
-        folders=tuple(layer.folders),
-        implied=tuple(layer.implied),
-        removed=tuple(layer.removed),
-        emptied=tuple(layer.emptied),
-        links_below=layer.links_below,
-    )
-    return msgspec.msgpack.encode(record)
+    found = {
+        path: (one.entry, None if one.place is None else spool.read(one.place)) for path, one in layer.found.items()
+    }
+    return msgspec.msgpack.encode(replace(cast("_Record", layer), found=found))
 
 
 def _restored(data: bytes, spool: Spool) -> LayerTree:
     record = msgspec.msgpack.decode(data, type=_Record)
-    return Entries(
-        found={
-            path: Found(entry, None if content is None else spool.add(content))
-            for path, (entry, content) in record.found.items()
-        },
-        folders=set(record.folders),
-        implied=set(record.implied),
-        removed=set(record.removed),
-        emptied=set(record.emptied),
-        links_below=record.links_below,
-    )
+    found = {
+        path: Found(entry, None if content is None else spool.add(content))
+        for path, (entry, content) in record.found.items()
+    }
+    return replace(cast("LayerTree", record), found=found)
