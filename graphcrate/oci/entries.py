@@ -25,23 +25,20 @@ class Entries(Generic[Kept]):
     links_below: dict[str, str] = field(default_factory=dict)  #: hard links to files of the layers below
 
 
-def read_entries(
-    stream: TarStream, keep: Callable[[int, str, tarfile.TarInfo, tarfile.TarFile], Kept]
-) -> Entries[Kept]:
+def read_entries(stream: TarStream, keep: Callable[[str, tarfile.TarInfo], Kept]) -> Entries[Kept]:
     """Read one layer to its end. Raises LayoutError for one that `artifacts.formats.rootfs` would refuse.
 
-    `keep` gets each entry but whiteouts and hard links: its number among the tar's members, its path, its header and
-    the archive. It may read the content.
+    `keep` gets path and header of each entry but whiteouts and hard links. It may read the content.
     """
     names, layer = Names(), Entries[Kept]()
-    for number, (member, archive) in enumerate(members(stream)):
+    for member, _ in members(stream):
         path = names.add(member)
         if is_whiteout(path):
             gone = whiteout(path)
             if gone is not None:
                 (layer.emptied if gone.emptied else layer.removed).add(gone.path)
         elif not member.islnk():
-            layer.found[path] = keep(number, path, member, archive)
+            layer.found[path] = keep(path, member)
         elif path not in names.links_below:
             layer.found[path] = layer.found[entry_path(member.linkname.lstrip("/"))]
     layer.folders = names.folders

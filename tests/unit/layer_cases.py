@@ -113,7 +113,12 @@ REFUSED = [
     ([[file(".wh...")]], "removes nothing"),
 ]
 #: what only those refuse that take more from a layer than names
-REFUSED_IN_DETAIL = [([[tars.entry("x", b"Z")], []], "unknown type"), ([[file("x", mtime=1e30)]], "time")]
+_OVERLAPPING = {"GNU.sparse.map": "0,4,2,4", "GNU.sparse.size": "8", "GNU.sparse.name": "x"}
+REFUSED_IN_DETAIL = [
+    ([[tars.entry("x", b"Z")], []], "unknown type"),
+    ([[file("x", mtime=1e30)]], "time"),
+    ([[file("x", b"datadata", pax_headers=_OVERLAPPING)]], "map does not fit"),
+]
 
 
 def pointing(layers, outside):

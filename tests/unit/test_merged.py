@@ -44,20 +44,6 @@ def as_model(path):
     }
 
 
-def test_whiteouts_replaced_folders_and_opaque_ones_leave_no_content(tmp_path):
-    written = layout(
-        tmp_path,
-        [file("a/gone", b"gone" * 999), file("b/old", b"old" * 999), file("c/below", b"below" * 999), file("d", b"d")],
-        [file("a/.wh.gone", b""), file("b", b"now a file"), folder("c"), file("c/.wh..wh..opq", b""), folder("d")],
-    )
-    assert as_model(squash(tmp_path, written)[0]) == {
-        "a": ("folder", 0o755),
-        "b": ("file", b"now a file"),
-        "c": ("folder", 0o755),
-        "d": ("folder", 0o755),
-    }
-
-
 def test_files_that_are_gone_leave_no_blocks(tmp_path):
     random = bytes(range(256)) * 4096
     small, large = [file("kept", b"k")], [file("kept", b"k"), file("gone", random)]
@@ -77,6 +63,7 @@ def test_names_of_one_file_stay_one_file_across_layers(tmp_path):
     contents = {name: content for name, (_, content) in members(path).items()}
     # `three` links to the new `one`: links to layers below are made when the layer's own files are there
     assert contents == {"one": b"new", "three": b"new", "four": b"content", "other": b"content"}
+    assert image.size == len(b"new" + b"content" + b"content"), "each content once"
     assert len({id(image.paths[name]) for name in ("one", "three")}) == 1
     assert len({id(image.paths[name]) for name in ("four", "other")}) == 2
 
@@ -149,13 +136,6 @@ def test_a_folder_of_many_names(tmp_path):
     }
 
 
-@pytest.mark.parametrize("media_type", [spec.LAYER_TAR, spec.LAYER_GZIP, spec.LAYER_ZSTD])
-def test_every_compression_of_layers_is_read(tmp_path, media_type):
-    path, image = squash(tmp_path, layout(tmp_path, [file("a", b"a" * 70_000)], media_type=media_type))
-    assert as_model(path) == {"a": ("file", b"a" * 70_000)}
-    assert image.size == 70_000
-
-
 def test_the_bytes_depend_on_the_image_alone(tmp_path, monkeypatch):
     written = layout(tmp_path, [file(f"{n}", bytes([n]) * n * 3000) for n in range(200)], [file("b", b"b")])
     monkeypatch.setattr("graphcrate.artifacts.formats.packed.default_jobs", lambda: 1)
@@ -192,16 +172,7 @@ def test_an_altered_layer_is_named_by_its_digest(tmp_path):
     with pytest.raises(LayoutError, match=f"{written.layers[0].digest} is damaged") as caught:
         read_merged(written)
     assert "build the image again" in caught.value.next_step
-
-
-def test_a_layer_cut_short_or_broken_is_named(tmp_path):
-    written = layout(tmp_path, [file("a", b"a" * 3000)])
-    path = blob_of(written)
-    data = path.read_bytes()
-    path.write_bytes(data[:-9])
-    with pytest.raises(LayoutError, match=written.layers[0].digest):
-        read_merged(written)
-    path.write_bytes(data[:30] + b"\xff" * (len(data) - 30))
+    path.write_bytes(b"\xff" * len(data))
     with pytest.raises(LayoutError, match=f"layer {written.layers[0].digest}: "):
         read_merged(written)
 

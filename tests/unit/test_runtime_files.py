@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats import enroot, singularity
 from graphcrate.artifacts.formats.merged import read_merged, with_additions
-from graphcrate.artifacts.formats.singularity import quoted, variables, words
+from graphcrate.artifacts.formats.singularity import variables, words
 from graphcrate.oci.spec import ImageConfig, RootFS, RunConfig
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder
@@ -35,10 +35,6 @@ texts = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",
 @given(st.lists(texts, max_size=4))
 def test_words_are_what_a_shell_reads_again(arguments):
     assert shlex.split(words(arguments)) == arguments
-
-
-def test_quotes_hold_whatever_is_in_them():
-    assert quoted("a'b $x `y`") == "'a'\"'\"'b $x `y`'"
 
 
 def test_only_names_that_a_shell_has_are_variables():

@@ -83,7 +83,7 @@ def set_of(inodes: Iterable[Inode]) -> list[Inode]:
     return list({id(inode): inode for inode in inodes}.values())
 
 
-Keep = Callable[[int, str, tarfile.TarInfo, tarfile.TarFile], Inode]
+Keep = Callable[[str, tarfile.TarInfo], Inode]
 
 
 def read_merged(layout: Layout, advance: Callable[[int], None] | None = None) -> Merged:
@@ -96,7 +96,7 @@ def read_merged(layout: Layout, advance: Callable[[int], None] | None = None) ->
         lambda number, advancing: read_checked(
             layout.layer_blobs[number],
             layout.layers[number].digest,
-            lambda _: lambda _, path, header, __: inode_of(path, header),
+            lambda _: inode_of,
             advancing,
         ),
         range(len(layout.layers)),

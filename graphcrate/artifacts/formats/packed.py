@@ -244,7 +244,7 @@ def _pack(
         packer = Packer(data, compression, pool, depth)
 
         def keeping(stream: TarStream) -> Keep:
-            def keep(_: int, path: str, header: tarfile.TarInfo, __: tarfile.TarFile) -> Inode:
+            def keep(path: str, header: tarfile.TarInfo) -> Inode:
                 inode = inode_of(path, header)
                 file = packer.add(inode.size, content_of(header, stream)) if inode.is_file else None
                 held[id(inode)] = inode, file

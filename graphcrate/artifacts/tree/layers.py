@@ -39,7 +39,7 @@ LayerTree = Entries[Found]
 def read_layer(stream: TarStream, spool: Spool) -> LayerTree:
     """Read one layer to its end, hashing its files. Raises LayoutError for one that `artifacts.formats.rootfs` would
     refuse."""
-    return read_entries(stream, lambda _, path, member, __: _found(path, member, stream, spool))
+    return read_entries(stream, lambda path, member: _found(path, member, stream, spool))
 
 
 def merge(layers: Sequence[LayerTree]) -> dict[str, Found]:
