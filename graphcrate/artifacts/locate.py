@@ -19,13 +19,6 @@ FORMS = (
     "NAME:TAG below dist/, the path of an OCI layout, of a tar (docker save, oci-archive), of a .sif, of a .sqsh "
     "or of a root file system's folder, docker:NAME:TAG, podman:NAME:TAG"
 )
-_OF_FILES: dict[str | None, Form] = {
-    "sif": "sif",
-    "squashfs": "squashfs",
-    "tar": "archive",
-    "gzip": "archive",
-    "zstd": "archive",
-}
 #: as skopeo writes them; the path says what it is
 _PATH_PREFIXES = ("oci:", "oci-archive:", "docker-archive:")
 _REMOTE = ("oras://", "library://", "http://", "https://")
@@ -117,7 +110,7 @@ def _at_path(ref: str) -> Located | None:
         path = Path(stem)
         return Located(ref=ref, form="layout", name=_name_of(path), path=path, tag=tag) if _is_layout(path) else None
     if path.is_file():
-        form = _OF_FILES.get(kind_of(path))
+        form = kind_of(path)
         if form is None:
             raise UsageError(f"{path} is no image: neither a tar nor a SIF nor a squashfs", next_step=f"give {FORMS}")
         return Located(ref=ref, form=form, name=path.name, path=path)

@@ -209,12 +209,9 @@ def _as_gzip(blob: LayerBlob, cache: Cache) -> tuple[str, int]:
 
 def _members(blob: LayerBlob) -> Iterator[bytes]:
     with open_blob(blob) as stream:
-        empty = True
+        yield bytes(deflate.gzip_compress(stream.read(PIECE), LEVEL))  # one for an empty layer too
         while piece := stream.read(PIECE):
-            empty = False
             yield bytes(deflate.gzip_compress(piece, LEVEL))
-        if empty:
-            yield bytes(deflate.gzip_compress(b"", LEVEL))
 
 
 def _no_platform(name: str, known: Iterable[tuple[str, str]]) -> ResolutionError:

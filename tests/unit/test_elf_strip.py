@@ -1,4 +1,4 @@
-"""formats.elf_strip: GPU code is left out of the copy, nothing else; names of libraries are noted, across pieces too."""
+"""formats.elf_strip: GPU code is left out of the copy, nothing else; library names are noted, across pieces too."""
 
 import tempfile
 

@@ -19,8 +19,6 @@ def write_oci(stream: IO[bytes], layout: Layout, created: int, advance: Callable
     """The layout as it is, in a tar. Raises LayoutError for a blob that is missing, cut off or altered."""
     check_presence(layout)
     archive = _Archive(stream, created)
-    archive.folder("blobs")
-    archive.folder("blobs/sha256")
     for descriptor in _once(layout.descriptor, layout.manifest.config, *layout.layers):
         archive.blob(layout, descriptor, advance)
     index = spec.Index(schema_version=2, media_type=spec.INDEX, manifests=(layout.descriptor,))
@@ -39,8 +37,6 @@ def write_docker(
     """
     check_presence(layout)
     archive = _Archive(stream, created)
-    archive.folder("blobs")
-    archive.folder("blobs/sha256")
     places = {}
     for layer in _once(*layout.layers):
         if spec.LAYER_TYPES.get(layer.media_type) == spec.LAYER_ZSTD:
@@ -66,9 +62,8 @@ class _Archive:
 
     def __init__(self, stream: IO[bytes], created: int) -> None:
         self._stream, self._created = stream, created
-
-    def folder(self, path: str) -> None:
-        self._stream.write(header(path, Kind.FOLDER, mode=0o755, mtime=self._created))
+        for folder in ("blobs", "blobs/sha256"):
+            stream.write(header(folder, Kind.FOLDER, mode=0o755, mtime=created))
 
     def data(self, path: str, content: bytes) -> None:
         self._begin(path, len(content))

@@ -8,19 +8,15 @@ from graphcrate.artifacts.formats import sif, squashfs
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _HEAD = 512
 
-Kind = Literal["sif", "squashfs", "tar", "gzip", "zstd"]
+Kind = Literal["sif", "squashfs", "archive"]
 
 
 def kind_of(path: Path) -> Kind | None:
-    """None for a file that is none of these."""
+    """Tell images' files apart: "archive" for a tar, compressed or not; None for a file that is none of these."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
     if sif.is_sif(head):
         return "sif"
     if head.startswith(squashfs.MAGIC):
         return "squashfs"
-    if head[257:262] == b"ustar":
-        return "tar"
-    if head.startswith(GZIP_MAGIC):
-        return "gzip"
-    return "zstd" if head.startswith(ZSTD_MAGIC) else None
+    return "archive" if head[257:262] == b"ustar" or head.startswith((GZIP_MAGIC, ZSTD_MAGIC)) else None
