@@ -44,6 +44,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 OWN_FOLDERS = ("proc", "sys", "dev", "tmp", "run")  #: made here, never the root file system's own
 HOST_NAME = b"graphcrate"
 SETUP_FAILED = 125
+NO_SECCOMP = "this kernel has no seccomp filters"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -130,7 +131,11 @@ def execute(orders: dict[str, Any]) -> NoReturn:
     """Become the command. Exit codes 126 and 127 as in a shell."""
     die_with(0)
     if orders["writable"]:
-        ignore_calls()
+        try:
+            ignore_calls()
+        except OSError as error:
+            sys.stderr.write(f"{NO_SECCOMP}: {error.strerror}\n")
+            os._exit(126)
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # ignored here; the command would inherit that
         signal.signal(number, signal.SIG_DFL)
     program = orders["argv"][0]

@@ -136,16 +136,31 @@ def test_another_folder_umask_locale_and_disk_give_the_same_bytes(project, base,
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the packages of .venv are for another Python")
-@pytest.mark.engine("root", "setpriv", "/usr/bin/python3.11")
+@pytest.mark.engine("root", "setpriv", "unshare", "mount", "/usr/bin/python3.11")
 def test_a_user_without_subordinate_ids_makes_the_same_bytes(project, base, lock, cache, scratch):
-    """By the machine's own Python: ours may lie where nobody else gets in."""
+    """Without Debian's tools, by the machine's own Python: ours may lie where nobody else gets in."""
     assert "nobody:" not in Path("/etc/subuid").read_text()
     shutil.chown(scratch, "nobody", "nogroup")
     (scratch / "cache").mkdir()
     shutil.copytree(cache.root / "files", scratch / "cache/files")
     for path in (scratch / "cache", *(scratch / "cache").rglob("*")):
         shutil.chown(path, "nobody", "nogroup")
-    as_nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--", "/usr/bin/python3.11")
+    hide = "for name in apt apt-get dpkg dpkg-deb mmdebstrap newuidmap newgidmap unsquashfs mksquashfs; do "
+    hide += 'if path=$(command -v $name); then mount --bind /dev/null "$path"; fi; done; exec "$@"'
+    as_nobody = (
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        hide,
+        "sh",
+        "setpriv",
+        "--reuid=nobody",
+        "--regid=nogroup",
+        "--clear-groups",
+        "--",
+        "/usr/bin/python3.11",
+    )
     packages = sysconfig.get_path("purelib")
     variables = {"PYTHONPATH": f"{project}:{packages}"}
     with start_elsewhere(project, scratch, lock, cache, umask="022", command=as_nobody, **variables) as other:

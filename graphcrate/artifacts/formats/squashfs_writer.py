@@ -305,7 +305,7 @@ class _Tree:
         links = 2 + sum(name.inode.is_folder for name in names)
         above = self._numbers[path.rpartition("/")[0]] if path else len(self.references) + 1
         xattr = self.xattrs.number(folder.xattrs)
-        if size > 0xFFFF or index or xattr != _NO_XATTR:
+        if index or xattr != _NO_XATTR:
             body = struct.pack("<IIIIHHI", links, size, first, above, len(index), offset, xattr)
             self._write_inode(path, folder, _FOLDER + _EXTENDED, body + b"".join(index))
         else:

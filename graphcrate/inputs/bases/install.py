@@ -23,6 +23,7 @@ from typing import IO, Any, NamedTuple, cast
 
 import zstandard
 
+from graphcrate.host.namespaces import NO_SECCOMP
 from graphcrate.host.parallel import parallel
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
@@ -168,6 +169,12 @@ def _failure(lines: Sequence[str], root: Path) -> GraphcrateError:
         return DiskFullError(
             f"the disk that holds {root} is full, or its quota is used up{tail}",
             next_step="free some room, or name another disk: GRAPHCRATE_CACHE=/path make image …",
+        )
+    if any(line.startswith(NO_SECCOMP) for line in lines):
+        return HostError(
+            f"a Debian base cannot be made here: {lines[-1]}",
+            cause="The kernel, or the container around this shell, forbids them; without, a user cannot own a system.",
+            next_step=f"use an engine that is set up here: ENGINE=docker, podman or apptainer    ({REGISTRY_INSTEAD})",
         )
     names = re.findall(r"error processing (?:package|archive) (\S+)", "\n".join(lines))
     packages = ", ".join(dict.fromkeys(name.rpartition("/")[2] for name in names)) or "a package"
