@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -15,7 +15,7 @@ import msgspec
 
 from graphcrate.artifacts import locate
 from graphcrate.artifacts.formats import docker_archive, enroot, packed, sif, singularity, squashfs_writer
-from graphcrate.artifacts.formats.merged import Inode, Merged, read_merged, with_additions
+from graphcrate.artifacts.formats.merged import Addition, Inode, Merged, read_merged, with_additions
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.locate import find_image
@@ -214,16 +214,7 @@ def _sif(job: _Job) -> Converted:
         job.ctx.progress.note(f"{job.target} is there, made of the same layout in the same way")
         return _converted(job, compression, unchanged=True)
     _refuse_existing(job)
-    additions = list(singularity.additions(job.layout.config, definition))
-
-    def finish(part: Path) -> None:
-        with part.open("r+b") as file:
-            file.write(front(part.stat().st_size - offset))
-
-    def added(merged: Merged) -> Merged:
-        return with_additions(merged, additions, job.created)
-
-    _write_squashed(job, compression, added, offset, finish)
+    _write_squashed(job, compression, [*singularity.additions(job.layout.config, definition)], offset, front)
     return _converted(job, compression)
 
 
@@ -237,12 +228,7 @@ def _sqsh(job: _Job) -> Converted:
             f"kernel; where that is older than {facts.limits().tools_zstd.since} (2019): --compression gzip"
         )
     _refuse_existing(job)
-    additions = list(enroot.additions(job.layout.config, f"oci:{job.title}"))
-
-    def imported(merged: Merged) -> Merged:
-        return enroot.imported(with_additions(merged, additions, job.created))
-
-    _write_squashed(job, compression, imported)
+    _write_squashed(job, compression, [*enroot.additions(job.layout.config, f"oci:{job.title}")])
     return _converted(job, compression)
 
 
@@ -259,25 +245,29 @@ def _is_same(target: Path, offset: int, front: Callable[[int], bytes]) -> bool:
 def _write_squashed(
     job: _Job,
     compression: Compression,
-    changed: Callable[[Merged], Merged],
+    additions: Sequence[Addition],
     offset: int = 0,
-    finish: Callable[[Path], None] | None = None,
+    front: Callable[[int], bytes] | None = None,
 ) -> None:
-    """Write a squashfs at `offset` of the target; `finish` gets the file before it has its name."""
+    """Write the image with `additions` as a squashfs at `offset` of the target, after the `front` for its size."""
     require_room(job.target.absolute().parent, int(job.layout.size * _GROWTH), job.target)
     total = sum(layer.size for layer in job.layout.layers)
     with job.ctx.progress.task(f"compressing layers ({compression})", total) as task:
         merged, layers = packed.read_packed(job.layout, compression, job.ctx.cache, task.advance)
     total = sum(layer.data.stat().st_size for layer in layers)
     with (
-        writing(job.target, 0o755 if finish else 0o644) as part,
+        writing(job.target, 0o755 if front else 0o644) as part,
         job.ctx.progress.task(f"writing {job.target.name}", total) as task,
     ):
+        merged = with_additions(merged, additions, job.created)
+        if job.request.to == "sqsh":
+            merged = enroot.imported(merged)
         with part.open("xb", buffering=_CHUNK) as stream:
             stream.seek(offset)
-            squashfs_writer.write(stream, changed(merged), layers, compression, job.created, task.advance)
-        if finish:
-            finish(part)
+            squashfs_writer.write(stream, merged, layers, compression, job.created, task.advance)
+        if front:
+            with part.open("r+b") as file:
+                file.write(front(part.stat().st_size - offset))
 
 
 def choose_compression(kernel: str | None) -> Compression:

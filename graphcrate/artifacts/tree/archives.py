@@ -129,8 +129,20 @@ def read_file(name: str, path: Path, tools: Tools, form: Form = "archive") -> Op
 
 
 def _read(name: str, form: Form, source: io.RawIOBase, tools: Tools) -> Opened:
+    """Read the one image in a tar, compressed or not. Raises LayoutError where there is none, or are several."""
+    spool = Spool(tools.cache, tools.stack, tools.wanted)
+    archive = _Archive()
     try:
-        return read_archive(name, form, source, Spool(tools.cache, tools.stack, tools.wanted))
+        for member, _ in members(stream := _stream(source)):
+            path = posixpath.normpath(member.name)
+            if member.issym():
+                archive.links[path] = posixpath.normpath(posixpath.join(posixpath.dirname(path), member.linkname))
+            elif member.islnk():
+                archive.links[path] = posixpath.normpath(member.linkname)
+            elif member.isfile() and member.size:
+                _read_member(archive, path, member, stream, spool)
+        documents, layers = _docker_image(archive) if "manifest.json" in archive.documents else _oci_image(archive)
+        return opened(name, form, layers, documents, spool)
     except LayoutError as error:
         raise LayoutError(f"{name}: {error.what}", cause=error.cause, next_step=error.next_step) from error
 
@@ -143,24 +155,6 @@ def _counted(pieces: Iterable[bytes], task: Task) -> Iterator[bytes]:
 
 def _unknown(engine: str, reference: str, command: str) -> UsageError:
     return UsageError(f"{engine} has no image {reference!r}", next_step=f"{command}    lists those that there are")
-
-
-def read_archive(name: str, form: Form, source: io.RawIOBase, spool: Spool) -> Opened:
-    """The one image in a tar, compressed or not. Raises LayoutError where there is none, or are several."""
-    archive = _Archive()
-    for member, _ in members(stream := _stream(source)):
-        path = posixpath.normpath(member.name)
-        if member.issym():
-            archive.links[path] = posixpath.normpath(posixpath.join(posixpath.dirname(path), member.linkname))
-        elif member.islnk():
-            archive.links[path] = posixpath.normpath(member.linkname)
-        elif member.isfile() and member.size:
-            _read_member(archive, path, member, stream, spool)
-    if "manifest.json" in archive.documents:
-        config, layers = _docker_image(archive)
-        return opened(name, form, layers, Documents(config), spool)
-    documents, layers = _oci_image(archive)
-    return opened(name, form, layers, documents, spool)
 
 
 def _stream(source: io.RawIOBase) -> TarStream:
@@ -188,13 +182,13 @@ def _read_member(archive: _Archive, path: str, member: tarfile.TarInfo, stream: 
             raise LayoutError(f"layer {path}: {error.what}", cause=error.cause) from error
 
 
-def _docker_image(archive: _Archive) -> tuple[spec.ImageConfig, list[LayerTree]]:
+def _docker_image(archive: _Archive) -> tuple[Documents, list[LayerTree]]:
     saved = _decoded(archive, "manifest.json", tuple[_Saved, ...])
     if len(saved) != 1:
         names = ", ".join(tag for image in saved for tag in image.repo_tags or ("(untagged)",))
         raise LayoutError(f"the archive has {len(saved)} images, one was expected", cause=f"It has: {names or 'none'}.")
     config = _decoded(archive, saved[0].config, spec.ImageConfig)
-    return config, [_layer(archive, name) for name in saved[0].layers]
+    return Documents(config), [_layer(archive, name) for name in saved[0].layers]
 
 
 def _oci_image(archive: _Archive) -> tuple[Documents, list[LayerTree]]:
