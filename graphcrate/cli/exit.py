@@ -4,20 +4,17 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 import typer.core
 
 from graphcrate.model.errors import GraphcrateError
 
-if TYPE_CHECKING:
-    import click
-
 
 class Commands(typer.core.TyperGroup):
     """All commands. click would end without a word after an interrupt, and with 1 where nobody reads on."""
 
-    def invoke(self, ctx: "click.Context") -> object:
+    def invoke(self, ctx: Any) -> object:  # noqa: ANN401 (click's, of which typer has a copy that is its own)
         with exiting():
             return super().invoke(ctx)
 
