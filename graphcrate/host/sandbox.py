@@ -97,8 +97,7 @@ def run_in(
     It gets exactly this environment (`HOME` defaults to /tmp/home), empty /tmp, /run and /dev/shm in memory, /proc,
     /sys, a small /dev, and the binds; the root file system is read-only. Without `network` it has
     the loopback interface alone, where the machine allows that. `gpu` adds the host's NVIDIA devices and driver.
-    `attached` leaves the command this process's stdin, stdout, stderr and terminal (no lines, no time-out): see
-    `terminal.run`. Raises HostError when this machine allows no isolation, BuildError after `timeout` seconds.
+    `attached`: see `attach.run`. Raises HostError when this machine allows no isolation, BuildError after `timeout`.
     """
     variables = {"HOME": "/tmp/home", **environment}
     if gpu:

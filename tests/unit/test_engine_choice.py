@@ -29,7 +29,9 @@ def plan_of(lock=LOCK):
 @pytest.fixture
 def ctx(tmp_path):
     environment = {"HOME": str(tmp_path), "GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PIP_CONFIG_FILE": "/dev/null"}
-    return Context(root=ROOT, environment=environment, _made={"progress": Said()})
+    made = Context(root=ROOT, environment=environment)
+    vars(made)["progress"] = Said()
+    return made
 
 
 class Said:
