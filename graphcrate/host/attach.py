@@ -17,7 +17,7 @@ def run(argv: Sequence[str], *, descriptors: Sequence[int] = ()) -> int:
     Ctrl-C at the terminal comes to the program too, and what follows is the program's to say, as in a shell. It starts
     with SIGINT ignored. SIGTERM, or SIGINT without a terminal, ends it. For the main thread.
     """
-    terminal = own()
+    terminal = _terminal()
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with subprocess.Popen(argv, env=settings.child_environment(), pass_fds=tuple(descriptors)) as program:
@@ -32,12 +32,15 @@ def run(argv: Sequence[str], *, descriptors: Sequence[int] = ()) -> int:
                 program.kill()
                 raise
     finally:
-        if terminal is not None:
-            _take_back(terminal)
+        if terminal is not None:  # be in its foreground again: a shell with job control has taken it, and is gone
+            before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # which a process in the background gets for it
+            with contextlib.suppress(OSError):  # the terminal is gone
+                os.tcsetpgrp(terminal, os.getpgrp())
+            signal.signal(signal.SIGTTOU, before)
         signal.signal(signal.SIGINT, handler)
 
 
-def own() -> int | None:
+def _terminal() -> int | None:
     """The one of stdin, stdout and stderr that is the terminal whose Ctrl-C comes to this process; None without."""
     for descriptor in (0, 1, 2):
         with contextlib.suppress(OSError):  # no terminal, or not ours
@@ -46,24 +49,9 @@ def own() -> int | None:
     return None
 
 
-def _take_back(terminal: int) -> None:
-    """Be in the terminal's foreground again: a shell with job control has taken it, and is gone."""
-    handler = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # which a process in the background would get for it
-    with contextlib.suppress(OSError):  # the terminal is gone
-        os.tcsetpgrp(terminal, os.getpgrp())
-    signal.signal(signal.SIGTTOU, handler)
-
-
-def is_interactive() -> bool:
-    """Whether somebody sits at the terminal."""
-    return sys.stdin.isatty()
-
-
 def ask_password(prompt: str) -> str | None:
-    """What the person types; None where there is no terminal to type at, or the person gives up."""
-    if not is_interactive():
-        return None
+    """Ask the person; None where there is no terminal to type at, or the person gives up."""
     try:
-        return getpass.getpass(prompt)
+        return getpass.getpass(prompt) if sys.stdin.isatty() else None
     except EOFError:
         return None

@@ -121,12 +121,6 @@ def host_of(url: str) -> str:
         return ""
 
 
-def check(url: str) -> None:
-    """Raises HttpError unless this is an http or https address with a host."""
-    if not host_of(url) or urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise HttpError.of(Reason.ADDRESS, url)
-
-
 def without_credentials(url: str) -> tuple[str, str]:
     """Split `user:password` off the address: (address, credentials or an empty string)."""
     parts = urllib.parse.urlsplit(url)
@@ -139,19 +133,13 @@ def authorization(url: str, credentials: str, environment: Mapping[str, str]) ->
     if not credentials:
         home = environment.get("HOME")
         path = environment.get("NETRC") or (f"{home}/.netrc" if home else "")
-        credentials = _from_netrc(path, urllib.parse.urlsplit(url).hostname or "")
+        with contextlib.suppress(OSError, netrc.NetrcParseError):
+            found = netrc.netrc(path).authenticators(host_of(url)) if path else None
+            credentials = f"{found[0]}:{found[2]}" if found else ""
     if not credentials:
         return {}
     user, _, password = credentials.partition(":")
     return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
-
-
-def _from_netrc(path: str, host: str) -> str:
-    try:
-        found = netrc.netrc(path).authenticators(host) if path else None
-    except (OSError, netrc.NetrcParseError):
-        return ""
-    return f"{found[0]}:{found[2]}" if found else ""
 
 
 def proxy_for(url: str, environment: Mapping[str, str]) -> str:
@@ -170,17 +158,6 @@ def proxy_for(url: str, environment: Mapping[str, str]) -> str:
         return ""
     proxy = found.get(parts.scheme) or found["all"]
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
-
-
-def knock(url: str, seconds: float) -> bool:
-    """Whether a connection to this address's host can be opened."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        socket.create_connection((parts.hostname or "", port), timeout=seconds).close()
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _exempt(host: str, port: int | None, entry: str) -> bool:
@@ -205,24 +182,24 @@ def transport_errors() -> tuple[type[Exception], ...]:
     return (urllib3.exceptions.HTTPError, OSError, ValueError)
 
 
-def failure(
-    url: str,
-    *,
-    error: Exception | None = None,
-    response: "urllib3.BaseHTTPResponse | None" = None,
-    body: bool = False,
-) -> HttpError:
-    """Name a failure: of the transport (`error`; `body`: after the headers came) or a status nobody asked for."""
-    if response is not None:
-        found = HttpError.of(Reason.STATUS, url, f"{response.status} {response.reason or ''}".strip())
-        found.status = response.status
-        found.retry_after = _seconds(response.headers.get("Retry-After"))
-        response.close()
-        return found
-    assert error is not None
+def refused(url: str, response: "urllib3.BaseHTTPResponse") -> HttpError:
+    """The error for a status nobody asked for; closes the answer."""
+    error = HttpError.of(Reason.STATUS, url, f"{response.status} {response.reason or ''}".strip())
+    error.status = response.status
+    if (after := response.headers.get("Retry-After")) is not None:
+        # A date (RFC 9110 allows one) is taken as a minute: the clocks may disagree.
+        error.retry_after = float(after) if after.strip().isdigit() else 60.0
+    response.close()
+    return error
+
+
+def broken(url: str, error: Exception, *, body: bool = False) -> HttpError:
+    """Name a failure of the transport. `body`: after the headers came."""
     reason = _reason(error, body)
-    detail = "" if reason in (Reason.NAME, Reason.NO_ANSWER, Reason.STALLED, Reason.REFUSED) else _innermost(error)
-    return HttpError.of(reason, url, detail)
+    if reason in (Reason.NAME, Reason.NO_ANSWER, Reason.STALLED, Reason.REFUSED):
+        return HttpError.of(reason, url)
+    last = _chain(error)[-1]  # in its own words: urllib3's texts hold object addresses
+    return HttpError.of(reason, url, getattr(last, "strerror", None) or type(last).__name__)
 
 
 def _reason(error: Exception, body: bool) -> Reason:
@@ -261,18 +238,3 @@ def _chain(error: BaseException) -> list[BaseException]:
             seen.append(item)
             queue += [item.__cause__, item.__context__, getattr(item, "original_error", None), *item.args]
     return seen
-
-
-def _innermost(error: Exception) -> str:
-    """The last cause's own words; urllib3's texts hold object addresses."""
-    last = _chain(error)[-1]
-    return (
-        (getattr(last, "strerror", None) or type(last).__name__) if isinstance(last, OSError) else type(last).__name__
-    )
-
-
-def _seconds(header: str | None) -> float | None:
-    """`Retry-After` in seconds. A date (RFC 9110 allows one) is taken as a minute: the clocks may disagree."""
-    if header is None:
-        return None
-    return float(header) if header.strip().isdigit() else 60.0

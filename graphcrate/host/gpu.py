@@ -32,6 +32,8 @@ SONAMES = (
 )
 PROGRAMS = ("nvidia-smi",)
 DRIVER = Path("/proc/driver/nvidia/version")
+GPUS = Path("/proc/driver/nvidia/gpus")  #: has a folder for each GPU, written by the driver
+CPUS = Path("/proc/cpuinfo")
 #: where drivers lie that ldconfig does not know: Kubernetes nodes, WSL, old Red Hat packages
 FOLDERS = (
     "/usr/local/nvidia/lib64",
@@ -57,16 +59,9 @@ def detect() -> HostGpu:
     """Look at this machine."""
     if not is_here():
         return HostGpu()
-    names = _names(Path("/dev"))
-    listing = ""
-    if process.find("ldconfig"):
-        try:
-            listing = process.output(["ldconfig", "-p"], timeout=60)
-        except GraphcrateError:
-            listing = ""  # the usual folders remain
     folders = {folder: _names(Path(folder)) for folder in FOLDERS}
     programs = {name: path for name in PROGRAMS if (path := process.find(name))}
-    return choose(names, listing, folders, programs)
+    return choose(_names(Path("/dev")), _output("ldconfig", "-p"), folders, programs)
 
 
 def is_here() -> bool:
@@ -106,46 +101,14 @@ def extend(environment: Mapping[str, str], host: HostGpu) -> dict[str, str]:
     return {**environment, "LD_LIBRARY_PATH": ":".join([*path, LIBRARIES])}
 
 
-def gpu_names() -> tuple[str, ...]:
-    """Names of the GPUs as nvidia-smi gives them ("Tesla V100-SXM2-16GB"); empty without GPU or driver."""
-    if not detect().devices or not process.find("nvidia-smi"):
-        return ()
-    return _query("name")
-
-
 def driver_version() -> str:
     """Version of the running NVIDIA driver ("535.54.03"); empty where there is none."""
-    try:
-        text = DRIVER.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    if (version := read_driver_version(text)) or not detect().devices or not process.find("nvidia-smi"):
-        return version
-    return next(iter(_query("driver_version")), "")  # WSL has no such file
-
-
-def _query(field: str) -> tuple[str, ...]:
-    try:
-        listing = process.output(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"], timeout=60)
-    except GraphcrateError:
-        return ()
-    return tuple(line.strip() for line in listing.splitlines() if line.strip())
+    return read_driver_version(_read(DRIVER)) or next(iter(_query("driver_version")), "")  # WSL has no such file
 
 
 def read_driver_version(text: str) -> str:
     """Of the first line of /proc/driver/nvidia/version: "NVRM version: NVIDIA UNIX … Module  535.54.03  …"."""
-    found = re.search(r"^NVRM version:.*?\bModule(?: for \S+)?\s+(\d+(?:\.\d+)+)", text, re.MULTILINE)
-    return found[1] if found else ""
-
-
-def _names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
-
-
-#: a folder for each GPU, written by the driver
-GPUS = Path("/proc/driver/nvidia/gpus")
-CPUS = Path("/proc/cpuinfo")
-_FIRST_CPU = 4096  #: bytes of /proc/cpuinfo that hold the first core's lines
+    return _first(r"^NVRM version:.*?\bModule(?: for \S+)?\s+(\d+(?:\.\d+)+)", text)
 
 
 def device(environment: Mapping[str, str], *, on_gpu: bool) -> str:
@@ -175,28 +138,40 @@ def visible(names: Sequence[str], chosen: str | None) -> list[str]:
 
 def gpu_models() -> tuple[str, ...]:
     """Names of the GPUs as the driver gives them, in its order; nvidia-smi is asked where there are no files (WSL)."""
-    found = []
-    for path in sorted(GPUS.glob("*/information")):
-        try:
-            name = read_model(path.read_text(encoding="utf-8", errors="replace"))
-        except OSError:
-            name = ""
-        found.append(name or "gpu")
-    return tuple(found) or gpu_names()
-
-
-def read_model(information: str) -> str:
-    """Of /proc/driver/nvidia/gpus/…/information: "Model: \t\t Tesla V100-SXM3-32GB"."""
-    found = re.search(r"^Model:\s*(\S.*?)\s*$", information, re.MULTILINE)
-    return found[1] if found else ""
+    texts = [_read(path) for path in sorted(GPUS.glob("*/information"))]
+    return tuple(_first(r"^Model:\s*(\S.*?)\s*$", text) or "gpu" for text in texts) or _query("name")
 
 
 def cpu_model() -> str:
-    """The first core's model name; empty where the kernel does not tell."""
+    """The first core's model name; empty where the kernel does not say it."""
+    return _first(r"^model name\s*:\s*(\S.*?)\s*$", _read(CPUS))
+
+
+def _query(field: str) -> tuple[str, ...]:
+    """What nvidia-smi says of each GPU; empty without GPU or driver."""
+    listing = _output("nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader") if is_here() else ""
+    return tuple(line.strip() for line in listing.splitlines() if line.strip())
+
+
+def _output(program: str, *arguments: str) -> str:
+    """What a program prints; empty where it is missing or fails."""
     try:
-        with CPUS.open("rb") as stream:
-            text = stream.read(_FIRST_CPU).decode(errors="replace")
+        return process.output([program, *arguments], timeout=60)
+    except GraphcrateError:
+        return ""
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    found = re.search(r"^model name\s*:\s*(\S.*?)\s*$", text, re.MULTILINE)
+
+
+def _first(pattern: str, text: str) -> str:
+    found = re.search(pattern, text, re.MULTILINE)
     return found[1] if found else ""

@@ -6,20 +6,21 @@ Proxies, certificate bundles and credentials come from the environment, as pip, 
 that says which kind of failure it was; neither passwords nor queries (signed addresses) ever appear in a message.
 """
 
+import contextlib
 import hashlib
 import os
+import socket
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Container, Generator, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from graphcrate.host import connections
-from graphcrate.host.connections import HttpError, Reason, failure, host_of, redacted
+from graphcrate.host.connections import HttpError, Reason, host_of
 from graphcrate.host.retry import TRIES, Retry
 from graphcrate.model.errors import IntegrityError
 
@@ -45,31 +46,17 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Part:
-    """A download's file, kept on disk between runs: opening it hashes and counts what is there."""
+    """A download's file, kept on disk between runs."""
 
-    def __init__(self, path: Path, advance: Callable[[int], None]) -> None:
-        """`advance` gets the bytes that are there already, then those written; negative when they are thrown away."""
-        self._path, self._advance = path, advance
-        self._hash = hashlib.sha256()
-        self._file: IO[bytes]
-        self.position = 0
-
-    def __enter__(self) -> "Part":
-        self._file = self._path.open("r+b" if self._path.exists() else "w+b")
-        try:
-            while chunk := self._file.read(CHUNK):
-                self._hash.update(chunk)
-                self.position += len(chunk)
-            self._advance(self.position)
-        except BaseException:  # whoever waits for the bytes may refuse them: see `advance` in resolve.fetch
-            self._file.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
+    def __init__(self, file: IO[bytes], advance: Callable[[int], None]) -> None:
+        """`file` is open to append to. `advance` gets the bytes that are there, then those written; negative when they
+        are thrown away.
+        """
+        file.seek(0)
+        self._file, self._advance = file, advance
+        self._hash = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
+        self.position = file.tell()
+        advance(self.position)
 
     @property
     def sha256(self) -> str:
@@ -85,16 +72,10 @@ class Part:
 
     def restart(self) -> None:
         """Throw away what is there."""
-        self._file.seek(0)
-        self._file.truncate()
+        self._file.truncate(0)
         self._hash = hashlib.sha256()
         self._advance(-self.position)
         self.position = 0
-
-    def sync(self) -> None:
-        """Bring all bytes to the disk, so that a rename afterwards names a whole file."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
 
 
 class Client:
@@ -133,9 +114,8 @@ class Client:
         try:
             status = response.status
             if status not in accept:
-                raise failure(final, response=response)
-            content = self._body(response, final)
-            return Response(status, response.headers, content, final)
+                raise connections.refused(final, response)
+            return Response(status, response.headers, self._body(response, final), final)
         finally:
             response.release_conn()
 
@@ -160,7 +140,8 @@ class Client:
         thrown away). Returns the sha256, also where none was promised (None: then `partial` must be new). Raises
         IntegrityError for other bytes than promised (`partial` is removed), HttpError, and OSError of the disk.
         """
-        with Part(partial, advance) as part:
+        with partial.open("a+b") as file:
+            part = Part(file, advance)
             while True:
                 resumed = part.position > 0
                 if size is None or part.position < size:
@@ -168,7 +149,8 @@ class Client:
                     self.retry().call(lambda: self._fill(part, url, size, headers), lambda: part.position)
                 if part.position == size or size is None:
                     if sha256 in (None, part.sha256):
-                        part.sync()
+                        file.flush()
+                        os.fsync(file.fileno())  # so that a rename afterwards names a whole file
                         return part.sha256
                     found = f"has sha256 {part.sha256} instead of {sha256}"
                 else:
@@ -178,24 +160,27 @@ class Client:
                     break
         partial.unlink(missing_ok=True)
         raise IntegrityError(
-            f"{_name(url)} from {_host(url)} {found}",
+            f"{urllib.parse.unquote(url.partition('?')[0].rpartition('/')[2])} from {host_of(url)} {found}",
             cause="The server has another file under this name: a stale mirror, a damaged copy or an attack.",
             next_step="try another source: MIRROR=sjtu, aliyun or nju for PyTorch's channel",
         )
 
     def reaches(self, url: str, seconds: float) -> bool:
         """Whether the host (or the proxy before it) takes a connection within this time. Asks for nothing."""
-        place = connections.proxy_for(url, self._environment) or url
-        answered: list[bool] = []
+        answered = threading.Event()
 
         def knock() -> None:
-            answered.append(connections.knock(place, seconds))
+            with contextlib.suppress(OSError, ValueError):
+                parts = urllib.parse.urlsplit(connections.proxy_for(url, self._environment) or url)
+                port = parts.port or (443 if parts.scheme == "https" else 80)
+                socket.create_connection((parts.hostname or "", port), timeout=seconds).close()
+                answered.set()
 
         # Looking up a name cannot be interrupted, so it is left behind when the time is over.
         thread = threading.Thread(target=knock, daemon=True)
         thread.start()
         thread.join(seconds)
-        return bool(answered and answered[0])
+        return answered.is_set()
 
     def _fill(self, part: Part, url: str, size: int | None, headers: Mapping[str, str]) -> None:
         asked = dict(headers) | {"Accept-Encoding": "identity"}
@@ -204,11 +189,12 @@ class Client:
         response, final = self._open("GET", url, asked, None, (200, 206, 416))
         finished = False
         try:
-            if response.status == 416 or (response.status == 206 and not _continues(response, part.position)):
+            there = response.headers.get("Content-Range") or ""  # RFC 9110, section 14.4
+            if response.status == 416 or (response.status == 206 and not there.startswith(f"bytes {part.position}-")):
                 part.restart()
                 raise HttpError.of(Reason.CUT, final, "the server cannot go on where the part ends")
             if response.status not in (200, 206):
-                raise failure(final, response=response)
+                raise connections.refused(final, response)
             if response.status == 200:
                 part.restart()
             for chunk in _chunks(response, final):
@@ -250,28 +236,26 @@ class Client:
         raise HttpError.of(Reason.REDIRECTS, url)
 
     def _send(self, method: str, url: str, headers: Mapping[str, str], body: Body) -> "urllib3.BaseHTTPResponse":
-        connections.check(url)
+        if not host_of(url) or urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            raise HttpError.of(Reason.ADDRESS, url)
         address, credentials = connections.without_credentials(url)
         sent = {"User-Agent": "graphcrate"} | dict(headers)
         if not any(name.lower() == "authorization" for name in sent):
             sent |= connections.authorization(address, credentials, self._environment)
-        pieces = body() if callable(body) else None
-        try:
-            pool = self._pool(address)
-            return pool.request(
-                method,
-                address,
-                headers=sent,
-                body=body if pieces is None else pieces,  # type: ignore[arg-type]
-                redirect=False,
-                retries=False,
-                preload_content=False,
-            )
-        except connections.transport_errors() as error:
-            raise failure(url, error=error) from error
-        finally:
-            if pieces is not None:
-                pieces.close()
+        with contextlib.ExitStack() as stack:
+            pieces = stack.enter_context(contextlib.closing(body())) if callable(body) else body
+            try:
+                return self._pool(address).request(
+                    method,
+                    address,
+                    headers=sent,
+                    body=pieces,  # type: ignore[arg-type]
+                    redirect=False,
+                    retries=False,
+                    preload_content=False,
+                )
+            except connections.transport_errors() as error:
+                raise connections.broken(url, error) from error
 
     def _pool(self, url: str) -> "urllib3.PoolManager":
         proxy = connections.proxy_for(url, self._environment)
@@ -289,20 +273,7 @@ def _chunks(response: "urllib3.BaseHTTPResponse", url: str) -> Iterator[bytes]:
         try:
             chunk = response.read(CHUNK)
         except connections.transport_errors() as error:
-            raise failure(url, error=error, body=True) from error
+            raise connections.broken(url, error, body=True) from error
         if not chunk:
             return
         yield chunk
-
-
-def _continues(response: "urllib3.BaseHTTPResponse", position: int) -> bool:
-    """Whether a 206 begins at `position` (RFC 9110, section 14.4)."""
-    return str(response.headers.get("Content-Range", "")).startswith(f"bytes {position}-")
-
-
-def _name(url: str) -> str:
-    return urllib.parse.unquote(urllib.parse.urlsplit(url).path.rsplit("/", 1)[-1])
-
-
-def _host(url: str) -> str:
-    return host_of(url) or redacted(url)

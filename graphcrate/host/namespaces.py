@@ -20,6 +20,7 @@ import socket
 import stat
 import struct
 import sys
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
@@ -68,63 +69,55 @@ def main() -> int:
 
 def attempt(kind: str, orders: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
     """The command's exit code, or what went wrong before it started."""
-    said, say = os.pipe()
+    reading, writing = os.pipe()
     parent = os.getpid()
     child = os.fork()
     if child == 0:
-        os.close(said)
-        with Stage(kind, say) as stage:
+        os.close(reading)
+        with stage("unshare", kind, writing):
             isolate(kind, orders["network"])
             die_with(parent)  # after the change of rights, which makes the kernel forget it
-            init = fork_init(stage, orders)
-            os.close(say)
-            os._exit(wait(init))
-    os.close(say)
-    with os.fdopen(said, "rb") as stream:
+            init = os.fork()
+        if init == 0:
+            start(kind, writing, orders)
+        os.close(writing)
+        os._exit(wait(init))
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
         message = stream.read()
     code = wait(child)
     return code, json.loads(message) if message else None
 
 
-class Stage:
-    """Where the setup is. Leaving it ends the process; a failure is written to the pipe `say` first."""
-
-    def __init__(self, kind: str, say: int) -> None:
-        self.kind, self.say, self.name = kind, say, "unshare"
-
-    def __enter__(self) -> "Stage":
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> NoReturn:
-        if error is not None:
-            number = error.errno or 0 if isinstance(error, OSError) else 0
-            report = {"kind": self.kind, "stage": self.name, "errno": number, "what": str(error)}
-            os.write(self.say, json.dumps(report).encode())
+@contextlib.contextmanager
+def stage(name: str, kind: str, writing: int) -> Iterator[None]:
+    """Write a failure to the pipe and end the process."""
+    try:
+        yield
+    except BaseException as error:
+        number = error.errno or 0 if isinstance(error, OSError) else 0
+        report = {"kind": kind, "stage": name, "errno": number, "what": str(error)}
+        os.write(writing, json.dumps(report).encode())
         os._exit(SETUP_FAILED)
 
 
-def fork_init(stage: Stage, orders: dict[str, Any]) -> int:
-    """Start the first process of the PID namespace: it makes the root, starts the command, reaps what is left over."""
-    init = os.fork()
-    if init:
-        return init
-    with stage:
+def start(kind: str, writing: int, orders: dict[str, Any]) -> NoReturn:
+    """As the first process of the PID namespace: make the root, start the command, reap what is left over."""
+    with stage("mount", kind, writing):
         die_with(0)  # its parent is outside the namespace, where process numbers are others'
-        stage.name = "mount"
         enter_root(orders)
         if not orders["network"]:
             raise_loopback()
         drop_privileges()
-        stage.name = "chdir"
+    with stage("chdir", kind, writing):
         with contextlib.suppress(OSError):
             os.makedirs(orders["environment"]["HOME"], exist_ok=True)
         os.chdir(orders["working_folder"])
         command = os.fork()
-        if command == 0:
-            execute(orders)
-        os.close(stage.say)
-        os._exit(wait(command))
-    raise AssertionError("leaving a stage ends the process")
+    if command == 0:
+        execute(orders)
+    os.close(writing)
+    os._exit(wait(command))
 
 
 def execute(orders: dict[str, Any]) -> NoReturn:
@@ -201,16 +194,22 @@ def enter_root(orders: dict[str, Any]) -> None:
     for name in OWN_FOLDERS:
         os.makedirs(os.path.join(path, name), 0o755, exist_ok=True)
     mount_kernel_folder(path, "proc", "proc")
-    remount_read_only(mount_kernel_folder(path, "sys", "sysfs"))
+    mount_kernel_folder(path, "sys", "sysfs")
+    remount_read_only(os.path.join(path, "sys"))
     make_devices(os.path.join(path, "dev"))
     for name, mode in (("tmp", "1777"), ("dev/shm", "1777"), *(() if writable else (("run", "755"),))):
         # size: of the memory, used only as it fills; Docker's 64 MB are too few for PyTorch's data loaders
         mount("tmpfs", os.path.join(path, name), "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode},size=50%")
+    staged = os.path.join(path, "run", ".graphcrate")
     for target, text in orders["files"].items():
-        root.put_file(target, text)
+        make_empty(staged, folder=False)
+        write_text(staged, text)
+        root.bind(staged, target, read_only=True)
+        os.unlink(staged)
     for source, target, read_only in sorted(orders["binds"], key=lambda bind: bind[1].count("/")):
         root.bind(source, target, read_only)
-    root.seal()
+    for covered in (*root.covered, os.path.join(path, "dev")):
+        remount_read_only(covered)
     switch_root(path)
 
 
@@ -219,7 +218,7 @@ class Root:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._covered: list[str] = []
+        self.covered: list[str] = []  #: folders in memory, to be made read-only when all is bound
 
     def spread(self, source: str, target: str, leave_out: frozenset[str] = frozenset()) -> None:
         """Cover `target` with an empty folder in memory and bind each entry of `source` into it.
@@ -229,18 +228,15 @@ class Root:
         """
         folder = os.open(source, os.O_PATH | os.O_DIRECTORY)
         mode = stat.S_IMODE(os.fstat(folder).st_mode) | 0o700
-        with os.scandir(source) as entries:
-            found = [(entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False)) for entry in entries]
+        names = [name for name in os.listdir(source) if name not in leave_out]
         mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode:o}")
-        self._covered.append(target)
-        for name, is_link, is_folder in found:
+        self.covered.append(target)
+        for name in names:
             inside, outside = os.path.join(target, name), f"/proc/self/fd/{folder}/{name}"
-            if name in leave_out:
-                continue
-            if is_link:
+            if os.path.islink(outside):
                 os.symlink(os.readlink(outside), inside)
                 continue
-            make_empty(inside, is_folder)
+            make_empty(inside, os.path.isdir(outside))
             mount(outside, inside, None, MS_BIND | MS_REC)
             remount_read_only(inside)
         os.close(folder)
@@ -251,14 +247,6 @@ class Root:
         mount(source, place, None, MS_BIND | MS_REC)
         if read_only:
             remount_read_only(place)
-
-    def put_file(self, target: str, text: str) -> None:
-        """Let the command find this text at `target`, whatever the root file system has there."""
-        staged = os.path.join(self.path, "run", ".graphcrate")
-        make_empty(staged, folder=False)
-        write_text(staged, text)
-        self.bind(staged, target, read_only=True)
-        os.unlink(staged)
 
     def make_room(self, target: str, folder: bool, followed: int = 0) -> str:
         """Path on the host for `target`; symbolic links are followed inside the new root, never out of it."""
@@ -278,20 +266,14 @@ class Root:
                 make_empty(place, folder or bool(rest))
         return place
 
-    def seal(self) -> None:
-        """Make read-only what was covered, and /dev."""
-        for path in (*self._covered, os.path.join(self.path, "dev")):
-            remount_read_only(path)
 
-
-def mount_kernel_folder(root: str, name: str, kind: str) -> str:
-    """A new /proc or /sys, or the host's where a container around us hides parts of it (the kernel refuses then)."""
-    place = os.path.join(root, name)
+def mount_kernel_folder(root: str, name: str, kind: str) -> None:
+    """Mount a new /proc or /sys, or the host's where a container around us hides parts of it (the kernel refuses)."""
+    target = os.path.join(root, name)
     try:
-        mount(kind, place, kind, MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        mount(kind, target, kind, MS_NOSUID | MS_NODEV | MS_NOEXEC)
     except OSError:
-        mount(f"/{name}", place, None, MS_BIND | MS_REC)
-    return place
+        mount(f"/{name}", target, None, MS_BIND | MS_REC)
 
 
 def make_devices(dev: str) -> None:
@@ -330,7 +312,7 @@ def raise_loopback() -> None:
 
 
 def drop_privileges() -> None:
-    """Allow no new privileges through set-uid programs, nor those that could undo this root or harm the host."""
+    """Allow no new privileges through set-uid programs, nor those that can undo this root or harm the host."""
     for capability in set(range(64)) - KEPT_CAPABILITIES:
         _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -6,6 +6,7 @@ Each child leads a process group of its own, so that an interrupt or an error he
 import codecs
 import contextlib
 import io
+import math
 import os
 import selectors
 import shlex
@@ -36,13 +37,13 @@ PACKAGES = {
     "newuidmap": "uidmap",
     "newgidmap": "uidmap",
     "unsquashfs": "squashfs-tools",
-    "python3": "python3",
     "ldconfig": "libc-bin",
 }
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 _running: set[subprocess.Popen[bytes]] = set()
+Sink = Callable[[bytes], object]
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -57,7 +58,6 @@ def run(
     *,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    stdin: bytes | None = None,
     on_line: Callable[[str], None] | None = None,
     timeout: float | None = None,
     descriptors: Sequence[int] = (),
@@ -75,11 +75,8 @@ def run(
         if on_line is not None:
             on_line(line)
 
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with _started(argv, environment, cwd, stdin, **pipes, descriptors=descriptors) as process:
-        assert process.stdout is not None
-        _supervise(process, {process.stdout: _Lines(take).feed}, argv, timeout)
-    return Completed(process.returncode, tuple(kept))
+    code = _call(argv, _Lines(take).feed, None, environment, cwd, None, timeout, descriptors)
+    return Completed(code, tuple(kept))
 
 
 def output(
@@ -93,13 +90,9 @@ def output(
     """The program's stdout as text. Raises BuildError with the last lines of stderr when it fails."""
     collected = bytearray()
     complaints: deque[str] = deque(maxlen=20)
-    with _started(argv, environment, cwd, stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        sinks = {process.stdout: collected.extend, process.stderr: _Lines(complaints.append).feed}
-        _supervise(process, sinks, argv, timeout)
-    if process.returncode:
-        raise failure(argv, process.returncode, complaints)
+    code = _call(argv, collected.extend, _Lines(complaints.append).feed, environment, cwd, stdin, timeout)
+    if code:
+        raise failure(argv, code, complaints)
     return collected.decode("utf-8", "replace")
 
 
@@ -123,21 +116,21 @@ def uninterrupted() -> Iterator[None]:
     """Put off what would end this program (Ctrl-C, SIGTERM, a closed terminal) until the end of what is done here.
 
     For what may not be left in the middle, and takes seconds: a second Ctrl-C ends it all the same. Programs that are
-    started meanwhile are spared too, but for scripts of a shell that lets go of what is held back from it (dash).
+    started meanwhile are spared too. For the main thread, which alone gets interrupts; in others it does nothing.
     """
-    if threading.current_thread() is not threading.main_thread():  # interrupts come to the main thread alone
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-
-    def catch_up() -> None:
-        for number in dict.fromkeys(came):  # the first may be one that is ignored
-            signal.raise_signal(number)
+    came: dict[int, None] = {}
 
     def note(number: int, _: object) -> None:
         if number == signal.SIGINT and number in came:
             raise KeyboardInterrupt
-        came.append(number)
+        came[number] = None
+
+    def catch_up() -> None:
+        for number in came:  # the first may be one that is ignored
+            signal.raise_signal(number)
 
     with contextlib.ExitStack() as stack:
         stack.callback(catch_up)
@@ -166,7 +159,8 @@ def missing(program: str) -> HostError:
 
 def failure(argv: Sequence[str], returncode: int, lines: Sequence[str]) -> BuildError:
     """The error for a program that ended badly, with its last words."""
-    reason = f"exit code {returncode}" if returncode >= 0 else f"signal {_signal_name(-returncode)}"
+    names = {number.value: number.name for number in signal.Signals}
+    reason = f"exit code {returncode}" if returncode >= 0 else f"signal {names.get(-returncode, -returncode)}"
     tail = "".join(f"\n    {line}" for line in list(lines)[-20:])
     return BuildError(f"{_short(argv)} failed ({reason}){tail}", next_step=f"try it by hand: {_short(argv, 2000)}")
 
@@ -191,89 +185,82 @@ class _Lines:
             self._rest = ""
 
 
-@contextlib.contextmanager
-def _started(
+def _call(
     argv: Sequence[str],
+    stdout: Sink,
+    stderr: Sink | None,
     environment: Mapping[str, str] | None,
     cwd: Path | None,
-    stdin: bytes | int | None,
-    *,
-    stdout: int,
-    stderr: int,
+    stdin: bytes | None,
+    timeout: float | None,
     descriptors: Sequence[int] = (),
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a group of its own. Leaving by an exception ends the group. `stdin`: bytes, or `subprocess.PIPE`."""
-    variables = settings.child_environment() if environment is None else dict(environment)
+) -> int:
+    """Feed a program's output to these sinks until it has ended, and return its exit code.
+
+    Without a sink of its own, stderr comes with stdout. An exception ends the program's process group.
+    """
     program = argv[0] if "/" in argv[0] else find(argv[0])
     if program is None or not Path(program).exists():
         raise missing(argv[0])
     with contextlib.ExitStack() as stack:
-        given: IO[bytes] | int = stdin if isinstance(stdin, int) else subprocess.DEVNULL
-        if isinstance(stdin, bytes):
+        given: IO[bytes] | int = subprocess.DEVNULL
+        if stdin is not None:
             given = stack.enter_context(tempfile.TemporaryFile())
             given.write(stdin)
             given.seek(0)
-        process = subprocess.Popen(
-            [program, *argv[1:]],
-            stdin=given,
-            stdout=stdout,
-            stderr=stderr,
-            cwd=cwd,
-            env=variables,
-            start_new_session=True,
-            pass_fds=tuple(descriptors),
+        process = stack.enter_context(
+            subprocess.Popen(
+                [program, *argv[1:]],
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if stderr else subprocess.STDOUT,
+                cwd=cwd,
+                env=settings.child_environment() if environment is None else dict(environment),
+                start_new_session=True,
+                pass_fds=tuple(descriptors),
+            )
         )
         _running.add(process)
+        stack.callback(_running.discard, process)
         try:
-            yield process
+            _follow(process, {process.stdout: stdout, process.stderr: stderr}, timeout)
+        except subprocess.TimeoutExpired:
+            _end_group(process)
+            raise BuildError(
+                f"{_short(argv)} did not finish within {timeout or 0:.0f} s and was ended",
+                cause="The machine is much slower than expected, or the program waits for something.",
+                next_step=f"try it by hand: {_short(argv, 2000)}",
+            ) from None
         except BaseException:
             _end_group(process)
             raise
-        finally:
-            _running.discard(process)
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):
-                        pipe.close()
+    return process.returncode
 
 
-def _supervise(
-    process: subprocess.Popen[bytes],
-    sinks: Mapping[IO[bytes], Callable[[bytes], object]],
-    argv: Sequence[str],
-    timeout: float | None,
+def _follow(
+    process: subprocess.Popen[bytes], sinks: Mapping[IO[bytes] | None, Sink | None], timeout: float | None
 ) -> None:
     """Feed the pipes to their sinks until the process has ended, not waiting for a daemon that holds a pipe open."""
-    deadline = None if timeout is None else time.monotonic() + timeout
+    deadline = time.monotonic() + (math.inf if timeout is None else timeout)
     with selectors.DefaultSelector() as selector:
         for pipe, sink in sinks.items():
-            selector.register(pipe, selectors.EVENT_READ, sink)
+            if pipe is not None:
+                selector.register(pipe, selectors.EVENT_READ, sink)
         while selector.get_map():
             ended = process.poll() is not None
             ready = selector.select(POLL_SECONDS)
             for key, _ in ready:
                 data = os.read(key.fd, 1 << 16)
+                key.data(data)
                 if not data:
                     selector.unregister(key.fileobj)
-                else:
-                    key.data(data)
             if ended and not ready:
+                for key in selector.get_map().values():
+                    key.data(b"")
                 break
-            _check(deadline, argv, timeout)
-        for sink in sinks.values():
-            sink(b"")
-    while process.poll() is None:
-        _check(deadline, argv, timeout)
-        time.sleep(POLL_SECONDS / 10)
-
-
-def _check(deadline: float | None, argv: Sequence[str], timeout: float | None) -> None:
-    if deadline is not None and time.monotonic() > deadline:
-        raise BuildError(
-            f"{_short(argv)} did not finish within {timeout:.0f} s and was ended",
-            cause="The machine is much slower than expected, or the program waits for something.",
-            next_step=f"try it by hand: {_short(argv, 2000)}",
-        )
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(process.args, timeout or 0)
+    process.wait(None if timeout is None else max(deadline - time.monotonic(), 0))
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
@@ -290,13 +277,6 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
 
 
 def _short(argv: Sequence[str], limit: int = 160) -> str:

@@ -1,25 +1,31 @@
-"""What a person sees while work goes on: bars with bytes, rate and time left on a terminal, plain lines elsewhere.
-
-Everything goes to stderr; stdout belongs to results. This module has the protocols; `host.bars` draws.
-"""
+"""What a person sees on stderr while work goes on: bars with rate and time left on a terminal, else plain lines."""
 
 import contextlib
+import functools
+import time
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+PLAIN_INTERVAL = 5.0  #: seconds between two plain lines of one task
 
 
 class Task(Protocol):
     """A running piece of work."""
 
     def advance(self, amount: int) -> None:
-        """Say that `amount` more bytes are done. Safe from any thread."""
+        """Count `amount` more bytes as done. Safe from any thread."""
 
 
 class Progress(Protocol):
     """Where stages report to."""
 
     def note(self, message: str) -> None:
-        """Say one line."""
+        """Print one line."""
 
     def task(self, description: str, total: int) -> contextlib.AbstractContextManager[Task]:
         """A task of `total` bytes; entering shows it, leaving ends it."""
@@ -31,11 +37,88 @@ class Silent:
     def note(self, message: str) -> None:
         pass
 
-    @contextlib.contextmanager
-    def task(self, description: str, total: int) -> Iterator[Task]:
-        yield _Nothing()
-
-
-class _Nothing:
     def advance(self, amount: int) -> None:
         pass
+
+    @contextlib.contextmanager
+    def task(self, description: str, total: int) -> Iterator[Task]:
+        yield self
+
+
+class Stderr:
+    """Draws on stderr. Loads rich at its first use: an unchanged image is answered without it."""
+
+    _bars: "Bars | None" = None
+    _open = 0
+
+    @functools.cached_property
+    def _console(self) -> "Console":
+        from rich.console import Console
+
+        return Console(stderr=True)
+
+    def note(self, message: str) -> None:
+        self._console.print(message, highlight=False, soft_wrap=True, markup=False)
+
+    @contextlib.contextmanager
+    def task(self, description: str, total: int) -> Iterator[Task]:
+        start = time.monotonic()
+        if self._console.is_terminal:
+            with self._bar(description, total) as bar:
+                yield bar
+        else:
+            yield _Lines(self, description, total)
+        seconds = time.monotonic() - start
+        rate = f", {total / 1e6 / seconds:.0f} MB/s" if seconds > 0.5 else ""
+        self.note(f"{description}: {total / 1e6:.1f} MB in {seconds:.1f} s{rate}")
+
+    @contextlib.contextmanager
+    def _bar(self, description: str, total: int) -> Iterator[Task]:
+        """A bar among those of other tasks that run: a terminal has room for one group of bars."""
+        from rich import progress
+
+        if self._bars is None:
+            text, times = progress.TextColumn("{task.description}"), progress.TimeRemainingColumn()
+            columns = text, progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn(), times
+            self._bars = progress.Progress(*columns, console=self._console, transient=True)
+            self._bars.start()
+        bars, self._open = self._bars, self._open + 1
+        number = bars.add_task(description, total=total)
+        try:
+            yield _Bar(bars, number)
+        finally:
+            bars.remove_task(number)
+            self._open -= 1
+            if self._open == 0:
+                bars.stop()
+                self._bars = None
+
+
+class _Bar:
+    def __init__(self, bars: "Bars", number: "TaskID") -> None:
+        self._bars, self._number = bars, number
+
+    def advance(self, amount: int) -> None:
+        self._bars.advance(self._number, amount)
+
+
+class _Lines:
+    """One line now and then, for logs and pipes."""
+
+    def __init__(self, progress: Progress, description: str, total: int) -> None:
+        self._progress, self._description, self._total = progress, description, total
+        self._start = self._last = time.monotonic()
+        self._done = 0
+
+    def advance(self, amount: int) -> None:
+        self._done += amount
+        now = time.monotonic()
+        if now - self._last < PLAIN_INTERVAL or not self._total:
+            return
+        self._last = now
+        rate = self._done / (now - self._start)
+        left = max(self._total - self._done, 0) / rate if rate else 0.0
+        self._progress.note(
+            f"{self._description}: {self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB, "
+            f"{rate / 1e6:.0f} MB/s, {left:.0f} s left"
+        )

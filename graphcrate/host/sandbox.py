@@ -98,9 +98,8 @@ def run_in(
     It gets exactly this environment (`HOME` defaults to /tmp/home), empty /tmp, /run and /dev/shm in memory, /proc,
     /sys, a small /dev, and the binds; the root file system is read-only. Without `network` it has
     the loopback interface alone, where the machine allows that. `gpu` adds the host's NVIDIA devices and driver.
-    `attached` leaves the command this process's stdin, stdout, stderr and terminal (no lines, no time-out): see
-    `terminal.run`. With `writable` the command changes `rootfs` itself, all but /tmp, /dev, /proc and /sys, and calls
-    that change owners succeed without doing anything: a plain user has one number.
+    `attached`: see `attach.run`. With `writable` the command changes `rootfs` itself, all but /tmp, /dev, /proc and
+    /sys, and calls that change owners succeed without doing anything: a plain user has one number.
     Raises HostError when this machine allows no isolation, BuildError after `timeout` seconds.
     """
     variables = {"HOME": "/tmp/home", **environment}

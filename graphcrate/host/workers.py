@@ -144,37 +144,20 @@ class _Context(SpawnContext):
         )
 
 
-class _Reporter:
-    """A worker's side of `advance`: gathers small steps, so that workers seldom wait for one another."""
-
-    def __init__(self, total: Any) -> None:  # noqa: ANN401 (multiprocessing has no name for it)
-        self._total, self._gathered = total, 0
-
-    def advance(self, amount: int) -> None:
-        self._gathered += amount
-        if self._gathered >= _REPORT_EVERY:
-            self.flush()
-
-    def flush(self) -> None:
-        with self._total.get_lock():
-            self._total.value += self._gathered
-        self._gathered = 0
-
-
-_reporter: _Reporter | None = None
+_total: Any = None  #: bytes that all workers are done with
 _working = False
 
 
 def _begin(parent: int, advanced: Any) -> None:  # noqa: ANN401
     """Make this process a worker."""
-    global _reporter  # an executor hands nothing else from here to its work
+    global _total  # an executor hands nothing else from here to its work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
     os.dup2(2, 1)  # stdout belongs to results
-    _reporter = _Reporter(advanced)
+    _total = advanced
 
 
 def _end(number: int, _: object) -> NoReturn:
@@ -188,13 +171,26 @@ def _end(number: int, _: object) -> NoReturn:
 
 def _work(call: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # noqa: ANN401
     global _working
-    assert _reporter is not None
+    gathered = 0
+
+    def advance(amount: int) -> None:
+        nonlocal gathered
+        gathered += amount
+        if gathered >= _REPORT_EVERY:
+            report()
+
+    def report() -> None:
+        nonlocal gathered
+        with _total.get_lock():
+            _total.value += gathered
+        gathered = 0
+
     try:
         _working = True
         try:
-            return call(_reporter.advance, *arguments)
+            return call(advance, *arguments)
         finally:
-            _reporter.flush()
+            report()
             _working = False
     except SystemExit as ended:  # the executor would take it for a result and wait for more work
         os._exit(int(ended.code or 0))

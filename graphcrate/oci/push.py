@@ -4,16 +4,16 @@ Whoever pulls meanwhile gets the old image or the new one. What was sent when a 
 for the next push, under no tag.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
-from graphcrate.host.connections import HttpError
-from graphcrate.host.http import Client, Response
+from graphcrate.host.http import Client
 from graphcrate.host.parallel import parallel
 from graphcrate.host.progress import Progress
-from graphcrate.model.errors import IntegrityError, UsageError
+from graphcrate.model.errors import UsageError
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.layout import Layout, check_presence
@@ -94,19 +94,40 @@ def push_layout(
         mount_from=mount_from,
         trusted_realms=trusted_realms,
     )
+    blobs = [
+        Blob(descriptor=descriptor, path=layout.blob(descriptor.digest))
+        for descriptor in {one.digest: one for one in (*layout.layers, layout.manifest.config)}.values()
+    ]
+    return push_image(target, reference, blobs, document, media_type, [reference.tag or digest], progress)
+
+
+def push_image(
+    target: Repository,
+    reference: Reference,
+    blobs: Sequence[Blob],
+    document: bytes,
+    media_type: str,
+    tags: Iterable[str],
+    progress: Progress,
+) -> Pushed:
+    """Push blobs, then the manifest under these tags. Raises as `push_blobs` and `put_manifest`."""
+    digest = digest_of(document)
     target.session.retry.note = progress.note
-    blobs = _blobs(layout)
-    with progress.task(f"pushing to {reference.name}", sum(blob.size for blob in blobs)) as task:
+    with progress.task(f"pushing to {target.name}", sum(blob.size for blob in blobs)) as task:
         arrived = push_blobs(target, blobs, task.advance)
-    what = reference.tag or digest
-    sent = put_manifest(target, what, document, media_type, lambda: push_blobs(target, blobs, lambda _: None))
+    restore = functools.partial(push_blobs, target, blobs, lambda _: None)
+    sent = sum(put_manifest(target, tag, document, media_type, restore) for tag in tags)
+    sizes = {
+        outcome: sum(blob.size for blob in blobs if arrived[blob.descriptor.digest].outcome is outcome)
+        for outcome in Outcome
+    }
     return Pushed(
         reference=msgspec.structs.replace(reference, digest=digest),
         digest=digest,
         media_type=media_type,
         bytes_sent=sent + sum(one.sent for one in arrived.values()),
-        bytes_there=_total(blobs, arrived, Outcome.THERE),
-        bytes_mounted=_total(blobs, arrived, Outcome.MOUNTED),
+        bytes_there=sizes[Outcome.THERE],
+        bytes_mounted=sizes[Outcome.MOUNTED],
     )
 
 
@@ -134,40 +155,22 @@ def put_manifest(
     `restore` is called once when the registry misses a blob that it had: it may have cleaned up meanwhile.
     Raises NetworkError, IntegrityError.
     """
-    digest, session = digest_of(data), target.session
-    sent = 0
-    try:
-        if not what.startswith("sha256:") and _names(target, what, digest):
+    digest, session, url = digest_of(data), target.session, target.url("manifests", what)
+    if what != digest:
+        present = session.ask("HEAD", url, {"Accept": ACCEPT})
+        if present.status == 200 and present.headers.get("Docker-Content-Digest") == digest:
             return 0
-        for again in (False, True):
-            headers = {"Content-Type": media_type}
-            response = session.ask("PUT", target.url("manifests", what), headers, data)
-            sent += len(data)
-            if again or not set(session.codes(response)) & set(_BLOB_UNKNOWN):
-                break
-            restore()
-    except HttpError as error:
-        raise session.explained(error) from error
+    sent = 0
+    for again in (False, True):
+        response = session.ask("PUT", url, {"Content-Type": media_type}, data)
+        sent += len(data)
+        if again or not set(session.codes(response)) & set(_BLOB_UNKNOWN):
+            break
+        restore()
     if response.status not in (200, 201, 202):
         raise session.unexpected(response, f"the manifest of {target.name}")
-    _check(target, response, digest)
+    session.check_stored(response, digest, f"the manifest of {target.name}")
     return sent
-
-
-def _names(target: Repository, tag: str, digest: str) -> bool:
-    """Whether the tag names this digest already."""
-    response = target.session.ask("HEAD", target.url("manifests", tag), {"Accept": ACCEPT})
-    return response.status == 200 and response.headers.get("Docker-Content-Digest") == digest
-
-
-def _check(target: Repository, response: Response, digest: str) -> None:
-    found = response.headers.get("Docker-Content-Digest") or digest
-    if found != digest:
-        raise IntegrityError(
-            f"{target.session.host} has stored the manifest of {target.name} as {found}, and it is {digest}",
-            cause="The registry or a proxy before it changes manifests.",
-            next_step="do not use the tag; push to another registry",
-        )
 
 
 def manifest_of(layout: Layout, form: Form) -> tuple[bytes, str]:
@@ -181,14 +184,3 @@ def manifest_of(layout: Layout, form: Form) -> tuple[bytes, str]:
         f"{layout.path} holds a Docker manifest, which is not turned into an OCI one",
         next_step="publish it in Docker's form",
     )
-
-
-def _blobs(layout: Layout) -> list[Blob]:
-    return [
-        Blob(descriptor=descriptor, path=layout.blob(descriptor.digest))
-        for descriptor in {one.digest: one for one in (*layout.layers, layout.manifest.config)}.values()
-    ]
-
-
-def _total(blobs: Sequence[Blob], arrived: Mapping[str, Arrived], outcome: Outcome) -> int:
-    return sum(blob.size for blob in blobs if arrived[blob.descriptor.digest].outcome is outcome)

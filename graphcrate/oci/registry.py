@@ -101,10 +101,7 @@ class Repository:
 
     def has(self, descriptor: spec.Descriptor) -> bool:
         """Whether a blob is there, whole. Raises NetworkError."""
-        try:
-            response = self.session.ask("HEAD", self.url("blobs", _checked(descriptor)))
-        except HttpError as error:
-            raise self.session.explained(error) from error
+        response = self.session.ask("HEAD", self.url("blobs", _checked(descriptor)))
         if response.status in (401, 403) and self.session.is_ours(response.url):
             raise self.session.refused(response)
         return response.status == 200 and response.headers.get("Content-Length") in (None, str(descriptor.size))
@@ -131,10 +128,7 @@ class Repository:
 
     def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> "Response":
         """An answer of 200 or 404, after logging in where the registry asks for it."""
-        try:
-            response = self.session.ask(method, url, headers)
-        except HttpError as error:
-            raise self.session.explained(error) from error
+        response = self.session.ask(method, url, headers)
         if response.status not in (200, 404):
             raise self.session.unexpected(response, f"a question about {self.name}")
         return response

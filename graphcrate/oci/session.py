@@ -10,12 +10,12 @@ import re
 import threading
 import urllib.parse
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from graphcrate.host.connections import TEMPORARY, HttpError, Reason, host_of
-from graphcrate.model.errors import UNREADABLE, NetworkError
+from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.words import is_loopback
 from graphcrate.oci import realms
 from graphcrate.oci.credentials import Credential
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from graphcrate.host.http import Body, Client, Response
 
 FindCredential = Callable[[], Credential | None]
+Result = TypeVar("Result")
 _FOLLOWED = frozenset({301, 302, 303, 307, 308})
 #: what callers judge; the rest is tried again, or followed
 ANSWERS = frozenset(range(200, 600)) - TEMPORARY - _FOLLOWED
@@ -92,7 +93,14 @@ class Session:
 
     def ask(self, method: str, url: str, headers: Mapping[str, str] = {}, body: bytes | None = None) -> "Response":
         """An answer of any status but redirects, temporary ones and 401, after retries. Raises NetworkError."""
-        return self.retry.call(lambda: self.once(method, url, headers, body))
+        return self.retrying(lambda: self.once(method, url, headers, body))
+
+    def retrying(self, attempt: Callable[[], Result], position: Callable[[], int] = lambda: 0) -> Result:
+        """Try within the session's budget (`Retry.call`). Raises NetworkError."""
+        try:
+            return self.retry.call(attempt, position)
+        except HttpError as error:
+            raise self.explained(error) from error
 
     def once(self, method: str, url: str, headers: Mapping[str, str] = {}, body: "Body" = None) -> "Response":
         """As `ask`, but one try; with a new token where the old one has expired.
@@ -236,6 +244,16 @@ class Session:
             error.cause = error.cause or "The registry, or a proxy before it, is overloaded or down."
             error.next_step = "wait a little and run the same command again: what has arrived is not sent again"
         return error
+
+    def check_stored(self, response: "Response", digest: str, what: str) -> None:
+        """Raises IntegrityError where the registry has stored something under another digest."""
+        stored = response.headers.get("Docker-Content-Digest") or digest
+        if stored != digest:
+            raise IntegrityError(
+                f"{self.host} has taken {what} {digest} for {stored}",
+                cause="The registry is damaged, or a proxy on the way changes what is sent.",
+                next_step="run the same command again; where it repeats itself, push to another registry",
+            )
 
     def codes(self, response: "Response") -> tuple[str, ...]:
         """The error codes of the distribution specification in an answer."""

@@ -4,6 +4,7 @@ Distribution specification 1.1, "Pushing blobs". The file is read piece by piece
 closed only when the hash is the digest.
 """
 
+import contextlib
 import hashlib
 import re
 import urllib.parse
@@ -15,7 +16,7 @@ import msgspec
 
 from graphcrate.host.connections import HttpError, Reason, host_of
 from graphcrate.host.http import Response
-from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError
+from graphcrate.model.errors import LayoutError, NetworkError
 from graphcrate.oci import spec
 from graphcrate.oci.registry import WHOLE, Repository
 
@@ -103,9 +104,10 @@ def _mount(repository: Repository, descriptor: spec.Descriptor, sources: Sequenc
         except NetworkError:  # no right to read there
             continue
         if response.status in (201, 202) and begun:
-            _cancel(repository, begun)
+            with contextlib.suppress(NetworkError):  # the registry would forget that upload some day
+                repository.session.once("DELETE", begun)
         if response.status == 201:
-            _check_digest(repository, response, descriptor.digest)
+            repository.session.check_stored(response, descriptor.digest, "the blob")
             return None
         if response.status == 202:
             begun = _begun(repository, response)
@@ -113,11 +115,7 @@ def _mount(repository: Repository, descriptor: spec.Descriptor, sources: Sequenc
 
 
 def _post(repository: Repository, query: str = "") -> Response:
-    session = repository.session
-    try:
-        return session.ask("POST", repository.url("blobs", f"uploads/{query}"), {"Content-Length": "0"})
-    except HttpError as error:
-        raise session.explained(error) from error
+    return repository.session.ask("POST", repository.url("blobs", f"uploads/{query}"), {"Content-Length": "0"})
 
 
 def _begun(repository: Repository, response: Response) -> str:
@@ -134,24 +132,6 @@ def _begun(repository: Repository, response: Response) -> str:
     if least.isdigit():
         repository.least_chunk = int(least)
     return url
-
-
-def _cancel(repository: Repository, url: str) -> None:
-    """Let the registry forget an upload at once instead of some day; whether it does makes no difference."""
-    try:
-        repository.session.once("DELETE", url)
-    except NetworkError:
-        return
-
-
-def _check_digest(repository: Repository, response: Response, digest: str) -> None:
-    stored = response.headers.get("Docker-Content-Digest") or digest
-    if stored != digest:
-        raise IntegrityError(
-            f"{repository.session.host} has taken {digest} for {stored}",
-            cause="The registry is damaged, or a proxy on the way changed the upload.",
-            next_step="run the same command again",
-        )
 
 
 def arrived_bytes(header: str | None) -> int | None:
@@ -183,10 +163,7 @@ class _Upload:
 
     def run(self) -> None:
         """Send it. Raises NetworkError, IntegrityError, LayoutError."""
-        try:
-            self._session.retry.call(self._attempt, lambda: self._offset)
-        except HttpError as error:
-            raise self._session.explained(error) from error
+        self._session.retrying(self._attempt, lambda: self._offset)
         self._show(self._blob.size)
 
     def _attempt(self) -> None:
@@ -249,7 +226,7 @@ class _Upload:
         url = f"{self._url}{'&' if '?' in self._url else '?'}{urllib.parse.urlencode({'digest': digest})}"
         answer = self._send("PUT", url, {}, length)
         if answer.status in (200, 201, 204):
-            _check_digest(self._repository, answer, digest)
+            self._session.check_stored(answer, digest, "the blob")
             return True
         if answer.status != 413 or not length:
             raise self._refused(answer)

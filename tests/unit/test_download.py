@@ -95,13 +95,3 @@ def test_a_full_disk_is_not_a_network_fault(download, monkeypatch):
     monkeypatch.setattr(Part, "write", full)
     with pytest.raises(OSError, match="No space left"):
         download()
-
-
-def test_a_part_that_nobody_wants_is_closed(tmp_path):
-    def refuse(_):
-        raise RuntimeError("stopped")
-
-    part = Part(tmp_path / "part", refuse)
-    with pytest.raises(RuntimeError), part:
-        pass
-    assert part._file.closed

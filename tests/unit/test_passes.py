@@ -160,7 +160,7 @@ def test_a_node_is_told_in_words(tmp_path, monkeypatch):
 
 def test_without_the_drivers_files_nvidia_smi_is_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "GPUS", tmp_path / "none")
-    monkeypatch.setattr(gpu, "gpu_names", lambda: ("NVIDIA RTX A2000",))
+    monkeypatch.setattr(gpu, "_query", lambda field: ("NVIDIA RTX A2000",))
     assert gpu.device({}, on_gpu=True) == "1 x NVIDIA RTX A2000"
 
 

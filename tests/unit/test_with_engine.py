@@ -29,7 +29,9 @@ def plan_of(lock=LOCK):
 @pytest.fixture
 def ctx(tmp_path, progress):
     environment = {"HOME": str(tmp_path), "GRAPHCRATE_CACHE": str(tmp_path / "cache"), "PIP_CONFIG_FILE": "/dev/null"}
-    return Context(root=ROOT, environment=environment, _made={"progress": progress})
+    made = Context(root=ROOT, environment=environment)
+    vars(made)["progress"] = progress
+    return made
 
 
 ARTIFACT = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:0", bytes=1)

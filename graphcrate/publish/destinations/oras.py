@@ -19,7 +19,7 @@ from graphcrate.oci.image import digest_of
 from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.session import FindCredential
-from graphcrate.oci.upload import Blob, Outcome
+from graphcrate.oci.upload import Blob
 
 CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -75,23 +75,8 @@ def push_sif(
     )
     target = push.repository(reference, client=client, find_credential=find_credential, trusted_realms=trusted_realms)
     blobs = [Blob(descriptor=layer, path=sif), Blob(descriptor=config, data=spec.EMPTY_BLOB)]
-    with progress.task(f"pushing to {reference.name}", sum(blob.size for blob in blobs)) as task:
-        arrived = push.push_blobs(target, blobs, task.advance)
-    document = msgspec.json.encode(manifest)
-    digest = digest_of(document)
-    sent = sum(
-        push.put_manifest(target, tag, document, spec.MANIFEST, lambda: push.push_blobs(target, blobs, lambda _: None))
-        for tag in dict.fromkeys((reference.tag, *tags))
-    )
-    there = [blob.size for blob in blobs if arrived[blob.descriptor.digest].outcome is Outcome.THERE]
-    return Pushed(
-        reference=msgspec.structs.replace(reference, digest=digest),
-        digest=digest,
-        media_type=spec.MANIFEST,
-        bytes_sent=sent + sum(one.sent for one in arrived.values()),
-        bytes_there=sum(there),
-        bytes_mounted=0,
-    )
+    tags = dict.fromkeys((reference.tag, *tags))
+    return push.push_image(target, reference, blobs, msgspec.json.encode(manifest), spec.MANIFEST, tags, progress)
 
 
 def _sha256(path: Path, advance: Callable[[int], None]) -> str:
