@@ -18,6 +18,7 @@ from graphcrate.model.words import is_loopback
 if TYPE_CHECKING:
     import urllib3
 
+FOLLOWED = (301, 302, 303, 307, 308)
 #: statuses that may be gone at the next try
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from graphcrate.host import connections
-from graphcrate.host.connections import HttpError, Reason, host_of
+from graphcrate.host.connections import FOLLOWED, HttpError, Reason, host_of
 from graphcrate.host.retry import TRIES, Retry
 from graphcrate.model.errors import IntegrityError
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 20  #: bytes read and written at once
 REDIRECTS = 10
-FOLLOWED = (301, 302, 303, 307, 308)
 BODY_LIMIT = 256 << 20  #: bytes of a page; larger ones are files and belong in `download`
 
 #: what is sent: bytes, or a function that yields them, called again for each try
@@ -249,7 +248,7 @@ class Client:
                     method,
                     address,
                     headers=sent,
-                    body=pieces,  # type: ignore[arg-type]
+                    body=pieces,
                     redirect=False,
                     retries=False,
                     preload_content=False,

@@ -7,31 +7,13 @@ from collections.abc import Mapping
 #: what a child process may inherit: where programs and folders are, how to reach the network, how pip and uv are set
 #: up; LD_LIBRARY_PATH because the Python of a site's environment modules does not start without it
 INHERITED = frozenset(
-    {
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "TMPDIR",
-        "LD_LIBRARY_PATH",
-        "XDG_CACHE_HOME",
-        "XDG_CONFIG_HOME",
-        "XDG_RUNTIME_DIR",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "REQUESTS_CA_BUNDLE",
-        "CURL_CA_BUNDLE",
-        "NETRC",
-        "http_proxy",
-        "https_proxy",
-        "ftp_proxy",
-        "all_proxy",
-        "no_proxy",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "ALL_PROXY",
-        "NO_PROXY",
-    }
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PATH"),
+        *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC"),
+        *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    )
 )
 INHERITED_PREFIXES = ("PIP_", "UV_")
 #: a plain user's PATH often lacks these, and programs that we start lie there
@@ -44,12 +26,12 @@ def environment() -> Mapping[str, str]:
 
 
 def child_environment(*extra: str) -> dict[str, str]:
-    """What child processes get: the variables above, those named in `extra`, an English UTF-8 locale, UTC."""
+    """`select_for_child` of this process's environment."""
     return select_for_child(os.environ, extra)
 
 
 def select_for_child(environment: Mapping[str, str], extra: tuple[str, ...] = ()) -> dict[str, str]:
-    """`child_environment` as a function of the environment."""
+    """What child processes get: the variables above, those named in `extra`, an English UTF-8 locale, UTC."""
     chosen = {
         name: value
         for name, value in environment.items()

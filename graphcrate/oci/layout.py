@@ -24,6 +24,7 @@ _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file (btrfs, xf
 _BLOB_MODE = 0o444
 REBUILD = "build the image again; unchanged parts come from the cache"
 _DEEPEST_INDEX = 3
+_PLATFORM = spec.Platform(architecture="amd64", os="linux")
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
 _Document = TypeVar("_Document")
 
@@ -87,13 +88,13 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
     either is read-only, and readable by all whatever the umask.
     """
     if is_whole(destination, image.digest, tag):
-        return _with_records(read_layout(destination, tag), image)
+        return dataclasses.replace(read_layout(destination, tag), records=image.layers)
     descriptor = spec.Descriptor(
         media_type=spec.MANIFEST,
         digest=image.digest,
         size=len(image.manifest),
         annotations={spec.REF_NAME: tag},
-        platform=spec.Platform(architecture="amd64", os="linux"),
+        platform=_PLATFORM,
     )
     index = spec.Index(schema_version=2, media_type=spec.INDEX, manifests=(descriptor,))
     with replacing(destination) as partial:
@@ -109,7 +110,7 @@ def write_layout(destination: Path, image: Image, blobs: Callable[[str], Path], 
         _write(partial / "index.json", msgspec.json.encode(index) + b"\n", 0o644)
         _write(partial / "oci-layout", msgspec.json.encode({"imageLayoutVersion": spec.LAYOUT_VERSION}) + b"\n", 0o644)
         partial.chmod(0o755)
-    return _with_records(read_layout(destination, tag), image)
+    return dataclasses.replace(read_layout(destination, tag), records=image.layers)
 
 
 def read_layout(path: Path, tag: str = "") -> Layout:
@@ -117,10 +118,10 @@ def read_layout(path: Path, tag: str = "") -> Layout:
 
     Of an image for several platforms that for linux/amd64 is taken.
     """
-    version = _json(path / "oci-layout", dict[str, str]).get("imageLayoutVersion")
+    version = _decode(_read(path / "oci-layout"), dict[str, str], f"{path}/oci-layout").get("imageLayoutVersion")
     if version != spec.LAYOUT_VERSION:
         raise LayoutError(f"{path / 'oci-layout'}: layout version {version!r}, and {spec.LAYOUT_VERSION} is known")
-    index = _json(path / "index.json", spec.Index)
+    index = _decode(_read(path / "index.json"), spec.Index, f"{path}/index.json")
     images = [entry for entry in index.manifests if not tag or entry.annotations.get(spec.REF_NAME) == tag]
     if len(images) != 1:
         names = ", ".join(entry.annotations.get(spec.REF_NAME, "(untagged)") for entry in index.manifests) or "none"
@@ -129,10 +130,9 @@ def read_layout(path: Path, tag: str = "") -> Layout:
             f"{path / 'index.json'}: {len(images)} images {which}, one was expected",
             cause=f"The layout has: {names}.",
         )
-    descriptor = images[0]
     if index.schema_version != 2 or index.media_type not in ("", *spec.INDEX_TYPES):
         raise LayoutError(f"{path / 'index.json'}: not an image index of schema version 2")
-    descriptor, entries = _manifest_of(path, descriptor)
+    descriptor, entries = _manifest_of(path, images[0])
     if descriptor.media_type not in spec.MANIFEST_TYPES:
         raise LayoutError(f"{path / 'index.json'}: {descriptor.media_type} is not an image manifest")
     manifest = _document(path, descriptor, spec.Manifest)
@@ -153,7 +153,7 @@ def _manifest_of(path: Path, descriptor: spec.Descriptor) -> tuple[spec.Descript
         if descriptor.media_type not in spec.INDEX_TYPES:
             break
         entries = _document(path, descriptor, spec.Index).manifests
-        fitting = [entry for entry in entries if entry.platform == spec.Platform(architecture="amd64", os="linux")]
+        fitting = [entry for entry in entries if entry.platform == _PLATFORM]
         fitting = fitting or [entry for entry in entries if entry.platform is None]
         if len(fitting) != 1:
             raise LayoutError(
@@ -204,18 +204,10 @@ def _records(manifest: spec.Manifest, config: spec.ImageConfig) -> Iterator[Laye
             )
 
 
-def _with_records(layout: Layout, image: Image) -> Layout:
-    return dataclasses.replace(layout, records=image.layers)
-
-
 def _blob(path: Path, digest: str) -> Path:
     if not spec.DIGEST.fullmatch(digest):
         raise LayoutError(f"{digest!r} is not a digest (`sha256:` and 64 hexadecimal digits)")
     return path / "blobs" / "sha256" / digest.removeprefix("sha256:")
-
-
-def _json(path: Path, kind: type[_Document]) -> _Document:
-    return _decode(_read(path), kind, str(path))
 
 
 def _document(path: Path, descriptor: spec.Descriptor, kind: type[_Document]) -> _Document:

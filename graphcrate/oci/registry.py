@@ -3,7 +3,6 @@
 `session` logs in; `upload` and `push` write.
 """
 
-import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import msgspec
 from graphcrate.host.connections import HttpError
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError, ResolutionError
 from graphcrate.oci import spec
+from graphcrate.oci.image import digest_of
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.session import FindCredential, Session
 
@@ -33,7 +33,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
+        return digest_of(self.data)
 
 
 class _Typed(msgspec.Struct, rename="camel"):
@@ -71,18 +71,19 @@ class Repository:
 
     def manifest(self, what: str) -> Document:
         """The manifest or index of a tag or digest. Raises ResolutionError where there is none, NetworkError."""
+        name = f"{self.name}{'@' if what.startswith('sha256:') else ':'}{what}"
         response = self._ask("GET", self.url("manifests", what), {"Accept": ACCEPT})
         if response.status == 404:
             raise ResolutionError(
-                f"{_joined(self.name, what)} does not exist",
+                f"{name} does not exist",
                 cause="The registry knows no such image or tag, or shows it only to those who are logged in.",
                 next_step=f"check the name; list the tags: skopeo list-tags docker://{self.name}",
             )
         document = Document(data=response.body, media_type=_media_type(response))
         if len(response.body) > LARGEST_DOCUMENT:
-            raise IntegrityError(f"the manifest of {_joined(self.name, what)} has {len(response.body)} bytes")
-        if what.startswith("sha256:") and document.digest != what:
-            raise self._wrong("manifest", what, document.digest)
+            raise IntegrityError(f"the manifest of {name} has {len(response.body)} bytes")
+        if what.startswith("sha256:"):
+            self._check("manifest", what, document.digest)
         return document
 
     def config(self, descriptor: spec.Descriptor) -> bytes:
@@ -94,9 +95,7 @@ class Repository:
                 cause="The image was pushed or deleted in part.",
                 next_step="push the image again, or name another base",
             )
-        found = f"sha256:{hashlib.sha256(response.body).hexdigest()}"
-        if found != descriptor.digest:
-            raise self._wrong("blob", descriptor.digest, found)
+        self._check("blob", descriptor.digest, digest_of(response.body))
         return response.body
 
     def has(self, descriptor: spec.Descriptor) -> bool:
@@ -133,12 +132,13 @@ class Repository:
             raise self.session.unexpected(response, f"a question about {self.name}")
         return response
 
-    def _wrong(self, what: str, digest: str, found: str) -> IntegrityError:
-        return IntegrityError(
-            f"{self.session.host} served another {what} than {digest}: {found}",
-            cause="The registry is damaged or a proxy on the way changed the answer.",
-            next_step="try again, or name the base in another registry",
-        )
+    def _check(self, what: str, digest: str, served: str) -> None:
+        if served != digest:
+            raise IntegrityError(
+                f"{self.session.host} served another {what} than {digest}: {served}",
+                cause="The registry is damaged or a proxy on the way changed the answer.",
+                next_step="try again, or name the base in another registry",
+            )
 
 
 def _checked(descriptor: spec.Descriptor) -> str:
@@ -154,7 +154,3 @@ def _media_type(response: "Response") -> str:
     except UNREADABLE:
         stated = ""
     return stated or (response.headers.get("Content-Type") or "").partition(";")[0].strip()
-
-
-def _joined(name: str, what: str) -> str:
-    return f"{name}@{what}" if what.startswith("sha256:") else f"{name}:{what}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from graphcrate.host.connections import TEMPORARY, HttpError, Reason, host_of
+from graphcrate.host.connections import FOLLOWED, TEMPORARY, HttpError, Reason, host_of
 from graphcrate.model.errors import UNREADABLE, IntegrityError, NetworkError
 from graphcrate.model.words import is_loopback
 from graphcrate.oci import realms
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 FindCredential = Callable[[], Credential | None]
 Result = TypeVar("Result")
-_FOLLOWED = frozenset({301, 302, 303, 307, 308})
 #: what callers judge; the rest is tried again, or followed
-ANSWERS = frozenset(range(200, 600)) - TEMPORARY - _FOLLOWED
+ANSWERS = frozenset(range(200, 600)) - TEMPORARY - frozenset(FOLLOWED)
 #: no mirror stands in for the registry that somebody named
 _NOT_REACHED = frozenset(
     (Reason.NAME, Reason.NAME_FOR_NOW, Reason.REFUSED, Reason.UNREACHABLE, Reason.NO_ANSWER, Reason.TLS)
@@ -122,15 +121,9 @@ class Session:
     def resolved(self, response: "Response") -> str:
         """The address in an answer's Location; empty where it has none."""
         location = response.headers.get("Location") or ""
-        return self.joined(response, location) if location else ""
-
-    def joined(self, response: "Response", link: str) -> str:
-        """A link of an answer as an address.
-
-        Registries behind a proxy that speaks TLS for them name themselves with http.
-        """
-        url = urllib.parse.urljoin(response.url, link)
+        url = urllib.parse.urljoin(response.url, location) if location else ""
         if url.startswith("http://") and urllib.parse.urlsplit(url).netloc == self.host:
+            # Registries behind a proxy that speaks TLS for them name themselves with http.
             url = self.address + url.removeprefix(f"http://{self.host}")
         return url
 
@@ -167,10 +160,10 @@ class Session:
         try:
             answer = msgspec.json.decode(response.body, type=_Token)
         except UNREADABLE:
-            raise NetworkError(f"{host} gave no token for {self.name}: its answer is malformed") from None
+            answer = _Token()
         token = answer.token or answer.access_token
         if not token or not token.isascii() or not token.isprintable():
-            raise NetworkError(f"{host} gave no token for {self.name}")
+            raise NetworkError(f"{host} gave no token for {self.name}: its answer is malformed")
         return token
 
     def _check_realm(self, realm: str) -> None:
@@ -196,7 +189,7 @@ class Session:
             body = urllib.parse.urlencode(form).encode()
             headers = {"Content-Type": "application/x-www-form-urlencoded"}
             # Whom a redirect names would get the form, and the identity token in it.
-            return self.client.send("POST", challenge.realm, headers=headers, body=body, accept=ANSWERS | _FOLLOWED)
+            return self.client.send("POST", challenge.realm, headers=headers, body=body, accept=ANSWERS.union(FOLLOWED))
         headers = {"Authorization": credential.basic} if credential is not None else {}
         query = [("service", service)] * bool(service) + [("scope", scope) for scope in scopes]
         address = f"{challenge.realm}{'&' if '?' in challenge.realm else '?'}{urllib.parse.urlencode(query)}"

@@ -190,18 +190,3 @@ def test_a_place_that_cannot_be_is_named(tmp_path, kind, write):
     assert caught.value.what.startswith(("/proc/nothing", str(tmp_path)))
     assert caught.value.cause
     assert caught.value.next_step
-
-
-def test_a_folder_is_made_and_nothing_in_it(tmp_path):
-    for _ in range(2):
-        make_folder(tmp_path / "dist" / "pyg")
-    assert names(tmp_path / "dist" / "pyg") == []
-
-
-def test_a_folder_of_somebody_else_is_said(tmp_path, monkeypatch):
-    def closed(**_):
-        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
-
-    monkeypatch.setattr("graphcrate.host.atomic.tempfile.TemporaryFile", closed)
-    with pytest.raises(HostError, match="Permission denied"):
-        make_folder(tmp_path)

@@ -6,8 +6,6 @@ import pickle
 import socket
 import ssl
 import threading
-import urllib.parse
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +15,7 @@ from graphcrate.host import pool
 from graphcrate.host.connections import HttpError, Reason, proxy_for, redacted
 from graphcrate.host.http import Client
 from graphcrate.model.errors import HostError
-from tests.unit.wheel_server import Fault, WheelServer
+from tests.unit.wheel_server import Fault
 
 
 @pytest.fixture
@@ -36,17 +34,6 @@ def test_request_returns_status_headers_and_body(server, client):
     assert (response.status, response.body) == (200, b"hello")
     assert response.headers["content-length"] == response.headers["Content-Length"] == "5"
     assert response.url == server.url("/page")
-
-
-def test_redirects_are_followed_and_credentials_stay_with_their_host(server, client):
-    with WheelServer() as other:
-        server.redirects["/here"] = other.url("/there")
-        other.put("/there", b"moved")
-        response = client.request("GET", server.url("/here"), headers={"Authorization": "Bearer secret"})
-        assert response.body == b"moved"
-        assert response.url == other.url("/there")
-        assert server.asked[0].headers["authorization"] == "Bearer secret"
-        assert "authorization" not in other.asked[0].headers
 
 
 @pytest.mark.parametrize(
@@ -90,10 +77,6 @@ def test_refusals_are_not_tried_again(server, client, pauses, status):
     assert pauses == []
 
 
-def test_statuses_that_the_caller_accepts_are_answers(server, client):
-    assert client.request("GET", server.url("/nothing"), accept=(200, 404)).status == 404
-
-
 def test_server_faults_are_tried_again_as_long_as_the_server_asks_for(server, client, pauses):
     server.put("/page", b"at last")
     after = Fault(status=429, headers=(("Retry-After", "7"),))
@@ -103,30 +86,13 @@ def test_server_faults_are_tried_again_as_long_as_the_server_asks_for(server, cl
     assert pauses[1] == 7.0
 
 
-def test_tries_end(server, client, pauses):
-    server.faults["/page"] = [Fault(status=502)] * 9
-    with pytest.raises(HttpError) as caught:
-        client.request("GET", server.url("/page"))
-    assert caught.value.constraint == "HTTP 502 (127.0.0.1)"
-    assert len(server.asked) == 5
-
-
-def test_connection_refused(client):
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-    with pytest.raises(HttpError) as caught:
-        client.request("GET", f"http://127.0.0.1:{port}/")
-    assert caught.value.reason is Reason.REFUSED
-    assert caught.value.constraint == "connection refused (127.0.0.1)"
-
-
 @pytest.mark.parametrize(
     ("where", "error", "reason", "tries"),
     [
         ("getaddrinfo", socket.gaierror(socket.EAI_NONAME, "no such name"), Reason.NAME, 1),
         ("getaddrinfo", socket.gaierror(socket.EAI_AGAIN, "no such name"), Reason.NAME_FOR_NOW, 2),
         ("socket.connect", OSError(errno.ENETUNREACH, "Network is unreachable"), Reason.UNREACHABLE, 2),
+        ("socket.connect", ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), Reason.REFUSED, 2),
         ("socket.connect", TimeoutError("timed out"), Reason.NO_ANSWER, 2),
     ],
 )
@@ -160,12 +126,6 @@ def test_untrusted_certificate(monkeypatch, client):
             client.request("GET", f"https://127.0.0.1:{listener.getsockname()[1]}/")
     assert caught.value.reason is Reason.CERTIFICATE
     assert "SSL_CERT_FILE" in caught.value.next_step
-
-
-def test_plain_server_on_a_tls_address(server, client):
-    with pytest.raises(HttpError) as caught:
-        client.request("GET", f"https://127.0.0.1:{server.port}/")
-    assert caught.value.reason in (Reason.TLS, Reason.CUT)
 
 
 def test_a_missing_bundle_is_named():
@@ -229,20 +189,16 @@ def test_a_dead_proxy_is_named(pauses):
     ("url", "exempt", "direct"),
     [
         ("https://a.example.org/", "example.org", True),
-        ("https://a.example.org/", ".example.org", True),
         ("https://badexample.org/", "example.org", False),
         ("https://a.example.org/", "*", True),
         ("https://10.1.2.3/", "10.0.0.0/8", True),
         ("https://11.1.2.3/", "10.0.0.0/8", False),
-        ("https://a.example.org/", "10.0.0.0/8, localhost", False),
         ("http://a.example.org:8080/", "a.example.org:8080", True),
         ("http://a.example.org:8081/", "a.example.org:8080", False),
-        ("http://localhost:8081/", "localhost:8080", True),
         ("http://LOCALHOST/", "", True),
         ("https://127.1.2.3:5000/", "", True),
         ("http://[::1]:5000/", "", True),
         ("http://127.example.org/", "", False),
-        ("http://10.0.0.1/", "", False),
         ("https://a.example.org/", "", False),
     ],
 )
@@ -251,22 +207,11 @@ def test_no_proxy(url, exempt, direct):
     assert proxy_for(url, environment) == ("" if direct else "http://proxy:1")
 
 
-def test_many_threads_share_one_client(server, client):
-    server.put("/page", b"shared")
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: client.request("GET", server.url("/page")).body, range(80)))
-    assert answers == [b"shared"] * 80
-
-
-def test_plus_signs_reach_the_server(server, client):
-    server.put("/whl/torch-2.0.1+cu118.whl", b"wheel")
-    assert client.request("GET", server.url("/whl/") + urllib.parse.quote("torch-2.0.1+cu118.whl")).body == b"wheel"
-
-
 def test_knocking_asks_for_nothing(server, client):
     assert client.reaches(server.url("/whl/cu118"), 2.0)
     assert not client.reaches("http://127.0.0.1:1/whl", 2.0)
     assert not client.reaches("nonsense", 2.0)
+    assert Client({"https_proxy": server.url("")}).reaches("https://download.pytorch.org/whl", 2.0)
     assert server.asked == []
 
 
@@ -275,8 +220,3 @@ def test_knocking_at_a_name_server_that_is_silent_ends_in_time(client, monkeypat
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: released.wait(30) and SimpleNamespace(close=int))
     assert not client.reaches("https://download.pytorch.org/whl", 0.05)
     released.set()
-
-
-def test_knocking_goes_to_the_proxy(server, pauses):
-    client = Client({"https_proxy": server.url("")}, sleep=pauses.append)
-    assert client.reaches("https://download.pytorch.org/whl", 2.0)

@@ -1,9 +1,17 @@
+"""The documents of an image, byte for byte."""
+
 import hashlib
 import json
+from pathlib import Path
 
+import msgspec
+import pytest
+
+from graphcrate.model.errors import LayoutError
 from graphcrate.model.plan import ConfigStep
 from graphcrate.model.report import LayerRecord, Owner
-from graphcrate.oci.image import digest_of, make_image, rfc3339
+from graphcrate.oci import spec
+from graphcrate.oci.image import digest_of, make_image
 
 LAYERS = tuple(
     LayerRecord(
@@ -66,26 +74,31 @@ def test_neither_owners_nor_sizes_of_the_tar_change_the_image():
     assert make_image(bare, CONFIG, 0).manifest == make_image(LAYERS, CONFIG, 0).manifest
 
 
-def test_no_user_and_no_volumes_whatever_the_base():
-    config = json.loads(make_image(LAYERS, CONFIG, 0).config)["config"]
-    assert "User" not in config
-    assert "Volumes" not in config
-
-
 def test_a_blob_that_occurs_twice_counts_once():
     image = make_image((LAYERS[0], LAYERS[0]), CONFIG, 0)
     assert image.size == 10 + len(image.config) + len(image.manifest)
     assert len(json.loads(image.manifest)["layers"]) == 2
 
 
-def test_time_is_utc_whatever_the_time_zone(monkeypatch):
-    import time
+def manifest(*types):
+    """A manifest of layers of these types."""
+    described = [
+        spec.Descriptor(media_type=kind, digest=f"sha256:{number:064x}", size=1000 + number)
+        for number, kind in enumerate((spec.CONFIG, *types))
+    ]
+    return spec.Manifest(schema_version=2, media_type=spec.MANIFEST, config=described[0], layers=tuple(described[1:]))
 
-    monkeypatch.setenv("TZ", "Asia/Kolkata")
-    time.tzset()
-    try:
-        assert rfc3339(0) == "1970-01-01T00:00:00Z"
-        assert rfc3339(1682899199) == "2023-04-30T23:59:59Z"
-    finally:
-        monkeypatch.undo()
-        time.tzset()
+
+def test_dockers_form_is_what_it_was():
+    golden = Path(__file__).parent / "golden" / "schema2" / "manifest.json"
+    form = spec.docker_form(manifest(spec.LAYER_GZIP, spec.LAYER_TAR))
+    assert form == golden.read_bytes().rstrip(b"\n")
+    assert spec.docker_form(msgspec.json.decode(form, type=spec.Manifest)) == form
+
+
+@pytest.mark.parametrize(
+    "media_type", [spec.LAYER_ZSTD, "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", "text/plain"]
+)
+def test_layers_that_dockers_form_does_not_have_are_refused(media_type):
+    with pytest.raises(LayoutError, match="which Docker's manifest form does not have"):
+        spec.docker_form(manifest(media_type))

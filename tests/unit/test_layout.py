@@ -6,7 +6,6 @@ import pytest
 
 from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.plan import ConfigStep
-from graphcrate.oci import layout as layouts
 from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import check_presence, is_whole, read_layout, write_layout
 from tests.unit import tars
@@ -15,77 +14,76 @@ CONFIG = ConfigStep(environment={"A": "b"}, labels={"l": "m"}, command=("sh",))
 
 
 @pytest.fixture
-def blobs(tmp_path):
-    folder = tmp_path / "cache"
-    folder.mkdir()
-    return folder
+def image(tmp_path):
+    """Makes an image of layers with these titles; their blobs lie in `cache`."""
+    (tmp_path / "cache").mkdir()
+
+    def make(*titles):
+        files = [(title, [tars.file(title, title.encode() * 100)]) for title in titles]
+        return make_image([tars.record(tmp_path / "cache", title, entries) for title, entries in files], CONFIG, 0)
+
+    return make
 
 
-def made(blobs, *titles):
-    records = [tars.record(blobs, title, [tars.file(title, title.encode() * 100)]) for title in titles]
-    return make_image(records, CONFIG, 0)
+@pytest.fixture
+def cached(tmp_path):
+    """The file of a layer's digest."""
+    return lambda digest: tmp_path / "cache" / digest.removeprefix("sha256:")
 
 
-def finder(blobs):
-    return lambda digest: blobs / digest.removeprefix("sha256:")
+@pytest.fixture
+def write(tmp_path, cached):
+    """Writes an image as a layout at `oci`."""
+    return lambda image, tag="t": write_layout(tmp_path / "oci", image, cached, tag)
 
 
-def test_what_is_written_reads_back(tmp_path, blobs):
-    image = made(blobs, "one", "two")
-    written = write_layout(tmp_path / "oci", image, finder(blobs), "v1")
+def test_what_is_written_reads_back(tmp_path, image, write):
+    one = image("one", "two")
+    written = write(one, "v1")
     read = read_layout(tmp_path / "oci")
-    assert read.digest == written.digest == image.digest
+    assert read.digest == written.digest == one.digest
     assert read.tag == "v1"
-    assert [layer.digest for layer in read.layers] == [layer.digest for layer in image.layers]
+    assert [layer.digest for layer in read.layers] == [layer.digest for layer in one.layers]
     assert read.environment == {"A": "b"}
     assert read.labels == {"l": "m"}
-    assert read.size == image.size
-    assert written.records == image.layers
+    assert read.size == one.size
+    assert written.records == one.layers
     assert [record.title for record in read.records] == ["one", "two"]
-    assert [record.diff_id for record in read.records] == [layer.diff_id for layer in image.layers]
+    assert [record.diff_id for record in read.records] == [layer.diff_id for layer in one.layers]
     assert json.loads((tmp_path / "oci" / "index.json").read_bytes())["manifests"][0]["platform"] == {
         "architecture": "amd64",
         "os": "linux",
     }
 
 
-def test_the_same_image_twice_is_the_same_bytes_in_index_and_blobs(tmp_path, blobs):
-    image = made(blobs, "one")
-    for name in ("a", "b"):
-        write_layout(tmp_path / name, image, finder(blobs), "t")
-    files = {path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file()}
-    assert len(files) == 5
-    assert all((tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes() for file in files)
-
-
-def test_blobs_are_hard_links_that_nobody_can_write_through(tmp_path, blobs):
-    image = made(blobs, "one")
-    layout = write_layout(tmp_path / "oci", image, finder(blobs), "t")
-    blob = layout.blob(image.layers[0].digest)
-    assert blob.samefile(finder(blobs)(image.layers[0].digest))
+def test_blobs_are_hard_links_that_nobody_can_write_through(image, write, cached):
+    one = image("one")
+    layout = write(one)
+    blob = layout.blob(one.layers[0].digest)
+    assert blob.samefile(cached(one.layers[0].digest))
     assert stat.S_IMODE(blob.stat().st_mode) == 0o444
 
 
 @pytest.mark.parametrize("error", [18, 1, 31])  # EXDEV, EPERM, EMLINK
-def test_where_links_are_impossible_blobs_are_copied(tmp_path, blobs, monkeypatch, error):
+def test_where_links_are_impossible_blobs_are_copied(monkeypatch, error, image, write, cached):
     def refuse(self, target):
         raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr("pathlib.Path.hardlink_to", refuse)
-    image = made(blobs, "one")
-    layout = write_layout(tmp_path / "oci", image, finder(blobs), "t")
-    blob, source = layout.blob(image.layers[0].digest), finder(blobs)(image.layers[0].digest)
+    one = image("one")
+    layout = write(one)
+    blob, source = layout.blob(one.layers[0].digest), cached(one.layers[0].digest)
     assert blob.read_bytes() == source.read_bytes()
     assert not blob.samefile(source)
     assert stat.S_IMODE(blob.stat().st_mode) == 0o444
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077, 0o177])
-def test_modes_do_not_depend_on_the_umask(tmp_path, blobs, umask):
-    image = made(blobs, "one")
+def test_modes_do_not_depend_on_the_umask(tmp_path, umask, image, write):
+    one = image("one")
     before = os.umask(umask)
     try:
-        write_layout(tmp_path / "oci", image, finder(blobs), "t")
+        write(one)
     finally:
         os.umask(before)
     modes = {
@@ -103,48 +101,48 @@ def test_modes_do_not_depend_on_the_umask(tmp_path, blobs, umask):
 
 
 @pytest.mark.parametrize("exchange", [True, False])
-def test_another_layout_is_replaced_and_nothing_stays_behind(tmp_path, blobs, monkeypatch, exchange):
+def test_another_layout_is_replaced_and_nothing_stays_behind(tmp_path, monkeypatch, exchange, image, write):
     if not exchange:
         monkeypatch.setattr("graphcrate.host.atomic._exchange", lambda one, other: False)
-    write_layout(tmp_path / "oci", made(blobs, "one"), finder(blobs), "t")
-    second = made(blobs, "two")
-    write_layout(tmp_path / "oci", second, finder(blobs), "t")
+    write(image("one"))
+    second = image("two")
+    write(second)
     assert read_layout(tmp_path / "oci").digest == second.digest
     assert len(list((tmp_path / "oci" / "blobs" / "sha256").iterdir())) == 3
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cache", "oci"]
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_failure_leaves_the_old_layout_and_no_leftovers(tmp_path, blobs, killed):
-    first, second = made(blobs, "one"), made(blobs, "two")
-    write_layout(tmp_path / "oci", first, finder(blobs), "t")
+def test_a_failure_leaves_the_old_layout_and_no_leftovers(tmp_path, killed, image, write, cached):
+    first, second = image("one"), image("two")
+    write(first)
     if killed:  # as after kill -9 between the two renames of a file system that cannot exchange names
         (tmp_path / "oci").rename(tmp_path / ".oci.old")
         (tmp_path / ".oci.partial" / "blobs").mkdir(parents=True)
-    finder(blobs)(second.layers[0].digest).unlink()
+    cached(second.layers[0].digest).unlink()
     with pytest.raises(HostError, match="No such file"):
-        write_layout(tmp_path / "oci", second, finder(blobs), "t")
+        write(second)
     assert is_whole(tmp_path / "oci", first.digest)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cache", "oci"]
 
 
-def test_an_unchanged_layout_is_left_alone(tmp_path, blobs):
-    image = made(blobs, "one")
-    write_layout(tmp_path / "oci", image, finder(blobs), "t")
+def test_an_unchanged_layout_is_left_alone(tmp_path, image, write):
+    one = image("one")
+    write(one)
     before = (tmp_path / "oci" / "index.json").stat()
-    again = write_layout(tmp_path / "oci", image, finder(blobs), "t")
+    again = write(one)
     assert os.path.samestat(before, (tmp_path / "oci" / "index.json").stat())
-    assert again.records == image.layers
+    assert again.records == one.layers
 
 
-def test_presence_finds_what_is_missing_or_cut_off(tmp_path, blobs):
-    image = made(blobs, "one")
-    layout = write_layout(tmp_path / "oci", image, finder(blobs), "t")
+def test_presence_finds_what_is_missing_or_cut_off(tmp_path, image, write):
+    one = image("one")
+    layout = write(one)
     check_presence(layout)
-    assert is_whole(layout.path, image.digest)
+    assert is_whole(layout.path, one.digest)
     assert not is_whole(layout.path, "sha256:" + "0" * 64)
-    assert not is_whole(tmp_path / "elsewhere", image.digest)
-    blob = layout.blob(image.layers[0].digest)
+    assert not is_whole(tmp_path / "elsewhere", one.digest)
+    blob = layout.blob(one.layers[0].digest)
     content = blob.read_bytes()
     blob.unlink()
     with pytest.raises(LayoutError, match="is missing"):
@@ -152,9 +150,9 @@ def test_presence_finds_what_is_missing_or_cut_off(tmp_path, blobs):
     blob.write_bytes(content[:-1])
     with pytest.raises(LayoutError, match="its descriptor says"):
         check_presence(layout)
-    assert not is_whole(layout.path, image.digest)
-    whole = write_layout(layout.path, image, finder(blobs), "t")  # mends it
-    assert is_whole(whole.path, image.digest)
+    assert not is_whole(layout.path, one.digest)
+    whole = write(one)  # mends it
+    assert is_whole(whole.path, one.digest)
 
 
 def broken(path, change):
@@ -179,8 +177,8 @@ def broken(path, change):
         ("index.json", lambda d: d["manifests"][0].update(size=1), "damaged"),
     ],
 )
-def test_a_malformed_layout_says_what_is_wrong(tmp_path, blobs, file, change, message):
-    write_layout(tmp_path / "oci", made(blobs, "one"), finder(blobs), "t")
+def test_a_malformed_layout_says_what_is_wrong(tmp_path, file, change, message, image, write):
+    write(image("one"))
     broken(tmp_path / "oci" / file, change)
     with pytest.raises(LayoutError, match=message):
         read_layout(tmp_path / "oci")
@@ -196,9 +194,9 @@ def test_a_folder_or_file_that_is_no_layout(tmp_path):
         read_layout(tmp_path)
 
 
-def test_an_image_is_found_by_its_tag(tmp_path, blobs):
-    image = made(blobs, "one")
-    layout = write_layout(tmp_path / "oci", image, finder(blobs), "t")
+def test_an_image_is_found_by_its_tag(image, write):
+    one = image("one")
+    layout = write(one)
 
     def add(document):
         other = dict(document["manifests"][0], annotations={"org.opencontainers.image.ref.name": "u"})
@@ -211,18 +209,6 @@ def test_an_image_is_found_by_its_tag(tmp_path, blobs):
     assert "t, u" in caught.value.cause
 
 
-def test_no_room_on_the_disk_is_a_typed_error(tmp_path, blobs, monkeypatch):
-    from graphcrate.model.errors import DiskFullError
-
-    def full(*_):
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr(layouts, "_write", full)
-    with pytest.raises(DiskFullError):
-        write_layout(tmp_path / "oci", made(blobs, "one"), finder(blobs), "t")
-    assert not (tmp_path / "oci").exists()
-
-
 def nested(path, entries):
     """Put an index with these further entries between the layout's own and the manifest, as buildx does."""
     index = json.loads((path / "index.json").read_bytes())
@@ -233,21 +219,21 @@ def nested(path, entries):
     (path / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
 
 
-def test_an_index_in_the_layout_leads_to_the_image_for_our_platform(tmp_path, blobs):
-    image = made(blobs, "one")
-    write_layout(tmp_path / "oci", image, finder(blobs), "t")
+def test_an_index_in_the_layout_leads_to_the_image_for_our_platform(tmp_path, image, write):
+    one = image("one")
+    write(one)
     other = {"mediaType": tars.spec.MANIFEST, "digest": f"sha256:{'0' * 64}", "size": 3}
     arm = {**other, "platform": {"architecture": "arm64", "os": "linux"}}
     attestation = {**other, "platform": {"architecture": "unknown", "os": "unknown"}}
     nested(tmp_path / "oci", [arm, attestation])
     layout = read_layout(tmp_path / "oci")
-    assert layout.digest == image.digest
+    assert layout.digest == one.digest
     assert [entry.platform.architecture for entry in layout.index] == ["amd64", "arm64", "unknown"]
     assert layout.descriptor.annotations["name"] == "outer"
 
 
-def test_an_index_without_our_platform_is_refused(tmp_path, blobs):
-    write_layout(tmp_path / "oci", made(blobs, "one"), finder(blobs), "t")
+def test_an_index_without_our_platform_is_refused(tmp_path, image, write):
+    write(image("one"))
     text = (tmp_path / "oci" / "index.json").read_text().replace("amd64", "arm64")
     (tmp_path / "oci" / "index.json").write_text(text)
     nested(tmp_path / "oci", [])

@@ -47,13 +47,15 @@ def test_a_manifest_by_tag_and_by_digest(docker):
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refusal_says_why_where_the_registry_does(status):
-    fault = {"errors": [{"code": "DENIED", "message": "10.1 GiB exceed the quota of wonder:land."}]}
+    message = f"10.1 GiB exceed the quota of wonder:land\x1b, who sent {ALICE.basic}."
+    fault = {"errors": [{"code": "DENIED", "message": message}]}
     client = Answering((status, {"WWW-Authenticate": "Basic"}, json.dumps(fault).encode()))
     client.answers *= 2
     with pytest.raises(NetworkError) as caught:
         Repository(client, reference.parse("registry.example/a"), lambda: ALICE).manifest("v1")
     assert caught.value.what.endswith(f"(HTTP {status}: DENIED)")
-    assert caught.value.cause.startswith("The registry says: 10.1 GiB exceed the quota of …. Else: ")
+    assert caught.value.cause.startswith("The registry says: 10.1 GiB exceed the quota of … , who sent Basic …. Else: ")
+    assert "wonder" not in str(caught.value) + repr(ALICE)
     assert caught.value.next_step.startswith("see what the registry says; else ")
 
 
@@ -85,14 +87,6 @@ def test_a_fault_that_stays_is_named_and_explained(faults, digest, kind, message
         with pytest.raises(kind) as caught:
             repository(server).manifest(pushed["digest"] if digest else "v1")
     assert re.search(message, str(caught.value))
-
-
-@pytest.mark.parametrize("status", [429, 500, 502, 503])
-def test_a_fault_that_passes_is_waited_for(status):
-    with RegistryServer(faults={"manifests": [status, status]}) as server:
-        pushed = server.image("team/base", [LAYER], "v1")
-        assert repository(server).manifest("v1").digest == pushed["digest"]
-    assert len(server.seen("manifests")) == 3
 
 
 @pytest.mark.parametrize(
@@ -225,14 +219,6 @@ def test_a_blob_is_resumed_and_checked(blob):
         layer, content, counted = blob(server)
     assert (tars.sha256(content), counted) == (layer.digest, layer.size)
     assert len(server.seen("/blobs/")) == 3
-
-
-def test_a_blob_with_other_bytes_is_refused_and_forgotten(blob, tmp_path):
-    with RegistryServer(faults={"/blobs/": ["wrong"] * 3}) as server:
-        server.image("team/base", [LAYER], "v1")
-        with pytest.raises(IntegrityError):
-            blob(server)
-    assert not (tmp_path / "partial").exists()
 
 
 def test_tokens_stay_with_the_registry_when_blobs_lie_elsewhere(blob):

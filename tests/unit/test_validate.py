@@ -39,14 +39,6 @@ def test_a_good_layout_has_nothing_to_say(tmp_path, layers):
     assert validate(written(tmp_path, layers)) == ()
 
 
-def test_every_compressed_byte_is_reported_as_progress(tmp_path):
-    layout = written(tmp_path, GOOD)
-    seen: list[int] = []
-    for blob in layout.layer_blobs:
-        inspect_layer(blob, seen.append)
-    assert sum(seen) == sum(layer.size for layer in layout.layers)
-
-
 def test_what_belongs_to_nobody_is_a_warning(tmp_path):
     layout = written(tmp_path, GOOD)
     (layout.path / "blobs" / "sha256" / ("0" * 64)).write_text("x")

@@ -75,8 +75,8 @@ def push_sif(
     )
     target = push.repository(reference, client=client, find_credential=find_credential, trusted_realms=trusted_realms)
     blobs = [Blob(descriptor=layer, path=sif), Blob(descriptor=config, data=spec.EMPTY_BLOB)]
-    tags = dict.fromkeys((reference.tag, *tags))
-    return push.push_image(target, reference, blobs, msgspec.json.encode(manifest), spec.MANIFEST, tags, progress)
+    names = dict.fromkeys((reference.tag, *tags))
+    return push.push_image(target, reference, blobs, msgspec.json.encode(manifest), spec.MANIFEST, names, progress)
 
 
 def _sha256(path: Path, advance: Callable[[int], None]) -> str:
