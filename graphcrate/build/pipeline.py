@@ -1,5 +1,6 @@
 """The story of an image, one call per stage: recipe → lock → plan → layers → layout → smoke test → report."""
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,17 +10,18 @@ import msgspec
 
 from graphcrate.artifacts.locate import read_report
 from graphcrate.build import extensions
-from graphcrate.compat import fallback, planning
+from graphcrate.compat import fallback, own, planning
+from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import examples, find_variant, lock_path
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
-from graphcrate.model.lock import DebianBase, Lock, decode_lock, encode
+from graphcrate.model.lock import Added, DebianBase, Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
-from graphcrate.model.recipe import Recipe, Variant
-from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, PackageLine
+from graphcrate.model.recipe import Additions, Recipe, Variant
+from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, PackageLine, SmokeReport
 from graphcrate.model.words import size
 
 if TYPE_CHECKING:
@@ -79,30 +81,81 @@ class _Job:
 
 
 def _build_and_test(request: BuildRequest, ctx: Context, engine: "Engine") -> BuildReport:
-    from graphcrate.checks import new_image
-
     start = settings.now()
     assert request.cuda is not None
     recipe, variant = find_variant(ctx, request.name, request.cuda)
     if version := engine.check(ctx):
         ctx.progress.note(f"engine: {version}")
     job = _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=start)
-    report = _reuse_or_build(job, _resolve(request, ctx, recipe, variant))
-    if request.smoke:
-        report = _test(job, report)
+    resolution = _resolve(request, ctx, recipe, variant)
+    if not request.additions:
+        return _finish(job, resolution)
+    added = _add(request, ctx, recipe, variant, resolution)
+    proven: tuple[SmokeReport, ...] = ()
+    if _is_on_top(added.lock, request.additions):
+        plain = msgspec.structs.replace(request, additions=Additions(), recipe=None)
+        proven = _finish(dataclasses.replace(job, request=plain), resolution).suites
+    recipe, variant = own.extend(recipe, variant, request.additions)
+    return _finish(dataclasses.replace(job, recipe=recipe, variant=variant), added, proven)
+
+
+def _finish(job: _Job, resolution: "Resolution", proven: Sequence[SmokeReport] = ()) -> BuildReport:
+    """Build or reuse, test and judge the image of a resolution. `proven`: results of its suites that need no repeat."""
+    from graphcrate.checks import new_image
+
+    report = _reuse_or_build(job, resolution)
+    if job.request.smoke:
+        report = _test(job, report, resolution.lock, proven)
     new_image.raise_if_broken(report)
     return report
 
 
-def _test(job: _Job, report: BuildReport) -> BuildReport:
+def _is_on_top(lock: Lock, additions: Additions) -> bool:
+    """Whether the stack below a person's additions is just as it is without them: then so is what its suites show."""
+    return isinstance(lock.added, Added) and not (lock.added.moved or additions.apt or additions.environment)
+
+
+def _add(
+    request: BuildRequest,
+    ctx: Context,
+    recipe: Recipe,
+    variant: Variant,
+    resolution: "Resolution",
+    *,
+    fresh: bool = False,
+) -> "Resolution":
+    """Resolve a person's additions; a recipe of their own has its lock beside it."""
+    from graphcrate.resolve import additions
+    from graphcrate.resolve.locks import ResolveContext
+
+    context = ResolveContext(recipe=recipe, variant=variant, request=request, ctx=ctx)
+    if request.recipe is None:
+        return additions.add(context, resolution, request.additions, None, fresh=fresh)
+    path = own_lock(request.recipe, resolution.lock)
+    committed = decode_lock(path.read_bytes()) if path.is_file() else None
+    added = additions.add(context, resolution, request.additions, committed, fresh=fresh)
+    if added.lock != committed:
+        write_value(path, added.lock)
+        ctx.progress.note(f"locked in {path}")
+    return added
+
+
+def own_lock(recipe: Path, stack: Lock) -> Path:
+    """Where the lock of a person's own recipe lies: beside it, one for each CUDA version and candidate."""
+    return recipe.with_suffix(f".{cuda_label(stack.cuda)}.{stack.candidate}.lock.json")
+
+
+def _test(job: _Job, report: BuildReport, lock: Lock, proven: Sequence[SmokeReport]) -> BuildReport:
     """Run the recipe's suites, but for those that the image has passed. Raises SmokeError, after writing the report."""
     from graphcrate.engines import run_suites
     from graphcrate.smoke import memory
+    from graphcrate.smoke.own import own_tests
 
     folder = job.folder(report.name, report.tag)
     passes = memory.Memory(job.request.output / report.name / report.tag / memory.FOLDER, job.request.rerun)
-    suites = job.variant.smoke or job.recipe.smoke
-    tested = run_suites.prove(report, suites, folder, job.ctx, job.request.device, passes)
+    suites = () if proven else job.variant.smoke or job.recipe.smoke
+    own = own_tests(lock.added.asked if isinstance(lock.added, Added) else (), job.request.additions)
+    tested = run_suites.prove(report, suites, folder, job.ctx, job.request.device, passes, own=own, proven=proven)
     if tested is report:
         return report
     tested = msgspec.structs.replace(tested, seconds=job.seconds())
@@ -211,7 +264,10 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
     request = _choose_target(request, ctx)
     assert request.cuda is not None
     recipe, variant = find_variant(ctx, request.name, request.cuda)
-    resolution = _resolve(request, ctx, recipe, variant, fresh=True)
+    resolution = _resolve(request, ctx, recipe, variant, fresh=request.recipe is None)
+    if request.recipe is not None:
+        _add(request, ctx, recipe, variant, resolution, fresh=True)
+        return own_lock(request.recipe, resolution.lock)
     path = lock_path(ctx, recipe, variant, resolution.candidate)
     write_value(path, resolution.lock)
     for line in _plan_lines(ctx, f"{recipe.name} CUDA {variant.cuda}", resolution, with_engine.EMBEDDED):
@@ -268,6 +324,7 @@ def _plan(job: _Job, resolution: "Resolution") -> Plan:
         examples=examples(job.ctx),
         created=_created(job.ctx.environment.get("SOURCE_DATE_EPOCH", "")),
         devel=job.request.devel,
+        additions=job.request.additions,
     )
 
 

@@ -16,6 +16,7 @@ from graphcrate.cli import exit as cli_end
 
 if TYPE_CHECKING:
     from graphcrate.host.context import Context
+    from graphcrate.model.recipe import Additions
 
 app = typer.Typer(
     cls=cli_end.Commands,
@@ -26,7 +27,16 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch (see `list`).", metavar="NAME")]
+Name = Annotated[
+    str,
+    typer.Argument(help="Recipe: pyg, glt or torch (see `list`), or the file of one of your own.", metavar="NAME"),
+]
+With = Annotated[
+    list[str] | None,
+    typer.Option("--with", help="Packages to add: names, ./folder, ./file.whl, git+https://…@COMMIT; again for more."),
+]
+Requirements = Annotated[list[Path] | None, typer.Option(help="A requirements file of packages to add.")]
+Apt = Annotated[list[str] | None, typer.Option(help="Debian packages to add.")]
 Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
 Cuda = Annotated[str, typer.Option(help='CUDA version, "11.8" say, or "cpu".')]
 CudaOrNone = Annotated[
@@ -61,10 +71,30 @@ def _context() -> "Context":
     return Context.here()
 
 
+def _own(
+    name: str,
+    cuda: str | None,
+    packages: list[str] | None = None,
+    requirements: list[Path] | None = None,
+    apt: list[str] | None = None,
+) -> "tuple[str, str | None, Path | None, Additions]":
+    """The stack, its CUDA version, the file of a person's own recipe, and what is added to the stack."""
+    from graphcrate.compat import own
+
+    additions = own.given(packages or (), requirements or (), apt or ())
+    if not own.is_recipe(name):
+        return name, cuda, None, additions
+    recipe, more = own.load(Path(name))
+    return recipe.extends, cuda or recipe.cuda or None, Path(name), own.joined(more, additions)
+
+
 @app.command()
 def image(
     name: Name,
     cuda: CudaOrNone = None,
+    with_: With = None,
+    requirements: Requirements = None,
+    apt: Apt = None,
     gpu: Gpu = None,
     driver: Driver = "",
     target: Target = "",
@@ -92,8 +122,11 @@ def image(
     from graphcrate.compat.request import BuildRequest
     from graphcrate.model.lock import encode
 
+    stack, cuda, recipe, additions = _own(name, cuda, with_, requirements, apt)
     request = BuildRequest(
-        name=name,
+        name=stack,
+        additions=additions,
+        recipe=recipe,
         cuda=cuda,
         gpu=gpu,
         driver=driver,
@@ -138,7 +171,7 @@ def list_(as_json: Json = False) -> None:
 @app.command()
 def lock(
     name: Name,
-    cuda: Cuda = "11.8",
+    cuda: CudaOrNone = None,
     channel: Channel = None,
     mirror: Mirror = None,
     wheels: Wheels = None,
@@ -149,9 +182,12 @@ def lock(
     from graphcrate.build import pipeline
     from graphcrate.compat.request import BuildRequest
 
+    stack, wanted, recipe, additions = _own(name, cuda)
     request = BuildRequest(
-        name=name,
-        cuda=cuda,
+        name=stack,
+        additions=additions,
+        recipe=recipe,
+        cuda=wanted,
         channel=channel,
         mirror=mirror,
         wheels=wheels,

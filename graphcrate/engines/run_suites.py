@@ -13,11 +13,13 @@ from graphcrate.engines.runners import RUNNERS
 from graphcrate.engines.slurm import submit
 from graphcrate.host import gpu
 from graphcrate.host.context import Context
+from graphcrate.host.sandbox import Inside
 from graphcrate.model.errors import SmokeError
 from graphcrate.model.report import Artifact, BuildReport, Claim, SmokeReport
 from graphcrate.model.trial import Device
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory, content
+from graphcrate.smoke.own import OwnTest, run_own
 
 #: by the kind of a build's artifact: how a command is run in it
 _LOOKS = {
@@ -29,20 +31,30 @@ _LOOKS = {
 
 
 def prove(
-    report: BuildReport, suites: Sequence[str], folder: Path, ctx: Context, device: Device, memory: Memory
+    report: BuildReport,
+    suites: Sequence[str],
+    folder: Path,
+    ctx: Context,
+    device: Device,
+    memory: Memory,
+    *,
+    own: Sequence[OwnTest] = (),
+    proven: Sequence[SmokeReport] = (),
 ) -> BuildReport:
     """Return the report with the results of these suites: past passes on this kind of node, and new runs of the others.
 
-    It is the same report where all results are past ones and stand in it. `folder`: the image's.
+    It is the same report where all results are past ones and stand in it. `folder`: the image's. `own`: tests beside
+    the suites; `proven`: results of suites that were shown of the stack below and stand before the others.
     """
     packages = [package.name for package in report.packages]
-    trial = _Trial(report.artifact, folder, ctx, device, packages, ctx.progress.note)
-    claims = _claims(trial, suites)
+    trial = _Trial(report.artifact, folder, ctx, device, packages, ctx.progress.note, {one.name: one for one in own})
+    claims = _claims(trial, [*suites, *trial.own])
     known = [found.report for claim in claims.values() if (found := memory.recall(claim))]
+    plain = [msgspec.structs.replace(result, remembered="") for result in (*proven, *known)]
     reported = [msgspec.structs.replace(result, remembered="") for result in report.suites]
-    if len(known) == len(claims) and known == reported:
+    if len(known) == len(claims) and plain == reported:
         return report
-    results = _results(trial, claims, memory)
+    results = [*proven, *_results(trial, claims, memory)]
     summary = next((result for result in results if result.status == "failed"), results[0])
     return msgspec.structs.replace(report, smoke=summary, suites=tuple(results))
 
@@ -74,6 +86,7 @@ class _Trial(NamedTuple):
     device: Device
     packages: Collection[str]
     say: Callable[[str], None]
+    own: Mapping[str, OwnTest] = {}
 
 
 def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim]:
@@ -86,7 +99,7 @@ def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim]:
         suite: Claim(
             image=content(trial.artifact.digest),
             suite=suite,
-            version=smoke.version_of(suite, trial.packages),
+            version=trial.own[suite].version if suite in trial.own else smoke.version_of(suite, trial.packages),
             device=device,
             driver=driver,
             runtime=runtime,
@@ -109,9 +122,7 @@ def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list
         runner = RUNNERS[trial.artifact.kind]()
         with runner.opened(trial.artifact, cache=trial.ctx.cache, progress=trial.ctx.progress) as inside:
             for name in missing:
-                ran = smoke.run_suite(
-                    name, inside, trial.folder, say=trial.say, device=trial.device, packages=trial.packages
-                )
+                ran = _run(trial, name, inside)
                 claim = claims[name]
                 results[name] = msgspec.structs.replace(
                     ran,
@@ -123,6 +134,13 @@ def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list
                 if trouble := memory.settle(claim, results[name]):
                     trial.say(trouble)
     return [results[name] for name in claims]
+
+
+def _run(trial: _Trial, name: str, inside: Inside) -> SmokeReport:
+    if name in trial.own:
+        on_gpu = smoke.runs_on_gpu(trial.device)
+        return run_own(trial.own[name], inside, trial.folder, say=trial.say, on_gpu=on_gpu)
+    return smoke.run_suite(name, inside, trial.folder, say=trial.say, device=trial.device, packages=trial.packages)
 
 
 def raise_if_failed(report: BuildReport, folder: Path) -> None:
