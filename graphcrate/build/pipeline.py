@@ -90,13 +90,36 @@ def _build_and_test(request: BuildRequest, ctx: Context, engine: "Engine") -> Bu
     resolution = _resolve(request, ctx, recipe, variant)
     if not request.additions:
         return _finish(job, resolution)
-    added = _add(request, ctx, recipe, variant, resolution)
+    job, added = _with_additions(job, resolution)
     proven: tuple[SmokeReport, ...] = ()
     if _is_on_top(added.lock, request.additions):
         plain = msgspec.structs.replace(request, additions=Additions(), recipe=None)
         proven = _finish(dataclasses.replace(job, request=plain), resolution).suites
-    recipe, variant = own.extend(recipe, variant, request.additions)
-    return _finish(dataclasses.replace(job, recipe=recipe, variant=variant), added, proven)
+    return _finish(job, added, proven)
+
+
+def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
+    """What `build_image` would make and from what, in words and as a value. Resolves, and makes nothing."""
+    from graphcrate.build import with_engine
+
+    request = _choose_target(request, ctx)
+    assert request.cuda is not None
+    recipe, variant = find_variant(ctx, request.name, request.cuda)
+    engine = with_engine.EMBEDDED if request.engine == "auto" else with_engine.find(request.engine)
+    job = _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=settings.now())
+    resolution = _resolve(request, ctx, recipe, variant)
+    if request.additions:
+        job, resolution = _with_additions(job, resolution)
+    plan = _plan(job, resolution)
+    built = extensions.built(resolution.lock, ctx)
+    return _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, engine, built), plan
+
+
+def _with_additions(job: _Job, resolution: "Resolution") -> "tuple[_Job, Resolution]":
+    request, ctx = job.request, job.ctx
+    added = _add(request, ctx, job.recipe, job.variant, resolution)
+    recipe, variant = own.extend(job.recipe, job.variant, request.additions)
+    return dataclasses.replace(job, recipe=recipe, variant=variant), added
 
 
 def _finish(job: _Job, resolution: "Resolution", proven: Sequence[SmokeReport] = ()) -> BuildReport:
@@ -104,6 +127,7 @@ def _finish(job: _Job, resolution: "Resolution", proven: Sequence[SmokeReport] =
     from graphcrate.checks import new_image
 
     report = _reuse_or_build(job, resolution)
+    _link_newest(job, report)
     if job.request.smoke:
         report = _test(job, report, resolution.lock, proven)
     new_image.raise_if_broken(report)
@@ -252,6 +276,13 @@ def _check(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
     return report
 
 
+def _link_newest(job: _Job, report: BuildReport) -> None:
+    """Let NAME:cu118 be this image. A name that a person gave to something else stays theirs."""
+    path = job.request.output / report.name / cuda_label(report.cuda)
+    if path.is_symlink() or not path.exists():
+        link(path, Path(report.tag))
+
+
 def _aliases(job: _Job, plan: Plan) -> list[Path]:
     """List the image's further tags: links beside its folder."""
     return [job.request.output / plan.name / alias for alias in plan.aliases]
@@ -275,7 +306,7 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
     return path.relative_to(ctx.root)
 
 
-def run_inside(layout: "Layout", command: Sequence[str], ctx: Context) -> int:
+def run_inside(layout: "Layout", command: Sequence[str], ctx: Context, *, network: bool = True) -> int:
     """Run a command in the image, with this terminal and the working directory at /work; returns its exit code."""
     from graphcrate.engines.runners import embedded
     from graphcrate.host.sandbox import Bind, Exec
@@ -285,6 +316,7 @@ def run_inside(layout: "Layout", command: Sequence[str], ctx: Context) -> int:
         environment={name: ctx.environment[name] for name in ("TERM",) if name in ctx.environment},
         binds=(Bind(source=Path.cwd(), target="/work", read_only=False),),
         cwd="/work",
+        network=network,
         gpu=True,
         attached=True,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from graphcrate import __version__
 from graphcrate.cli import audit, cache, explain, publish, test
 from graphcrate.cli import exit as cli_end
 
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=cli_end.Commands,
-    help="Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -65,10 +65,25 @@ Output = Annotated[Path, typer.Option(help="Where images are written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
 
-def _context() -> "Context":
-    from graphcrate.host.context import Context
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"graphcrate {__version__}\n")
+        raise typer.Exit
 
-    return Context.here()
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root."""
+
+
+def _context() -> "Context":
+    from graphcrate.cli.config import here
+
+    return here()
 
 
 def _own(
@@ -112,17 +127,21 @@ def image(
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
     flavour: Flavour = "runtime",
+    plan: Annotated[bool, typer.Option("--plan", help="Print what would be built, and build nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Build an image and prove it by a training run inside it."""
     import msgspec
 
     from graphcrate.build import pipeline
+    from graphcrate.cli.config import config
     from graphcrate.compat import fallback
     from graphcrate.compat.request import BuildRequest
     from graphcrate.model.lock import encode
 
     stack, cuda, recipe, additions = _own(name, cuda, with_, requirements, apt)
+    if not (gpu or driver):
+        target = target or config().target
     request = BuildRequest(
         name=stack,
         additions=additions,
@@ -132,7 +151,7 @@ def image(
         driver=driver,
         target=target,
         channel=channel,
-        mirror=mirror,
+        mirror=mirror or config().mirror or None,
         wheels=wheels,
         output=output,
         smoke=smoke,
@@ -143,6 +162,10 @@ def image(
         toolkit=toolkit,
         devel=flavour == "devel",
     )
+    if plan:
+        lines, value = pipeline.plan_image(request, _context())
+        sys.stdout.write(encode(value).decode() if as_json else "".join(f"{line}\n" for line in lines))
+        return
     report = pipeline.build_image(request, _context())
     sys.stdout.write(encode(report).decode() if as_json else f"{report.reference}\n")
     sys.stdout.flush()
@@ -180,6 +203,7 @@ def lock(
 ) -> None:
     """Resolve again and write images/NAME/VARIANT/CANDIDATE.lock.json; prints its path."""
     from graphcrate.build import pipeline
+    from graphcrate.cli.config import config
     from graphcrate.compat.request import BuildRequest
 
     stack, wanted, recipe, additions = _own(name, cuda)
@@ -189,7 +213,7 @@ def lock(
         recipe=recipe,
         cuda=wanted,
         channel=channel,
-        mirror=mirror,
+        mirror=mirror or config().mirror or None,
         wheels=wheels,
         extensions=extensions,
         toolkit=toolkit,
@@ -341,6 +365,7 @@ def check(
 def run(
     ref: Ref,
     command: Annotated[list[str], typer.Argument(help="Command and its arguments, after `--`.")],
+    network: Annotated[bool, typer.Option(help="Let it use this machine's network, as other runtimes do.")] = True,
     output: Output = Path("dist"),
 ) -> None:
     """Run a command inside an image without any engine, with this terminal; the working directory is /work there."""
@@ -348,7 +373,7 @@ def run(
     from graphcrate.build import pipeline
 
     layout, _ = find_image(ref, output)
-    sys.exit(pipeline.run_inside(layout, command, _context()))
+    sys.exit(pipeline.run_inside(layout, command, _context(), network=network))
 
 
 app.command()(audit.audit)
@@ -364,17 +389,22 @@ app.command()(test.job)
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def doctor(context: typer.Context) -> None:
     """Look at this machine or container: what cannot work, why, and what to do. --explain TEXT: of an error."""
+    sys.path.insert(0, str(_context().root))  # where it lies in an installed package too
     from doctor.__main__ import main as look_around
 
     sys.exit(look_around(context.args))
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    own: Annotated[bool, typer.Option("--own", help="Of recipes of your own, which extend a stack.")] = False,
+) -> None:
     """Print the JSON schema of recipe files."""
-    from graphcrate.compat.recipes import schema as recipe_schema
+    from graphcrate.compat import own as own_recipes
+    from graphcrate.compat import recipes
 
-    sys.stdout.write(json.dumps(recipe_schema(), indent=2) + "\n")
+    value = own_recipes.schema() if own else recipes.schema()
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def main() -> None:
