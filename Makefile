@@ -1,5 +1,5 @@
 # Every target calls one program. The first call prepares .venv; later calls do not notice it.
-# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image FLAVOUR=devel KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
+# Settings: CUDA=11.8 STACK=pyg|glt|torch WITH="lightning wandb" APT="git" REQUIREMENTS=file RECIPE=mine.toml ENGINE=auto|embedded|docker|podman|apptainer GPU=v100,a100 DRIVER=450.80.02 TARGET=dgx2 MIRROR=sjtu|aliyun|nju|tuna|URL CHANNEL=pytorch|pypi|local WHEELS=folder EXTENSIONS=auto|wheels|source|none TOOLKIT=debian|pypi|image FLAVOUR=devel|jupyter KERNEL=3.10 COMPRESSION=gzip|zstd TO=registry.example/team KEY=cosign.key ALLOW_CPU_ONLY=yes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

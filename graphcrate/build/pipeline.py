@@ -21,7 +21,7 @@ from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.lock import Added, DebianBase, Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions, Recipe, Variant
-from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, PackageLine, SmokeReport
+from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, PackageLine
 from graphcrate.model.words import size
 
 if TYPE_CHECKING:
@@ -91,11 +91,11 @@ def _build_and_test(request: BuildRequest, ctx: Context, engine: "Engine") -> Bu
     if not request.additions:
         return _finish(job, resolution)
     job, added = _with_additions(job, resolution)
-    proven: tuple[SmokeReport, ...] = ()
+    below: BuildReport | None = None
     if _is_on_top(added.lock, request.additions):
         plain = msgspec.structs.replace(request, additions=Additions(), recipe=None)
-        proven = _finish(dataclasses.replace(job, request=plain), resolution).suites
-    return _finish(job, added, proven)
+        below = _finish(dataclasses.replace(job, request=plain), resolution)
+    return _finish(job, added, below)
 
 
 def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
@@ -122,14 +122,14 @@ def _with_additions(job: _Job, resolution: "Resolution") -> "tuple[_Job, Resolut
     return dataclasses.replace(job, recipe=recipe, variant=variant), added
 
 
-def _finish(job: _Job, resolution: "Resolution", proven: Sequence[SmokeReport] = ()) -> BuildReport:
-    """Build or reuse, test and judge the image of a resolution. `proven`: results of its suites that need no repeat."""
+def _finish(job: _Job, resolution: "Resolution", below: BuildReport | None = None) -> BuildReport:
+    """Build or reuse, test and judge the image of a resolution. `below`: the image under it."""
     from graphcrate.checks import new_image
 
     report = _reuse_or_build(job, resolution)
     _link_newest(job, report)
     if job.request.smoke:
-        report = _test(job, report, resolution.lock, proven)
+        report = _test(job, report, resolution.lock, below)
     new_image.raise_if_broken(report)
     return report
 
@@ -169,7 +169,7 @@ def own_lock(recipe: Path, stack: Lock) -> Path:
     return recipe.with_suffix(f".{cuda_label(stack.cuda)}.{stack.candidate}.lock.json")
 
 
-def _test(job: _Job, report: BuildReport, lock: Lock, proven: Sequence[SmokeReport]) -> BuildReport:
+def _test(job: _Job, report: BuildReport, lock: Lock, below: BuildReport | None) -> BuildReport:
     """Run the recipe's suites, but for those that the image has passed. Raises SmokeError, after writing the report."""
     from graphcrate.engines import run_suites
     from graphcrate.smoke import memory
@@ -177,9 +177,9 @@ def _test(job: _Job, report: BuildReport, lock: Lock, proven: Sequence[SmokeRepo
 
     folder = job.folder(report.name, report.tag)
     passes = memory.Memory(job.request.output / report.name / report.tag / memory.FOLDER, job.request.rerun)
-    suites = () if proven else job.variant.smoke or job.recipe.smoke
+    suites = () if below else job.variant.smoke or job.recipe.smoke
     own = own_tests(lock.added.asked if isinstance(lock.added, Added) else (), job.request.additions)
-    tested = run_suites.prove(report, suites, folder, job.ctx, job.request.device, passes, own=own, proven=proven)
+    tested = run_suites.prove(report, suites, folder, job.ctx, job.request.device, passes, own=own, below=below)
     if tested is report:
         return report
     tested = msgspec.structs.replace(tested, seconds=job.seconds())

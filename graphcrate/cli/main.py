@@ -16,8 +16,10 @@ from graphcrate.cli import audit, cache, explain, publish, test
 from graphcrate.cli import exit as cli_end
 
 if TYPE_CHECKING:
+    from graphcrate.compat.request import BuildRequest
     from graphcrate.host.context import Context
     from graphcrate.model.recipe import Additions
+    from graphcrate.model.report import BuildReport
 
 app = typer.Typer(
     cls=cli_end.Commands,
@@ -56,8 +58,15 @@ Toolkit = Annotated[
     typer.Option(help="CUDA toolkit to compile them with: debian, pypi or image; else the first."),
 ]
 Flavour = Annotated[
-    Literal["runtime", "devel"], typer.Option(help="devel: keep compiler and CUDA toolkit in the image.")
+    Literal["runtime", "devel", "jupyter"],
+    typer.Option(help="devel: keep compiler and CUDA toolkit in the image; jupyter: JupyterLab, matplotlib, pandas."),
 ]
+Smoke = Annotated[bool, typer.Option(help="Run the smoke test inside the image.")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"], typer.Option(help="What the smoke test runs on; auto: a GPU where there is one.")
+]
+Rerun = Annotated[bool, typer.Option("--rerun", help="Run what it passed on such a machine before, too.")]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what would be built, and build nothing.")]
 Engine = Annotated[
     str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
 ]
@@ -92,11 +101,12 @@ def _own(
     packages: list[str] | None = None,
     requirements: list[Path] | None = None,
     apt: list[str] | None = None,
+    flavour: str = "",
 ) -> "tuple[str, str | None, Path | None, Additions]":
     """The stack, its CUDA version, the file of a person's own recipe, and what is added to the stack."""
     from graphcrate.compat import own
 
-    additions = own.given(packages or (), requirements or (), apt or ())
+    additions = own.given(packages or (), requirements or (), apt or (), flavour)
     if not own.is_recipe(name):
         return name, cuda, None, additions
     recipe, more = own.load(Path(name))
@@ -117,31 +127,23 @@ def image(
     mirror: Mirror = None,
     wheels: Wheels = None,
     output: Output = Path("dist"),
-    smoke: Annotated[bool, typer.Option(help="Run the smoke test inside the image.")] = True,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"],
-        typer.Option(help="What the smoke test runs on; auto: a GPU where there is one."),
-    ] = "auto",
-    rerun: Annotated[bool, typer.Option("--rerun", help="Run what it passed on such a machine before, too.")] = False,
+    smoke: Smoke = True,
+    device: Device = "auto",
+    rerun: Rerun = False,
     engine: Engine = "auto",
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
     flavour: Flavour = "runtime",
-    plan: Annotated[bool, typer.Option("--plan", help="Print what would be built, and build nothing.")] = False,
+    plan: PlanOnly = False,
     as_json: Json = False,
 ) -> None:
     """Build an image and prove it by a training run inside it."""
-    import msgspec
-
     from graphcrate.build import pipeline
     from graphcrate.cli.config import config
-    from graphcrate.compat import fallback
     from graphcrate.compat.request import BuildRequest
     from graphcrate.model.lock import encode
 
-    stack, cuda, recipe, additions = _own(name, cuda, with_, requirements, apt)
-    if not (gpu or driver):
-        target = target or config().target
+    stack, cuda, recipe, additions = _own(name, cuda, with_, requirements, apt, flavour)
     request = BuildRequest(
         name=stack,
         additions=additions,
@@ -149,7 +151,7 @@ def image(
         cuda=cuda,
         gpu=gpu,
         driver=driver,
-        target=target,
+        target=target or ("" if gpu or driver else config().target),
         channel=channel,
         mirror=mirror or config().mirror or None,
         wheels=wheels,
@@ -169,6 +171,15 @@ def image(
     report = pipeline.build_image(request, _context())
     sys.stdout.write(encode(report).decode() if as_json else f"{report.reference}\n")
     sys.stdout.flush()
+    _close(request, report)
+
+
+def _close(request: "BuildRequest", report: "BuildReport") -> None:
+    """What of an image has to be the last word of its build."""
+    import msgspec
+
+    from graphcrate.compat import fallback
+
     if report.fallback:
         insisting = msgspec.structs.replace(request, cuda=report.cuda, channel=report.fallback.channel)
         sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting.command())))

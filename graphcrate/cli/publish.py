@@ -67,21 +67,15 @@ def publish(
     """Publish an image that passed audit, contracts and suites; prints where. Blobs first, proofs, then the tag."""
     from graphcrate.artifacts import locate
     from graphcrate.artifacts.formats.packed import Compression
-    from graphcrate.cli.config import config, here
+    from graphcrate.cli.config import here
     from graphcrate.compat import fallback
     from graphcrate.compat.request import BuildRequest
-    from graphcrate.model.errors import UsageError
     from graphcrate.model.lock import encode
     from graphcrate.model.report import Asked
     from graphcrate.publish import policy, registry
 
     ctx = here()
-    to = to or config().to
-    if not to:
-        raise UsageError(
-            "publish wants to know where",
-            next_step=f"./build.py publish {image} --to registry.example/team    (make publish TO=…)",
-        )
+    to = to or _configured(image)
     request = policy.Request(
         ref=image,
         output=output,
@@ -108,6 +102,16 @@ def publish(
         asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
         insisting = BuildRequest.again(asked, channel=report.fallback.channel).command()
         sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting)))
+
+
+def _configured(image: str) -> str:
+    from graphcrate.cli.config import config
+    from graphcrate.model.errors import UsageError
+
+    if to := config().to:
+        return to
+    step = f"./build.py publish {image} --to registry.example/team    (make publish TO=…)"
+    raise UsageError("publish wants to know where", next_step=step)
 
 
 def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Path, ctx: "Context") -> str:

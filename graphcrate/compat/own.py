@@ -23,6 +23,8 @@ from graphcrate.compat import toml
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Additions, Recipe, Variant
 
+#: packages that people expect under one name
+FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
 LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 in all
 LARGEST_FILE = 1 << 20  #: bytes of a file that a recipe brings along
 _GIT = "git+"
@@ -86,7 +88,9 @@ def schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(OwnRecipe)}
 
 
-def given(packages: Sequence[str], requirements: Sequence[Path], apt: Sequence[str]) -> Additions:
+def given(
+    packages: Sequence[str], requirements: Sequence[Path] = (), apt: Sequence[str] = (), flavour: str = ""
+) -> Additions:
     """What the command line adds: each of `packages` one or several, separated by spaces. Raises UsageError."""
     wanted = [_package(word, Path.cwd(), "--with") for text in packages for word in _words(text)]
     constraints: list[str] = []
@@ -97,7 +101,17 @@ def given(packages: Sequence[str], requirements: Sequence[Path], apt: Sequence[s
     for name in debian:
         if not _APT.fullmatch(name):
             raise UsageError(f"--apt: {name!r} is no name of a Debian package", next_step='--apt "git graphviz"')
-    return Additions(packages=tuple(dict.fromkeys(wanted)), constraints=tuple(constraints), apt=debian)
+    return Additions(
+        packages=tuple(dict.fromkeys(wanted)),
+        constraints=tuple(constraints),
+        apt=debian,
+        flavour=flavour if flavour in FLAVOURS else "",
+    )
+
+
+def wanted_packages(additions: Additions) -> tuple[str, ...]:
+    """Packages by name, path and address, with those of the flavour."""
+    return tuple(dict.fromkeys((*additions.packages, *FLAVOURS.get(additions.flavour, ()))))
 
 
 def joined(first: Additions, second: Additions) -> Additions:
@@ -107,7 +121,14 @@ def joined(first: Additions, second: Additions) -> Additions:
         packages=tuple(dict.fromkeys((*first.packages, *second.packages))),
         constraints=(*first.constraints, *second.constraints),
         apt=tuple(dict.fromkeys((*first.apt, *second.apt))),
+        flavour=second.flavour or first.flavour,
     )
+
+
+def recorded(additions: Additions) -> Additions:
+    """As provenance has them: without paths and addresses of this machine."""
+    names = tuple(name_of(one) if is_local(one) else one for one in additions.packages)
+    return msgspec.structs.replace(additions, packages=names)
 
 
 def extend(recipe: Recipe, variant: Variant, additions: Additions) -> tuple[Recipe, Variant]:
@@ -122,10 +143,10 @@ def extend(recipe: Recipe, variant: Variant, additions: Additions) -> tuple[Reci
 
 def suffix(additions: Additions) -> str:
     """What a tag says of them, `-lightning-wandb`: nothing for an image with a name of its own."""
-    names = [*map(name_of, additions.packages), *additions.apt]
-    if additions.name or not names:
-        return ""
-    text, rest = "", list(names)
+    rest = [*map(name_of, additions.packages), *additions.apt]
+    text = f"-{additions.flavour}" if additions.flavour else ""
+    if additions.name:
+        return text
     while rest and len(text) + 1 + len(rest[0]) <= LONGEST_SUFFIX:
         text += f"-{rest.pop(0)}"
     return f"{text}-and-{len(rest)}-more" if rest else text

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphcrate.compat import own
 from graphcrate.compat.targets import Said
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import Asked, BuildReport
@@ -72,7 +73,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             "extensions": self.extensions if self.extensions != Extensions.AUTO else "",
             "toolkit": self.toolkit,
             "engine": self.engine if self.engine != "auto" else "",
-            "flavour": "devel" if self.devel else "",
+            "flavour": "devel" if self.devel else self.additions.flavour,
             "with": " ".join(self.additions.packages) if self.recipe is None else "",
             "apt": " ".join(self.additions.apt) if self.recipe is None else "",
             "recipe": self.recipe,
@@ -101,6 +102,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             "extensions": asked.extensions or Extensions.AUTO,
             "toolkit": asked.toolkit or None,
             "devel": asked.flavour == "devel",
+            "additions": asked.additions or Additions(),
         }
         return cls(**{**fields, **options})
 
@@ -117,4 +119,5 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             extensions=self.extensions,
             toolkit=self.toolkit or "",
             flavour="devel" if self.devel else "",
+            additions=own.recorded(self.additions) if self.additions else None,
         )

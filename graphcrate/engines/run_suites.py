@@ -3,6 +3,8 @@
 Their results become part of its report.
 """
 
+import contextlib
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -39,15 +41,17 @@ def prove(
     memory: Memory,
     *,
     own: Sequence[OwnTest] = (),
-    proven: Sequence[SmokeReport] = (),
+    below: BuildReport | None = None,
 ) -> BuildReport:
     """Return the report with the results of these suites: past passes on this kind of node, and new runs of the others.
 
     It is the same report where all results are past ones and stand in it. `folder`: the image's. `own`: tests beside
-    the suites; `proven`: results of suites that were shown of the stack below and stand before the others.
+    the suites. `below`: the report of the image that this one has all layers of; its results stand before the others.
     """
     packages = [package.name for package in report.packages]
-    trial = _Trial(report.artifact, folder, ctx, device, packages, ctx.progress.note, {one.name: one for one in own})
+    own_tests = {one.name: one for one in own}
+    trial = _Trial(report.artifact, folder, ctx, device, packages, ctx.progress.note, own_tests, below)
+    proven = below.suites if below else ()
     claims = _claims(trial, [*suites, *trial.own])
     known = [found.report for claim in claims.values() if (found := memory.recall(claim))]
     plain = [msgspec.structs.replace(result, remembered="") for result in (*proven, *known)]
@@ -87,6 +91,7 @@ class _Trial(NamedTuple):
     packages: Collection[str]
     say: Callable[[str], None]
     own: Mapping[str, OwnTest] = {}
+    below: BuildReport | None = None
 
 
 def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim]:
@@ -120,7 +125,11 @@ def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list
         trial.say(f"{claim.suite} passed on this kind of node before ({where}): not run again; --rerun runs it")
     if missing := [name for name in claims if name not in results]:
         runner = RUNNERS[trial.artifact.kind]()
-        with runner.opened(trial.artifact, cache=trial.ctx.cache, progress=trial.ctx.progress) as inside:
+        opened = functools.partial(runner.opened, cache=trial.ctx.cache, progress=trial.ctx.progress)
+        with contextlib.ExitStack() as stack:
+            if trial.below is not None and trial.below.artifact.kind == "layout":
+                stack.enter_context(opened(trial.below.artifact))  # so that what lies above it shares its files
+            inside = stack.enter_context(opened(trial.artifact))
             for name in missing:
                 ran = _run(trial, name, inside)
                 claim = claims[name]

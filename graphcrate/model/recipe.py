@@ -88,6 +88,9 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     smoke: tuple[str, ...] = ()  #: shell commands that must succeed inside the image
     smoke_minutes: int = 10  #: the limit of each
     name: str = ""  #: of the image; empty: the recipe's
+    flavour: str = ""  #: packages that go by one name: `compat.own.FLAVOURS`
 
     def __bool__(self) -> bool:
-        return bool(self.packages or self.apt or self.environment or self.files or self.smoke or self.name)
+        return bool(
+            self.packages or self.flavour or self.apt or self.environment or self.files or self.smoke or self.name
+        )

@@ -57,10 +57,11 @@ def add(
     """
     ctx, stack = context.ctx, resolution.lock
     offers = context.offers(resolution.candidate, stack)
-    local = [_store_local(package, offers, context) for package in additions.packages if own.is_local(package)]
+    packages = own.wanted_packages(additions)
+    local = [_store_local(package, offers, context) for package in packages if own.is_local(package)]
     asked = [RULES, stack.request_sha256, stack.candidate, additions.constraints, sorted(additions.apt)]
     asked += [
-        sorted(one for one in additions.packages if not own.is_local(one)),
+        sorted(one for one in packages if not own.is_local(one)),
         sorted(one.file.sha256 for one in local),
     ]
     digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
@@ -91,7 +92,7 @@ class _Resolver:
         self._local = {one.name: one for one in local}
         self._target = target_of(context.variant.base, context.variant.python)
         self._staying = {one.name: one for one in self._stack.packages if _stays(one)}
-        wanted = [Requirement(one) for one in additions.packages if not own.is_local(one)]
+        wanted = [Requirement(one) for one in own.wanted_packages(additions) if not own.is_local(one)]
         self._refuse_moving(wanted)
         self._asked = [one for one in wanted if canonicalize_name(one.name) not in self._staying]
         self._sdists: dict[str, LockedPackage] = {}
