@@ -438,6 +438,10 @@ def plan_lines(title: str, lock: Lock, outcomes: Sequence[Outcome], meaning: str
         more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
         lines.append(f"  {channel.value:9} {len(members)} packages, {size(total)}: {names}{more}")
     lines += _compiled_lines(lock)
+    if isinstance(lock.added, Added):
+        added = [package for package in lock.packages if package.name in lock.added.packages]
+        names = ", ".join(f"{package.name} {package.version}" for package in added)
+        lines.append(f"  added     {len(added)} packages, {size(sum(one.file.size for one in added))}: {names}")
     for missing in lock.missing:
         cost = f"; without it: {missing.cost}" if missing.cost else ""
         lines.append(f"  missing   {missing.name}: {missing.reason}{cost}")

@@ -5,6 +5,7 @@ nothing is against them. So a package that wants another torch is refused with w
 more package shares its layers with the stack's own.
 """
 
+import difflib
 import hashlib
 import re
 import zipfile
@@ -20,7 +21,7 @@ from graphcrate.artifacts.wheel import parse_name
 from graphcrate.compat import own
 from graphcrate.host import settings
 from graphcrate.inputs.wheels import project
-from graphcrate.inputs.wheels.sdist import build_requires, read_sdist
+from graphcrate.inputs.wheels.sdist import build_requires, compiled_source, read_sdist
 from graphcrate.model.errors import UNREADABLE, ResolutionError
 from graphcrate.model.lock import Added, Lock, LockedPackage, decode_lock, encode
 from graphcrate.model.recipe import Additions, Channel
@@ -38,6 +39,22 @@ RULES = 1
 _STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
 #: of uv's words: a package that is there as source only
 _SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
+_ABSENT = re.compile(r"Because (\S+) was not found in the package registry")
+#: what uv says around its explanation, and advice that is about uv's options
+_UV_WORDS = (
+    re.compile(r"^error: .*\n", re.M),
+    re.compile(r"^  cause: ", re.M),
+    re.compile(r"^hint: Wheels are.*\n?", re.M),
+)
+#: what people add most, for the nearest name
+WELL_KNOWN = (
+    "accelerate", "datasets", "deepspeed", "dgl", "einops", "faiss-cpu", "fastapi", "flask", "graphviz", "h5py",
+    "hydra-core", "ipykernel", "jupyterlab", "lightning", "matplotlib", "mlflow", "mpi4py", "networkx", "numba",
+    "numpy", "omegaconf", "opencv-python-headless", "optuna", "pandas", "peft", "pillow", "polars", "pyarrow",
+    "pytorch-lightning", "pyyaml", "ray", "rdkit", "scikit-learn", "scipy", "seaborn", "sentencepiece",
+    "tensorboard", "timm", "tokenizers", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm",
+    "transformers", "wandb", "xgboost",
+)  # fmt: skip
 _MOST_TURNS = 12  #: of uv, each with one more sdist
 
 
@@ -172,7 +189,8 @@ class _Resolver:
             chosen = {one.name: one.version for one in pinned}
             older, retry = [], False
             for name, version in newest.items():
-                if (have := chosen.get(canonicalize_name(name))) and Version(have) < version:
+                have = chosen.get(canonicalize_name(name))
+                if have and Version(have) < version and canonicalize_name(name) not in self._sdists:
                     try:
                         self._ask_uv([*stays, f"{name}=={version}"], sources)
                     except ResolutionError as error:
@@ -249,14 +267,34 @@ class _Resolver:
             known = self._sdists.get(one.name)
             if one.name in by_source and (known is None or known.version != one.version):
                 link = self._sdist_links(one.name)[Version(one.version)]
-                self._sdists[one.name] = lock_sdist(link, one.version, self._offers)
+                self._sdists[one.name] = self._lock_pure(link, one.version)
                 new = True
         return new
 
+    def _lock_pure(self, link: Link, version: str) -> LockedPackage:
+        package = lock_sdist(link, version, self._offers)
+        if source := compiled_source(self._offers.market.cache.file(package.file.sha256, link.name)):
+            raise ResolutionError(
+                f"{package.name} {version} is there as source only, and has to be compiled ({source})",
+                cause="Its compiler, headers and libraries are not known.",
+                next_step=f"bring a wheel of it (--with ./{package.name}-….whl), or ask for another version",
+            )
+        return package
+
     def _explained(self, error: ResolutionError) -> ResolutionError:
-        words = [line for line in error.what.splitlines()[1:] if not line.startswith("hint:") or "Python" in line]
-        text = "\n".join(line.replace("error: ", "", 1) for line in words if "No solution found" not in line)
-        return self._refusal(f"these packages cannot be added to {self._title}\n{text}")
+        """uv's explanation without its own advice; for a name that no index has, the nearest that we know."""
+        text = "\n".join(error.what.splitlines()[1:])
+        what = f"these packages cannot be added to {self._title}"
+        if absent := _ABSENT.search(text):
+            name = absent[1]
+            near = difflib.get_close_matches(name, {*WELL_KNOWN, *(one.name for one in self._stack.packages)}, n=3)
+            return ResolutionError(
+                f"{what}: the package index has no {name}" + (f"; did you mean {' or '.join(near)}?" if near else ""),
+                next_step="look the name up where the package is documented: it may differ from what is imported",
+            )
+        for pattern in _UV_WORDS:
+            text = pattern.sub("", text)
+        return self._refusal(f"{what}\n{text.rstrip()}")
 
 
 def _stays(package: LockedPackage) -> bool:

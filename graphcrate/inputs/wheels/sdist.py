@@ -187,6 +187,9 @@ LEGACY_BUILD = ("setuptools>=40.8", "wheel")
 LARGEST = 1 << 20  #: bytes of a metadata file that is still read
 
 
+_COMPILED = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".f", ".f90", ".rs")
+
+
 class SdistMetadata(NamedTuple):
     """PEP 508 requirements to run and to build."""
 
@@ -218,6 +221,16 @@ def build_requires(folder: Path) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise IntegrityError(f"{path} cannot be read: {error}") from error
     return tuple(pyproject.get("build-system", {}).get("requires", LEGACY_BUILD))
+
+
+def compiled_source(path: Path) -> str:
+    """The first file of an sdist that a compiler wants, outside of tests and documents; empty: there is none."""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            parts = member.name.lower().split("/")
+            if member.name.endswith(_COMPILED) and not {"test", "tests", "doc", "docs", "examples"} & set(parts):
+                return member.name.partition("/")[2]
+    return ""
 
 
 def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, ...]:
