@@ -9,7 +9,6 @@ the layers of an image such as NVIDIA's devel ones, by digest.
 
 import hashlib
 import os
-import posixpath
 import re
 import shutil
 import tarfile
@@ -23,7 +22,6 @@ from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
-from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.inputs.bases import debian
 from graphcrate.model.errors import BuildError, LayoutError, ResolutionError
@@ -37,11 +35,10 @@ from graphcrate.oci.spec import LayerBlob
 TOOLKIT_FORMAT = 1
 _NEEDED_BYTES = 1_500_000_000  #: on the disk at most
 _TIMEOUT = 600.0
-#: The toolkit under each of its names, the links that lead to it, and whiteouts of any of them.
-_WANTED = re.compile(r"(?:usr/local|etc/alternatives)/(?:\.wh\.)?cuda(?:-[\d.]+)?(?:/|$)|usr/local/\.wh\.\.wh\.\.opq$")
+#: The toolkit under each of its names, and whiteouts of any of them.
+_WANTED = re.compile(r"usr/local/(?:(?:\.wh\.)?cuda(?:-[\d.]+)?(?:/|$)|\.wh\.\.wh\.\.opq$)")
 #: Static libraries, more than half of the bytes: extensions are linked to shared ones. The runtime is for `nvcc a.cu`.
 _LEFT_OUT = re.compile(r"/lib(?:64)?/lib(?!cudart|cudadevrt)[^/]*\.a$")
-_MOST_LINKS = 8
 _GROWTH = 4  #: from a layer's compressed bytes to those on the disk, with what is unpacked
 
 
@@ -66,8 +63,7 @@ def prepare(toolkit: Toolkit, files: Mapping[str, Path], rootfs: Path, ctx: Cont
                     if isinstance(toolkit, ImageToolkit):
                         made = _extract(toolkit, folder, ctx)
                     else:
-                        packages = _packages(toolkit, files, ctx)
-                        made = _assemble(toolkit, packages, rootfs, folder, ctx.progress)
+                        made = _assemble(toolkit, files, rootfs, folder, ctx)
                     cache.adopt(made, target)
     return target
 
@@ -77,22 +73,17 @@ def _folder(toolkit: Toolkit, cache: Cache) -> Path:
     return cache.path("toolkits", key, "cuda")
 
 
-def _packages(toolkit: DebianToolkit | WheelToolkit, files: Mapping[str, Path], ctx: Context) -> dict[str, Path]:
-    """Every .deb and wheel of the toolkit by its place among the packages."""
+def _assemble(
+    toolkit: DebianToolkit | WheelToolkit, files: Mapping[str, Path], rootfs: Path, folder: Path, ctx: Context
+) -> Path:
+    """Make the toolkit below `folder`, which is empty. Raises BuildError, HostError, what `debian.fetch` raises."""
     what = f"CUDA toolkit {toolkit.version}"
     ctx.cache.require(_NEEDED_BYTES, f"the {what}")
-    packages: dict[str, Path] = {}
+    packages = {f"wheels/{package.file.name}": files[package.file.sha256] for package in toolkit.wheels}
     if isinstance(toolkit, DebianToolkit):
         debs = debian.fetch(toolkit.packages, toolkit.suite, ctx, components=COMPONENTS, what=what)
-        packages = {f"debs/{deb.name}": deb for deb in debs}
-    return packages | {f"wheels/{package.file.name}": files[package.file.sha256] for package in toolkit.wheels}
-
-
-def _assemble(
-    toolkit: DebianToolkit | WheelToolkit, packages: Mapping[str, Path], rootfs: Path, folder: Path, progress: Progress
-) -> Path:
-    """Make the toolkit in a new folder below `folder`, which is empty. Raises BuildError, HostError."""
-    progress.note(f"toolkit: putting CUDA {toolkit.version} together, about 10 s")
+        packages |= {f"debs/{deb.name}": deb for deb in debs}
+    ctx.progress.note(f"toolkit: putting CUDA {toolkit.version} together, about 10 s")
     for name, source in packages.items():
         target = folder / "packages" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -110,15 +101,14 @@ def _assemble(
         timeout=_TIMEOUT,
     )
     if done.returncode:
-        last = done.lines[-1] if done.lines else "no output"
         raise BuildError(
-            f"the CUDA toolkit {toolkit.version} cannot be put together: {last}",
+            f"the {what} cannot be put together: {done.lines[-1] if done.lines else 'no output'}",
             cause="A package has other contents than the one that was tried, or the base lacks dpkg or Python.",
             next_step="lock it again: ./build.py lock …, or with another toolkit: TOOLKIT=image",
         )
     if not any(f"V{toolkit.version}" in line for line in done.lines):
         raise BuildError(
-            f"the nvcc of the CUDA toolkit {toolkit.version} says that it is another: {' '.join(done.lines[-2:])}",
+            f"the nvcc of the {what} says that it is another: {' '.join(done.lines[-2:])}",
             next_step="lock it again: ./build.py lock …",
         )
     return made
@@ -140,7 +130,15 @@ def _extract(toolkit: ImageToolkit, folder: Path, ctx: Context) -> Path:
             with open_blob(blob, advance=task.advance) as stream:
                 parts.append(_part(cast("IO[bytes]", stream), folder / f"{number}.tar", name))
     unpack([LayerBlob(path=part, media_type=spec.LAYER_TAR) for part in parts], folder / "image")
-    return _resolve_home(folder / "image", name)
+    # /usr/local/cuda is a link to the folder with the version, by Debian's alternatives.
+    for home in (folder / "image/usr/local").glob("cuda*"):
+        if not home.is_symlink() and (home / "bin/nvcc").is_file():
+            return home
+    raise ResolutionError(
+        f"{name} has no CUDA toolkit: there is no {CUDA_HOME}/bin/nvcc in it",
+        cause="NVIDIA's images of the flavours base and runtime have none.",
+        next_step="name a devel image, or take another toolkit: TOOLKIT=debian",
+    )
 
 
 def _part(stream: IO[bytes], target: Path, name: str) -> Path:
@@ -161,20 +159,3 @@ def _part(stream: IO[bytes], target: Path, name: str) -> Path:
 def _is_wanted(name: str) -> bool:
     path = name.removeprefix(".").strip("/")
     return _WANTED.match(path) is not None and _LEFT_OUT.search(path) is None
-
-
-def _resolve_home(image: Path, name: str) -> Path:
-    """Follow CUDA_HOME inside the image through the links of Debian's alternatives."""
-    path = CUDA_HOME.strip("/")
-    for _ in range(_MOST_LINKS):
-        if not (image / path).is_symlink():
-            break
-        link = str((image / path).readlink())
-        path = posixpath.normpath(posixpath.join("/", posixpath.dirname(path), link)).strip("/")
-    if (image / path).is_symlink() or not (image / path / "bin" / "nvcc").is_file():
-        raise ResolutionError(
-            f"{name} has no CUDA toolkit: there is no {CUDA_HOME}/bin/nvcc in it",
-            cause="NVIDIA's images of the flavours base and runtime have none.",
-            next_step="name a devel image, or take another toolkit: TOOLKIT=debian",
-        )
-    return image / path

@@ -7,17 +7,17 @@ fall-back is left again once the preferred channel can be reached.
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from graphcrate.compat import toolkits
 from graphcrate.compat.request import Extensions
 from graphcrate.host import settings
 from graphcrate.model.errors import UNREADABLE, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, decode_lock, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import Outcome
-from graphcrate.resolve.channels import PYTORCH_MIRRORS, extensions_of, mirror_of, names_of
+from graphcrate.resolve.channels import PYTORCH_MIRRORS, mirror_of, names_of
 from graphcrate.resolve.fetch import missing_packages
 from graphcrate.resolve.locks import Resolution, ResolveContext, request_digest
 from graphcrate.resolve.offers import UnavailableError, unavailable
@@ -32,17 +32,21 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
     """The first candidate of the variant whose files are available, with its lock.
 
     A lock with all files in the cache is taken without any network. `committed`: locks by their candidates' names;
-    `fresh` ignores those and the cache's. Raises UsageError for an unknown mirror, channel, folder, toolkit or way to
-    come by extensions, ResolutionError when CHANNEL forbids the fall-back or requirements contradict each other,
-    NetworkError when nothing can be reached.
+    `fresh` ignores those and the cache's. Raises UsageError for an unknown mirror, channel or folder, ResolutionError
+    when CHANNEL forbids the fall-back or requirements contradict each other, NetworkError when nothing can be reached.
     """
-    _refuse_unknown(context)
+    request = context.request
+    mirror_of(request)
+    if request.wheels is not None and not request.wheels.is_dir():
+        raise UsageError(
+            f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
+        )
     candidates = [LockCandidate(context, one, committed.get(one.name), fresh) for one in _allowed(context)]
     outcomes: list[Outcome] = []
     failures: list[UnavailableError] = []
     for number, candidate in enumerate(candidates):
         name = candidate.value.name
-        fallback = not context.request.channel and any(later.complete for later in candidates[number + 1 :])
+        fallback = not request.channel and any(later.complete for later in candidates[number + 1 :])
         try:
             lock = candidate.lock(fallback=fallback)
         except UnavailableError as error:
@@ -52,21 +56,6 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
         outcomes.append(Outcome(candidate=name, chosen=True))
         return Resolution(lock=lock, candidate=candidate.value, outcomes=tuple(outcomes))
     raise _none(context, outcomes, failures)
-
-
-def _refuse_unknown(context: ResolveContext) -> None:
-    request = context.request
-    mirror_of(request)
-    extensions_of(request)
-    if request.toolkit is not None and request.toolkit not in toolkits.PROVIDERS:
-        raise UsageError(
-            f"there is no CUDA toolkit {request.toolkit!r}; there are {', '.join(toolkits.PROVIDERS)}",
-            next_step="make image CUDA=11.8 TOOLKIT=debian    (or without TOOLKIT: the first that fits)",
-        )
-    if request.wheels is not None and not request.wheels.is_dir():
-        raise UsageError(
-            f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
-        )
 
 
 def _allowed(context: ResolveContext) -> list[Candidate]:
@@ -85,7 +74,7 @@ def _allowed(context: ResolveContext) -> list[Candidate]:
     return chosen
 
 
-class _Outage(msgspec.Struct, frozen=True):
+class _Outage(NamedTuple):
     """What put a candidate out, and when (Unix seconds)."""
 
     constraint: str
@@ -165,7 +154,7 @@ class LockCandidate:
         for channel, package in largest.items():
             if not offers.links(channel, package.name, package.file.name, package.file.sha256)[0]:
                 return False
-        if extensions_of(self._request) is Extensions.SOURCE:
+        if self._request.extensions == "source":
             return True
         unreachable = [*(one.unreachable for one in lock.missing), *(one.unreachable for one in lock.packages)]
         silent = dict.fromkeys(channel for channels in unreachable for channel in channels)
@@ -199,13 +188,13 @@ class LockCandidate:
         """Whether the lock was made for this request, or for wheels where there were any, and there were none."""
         if lock.request_sha256 == self._digest:
             return True
-        if extensions_of(self._request) is not Extensions.SOURCE:
+        if self._request.extensions != "source":
             return False
         packages = [lock.package(name) for name in names_of(self._context.variant.extensions)]
         without_wheels = all(package is None or package.compiled for package in packages)
-        return without_wheels and lock.request_sha256 == self._digest_of(extensions=Extensions.AUTO)
+        return without_wheels and lock.request_sha256 == self._digest_of(extensions="auto")
 
-    def _digest_of(self, *, extensions: str) -> str:
+    def _digest_of(self, *, extensions: Extensions) -> str:
         request = msgspec.structs.replace(self._request, extensions=extensions)
         return request_digest(self._context.recipe, self._context.variant, self.value, request)
 

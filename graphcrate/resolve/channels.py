@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.compat.addresses import cuda_label, pyg_links, pyg_page, pytorch_index
-from graphcrate.compat.request import Extensions, SourceOptions
+from graphcrate.compat.request import SourceOptions
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Channel
 
@@ -92,17 +92,6 @@ def names_of(extensions: Iterable[str]) -> tuple[str, ...]:
     from packaging.utils import canonicalize_name
 
     return tuple(dict.fromkeys(str(canonicalize_name(Requirement(text).name)) for text in extensions))
-
-
-def extensions_of(request: SourceOptions) -> Extensions:
-    """The mode asked for. Raises UsageError for an unknown one."""
-    try:
-        return Extensions(request.extensions)
-    except ValueError as error:
-        raise UsageError(
-            f"there is no way {request.extensions!r} to come by extensions; there are {', '.join(Extensions)}",
-            next_step="make image CUDA=11.8 EXTENSIONS=auto    (wheels, and what has none is compiled)",
-        ) from error
 
 
 def mirror_of(request: SourceOptions) -> Mirror:

@@ -1,6 +1,6 @@
 """PyG's compiled extensions: each locked as a wheel for this torch and CUDA, as source to compile, or named as missing.
 
-Which of the two comes first, and whether both will do, is the request's `Extensions`.
+Which of the two comes first, and whether both will do, is the request's `extensions`.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,10 @@ from packaging.version import Version
 
 from graphcrate.compat import packages
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.request import Extensions
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import MissingPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
-from graphcrate.resolve.channels import extensions_of, names_of
+from graphcrate.resolve.channels import names_of
 from graphcrate.resolve.offers import Offer, Offers, UnavailableError
 
 if TYPE_CHECKING:
@@ -45,19 +44,19 @@ def find_extensions(
     Raises ResolutionError for a recipe that lacks what one of them cannot be imported without.
     """
     _refuse_incomplete(variant)
-    mode = extensions_of(offers.market.request)
+    mode = offers.market.request.extensions
 
     def find(wanted: Requirement) -> Offer | MissingPackage:
         name = canonicalize_name(wanted.name)
-        if mode is Extensions.NONE:
+        if mode == "none":
             return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
         reasons = ["wheels are not asked for (EXTENSIONS=source)"]
         silent: tuple[Channel, ...] = ()
-        if mode is not Extensions.SOURCE:
+        if mode != "source":
             wheel, reasons, silent = _find_wheel(wanted, candidate, torch, target, offers)
             if wheel is not None:
                 return wheel
-        sdist = offers.newest_sdist(name, _pinned(wanted), silent) if mode is not Extensions.WHEELS else None
+        sdist = offers.newest_sdist(name, _pinned(wanted), silent) if mode != "wheels" else None
         if sdist is not None and not obstacle():
             return sdist
         reasons.append(_at_the_index(name, offers))

@@ -79,21 +79,17 @@ def unpack(sdist: Path, folder: Path) -> None:
             folder.mkdir()
             names = Names()
             for member in archive:
-                _put(archive, member, names, folder)
+                _put(archive, member, names.add(member), folder)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, KeyError, ValueError, OverflowError) as error:
         raise IntegrityError(f"it is damaged: {error}") from error
     for path in folder.rglob("*"):
-        if path.is_symlink():
-            # At the end, since a link can lead through others that come later.
-            if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
-                raise IntegrityError(f"the link {path.name!r} leaves the root")
-        elif path.is_dir():
-            path.chmod(0o755)
+        # At the end, since a link can lead through others that come later.
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+            raise IntegrityError(f"the link {path.name!r} leaves the root")
 
 
-def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, names: Names, folder: Path) -> None:
-    """Write one member. Nothing is followed: `names` lets none lie below a link."""
-    path = names.add(member)
+def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, folder: Path) -> None:
+    """Write one member at a path that `Names` let pass: it lies below no link."""
     place = folder / path
     if member.isdir():
         place.mkdir(parents=True, exist_ok=True)
@@ -102,8 +98,8 @@ def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, names: Names, folder
     if member.issym():
         place.symlink_to(member.linkname)
         return
-    known = member.isfile() or (member.islnk() and path not in names.links_below)
-    content = archive.extractfile(member) if known else None
+    # Of a hard link it is the content of an earlier member, and KeyError where there is none.
+    content = archive.extractfile(member)
     if content is None:
         raise IntegrityError(f"{path} is neither a folder nor a file nor a link to one of the files before it")
     with content, place.open("xb") as target:
