@@ -118,10 +118,10 @@ def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Coll
     )
 
 
-def absent(packages: Collection[str]) -> tuple[Requirement, ...]:
+def absent(packages: Collection[str]) -> list[Requirement]:
     """What it needs and says nowhere, of what is not among these distributions."""
     names = {canonicalize_name(name) for name in packages}
-    return tuple(wanted for wanted in _facts().requirement if wanted.name not in names)
+    return [wanted for wanted in _facts().requirement if wanted.name not in names]
 
 
 def _torch_reasons(release: Release, torch: str, torch_cuda: str) -> Iterator[str]:

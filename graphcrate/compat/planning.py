@@ -11,25 +11,10 @@ from graphcrate import __version__
 from graphcrate.compat import compilers, facts
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import locked_image, wanted_image
+from graphcrate.model import plan as steps
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
-from graphcrate.model.plan import (
-    CUDA_HOME,
-    VENV,
-    BaseImage,
-    BaseStep,
-    CompileStep,
-    ConfigStep,
-    FilesStep,
-    Plan,
-    PlannedFile,
-    RequirementsStep,
-    Stack,
-    Step,
-    ToolkitStep,
-    WheelsStep,
-    site_packages,
-)
+from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Step, site_packages
 from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 
 #: A wheel of at least this many bytes is a layer of its own (docs/design: it is pulled and cached alone).
@@ -74,7 +59,7 @@ def make_plan(
     names no compiler.
     """
     versions = {package.name: package.version for package in lock.packages}
-    stack = Stack(
+    stack = steps.Stack(
         description=recipe.description,
         cuda=lock.cuda,
         python=lock.python,
@@ -86,10 +71,10 @@ def make_plan(
         missing=lock.missing,
     )
     variant = recipe.variant(lock.cuda)
-    base = BaseStep(base=lock.base, image=image or locked_image(lock, variant.base.packages if variant else ()))
+    base = steps.BaseStep(base=lock.base, image=image or locked_image(lock, variant.base.packages if variant else ()))
     # Wheels, then what is compiled against them: nothing else waits for a compiler.
     wheels = _layers([package for package in lock.packages if not package.compiled])
-    installs: list[Step] = [WheelsStep(title=name, python=lock.python, packages=packages) for name, packages in wheels]
+    installs: list[Step] = [steps.WheelsStep(title=name, python=lock.python, packages=ones) for name, ones in wheels]
     if step := compile_step(lock):
         installs.append(step)
     suffix = candidate.suffix + _for_gpus(lock, variant, devel)
@@ -97,17 +82,17 @@ def make_plan(
         compilation = _compilation(lock)
         image = base.image
         wanted = tuple(sorted({*image.packages, *compilers.packages(compilation.compiler)}))
-        base = BaseStep(base=compilation.base, image=msgspec.structs.replace(image, packages=wanted))
+        base = steps.BaseStep(base=compilation.base, image=msgspec.structs.replace(image, packages=wanted))
         if tools := tuple(package for package in compilation.tools if package.name not in versions):
-            installs.append(WheelsStep(title="build tools", python=lock.python, packages=tools))
+            installs.append(steps.WheelsStep(title="build tools", python=lock.python, packages=tools))
         if toolkit := compilation.toolkit:
-            installs.append(ToolkitStep(title=f"CUDA toolkit {toolkit.version}", toolkit=toolkit))
+            installs.append(steps.ToolkitStep(title=f"CUDA toolkit {toolkit.version}", toolkit=toolkit))
         suffix += "-devel"
     plan = _plan(recipe.name, stack, base, installs, examples, suffix, lock, devel=devel)
     return plan if created is None else msgspec.structs.replace(plan, created=created)
 
 
-def compile_step(lock: Lock) -> CompileStep | None:
+def compile_step(lock: Lock) -> steps.CompileStep | None:
     """What of the lock is compiled, and against what; None where nothing is.
 
     Raises ResolutionError for a lock that does not say with which compiler.
@@ -115,7 +100,7 @@ def compile_step(lock: Lock) -> CompileStep | None:
     compiled = tuple(package for package in lock.packages if package.compiled)
     if not compiled:
         return None
-    return CompileStep(
+    return steps.CompileStep(
         title="compiled extensions",
         python=lock.python,
         packages=compiled,
@@ -157,7 +142,7 @@ def make_open_plan(
     image: BaseImage | None = None,
 ) -> Plan:
     """The plan of a candidate without a lock: its requirements by channel, resolved when an engine builds it."""
-    stack = Stack(
+    stack = steps.Stack(
         description=recipe.description,
         cuda=variant.cuda,
         python=variant.python,
@@ -177,19 +162,19 @@ def make_open_plan(
         ("compiled extensions of PyG", Channel.PYG, [name.replace("_", "-") for name in variant.extensions]),
         ("PyG and tools", Channel.PYPI, others),
     ]
-    steps = [
-        RequirementsStep(title=title, python=variant.python, channel=channel, requirements=tuple(requirements))
+    installs = [
+        steps.RequirementsStep(title=title, python=variant.python, channel=channel, requirements=tuple(requirements))
         for title, channel, requirements in wanted
         if requirements
     ]
-    base = BaseStep(base=None, image=image or wanted_image(variant))
-    return _plan(recipe.name, stack, base, steps, examples, candidate.suffix)
+    base = steps.BaseStep(base=None, image=image or wanted_image(variant))
+    return _plan(recipe.name, stack, base, installs, examples, candidate.suffix)
 
 
 def _plan(
     name: str,
-    stack: Stack,
-    base: BaseStep,
+    stack: steps.Stack,
+    base: steps.BaseStep,
     installs: Sequence[Step],
     examples: Mapping[str, str],
     suffix: str,
@@ -207,10 +192,10 @@ def _plan(
         series, cuda = ".".join(torch.split(".")[:2]), "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
         aliases = (f"{__version__}-debian{debian.release}-py{lock.python}-torch{series}-{cuda}{suffix}",)
     programs = tuple(
-        PlannedFile(path=f"{PROGRAMS}/{name}", content=text, mode=0o755 if text.startswith("#!") else 0o644)
+        steps.PlannedFile(path=f"{PROGRAMS}/{name}", content=text, mode=0o755 if text.startswith("#!") else 0o644)
         for name, text in sorted(examples.items())
     )
-    config = ConfigStep(
+    config = steps.ConfigStep(
         environment=_environment(stack, lock.compilation if lock and devel else None),
         labels=_labels(name, stack, tag, lock.sha256 if lock else "", installs),
         command=("/bin/bash",),
@@ -222,9 +207,9 @@ def _plan(
         stack=stack,
         steps=(
             base,
-            FilesStep(title="virtual environment", files=_venv(stack.python, base.image.interpreter)),
+            steps.FilesStep(title="virtual environment", files=_venv(stack.python, base.image.interpreter)),
             *installs,
-            FilesStep(title=EXAMPLES_TITLE, files=programs),
+            steps.FilesStep(title=EXAMPLES_TITLE, files=programs),
             config,
         ),
         aliases=aliases,
@@ -255,7 +240,7 @@ def group(name: str) -> str:
     return GROUPS[2] if name in _TOOLS else GROUPS[1]
 
 
-def _venv(python: str, executable: str) -> tuple[PlannedFile, ...]:
+def _venv(python: str, executable: str) -> tuple[steps.PlannedFile, ...]:
     home = executable.rpartition("/")[0]
     config = f"home = {home}\ninclude-system-site-packages = false\nversion = {python}\nexecutable = {executable}\n"
     profile = (
@@ -263,19 +248,19 @@ def _venv(python: str, executable: str) -> tuple[PlannedFile, ...]:
         f'case ":$PATH:" in *:{VENV}/bin:*) ;; *) PATH="{VENV}/bin:$PATH"; export PATH ;; esac\n'
     )
     return (
-        PlannedFile(path=VENV, folder=True, mode=0o755),
-        PlannedFile(path=f"{VENV}/bin", folder=True, mode=0o755),
-        PlannedFile(path=f"{VENV}/bin/python", link=executable),
-        PlannedFile(path=f"{VENV}/bin/python3", link="python"),
-        PlannedFile(path=f"{VENV}/bin/python{python}", link="python"),
-        PlannedFile(path=site_packages(python), folder=True, mode=0o755),
-        PlannedFile(path=f"{VENV}/lib64", link="lib"),
-        PlannedFile(path=f"{VENV}/pyvenv.cfg", content=config),
-        PlannedFile(path="/etc/profile.d/graphcrate.sh", content=profile),
+        steps.PlannedFile(path=VENV, folder=True, mode=0o755),
+        steps.PlannedFile(path=f"{VENV}/bin", folder=True, mode=0o755),
+        steps.PlannedFile(path=f"{VENV}/bin/python", link=executable),
+        steps.PlannedFile(path=f"{VENV}/bin/python3", link="python"),
+        steps.PlannedFile(path=f"{VENV}/bin/python{python}", link="python"),
+        steps.PlannedFile(path=site_packages(python), folder=True, mode=0o755),
+        steps.PlannedFile(path=f"{VENV}/lib64", link="lib"),
+        steps.PlannedFile(path=f"{VENV}/pyvenv.cfg", content=config),
+        steps.PlannedFile(path="/etc/profile.d/graphcrate.sh", content=profile),
     )
 
 
-def _environment(stack: Stack, compilation: Compilation | None) -> dict[str, str]:
+def _environment(stack: steps.Stack, compilation: Compilation | None) -> dict[str, str]:
     """What programs in the image go by; with a compiler's, which torch's build tools want in a devel image."""
     environment = {
         "PATH": f"{VENV}/bin:{SYSTEM_PATH}",
@@ -301,7 +286,7 @@ def _environment(stack: Stack, compilation: Compilation | None) -> dict[str, str
     return environment
 
 
-def _labels(name: str, stack: Stack, tag: str, lock_sha256: str, installs: Sequence[Step]) -> dict[str, str]:
+def _labels(name: str, stack: steps.Stack, tag: str, lock_sha256: str, installs: Sequence[Step]) -> dict[str, str]:
     labels = {
         "org.opencontainers.image.title": name,
         "org.opencontainers.image.description": stack.description,
@@ -318,7 +303,7 @@ def _labels(name: str, stack: Stack, tag: str, lock_sha256: str, installs: Seque
         "graphcrate.missing": ",".join(missing.name for missing in stack.missing),
     }
     for step in installs:
-        if isinstance(step, CompileStep):
+        if isinstance(step, steps.CompileStep):
             toolkit = step.compilation.toolkit
             labels["graphcrate.compiled"] = ",".join(package.name for package in step.packages)
             labels["graphcrate.architectures"] = ",".join(step.compilation.architectures)

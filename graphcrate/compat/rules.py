@@ -240,7 +240,6 @@ def _glt(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         yield _Found("unknown", f"nobody has checked {name}", _GLT)
     elif _uses_gpu(stack, target):
 
-
         def otherwise(gpu: str, capability: str) -> _Found:
             return _Found("rejects", f"{name} has no code for {gpu}", _GLT, "another GPU")
 

@@ -79,10 +79,11 @@ def _assemble(
     """Make the toolkit below `folder`, which is empty. Raises BuildError, HostError, what `debian.fetch` raises."""
     what = f"CUDA toolkit {toolkit.version}"
     ctx.cache.require(_NEEDED_BYTES, f"the {what}")
-    packages = {f"wheels/{package.file.name}": files[package.file.sha256] for package in toolkit.wheels}
+    packages: dict[str, Path] = {}
     if isinstance(toolkit, DebianToolkit):
         debs = debian.fetch(toolkit.packages, toolkit.suite, ctx, components=COMPONENTS, what=what)
-        packages |= {f"debs/{deb.name}": deb for deb in debs}
+        packages = {f"debs/{deb.name}": deb for deb in debs}
+    packages |= {f"wheels/{package.file.name}": files[package.file.sha256] for package in toolkit.wheels}
     ctx.progress.note(f"toolkit: putting CUDA {toolkit.version} together, about 10 s")
     for name, source in packages.items():
         target = folder / "packages" / name

@@ -1,6 +1,7 @@
 """Lock: exactly what goes into an image. Holds names, versions, sizes and hashes; never a host name of an index."""
 
 import hashlib
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -108,14 +109,6 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[LockedPackage, ...]  #: pip, setuptools, wheel, ninja, for the image's Python
     toolkit: Toolkit | None = None  #: None: for the CPU alone
 
-    @property
-    def files(self) -> tuple[LockedFile, ...]:
-        """All that is fetched for it; an image's layers are not files of a lock."""
-        toolkit = self.toolkit
-        debian = [*self.base.packages, *(toolkit.packages if isinstance(toolkit, DebianToolkit) else ())]
-        wheels = [*self.tools, *(toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ())]
-        return (*(package.file for package in debian), *(package.file for package in wheels))
-
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that goes into one image of `recipe` at `cuda`, by one candidate."""
@@ -148,16 +141,22 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         """Hash of the lock's canonical bytes, as written on the image's label."""
         return hashlib.sha256(encode(self)).hexdigest()
 
-    @property
-    def download_bytes(self) -> int:
-        """Sum of all files to fetch: wheels, sdists with what builds them, Debian packages."""
-        files = [package.file for package in self.packages]
-        files += [build.file for package in self.packages for build in package.build]
-        if isinstance(self.base, DebianBase):
-            files += [package.file for package in self.base.packages]
-        if self.compilation is not None and any(package.compiled for package in self.packages):
-            files += self.compilation.files
-        return sum({file.sha256: file.size for file in files}.values())
+    def files(self, built: Collection[str] = ()) -> dict[str, LockedFile]:
+        """All that is fetched, by sha256: wheels, sdists with what builds them, Debian packages.
+
+        What only a compile needs counts where a compiled sdist is not among `built`, sha256s of those whose wheels are
+        there. An image's layers are not files of a lock.
+        """
+        compiles = any(package.compiled and package.file.sha256 not in built for package in self.packages)
+        packages: list[LockedPackage | DebianPackage] = [one for one in self.packages if compiles or not one.compiled]
+        packages += [build for package in self.packages for build in package.build]
+        packages += self.base.packages if isinstance(self.base, DebianBase) else ()
+        if self.compilation is not None and compiles:
+            toolkit = self.compilation.toolkit
+            packages += (*self.compilation.base.packages, *self.compilation.tools)
+            packages += toolkit.packages if isinstance(toolkit, DebianToolkit) else ()
+            packages += toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ()
+        return {package.file.sha256: package.file for package in packages}
 
 
 def encode(value: msgspec.Struct) -> bytes:

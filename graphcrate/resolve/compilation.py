@@ -73,14 +73,14 @@ def _option(candidate: Candidate, provider: str | None) -> toolkits.Option | Non
     """The first toolkit that fits the candidate, of this provider where one is named. Raises UsageError."""
     options = toolkits.options(candidate.torch_cuda)
     fitting = [option for option in options if provider in (None, option.provider)]
-    if provider is not None and not fitting:
-        known = ", ".join(dict.fromkeys(option.provider for option in options))
-        raise UsageError(
-            f"no CUDA toolkit {provider!r} fits torch {candidate.torch}, built with CUDA {candidate.torch_cuda}",
-            cause=f"There {'are' if ',' in known else 'is'} {known or 'none at all'} for it.",
-            next_step="leave TOOLKIT out: the first that fits is taken",
-        )
-    return fitting[0] if fitting else None
+    if provider is None or fitting:
+        return next(iter(fitting), None)
+    known = ", ".join(dict.fromkeys(option.provider for option in options))
+    raise UsageError(
+        f"no CUDA toolkit {provider!r} fits torch {candidate.torch}, built with CUDA {candidate.torch_cuda}",
+        cause=f"There {'are' if ',' in known else 'is'} {known or 'none at all'} for it.",
+        next_step="leave TOOLKIT out: the first that fits is taken",
+    )
 
 
 def lock_compilation(

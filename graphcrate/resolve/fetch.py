@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import StoppedError, parallel
 from graphcrate.model.errors import HostError, IntegrityError, NetworkError
-from graphcrate.model.lock import DebianBase, DebianToolkit, Lock, LockedFile, LockedPackage, WheelToolkit
+from graphcrate.model.lock import DebianToolkit, Lock, LockedFile, LockedPackage, WheelToolkit
 from graphcrate.resolve.offers import Offers, Sources
 
 if TYPE_CHECKING:
@@ -67,18 +67,13 @@ def missing_packages(lock: Lock, cache: Cache, built: Collection[str] = ()) -> l
 
     `built`: sha256s of compiled sdists whose wheels are there. What only a compile needs counts where there is one.
     """
-    return _absent([*_installed(lock), *(_for_compilation(lock) if _to_compile(lock, built) else ())], cache)
+    compiles = any(package.compiled and package.file.sha256 not in built for package in lock.packages)
+    return _absent([*_installed(lock), *(_for_compilation(lock) if compiles else ())], cache)
 
 
 def bytes_to_fetch(lock: Lock, cache: Cache, built: Collection[str] = ()) -> int:
     """How many of the lock's bytes are not in the cache yet, Debian's packages included. `built` as above."""
-    files = [package.file for package in missing_packages(lock, cache, built)]
-    if isinstance(lock.base, DebianBase):
-        files += [package.file for package in lock.base.packages]
-    if lock.compilation is not None and _to_compile(lock, built):
-        files += lock.compilation.files
-    unique = {file.sha256: file for file in files}
-    return sum(file.size for file in unique.values() if not is_stored(file, cache))
+    return sum(file.size for file in lock.files(built).values() if not is_stored(file, cache))
 
 
 def _installed(lock: Lock) -> list[LockedPackage]:
@@ -92,10 +87,6 @@ def _for_compilation(lock: Lock) -> list[LockedPackage]:
     toolkit = compilation.toolkit
     wheels = toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ()
     return [*(package for package in lock.packages if package.compiled), *compilation.tools, *wheels]
-
-
-def _to_compile(lock: Lock, built: Collection[str]) -> bool:
-    return any(package.compiled and package.file.sha256 not in built for package in lock.packages)
 
 
 def _absent(packages: Sequence[LockedPackage], cache: Cache) -> list[LockedPackage]:

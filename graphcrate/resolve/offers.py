@@ -202,17 +202,8 @@ def uv_program() -> str:
 
 def emitted_indexes(environment: Mapping[str, str]) -> str:
     """uv's own words on the indexes it would use."""
-    argv = [
-        uv_program(),
-        "pip",
-        "compile",
-        "--quiet",
-        "--no-header",
-        "--emit-index-url",
-        "--python",
-        sys.executable,
-        "-",
-    ]
+    argv = [uv_program(), "pip", "compile", "--quiet", "--no-header", "--emit-index-url"]
+    argv += ["--python", sys.executable, "-"]
     # From the root folder: a uv.toml or pyproject.toml where the user happens to stand is not about this.
     return process.output(
         argv, environment=settings.select_for_child(environment), cwd=Path("/"), stdin=b"", timeout=60

@@ -4,6 +4,7 @@ uv resolves for the image's Python and platform, reads metadata only, and builds
 """
 
 import contextlib
+import re
 import sys
 import tomllib
 import urllib.parse
@@ -21,6 +22,7 @@ from graphcrate.host.connections import HttpError, Reason
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
+from graphcrate.model.requirements import markers
 from graphcrate.resolve.channels import Kind, Link, Source, mirror_of
 from graphcrate.resolve.fetch import store_unvouched
 from graphcrate.resolve.offers import Offers, Sources, uv_program
@@ -33,25 +35,11 @@ CONSTRAINTS = (
 )
 #: of the user's `UV_*` variables those about the network; the others would change what is resolved
 KEPT = (
-    "UV_HTTP_TIMEOUT",
-    "UV_HTTP_RETRIES",
-    "UV_REQUEST_TIMEOUT",
-    "UV_SYSTEM_CERTS",
-    "UV_NATIVE_TLS",
-    "UV_INSECURE_HOST",
-    "UV_KEYRING_PROVIDER",
-    "UV_OFFLINE",
-    "UV_CONCURRENT_DOWNLOADS",
-)
+    "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_REQUEST_TIMEOUT", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_INSECURE_HOST",
+    "UV_KEYRING_PROVIDER", "UV_OFFLINE", "UV_CONCURRENT_DOWNLOADS",
+)  # fmt: skip
 #: of uv's messages: no page or file came
-NETWORK_WORDS = (
-    "dns error",
-    "error sending request",
-    "Failed to fetch",
-    "Request failed",
-    "timed out",
-    "tls handshake",
-)
+NETWORK_WORDS = re.compile("dns error|error sending request|Failed to fetch|Request failed|timed out|tls handshake")
 COMMON = "numpy"  #: a project that every package index has
 THREADS = 8
 
@@ -69,7 +57,7 @@ def parse_pylock(text: str, target: Target) -> tuple[Pinned, ...]:
     pinned = []
     for package in tomllib.loads(text).get("packages", ()):
         marker = package.get("marker")
-        if marker and not Marker(marker).evaluate(target.markers):
+        if marker and not Marker(marker).evaluate(markers(target.python)):
             continue
         name, version = canonicalize_name(package["name"]), str(package.get("version", ""))
         if "archive" in package:
@@ -169,7 +157,7 @@ def compile_requirements(
 
 def _failure(lines: Sequence[str]) -> ResolutionError | NetworkError:
     text = "\n".join(line for line in lines if line.strip())
-    if any(word in text for word in NETWORK_WORDS):
+    if NETWORK_WORDS.search(text):
         return NetworkError(
             f"uv cannot read the package index\n{text}",
             cause="No network, a proxy in the way, or an index that is down.",

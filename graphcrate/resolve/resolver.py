@@ -63,7 +63,7 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     packages = [*locked.values(), *others, *geometric]
     _check(packages, torch, candidate)
     compiled = [package.name for package in packages if package.compiled]
-    notes = [*_hash_notes(offered), *_check_glt(packages, torch, candidate, variant), *_override_notes(candidate)]
+    notes = [*_check_glt(packages, torch, candidate, variant), *_notes(offered, candidate)]
     return Lock(
         recipe=context.recipe.name,
         cuda=variant.cuda,
@@ -111,19 +111,15 @@ def _lock(offer: Offer, market: Sources) -> LockedPackage:
     )
 
 
-def _hash_notes(offers: Sequence[Offer]) -> list[str]:
-    links = [offer.link for offer in offers if offer.channel is not Channel.LOCAL and offer.link.name.endswith(".whl")]
-    return [
-        f"the sha256 of {link.name} was taken from the file itself: no page states it"
-        for link in links
-        if not link.sha256
-    ]
-
-
-def _override_notes(candidate: Candidate) -> list[str]:
-    names = ", ".join(canonicalize_name(Requirement(override).name) for override in candidate.overrides)
-    text = f"`pip check` complains: torch's metadata pins other versions of {names}; the recipe overrides them"
-    return [text] if names else []
+def _notes(offers: Sequence[Offer], candidate: Candidate) -> list[str]:
+    wheels = [one.link for one in offers if one.channel is not Channel.LOCAL and one.link.name.endswith(".whl")]
+    silent = [link.name for link in wheels if not link.sha256]
+    notes = [f"the sha256 of {name} was taken from the file itself: no page states it" for name in silent]
+    if names := ", ".join(canonicalize_name(Requirement(override).name) for override in candidate.overrides):
+        notes.append(
+            f"`pip check` complains: torch's metadata pins other versions of {names}; the recipe overrides them"
+        )
+    return notes
 
 
 def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[LockedPackage]:

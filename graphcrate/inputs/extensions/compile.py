@@ -19,7 +19,7 @@ from graphcrate.inputs.extensions.output import Watcher, diagnose
 from graphcrate.inputs.extensions.venv import make as make_venv
 from graphcrate.inputs.extensions.venv import room
 from graphcrate.inputs.wheels.sdist import unpack
-from graphcrate.model.errors import BuildError, HostError, IntegrityError
+from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import CUDA_HOME, LAYER_MTIME, VENV
 
@@ -35,7 +35,7 @@ def provide(job: Job) -> dict[str, Path]:
     """The wheels of the step's sdists by the sdists' sha256, from the cache or compiled now.
 
     Raises BuildError when a package does not compile or its wheel cannot work (finished ones stay in the cache),
-    HostError without a compiler, DiskFullError, and whatever the job's calls raise.
+    DiskFullError, and whatever the job's calls raise.
     """
     wheels = cached(job.step, job.cache)
     if len(wheels) < len(job.step.packages):
@@ -50,7 +50,6 @@ def provide(job: Job) -> dict[str, Path]:
 def _make(job: Job, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
     files = job.files()
     build_base = job.build_base()
-    _check_compiler(build_base, job.step.compilation.compiler)
     toolkit = job.toolkit(build_base)
     # The tools are of the versions that compiling wants, whatever the image has.
     beside = {package.name: package for package in (*job.step.against, *job.step.compilation.tools)}
@@ -59,7 +58,7 @@ def _make(job: Job, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
         venv, build = work / "venv", work / "build"
         make_venv(venv, [*beside.values()], files, build_base.python, jobs=job.jobs, progress=job.progress)
         for package in wanted:
-            unpack_source(package, files[package.file.sha256], build / _folder(package))
+            unpack_source(package, files[package.file.sha256], build / f"{package.name}-{package.version}")
         add_headers(build / _HEADERS)
         wheels = _compile(job, wanted, build_base, toolkit, build, venv)
         return keep(job, wheels, venv, work / "checked")
@@ -129,7 +128,18 @@ def _compile(
         )
     for name in ("logs", "tmp", "wheels"):
         (build / name).mkdir()
-    (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": [_order(package) for package in wanted]}))
+    orders = [
+        {
+            "headers": f"{BUILD}/{_HEADERS}" if folder_for(package.name) else "",
+            "seconds": SECONDS,
+            "name": package.name,
+            "folder": f"{BUILD}/{package.name}-{package.version}",
+            "log": f"{BUILD}/logs/{package.name}",
+            "wheels": f"{BUILD}/wheels/{package.name}",
+        }
+        for package in wanted
+    ]
+    (build / _ORDERS).write_text(json.dumps({"jobs": jobs, "packages": orders}))
     shutil.copyfile(worker.__file__, build / _PROGRAM)
     binds = [sandbox.Bind(venv, VENV), sandbox.Bind(build, BUILD, read_only=False)]
     if toolkit is not None:
@@ -161,21 +171,6 @@ def affordable(cores: int, memory: int) -> int:
     return max(1, min(cores, memory // MEMORY_PER_JOB))
 
 
-def _folder(package: LockedPackage) -> str:
-    return f"{package.name}-{package.version}"
-
-
-def _order(package: LockedPackage) -> dict[str, object]:
-    return {
-        "headers": f"{BUILD}/{_HEADERS}" if folder_for(package.name) else "",
-        "seconds": SECONDS,
-        "name": package.name,
-        "folder": f"{BUILD}/{_folder(package)}",
-        "log": f"{BUILD}/logs/{package.name}",
-        "wheels": f"{BUILD}/wheels/{package.name}",
-    }
-
-
 def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, returncode: int) -> BuildError:
     """The error for the package that failed; write all output of its compile to one file, what failed first.
 
@@ -205,13 +200,3 @@ def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, re
         cause=diagnosis.cause,
         next_step=diagnosis.next_step,
     )
-
-
-def _check_compiler(base: Base, compiler: str) -> None:
-    program = base.rootfs / "usr/bin" / compiler
-    if not program.exists() and not program.is_symlink():
-        raise HostError(
-            f"the base to compile in has no {compiler}",
-            cause="The lock's compilation names a compiler that its list of packages does not have.",
-            next_step="./build.py lock …    (locks the base with its compiler again)",
-        )
