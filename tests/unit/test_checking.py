@@ -139,7 +139,7 @@ def test_sizes_as_docker_has_them(context):
     for text, size in sizes.items():
         assert targets.host_of(targets.Said(), text).shm == size
     with pytest.raises(UsageError):
-        targets.host_of((), "", None, "", "", "", "-1")
+        targets.host_of(targets.Said(), "-1")
 
 
 def archive(layers, config, *, oci):

@@ -25,6 +25,6 @@ def test_drift_names_what_is_gone_and_what_is_there_instead():
     available = [deb("libfoo", "1.2-2"), deb("same", "1", sha256="2" * 64), deb("there", "1")]
     with pytest.raises(BaseDriftError) as caught:
         debian.check_drift("bookworm", wanted, available)
-    assert "libfoo 1.2-1 (now 1.2-2), libbar 1 (now absent), same 1 (now 1)" in caught.value.what
+    assert "libfoo 1.2-1 (now 1.2-2), libbar 1 (now absent) and same 1 (now 1)" in caught.value.what
     assert "there" not in caught.value.what
     assert "lock again" in caught.value.next_step

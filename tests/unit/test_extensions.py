@@ -124,12 +124,6 @@ def test_what_is_missing_costs_less_where_another_stands_in(index, lock):
     )
 
 
-def test_a_channel_that_is_silent_is_remembered_with_the_source(lock, monkeypatch):
-    monkeypatch.setattr(addresses, "PYG", NOWHERE)
-    assert lock().package("torch-scatter").unreachable == (Channel.PYG,)
-    assert lock(request=SourceOptions(extensions="source")).package("torch-scatter").unreachable == ()
-
-
 def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
     name, content = small_wheel("torch", "2.13.0+cpu", tag=CP311, requires=["filelock"])
     (tmp_path / name).write_bytes(content)
@@ -178,17 +172,6 @@ def test_an_architecture_that_the_toolkit_cannot_make_is_refused_where_it_is_nee
 
 
 # Which lock serves which request
-
-
-def test_a_lock_that_compiles_for_a_silent_channel_is_left_once_it_answers(world, monkeypatch):
-    """Although nothing is missing in it."""
-    recipe = small_index.recipe(COMPATIBLE, extensions=("torch_scatter",))
-    with monkeypatch.context() as cut:
-        cut.setattr(addresses, "PYG", NOWHERE)
-        committed = world.choose(recipe=recipe).lock
-        assert committed.missing == ()
-        assert world.choose(recipe=recipe, committed=committed).lock == committed
-    assert world.choose(recipe=recipe, committed=committed).lock.package("torch-scatter").unreachable == ()
 
 
 def test_what_is_built_needs_neither_source_nor_compiler(world):
@@ -278,7 +261,6 @@ def test_the_release_of_glt_for_this_torch(lock_glt):
         ("graphlearn-torch==0.2.4", {}, "21 undefined symbols", "graphlearn-torch==0.2.2"),
         ("graphlearn-torch", {}, "graphlearn-torch 0.2.4", "graphlearn-torch==0.2.2"),  # judged by what comes out
         ("graphlearn-torch==0.2.2", {"extensions": ()}, "imports torch_sparse", "add torch-sparse to the recipe"),
-        ("graphlearn-torch==0.2.2", {"mode": "none"}, "imports torch_sparse at start-up", "EXTENSIONS=auto"),
         ("graphlearn-torch==0.2.2", {"mode": "wheels"}, "imports torch_sparse at start-up", "EXTENSIONS=auto"),
     ],
 )

@@ -26,6 +26,7 @@ from graphcrate.model.lock import DebianBase, DebianPackage
 from graphcrate.model.plan import LAYER_MTIME, content_id
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.model.words import joined
 from graphcrate.oci.layer import LAYER_FORMAT, LayerWriter
 from graphcrate.oci.spec import LayerBlob
 
@@ -157,12 +158,9 @@ def check_drift(
     gone = [package for package in wanted if package not in there]
     if not gone:
         return
-    shown = ", ".join(
-        f"{package.name} {package.version} (now {newest.get(package.name, 'absent')})" for package in gone[:5]
-    )
-    more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
+    shown = joined((f"{one.name} {one.version} (now {newest.get(one.name, 'absent')})" for one in gone), most=5)
     raise BaseDriftError(
-        f"the lock's Debian {suite} {what} is out of date: {shown}{more}",
+        f"the lock's Debian {suite} {what} is out of date: {shown}",
         cause="Debian's archives keep only the newest version of a package; these have newer ones by now.",
         next_step="lock again: ./build.py lock …",
     )

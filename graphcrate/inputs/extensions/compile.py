@@ -5,19 +5,22 @@ Everything but finished wheels and the logs of a failure lies in one temporary f
 
 import contextlib
 import json
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import sandbox
 from graphcrate.host.memory import free_memory
+from graphcrate.host.progress import Progress
+from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.extensions import Job, cached, worker
 from graphcrate.inputs.extensions.check import keep
 from graphcrate.inputs.extensions.output import Watcher, diagnose
-from graphcrate.inputs.extensions.venv import make as make_venv
-from graphcrate.inputs.extensions.venv import room
+from graphcrate.inputs.wheels.install import Site, place
 from graphcrate.inputs.wheels.sdist import unpack
 from graphcrate.model.errors import BuildError, IntegrityError
 from graphcrate.model.lock import LockedPackage
@@ -28,6 +31,10 @@ MEMORY_PER_JOB = 3_000_000_000
 BUILD = "/build"  #: sources are here while they are compiled, whoever compiles them: paths get into binaries
 #: what sources, objects and wheels of one package take at most
 _ROOM_PER_PACKAGE = 500_000_000
+#: Unpacked over packed size: 1.94 was measured for torch 2.0.1 with its CUDA libraries.
+_GROWTH = 2.2
+#: what neither a compile nor an import reads; but for static libraries
+_UNREAD = "/site-packages/torch/test/"
 _PROGRAM, _ORDERS, _HEADERS = "worker.py", "orders.json", "headers"
 
 
@@ -53,7 +60,8 @@ def _make(job: Job, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
     toolkit = job.toolkit(build_base)
     # The tools are of the versions that compiling wants, whatever the image has.
     beside = {package.name: package for package in (*job.step.against, *job.step.compilation.tools)}
-    job.cache.require(room([*beside.values()]) + _ROOM_PER_PACKAGE * len(wanted), "compiling extensions")
+    room = int(sum(package.file.size for package in beside.values()) * _GROWTH)
+    job.cache.require(room + _ROOM_PER_PACKAGE * len(wanted), "compiling extensions")
     with job.cache.folder() as work:
         venv, build = work / "venv", work / "build"
         make_venv(venv, [*beside.values()], files, build_base.python, jobs=job.jobs, progress=job.progress)
@@ -62,6 +70,47 @@ def _make(job: Job, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
         add_headers(build / _HEADERS)
         wheels = _compile(job, wanted, build_base, toolkit, build, venv)
         return keep(job, wheels, venv, work / "checked")
+
+
+def make_venv(
+    folder: Path,
+    packages: Sequence[LockedPackage],
+    files: Mapping[str, Path],
+    python: str,
+    *,
+    jobs: int,
+    progress: Progress,
+) -> None:
+    """Make what is compiled against in `folder`, the image's `/opt/venv`: torch with what its import needs, the tools.
+
+    `python`: path inside the image; `files`: sha256 → wheel. Five gigabytes for torch with CUDA, by as many processes
+    as there are `jobs`. Raises IntegrityError for a broken wheel.
+    """
+    site = Site(python=Path(python).name.removeprefix("python"), glibc="", mtime=LAYER_MTIME)
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(python)
+    (folder / "pyvenv.cfg").write_text(f"home = {Path(python).parent}\ninclude-system-site-packages = false\n")
+    total = sum(package.file.size for package in packages)
+    with progress.task("unpacking torch to compile against", total) as task, Pool(jobs, task.advance) as pool:
+        for package in packages:
+            pool.submit(package.file.size, _unpack_wheel, files[package.file.sha256], folder, site)
+        for _ in pool.results():
+            pass
+
+
+def _unpack_wheel(advance: Advance, wheel: Path, folder: Path, site: Site) -> None:
+    """Put a wheel's files below `folder`, which stands for `/opt/venv`. Content is checked while it is written."""
+    with open_wheel(wheel) as opened:
+        for placed in place(opened, site).files:
+            advance(placed.member.packed if placed.member else 0)
+            if placed.path.endswith(".a") or _UNREAD in placed.path:
+                continue
+            target = folder / placed.path.removeprefix(f"{VENV}/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            member, content = placed.member, placed.content
+            with target.open("wb") as stream:
+                stream.writelines(opened.archive.chunks(member, placed.identity) if member else [content])
+                os.fchmod(stream.fileno(), placed.mode)
 
 
 def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
