@@ -11,10 +11,8 @@ from tests.unit import compiled_plans
     ("suite", "newest", "expected"),
     [
         ("bookworm", 11, "g++-11"),
-        ("bookworm", 13, "g++-12"),
         ("bookworm", None, "g++-12"),
         ("bullseye", 11, "g++-10"),
-        ("trixie", 13, "g++-13"),
         ("trixie", 15, "g++-14"),
     ],
 )

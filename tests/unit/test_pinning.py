@@ -55,7 +55,3 @@ def test_the_fitting_wheel_of_each_package():
 def test_a_package_without_a_fitting_wheel_is_named():
     with pytest.raises(ResolutionError, match=r"numpy 1\.26\.4 has no wheel for Python 3\.9"):
         parse_pylock(TEXT, Target("3.9", "2.31"))
-
-
-def test_an_empty_lock():
-    assert parse_pylock('lock-version = "1.0"\n', BOOKWORM) == ()

@@ -25,9 +25,6 @@ DEBIAN = DebianToolkit(version="11.8.89", suite="bookworm", packages=(DEB,), whe
 WHEELS = WheelToolkit(version="13.0.88", wheels=(RUNTIME,))
 
 
-# -- facts
-
-
 @pytest.mark.parametrize(
     ("cuda", "expected"),
     [
