@@ -63,10 +63,7 @@ SECONDS = {
 
 
 def compiler_for(suite: str, newest_gcc: int | None = None) -> str:
-    """Debian's package of the newest C++ compiler of a suite that is not above `newest_gcc` (None: the newest).
-
-    Raises ResolutionError where the suite is not known or has only newer ones.
-    """
+    """Debian's newest C++ compiler in a suite, not above `newest_gcc` (None: any). Raises ResolutionError for none."""
     suites = limits().suites
     if suite not in suites:
         raise ResolutionError(

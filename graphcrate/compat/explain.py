@@ -45,9 +45,9 @@ def find_target(ctx: Context, said: Said) -> Target:
 
 
 def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> tuple[str, str | None]:
-    """The CUDA version and the GPUs ("v100,a100") that a request for recipe `name` amounts to.
+    """Settle the CUDA version and the GPUs ("v100,a100") of a request, with a note of what was chosen.
 
-    A person is told what was chosen. Raises UsageError, RecipeError, and ResolutionError where nothing runs.
+    Raises UsageError, RecipeError, ResolutionError where nothing runs.
     """
     if said == Said():
         return cuda or USUAL_CUDA, None
@@ -67,10 +67,7 @@ def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> tuple[str, 
 def usable(
     ctx: Context, recipe: Recipe, variant: Variant, said: Said
 ) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
-    """The variant's candidates that run on the machine of which something was said, and what became of the others.
-
-    Raises UsageError where none does.
-    """
+    """The variant's candidates that run on that machine, and what became of the others. Raises UsageError for none."""
     if said == Said():
         return variant.candidates, ()
     explanation = explain(recipe, find_target(ctx, said), said)

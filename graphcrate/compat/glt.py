@@ -53,10 +53,7 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`reasons` it cannot work, as sentences, none if it can; `fitting`: the newest release for this torch and Python.
-
-    `absent`: distributions to add; `notes`: what to know of one that works.
-    """
+    """Why it cannot work, the newest release that would, packages to add, what to know of one that works."""
 
     reasons: tuple[str, ...]
     fitting: str | None

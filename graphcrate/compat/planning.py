@@ -53,10 +53,8 @@ def make_plan(
 ) -> Plan:
     """Order the lock's contents into layers, those that change least first.
 
-    `examples`: name below PROGRAMS → text of the programs that ship in the image. `created` in Unix seconds, the
-    lock's by default. `image`: another base for engines than the lock's own (see `base_images`). `devel`: keep
-    compiler and toolkit, for users who compile in the image. Raises ResolutionError for a devel image of a lock that
-    names no compiler.
+    `examples`: name below PROGRAMS → text. `created`: Unix seconds, else the lock's. `image`: another base for engines.
+    `devel`: keep compiler and toolkit; raises ResolutionError where the lock names no compiler.
     """
     versions = {package.name: package.version for package in lock.packages}
     stack = steps.Stack(
@@ -93,10 +91,7 @@ def make_plan(
 
 
 def compile_step(lock: Lock) -> steps.CompileStep | None:
-    """What of the lock is compiled, and against what; None where nothing is.
-
-    Raises ResolutionError for a lock that does not say with which compiler.
-    """
+    """What is compiled, and against what; None for nothing. Raises ResolutionError where the lock names no compiler."""
     compiled = tuple(package for package in lock.packages if package.compiled)
     if not compiled:
         return None

@@ -1,7 +1,6 @@
 """CUDA toolkits to compile with: which fit a torch, what each nvcc takes and makes, how one is put together. Pure.
 
-A toolkit fits a torch that was built with the same major version of CUDA: torch's build helper refuses another one, and
-only warns of another minor one (CUDA promises minor version compatibility).
+torch's build helper refuses another major version of CUDA than its own, and warns of another minor one.
 """
 
 import functools
@@ -30,10 +29,7 @@ class Nvcc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to come by a toolkit. `version` is nvcc's, exact for `debian` and `pypi`, else "11.8".
-
-    `wheels` and `libraries` are pins ("name==1.2"); `requirements` tells what to fetch of them.
-    """
+    """A way to come by a toolkit. `version` is nvcc's, exact for `debian` and `pypi`, else "11.8"."""
 
     provider: str
     version: str
@@ -70,10 +66,7 @@ def options(torch_cuda: str) -> tuple[Option, ...]:
 
 
 def requirements(option: Option, locked: Mapping[str, str]) -> tuple[str, ...]:
-    """Pins of all wheels that an option takes, sorted. `locked`: version of each package of the lock, by name.
-
-    A library that the lock has in some version is taken in that version: it is fetched in any case.
-    """
+    """Pins of all wheels of an option, sorted, libraries in the version that the lock has (`locked`: by name)."""
     libraries = (pin.split("==") for pin in option.libraries)
     return tuple(sorted([*option.wheels, *(f"{name}=={locked.get(name, version)}" for name, version in libraries)]))
 

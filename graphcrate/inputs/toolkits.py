@@ -1,10 +1,8 @@
 """CUDA toolkits: from a lock's toolkit to a folder in the cache that works as /usr/local/cuda.
 
-For the time of a build, and for devel images; no runtime image holds any of it. A toolkit is made of packages in a
-sandbox, by the same lines that the texts for engines have: of Debian's nvcc (contrib and non-free), unpacked and not
-installed, with headers and the runtime from NVIDIA's wheels (its programs ask for no newer glibc than 2.7, so one of a
-newer suite runs on all that torch's wheels run on), or from CUDA 13 on of NVIDIA's wheels alone. Or it is taken out of
-the layers of an image such as NVIDIA's devel ones, by digest.
+Made in a sandbox by the lines that the texts for engines have: of Debian's nvcc, unpacked and not installed (it asks
+for glibc 2.7), with headers and the runtime from NVIDIA's wheels; from CUDA 13 on of those wheels alone; or taken out
+of the layers of an image by digest. No runtime image holds any of it.
 """
 
 import hashlib
@@ -51,9 +49,8 @@ def cached(toolkit: Toolkit, cache: Cache) -> Path | None:
 def prepare(toolkit: Toolkit, files: Mapping[str, Path], rootfs: Path, ctx: Context) -> Path:
     """Return a folder in the cache that can be bound to CUDA_HOME, made where it is missing. Never to be written to.
 
-    `files`: the toolkit's wheels by sha256. `rootfs`: a Debian with Python, in which packages are unpacked. Raises
-    BaseDriftError when Debian has replaced a package, ResolutionError for an image without a toolkit, NetworkError,
-    IntegrityError, BuildError, DiskFullError.
+    `files`: the toolkit's wheels by sha256. `rootfs`: a Debian with Python to work in. Raises BaseDriftError,
+    ResolutionError for an image without a toolkit, NetworkError, IntegrityError, BuildError, DiskFullError.
     """
     target, cache = _folder(toolkit, ctx.cache), ctx.cache
     if not target.is_dir():

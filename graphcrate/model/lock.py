@@ -20,11 +20,7 @@ class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A Python distribution: a wheel, or an sdist that becomes a wheel before installation.
-
-    A pure-Python sdist is built on the host by its locked back-end `build`; a `compiled` one in the image's own base by
-    the lock's `Compilation`.
-    """
+    """A wheel, or an sdist: pure and built on the host by `build`, or `compiled` by the lock's `Compilation`."""
 
     name: str  #: normalised (PEP 503)
     version: str  #: PEP 440, with local label
@@ -142,10 +138,9 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(encode(self)).hexdigest()
 
     def files(self, built: Collection[str] = ()) -> dict[str, LockedFile]:
-        """All that is fetched, by sha256: wheels, sdists with what builds them, Debian packages.
+        """All that is fetched, by sha256; an image's layers are not files of a lock.
 
-        What only a compile needs counts where a compiled sdist is not among `built`, sha256s of those whose wheels are
-        there. An image's layers are not files of a lock.
+        What only a compile needs counts unless all compiled sdists are `built` (sha256s of those that have wheels).
         """
         compiles = any(package.compiled and package.file.sha256 not in built for package in self.packages)
         packages: list[LockedPackage | DebianPackage] = [one for one in self.packages if compiles or not one.compiled]

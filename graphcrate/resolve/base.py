@@ -63,8 +63,7 @@ def with_living_base(ctx: Context, resolution: Resolution) -> Resolution:
 def renew_base(ctx: Context, variant: Variant, lock: Lock, tried: Lock, *, compiler: bool) -> bool:
     """Remember today's base (or that with the `compiler`) as the one that stands in for the lock's.
 
-    `tried`: the lock with the base that is gone, by `with_living_base`. False where today's is that very one. Raises as
-    `lock_base`.
+    False where today's is that of `tried`, the lock by `with_living_base`. Raises as `lock_base`.
     """
     own, gone = lock.base, tried.base
     if compiler:

@@ -1,7 +1,6 @@
 """Choosing a candidate: the first whose files are available wins, and the outcomes say what put the others out.
 
-A lock that was committed or made earlier is used as long as it answers the same request. docs/decisions/ says how a
-fall-back is left again once the preferred channel can be reached.
+docs/decisions/locks-and-fallbacks.md says when earlier locks are used and how a fall-back is left again.
 """
 
 import hashlib
@@ -94,10 +93,7 @@ class LockCandidate:
         self.complete = next((lock for lock in self._locks if not self._missing(lock)), None)
 
     def lock(self, *, fallback: bool) -> Lock:
-        """A lock whose files are available: complete in the cache, else an earlier one, else a new one.
-
-        `fallback`: a later candidate is complete, so this one need not be waited for. Raises UnavailableError.
-        """
+        """A lock whose files are available. `fallback`: a later candidate is complete. Raises UnavailableError."""
         lock = self.complete
         if lock is None:
             if fallback and not (self._is_local and self._context.local_torch):
@@ -145,7 +141,7 @@ class LockCandidate:
     def _is_current(self, lock: Lock) -> bool:
         """Whether the lock's files are available, and no channel that was silent when it was made answers today.
 
-        Such a channel may have what is missing, or a wheel of what is compiled, unless wheels are not wanted.
+        Such a channel may have what is missing, or a wheel of what is compiled.
         """
         offers = self._context.offers(self.value, lock)
         largest: dict[Channel, LockedPackage] = {}
@@ -162,10 +158,7 @@ class LockCandidate:
         return not any(self._context.market.client.reaches(source.location, PATIENCE) for source in sources)
 
     def _usable(self, committed: Lock | None) -> list[Lock]:
-        """The committed lock and the cache's, as far as they answer this request.
-
-        One of the local channel has to take the torch that lies in the user's folders, where there is one.
-        """
+        """The committed and the cached lock, if they answer this request; a local one has a torch of the folders."""
         if committed is not None and not self._answers(committed):
             if committed.request_sha256 != request_digest(self._context.recipe, self._context.variant, self.value):
                 self._progress.note(

@@ -1,8 +1,6 @@
 """With what a lock's sources are compiled: a compiler that fits, tools, a CUDA toolkit. All of it locked like the rest.
 
-`means_for` decides, from facts alone and before anything is fetched, whether a candidate's extensions can be compiled;
-`lock_compilation` finds out which files that takes today. A toolkit is Debian's packages by apt with wheels by uv,
-wheels alone, or an image by its digest.
+`means_for` decides by facts alone whether extensions can be compiled; `lock_compilation` finds today's files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,11 +45,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) -> Means:
-    """The compiler and the toolkit for a candidate. Pure.
-
-    Raises UsageError when the toolkit asked for does not fit its CUDA version, or makes no code for one of its
-    architectures.
-    """
+    """The compiler and toolkit for a candidate. Raises UsageError where toolkit or architectures do not fit."""
     if variant.base.provider != "debian":
         return Means(obstacle="its base is an image of a registry, and only Debian's compilers are known")
     with_cuda = candidate.torch_cuda != "cpu"
@@ -107,7 +101,7 @@ def lock_compilation(
 def lock_toolkit(
     option: toolkits.Option, installed: Mapping[str, str], target: Target, offers: Offers, ctx: Context
 ) -> Toolkit:
-    """The toolkit's files. `installed`: versions of the image's packages by name; their files serve where they can.
+    """The toolkit's files; those of the image's packages (`installed`: name → version) serve where they can.
 
     Raises ResolutionError when the archive or the index has another version, NetworkError.
     """

@@ -1,7 +1,4 @@
-"""PyG's compiled extensions: each locked as a wheel for this torch and CUDA, as source to compile, or named as missing.
-
-Which of the two comes first, and whether both will do, is the request's `extensions`.
-"""
+"""PyG's compiled extensions: each a wheel for this torch and CUDA, or source to compile, or named as missing."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -40,8 +37,7 @@ def find_extensions(
 ) -> tuple[list[Offer], list[MissingPackage]]:
     """Find a wheel or an sdist for each of the variant's extensions, as the request wants, or why there is neither.
 
-    `obstacle` returns why nothing can be compiled for this candidate (empty: it can); called only where it matters.
-    Raises ResolutionError for a recipe that lacks what one of them cannot be imported without.
+    `obstacle()`: why nothing can be compiled; empty: it can. Raises ResolutionError for a recipe that lacks a need.
     """
     _refuse_incomplete(variant)
     mode = offers.market.request.extensions

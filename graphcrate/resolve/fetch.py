@@ -1,8 +1,6 @@
 """From a lock to files in the cache: wheels and sdists, side by side, each checked, from whichever source has it.
 
-An unfinished download lies in `partial/<sha256>` of the cache, held by one process at a time, and the next run resumes
-it. A lock names files, not addresses. Each channel's sources are looked through in order for the file's name; one that
-states another hash is skipped, one that fails or serves other bytes is followed by the next.
+A lock names files, not addresses: a channel's sources are searched in order. Unfinished downloads are resumed.
 """
 
 import contextlib
@@ -38,10 +36,8 @@ MARGIN = 200 << 20
 def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: bool = False) -> Mapping[str, Path]:
     """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
 
-    `compilation`: instead, what only a compile needs (compiled sdists, tools, the toolkit's wheels). Debian's packages
-    come with the base and the toolkit. Files of the right size in the cache are trusted: their path is their hash.
-    Raises IntegrityError when every source has other bytes, NetworkError, DiskFullError. What has arrived stays for
-    the next run.
+    `compilation`: instead, what only a compile needs, without Debian's packages. What has arrived stays.
+    Raises IntegrityError when every source has other bytes, NetworkError, DiskFullError.
     """
     cache = ctx.cache
     packages = _for_compilation(lock) if compilation else _installed(lock)
@@ -63,10 +59,7 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
 
 
 def missing_packages(lock: Lock, cache: Cache, built: Collection[str] = ()) -> list[LockedPackage]:
-    """The lock's packages whose files the cache lacks, each file once; with build wheels of sdists.
-
-    `built`: sha256s of compiled sdists whose wheels are there. What only a compile needs counts where there is one.
-    """
+    """The packages whose files the cache lacks, with build wheels, and what compiles those not `built` (sha256s)."""
     compiles = any(package.compiled and package.file.sha256 not in built for package in lock.packages)
     return _absent([*_installed(lock), *(_for_compilation(lock) if compiles else ())], cache)
 

@@ -1,7 +1,4 @@
-"""What a source offers: simple indexes (PEP 503 and PEP 691), pages of links, folders.
-
-All three come down to the same value, a tuple of links with file names; hashes and sizes where the source states them.
-"""
+"""Links that a source offers: a simple index (PEP 503, PEP 691), a page of links, a folder."""
 
 import html.parser
 import threading

@@ -58,10 +58,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate, request: SourceOptions | None = None) -> str:
-    """Hash all that a lock answers; what only concerns the plan or the smoke test is left out.
-
-    Of `request` counts what concerns compiled extensions, where the variant has any.
-    """
+    """Hash all that a lock answers, of `request` what concerns extensions; nothing of plan and smoke test."""
     asked: dict[str, Any] = {
         "rules": RULES,
         "recipe": [recipe.name, recipe.requirements],

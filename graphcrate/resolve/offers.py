@@ -104,10 +104,7 @@ class Offers:
     def newest(
         self, channel: Channel, project: str, target: "Target", accept: Callable[["Version"], bool], what: str
     ) -> Offer:
-        """The newest accepted version's best wheel, of the first source that has one.
-
-        `what` names the wish in messages ("torch 2.0.1+cu118"). Raises UnavailableError.
-        """
+        """The newest accepted version's best wheel, of the first source with one. Raises UnavailableError."""
         reasons, unreachable = [], True
         for place in self.sources(channel):
             try:

@@ -1,7 +1,4 @@
-"""From requirements to locked wheels of the package index: uv chooses, sizes that no page states are asked for.
-
-uv resolves for the image's Python and platform, reads metadata only, and builds nothing.
-"""
+"""From requirements to locked wheels: uv chooses for the image, reading metadata alone; missing sizes are asked for."""
 
 import contextlib
 import re
@@ -184,10 +181,7 @@ def lock_links(pinned: Sequence[Pinned], market: Sources) -> tuple[LockedPackage
 
 
 def locked_file(link: Link, market: Sources) -> LockedFile:
-    """The file with its size: stated, that of the cached copy, or what a HEAD says. Raises NetworkError.
-
-    One whose hash no page states is fetched.
-    """
+    """The file with its size, stated, cached or asked for; fetched where no hash is stated. Raises NetworkError."""
     size = link.size
     if not link.sha256 or (size is None and link.url.startswith("file:")):
         return store_unvouched(link, market.client, market.cache)

@@ -1,8 +1,7 @@
 """From one candidate to a lock: torch and the extensions from their channels, all else resolved by uv.
 
-What a channel other than the package index serves is looked up here and handed to uv by address; so no package but
-torch can come from PyTorch's index, and `torch==2.0.1` is never satisfied by some `2.0.1+cpu`. uv resolves for the
-image's Python and platform, whatever the host's. Sdists are never built for their metadata.
+What another channel than the package index serves goes to uv by address: so no package but torch comes from PyTorch's
+index, and no `2.0.1+cpu` satisfies `torch==2.0.1`. Sdists are never built for their metadata.
 """
 
 import functools
@@ -42,8 +41,7 @@ NO_METIS = "torch_sparse is compiled without METIS, which ClusterData needs wher
 def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     """Lock a candidate. `digest`: of the request that the lock answers.
 
-    Raises UnavailableError when its main channel does not answer or lacks torch, ResolutionError when the requirements
-    contradict each other, NetworkError.
+    Raises UnavailableError for a main channel that is silent or lacks torch, ResolutionError, NetworkError.
     """
     variant, market = context.variant, context.market
     target = target_of(variant.base, variant.python)

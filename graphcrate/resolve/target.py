@@ -32,10 +32,7 @@ class Target(msgspec.Struct, frozen=True):
         return f"x86_64-manylinux_2_{max((known for known in UV_GLIBC if known <= minor), default=17)}"
 
     def rank(self, name: str) -> tuple[int, tuple[int, str]] | None:
-        """How well a wheel of this file name fits; larger is better, None does not fit at all.
-
-        Among equal tags the higher build number wins, as in pip.
-        """
+        """How well a wheel of this name fits, larger is better, None: not; the higher build number wins, as in pip."""
         try:
             _, _, build, tags = parse_wheel_filename(name)
         except (InvalidWheelFilename, InvalidVersion):

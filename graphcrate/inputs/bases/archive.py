@@ -155,10 +155,7 @@ class Archive:
                     )
 
     def download(self, packages: Sequence[DebianPackage], folder: Path, advance: Advance) -> None:
-        """Fetch .debs that are `available` into an empty folder, under their locked file names, by their hashes.
-
-        Raises NetworkError, IntegrityError.
-        """
+        """Fetch `available` .debs into an empty folder, by their hashes. Raises NetworkError, IntegrityError."""
         urls = {stanza.package: stanza.url for package in packages for stanza in self._by_name[package.name]}
 
         def fetch(package: DebianPackage, advancing: Advance) -> None:

@@ -1,8 +1,4 @@
-"""A minimal Debian as a base: exactly the locked packages, as root or as a plain user.
-
-`lock` asks the archives what the suite has today. `prepare` fetches those files, checks their hashes, and installs
-them: nothing else can get in. The same lock gives the same bytes on any machine.
-"""
+"""A minimal Debian as a base: exactly the locked packages, as root or as a plain user, the same bytes anywhere."""
 
 import hashlib
 import os

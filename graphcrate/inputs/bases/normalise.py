@@ -1,7 +1,6 @@
 """From the tree of a Debian system to the entries of a base layer: smaller, and the same wherever it was made.
 
-What differs between machines, users and runs of dpkg is left out or written again: order, times, devices,
-backups, caches, logs, identities, the mirror. What an image does not need goes too: manuals, translations.
+What differs between machines, users and runs of dpkg goes or is written again; manuals and translations go too.
 """
 
 import os
@@ -101,10 +100,9 @@ def _content(path: Path) -> Iterator[bytes]:
 
 
 def timeless(head: bytes) -> bytes:
-    """The header of a .pyc file that is valid whatever the time of its source (PEP 552, unchecked hash).
+    """Make the header of a .pyc file valid whatever the time of its source (PEP 552: unchecked hash, may be zero).
 
-    Debian's bytecode holds its source's time, which is another one in the image: Python would compile all of it again
-    at each start. The hash is not looked at, so it may be zero.
+    Debian's holds its source's time, which is another one in the image: Python would compile at each start.
     """
     if len(head) < CUT_PYC_HEADER or head[4:8] != bytes(4):
         return head
@@ -125,10 +123,9 @@ def _added(root: Path, suite: str) -> dict[str, bytes]:
 
 
 def sources(example: str, suite: str) -> str:
-    """Debian's own example of apt sources, without comments, and with the component `main` alone.
+    """Debian's own example of apt sources, its component `main` alone. Raises BuildError when it is for another suite.
 
-    apt ships it as documentation, written for the suite that it belongs to. Bullseye's lacks the updates, and names
-    the security archive by its host alone, which not every proxy takes. Raises BuildError when it is for another suite.
+    Bullseye's lacks the updates, and names the security archive by its host alone, which not every proxy takes.
     """
     lines = [line for line in example.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines or suite not in "".join(lines):

@@ -1,7 +1,4 @@
-"""Compiles what the cache lacks: unpacks, runs `worker` in the base with the compiler, checks what comes out, keeps it.
-
-Everything but finished wheels and the logs of a failure lies in one temporary folder, which goes whatever happens.
-"""
+"""Compiles what the cache lacks, in one temporary folder that goes whatever happens, and keeps what is checked."""
 
 import contextlib
 import json
@@ -41,8 +38,7 @@ _PROGRAM, _ORDERS, _HEADERS = "worker.py", "orders.json", "headers"
 def provide(job: Job) -> dict[str, Path]:
     """The wheels of the step's sdists by the sdists' sha256, from the cache or compiled now.
 
-    Raises BuildError when a package does not compile or its wheel cannot work (finished ones stay in the cache),
-    DiskFullError, and whatever the job's calls raise.
+    Raises BuildError (finished wheels stay in the cache), DiskFullError, and whatever the job's calls raise.
     """
     wheels = cached(job.step, job.cache)
     if len(wheels) < len(job.step.packages):
@@ -114,10 +110,7 @@ def _unpack_wheel(advance: Advance, wheel: Path, folder: Path, site: Site) -> No
 
 
 def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
-    """Put the files of an sdist into `folder`, without the one that the archive has around them.
-
-    Raises BuildError for an archive of another kind, or one with files outside of it.
-    """
+    """Put the files of an sdist into `folder`, without the one around them. Raises BuildError for another kind."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f"{folder.name}.unpacked")
     try:
@@ -221,9 +214,9 @@ def affordable(cores: int, memory: int) -> int:
 
 
 def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, returncode: int) -> BuildError:
-    """The error for the package that failed; write all output of its compile to one file, what failed first.
+    """The error for the package that failed, with all output in one file.
 
-    That is: what is in no log, the log of the file that failed, the package's own (setup.py, the linker), other files'.
+    First what is in no log, then the log of the file that failed, the package's own (setup.py, the linker), others'.
     """
     if returncode < 0 and not watcher.failed:
         return BuildError(f"compiling was interrupted (signal {-returncode})", next_step="run the same command again")

@@ -1,7 +1,4 @@
-"""Output of compilers and of the program in the sandbox: progress for eyes, and a failure's first error and its cause.
-
-The first error counts, not the last page.
-"""
+"""Output of compilers and of the program in the sandbox: progress for eyes, a failure's first error and its cause."""
 
 import json
 import re

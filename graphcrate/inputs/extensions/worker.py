@@ -1,16 +1,13 @@
 """Compile sdists inside the image's base: the program that the image's own Python runs in the sandbox.
 
-setuptools would compile file after file, as PyG's packages ask for, and ninja the few files of one extension. So each
-package's setup.py runs in a process of its own, which lists the compilers' commands in place of starting them. When
-all packages have listed theirs, the files of all are compiled side by side, longest first. A package whose files are
-compiled goes on to link, and makes its wheel. A file whose compiler the kernel ended for want of memory is compiled
-again, with half as many beside it.
+setuptools would compile file after file. So each package's setup.py runs in a process of its own, which lists the
+compilers' commands in place of starting them; then the files of all packages are compiled side by side, longest first,
+and each package links and makes its wheel. A file whose compiler the kernel ended for want of memory is compiled again
+with half as many beside it. `headers` of an order stand in front of torch's, precompiled for the host compiler; where
+that fails the file is compiled as setup.py has it.
 
-A package whose order names `headers` is compiled with those in front of torch's, and the host compiler reads them
-precompiled. Where that fails the file is compiled as setup.py has it.
-
-Uses the standard library, torch and setuptools; Python 3.9 and newer. Reads its orders from the file that its argument
-names, and writes events to stdout, one JSON object a line; all other output goes to logs.
+Python 3.9, standard library, torch, setuptools. Orders come in the file that the argument names; events go to stdout,
+one JSON object a line, all other output to logs.
 """
 
 import contextlib

@@ -1,12 +1,8 @@
 """Bytecode of wheels, made by the image's own Python: a SIF or squashfs is read-only and would compile at each start.
 
-Modules of test suites have none: they are a third of all source, and nobody imports them from an image. They work all
-the same, compiled when they are imported.
-
-Unchecked-hash `.pyc` files (PEP 552) carry no times. A wheel's sources are cut into shards by their sizes alone; each
-shard is compiled by a fresh interpreter, because `marshal` writes a reference flag where an object happens to be
-shared, which depends on what the process did before. So the bytes depend on wheel and Python only, whatever runs at
-the same time.
+Test suites' modules, a third of all source, have none. `.pyc` files have unchecked hashes (PEP 552) and so no times.
+Shards are cut by sizes alone, each compiled by a fresh interpreter, because `marshal` notes which objects happen to be
+shared. So the bytes depend on wheel and Python only.
 """
 
 import shutil
@@ -89,10 +85,7 @@ def bundle_path(cache: Cache, origin: str, version: str, number: int) -> Path:
 
 
 def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache) -> None:
-    """Compile these shards, each in an interpreter of its own, and write their bundles to their targets.
-
-    They share the start of the sandbox and nothing else. Raises BuildError when the image's Python does not work.
-    """
+    """Compile shards, each in an interpreter of its own, to their targets. Raises BuildError where the Python fails."""
     with cache.folder() as folder:
         shutil.copyfile(compile_program.__file__, folder / PROGRAM)
         for number, job in enumerate(jobs):

@@ -46,10 +46,7 @@ class Claims:
         self._owners: dict[str, tuple[str, str]] = {}
 
     def claim(self, owner: str, path: str, identity: str) -> bool:
-        """Note that `owner` has `path`, with this hash of its content.
-
-        False when another owner has the same content there already. Raises BuildError when it has another content.
-        """
+        """Note `owner`'s path and content; False where another has the same. Raises BuildError for another content."""
         other, known = self._owners.setdefault(path, (owner, identity))
         if known != identity:
             raise BuildError(
@@ -83,10 +80,9 @@ def write_wheels_layer(
     cache: Cache,
     advance: Advance = lambda _: None,
 ) -> LayerRecord:
-    """Write the layer of these wheels, whose files go where their installations say; `advance` gets the wheels' bytes.
+    """Write the layer of these wheels, equal files once. `advance` gets the wheels' bytes.
 
-    Files that several wheels hold with the same content are written once. Raises IntegrityError for a wheel that is
-    not what lock or RECORD say, BuildError for two wheels that own one path with different content.
+    Raises IntegrityError for a wheel that is not what lock or RECORD say, BuildError for two contents of one path.
     """
     claims = Claims()
     owners: list[Owner] = []

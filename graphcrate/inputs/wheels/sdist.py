@@ -1,7 +1,6 @@
 """Source distributions, unpacked; and pure-Python ones become wheels, offline, with the locked build back-end alone.
 
-pip does it (PEP 517) in its own isolated environment, made of the locked wheels alone. What comes out is packed again
-so that it depends on the sdist and the back-end: not on file times, umask, order of folders or the host's Python.
+pip's wheel (PEP 517) is packed again: nothing of file times, umask, order of folders or the host's Python is left.
 """
 
 import email
@@ -36,10 +35,9 @@ _UNIX = 3  #: create_system of a zip entry, so that its attributes are a Unix mo
 def build_wheel(
     package: LockedPackage, sdist: Path, build: Sequence[Path], cache: Cache, environment: Mapping[str, str]
 ) -> Path:
-    """The wheel of a locked sdist, from the cache or built now. `build` are the back-end's wheels, `package.build`.
+    """The wheel of a locked sdist, from the cache or built now by the back-end's wheels in a child's `environment`.
 
-    `environment` is what child processes get (`settings.child_environment()`). Raises BuildError when the build fails
-    or gives a wheel that is not for every platform, IntegrityError when it gives a broken one.
+    Raises BuildError when the build fails or its wheel is not for every platform, IntegrityError for a broken one.
     """
     folder = cache.path("built", origin(package))
     with cache.exclusively(f"built-{folder.name}"):
@@ -69,10 +67,9 @@ def repack(wheel: Wheel, target: Path) -> None:
 
 
 def unpack(sdist: Path, folder: Path) -> None:
-    """Put the folders, files and links of a source archive into the new folder `folder`, whoever owned them.
+    """Unpack a source archive into the new folder `folder`, whoever owned the files.
 
-    Stricter than the `data` filter of `tarfile`, which Debian 12's Python 3.11.2 does not have. Raises IntegrityError
-    for an archive that is damaged, holds a device, or has names or links that lead out of it.
+    Python 3.11.2 has no `data` filter. Raises IntegrityError for damage, devices, and names or links that lead out of it.
     """
     try:
         with tarfile.open(sdist) as archive:
