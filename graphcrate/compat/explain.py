@@ -26,6 +26,9 @@ from graphcrate.model.target import Explanation, Reason, Row, Software, Target, 
 #: what is built where neither a CUDA version nor a machine is named
 USUAL_CUDA = "11.8"
 _COLUMNS = (Column("candidate", 3), Column("there it", 4), Column("fix, source, conditions", 6))
+_WORDS = {
+    "native": "runs natively", "jit": "runs, slow first start", "unknown": "not known", "rejected": "does not run",
+}  # fmt: skip
 _STYLES = {"rejected": "red", "unknown": "dim", "jit": "yellow", "native": "green"}
 
 
@@ -208,9 +211,13 @@ def _machine(explanation: Explanation) -> str:
 def answer(explanation: Explanation) -> Answer:
     """Make a row of each candidate, the newest first, below what was asked and the answer to it."""
     opening = [f"{explanation.rows[0].recipe} on {_machine(explanation)}"]
-    rows = []
+    rows, on_cpu = [], explanation.target.gpus == ()
     for row in explanation.rows:
-        headline = _headline(row, explanation.target)
+        words = "runs on the CPU" if on_cpu and row.verdict.status == "native" else _WORDS[row.verdict.status]
+        if row.chosen:
+            headline = f"chosen, {words}: {row.command}"
+        else:
+            headline = f"{words}: {row.verdict.reasons[0].what}" if row.verdict.reasons else f"{words} too"
         by = f" ({row.candidate})" if row.candidate not in ("", "pypi", "pytorch") else ""
         if row.cuda == explanation.asked:
             opening.append(f"CUDA {row.cuda}{by}: {headline}")
@@ -220,19 +227,6 @@ def answer(explanation: Explanation) -> Answer:
         style = "bold green" if row.chosen else _STYLES[row.verdict.status]
         rows.append(table.Row((label, headline, "\n".join(_details(row))), style))
     return Answer((table.Table(_COLUMNS, tuple(rows), styled=1),), opening=tuple(opening), aligned=True)
-
-
-def _headline(row: Row, target: Target) -> str:
-    """What is chosen and how it runs, or the first constraint."""
-    words = {
-        "native": "runs on the CPU" if target.gpus == () else "runs natively",
-        "jit": "runs, slow first start",
-        "unknown": "not known",
-        "rejected": "does not run",
-    }[row.verdict.status]
-    if row.chosen:
-        return f"chosen, {words}: {row.command}"
-    return f"{words}: {row.verdict.reasons[0].what}" if row.verdict.reasons else f"{words} too"
 
 
 def _details(row: Row) -> Iterator[str]:

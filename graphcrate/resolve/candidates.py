@@ -40,7 +40,15 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
         raise UsageError(
             f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
         )
-    candidates = [LockCandidate(context, one, committed.get(one.name), fresh) for one in _allowed(context)]
+    channels = [candidate.channels[0].value for candidate in context.variant.candidates]
+    allowed = [one for one in context.variant.candidates if request.channel in (None, one.channels[0])]
+    if not allowed:
+        raise UsageError(
+            f"no candidate of CUDA {context.variant.cuda} takes torch from channel {request.channel!r}; "
+            f"there {'are' if len(channels) > 1 else 'is'} {' and '.join(channels)}",
+            next_step=f"make image CUDA={context.variant.cuda} CHANNEL={channels[0]}    (or without CHANNEL)",
+        )
+    candidates = [LockCandidate(context, one, committed.get(one.name), fresh) for one in allowed]
     outcomes: list[Outcome] = []
     failures: list[UnavailableError] = []
     for number, candidate in enumerate(candidates):
@@ -55,22 +63,6 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
         outcomes.append(Outcome(candidate=name, chosen=True))
         return Resolution(lock=lock, candidate=candidate.value, outcomes=tuple(outcomes))
     raise _none(context, outcomes, failures)
-
-
-def _allowed(context: ResolveContext) -> list[Candidate]:
-    """The candidates that CHANNEL leaves. Raises UsageError when it leaves nothing."""
-    variant, channel = context.variant, context.request.channel
-    if channel is None:
-        return list(variant.candidates)
-    known = [candidate.channels[0].value for candidate in variant.candidates]
-    chosen = [candidate for candidate in variant.candidates if candidate.channels[0] == channel]
-    if not chosen:
-        raise UsageError(
-            f"no candidate of CUDA {variant.cuda} takes torch from channel {channel!r}; "
-            f"there {'are' if len(known) > 1 else 'is'} {' and '.join(known)}",
-            next_step=f"make image CUDA={variant.cuda} CHANNEL={known[0]}    (or without CHANNEL)",
-        )
-    return chosen
 
 
 class _Outage(NamedTuple):

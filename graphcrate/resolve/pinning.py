@@ -5,7 +5,7 @@ import re
 import sys
 import tomllib
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -91,39 +91,23 @@ def resolve_pins(
     overrides: Sequence[str] = (),
     constraints: Sequence[str] = (),
 ) -> tuple[Pinned, ...]:
-    """What uv chooses for these requirements, from the mirror's or the user's indexes. Raises as `uv`."""
-    text = compile_requirements(
-        requirements,
-        target=target,
-        default_index=_first_that_answers(offers.market),
-        overrides=overrides,
-        constraints=constraints,
-        market=offers.market,
-    )
-    return parse_pylock(text, target)
-
-
-def _first_that_answers(market: Sources) -> str:
-    """The mirror's package index if there is one and it answers, else the user's own."""
+    """What uv chooses for these requirements, from the mirror's index if it answers, else the user's own."""
+    market = offers.market
+    index = market.user.default
     if mirror := mirror_of(market.request).pypi:
         with contextlib.suppress(NetworkError):
             market.listings.project(Source(Kind.INDEX, mirror), COMMON)
-            return mirror
-    return market.user.default
+            index = mirror
+    options = {"overrides": overrides, "constraints": constraints}
+    return parse_pylock(compile_requirements(requirements, target, index, market, options), target)
 
 
 def compile_requirements(
-    requirements: Sequence[str],
-    *,
-    target: Target,
-    default_index: str,
-    overrides: Sequence[str],
-    constraints: Sequence[str],
-    market: Sources,
+    requirements: Sequence[str], target: Target, index: str, market: Sources, options: Mapping[str, Sequence[str]]
 ) -> str:
     """Resolve to the text of a pylock.toml (PEP 751) with wheels only, from this index and the user's further ones.
 
-    Raises ResolutionError with uv's explanation, NetworkError when an index does not answer.
+    `options`: lines of uv's overrides and constraints. Raises ResolutionError with uv's explanation, NetworkError.
     """
     user, cache = market.user, market.cache
     with cache.folder() as folder:
@@ -133,10 +117,10 @@ def compile_requirements(
         argv += ["--only-binary", ":all:"]
         argv += ["--index-strategy", "unsafe-best-match" if user.merged else "first-index"]
         argv += ["--cache-dir", str(cache.path("uv"))]
-        for option, lines in (("--overrides", overrides), ("--constraints", constraints)):
+        for option, lines in options.items():
             if lines:
-                (folder / f"{option[2:]}.txt").write_text("\n".join(lines), encoding="utf-8")
-                argv += [option, str(folder / f"{option[2:]}.txt")]
+                (folder / f"{option}.txt").write_text("\n".join(lines), encoding="utf-8")
+                argv += [f"--{option}", str(folder / f"{option}.txt")]
         (folder / "requirements.in").write_text("\n".join(requirements), encoding="utf-8")
         output = folder / "pylock.toml"
         argv += ["--output-file", str(output), str(folder / "requirements.in")]
@@ -145,7 +129,7 @@ def compile_requirements(
             name: value
             for name, value in settings.select_for_child(market.environment).items()
             if not name.startswith("UV_") or name in KEPT
-        } | {"UV_DEFAULT_INDEX": default_index, "UV_INDEX": " ".join(user.extra)}
+        } | {"UV_DEFAULT_INDEX": index, "UV_INDEX": " ".join(user.extra)}
         done = process.run(argv, environment=variables, cwd=folder, timeout=900)
         if done.returncode:
             raise _failure(done.lines)

@@ -204,8 +204,8 @@ def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatc
     monkeypatch.setattr(process, "run", run)
     market = Sources(SourceOptions(), cache, {"UV_NO_BINARY": "1"})
     market.user = UserIndexes("https://index.example/simple")
-    options = {"overrides": (), "constraints": (), "default_index": "https://user:password@example.org/simple"}
-    made = pinning.compile_requirements(["numpy"], target=Target("3.11", "2.36"), market=market, **options)
+    index = "https://user:password@example.org/simple"
+    made = pinning.compile_requirements(["numpy"], Target("3.11", "2.36"), index, market, {})
     ((argv, environment),) = asked
     assert made == "made"
     assert argv[argv.index("--only-binary") + 1] == ":all:"  # an sdist's setup.py is anybody's program

@@ -89,7 +89,13 @@ def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache)
     with cache.folder() as folder:
         shutil.copyfile(compile_program.__file__, folder / PROGRAM)
         for number, job in enumerate(jobs):
-            _write_sources(folder / f"{number}.sources", job)
+            path = folder / f"{number}.sources"
+            with path.open("wb") as bundle, Archive(job.wheel) as archive:
+                for placed in job.shard:
+                    if placed.member is not None:  # checked against RECORD
+                        content = archive.read(placed.member, placed.identity)
+                        compile_program.write_entry(bundle, placed.path, content)
+            path.chmod(0o644)
         done = interpreter.run(folder)
         compiled = [folder / f"{number}.bytecode" for number in range(len(jobs))]
         if done.returncode != 0 or not all(path.is_file() for path in compiled):
@@ -101,16 +107,6 @@ def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache)
         for path, job in zip(compiled, jobs, strict=True):
             Bundle(path).close()  # raises where it is not whole
             cache.adopt(path, job.target)
-
-
-def _write_sources(path: Path, job: Job) -> None:
-    """The shard's sources, checked against RECORD, as the bundle that the program reads."""
-    with path.open("wb") as bundle, Archive(job.wheel) as archive:
-        for placed in job.shard:
-            if placed.member is not None:
-                content = archive.read(placed.member, placed.identity)
-                compile_program.write_entry(bundle, placed.path, content)
-    path.chmod(0o644)
 
 
 class Bundle:

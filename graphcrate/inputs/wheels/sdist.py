@@ -69,7 +69,7 @@ def repack(wheel: Wheel, target: Path) -> None:
 def unpack(sdist: Path, folder: Path) -> None:
     """Unpack a source archive into the new folder `folder`, whoever owned the files.
 
-    Python 3.11.2 has no `data` filter. Raises IntegrityError for damage, devices, and names or links that lead out of it.
+    Raises IntegrityError for damage, devices, and names or links that lead out of it (3.11.2 has no `data` filter).
     """
     try:
         with tarfile.open(sdist) as archive:
