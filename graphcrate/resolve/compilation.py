@@ -13,7 +13,7 @@ from graphcrate.artifacts import pull
 from graphcrate.compat import compilers, toolkits
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases.archive import Archive, find_mirror
+from graphcrate.inputs.bases.archive import Archive
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import (
     Compilation,
@@ -125,9 +125,8 @@ def lock_toolkit(
 
 def _debian(option: toolkits.Option, ctx: Context) -> tuple[DebianPackage, ...]:
     """The packages with this nvcc, the archive's first of each where it has several."""
-    mirror = find_mirror(ctx.environment)
     with ctx.cache.guard():
-        archive = Archive(option.suite, mirror, ctx.cache, ctx.environment, toolkits.COMPONENTS)
+        archive = Archive(option.suite, ctx.cache, ctx.environment, toolkits.COMPONENTS)
         offered = archive.available(option.packages)
     packages = []
     for name in sorted(option.packages):

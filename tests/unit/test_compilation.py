@@ -51,7 +51,7 @@ def archive(monkeypatch):
     """Versions of nvidia-cuda-toolkit that Debian's archive has; and what was asked of it."""
     known = SimpleNamespace(versions=["11.8.89~11.8.0-5~deb12u1"], asked=[])
 
-    def archive_of(suite, mirror, cache, environment, components):
+    def archive_of(suite, cache, environment, components):
         known.asked.append((suite, components))
         return SimpleNamespace(available=lambda names: [deb(name, one) for name in names for one in known.versions])
 

@@ -134,7 +134,7 @@ def test_a_package_that_debian_has_replaced(cache, tmp_path, monkeypatch):
     newer = msgspec.structs.replace(DEB, version="11.8.90")
     asked = []
 
-    def archive(suite, mirror, cache, environment, components):
+    def archive(suite, cache, environment, components):
         asked.append((suite, components))
         return SimpleNamespace(available=lambda names: [newer])
 

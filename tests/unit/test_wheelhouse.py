@@ -261,9 +261,9 @@ are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to ov
 )
 def test_the_first_error_and_its_cause(output, line, cause):
     found = diagnose(output, COMPILATION)
-    assert line in found.line
-    assert cause in found.cause
-    assert found.next_step
+    assert line in found[0]
+    assert cause in found[1]
+    assert found[2]
 
 
 LINKER = """running bdist_wheel

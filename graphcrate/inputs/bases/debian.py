@@ -14,7 +14,7 @@ from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, BaseDriftError
-from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive, find_mirror
+from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive
 from graphcrate.inputs.bases.install import install
 from graphcrate.inputs.bases.normalise import entries
 from graphcrate.model.errors import ResolutionError
@@ -41,7 +41,7 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
     with ctx.cache.guard():
-        archive = Archive(spec.suite, find_mirror(ctx.environment), ctx.cache, ctx.environment)
+        archive = Archive(spec.suite, ctx.cache, ctx.environment)
         base = DebianBase(suite=spec.suite, packages=archive.resolve(wanted))
     have = ".".join(python_version(base).split(".")[:2])
     if have != python:
@@ -135,7 +135,7 @@ def fetch(
     absent = [package for package, place in places.items() if not place.is_file()]
     if absent:
         with cache.folder() as folder:
-            archive = Archive(suite, find_mirror(ctx.environment), cache, ctx.environment, components)
+            archive = Archive(suite, cache, ctx.environment, components)
             check_drift(suite, absent, archive.available([package.name for package in absent]), what)
             total = sum(package.file.size for package in absent)
             with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:

@@ -235,10 +235,10 @@ def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, re
     settings = "".join(f"{name}={value}\n" for name, value in sorted(environment(job, job.jobs).items()))
     kept.write_text(settings + "".join(texts), encoding="utf-8")
     killed = "\nKilled\n" if returncode > 128 and not watcher.failed else ""
-    diagnosis = diagnose("".join(texts[:2]) + killed, job.step.compilation)
+    line, cause, next_step = diagnose("".join(texts[:2]) + killed, job.step.compilation)
     where = f" at {watcher.source}" if watcher.source else ""
     return BuildError(
-        f"{package.name} {package.version} does not compile{where}: {diagnosis.line}\n    all of it: {kept}",
-        cause=diagnosis.cause,
-        next_step=diagnosis.next_step,
+        f"{package.name} {package.version} does not compile{where}: {line}\n    all of it: {kept}",
+        cause=cause,
+        next_step=next_step,
     )

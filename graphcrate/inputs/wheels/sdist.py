@@ -47,7 +47,14 @@ def build_wheel(
                 done = work / "done"
                 done.mkdir()
                 with open_wheel(made) as wheel:
-                    _check_pure(package, wheel)
+                    tags = sorted(map(str, wheel.tags))
+                    if "py3-none-any" not in tags or not wheel.root_is_purelib:
+                        raise BuildError(
+                            f"{package.file.name} is not pure Python: its wheel is for {', '.join(tags)}",
+                            cause="It has compiled parts, which must be built inside the image's base.",
+                            next_step="take a channel that has a wheel of it (./build.py list), or put one into a "
+                            "local folder",
+                        )
                     repack(wheel, done / made.name)
                 cache.adopt(done, folder)
     return next(folder.glob("*.whl"))
@@ -123,11 +130,15 @@ def _build(
     # pip goes by the file's name, which a cache keeps.
     source = work / package.file.name
     shutil.copyfile(sdist, source)
+    # Nothing of the user's set-up for pip, no user site, fixed seeds and times.
+    passed = {name: value for name, value in environment.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
+    passed |= {"HOME": str(work / "home"), "TMPDIR": str(work / "tmp"), "PIP_CONFIG_FILE": "/dev/null"}
+    passed |= {"PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1", "SOURCE_DATE_EPOCH": _EPOCH, "TZ": "UTC"}
     options = ["--no-index", "--find-links", str(work / "back-end"), "--no-deps", "--no-cache-dir", "--no-input"]
     options += ["--disable-pip-version-check", "--progress-bar", "off", "--wheel-dir", str(work / "wheel")]
     done = process.run(
         [sys.executable, "-m", "pip", "wheel", *options, str(source)],
-        environment=_environment(environment, work),
+        environment=passed | {"LC_ALL": "C.UTF-8"},
         cwd=work,
         timeout=TIMEOUT,
     )
@@ -139,31 +150,6 @@ def _build(
             next_step="./build.py lock …    (locks the back-end again), or put a wheel of it into a local folder",
         )
     return wheels[0]
-
-
-def _environment(environment: Mapping[str, str], work: Path) -> dict[str, str]:
-    """Nothing of the user's set-up for pip, no user site, fixed seeds and times."""
-    passed = {name: value for name, value in environment.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
-    return passed | {
-        "HOME": str(work / "home"),
-        "TMPDIR": str(work / "tmp"),
-        "PIP_CONFIG_FILE": "/dev/null",
-        "PYTHONHASHSEED": "0",
-        "PYTHONNOUSERSITE": "1",
-        "SOURCE_DATE_EPOCH": _EPOCH,
-        "TZ": "UTC",
-        "LC_ALL": "C.UTF-8",
-    }
-
-
-def _check_pure(package: LockedPackage, wheel: Wheel) -> None:
-    tags = sorted(str(tag) for tag in wheel.tags)
-    if "py3-none-any" not in tags or not wheel.root_is_purelib:
-        raise BuildError(
-            f"{package.file.name} is not pure Python: its wheel is for {', '.join(tags)}",
-            cause="It has compiled parts, which must be built inside the image's base with its compilers.",
-            next_step="take a channel that has a wheel of it (./build.py list), or put one into a local folder",
-        )
 
 
 #: of an sdist without [build-system], by PEP 517
