@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from graphcrate import __version__
-from graphcrate.compat import compilers, facts
+from graphcrate.compat import compilers, facts, own
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import locked_image, wanted_image
 from graphcrate.model import plan as steps
 from graphcrate.model.errors import ResolutionError
-from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
+from graphcrate.model.lock import Added, Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Step, site_packages
-from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
+from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
 
 #: A wheel of at least this many bytes is a layer of its own (docs/design: it is pulled and cached alone).
 _OWN_LAYER = 30_000_000
@@ -38,6 +38,7 @@ _TORCH_NEEDS = {
     "torch", "typing-extensions", "filelock", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "numpy",
     "scipy",
 }  # fmt: skip
+MOST_ADDED = 20  #: layers of a person's own large packages
 GROUPS = ("CUDA libraries", "torch and libraries", "tools", "PyG family")
 
 
@@ -50,11 +51,13 @@ def make_plan(
     created: int | None = None,
     image: BaseImage | None = None,
     devel: bool = False,
+    additions: Additions | None = None,
 ) -> Plan:
     """Order the lock's contents into layers, those that change least first.
 
     `examples`: name below PROGRAMS → text. `created`: Unix seconds, else the lock's. `image`: another base for engines.
-    `devel`: keep compiler and toolkit; raises ResolutionError where the lock names no compiler.
+    `devel`: keep compiler and toolkit; raises ResolutionError where the lock names no compiler. `additions`: a person's
+    own, on top.
     """
     versions = {package.name: package.version for package in lock.packages}
     stack = steps.Stack(
@@ -71,7 +74,8 @@ def make_plan(
     variant = recipe.variant(lock.cuda)
     base = steps.BaseStep(base=lock.base, image=image or locked_image(lock, variant.base.packages if variant else ()))
     # Wheels, then what is compiled against them: nothing else waits for a compiler.
-    wheels = _layers([package for package in lock.packages if not package.compiled])
+    added = lock.added.packages if isinstance(lock.added, Added) else ()
+    wheels = _layers([package for package in lock.packages if not package.compiled and package.name not in added])
     installs: list[Step] = [steps.WheelsStep(title=name, python=lock.python, packages=ones) for name, ones in wheels]
     if step := compile_step(lock):
         installs.append(step)
@@ -87,7 +91,34 @@ def make_plan(
             installs.append(steps.ToolkitStep(title=f"CUDA toolkit {toolkit.version}", toolkit=toolkit))
         suffix += "-devel"
     plan = _plan(recipe.name, stack, base, installs, examples, suffix, lock, devel=devel)
+    if additions:
+        plan = _with_additions(plan, lock, additions)
     return plan if created is None else msgspec.structs.replace(plan, created=created)
+
+
+def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
+    """The plan with a person's own packages and files, in layers above all others, and their variables."""
+    names = lock.added.packages if isinstance(lock.added, Added) else ()
+    packages = [package for package in lock.packages if package.name in names]
+    large = [package for package in packages if package.file.size >= _OWN_LAYER][:MOST_ADDED]
+    layers: list[tuple[str, tuple[LockedPackage, ...]]] = []
+    layers += [(f"{package.name} {package.version}", (package,)) for package in large]
+    if small := tuple(package for package in packages if package not in large):
+        layers.append(("added packages", small))
+    more: list[Step] = []
+    for title, members in layers:
+        more.append(steps.WheelsStep(title=title, python=lock.python, packages=members))
+    if additions.files:
+        files = tuple(steps.PlannedFile(path=path, content=text) for path, text in sorted(additions.files.items()))
+        more.append(steps.FilesStep(title="added files", files=files))
+    name, tag = additions.name or plan.name, plan.tag + own.suffix(additions)
+    labels = {"org.opencontainers.image.title": name, "org.opencontainers.image.version": tag}
+    config = msgspec.structs.replace(
+        plan.config,
+        environment=plan.config.environment | additions.environment,
+        labels=plan.config.labels | labels,
+    )
+    return msgspec.structs.replace(plan, name=name, tag=tag, steps=(*plan.steps[:-1], *more, config), aliases=())
 
 
 def compile_step(lock: Lock) -> steps.CompileStep | None:

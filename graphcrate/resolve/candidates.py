@@ -6,7 +6,6 @@ docs/decisions/locks-and-fallbacks.md says when earlier locks are used and how a
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -63,14 +62,6 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
         outcomes.append(Outcome(candidate=name, chosen=True))
         return Resolution(lock=lock, candidate=candidate.value, outcomes=tuple(outcomes))
     raise _none(context, outcomes, failures)
-
-
-class _Outage(NamedTuple):
-    """What put a candidate out, and when (Unix seconds)."""
-
-    constraint: str
-    fix: str
-    at: float
 
 
 class LockCandidate:
@@ -185,8 +176,7 @@ class LockCandidate:
 
     def _note_outage(self, constraint: str, fix: str) -> None:
         """Keep why the candidate is out, until REMEMBERED seconds from now."""
-        outage = _Outage(constraint, fix, settings.now())
-        self._cache.write(self._outage_path(), msgspec.json.encode(outage))
+        self._cache.write(self._outage_path(), msgspec.json.encode((constraint, fix, settings.now())))
 
     def _raise_if_out(self) -> None:
         """Raises UnavailableError when the candidate was out a moment ago, or its channel still takes no connection.
@@ -194,16 +184,17 @@ class LockCandidate:
         Asked only where a complete fall-back is at hand, so that an unchanged build needs neither network nor time.
         """
         try:
-            outage = msgspec.json.decode(self._outage_path().read_bytes(), type=_Outage)
+            outage = self._outage_path().read_bytes()
+            constraint, fix, at = msgspec.json.decode(outage, type=tuple[str, str, float])
         except (OSError, *UNREADABLE):
             return
-        if not 0 <= settings.now() - outage.at < REMEMBERED:
+        if not 0 <= settings.now() - at < REMEMBERED:
             market = self._context.market
             places = () if self._is_local else self._context.offers(self.value).sources(self.value.channels[0])
             if not places or market.client.reaches(places[0].location, PATIENCE):
                 return
-            self._note_outage(outage.constraint, outage.fix)
-        raise UnavailableError(outage.constraint, next_step=outage.fix)
+            self._note_outage(constraint, fix)
+        raise UnavailableError(constraint, next_step=fix)
 
     def _outage_path(self) -> Path:
         """Another mirror is another question."""

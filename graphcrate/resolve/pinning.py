@@ -7,6 +7,7 @@ import tomllib
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -90,8 +91,13 @@ def resolve_pins(
     *,
     overrides: Sequence[str] = (),
     constraints: Sequence[str] = (),
+    preferred: Sequence[LockedPackage] = (),
+    wheels: Path | None = None,
 ) -> tuple[Pinned, ...]:
-    """What uv chooses for these requirements, from the mirror's index if it answers, else the user's own."""
+    """What uv chooses for these requirements, from the mirror's index if it answers, else the user's own.
+
+    `preferred`: versions to keep where nothing is against it; `wheels`: a folder that counts as a further index.
+    """
     market = offers.market
     index = market.user.default
     if mirror := mirror_of(market.request).pypi:
@@ -99,11 +105,17 @@ def resolve_pins(
             market.listings.project(Source(Kind.INDEX, mirror), COMMON)
             index = mirror
     options = {"overrides": overrides, "constraints": constraints}
-    return parse_pylock(compile_requirements(requirements, target, index, market, options), target)
+    return parse_pylock(compile_requirements(requirements, target, index, market, options, preferred, wheels), target)
 
 
 def compile_requirements(
-    requirements: Sequence[str], target: Target, index: str, market: Sources, options: Mapping[str, Sequence[str]]
+    requirements: Sequence[str],
+    target: Target,
+    index: str,
+    market: Sources,
+    options: Mapping[str, Sequence[str]],
+    preferred: Sequence[LockedPackage] = (),
+    wheels: Path | None = None,
 ) -> str:
     """Resolve to the text of a pylock.toml (PEP 751) with wheels only, from this index and the user's further ones.
 
@@ -122,7 +134,11 @@ def compile_requirements(
                 (folder / f"{option}.txt").write_text("\n".join(lines), encoding="utf-8")
                 argv += [f"--{option}", str(folder / f"{option}.txt")]
         (folder / "requirements.in").write_text("\n".join(requirements), encoding="utf-8")
+        if wheels is not None:
+            argv += ["--find-links", str(wheels)]
         output = folder / "pylock.toml"
+        if preferred:  # uv keeps what its output file has
+            output.write_text(_preferences(preferred), encoding="utf-8")
         argv += ["--output-file", str(output), str(folder / "requirements.in")]
         # In variables, not in argv: addresses may hold a password, and everybody sees argv.
         variables = {
@@ -134,6 +150,16 @@ def compile_requirements(
         if done.returncode:
             raise _failure(done.lines)
         return output.read_text(encoding="utf-8")
+
+
+def _preferences(packages: Sequence[LockedPackage]) -> str:
+    """A pylock.toml of these versions. uv reads no more of it, but wants a file for each."""
+    text = 'lock-version = "1.0"\ncreated-by = "graphcrate"\n'
+    for one in packages:
+        file = f"https://none/{one.name.replace('-', '_')}-{one.version}-py3-none-any.whl"
+        text += f'\n[[packages]]\nname = "{one.name}"\nversion = "{one.version}"\n'
+        text += f'wheels = [{{ url = "{file}", hashes = {{ sha256 = "{"0" * 64}" }} }}]\n'
+    return text
 
 
 def _failure(lines: Sequence[str]) -> ResolutionError | NetworkError:

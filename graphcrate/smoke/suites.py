@@ -3,9 +3,9 @@
 A suite is a program of `suites/` that streams its curve and ends with one JSON line.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,6 @@ from graphcrate.model.report import SmokeReport
 from graphcrate.smoke.verdict import failed, judge, phase
 
 if TYPE_CHECKING:
-    from graphcrate.host.process import Completed
     from graphcrate.host.sandbox import Inside
 
 SUITES_FOLDER = "/opt/graphcrate/suites"
@@ -113,17 +112,45 @@ def run_suite(
     `auto` is the GPU where this machine has one. Writes `smoke-<suite>.log` into `folder`, and `smoke-<suite>.svg`
     where the suite draws. Raises UsageError for an unknown suite, HostError when nothing can be run at all.
     """
+    if name not in SUITES:
+        raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(SUITES)}.")
+    suite = SUITES[name]
+    on_gpu = runs_on_gpu(device)
+    limit = suite.cuda_limit if on_gpu else suite.cpu_limit
+    argv = command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages)
+    ran = run_program(name, argv, limit + SECONDS_TO_SAY_SO, inside, folder, say, on_gpu=on_gpu)
+    if ran.late:
+        reason = f"{ran.late} (while {phase(ran.lines)[0]})"
+        return failed(name, ran.seconds, reason, layer="machine", on_gpu=on_gpu)
+    return judge(name, ran.lines, ran.returncode, ran.seconds, on_gpu=on_gpu)
+
+
+class Ran(NamedTuple):
+    """A program that ended, or (`late`: the runner's words) was ended after its time."""
+
+    lines: list[str]
+    returncode: int
+    seconds: float
+    late: str = ""
+
+
+def run_program(
+    name: str,
+    argv: Sequence[str],
+    limit: float,
+    inside: "Inside",
+    folder: Path,
+    say: Callable[[str], None],
+    *,
+    on_gpu: bool,
+) -> Ran:
+    """Run a program of a suite; writes `smoke-<name>.log` into `folder`, and the curve where it draws one."""
     # what an unchanged image, which runs nothing, need not load
     import tempfile
 
     from graphcrate.host.atomic import write_file
     from graphcrate.host.sandbox import Bind, Exec
 
-    if name not in SUITES:
-        raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(SUITES)}.")
-    suite = SUITES[name]
-    on_gpu = runs_on_gpu(device)
-    limit = suite.cuda_limit if on_gpu else suite.cpu_limit
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / f"smoke-{name}.svg"
     kept.unlink(missing_ok=True)  # an earlier run's curve must not pass for this one's
@@ -134,30 +161,20 @@ def run_suite(
         if not line.startswith("{"):
             say(f"  {line}")
 
-    start = settings.now()
+    start, late, code = settings.now(), "", 0
     with tempfile.TemporaryDirectory(prefix="graphcrate-smoke-") as scratch:
-        program = Exec(
-            command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages),
-            variables(on_gpu),
-            (Bind(Path(scratch), OUT, read_only=False),),
-            on_line=hear,
-            timeout=limit + SECONDS_TO_SAY_SO,
-            gpu=on_gpu,
-        )
+        binds = (Bind(Path(scratch), OUT, read_only=False),)
+        program = Exec(argv, variables(on_gpu), binds, on_line=hear, timeout=limit, gpu=on_gpu)
         try:
-            completed: Completed | None = inside.run(program)
+            code = inside.run(program).returncode
         except BuildError as error:  # the runner's time-out: the program could not even say so itself
-            completed, late = None, error.what
+            late = error.what
             lines.append(late)
         write_file(folder / f"smoke-{name}.log", "".join(f"{line}\n" for line in lines).encode(errors="replace"))
         drawing = Path(scratch) / f"{name}.svg"
         if drawing.is_file():
             write_file(kept, drawing.read_bytes())
-    seconds = round(settings.now() - start, 2)
-    if completed is None:
-        reason = f"{late} (while {phase(lines)[0]})"
-        return failed(name, seconds, reason, layer="machine", on_gpu=on_gpu)
-    return judge(name, lines, completed.returncode, seconds, on_gpu=on_gpu)
+    return Ran(lines, code, round(settings.now() - start, 2), late)
 
 
 def runs_on_gpu(device: Literal["auto", "cpu", "cuda"]) -> bool:

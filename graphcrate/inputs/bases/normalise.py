@@ -3,6 +3,7 @@
 What differs between machines, users and runs of dpkg goes or is written again; manuals and translations go too.
 """
 
+import itertools
 import os
 import re
 import stat
@@ -58,7 +59,9 @@ def entries(root: Path, owners: Mapping[str, Owner], suite: str, mtime: int) -> 
     Every entry gets the time `mtime`. Raises BuildError for what a base cannot have.
     """
     written = _added(root, suite)
-    kept = [path for path in _paths(root) if not LEFT_OUT.fullmatch(path)]
+    walked = (Path(parent, name) for parent, *names in os.walk(root) for name in itertools.chain(*names))
+    paths = (str(path.relative_to(root)) for path in walked)
+    kept = [path for path in paths if not LEFT_OUT.fullmatch(path)]
     first: dict[tuple[int, int], str] = {}  #: of files with several names: the one that has the content
     for path in sorted({*kept, *written}):
         if path in written:
@@ -83,12 +86,6 @@ def entries(root: Path, owners: Mapping[str, Owner], suite: str, mtime: int) -> 
             yield header(path, Kind.FILE, mode=mode, mtime=mtime, size=status.st_size, uid=uid, gid=gid)
             yield from _content(place)
             yield padding(status.st_size)
-
-
-def _paths(root: Path) -> Iterator[str]:
-    for parent, folders, files in os.walk(root):
-        for name in (*folders, *files):
-            yield str(Path(parent, name).relative_to(root))
 
 
 def _content(path: Path) -> Iterator[bytes]:

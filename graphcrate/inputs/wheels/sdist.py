@@ -43,18 +43,13 @@ def build_wheel(
     with cache.exclusively(f"built-{folder.name}"):
         if not folder.is_dir():
             with cache.folder() as work:
-                made = _build(package, sdist, build, work, environment)
+                source = work / package.file.name  # pip goes by the file's name, which a cache keeps
+                shutil.copyfile(sdist, source)
+                made = make_wheel(source, source.name, build, work, environment)
                 done = work / "done"
                 done.mkdir()
                 with open_wheel(made) as wheel:
-                    tags = sorted(map(str, wheel.tags))
-                    if "py3-none-any" not in tags or not wheel.root_is_purelib:
-                        raise BuildError(
-                            f"{package.file.name} is not pure Python: its wheel is for {', '.join(tags)}",
-                            cause="It has compiled parts, which must be built inside the image's base.",
-                            next_step="take a channel that has a wheel of it (./build.py list), or put one into a "
-                            "local folder",
-                        )
+                    check_pure(package.file.name, wheel)
                     repack(wheel, done / made.name)
                 cache.adopt(done, folder)
     return next(folder.glob("*.whl"))
@@ -120,16 +115,15 @@ def origin(package: LockedPackage) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _build(
-    package: LockedPackage, sdist: Path, build: Sequence[Path], work: Path, environment: Mapping[str, str]
-) -> Path:
-    for name in ("back-end", "home", "tmp", "wheel"):
-        (work / name).mkdir()
+def make_wheel(source: Path, name: str, build: Sequence[Path], work: Path, environment: Mapping[str, str]) -> Path:
+    """The wheel of a source archive or folder called `name`, made by pip offline with the back-end's wheels `build`.
+
+    `work` is an empty folder but for the source. Raises BuildError with the last lines of pip's output.
+    """
+    for folder in ("back-end", "home", "tmp", "wheel"):
+        (work / folder).mkdir()
     for path in build:
         shutil.copyfile(path, work / "back-end" / path.name)
-    # pip goes by the file's name, which a cache keeps.
-    source = work / package.file.name
-    shutil.copyfile(sdist, source)
     # Nothing of the user's set-up for pip, no user site, fixed seeds and times.
     passed = {name: value for name, value in environment.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
     passed |= {"HOME": str(work / "home"), "TMPDIR": str(work / "tmp"), "PIP_CONFIG_FILE": "/dev/null"}
@@ -145,16 +139,30 @@ def _build(
     wheels = sorted((work / "wheel").glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         raise BuildError(
-            f"{package.file.name} could not be made a wheel" + "".join(f"\n    {line}" for line in done.lines[-20:]),
-            cause="Its build back-end failed, or needs a package that the lock does not have for it.",
+            f"{name} could not be made a wheel" + "".join(f"\n    {line}" for line in done.lines[-20:]),
+            cause="Its build back-end failed, or needs a package that its build requirements do not name.",
             next_step="./build.py lock …    (locks the back-end again), or put a wheel of it into a local folder",
         )
     return wheels[0]
 
 
+def check_pure(name: str, wheel: Wheel) -> None:
+    """Raises BuildError for a wheel, made of the source called `name`, that has compiled parts."""
+    tags = sorted(str(tag) for tag in wheel.tags)
+    if "py3-none-any" not in tags or not wheel.root_is_purelib:
+        raise BuildError(
+            f"{name} is not pure Python: its wheel is for {', '.join(tags)}",
+            cause="It has compiled parts, which must be built inside the image's base with its compilers.",
+            next_step="take a channel that has a wheel of it (./build.py list), or put one into a local folder",
+        )
+
+
 #: of an sdist without [build-system], by PEP 517
 LEGACY_BUILD = ("setuptools>=40.8", "wheel")
 LARGEST = 1 << 20  #: bytes of a metadata file that is still read
+
+
+_COMPILED = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".f", ".f90", ".rs")
 
 
 class SdistMetadata(NamedTuple):
@@ -178,6 +186,26 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
         raise _broken(name, "it has no PKG-INFO")
     build: dict[str, Any] = pyproject.get("build-system", {})
     return SdistMetadata(_requires(pyproject, info, listed), tuple(build.get("requires", LEGACY_BUILD)))
+
+
+def build_requires(folder: Path) -> tuple[str, ...]:
+    """What a project's folder asks for to be built (PEP 518). Raises IntegrityError for a malformed pyproject.toml."""
+    path = folder / "pyproject.toml"
+    try:
+        pyproject = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise IntegrityError(f"{path} cannot be read: {error}") from error
+    return tuple(pyproject.get("build-system", {}).get("requires", LEGACY_BUILD))
+
+
+def compiled_source(path: Path) -> str:
+    """The first file of an sdist that a compiler wants, outside of tests and documents; empty: there is none."""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            parts = member.name.lower().split("/")
+            if member.name.endswith(_COMPILED) and not {"test", "tests", "doc", "docs", "examples"} & set(parts):
+                return member.name.partition("/")[2]
+    return ""
 
 
 def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, ...]:
