@@ -198,7 +198,7 @@ def test_slower_ways_fewer_jobs_and_failures_are_heard(progress):
     for _ in range(2):  # noted once for a package
         read(watcher, "slower", source="a.cu", said="a.cu(3): error: no such")
     read(watcher, "fewer", source="b.cu", jobs=1)
-    read(watcher, "failed", source="b.cu", killed=False, log="/build/x.log")
+    read(watcher, "failed", source="b.cu", log="/build/x.log")
     read(watcher, "failed", "two")
     for stray in ("Traceback (most recent call last):", "7"):
         watcher.read(stray)

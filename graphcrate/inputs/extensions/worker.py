@@ -24,7 +24,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -205,7 +204,7 @@ def work_of(order: dict[str, Any], source: str, target: str, command: Command) -
 class Compiler:
     """Runs commands side by side, at most `jobs` at once, and fewer when memory does not suffice."""
 
-    def __init__(self, jobs: int, run: "Callable[[Command, Work], tuple[int, float, int]]") -> None:
+    def __init__(self, jobs: int, run: "Callable[[Command, Work], int]") -> None:
         self._jobs, self._run = jobs, run
         self._room = threading.Semaphore(jobs)
         self._pool = ThreadPoolExecutor(max_workers=jobs)
@@ -225,13 +224,11 @@ class Compiler:
 
     def _compile(self, work: Work) -> None:
         while True:
-            result = self._first_that_works(work, self._ways(work))
-            if not result["failed"]:
-                report("compiled", package=work.package, source=work.source, weight=work.seconds, **result)
+            if self._works(work, self._ways(work)):
+                report("compiled", package=work.package, source=work.source, weight=work.seconds)
                 return
-            killed = was_killed(work.log)
-            if not killed or self._jobs == 1:
-                report("failed", package=work.package, source=work.source, killed=killed, log=work.log)
+            if self._jobs == 1 or not was_killed(work.log):
+                report("failed", package=work.package, source=work.source, log=work.log)
                 raise OSError(work.source)
             fewer = self._jobs // 2
             for _ in range(self._jobs - fewer):
@@ -254,42 +251,32 @@ class Compiler:
         """Precompile a header; returns its path, and "" where that fails."""
         Path(header.source).parent.mkdir(parents=True, exist_ok=True)
         Path(header.source).write_text(f"#include <{WHOLE}>\n")
-        return "" if self._first_that_works(header, [header.command])["failed"] else header.source
+        return header.source if self._works(header, [header.command]) else ""
 
-    def _first_that_works(self, work: Work, ways: list[Command]) -> dict[str, Any]:
-        """Run the first of these commands that works; the log holds the output of the last that ran."""
-        begin, used, peak, code = time.monotonic(), 0.0, 0, 1
+    def _works(self, work: Work, ways: list[Command]) -> bool:
+        """Run these commands until one works; the log holds the output of the last that ran."""
         for way in ways:
             with self._room:
-                code, seconds, megabytes = self._run(way, work)
-            used, peak = used + seconds, max(peak, megabytes)
+                code = self._run(way, work)
             if code == 0 or was_killed(work.log):
-                break
+                return code == 0
             if way is not ways[-1]:
                 output = Path(work.log).read_text(encoding="utf-8", errors="replace")
                 report("slower", package=work.package, source=work.source, said=output[:4000])
-        seconds = round(time.monotonic() - begin, 1)
-        return {"seconds": seconds, "cpu": round(used, 1), "peak_mb": peak, "failed": code != 0}
+        return False
 
 
-def run_compiler(command: Command, work: Work) -> "tuple[int, float, int]":
-    """Run a compiler; returns its exit code, seconds of processor, and the memory of its largest part in MB."""
+def run_compiler(command: Command, work: Work) -> int:
+    """Run a compiler and return its exit code."""
     # Temporary files of each object lie apart: processes are numbered alike, and files of two packages named alike.
     temporary = Path(os.environ["TMPDIR"], work.package, work.target.replace(os.sep, "_"))
     temporary.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "TMPDIR": str(temporary)}
     with Path(work.log).open("w") as log:
         print(shlex.join(command), file=log, flush=True)
-        child = subprocess.Popen(
-            [*numbered(), *command],
-            cwd=work.folder,
-            env={**os.environ, "TMPDIR": str(temporary)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+        return subprocess.call(
+            [*numbered(), *command], cwd=work.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
-        _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    return child.returncode, usage.ru_utime, usage.ru_maxrss // 1024
 
 
 @functools.cache
