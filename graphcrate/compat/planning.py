@@ -12,7 +12,6 @@ from graphcrate.compat import compilers, facts, own
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import locked_image, wanted_image
 from graphcrate.model import plan as steps
-from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Added, Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Step, site_packages
 from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
@@ -56,8 +55,7 @@ def make_plan(
     """Order the lock's contents into layers, those that change least first.
 
     `examples`: name below PROGRAMS → text. `created`: Unix seconds, else the lock's. `image`: another base for engines.
-    `devel`: keep compiler and toolkit; raises ResolutionError where the lock names no compiler. `additions`: a person's
-    own, on top.
+    `devel`: keep compiler and toolkit. `additions`: a person's own, on top.
     """
     versions = {package.name: package.version for package in lock.packages}
     stack = steps.Stack(
@@ -81,7 +79,8 @@ def make_plan(
         installs.append(step)
     suffix = candidate.suffix + _for_gpus(lock, variant, devel)
     if devel:
-        compilation = _compilation(lock)
+        compilation = lock.compilation
+        assert compilation is not None, "a devel image is planned of a lock with a compiler"
         image = base.image
         wanted = tuple(sorted({*image.packages, *compilers.packages(compilation.compiler)}))
         base = steps.BaseStep(base=compilation.base, image=msgspec.structs.replace(image, packages=wanted))
@@ -122,10 +121,11 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
 
 
 def compile_step(lock: Lock) -> steps.CompileStep | None:
-    """What is compiled, and against what; None for nothing. Raises ResolutionError where the lock names no compiler."""
+    """What is compiled, and against what; None for nothing."""
     compiled = tuple(package for package in lock.packages if package.compiled)
     if not compiled:
         return None
+    assert lock.compilation is not None, "whoever locks a source locks its compiler"
     return steps.CompileStep(
         title="compiled extensions",
         python=lock.python,
@@ -135,18 +135,8 @@ def compile_step(lock: Lock) -> steps.CompileStep | None:
             for package in lock.packages
             if not package.compiled and (package.name in _TORCH_NEEDS or package.name.startswith(("nvidia-", "cuda-")))
         ),
-        compilation=_compilation(lock),
+        compilation=lock.compilation,
     )
-
-
-def _compilation(lock: Lock) -> Compilation:
-    if lock.compilation is None:
-        raise ResolutionError(
-            f"the lock of {lock.recipe} CUDA {lock.cuda} names no compiler",
-            cause="It was made for an image in which nothing is compiled.",
-            next_step=f"./build.py lock {lock.recipe} --cuda {lock.cuda}",
-        )
-    return lock.compilation
 
 
 def _for_gpus(lock: Lock, variant: Variant | None, devel: bool) -> str:

@@ -72,14 +72,8 @@ def requirements(option: Option, locked: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def nvcc(version: str) -> Nvcc:
-    """The nvcc of a CUDA version ("11.8", "11.8.89"), or the nearest older of its major version. Raises UsageError."""
-    wanted = numbers(version)[:2]
-    older = [one for one in _data().nvcc if numbers(one.cuda) <= wanted and numbers(one.cuda)[0] == wanted[0]]
-    if not older:
-        raise UsageError(
-            f"nothing is known of the nvcc of CUDA {version}",
-            next_step=f"take one of these: {', '.join(one.cuda for one in _data().nvcc)}",
-        )
+    """The nvcc of a CUDA version ("11.8", "11.8.89"), or the nearest older one that is known."""
+    older = [one for one in _data().nvcc if numbers(one.cuda) <= numbers(version)[:2]]
     return max(older, key=lambda one: numbers(one.cuda))
 
 

@@ -49,11 +49,6 @@ def test_what_an_nvcc_takes_and_makes(version, gcc, range_):
     assert (made.newest_gcc, made.sm[0], made.sm[-1]) == (gcc, *range_)
 
 
-def test_an_unknown_nvcc_is_no_guess():
-    with pytest.raises(UsageError, match="nothing is known of the nvcc of CUDA 14"):
-        facts.nvcc("14.0")
-
-
 @pytest.mark.parametrize(
     ("wanted", "version", "words"),
     [

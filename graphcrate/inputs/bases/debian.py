@@ -87,10 +87,8 @@ def python_version(lock: DebianBase) -> str:
 
 def _upstream(lock: DebianBase, name: str) -> str:
     """Version of a package without Debian's epoch and revision ("1:2.36-9+deb12u14" → "2.36")."""
-    for package in lock.packages:
-        if re.fullmatch(name, package.name):
-            return package.version.rpartition(":")[2].partition("-")[0]
-    raise ResolutionError(f"the lock of Debian {lock.suite} has no package {name}")
+    version = next(package.version for package in lock.packages if re.fullmatch(name, package.name))
+    return version.rpartition(":")[2].partition("-")[0]
 
 
 def _cached(record: Path, cache: Cache) -> LayerRecord | None:
