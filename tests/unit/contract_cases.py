@@ -144,7 +144,7 @@ CASES = [
     ("layers", "unknown", {"unread": UNREAD}, {}),
     ("hidden", "fail", {"packages": ("/root/miniconda3/lib/python3.10/site-packages",)}, {}),
     ("hidden", "fail", env(PATH="/home/me/bin:/usr/bin:/bin"), {}),
-    ("hidden", "warn", {"hidden": {"/root": Below(files=2, bytes=10, example="/root/train.py")}}, {}),
+    ("hidden", "warn", {"hidden": {"/root": Below(files=2, example="/root/train.py")}}, {}),
     ("hidden", "unknown", {"unread": UNREAD}, {}),
     ("mount-points", "fail", files(tmp=FileFact(kind="symlink", link="/scratch", real=None)), {}),
     ("mount-points", "warn", {**files(sys=None), "form": "sif"}, {}),

@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from graphcrate.checks import audit
-from graphcrate.checks.audit import wording
+from graphcrate.checks import audit, wording
 from graphcrate.checks.audit.code import runs_natively
 from graphcrate.compat import packages as package_facts
 from graphcrate.model.audit import GpuCode, PackageCode
@@ -229,14 +228,14 @@ def test_who_links_torch_in_silence():
 
 def test_lines_and_summary():
     judged = audit.judge(stack(with_code(CODE)), ["P100"])
-    *findings, code, done = wording.answer(judged).lines()
+    *findings, code, done = wording.audit(judged).lines()
     assert len(findings) == 1
     assert findings[0].split("\t")[:4] == ["fail", "architectures", "torch-scatter", "torch_scatter/_scatter_cuda.so"]
     assert code.split("\t")[-1] == "7.0, 8.0; PTX 8.0"
     assert done.endswith("1 fail; its packages want glibc 2.14")
-    assert next(iter(wording.after_build(judged, "pyg:1"))) == "audit: 1 fail    (./build.py audit pyg:1)"
+    assert next(iter(wording.audit_after_build(judged, "pyg:1"))) == "audit: 1 fail    (./build.py audit pyg:1)"
     good = audit.judge(stack(with_code(CODE)), ["V100"])
-    assert list(wording.after_build(good, "pyg:1")) == [
+    assert list(wording.audit_after_build(good, "pyg:1")) == [
         f"audit: {good.binaries} programs and libraries, nothing that cannot be loaded or run"
     ]
 

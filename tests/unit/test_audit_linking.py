@@ -343,12 +343,12 @@ def test_an_old_torch_whose_own_libraries_lack_what_they_need():
 
 
 def test_names_cannot_speak_to_the_terminal():
-    from graphcrate.checks.audit import wording
+    from graphcrate.checks import wording
 
     evil = package("evil", files=[f"{SITE}/evil/\x1b[2Ja.so"])
     judged = audit.judge(stack(GOOD, evil, files={f"{SITE}/evil/\x1b[2Ja.so": changed(undefined=(FAIL[:-1] + "x",))}))
     assert judged.findings
-    assert all("\x1b" not in line for line in wording.answer(judged).lines())
+    assert all("\x1b" not in line for line in wording.audit(judged).lines())
 
 
 def test_names_that_no_demangler_knows_stay():

@@ -248,8 +248,8 @@ def test_a_wheel_that_is_none(call, tmp_path):
 
 def test_run_is_what_the_command_calls(context, tmp_path):
     root = unpacked(tmp_path / "root", GOOD)
-    found = auditing.run(auditing.Request(names=(str(root),)), context)
+    found = auditing.run((str(root),), context)
     assert isinstance(found, Audit)
     assert found.findings == ()
     with pytest.raises(UsageError):
-        auditing.run(auditing.Request(names=()), context)
+        auditing.run((), context)

@@ -6,8 +6,8 @@ import struct
 import msgspec
 import pytest
 
+from graphcrate.checks import reading, wording
 from graphcrate.checks.contracts import run as checking
-from graphcrate.checks.contracts import wording
 from graphcrate.cli.tables import show
 from graphcrate.compat import targets
 from graphcrate.model.contract import FileFact, Host
@@ -268,7 +268,7 @@ def test_only_the_lowest_layers_are_brought(context, monkeypatch):
     with RegistryServer() as registry:
         registry.image("team/image", [BASE, WHEELS, [PROFILE]], "1.0")
         lowest = len(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))
-        monkeypatch.setattr(checking, "_MOST_FETCHED", lowest + 10)
+        monkeypatch.setattr(reading, "_MOST_FETCHED", lowest + 10)
         view = checking.read_view(f"docker://{registry.host}/team/image:1.0", context)
     assert view.unread == ("2 of 3 layers were left on the registry (--fetch all brings them)",)
     assert (view.c_library.version, view.torch) == ("2.36", "")
@@ -351,7 +351,7 @@ def test_the_table_shows_what_was_seen(context, layout):
     from rich.console import Console
 
     console = Console(width=200, record=True, force_terminal=False)
-    show(wording.answer(checking.check(str(layout(BASE)), Host(), context, runtimes=("pai",))), console)
+    show(wording.contracts(checking.check(str(layout(BASE)), Host(), context, runtimes=("pai",))), console)
     text = console.export_text()
     assert "a notebook server (pai)" in text
     assert "1 warn" in text

@@ -1,46 +1,36 @@
 """Contracts about what is in the image and where: folders that runtimes hide, sizes, libraries that do not belong."""
 
-from graphcrate.checks.contracts.check import (
-    EVERYWHERE,
-    absent,
-    check,
-    configured,
-    failed,
-    folders_in_path,
-    passed,
-    unknown,
-    warned,
-)
-from graphcrate.checks.contracts.paths import is_below
-from graphcrate.checks.contracts.view import CUBLAS, name_of
-from graphcrate.model.contract import Host, ImageView, Settings, Verdict
+from posixpath import basename
+
+from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
+from graphcrate.checks.contracts.paths import folders_in_path, is_below
+from graphcrate.checks.contracts.view import CUBLAS
+from graphcrate.model.contract import RUNTIMES, Host, ImageView, Settings, Verdict
 from graphcrate.model.lock import PLATFORM
 
-#: An image of this size takes minutes to import, and does not fit into many a node's /tmp.
-LARGE = 10 * 10**9
+_LARGE = 10 * 10**9  #: bytes; takes minutes to import, and does not fit into many a node's /tmp
 _HOMES = ("/root", "/home", "/tmp")
 _MOUNTED = ("/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/home", "/root")
 _ON_A_LAYER = 1 << 20  #: a library of fewer bytes is a stub or a link
 
 
-@check(
+@settings_check(
     f"made for {PLATFORM}",
-    *EVERYWHERE,
+    *RUNTIMES,
     reason="The hosts are of that kind; anything else ends in `exec format error`.",
     source="OCI image specification 1.1, configuration",
 )
-@configured
 def platform(view: ImageView, host: Host, settings: Settings) -> Verdict:
     if not settings.platform:
         return unknown("the artifact does not say")
     if settings.platform == PLATFORM:
-        return passed(settings.platform)
+        return passed(PLATFORM)
     return failed(settings.platform, f"build it for {PLATFORM} (docker build --platform)")
 
 
 @check(
     "layers that unpack alike everywhere",
-    *EVERYWHERE,
+    *RUNTIMES,
     reason="Layers that are cut short, or that put files below a link of a lower layer, fail in one engine and lose "
     "files in another.",
     source="OCI image specification 1.1, layer changesets",
@@ -62,14 +52,12 @@ def layers(view: ImageView, host: Host) -> Verdict:
 )
 def hidden(view: ImageView, host: Host) -> Verdict:
     fix = "install into /opt or /usr/local"
-    packages = [path for path in view.packages if any(is_below(path, folder) for folder in _HOMES)]
-    if packages:
-        return failed(f"Python packages in {packages[0]}", fix)
-    settings = view.settings
-    folders = folders_in_path(settings) if settings else []
-    in_path = [path for path in folders if any(is_below(path, folder) for folder in _HOMES)]
-    if in_path:
-        return failed(f"PATH names {in_path[0]}", fix)
+    for path in view.packages:
+        if is_below(path, *_HOMES):
+            return failed(f"Python packages in {path}", fix)
+    for path in folders_in_path(view.settings) if view.settings else ():
+        if is_below(path, *_HOMES):
+            return failed(f"PATH names {path}", fix)
     if view.hidden:
         folder, below = next(iter(view.hidden.items()))
         told = f"{below.files} file{'s' if below.files > 1 else ''} in {folder}, such as {below.example}"
@@ -85,7 +73,7 @@ def hidden(view: ImageView, host: Host) -> Verdict:
     source="Apptainer's user guide on system-defined bind paths",
 )
 def mount_points(view: ImageView, host: Host) -> Verdict:
-    wrong = [path for path in _MOUNTED if (file := view.files.get(path)) is not None and file.real != "folder"]
+    wrong = [path for path in _MOUNTED if (file := view.files.get(path)) and file.real != "folder"]
     if wrong:
         return failed(f"{', '.join(wrong)}: no folder", "make it a folder")
     missing = [path for path in _MOUNTED[:4] if path not in view.files]
@@ -97,7 +85,7 @@ def mount_points(view: ImageView, host: Host) -> Verdict:
 
 @check(
     "no libraries of the driver",
-    *EVERYWHERE,
+    *RUNTIMES,
     reason="The NVIDIA runtime puts the host's libcuda and libnvidia-ml into the container. Where the image has its "
     "own, they clash: `file exists` at the start, or `Driver/library version mismatch`.",
     source="NVIDIA/nvidia-docker #825; nvidia-container-toolkit #289",
@@ -106,7 +94,7 @@ def own_driver(view: ImageView, host: Host) -> Verdict:
     found = [
         path
         for path, file in view.files.items()
-        if name_of(path).startswith(("libcuda.so", "libnvidia-ml.so"))
+        if basename(path).startswith(("libcuda.so", "libnvidia-ml.so"))
         and file.kind == "file"
         and not any(part in path for part in ("/compat/", "/stubs/"))
     ]
@@ -118,7 +106,7 @@ def own_driver(view: ImageView, host: Host) -> Verdict:
 
 @check(
     "CUDA's libraries once",
-    *EVERYWHERE,
+    *RUNTIMES,
     reason="Wheels of torch bring cuBLAS and cuDNN with them; a CUDA base image has them too: gigabytes that nothing "
     "uses, and a chance to load the wrong ones.",
     source="replicate/cog #972; GLT's IGBH Dockerfile",
@@ -127,7 +115,7 @@ def cuda_once(view: ImageView, host: Host) -> Verdict:
     places = sorted(
         path
         for path, file in view.files.items()
-        if name_of(path).startswith(CUBLAS) and file.kind == "file" and file.size > _ON_A_LAYER
+        if basename(path).startswith(CUBLAS) and file.kind == "file" and file.size > _ON_A_LAYER
     )
     wheels = [path for path in places if "-packages/" in path]
     others = [path for path in places if "-packages/" not in path]
@@ -139,7 +127,7 @@ def cuda_once(view: ImageView, host: Host) -> Verdict:
 
 @check(
     "size",
-    *EVERYWHERE,
+    *RUNTIMES,
     reason="Docker and enroot unpack the image on every node, enroot often in memory (/run, /tmp): tens of gigabytes "
     "end in `No space left on device`, or in minutes of waiting.",
     source="pyxis #24, #53; enroot #83; replicate/cog #972",
@@ -150,9 +138,6 @@ def size(view: ImageView, host: Host) -> Verdict:
         told = f"{packed / 1e9:.1f} GB compressed" if packed else "unknown"
         return unknown(f"{told}; not all layers were read")
     told = f"{view.unpacked / 1e9:.1f} GB of files"
-    if view.unpacked > LARGE:
+    if view.unpacked > _LARGE:
         return warned(told, "leave out compilers, caches and second copies; ./build.py inspect shows who owns what")
     return passed(told)
-
-
-CHECKS = (platform, layers, hidden, mount_points, own_driver, cuda_once, size)

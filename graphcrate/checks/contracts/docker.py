@@ -1,15 +1,15 @@
-"""What Docker wants of an image, and those who run Docker or containerd below: PAI's nodes."""
+"""What Docker wants of an image, those who run Docker or containerd below (PAI's nodes), and PAI itself."""
 
-from graphcrate.checks.contracts.check import absent, check, failed, has_gpu_code, passed, unknown, warned
-from graphcrate.checks.contracts.view import is_older
+from graphcrate.checks.contracts.check import absent, check, failed, passed, unknown, warned
+from graphcrate.compat.facts import is_older
 from graphcrate.model.contract import Host, ImageView, Verdict
 from graphcrate.oci import spec
 
-#: Of the engine's own making: 127 would be overlay2's end, and two go to the container.
-MOST_LAYERS = 125
+_MOST_LAYERS = 125  #: of the engine's own making: 127 would be overlay2's end, and two go to the container
 _CLONE3_GLIBC, _CLONE3_DOCKER = "2.34", "20.10.10"
 _ZSTD_DOCKER = "23.0"
-#: What `docker run` gives where nobody says otherwise, and what loaders of samples fill soon.
+_SERVERS = ("jupyterlab", "notebook", "jupyter-server")
+#: what `docker run` gives where nobody says otherwise, and what loaders of samples fill soon
 _DEFAULT_SHM, _ENOUGH_SHM = 64 << 20, 1 << 30
 
 
@@ -32,12 +32,8 @@ def layered(view: ImageView, host: Host) -> Verdict:
     source="moby (layer/layer_store.go, maxLayerDepth); docker/for-linux #414; moby/buildkit #3067",
 )
 def layer_count(view: ImageView, host: Host) -> Verdict:
-    count = len(view.layers)
-    if not count:
-        return passed("no layers")
-    if count > MOST_LAYERS:
-        return failed(f"{count} layers", "join RUN lines, or squash the image")
-    return passed(f"{count} layers")
+    told = f"{len(view.layers) or 'no'} layers"
+    return failed(told, "join RUN lines, or squash the image") if len(view.layers) > _MOST_LAYERS else passed(told)
 
 
 @check(
@@ -52,8 +48,7 @@ def docker_layer_types(view: ImageView, host: Host) -> Verdict:
         return passed("no layers" if not view.layers else "as Docker saved them")
     if strange := sorted(kinds - set(spec.LAYER_TYPES)):
         return failed(strange[0], "build it again with layers of type tar+gzip")
-    zstd = [kind for kind in kinds if spec.LAYER_TYPES[kind] == spec.LAYER_ZSTD]
-    if not zstd:
+    if not any(spec.LAYER_TYPES[kind] == spec.LAYER_ZSTD for kind in kinds):
         return passed(", ".join(sorted(kind.rpartition(".")[2] for kind in kinds)))
     version = host.versions.get("docker", "")
     if not version:
@@ -95,7 +90,7 @@ def clone3(view: ImageView, host: Host) -> Verdict:
     source="graphlearn-torch's FAQ; Docker's reference on --shm-size",
 )
 def shm(view: ImageView, host: Host) -> Verdict:
-    if not view.torch and has_gpu_code(view) is not True:
+    if not view.torch and view.cuda in ("", "cpu"):
         return absent(view, passed("no torch in the image"))
     if host.shm is None:
         return unknown("the host decides", "docker run --shm-size=8g    (--ipc=host for several processes)")
@@ -105,4 +100,15 @@ def shm(view: ImageView, host: Host) -> Verdict:
     return passed(told) if host.shm >= _ENOUGH_SHM else warned(told, "docker run --shm-size=8g")
 
 
-CHECKS = (layered, layer_count, docker_layer_types, clone3, shm)
+@check(
+    "a notebook server",
+    "pai",
+    reason="Users of PAI DSW open the image as a notebook; DLC jobs do without.",
+    source="PAI DSW on custom images; what it requires is nowhere written down",
+)
+def notebook(view: ImageView, host: Host) -> Verdict:
+    servers = [f"{name} {view.distributions[name]}" for name in _SERVERS if name in view.distributions]
+    servers += [view.programs[name] for name in ("jupyter", "jupyter-lab", "jupyter-notebook") if name in view.programs]
+    if servers:
+        return passed(servers[0])
+    return absent(view, warned("none in the image", "pip install jupyterlab, where it shall open in DSW"))
