@@ -3,6 +3,7 @@
 Pure. Raise `smoke.JUDGING` with a change that may give another verdict.
 """
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -15,17 +16,8 @@ from graphcrate.model.report import SmokeReport
 LAST_LINES = 8
 #: whom a failure may be blamed on; `Layer` of suites/proof/verdict.py
 LAYERS = (
-    "driver",
-    "CUDA library",
-    "C library",
-    "torch",
-    "extension",
-    "PyG",
-    "GLT",
-    "network",
-    "data",
-    "machine",
-    "training",
+    *("driver", "CUDA library", "C library", "torch", "extension", "PyG", "GLT"),
+    *("network", "data", "machine", "training"),
 )
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 HINTS = {
@@ -79,10 +71,8 @@ def judge(name: str, lines: Sequence[str], returncode: int, seconds: float, *, o
 
 def failed(name: str, seconds: float, reason: str, *, layer: str, on_gpu: bool) -> SmokeReport:
     """The report of a run that gave no verdict."""
-    device = "gpu" if on_gpu else "cpu"
-    return SmokeReport(
-        suite=name, status="failed", device=device, seconds=seconds, reason=_blaming(layer, reason), layer=layer
-    )
+    device, reason = "gpu" if on_gpu else "cpu", _blaming(layer, reason)
+    return SmokeReport(suite=name, status="failed", device=device, seconds=seconds, reason=reason, layer=layer)
 
 
 def _blaming(layer: str, reason: str) -> str:
@@ -114,13 +104,11 @@ def contradictions(verdict: Verdict, lines: Sequence[str], returncode: int, *, o
         found.append(("driver", "it ran on the CPU although there is a GPU"))
     band = verdict.metrics.get("accuracy_band")
     if band is not None:
-        accuracy = verdict.metrics.get("test_accuracy")
-        try:
+        accuracy, is_inside = verdict.metrics.get("test_accuracy"), False
+        with contextlib.suppress(TypeError, ValueError):
             low, high = band
-            inside = low <= accuracy <= high
-        except (TypeError, ValueError):
-            inside = False
-        if not inside:
+            is_inside = low <= accuracy <= high
+        if not is_inside:
             found.append(("training", f"its test accuracy {accuracy} is outside {band}"))
     return found
 

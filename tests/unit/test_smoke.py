@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.compat import recipes
 from graphcrate.host.gpu import HostGpu
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import BuildError, HostError, UsageError
+from graphcrate.model.suite import SUITES
 from graphcrate.smoke import suites
 from graphcrate.smoke import verdict as judging
 
@@ -244,14 +244,10 @@ def test_no_garbage_passes_or_breaks_it(lines, returncode):
     assert report.reason
 
 
-def test_recipes_may_name_just_these_suites():
-    assert set(recipes.SUITES) == set(suites.SUITES)
-
-
 def test_extensions_of_the_image_must_be_there_when_their_operators_are_examined():
-    suite = suites.SUITES["ops"]
+    suite = SUITES["ops"]
     packages = ("torch", "torch-sparse", "torch-scatter")
     argv = suites.command(suite, "ops", on_gpu=False, limit=60, packages=packages)
     assert argv[-2:] == ["--require", "torch_scatter,torch_sparse"]
     assert "--require" not in suites.command(suite, "ops", on_gpu=False, limit=60, packages=("torch",))
-    assert "--require" not in suites.command(suites.SUITES["dna"], "dna", on_gpu=False, limit=60, packages=packages)
+    assert "--require" not in suites.command(SUITES["dna"], "dna", on_gpu=False, limit=60, packages=packages)

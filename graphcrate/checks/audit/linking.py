@@ -74,7 +74,7 @@ class Linking:
             if binary.interpreter and self._packages.owner(path) == BASE
         ]
         if self._contents.base and machines and MACHINE not in machines:
-            what = f"is made for {_machine(machines[0])}: of its {len(machines)} programs none is for x86-64"
+            what = f"is made for {machines[0].removeprefix('EM_')}: of its {len(machines)} programs none is for x86-64"
             breaks = "nothing in it can be started: `exec format error`"
             yield Finding("files", "fail", BASE.name, "", what, breaks, "the image for linux/amd64")
 
@@ -138,7 +138,7 @@ class Linking:
             return
         if binary.machine != MACHINE:
             self.broken.add(path)
-            what = f"is made for {_machine(binary.machine)}, not for x86-64"
+            what = f"is made for {binary.machine.removeprefix('EM_')}, not for x86-64"
             yield self._packages.finding("files", "fail", path, what, "Python does not load it", "a wheel for x86-64")
             return
         stem, found = _MODULE.sub("", path), _MODULE.search(path)
@@ -259,10 +259,6 @@ class Linking:
             return self._packages.finding(check, "note", path, what, why)
         is_idle = self._packages.owner(path) == BASE and not self._contents.binaries[path].interpreter
         return self._packages.finding(check, "warn" if is_idle else "fail", path, what, breaks, fix)
-
-
-def _machine(name: str) -> str:
-    return name.removeprefix("EM_")
 
 
 def _names(symbols: Sequence[Wanted], most: int = 4) -> str:

@@ -9,7 +9,7 @@ import functools
 import posixpath
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from graphcrate.artifacts.formats.elf import MACHINE, is_driver
 from graphcrate.checks.audit.packages import BASE, Package, Packages
@@ -46,8 +46,7 @@ class Loader:
         self._links = {path: Entry("symlink", 0o777, link=link) for path, link in contents.links.items()}
         self._interpreters = [path for path in contents.binaries if _INTERPRETER.fullmatch(path)]
         self._loaded: dict[Package, Mapping[str, str]] = {}
-        self._names = functools.cache(lambda package: self._named(packages.binaries(package)))
-        self.closure = functools.cache(self._closure)
+        self._brought, self.closure = functools.cache(self._named), functools.cache(self._closure)
 
     def binary(self, path: str) -> Binary:
         """What lies there."""
@@ -69,8 +68,8 @@ class Loader:
             if found := self.at(f"{folder}/{name}"):
                 return found
         # what the seeker's package, or one that it requires, has somewhere and opens by itself first
-        brought = (self._names(one).get(name) for one in (package, *self._packages.required(package)) if one != BASE)
-        return next(filter(None, brought), "")
+        others = (one for one in (package, *self._packages.required(package)) if one != BASE)
+        return next(filter(None, (self._brought(self._packages.binaries(one)).get(name) for one in others)), "")
 
     def shown(self, package: Package) -> tuple[str, ...]:
         """What everybody sees in a process of this package's: the interpreter, what it links, and torch's part."""
@@ -87,12 +86,12 @@ class Loader:
             self._loaded[torch] = {}  # while torch itself is looked at
             extensions = [path for path in self._packages.binaries(torch) if _EXTENSION.search(path)]
             roots = [*self._torch_shown(torch), *extensions]
-            names = self._named(one for root in roots for one in self.closure(root)[0])
+            names = self._named(tuple(dict.fromkeys(one for root in roots for one in self.closure(root)[0])))
             self.closure.cache_clear()
             self._loaded[torch] = names
         return self._loaded[torch]
 
-    def _named(self, paths: Iterable[str]) -> Mapping[str, str]:
+    def _named(self, paths: tuple[str, ...]) -> Mapping[str, str]:
         """Name → path, by the file's name and by its own."""
         names: dict[str, str] = {}
         for path in paths:

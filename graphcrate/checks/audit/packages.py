@@ -1,8 +1,10 @@
 """Whose each file is, and which package needs which: from RECORD and METADATA, and from what libraries refer to."""
 
 import functools
+import itertools
+import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from packaging.requirements import Requirement
@@ -36,9 +38,9 @@ class Packages:
         self._worlds = Worlds(contents, [found.folder for found in contents.distributions])
         self._distributions = {self.of(found): found for found in contents.distributions}
         self._owners = {path: self.of(found) for found in contents.distributions for path in found.files}
-        self._binaries: dict[Package, list[str]] = {}
-        for path in sorted(contents.binaries):
-            self._binaries.setdefault(self.owner(path), []).append(path)
+        by_owner = sorted((self.owner(path), path) for path in contents.binaries)
+        groups = itertools.groupby(by_owner, key=operator.itemgetter(0))
+        self._binaries = {package: tuple(path for _, path in pairs) for package, pairs in groups}
         self.interpreters = self._worlds.interpreters
         self.installed, self.required = functools.cache(self._installed), functools.cache(self._required)
         self.uses_torch, self._torch = functools.cache(self._uses_torch), functools.cache(self._torch_of)
@@ -81,7 +83,7 @@ class Packages:
         there = (one for one in candidates if one in self._distributions or one in self._binaries)
         return next(there, Package(world, TORCH))
 
-    def binaries(self, package: Package) -> Sequence[str]:
+    def binaries(self, package: Package) -> tuple[str, ...]:
         """Paths of its programs and libraries."""
         return self._binaries.get(package, ())
 

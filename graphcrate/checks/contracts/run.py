@@ -33,8 +33,7 @@ def check(
     output: Path = Path("dist"),
     fetch: Fetch = "small",
 ) -> Inspection:
-    """Judge what a person names, for these runtimes (none: all that it can be meant for); raises as `reading.opened`.
-    """
+    """Judge what a person names, for these runtimes (none: all it can be meant for). Raises as `reading.opened`."""
     view = read_view(ref, ctx, output, fetch)
     asked = tuple(runtimes) or contracts.targets(view)
     findings = contracts.judge(view, host, asked)
