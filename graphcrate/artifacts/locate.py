@@ -121,13 +121,20 @@ def _at_path(ref: str) -> Located | None:
 
 
 def find_built(ref: str, output: Path) -> Located | None:
-    """Find a build of ours by NAME:TAG[@DIGEST] below `output`. Raises UsageError where it has another digest now."""
+    """Find a build of ours by NAME:TAG[@DIGEST] below `output`; NAME alone is the newest build.
+
+    Raises UsageError where it has another digest now.
+    """
     name = ref.partition("@")[0]
+    if ":" not in name and "/" not in name:
+        reports = [path for path in (output / name).glob("*/report.json") if not path.parent.is_symlink()]
+        newest = max(reports, key=lambda path: path.stat().st_mtime, default=None)
+        name += f":{newest.parent.name}" if newest else ""
     folder = output / name.replace(":", "/")
     if name.count(":") != 1 or not folder.is_dir():
         return None
-    if name != ref:
-        check_digest(ref, output)
+    if "@" in ref:
+        check_digest(f"{name}@{ref.partition('@')[2]}", output)
     return Located(ref=ref, form="layout", name=name, path=folder / "oci", ours=folder)
 
 

@@ -1,5 +1,6 @@
 """The story of an image, one call per stage: recipe → lock → plan → layers → layout → smoke test → report."""
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +10,17 @@ import msgspec
 
 from graphcrate.artifacts.locate import read_report
 from graphcrate.build import extensions
-from graphcrate.compat import fallback, planning
+from graphcrate.compat import fallback, own, planning
+from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import examples, find_variant, lock_path
 from graphcrate.compat.request import BuildRequest
 from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
-from graphcrate.model.lock import DebianBase, Lock, decode_lock, encode
+from graphcrate.model.lock import Added, DebianBase, Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
-from graphcrate.model.recipe import Recipe, Variant
+from graphcrate.model.recipe import Additions, Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, PackageLine
 from graphcrate.model.words import size
 
@@ -79,30 +81,105 @@ class _Job:
 
 
 def _build_and_test(request: BuildRequest, ctx: Context, engine: "Engine") -> BuildReport:
-    from graphcrate.checks import new_image
-
     start = settings.now()
     assert request.cuda is not None
     recipe, variant = find_variant(ctx, request.name, request.cuda)
     if version := engine.check(ctx):
         ctx.progress.note(f"engine: {version}")
     job = _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=start)
-    report = _reuse_or_build(job, _resolve(request, ctx, recipe, variant))
-    if request.smoke:
-        report = _test(job, report)
+    resolution = _resolve(request, ctx, recipe, variant)
+    if not request.additions:
+        return _finish(job, resolution)
+    job, added = _with_additions(job, resolution)
+    below: BuildReport | None = None
+    if _is_on_top(added.lock, request.additions):
+        plain = msgspec.structs.replace(request, additions=Additions(), recipe=None)
+        below = _finish(dataclasses.replace(job, request=plain), resolution)
+    return _finish(job, added, below)
+
+
+def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
+    """What `build_image` would make and from what, in words and as a value. Resolves, and makes nothing."""
+    from graphcrate.build import with_engine
+
+    request = _choose_target(request, ctx)
+    assert request.cuda is not None
+    recipe, variant = find_variant(ctx, request.name, request.cuda)
+    engine = with_engine.EMBEDDED if request.engine == "auto" else with_engine.find(request.engine)
+    job = _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=settings.now())
+    resolution = _resolve(request, ctx, recipe, variant)
+    if request.additions:
+        job, resolution = _with_additions(job, resolution)
+    plan = _plan(job, resolution)
+    built = extensions.built(resolution.lock, ctx)
+    return _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, engine, built), plan
+
+
+def _with_additions(job: _Job, resolution: "Resolution") -> "tuple[_Job, Resolution]":
+    request, ctx = job.request, job.ctx
+    added = _add(request, ctx, job.recipe, job.variant, resolution)
+    recipe, variant = own.extend(job.recipe, job.variant, request.additions)
+    return dataclasses.replace(job, recipe=recipe, variant=variant), added
+
+
+def _finish(job: _Job, resolution: "Resolution", below: BuildReport | None = None) -> BuildReport:
+    """Build or reuse, test and judge the image of a resolution. `below`: the image under it."""
+    from graphcrate.checks import new_image
+
+    report = _reuse_or_build(job, resolution)
+    _link_newest(job, report)
+    if job.request.smoke:
+        report = _test(job, report, resolution.lock, below)
     new_image.raise_if_broken(report)
     return report
 
 
-def _test(job: _Job, report: BuildReport) -> BuildReport:
+def _is_on_top(lock: Lock, additions: Additions) -> bool:
+    """Whether the stack below a person's additions is just as it is without them: then so is what its suites show."""
+    return isinstance(lock.added, Added) and not (lock.added.moved or additions.apt or additions.environment)
+
+
+def _add(
+    request: BuildRequest,
+    ctx: Context,
+    recipe: Recipe,
+    variant: Variant,
+    resolution: "Resolution",
+    *,
+    fresh: bool = False,
+) -> "Resolution":
+    """Resolve a person's additions; a recipe of their own has its lock beside it."""
+    from graphcrate.resolve import additions
+    from graphcrate.resolve.locks import ResolveContext
+
+    context = ResolveContext(recipe=recipe, variant=variant, request=request, ctx=ctx)
+    if request.recipe is None:
+        return additions.add(context, resolution, request.additions, None, fresh=fresh)
+    path = own_lock(request.recipe, resolution.lock)
+    committed = decode_lock(path.read_bytes()) if path.is_file() else None
+    added = additions.add(context, resolution, request.additions, committed, fresh=fresh)
+    if added.lock != committed:
+        write_value(path, added.lock)
+        ctx.progress.note(f"locked in {path}")
+    return added
+
+
+def own_lock(recipe: Path, stack: Lock) -> Path:
+    """Where the lock of a person's own recipe lies: beside it, one for each CUDA version and candidate."""
+    return recipe.with_suffix(f".{cuda_label(stack.cuda)}.{stack.candidate}.lock.json")
+
+
+def _test(job: _Job, report: BuildReport, lock: Lock, below: BuildReport | None) -> BuildReport:
     """Run the recipe's suites, but for those that the image has passed. Raises SmokeError, after writing the report."""
     from graphcrate.engines import run_suites
     from graphcrate.smoke import memory
+    from graphcrate.smoke.own import own_tests
 
     folder = job.folder(report.name, report.tag)
     passes = memory.Memory(job.request.output / report.name / report.tag / memory.FOLDER, job.request.rerun)
-    suites = job.variant.smoke or job.recipe.smoke
-    tested = run_suites.prove(report, suites, folder, job.ctx, job.request.device, passes)
+    suites = () if below else job.variant.smoke or job.recipe.smoke
+    own = own_tests(lock.added.asked if isinstance(lock.added, Added) else (), job.request.additions)
+    tested = run_suites.prove(report, suites, folder, job.ctx, job.request.device, passes, own=own, below=below)
     if tested is report:
         return report
     tested = msgspec.structs.replace(tested, seconds=job.seconds())
@@ -199,6 +276,13 @@ def _check(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
     return report
 
 
+def _link_newest(job: _Job, report: BuildReport) -> None:
+    """Let NAME:cu118 be this image. A name that a person gave to something else stays theirs."""
+    path = job.request.output / report.name / cuda_label(report.cuda)
+    if path.is_symlink() or not path.exists():
+        link(path, Path(report.tag))
+
+
 def _aliases(job: _Job, plan: Plan) -> list[Path]:
     """List the image's further tags: links beside its folder."""
     return [job.request.output / plan.name / alias for alias in plan.aliases]
@@ -211,7 +295,10 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
     request = _choose_target(request, ctx)
     assert request.cuda is not None
     recipe, variant = find_variant(ctx, request.name, request.cuda)
-    resolution = _resolve(request, ctx, recipe, variant, fresh=True)
+    resolution = _resolve(request, ctx, recipe, variant, fresh=request.recipe is None)
+    if request.recipe is not None:
+        _add(request, ctx, recipe, variant, resolution, fresh=True)
+        return own_lock(request.recipe, resolution.lock)
     path = lock_path(ctx, recipe, variant, resolution.candidate)
     write_value(path, resolution.lock)
     for line in _plan_lines(ctx, f"{recipe.name} CUDA {variant.cuda}", resolution, with_engine.EMBEDDED):
@@ -219,7 +306,7 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
     return path.relative_to(ctx.root)
 
 
-def run_inside(layout: "Layout", command: Sequence[str], ctx: Context) -> int:
+def run_inside(layout: "Layout", command: Sequence[str], ctx: Context, *, network: bool = True) -> int:
     """Run a command in the image, with this terminal and the working directory at /work; returns its exit code."""
     from graphcrate.engines.runners import embedded
     from graphcrate.host.sandbox import Bind, Exec
@@ -229,6 +316,7 @@ def run_inside(layout: "Layout", command: Sequence[str], ctx: Context) -> int:
         environment={name: ctx.environment[name] for name in ("TERM",) if name in ctx.environment},
         binds=(Bind(source=Path.cwd(), target="/work", read_only=False),),
         cwd="/work",
+        network=network,
         gpu=True,
         attached=True,
     )
@@ -268,6 +356,7 @@ def _plan(job: _Job, resolution: "Resolution") -> Plan:
         examples=examples(job.ctx),
         created=_created(job.ctx.environment.get("SOURCE_DATE_EPOCH", "")),
         devel=job.request.devel,
+        additions=job.request.additions,
     )
 
 
@@ -349,6 +438,10 @@ def plan_lines(title: str, lock: Lock, outcomes: Sequence[Outcome], meaning: str
         more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
         lines.append(f"  {channel.value:9} {len(members)} packages, {size(total)}: {names}{more}")
     lines += _compiled_lines(lock)
+    if isinstance(lock.added, Added):
+        added = [package for package in lock.packages if package.name in lock.added.packages]
+        names = ", ".join(f"{package.name} {package.version}" for package in added)
+        lines.append(f"  added     {len(added)} packages, {size(sum(one.file.size for one in added))}: {names}")
     for missing in lock.missing:
         cost = f"; without it: {missing.cost}" if missing.cost else ""
         lines.append(f"  missing   {missing.name}: {missing.reason}{cost}")

@@ -28,13 +28,13 @@ def audit(
     from graphcrate.checks import wording
     from graphcrate.checks.audit import run as auditing
     from graphcrate.cli import tables
+    from graphcrate.cli.config import here
     from graphcrate.compat import explain
     from graphcrate.compat.facts import gpu_models
     from graphcrate.compat.targets import Said
-    from graphcrate.host.context import Context
     from graphcrate.model.errors import AuditError
 
-    ctx = Context.here()
+    ctx = here()
     gpus = gpu_models(gpu) if gpu else ()
     if target:
         gpus = explain.find_target(ctx, Said(target=target, gpu=gpu)).gpus or ()

@@ -36,10 +36,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdo
 
 def cache(free: Free = None, as_json: Json = False) -> None:
     """Show what the cache takes of the disk; --free FOLDER gives it back. Images in dist/ are not touched."""
-    from graphcrate.host.context import Context
+    from graphcrate.cli.config import here
     from graphcrate.model.words import size
 
-    there = Context.here().cache
+    there = here().cache
     freed = release(there, [name for given in free for name in given.split(",")]) if free else 0
     folders, left = measure(there), there.free_bytes()
     if as_json:

@@ -30,12 +30,12 @@ def explain(
 ) -> None:
     """Say which variant is the newest that runs on a machine, and what stands against the others."""
     from graphcrate.cli import tables
+    from graphcrate.cli.config import here
     from graphcrate.compat import catalog
     from graphcrate.compat import explain as explaining
     from graphcrate.compat.targets import Said
-    from graphcrate.host.context import Context
 
-    ctx = Context.here()
+    ctx = here()
     said = Said(
         target=target,
         gpu=gpu,

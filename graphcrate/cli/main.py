@@ -11,22 +11,34 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from graphcrate import __version__
 from graphcrate.cli import audit, cache, explain, publish, test
 from graphcrate.cli import exit as cli_end
 
 if TYPE_CHECKING:
+    from graphcrate.compat.request import BuildRequest
     from graphcrate.host.context import Context
+    from graphcrate.model.recipe import Additions
+    from graphcrate.model.report import BuildReport
 
 app = typer.Typer(
     cls=cli_end.Commands,
-    help="Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch (see `list`).", metavar="NAME")]
+Name = Annotated[
+    str,
+    typer.Argument(help="Recipe: pyg, glt or torch (see `list`), or the file of one of your own.", metavar="NAME"),
+]
+With = Annotated[
+    list[str] | None,
+    typer.Option("--with", help="Packages to add: names, ./folder, ./file.whl, git+https://…@COMMIT; again for more."),
+]
+Requirements = Annotated[list[Path] | None, typer.Option(help="A requirements file of packages to add.")]
+Apt = Annotated[list[str] | None, typer.Option(help="Debian packages to add.")]
 Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
 Cuda = Annotated[str, typer.Option(help='CUDA version, "11.8" say, or "cpu".')]
 CudaOrNone = Annotated[
@@ -46,8 +58,15 @@ Toolkit = Annotated[
     typer.Option(help="CUDA toolkit to compile them with: debian, pypi or image; else the first."),
 ]
 Flavour = Annotated[
-    Literal["runtime", "devel"], typer.Option(help="devel: keep compiler and CUDA toolkit in the image.")
+    Literal["runtime", "devel", "jupyter"],
+    typer.Option(help="devel: keep compiler and CUDA toolkit in the image; jupyter: JupyterLab, matplotlib, pandas."),
 ]
+Smoke = Annotated[bool, typer.Option(help="Run the smoke test inside the image.")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"], typer.Option(help="What the smoke test runs on; auto: a GPU where there is one.")
+]
+Rerun = Annotated[bool, typer.Option("--rerun", help="Run what it passed on such a machine before, too.")]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what would be built, and build nothing.")]
 Engine = Annotated[
     str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
 ]
@@ -55,16 +74,52 @@ Output = Annotated[Path, typer.Option(help="Where images are written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
 
-def _context() -> "Context":
-    from graphcrate.host.context import Context
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"graphcrate {__version__}\n")
+        raise typer.Exit
 
-    return Context.here()
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root."""
+
+
+def _context() -> "Context":
+    from graphcrate.cli.config import here
+
+    return here()
+
+
+def _own(
+    name: str,
+    cuda: str | None,
+    packages: list[str] | None = None,
+    requirements: list[Path] | None = None,
+    apt: list[str] | None = None,
+    flavour: str = "",
+) -> "tuple[str, str | None, Path | None, Additions]":
+    """The stack, its CUDA version, the file of a person's own recipe, and what is added to the stack."""
+    from graphcrate.compat import own
+
+    additions = own.given(packages or (), requirements or (), apt or (), flavour)
+    if not own.is_recipe(name):
+        return name, cuda, None, additions
+    recipe, more = own.load(Path(name))
+    return recipe.extends, cuda or recipe.cuda or None, Path(name), own.joined(more, additions)
 
 
 @app.command()
 def image(
     name: Name,
     cuda: CudaOrNone = None,
+    with_: With = None,
+    requirements: Requirements = None,
+    apt: Apt = None,
     gpu: Gpu = None,
     driver: Driver = "",
     target: Target = "",
@@ -72,34 +127,33 @@ def image(
     mirror: Mirror = None,
     wheels: Wheels = None,
     output: Output = Path("dist"),
-    smoke: Annotated[bool, typer.Option(help="Run the smoke test inside the image.")] = True,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"],
-        typer.Option(help="What the smoke test runs on; auto: a GPU where there is one."),
-    ] = "auto",
-    rerun: Annotated[bool, typer.Option("--rerun", help="Run what it passed on such a machine before, too.")] = False,
+    smoke: Smoke = True,
+    device: Device = "auto",
+    rerun: Rerun = False,
     engine: Engine = "auto",
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
     flavour: Flavour = "runtime",
+    plan: PlanOnly = False,
     as_json: Json = False,
 ) -> None:
     """Build an image and prove it by a training run inside it."""
-    import msgspec
-
     from graphcrate.build import pipeline
-    from graphcrate.compat import fallback
+    from graphcrate.cli.config import config
     from graphcrate.compat.request import BuildRequest
     from graphcrate.model.lock import encode
 
+    stack, cuda, recipe, additions = _own(name, cuda, with_, requirements, apt, flavour)
     request = BuildRequest(
-        name=name,
+        name=stack,
+        additions=additions,
+        recipe=recipe,
         cuda=cuda,
         gpu=gpu,
         driver=driver,
-        target=target,
+        target=target or ("" if gpu or driver else config().target),
         channel=channel,
-        mirror=mirror,
+        mirror=mirror or config().mirror or None,
         wheels=wheels,
         output=output,
         smoke=smoke,
@@ -110,9 +164,22 @@ def image(
         toolkit=toolkit,
         devel=flavour == "devel",
     )
+    if plan:
+        lines, value = pipeline.plan_image(request, _context())
+        sys.stdout.write(encode(value).decode() if as_json else "".join(f"{line}\n" for line in lines))
+        return
     report = pipeline.build_image(request, _context())
     sys.stdout.write(encode(report).decode() if as_json else f"{report.reference}\n")
     sys.stdout.flush()
+    _close(request, report)
+
+
+def _close(request: "BuildRequest", report: "BuildReport") -> None:
+    """What of an image has to be the last word of its build."""
+    import msgspec
+
+    from graphcrate.compat import fallback
+
     if report.fallback:
         insisting = msgspec.structs.replace(request, cuda=report.cuda, channel=report.fallback.channel)
         sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting.command())))
@@ -138,7 +205,7 @@ def list_(as_json: Json = False) -> None:
 @app.command()
 def lock(
     name: Name,
-    cuda: Cuda = "11.8",
+    cuda: CudaOrNone = None,
     channel: Channel = None,
     mirror: Mirror = None,
     wheels: Wheels = None,
@@ -147,13 +214,17 @@ def lock(
 ) -> None:
     """Resolve again and write images/NAME/VARIANT/CANDIDATE.lock.json; prints its path."""
     from graphcrate.build import pipeline
+    from graphcrate.cli.config import config
     from graphcrate.compat.request import BuildRequest
 
+    stack, wanted, recipe, additions = _own(name, cuda)
     request = BuildRequest(
-        name=name,
-        cuda=cuda,
+        name=stack,
+        additions=additions,
+        recipe=recipe,
+        cuda=wanted,
         channel=channel,
-        mirror=mirror,
+        mirror=mirror or config().mirror or None,
         wheels=wheels,
         extensions=extensions,
         toolkit=toolkit,
@@ -305,6 +376,7 @@ def check(
 def run(
     ref: Ref,
     command: Annotated[list[str], typer.Argument(help="Command and its arguments, after `--`.")],
+    network: Annotated[bool, typer.Option(help="Let it use this machine's network, as other runtimes do.")] = True,
     output: Output = Path("dist"),
 ) -> None:
     """Run a command inside an image without any engine, with this terminal; the working directory is /work there."""
@@ -312,7 +384,7 @@ def run(
     from graphcrate.build import pipeline
 
     layout, _ = find_image(ref, output)
-    sys.exit(pipeline.run_inside(layout, command, _context()))
+    sys.exit(pipeline.run_inside(layout, command, _context(), network=network))
 
 
 app.command()(audit.audit)
@@ -328,17 +400,22 @@ app.command()(test.job)
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def doctor(context: typer.Context) -> None:
     """Look at this machine or container: what cannot work, why, and what to do. --explain TEXT: of an error."""
+    sys.path.insert(0, str(_context().root))  # where it lies in an installed package too
     from doctor.__main__ import main as look_around
 
     sys.exit(look_around(context.args))
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    own: Annotated[bool, typer.Option("--own", help="Of recipes of your own, which extend a stack.")] = False,
+) -> None:
     """Print the JSON schema of recipe files."""
-    from graphcrate.compat.recipes import schema as recipe_schema
+    from graphcrate.compat import own as own_recipes
+    from graphcrate.compat import recipes
 
-    sys.stdout.write(json.dumps(recipe_schema(), indent=2) + "\n")
+    value = own_recipes.schema() if own else recipes.schema()
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdo
 
 def publish(
     image: Image,
-    to: To,
+    to: To = "",
     cuda: Cuda = None,
     gpu: Gpu = None,
     target: Target = "",
@@ -67,14 +67,15 @@ def publish(
     """Publish an image that passed audit, contracts and suites; prints where. Blobs first, proofs, then the tag."""
     from graphcrate.artifacts import locate
     from graphcrate.artifacts.formats.packed import Compression
+    from graphcrate.cli.config import here
     from graphcrate.compat import fallback
     from graphcrate.compat.request import BuildRequest
-    from graphcrate.host.context import Context
     from graphcrate.model.lock import encode
     from graphcrate.model.report import Asked
     from graphcrate.publish import policy, registry
 
-    ctx = Context.here()
+    ctx = here()
+    to = to or _configured(image)
     request = policy.Request(
         ref=image,
         output=output,
@@ -103,6 +104,16 @@ def publish(
         sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting)))
 
 
+def _configured(image: str) -> str:
+    from graphcrate.cli.config import config
+    from graphcrate.model.errors import UsageError
+
+    if to := config().to:
+        return to
+    step = f"./build.py publish {image} --to registry.example/team    (make publish TO=…)"
+    raise UsageError("publish wants to know where", next_step=step)
+
+
 def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Path, ctx: "Context") -> str:
     """Build the recipe's image, or find it unchanged."""
     from graphcrate.build import pipeline
@@ -127,13 +138,13 @@ def verify(
 ) -> None:
     """Verify a published image: signature, bill of materials, provenance, suites, contracts, audit."""
     from graphcrate.build import pipeline
-    from graphcrate.host.context import Context
+    from graphcrate.cli.config import here
     from graphcrate.model.errors import ProofError
     from graphcrate.model.lock import encode
     from graphcrate.publish import verify as verifying
 
     request = verifying.Request(ref=ref, key=key, rebuild=rebuild, wheels=wheels)
-    result = verifying.run(request, Context.here(), pipeline.build_image)
+    result = verifying.run(request, here(), pipeline.build_image)
     if as_json:
         sys.stdout.write(encode(result).decode())
     else:
@@ -152,13 +163,13 @@ def keys(
     output: Annotated[Path, typer.Option(help="Folder for cosign.key and cosign.pub.")] = Path(),
 ) -> None:
     """Make a pair of keys to sign with, in cosign's form; COSIGN_PASSWORD or a person gives the password."""
+    from graphcrate.cli.config import here
     from graphcrate.host.attach import ask_password
-    from graphcrate.host.context import Context
     from graphcrate.model.errors import UsageError
     from graphcrate.publish.attest import keyfile
     from graphcrate.publish.attest.keys import PASSWORD
 
-    password = Context.here().environment.get(PASSWORD)
+    password = here().environment.get(PASSWORD)
     if password is None:
         password = ask_password("password for the new key: ")
     if password is None:

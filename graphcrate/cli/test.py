@@ -80,12 +80,12 @@ def try_image(
     as_json: Json = False,
 ) -> None:
     """Run an image's smoke suites with any runner, also as jobs of Slurm."""
+    from graphcrate.cli.config import here
     from graphcrate.engines.trials import artifact, progress, testing
-    from graphcrate.host.context import Context
     from graphcrate.model.lock import encode
     from graphcrate.model.trial import Matrix, Resources
 
-    ctx = Context.here()
+    ctx = here()
     suites = [name for name in suite.split(",") if name]
     partitions = [name for name in partition.split(",") if name]
     _check(refs, runner, partitions, matrix=matrix)

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from graphcrate import __version__
-from graphcrate.compat import compilers, facts
+from graphcrate.compat import compilers, facts, own
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import locked_image, wanted_image
 from graphcrate.model.errors import ResolutionError
-from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
+from graphcrate.model.lock import Added, Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import (
     CUDA_HOME,
     VENV,
@@ -30,7 +30,7 @@ from graphcrate.model.plan import (
     WheelsStep,
     site_packages,
 )
-from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
+from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
 
 #: A wheel of at least this many bytes is a layer of its own (docs/design: it is pulled and cached alone).
 _OWN_LAYER = 30_000_000
@@ -53,6 +53,7 @@ _TORCH_NEEDS = {
     "torch", "typing-extensions", "filelock", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "numpy",
     "scipy",
 }  # fmt: skip
+MOST_ADDED = 20  #: layers of a person's own large packages
 GROUPS = ("CUDA libraries", "torch and libraries", "tools", "PyG family")
 
 
@@ -65,13 +66,14 @@ def make_plan(
     created: int | None = None,
     image: BaseImage | None = None,
     devel: bool = False,
+    additions: Additions | None = None,
 ) -> Plan:
     """Order the lock's contents into layers, those that change least first.
 
     `examples`: name below PROGRAMS → text of the programs that ship in the image. `created` in Unix seconds, the
     lock's by default. `image`: another base for engines than the lock's own (see `base_images`). `devel`: keep
-    compiler and toolkit, for users who compile in the image. Raises ResolutionError for a devel image of a lock that
-    names no compiler.
+    compiler and toolkit, for users who compile in the image. `additions`: a person's own, on top. Raises
+    ResolutionError for a devel image of a lock that names no compiler.
     """
     versions = {package.name: package.version for package in lock.packages}
     stack = Stack(
@@ -88,7 +90,8 @@ def make_plan(
     variant = recipe.variant(lock.cuda)
     base = BaseStep(base=lock.base, image=image or locked_image(lock, variant.base.packages if variant else ()))
     # Wheels, then what is compiled against them: nothing else waits for a compiler.
-    wheels = _layers([package for package in lock.packages if not package.compiled])
+    added = lock.added.packages if isinstance(lock.added, Added) else ()
+    wheels = _layers([package for package in lock.packages if not package.compiled and package.name not in added])
     installs: list[Step] = [WheelsStep(title=name, python=lock.python, packages=packages) for name, packages in wheels]
     if step := compile_step(lock):
         installs.append(step)
@@ -104,7 +107,32 @@ def make_plan(
             installs.append(ToolkitStep(title=f"CUDA toolkit {toolkit.version}", toolkit=toolkit))
         suffix += "-devel"
     plan = _plan(recipe.name, stack, base, installs, examples, suffix, lock, devel=devel)
+    if additions:
+        plan = _with_additions(plan, lock, additions)
     return plan if created is None else msgspec.structs.replace(plan, created=created)
+
+
+def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
+    """The plan with a person's own packages and files, in layers above all others, and their variables."""
+    names = lock.added.packages if isinstance(lock.added, Added) else ()
+    packages = [package for package in lock.packages if package.name in names]
+    large = [package for package in packages if package.file.size >= _OWN_LAYER][:MOST_ADDED]
+    layers: list[tuple[str, tuple[LockedPackage, ...]]] = []
+    layers += [(f"{package.name} {package.version}", (package,)) for package in large]
+    if small := tuple(package for package in packages if package not in large):
+        layers.append(("added packages", small))
+    steps: list[Step] = [WheelsStep(title=title, python=lock.python, packages=members) for title, members in layers]
+    if additions.files:
+        files = tuple(PlannedFile(path=path, content=text) for path, text in sorted(additions.files.items()))
+        steps.append(FilesStep(title="added files", files=files))
+    name, tag = additions.name or plan.name, plan.tag + own.suffix(additions)
+    labels = {"org.opencontainers.image.title": name, "org.opencontainers.image.version": tag}
+    config = msgspec.structs.replace(
+        plan.config,
+        environment=plan.config.environment | additions.environment,
+        labels=plan.config.labels | labels,
+    )
+    return msgspec.structs.replace(plan, name=name, tag=tag, steps=(*plan.steps[:-1], *steps, config), aliases=())
 
 
 def compile_step(lock: Lock) -> CompileStep | None:

@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphcrate.compat import own
 from graphcrate.compat.targets import Said
+from graphcrate.model.recipe import Additions
 from graphcrate.model.report import Asked, BuildReport
 
 
@@ -48,6 +50,8 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
     rerun: bool = False  #: run suites that the image passed on this kind of node before, too
     device: Literal["auto", "cpu", "cuda"] = "auto"  #: of the smoke test
     engine: str = "auto"  #: `auto`: the embedded builder, and where it cannot work the first engine that answers
+    additions: Additions = Additions()  #: a person's own packages, files and commands
+    recipe: Path | None = None  #: the file of a person's own that says them
 
     @property
     def said(self) -> Said:
@@ -69,7 +73,10 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             "extensions": self.extensions if self.extensions != Extensions.AUTO else "",
             "toolkit": self.toolkit,
             "engine": self.engine if self.engine != "auto" else "",
-            "flavour": "devel" if self.devel else "",
+            "flavour": "devel" if self.devel else self.additions.flavour,
+            "with": " ".join(self.additions.packages) if self.recipe is None else "",
+            "apt": " ".join(self.additions.apt) if self.recipe is None else "",
+            "recipe": self.recipe,
         }
         said = {name: str(value) for name, value in settings.items() if value}
         more = [] if self.output == Path("dist") else ["--output", str(self.output)]
@@ -95,6 +102,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             "extensions": asked.extensions or Extensions.AUTO,
             "toolkit": asked.toolkit or None,
             "devel": asked.flavour == "devel",
+            "additions": asked.additions or Additions(),
         }
         return cls(**{**fields, **options})
 
@@ -111,4 +119,5 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             extensions=self.extensions,
             toolkit=self.toolkit or "",
             flavour="devel" if self.devel else "",
+            additions=own.recorded(self.additions) if self.additions else None,
         )

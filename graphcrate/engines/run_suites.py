@@ -3,6 +3,8 @@
 Their results become part of its report.
 """
 
+import contextlib
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,11 +15,13 @@ from graphcrate.engines.runners import RUNNERS
 from graphcrate.engines.slurm import submit
 from graphcrate.host import gpu
 from graphcrate.host.context import Context
+from graphcrate.host.sandbox import Inside
 from graphcrate.model.errors import SmokeError
 from graphcrate.model.report import Artifact, BuildReport, Claim, SmokeReport
 from graphcrate.model.trial import Device
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory, content
+from graphcrate.smoke.own import OwnTest, run_own
 
 #: by the kind of a build's artifact: how a command is run in it
 _LOOKS = {
@@ -29,20 +33,32 @@ _LOOKS = {
 
 
 def prove(
-    report: BuildReport, suites: Sequence[str], folder: Path, ctx: Context, device: Device, memory: Memory
+    report: BuildReport,
+    suites: Sequence[str],
+    folder: Path,
+    ctx: Context,
+    device: Device,
+    memory: Memory,
+    *,
+    own: Sequence[OwnTest] = (),
+    below: BuildReport | None = None,
 ) -> BuildReport:
     """Return the report with the results of these suites: past passes on this kind of node, and new runs of the others.
 
-    It is the same report where all results are past ones and stand in it. `folder`: the image's.
+    It is the same report where all results are past ones and stand in it. `folder`: the image's. `own`: tests beside
+    the suites. `below`: the report of the image that this one has all layers of; its results stand before the others.
     """
     packages = [package.name for package in report.packages]
-    trial = _Trial(report.artifact, folder, ctx, device, packages, ctx.progress.note)
-    claims = _claims(trial, suites)
+    own_tests = {one.name: one for one in own}
+    trial = _Trial(report.artifact, folder, ctx, device, packages, ctx.progress.note, own_tests, below)
+    proven = below.suites if below else ()
+    claims = _claims(trial, [*suites, *trial.own])
     known = [found.report for claim in claims.values() if (found := memory.recall(claim))]
+    plain = [msgspec.structs.replace(result, remembered="") for result in (*proven, *known)]
     reported = [msgspec.structs.replace(result, remembered="") for result in report.suites]
-    if len(known) == len(claims) and known == reported:
+    if len(known) == len(claims) and plain == reported:
         return report
-    results = _results(trial, claims, memory)
+    results = [*proven, *_results(trial, claims, memory)]
     summary = next((result for result in results if result.status == "failed"), results[0])
     return msgspec.structs.replace(report, smoke=summary, suites=tuple(results))
 
@@ -74,6 +90,8 @@ class _Trial(NamedTuple):
     device: Device
     packages: Collection[str]
     say: Callable[[str], None]
+    own: Mapping[str, OwnTest] = {}
+    below: BuildReport | None = None
 
 
 def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim]:
@@ -86,7 +104,7 @@ def _claims(trial: _Trial, suites: Sequence[str]) -> dict[str, Claim]:
         suite: Claim(
             image=content(trial.artifact.digest),
             suite=suite,
-            version=smoke.version_of(suite, trial.packages),
+            version=trial.own[suite].version if suite in trial.own else smoke.version_of(suite, trial.packages),
             device=device,
             driver=driver,
             runtime=runtime,
@@ -107,11 +125,13 @@ def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list
         trial.say(f"{claim.suite} passed on this kind of node before ({where}): not run again; --rerun runs it")
     if missing := [name for name in claims if name not in results]:
         runner = RUNNERS[trial.artifact.kind]()
-        with runner.opened(trial.artifact, cache=trial.ctx.cache, progress=trial.ctx.progress) as inside:
+        opened = functools.partial(runner.opened, cache=trial.ctx.cache, progress=trial.ctx.progress)
+        with contextlib.ExitStack() as stack:
+            if trial.below is not None and trial.below.artifact.kind == "layout":
+                stack.enter_context(opened(trial.below.artifact))  # so that what lies above it shares its files
+            inside = stack.enter_context(opened(trial.artifact))
             for name in missing:
-                ran = smoke.run_suite(
-                    name, inside, trial.folder, say=trial.say, device=trial.device, packages=trial.packages
-                )
+                ran = _run(trial, name, inside)
                 claim = claims[name]
                 results[name] = msgspec.structs.replace(
                     ran,
@@ -123,6 +143,13 @@ def _results(trial: _Trial, claims: Mapping[str, Claim], memory: Memory) -> list
                 if trouble := memory.settle(claim, results[name]):
                     trial.say(trouble)
     return [results[name] for name in claims]
+
+
+def _run(trial: _Trial, name: str, inside: Inside) -> SmokeReport:
+    if name in trial.own:
+        on_gpu = smoke.runs_on_gpu(trial.device)
+        return run_own(trial.own[name], inside, trial.folder, say=trial.say, on_gpu=on_gpu)
+    return smoke.run_suite(name, inside, trial.folder, say=trial.say, device=trial.device, packages=trial.packages)
 
 
 def raise_if_failed(report: BuildReport, folder: Path) -> None:

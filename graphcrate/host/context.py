@@ -23,7 +23,16 @@ class Context:
     @classmethod
     def here(cls) -> "Context":
         """The project that this package lies in, with this process's environment."""
-        return cls(root=Path(__file__).resolve().parents[2], environment=settings.environment())
+        package = Path(__file__).resolve().parents[1]
+        checkout = package.parent
+        # An installed package brings recipes, targets, locks and programs along (pyproject.toml).
+        root = checkout if (checkout / "recipes").is_dir() else package / "data"
+        return cls(root=root, environment=settings.environment())
+
+    @property
+    def is_checkout(self) -> bool:
+        """Whether recipes and locks are files that this person may change."""
+        return self.root.name != "data"
 
     @functools.cached_property
     def cache(self) -> "Cache":

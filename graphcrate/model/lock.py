@@ -117,6 +117,14 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
         return (*(package.file for package in debian), *(package.file for package in wheels))
 
 
+class Added(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person added to the stack: normalised names of packages of the lock."""
+
+    packages: tuple[str, ...]  #: in layers of their own, above the stack's
+    asked: tuple[str, ...]  #: by name; the smoke test imports them
+    moved: tuple[str, ...] = ()  #: of `packages`, those of which the stack has another version
+
+
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that goes into one image of `recipe` at `cuda`, by one candidate."""
 
@@ -133,6 +141,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     compilation: Compilation | None = None  #: there when a package is compiled
     missing: tuple[MissingPackage, ...] = ()
     notes: tuple[str, ...] = ()  #: e.g. metadata that disagrees with what is installed
+    added: Added | msgspec.UnsetType = msgspec.UNSET  #: by a person; left out of the file where nothing was
 
     def package(self, name: str) -> LockedPackage | None:
         """The package of this normalised name, or None."""

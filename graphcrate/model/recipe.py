@@ -74,3 +74,23 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def variant(self, cuda: str) -> Variant | None:
         """The variant at this CUDA version, or None."""
         return next((variant for variant in self.variants if variant.cuda == cuda), None)
+
+
+class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person adds to a recipe's stack, ready to be resolved: nothing in it refers to a working folder."""
+
+    #: PEP 508 requirements; absolute paths of wheels and of projects; `git+https://…@commit`
+    packages: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()  #: PEP 508, of packages that need not be there
+    apt: tuple[str, ...] = ()  #: Debian's packages
+    environment: dict[str, str] = {}
+    files: dict[str, str] = {}  #: absolute path in the image → content
+    smoke: tuple[str, ...] = ()  #: shell commands that must succeed inside the image
+    smoke_minutes: int = 10  #: the limit of each
+    name: str = ""  #: of the image; empty: the recipe's
+    flavour: str = ""  #: packages that go by one name: `compat.own.FLAVOURS`
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.packages or self.flavour or self.apt or self.environment or self.files or self.smoke or self.name
+        )

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from graphcrate.model.contract import Finding
+from graphcrate.model.recipe import Additions
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,6 +21,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     extensions: str = ""
     toolkit: str = ""
     flavour: str = ""  #: "devel": with compiler and toolkit
+    additions: Additions | None = None  #: a person's own; of projects and wheels the names
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

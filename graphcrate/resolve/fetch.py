@@ -54,7 +54,7 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
         title = f"fetching {len(wanted)} files" + (" to compile with" if compilation else "")
         with ctx.progress.task(title, total) as task:
             parallel(
-                lambda package, advance: _fetch_one(package, offers, advance),
+                lambda package, advance: fetch_one(package, offers, advance),
                 wanted,
                 threads=THREADS,
                 advance=task.advance,
@@ -103,7 +103,8 @@ def _absent(packages: Sequence[LockedPackage], cache: Cache) -> list[LockedPacka
     return [package for package in unique.values() if not is_stored(package.file, cache)]
 
 
-def _fetch_one(package: LockedPackage, offers: Offers, advance: Advance) -> None:
+def fetch_one(package: LockedPackage, offers: Offers, advance: Advance = lambda _: None) -> None:
+    """Fetch one package's file from whichever source of its channel has it. Raises IntegrityError, NetworkError."""
     market, file = offers.market, package.file
     advance(0)
     links, failures = offers.links(package.channel, package.name, file.name, file.sha256)

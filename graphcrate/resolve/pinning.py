@@ -9,6 +9,7 @@ import tomllib
 import urllib.parse
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -105,14 +106,21 @@ def resolve_pins(
     *,
     overrides: Sequence[str] = (),
     constraints: Sequence[str] = (),
+    preferred: Sequence[LockedPackage] = (),
+    wheels: Path | None = None,
 ) -> tuple[Pinned, ...]:
-    """What uv chooses for these requirements, from the mirror's or the user's indexes. Raises as `uv`."""
+    """What uv chooses for these requirements, from the mirror's or the user's indexes. Raises as `uv`.
+
+    `preferred`: versions to keep where nothing is against it; `wheels`: a folder that counts as a further index.
+    """
     text = compile_requirements(
         requirements,
         target=target,
         default_index=_first_that_answers(offers.market),
         overrides=overrides,
         constraints=constraints,
+        preferred=preferred,
+        wheels=wheels,
         market=offers.market,
     )
     return parse_pylock(text, target)
@@ -135,6 +143,8 @@ def compile_requirements(
     overrides: Sequence[str],
     constraints: Sequence[str],
     market: Sources,
+    preferred: Sequence[LockedPackage] = (),
+    wheels: Path | None = None,
 ) -> str:
     """Resolve to the text of a pylock.toml (PEP 751) with wheels only, from this index and the user's further ones.
 
@@ -153,7 +163,11 @@ def compile_requirements(
                 (folder / f"{option[2:]}.txt").write_text("\n".join(lines), encoding="utf-8")
                 argv += [option, str(folder / f"{option[2:]}.txt")]
         (folder / "requirements.in").write_text("\n".join(requirements), encoding="utf-8")
+        if wheels is not None:
+            argv += ["--find-links", str(wheels)]
         output = folder / "pylock.toml"
+        if preferred:  # uv keeps what its output file has
+            output.write_text(_preferences(preferred), encoding="utf-8")
         argv += ["--output-file", str(output), str(folder / "requirements.in")]
         # In variables, not in argv: addresses may hold a password, and everybody sees argv.
         variables = {
@@ -165,6 +179,16 @@ def compile_requirements(
         if done.returncode:
             raise _failure(done.lines)
         return output.read_text(encoding="utf-8")
+
+
+def _preferences(packages: Sequence[LockedPackage]) -> str:
+    """A pylock.toml of these versions. uv reads no more of it, but wants a file for each."""
+    text = 'lock-version = "1.0"\ncreated-by = "graphcrate"\n'
+    for one in packages:
+        file = f"https://none/{one.name.replace('-', '_')}-{one.version}-py3-none-any.whl"
+        text += f'\n[[packages]]\nname = "{one.name}"\nversion = "{one.version}"\n'
+        text += f'wheels = [{{ url = "{file}", hashes = {{ sha256 = "{"0" * 64}" }} }}]\n'
+    return text
 
 
 def _failure(lines: Sequence[str]) -> ResolutionError | NetworkError:

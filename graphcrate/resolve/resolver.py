@@ -137,23 +137,29 @@ def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[Locked
             return []
         for link in of_version:
             if link.sha256 and not link.name.endswith(".whl"):
-                return [_lock_sdist(link, str(wanted), offers)]
+                return [lock_sdist(link, str(wanted), offers)]
     # None seen: uv will say what it thinks of the request.
     return []
 
 
-def _lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
-    market = offers.market
-    package = _lock(Offer(Channel.PYPI, link, version), market)
-    path = market.cache.file(package.file.sha256, link.name)
-    pinned = resolve_pins(read_sdist(path, link.name).build_requires, BUILD_TARGET, offers)
+def lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
+    """An sdist with its build back-end. Raises ResolutionError for one that is not pure Python, NetworkError."""
+    package = _lock(Offer(Channel.PYPI, link, version), offers.market)
+    path = offers.market.cache.file(package.file.sha256, link.name)
+    build = lock_back_end(read_sdist(path, link.name).build_requires, link.name, offers)
+    return msgspec.structs.replace(package, compiled=False, build=build)
+
+
+def lock_back_end(requires: Sequence[str], name: str, offers: Offers) -> tuple[LockedPackage, ...]:
+    """The wheels of a build back-end (PEP 517), for the source called `name`. Raises as `lock_sdist`."""
+    pinned = resolve_pins(requires, BUILD_TARGET, offers)
     for one in pinned:
         if one.link is None or not one.link.name.endswith("-none-any.whl"):
             raise ResolutionError(
-                f"{link.name} cannot be built on every host: its back-end needs {one.name}, which is not pure Python",
+                f"{name} cannot be built on every host: its back-end needs {one.name}, which is not pure Python",
                 next_step="bring a wheel of it: WHEELS=/path",
             )
-    return msgspec.structs.replace(package, compiled=False, build=lock_links(pinned, market))
+    return lock_links(pinned, offers.market)
 
 
 def _requirements(

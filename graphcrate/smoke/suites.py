@@ -3,9 +3,9 @@
 A suite is a program of `suites/` that streams its curve and ends with one JSON line.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from graphcrate.host import gpu, settings
 from graphcrate.model.errors import BuildError, UsageError
@@ -46,17 +46,45 @@ def run_suite(
     `auto` is the GPU where this machine has one. Writes `smoke-<suite>.log` into `folder`, and `smoke-<suite>.svg`
     where the suite draws. Raises UsageError for an unknown suite, HostError when nothing can be run at all.
     """
+    if name not in SUITES:
+        raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(SUITES)}.")
+    suite = SUITES[name]
+    on_gpu = runs_on_gpu(device)
+    limit = suite.cuda_limit if on_gpu else suite.cpu_limit
+    argv = command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages)
+    ran = run_program(name, argv, limit + SECONDS_TO_SAY_SO, inside, folder, say, on_gpu=on_gpu)
+    if ran.late:
+        reason = f"{ran.late} (while {phase(ran.lines)[0]})"
+        return failed(name, ran.seconds, reason, layer="machine", on_gpu=on_gpu)
+    return judge(name, ran.lines, ran.returncode, ran.seconds, on_gpu=on_gpu)
+
+
+class Ran(NamedTuple):
+    """A program that ended, or (`late`: the runner's words) was ended after its time."""
+
+    lines: list[str]
+    returncode: int
+    seconds: float
+    late: str = ""
+
+
+def run_program(
+    name: str,
+    argv: Sequence[str],
+    limit: float,
+    inside: "Inside",
+    folder: Path,
+    say: Callable[[str], None],
+    *,
+    on_gpu: bool,
+) -> Ran:
+    """Run a program of a suite; writes `smoke-<name>.log` into `folder`, and the curve where it draws one."""
     # what an unchanged image, which runs nothing, need not load
     import tempfile
 
     from graphcrate.host.atomic import write_file
     from graphcrate.host.sandbox import Bind, Exec
 
-    if name not in SUITES:
-        raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(SUITES)}.")
-    suite = SUITES[name]
-    on_gpu = runs_on_gpu(device)
-    limit = suite.cuda_limit if on_gpu else suite.cpu_limit
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / f"smoke-{name}.svg"
     kept.unlink(missing_ok=True)  # an earlier run's curve must not pass for this one's
@@ -67,14 +95,12 @@ def run_suite(
         if not line.startswith("{"):
             say(f"  {line}")
 
-    start = settings.now()
-    late = ""
+    start, late, code = settings.now(), "", 0
     with tempfile.TemporaryDirectory(prefix="graphcrate-smoke-") as scratch:
-        argv = command(suite, name, on_gpu=on_gpu, limit=limit, packages=packages)
-        bind, timeout = Bind(Path(scratch), OUT, read_only=False), limit + SECONDS_TO_SAY_SO
-        program = Exec(argv, variables(on_gpu), (bind,), on_line=hear, timeout=timeout, gpu=on_gpu)
+        binds = (Bind(Path(scratch), OUT, read_only=False),)
+        program = Exec(argv, variables(on_gpu), binds, on_line=hear, timeout=limit, gpu=on_gpu)
         try:
-            returncode = inside.run(program).returncode
+            code = inside.run(program).returncode
         except BuildError as error:  # the runner's time-out: the program could not even say so itself
             late = error.what
             lines.append(late)
@@ -82,10 +108,7 @@ def run_suite(
         drawing = Path(scratch) / f"{name}.svg"
         if drawing.is_file():
             write_file(kept, drawing.read_bytes())
-    seconds = round(settings.now() - start, 2)
-    if late:
-        return failed(name, seconds, f"{late} (while {phase(lines)[0]})", layer="machine", on_gpu=on_gpu)
-    return judge(name, lines, returncode, seconds, on_gpu=on_gpu)
+    return Ran(lines, code, round(settings.now() - start, 2), late)
 
 
 def runs_on_gpu(device: Device) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, DebianToolkit
@@ -133,7 +134,9 @@ class Uv:
     def __init__(self):
         self.calls = []
 
-    def __call__(self, requirements, *, target, default_index, overrides, constraints, market):
+    def __call__(
+        self, requirements, *, target, default_index, overrides, constraints, market, preferred=(), wheels=None
+    ):
         self.calls.append({"requirements": list(requirements), "target": target, "constraints": list(constraints)})
         client, listings, source = market.client, market.listings, Source(Kind.INDEX, default_index)
         fixed = {canonicalize_name(Requirement(line).name): Requirement(line) for line in overrides}
@@ -159,7 +162,9 @@ class Uv:
                 for link in listings.project(source, name)
                 if target.rank(link.name) and all(spec.contains(project_and_version(link.name)[1]) for spec in allowed)
             ]
-            version = max(project_and_version(link.name)[1] for link in links)
+            versions = [project_and_version(link.name)[1] for link in links]
+            version = next((Version(one.version) for one in preferred if one.name == name), None)
+            version = version if version in versions else max(versions)
             chosen = [link for link in links if project_and_version(link.name)[1] == version]
             wheels = ", ".join(f'{{ url = "{link.url}", hashes = {{ sha256 = "{link.sha256}" }} }}' for link in chosen)
             entries.append((name, version, f"wheels = [{wheels}]"))

@@ -50,14 +50,15 @@ def call(context, monkeypatch, typed):
     monkeypatch.setattr(pipeline, "_resolve", resolved)
     monkeypatch.setattr(with_engine.Embedded, "build", lambda *_: (ARTIFACT, ()))
     monkeypatch.setattr(with_engine.Embedded, "exists", lambda *_: True)
-    monkeypatch.setattr(run_suites, "prove", lambda report, *_: report)
+    monkeypatch.setattr(run_suites, "prove", lambda report, *_, **__: report)
     audit = new_image.Audited(binaries=1, fail=0, warn=0, note=0)
     monkeypatch.setattr(new_image, "vet", lambda report, *_: msgspec.structs.replace(report, audit=audit))
     return typed
 
 
 def built(recipe, cuda):
-    (report,) = (read_report(path) for path in Path("dist", recipe).glob(f"*cu{cuda.replace('.', '')}*/report.json"))
+    tags = Path("dist", recipe).glob(f"*-cu{cuda.replace('.', '')}*")
+    (report,) = (read_report(tag / "report.json") for tag in tags)
     return report
 
 

@@ -6,7 +6,7 @@ another write through a link of its own.
 """
 
 # As in `artifacts.formats.stage`.
-# ruff: noqa: PTH104, PTH108, PTH208
+# ruff: noqa: PTH102, PTH104, PTH108, PTH114, PTH208
 
 import os
 import stat
@@ -30,19 +30,23 @@ def unpack(
     destination: Path,
     *,
     advance: Callable[[int], None] | None = None,
+    below: Path | None = None,
 ) -> None:
     """Unpack layers, lowest first, into the folder `destination`, which appears whole or not at all.
 
     Does nothing where it is there already; a second process waits for the first. `advance` counts compressed bytes,
-    from any thread. Owners, devices and extended attributes are set only
-    for root; modes and times always. Raises LayoutError for a layer that is broken or would leave the folder.
+    from any thread. `below`: the tree of the layers below these, unpacked on the same disk by the same user; its files
+    are shared by hard links. Owners, devices and extended attributes are set only for root; modes and times always.
+    Raises LayoutError for a layer that is broken or would leave the folder.
     """
     with appearing(destination, _ROOT) as partial:
         if partial is not None:
-            _unpack(layers, partial, advance)
+            _unpack(layers, partial, advance, below)
 
 
-def _unpack(layers: Sequence[LayerBlob], partial: Path, advance: Callable[[int], None] | None) -> None:
+def _unpack(
+    layers: Sequence[LayerBlob], partial: Path, advance: Callable[[int], None] | None, below: Path | None
+) -> None:
     privileged = os.geteuid() == 0
     stages = parallel(
         lambda number, advancing: stage_layer(layers[number], partial / str(number), advancing, privileged),
@@ -51,6 +55,8 @@ def _unpack(layers: Sequence[LayerBlob], partial: Path, advance: Callable[[int],
         size=lambda number: layers[number].path.stat().st_size,
     )
     tree = _Tree(partial / _ROOT, privileged)
+    if below is not None:
+        tree.share(below)
     for stage in stages:
         tree.merge(stage)
     tree.finish()
@@ -64,6 +70,25 @@ class _Tree:
         self._folders: dict[str, Attributes] = {}
         root.mkdir()
         root.chmod(0o755)
+
+    def share(self, other: Path) -> None:
+        """Begin with the folders and files of another tree. Files are links; merging replaces, and never writes."""
+        for at, folders, names in os.walk(other):
+            inside = at.removeprefix(str(other)).lstrip("/")
+            place = f"{self._root}/{inside}".rstrip("/")
+            for name in list(folders):
+                if os.path.islink(f"{at}/{name}"):
+                    folders.remove(name)
+                    names.append(name)
+            for name in names:
+                os.link(f"{at}/{name}", f"{place}/{name}", follow_symlinks=False)
+            for name in folders:
+                path = f"{inside}/{name}".lstrip("/")
+                os.mkdir(f"{self._root}/{path}")
+                found = os.lstat(f"{at}/{name}")
+                xattrs = tuple((key, os.getxattr(f"{at}/{name}", key)) for key in os.listxattr(f"{at}/{name}"))
+                mode = stat.S_IMODE(found.st_mode)
+                self._folders[path] = Attributes(mode, found.st_uid, found.st_gid, found.st_mtime_ns, xattrs)
 
     def merge(self, stage: Stage) -> None:
         """Put a layer over what is there."""

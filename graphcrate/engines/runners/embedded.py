@@ -5,8 +5,9 @@ An unpacked image takes gigabytes and is of use only while people try it: the tw
 
 import contextlib
 import fcntl
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from graphcrate.oci.layout import Layout, is_whole, read_layout
 KEPT = 2
 ABANDONED = 3600.0  #: seconds after which a folder that nobody unpacks into is what a killed run left
 FOLDER = "rootfs"
+LAYERS = "layers.json"  #: beside an unpacked image: the digests of its layers
 #: Unpacked over compressed size, for the check of room where the layout does not say: 1.94 was measured for torch
 #: 2.0.1 with its CUDA libraries, 2.9 for the base.
 GROWTH = 2.2
@@ -96,13 +98,30 @@ def _unpack(layout: Layout, cache: Cache, progress: Progress) -> None:
     root = _place(layout, cache) / "root"
     if root.is_dir():
         return
-    sizes = [record.unpacked_size or int(record.size * GROWTH) for record in layout.records]
-    compressed = sum(layer.size for layer in layout.layers)
-    with cache.guard():
+    digests = [layer.digest for layer in layout.layers]
+    with cache.guard(), contextlib.ExitStack() as stack:
+        below, number = _below(digests, cache, stack)
+        sizes = [record.unpacked_size or int(record.size * GROWTH) for record in layout.records[number:]]
         _prune(cache, KEPT - 1)
         cache.require(sum(sizes), "unpacking the image")
-        with progress.task("unpacking the image", compressed) as task:
-            unpack(layout.layer_blobs, root, advance=task.advance)
+        with progress.task("unpacking the image", sum(layer.size for layer in layout.layers[number:])) as task:
+            unpack(layout.layer_blobs[number:], root, advance=task.advance, below=below)
+        cache.write(root.with_name(LAYERS), json.dumps(digests).encode())
+
+
+def _below(digests: Sequence[str], cache: Cache, stack: contextlib.ExitStack) -> tuple[Path | None, int]:
+    """The unpacked image with most of the lowest of these layers and no other, held by `stack`; how many it has."""
+    best: tuple[Path | None, int] = None, 0
+    for known in (cache.root / FOLDER).glob(f"*/{LAYERS}"):
+        with contextlib.suppress(OSError, ValueError):
+            layers = json.loads(known.read_bytes())
+            if (
+                len(layers) > best[1]
+                and layers == digests[: len(layers)]
+                and stack.enter_context(_in_use(known.parent))
+            ):
+                best = known.with_name("root"), len(layers)
+    return best
 
 
 @contextlib.contextmanager

@@ -144,7 +144,7 @@ def find_slurm(ctx: Context, output: Path, partitions: Sequence[str]) -> Schedul
                 f"there is no partition {name!r}; there are {words or 'none that you may use'}",
                 next_step=f"--partition {next(iter(known))}" if known else "ask the administrator of this cluster",
             )
-    return Scheduler(slurm, output / JOBS, ctx.root, ctx.environment)
+    return Scheduler(slurm, output / JOBS, Path(__file__).resolve().parents[3], ctx.environment)
 
 
 def _write_report(

@@ -6,6 +6,7 @@ is a Debian, `MIRROR`. No lock ever holds its name.
 """
 
 import bz2
+import difflib
 import email.utils
 import functools
 import gzip
@@ -138,9 +139,12 @@ class Archive:
             if stanza.name in chosen:
                 return stanza
         if not found:
+            near = difflib.get_close_matches(clause.strip(), self._by_name, n=3)
             raise ResolutionError(
                 f"Debian {self._suite} cannot give a base: {asking} wants {clause.strip()}, which is not in it",
-                next_step="correct base.packages in the recipe",
+                next_step=f"correct the name; near it {'are' if len(near) > 1 else 'is'} {', '.join(near)}"
+                if near
+                else "correct the name",
             )
         return found[0]
 

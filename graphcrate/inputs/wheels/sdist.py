@@ -49,7 +49,7 @@ def build_wheel(
                 done = work / "done"
                 done.mkdir()
                 with open_wheel(made) as wheel:
-                    _check_pure(package, wheel)
+                    check_pure(package.file.name, wheel)
                     repack(wheel, done / made.name)
                 cache.adopt(done, folder)
     return next(folder.glob("*.whl"))
@@ -123,13 +123,21 @@ def origin(package: LockedPackage) -> str:
 def _build(
     package: LockedPackage, sdist: Path, build: Sequence[Path], work: Path, environment: Mapping[str, str]
 ) -> Path:
-    for name in ("back-end", "home", "tmp", "wheel"):
-        (work / name).mkdir()
-    for path in build:
-        shutil.copyfile(path, work / "back-end" / path.name)
     # pip goes by the file's name, which a cache keeps.
     source = work / package.file.name
     shutil.copyfile(sdist, source)
+    return make_wheel(source, package.file.name, build, work, environment)
+
+
+def make_wheel(source: Path, name: str, build: Sequence[Path], work: Path, environment: Mapping[str, str]) -> Path:
+    """The wheel of a source archive or folder called `name`, made by pip offline with the back-end's wheels `build`.
+
+    `work` is an empty folder but for the source. Raises BuildError with the last lines of pip's output.
+    """
+    for folder in ("back-end", "home", "tmp", "wheel"):
+        (work / folder).mkdir()
+    for path in build:
+        shutil.copyfile(path, work / "back-end" / path.name)
     options = ["--no-index", "--find-links", str(work / "back-end"), "--no-deps", "--no-cache-dir", "--no-input"]
     options += ["--disable-pip-version-check", "--progress-bar", "off", "--wheel-dir", str(work / "wheel")]
     done = process.run(
@@ -141,8 +149,8 @@ def _build(
     wheels = sorted((work / "wheel").glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         raise BuildError(
-            f"{package.file.name} could not be made a wheel" + "".join(f"\n    {line}" for line in done.lines[-20:]),
-            cause="Its build back-end failed, or needs a package that the lock does not have for it.",
+            f"{name} could not be made a wheel" + "".join(f"\n    {line}" for line in done.lines[-20:]),
+            cause="Its build back-end failed, or needs a package that its build requirements do not name.",
             next_step="./build.py lock …    (locks the back-end again), or put a wheel of it into a local folder",
         )
     return wheels[0]
@@ -163,11 +171,12 @@ def _environment(environment: Mapping[str, str], work: Path) -> dict[str, str]:
     }
 
 
-def _check_pure(package: LockedPackage, wheel: Wheel) -> None:
+def check_pure(name: str, wheel: Wheel) -> None:
+    """Raises BuildError for a wheel, made of the source called `name`, that has compiled parts."""
     tags = sorted(str(tag) for tag in wheel.tags)
     if "py3-none-any" not in tags or not wheel.root_is_purelib:
         raise BuildError(
-            f"{package.file.name} is not pure Python: its wheel is for {', '.join(tags)}",
+            f"{name} is not pure Python: its wheel is for {', '.join(tags)}",
             cause="It has compiled parts, which must be built inside the image's base with its compilers.",
             next_step="take a channel that has a wheel of it (./build.py list), or put one into a local folder",
         )
@@ -176,6 +185,9 @@ def _check_pure(package: LockedPackage, wheel: Wheel) -> None:
 #: of an sdist without [build-system], by PEP 517
 LEGACY_BUILD = ("setuptools>=40.8", "wheel")
 LARGEST = 1 << 20  #: bytes of a metadata file that is still read
+
+
+_COMPILED = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".f", ".f90", ".rs")
 
 
 class SdistMetadata(NamedTuple):
@@ -199,6 +211,26 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
         raise _broken(name, "it has no PKG-INFO")
     build: dict[str, Any] = pyproject.get("build-system", {})
     return SdistMetadata(_requires(pyproject, info, listed), tuple(build.get("requires", LEGACY_BUILD)))
+
+
+def build_requires(folder: Path) -> tuple[str, ...]:
+    """What a project's folder asks for to be built (PEP 518). Raises IntegrityError for a malformed pyproject.toml."""
+    path = folder / "pyproject.toml"
+    try:
+        pyproject = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise IntegrityError(f"{path} cannot be read: {error}") from error
+    return tuple(pyproject.get("build-system", {}).get("requires", LEGACY_BUILD))
+
+
+def compiled_source(path: Path) -> str:
+    """The first file of an sdist that a compiler wants, outside of tests and documents; empty: there is none."""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            parts = member.name.lower().split("/")
+            if member.name.endswith(_COMPILED) and not {"test", "tests", "doc", "docs", "examples"} & set(parts):
+                return member.name.partition("/")[2]
+    return ""
 
 
 def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Run the command line: `python -m graphcrate.cli`."""
+"""`python -m graphcrate`: the command line."""
 
 from graphcrate.cli.main import main
 

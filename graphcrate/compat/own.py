@@ -1,0 +1,286 @@
+"""What a person adds to a stack: read from the command line, from a requirements file, or from a recipe of their own.
+
+A recipe of one's own names the stack that it extends and what comes on top:
+
+    extends = "pyg"
+    cuda = "11.8"
+    pip = ["lightning", "./mypkg"]
+    apt = ["git"]
+    smoke = ["python /opt/mine/train.py --epochs 1"]
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from graphcrate.compat import toml
+from graphcrate.model.errors import UsageError
+from graphcrate.model.recipe import Additions, Recipe, Variant
+
+#: packages that people expect under one name
+FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
+LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 in all
+LARGEST_FILE = 1 << 20  #: bytes of a file that a recipe brings along
+_GIT = "git+"
+#: pip's options that a requirements file may have, and why they are not taken from there
+_REFUSED = {
+    ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--trusted-host", "--no-index"): (
+        "Where packages come from is a setting of this machine, and may hold a password that no lock should have.",
+        "set UV_INDEX=https://… (or extra-index-url in pip.conf), and take the line out",
+    ),
+    ("--pre", "--prefer-binary", "--only-binary", "--no-binary", "--require-hashes", "--use-feature"): (
+        "The lock has exact versions and hashes: final releases, as wheels where there are wheels.",
+        "take the line out; name a pre-release as package==1.0rc1",
+    ),
+}
+_APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A recipe file of a person's own. Paths are relative to it."""
+
+    extends: str  #: a stack: pyg, torch or glt
+    cuda: str = ""  #: CUDA version or "cpu"; empty: as for the stack
+    pip: tuple[str, ...] = ()  #: packages: PEP 508, ./folder, ./file.whl, git+https://…@commit
+    requirements: str = ""  #: a requirements file
+    apt: tuple[str, ...] = ()  #: Debian's packages
+    env: dict[str, str] = {}  #: variables of the image
+    files: dict[str, str] = {}  #: absolute path in the image → text file beside the recipe
+    smoke: tuple[str, ...] = ()  #: shell commands that must succeed inside the image, in /tmp
+    smoke_minutes: int = 10  #: the limit of each
+
+
+def is_recipe(name: str) -> bool:
+    """Whether a name given for a recipe is the path of a file."""
+    return name.endswith(".toml") or "/" in name
+
+
+def load(path: Path) -> tuple[OwnRecipe, Additions]:
+    """Read a recipe file of a person's own. Raises RecipeError, UsageError for what it refers to."""
+    fields = "./build.py schema --own lists every field, docs/customize.md shows them"
+    recipe = toml.parse(toml.read(path, "recipe"), str(path), OwnRecipe, _contradictions, fields)
+    folder = path.absolute().parent
+    packages, constraints = [_package(text, folder, f"{path}: pip") for text in recipe.pip], list[str]()
+    if recipe.requirements:
+        more, constraints = read_requirements(folder / recipe.requirements)
+        packages += more
+    return recipe, Additions(
+        packages=tuple(packages),
+        constraints=tuple(constraints),
+        apt=recipe.apt,
+        environment=recipe.env,
+        files={place: _content(folder / source) for place, source in recipe.files.items()},
+        smoke=recipe.smoke,
+        smoke_minutes=recipe.smoke_minutes,
+        name=path.stem,
+    )
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of a recipe file of a person's own, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(OwnRecipe)}
+
+
+def given(
+    packages: Sequence[str], requirements: Sequence[Path] = (), apt: Sequence[str] = (), flavour: str = ""
+) -> Additions:
+    """What the command line adds: each of `packages` one or several, separated by spaces. Raises UsageError."""
+    wanted = [_package(word, Path.cwd(), "--with") for text in packages for word in _words(text)]
+    constraints: list[str] = []
+    for path in requirements:
+        more, bounds = read_requirements(path)
+        wanted, constraints = [*wanted, *more], [*constraints, *bounds]
+    debian = tuple(name for text in apt for name in text.replace(",", " ").split())
+    for name in debian:
+        if not _APT.fullmatch(name):
+            raise UsageError(f"--apt: {name!r} is no name of a Debian package", next_step='--apt "git graphviz"')
+    return Additions(
+        packages=tuple(dict.fromkeys(wanted)),
+        constraints=tuple(constraints),
+        apt=debian,
+        flavour=flavour if flavour in FLAVOURS else "",
+    )
+
+
+def wanted_packages(additions: Additions) -> tuple[str, ...]:
+    """Packages by name, path and address, with those of the flavour."""
+    return tuple(dict.fromkeys((*additions.packages, *FLAVOURS.get(additions.flavour, ()))))
+
+
+def joined(first: Additions, second: Additions) -> Additions:
+    """Both; name, files, variables and commands are the first's."""
+    return msgspec.structs.replace(
+        first,
+        packages=tuple(dict.fromkeys((*first.packages, *second.packages))),
+        constraints=(*first.constraints, *second.constraints),
+        apt=tuple(dict.fromkeys((*first.apt, *second.apt))),
+        flavour=second.flavour or first.flavour,
+    )
+
+
+def recorded(additions: Additions) -> Additions:
+    """As provenance has them: without paths and addresses of this machine."""
+    names = tuple(name_of(one) if is_local(one) else one for one in additions.packages)
+    return msgspec.structs.replace(additions, packages=names)
+
+
+def extend(recipe: Recipe, variant: Variant, additions: Additions) -> tuple[Recipe, Variant]:
+    """The recipe and its variant with the Debian packages that a person adds."""
+    if not additions.apt:
+        return recipe, variant
+    packages = tuple(dict.fromkeys((*variant.base.packages, *additions.apt)))
+    extended = msgspec.structs.replace(variant, base=msgspec.structs.replace(variant.base, packages=packages))
+    variants = tuple(extended if one is variant else one for one in recipe.variants)
+    return msgspec.structs.replace(recipe, variants=variants), extended
+
+
+def suffix(additions: Additions) -> str:
+    """What a tag says of them, `-lightning-wandb`: nothing for an image with a name of its own."""
+    rest = [*map(name_of, additions.packages), *additions.apt]
+    text = f"-{additions.flavour}" if additions.flavour else ""
+    if additions.name:
+        return text
+    while rest and len(text) + 1 + len(rest[0]) <= LONGEST_SUFFIX:
+        text += f"-{rest.pop(0)}"
+    return f"{text}-and-{len(rest)}-more" if rest else text
+
+
+def name_of(package: str) -> str:
+    """The name to call a package by, normalised: of a path or an address its last part."""
+    if is_local(package):
+        last = package.partition("#")[0].removesuffix(".git").rstrip("/").rpartition("/")[2]
+        if package.startswith(_GIT):
+            last = last.partition("@")[0].removesuffix(".git")
+        return str(canonicalize_name(last.partition("-")[0] if last.endswith(".whl") else last))
+    return str(canonicalize_name(Requirement(package).name))
+
+
+def is_local(package: str) -> bool:
+    """Whether a package of `Additions` is a path or a git address, not a requirement."""
+    return package.startswith(("/", _GIT))
+
+
+def read_requirements(path: Path) -> tuple[list[str], list[str]]:
+    """(packages, constraints) of a requirements file, in pip's format. Raises UsageError that names file and line."""
+    packages: list[str] = []
+    constraints: list[str] = []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    for number, line in _logical_lines(text):
+        where = f"{path}:{number}"
+        option, _, value = line.replace("=", " ", 1).partition(" ") if line.startswith("--") else line.partition(" ")
+        value = value.strip()
+        if option in ("-r", "--requirement", "-c", "--constraint"):
+            more, bounds = read_requirements(path.parent / value)
+            constraints += bounds if option in ("-r", "--requirement") else [*more, *bounds]
+            packages += more if option in ("-r", "--requirement") else []
+        elif option in ("-e", "--editable"):
+            packages.append(_package(value, path.absolute().parent, where))
+        elif line.startswith("-"):
+            _refuse(option, where)
+        else:
+            packages.append(_package(re.sub(r"\s--hash[= ]\S+", "", line).strip(), path.absolute().parent, where))
+    if not packages and not constraints:
+        raise UsageError(f"{path} has no packages", next_step="one on each line, such as lightning==2.1")
+    return packages, constraints
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments, those that end with a backslash joined; with the number of the first."""
+    begun, first = "", 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        first = first or number
+        begun += re.sub(r"(^|\s)#.*$", "", line).lstrip()
+        if begun.endswith("\\"):
+            begun = begun[:-1]
+            continue
+        if begun.strip():
+            yield first, begun.strip()
+        begun, first = "", 0
+
+
+def _refuse(option: str, where: str) -> None:
+    for options, (cause, step) in _REFUSED.items():
+        if option in options:
+            raise UsageError(f"{where}: {option} is not taken from a requirements file", cause=cause, next_step=step)
+    raise UsageError(f"{where}: {option} is no option of a requirements file", next_step="mend the line")
+
+
+def _words(text: str) -> Iterable[str]:
+    """One requirement, which may have spaces in it, or several packages separated by spaces."""
+    try:
+        Requirement(text)
+    except InvalidRequirement:
+        try:
+            return shlex.split(text)
+        except ValueError as error:
+            raise UsageError(f"--with {text!r} cannot be read: {error}") from error
+    return [text]
+
+
+def _package(text: str, folder: Path, where: str) -> str:
+    """A package as `Additions` has it. Raises UsageError."""
+    address = re.sub(rf"^[A-Za-z0-9._-]+\s*@\s*(?={re.escape(_GIT)})", "", text)
+    if address.startswith(_GIT):
+        return address
+    if text.startswith((".", "/", "~", "file:")) or (text.endswith(".whl") and "@" not in text):
+        path = folder / Path(text.removeprefix("file://")).expanduser()
+        if path.suffix == ".whl" and path.is_file():
+            return str(path.resolve())
+        if (path / "pyproject.toml").is_file() or (path / "setup.py").is_file():
+            return str(path.resolve())
+        raise UsageError(
+            f"{where}: {text} is neither a wheel nor a folder with a pyproject.toml or a setup.py",
+            next_step=f"ls {shlex.quote(str(path))}",
+        )
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(
+            f"{where}: {text!r} is no package: {str(error).splitlines()[0]}",
+            next_step="lightning, 'dgl==2.1', './mypkg', './file.whl' or 'git+https://HOST/PATH@COMMIT'",
+        ) from error
+    if wanted.url:
+        raise UsageError(
+            f"{where}: {wanted.name} is given by an address, which may have another file tomorrow",
+            next_step="download it and give the wheel: ./file.whl",
+        )
+    return text
+
+
+def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
+    for name in recipe.apt:
+        if not _APT.fullmatch(name):
+            yield "apt", f"{name!r} is no name of a Debian package"
+    for name in recipe.env:
+        if not _VARIABLE.fullmatch(name):
+            yield "env", f"{name!r} is no name of a variable"
+    for place in recipe.files:
+        if not place.startswith("/") or ".." in place.split("/"):
+            yield "files", f"{place!r} is no absolute path in the image"
+    if recipe.smoke_minutes < 1:
+        yield "smoke_minutes", "at least 1"
+
+
+def _content(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise UsageError(
+                f"{path} has more than {LARGEST_FILE >> 20} MB",
+                cause="Data does not belong into an image: every node would pull it.",
+                next_step="bind its folder when the image runs (--bind, --container-mounts)",
+            )
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path} cannot be put into the image: {error}", next_step="files takes text files beside the recipe"
+        ) from error

@@ -1,0 +1,130 @@
+"""A person's own projects: a folder, or a commit of a git repository, becomes a wheel in the cache.
+
+A wheel is made once for the same files or commit. It is pure Python: what has to be compiled needs the image's base.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from graphcrate.artifacts.wheel import open_wheel
+from graphcrate.host import process
+from graphcrate.host.cache import Cache
+from graphcrate.host.connections import redacted
+from graphcrate.inputs.wheels.sdist import check_pure, make_wheel, repack
+from graphcrate.model.errors import BuildError, NetworkError
+
+#: Raise it whenever the same project would give another wheel.
+PROJECT_FORMAT = 1
+#: what tools leave in a project and no wheel is made of
+_NOT_SOURCE = re.compile(
+    r"\.git|\.hg|\.venv|venv|__pycache__|build|dist|\.tox|\.nox|\.eggs|.*\.egg-info|.*\.pyc|\.\w+_cache"
+)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_MINUTE = 60.0
+
+BackEnd = Callable[[Path], Sequence[Path]]  #: the wheels of the back-end that a project's folder asks for
+
+
+def wheel_of_folder(folder: Path, back_end: BackEnd, cache: Cache, environment: Mapping[str, str]) -> Path:
+    """The wheel of a project's folder. Raises BuildError, and what `back_end` raises."""
+    digest = hashlib.sha256(str(PROJECT_FORMAT).encode())
+    for path in _files(folder):
+        with path.open("rb") as stream:
+            content = hashlib.file_digest(stream, "sha256").digest()
+        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_mode & 0o100}\0".encode(errors="surrogateescape"))
+        digest.update(content)
+    target = cache.path("built", f"project-{digest.hexdigest()}")
+    return _made(target, str(folder), lambda _: folder, back_end, cache, environment)
+
+
+def wheel_of_commit(address: str, back_end: BackEnd, cache: Cache, environment: Mapping[str, str]) -> Path:
+    """The wheel of a git repository, `git+https://HOST/PATH@REVISION`; a branch or tag is its commit of today.
+
+    Raises NetworkError when git cannot fetch it, BuildError, and what `back_end` raises.
+    """
+    url, _, revision = address.removeprefix("git+").partition("#")[0].rpartition("@")
+    if not url.partition("://")[2]:  # no revision; any `@` is that of a user
+        url, revision = address.removeprefix("git+").partition("#")[0], "HEAD"
+    commit = revision if _COMMIT.fullmatch(revision) else _commit(url, revision, environment)
+    key = hashlib.sha256(f"{PROJECT_FORMAT} {commit}".encode()).hexdigest()
+
+    def fetch(work: Path) -> Path:
+        clone = work / "clone"
+        _git(["clone", "--quiet", "--no-checkout", url, str(clone)], url, environment)
+        _git(["-C", str(clone), "checkout", "--quiet", commit], url, environment)
+        return clone
+
+    return _made(cache.path("built", f"commit-{key}"), redacted(address), fetch, back_end, cache, environment)
+
+
+def _made(
+    target: Path,
+    name: str,
+    source: Callable[[Path], Path],
+    back_end: BackEnd,
+    cache: Cache,
+    environment: Mapping[str, str],
+) -> Path:
+    with cache.exclusively(f"built-{target.name}"):
+        if not target.is_dir():
+            with cache.folder() as work:
+                # A copy: setuptools writes into the folder that it builds.
+                copy, room, done = work / "source", work / "room", work / "done"
+                shutil.copytree(source(work), copy, symlinks=True, ignore=_ignored)
+                for folder in (room, done):
+                    folder.mkdir()
+                made = make_wheel(copy, name, back_end(copy), room, environment)
+                with open_wheel(made) as wheel:
+                    check_pure(name, wheel)
+                    repack(wheel, done / made.name)
+                cache.adopt(done, target)
+    return next(target.glob("*.whl"))
+
+
+def _ignored(folder: str, names: list[str]) -> set[str]:
+    # .git stays: versions may be read from it
+    return {name for name in names if _NOT_SOURCE.fullmatch(name) and name != ".git"}
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for at, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not _NOT_SOURCE.fullmatch(name))
+        yield from (
+            path for name in sorted(names) if not _NOT_SOURCE.fullmatch(name) and (path := Path(at, name)).is_file()
+        )
+
+
+def _commit(url: str, revision: str, environment: Mapping[str, str]) -> str:
+    names = (
+        ("HEAD",)
+        if revision == "HEAD"
+        else (f"refs/tags/{revision}^{{}}", f"refs/tags/{revision}", f"refs/heads/{revision}")
+    )
+    lines = [line.split("\t") for line in _git(["ls-remote", url], url, environment) if "\t" in line]
+    listed = {name: commit for commit, name in lines}
+    for name in names:
+        if name in listed:
+            return listed[name]
+    raise BuildError(
+        f"{redacted(url)} has no branch or tag {revision!r}",
+        next_step="name a commit by its 40 digits: git+https://HOST/PATH@COMMIT",
+    )
+
+
+def _git(arguments: Sequence[str], url: str, environment: Mapping[str, str]) -> Sequence[str]:
+    lines: list[str] = []
+    # A question for a password would wait for ever.
+    variables = {**environment, "GIT_TERMINAL_PROMPT": "0"}
+    done = process.run(["git", *arguments], environment=variables, on_line=lines.append, timeout=10 * _MINUTE)
+    if done.returncode:
+        tail = "".join(f"\n    {line}" for line in done.lines[-4:])
+        raise NetworkError(
+            f"git cannot fetch {redacted(url)}{tail}",
+            cause="No network, no such repository or commit, or one that wants a password.",
+            next_step=f"git clone {redacted(url)}    (and give the folder: ./NAME)",
+        )
+    return lines

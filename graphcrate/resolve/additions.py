@@ -1,0 +1,359 @@
+"""A person's packages on top of a stack: torch, CUDA and what is compiled for them stay, everything else may move.
+
+uv sees what stays as empty wheels of those names and versions, and keeps the other versions of the stack's lock where
+nothing is against them. So a package that wants another torch is refused with who wants what, and an image with one
+more package shares its layers with the stack's own.
+"""
+
+import difflib
+import hashlib
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from graphcrate.artifacts.wheel import parse_name
+from graphcrate.compat import own
+from graphcrate.host import settings
+from graphcrate.inputs.wheels import project
+from graphcrate.inputs.wheels.sdist import build_requires, compiled_source, read_sdist
+from graphcrate.model.errors import UNREADABLE, ResolutionError
+from graphcrate.model.lock import Added, Lock, LockedPackage, decode_lock, encode
+from graphcrate.model.recipe import Additions, Channel
+from graphcrate.resolve import fetch
+from graphcrate.resolve.base import lock_base
+from graphcrate.resolve.channels import Link
+from graphcrate.resolve.locks import Resolution, ResolveContext
+from graphcrate.resolve.offers import Offers
+from graphcrate.resolve.pinning import Pinned, constraints_of, lock_links, resolve_pins
+from graphcrate.resolve.resolver import PYG, lock_back_end, lock_sdist
+from graphcrate.resolve.target import Target, project_and_version, target_of
+
+#: Raise it whenever the same additions would be resolved otherwise.
+RULES = 1
+_STAYS = re.compile(rf"torch|triton|{PYG}|(nvidia|cuda)-.*")
+#: of uv's words: a package that is there as source only
+_SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)`")
+_ABSENT = re.compile(r"Because (\S+) was not found in the package registry")
+#: what uv says around its explanation, and advice that is about uv's options
+_UV_WORDS = (
+    re.compile(r"^error: .*\n", re.M),
+    re.compile(r"^  cause: ", re.M),
+    re.compile(r"^hint: Wheels are.*\n?", re.M),
+)
+#: what people add most, for the nearest name
+WELL_KNOWN = (
+    "accelerate", "datasets", "deepspeed", "dgl", "einops", "faiss-cpu", "fastapi", "flask", "graphviz", "h5py",
+    "hydra-core", "ipykernel", "jupyterlab", "lightning", "matplotlib", "mlflow", "mpi4py", "networkx", "numba",
+    "numpy", "omegaconf", "opencv-python-headless", "optuna", "pandas", "peft", "pillow", "polars", "pyarrow",
+    "pytorch-lightning", "pyyaml", "ray", "rdkit", "scikit-learn", "scipy", "seaborn", "sentencepiece",
+    "tensorboard", "timm", "tokenizers", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm",
+    "transformers", "wandb", "xgboost",
+)  # fmt: skip
+_MOST_TURNS = 12  #: of uv, each with one more sdist
+
+
+def add(
+    context: ResolveContext,
+    resolution: Resolution,
+    additions: Additions,
+    committed: Lock | None,
+    *,
+    fresh: bool = False,
+) -> Resolution:
+    """The resolution with the additions' packages in its lock, which says which those are.
+
+    `committed`: the lock beside a person's recipe; it and the cache's are taken as long as they answer the same
+    request, but for `fresh`. Raises ResolutionError for what contradicts the stack or does not exist, NetworkError,
+    BuildError for a project that cannot be made a wheel.
+    """
+    ctx, stack = context.ctx, resolution.lock
+    offers = context.offers(resolution.candidate, stack)
+    packages = own.wanted_packages(additions)
+    local = [_store_local(package, offers, context) for package in packages if own.is_local(package)]
+    asked = [RULES, stack.request_sha256, stack.candidate, additions.constraints, sorted(additions.apt)]
+    asked += [
+        sorted(one for one in packages if not own.is_local(one)),
+        sorted(one.file.sha256 for one in local),
+    ]
+    digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
+    place = ctx.cache.path("resolutions", f"{digest}.json")
+    if not fresh:
+        for lock in (committed, _read(place)):
+            if lock is not None and lock.request_sha256 == digest:
+                return msgspec.structs.replace(resolution, lock=lock)
+    ctx.progress.note("resolving the packages on top of the stack")
+    lock = _Resolver(context, resolution, additions, local, offers).lock(digest)
+    ctx.cache.write(place, encode(lock))
+    return msgspec.structs.replace(resolution, lock=lock)
+
+
+class _Resolver:
+    """One resolution of additions."""
+
+    def __init__(
+        self,
+        context: ResolveContext,
+        resolution: Resolution,
+        additions: Additions,
+        local: Sequence[LockedPackage],
+        offers: Offers,
+    ) -> None:
+        self._context, self._candidate, self._stack = context, resolution.candidate, resolution.lock
+        self._additions, self._offers = additions, offers
+        self._local = {one.name: one for one in local}
+        self._target = target_of(context.variant.base, context.variant.python)
+        self._staying = {one.name: one for one in self._stack.packages if _stays(one)}
+        wanted = [Requirement(one) for one in own.wanted_packages(additions) if not own.is_local(one)]
+        self._refuse_moving(wanted)
+        self._asked = [one for one in wanted if canonicalize_name(one.name) not in self._staying]
+        self._sdists: dict[str, LockedPackage] = {}
+
+    def lock(self, digest: str) -> Lock:
+        """The stack's lock with what was asked for, and all that it needs."""
+        stack, ctx = self._stack, self._context.ctx
+        with ctx.cache.folder() as world:
+            pinned, notes = self._pinned(world)
+        there = {one.name: one for one in stack.packages}
+        new = [
+            one
+            for one in pinned
+            if one.name not in self._staying and (one.name not in there or there[one.name].version != one.version)
+        ]
+        packages = {
+            one.name: one for one in lock_links([one for one in new if self._of_index(one)], self._offers.market)
+        }
+        packages |= {name: one for name, one in self._sdists.items() if any(name == other.name for other in new)}
+        packages |= self._local
+        moved = tuple(sorted(name for name in packages if name in there))
+        notes += [f"{name} {packages[name].version} instead of the stack's {there[name].version}" for name in moved]
+        base = stack.base
+        if self._additions.apt:
+            _, variant = own.extend(self._context.recipe, self._context.variant, self._additions)
+            base = lock_base(ctx, variant)
+        names = [canonicalize_name(one.name) for one in self._asked]
+        return msgspec.structs.replace(
+            stack,
+            created=int(settings.now()),
+            request_sha256=digest,
+            base=base,
+            packages=tuple(sorted({**there, **packages}.values(), key=lambda one: one.name)),
+            notes=(*stack.notes, *notes),
+            added=Added(
+                packages=tuple(sorted(packages)),
+                asked=tuple(dict.fromkeys([*map(str, names), *self._local])),
+                moved=moved,
+            ),
+        )
+
+    def _of_index(self, one: Pinned) -> bool:
+        return one.link is not None and one.name not in self._sdists and one.name not in self._local
+
+    def _refuse_moving(self, wanted: Sequence[Requirement]) -> None:
+        for one in wanted:
+            staying = self._staying.get(canonicalize_name(one.name))
+            if staying is not None and not one.specifier.contains(Version(staying.version).public, prereleases=True):
+                raise self._refusal(f"{one} is asked for, and {self._title} has {staying.name} {staying.version}")
+
+    def _refusal(self, what: str, cause: str = "") -> ResolutionError:
+        torch = self._staying["torch"].version
+        return ResolutionError(
+            what,
+            cause=cause or f"torch {torch}, CUDA and what is compiled for them stay as they are.",
+            next_step="./build.py list    (stacks with other versions), or ask for another version of the package",
+        )
+
+    @property
+    def _title(self) -> str:
+        return f"{self._stack.recipe} for CUDA {self._stack.cuda}"
+
+    def _pinned(self, world: Path) -> tuple[tuple[Pinned, ...], list[str]]:
+        """What uv chooses, and what is to be known of it. `world`: an empty folder for wheels that stand in."""
+        sources = world / "sources"
+        sources.mkdir()
+        stays = [f"{one.name} @ {_stand_in(world, one.name, one.version).as_uri()}" for one in self._staying.values()]
+        by_source: set[str] = set()  #: packages that are there as source only
+        newest = {one.name: version for one in self._asked if (version := self._newest(one))}
+        for _ in range(_MOST_TURNS):
+            try:
+                pinned = self._ask_uv(stays, sources)
+            except ResolutionError as error:
+                if self._take_source(error, sources, by_source):
+                    continue
+                raise self._explained(error) from error
+            chosen = {one.name: one.version for one in pinned}
+            older, retry = [], False
+            for name, version in newest.items():
+                have = chosen.get(canonicalize_name(name))
+                if have and Version(have) < version and canonicalize_name(name) not in self._sdists:
+                    try:
+                        self._ask_uv([*stays, f"{name}=={version}"], sources)
+                    except ResolutionError as error:
+                        retry = self._take_source(error, sources, by_source) or retry
+                        older.append(f"{name} {have}, not {version}: {_first_reason(error)}")
+            if retry or self._take_requirements(pinned, by_source):
+                continue
+            return pinned, older
+        raise ResolutionError("the packages need one another in too many ways", next_step="pin them: package==1.2")
+
+    def _ask_uv(self, stays: Sequence[str], sources: Path) -> tuple[Pinned, ...]:
+        recipe, variant = self._context.recipe, self._context.variant
+        cache = self._offers.market.cache
+        lines = [*recipe.requirements, *variant.requirements, *map(str, self._asked), *stays]
+        for one in self._local.values():
+            lines.append(f"{one.name} @ {cache.file(one.file.sha256, one.file.name).absolute().as_uri()}")
+        for one in self._sdists.values():
+            lines += [
+                f"{one.name}=={one.version}",
+                *read_sdist(cache.file(one.file.sha256, one.file.name), one.file.name).requires,
+            ]
+        kept = [one for one in self._stack.packages if one.name not in self._staying]
+        return resolve_pins(
+            [
+                line
+                for line in lines
+                if canonicalize_name(Requirement(line).name) not in self._staying or "@ file:" in line
+            ],
+            self._target,
+            self._offers,
+            constraints=[*constraints_of(self._staying["torch"].version), *self._additions.constraints],
+            preferred=kept,
+            wheels=sources,
+        )
+
+    def _newest(self, wanted: Requirement) -> Version | None:
+        """The newest final release that was not excluded; None for a package of which the version is given."""
+        if any(part.operator in ("==", "===") for part in wanted.specifier):
+            return None
+        versions = [
+            known[1]
+            for links in self._offers.listed(Channel.PYPI, canonicalize_name(wanted.name))
+            for link in links
+            if not link.yanked and (known := project_and_version(link.name)) and self._for_this_python(link)
+        ]
+        return max(wanted.specifier.filter([one for one in versions if not one.is_prerelease]), default=None)
+
+    def _for_this_python(self, link: Link) -> bool:
+        return not link.name.endswith(".whl") or self._target.rank(link.name) is not None
+
+    def _take_source(self, error: ResolutionError, sources: Path, by_source: set[str]) -> bool:
+        """Let uv choose among the sdists of a package that has no wheels. False where that is not what failed."""
+        names = [str(canonicalize_name(name)) for name in _SOURCE_ONLY.findall(error.what)]
+        new = [name for name in names if name not in by_source]
+        for name in new:
+            by_source.add(name)
+            for version in {str(version) for version in self._sdist_links(name)}:
+                _stand_in(sources, name, version)
+        return bool(new)
+
+    def _sdist_links(self, name: str) -> Mapping[Version, Link]:
+        found: dict[Version, Link] = {}
+        for links in self._offers.listed(Channel.PYPI, name):
+            for link in links:
+                known = project_and_version(link.name)
+                if known and link.sha256 and not link.yanked and not link.name.endswith(".whl"):
+                    found.setdefault(known[1], link)
+        return found
+
+    def _take_requirements(self, pinned: Sequence[Pinned], by_source: set[str]) -> bool:
+        """Lock the sdists that uv chose; True where there are new ones, whose own requirements count from now on."""
+        new = False
+        for one in pinned:
+            known = self._sdists.get(one.name)
+            if one.name in by_source and (known is None or known.version != one.version):
+                link = self._sdist_links(one.name)[Version(one.version)]
+                self._sdists[one.name] = self._lock_pure(link, one.version)
+                new = True
+        return new
+
+    def _lock_pure(self, link: Link, version: str) -> LockedPackage:
+        package = lock_sdist(link, version, self._offers)
+        if source := compiled_source(self._offers.market.cache.file(package.file.sha256, link.name)):
+            raise ResolutionError(
+                f"{package.name} {version} is there as source only, and has to be compiled ({source})",
+                cause="Its compiler, headers and libraries are not known.",
+                next_step=f"bring a wheel of it (--with ./{package.name}-….whl), or ask for another version",
+            )
+        return package
+
+    def _explained(self, error: ResolutionError) -> ResolutionError:
+        """uv's explanation without its own advice; for a name that no index has, the nearest that we know."""
+        text = "\n".join(error.what.splitlines()[1:])
+        what = f"these packages cannot be added to {self._title}"
+        if absent := _ABSENT.search(text):
+            name = absent[1]
+            near = difflib.get_close_matches(name, {*WELL_KNOWN, *(one.name for one in self._stack.packages)}, n=3)
+            return ResolutionError(
+                f"{what}: the package index has no {name}" + (f"; did you mean {' or '.join(near)}?" if near else ""),
+                next_step="look the name up where the package is documented: it may differ from what is imported",
+            )
+        for pattern in _UV_WORDS:
+            text = pattern.sub("", text)
+        return self._refusal(f"{what}\n{text.rstrip()}")
+
+
+def _stays(package: LockedPackage) -> bool:
+    """torch, CUDA, PyG, and what is compiled against torch or comes from a channel of its own."""
+    return package.compiled or package.channel is not Channel.PYPI or bool(_STAYS.fullmatch(package.name))
+
+
+def _stand_in(folder: Path, name: str, version: str) -> Path:
+    """An empty wheel of this name and version."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    path = folder / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{stem}.dist-info/RECORD", "")
+    return path
+
+
+def _first_reason(error: ResolutionError) -> str:
+    """The sentence of uv's explanation that says who wants what, on one line."""
+    text = " ".join(error.what.split())
+    found = re.search(r"Because (.*?)(?:, we can conclude|\.$|\. And)", text)
+    return found[1] if found else "another package is against it"
+
+
+def _read(path: Path) -> Lock | None:
+    try:
+        return decode_lock(path.read_bytes())
+    except (OSError, *UNREADABLE):
+        return None
+
+
+def _store_local(package: str, offers: Offers, context: ResolveContext) -> LockedPackage:
+    """A wheel file, a project's folder or a commit, as a wheel in the cache."""
+    market = offers.market
+    environment = settings.select_for_child(context.ctx.environment)
+
+    def back_end(folder: Path) -> Sequence[Path]:
+        wheels = lock_back_end(build_requires(folder), package, offers)
+        for one in wheels:
+            fetch.fetch_one(one, offers)
+        return [market.cache.file(one.file.sha256, one.file.name) for one in wheels]
+
+    if package.startswith("/") and package.endswith(".whl"):
+        path = Path(package)
+    elif package.startswith("/"):
+        path = project.wheel_of_folder(Path(package), back_end, market.cache, environment)
+    else:
+        path = project.wheel_of_commit(package, back_end, market.cache, environment)
+    name, version, _ = parse_name(path.name)
+    _refuse_unfitting(path, target_of(context.variant.base, context.variant.python))
+    file = fetch.store_unvouched(Link(name=path.name, url=path.absolute().as_uri()), market.client, market.cache)
+    return LockedPackage(name=name, version=version, channel=Channel.LOCAL, file=file)
+
+
+def _refuse_unfitting(path: Path, target: Target) -> None:
+    if target.rank(path.name) is None:
+        raise ResolutionError(
+            f"{path} is not for this image, which has Python {target.python} and glibc {target.glibc}",
+            cause="Its name says for which Python and system a wheel was built.",
+            next_step=f"bring a wheel for cp{target.python.replace('.', '')}, or its project's folder",
+        )

@@ -1,0 +1,78 @@
+"""Tests of what a person adds to a stack: each package is imported, and their own commands must succeed."""
+
+import hashlib
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from graphcrate.model.plan import VENV
+from graphcrate.model.recipe import Additions
+from graphcrate.model.report import SmokeReport
+from graphcrate.smoke.suites import run_program
+from graphcrate.smoke.verdict import LAST_LINES, failed
+
+if TYPE_CHECKING:
+    from graphcrate.host.sandbox import Inside
+
+IMPORTS_LIMIT = 300  #: seconds
+_SHOWN = 60  #: characters of a command
+
+#: Imports each distribution's top-level modules, as its RECORD has them. Runs in the image, from Python 3.9 on.
+_IMPORT = """
+import importlib, importlib.metadata, sys
+for name in sys.argv[1:]:
+    files = importlib.metadata.distribution(name).files or ()
+    tops = {file.parts[0].split(".")[0] for file in files if file.suffix in (".py", ".so") and file.parts[0] != ".."}
+    folders = {file.parts[0] for file in files if len(file.parts) > 1}
+    modules = [top for top in sorted(tops) if top.isidentifier() and top not in ("tests", "test", "docs", "examples")]
+    public = [top for top in modules if not top.startswith("_")] or modules
+    for module in public:
+        print("importing", module, "of", name, flush=True)
+        importlib.import_module(module)
+    if not public:
+        print(name, "has no module to import", flush=True)
+"""
+
+
+class OwnTest(NamedTuple):
+    """A program that has to end with 0 inside the image, within `limit` seconds. `name` is that of a suite."""
+
+    name: str
+    title: str
+    argv: tuple[str, ...]
+    limit: int
+
+    @property
+    def version(self) -> str:
+        """What past results are kept by."""
+        return f"{self.name} {hashlib.sha256(repr(self[2:]).encode()).hexdigest()[:16]}"
+
+
+def own_tests(asked: Sequence[str], additions: Additions) -> list[OwnTest]:
+    """The import of what was asked for by name, then the commands."""
+    tests = []
+    if asked:
+        python = (f"{VENV}/bin/python", "-c", _IMPORT, *asked)
+        tests.append(OwnTest("imports", f"importing {', '.join(asked)}", python, IMPORTS_LIMIT))
+    for number, command in enumerate(additions.smoke, 1):
+        shown = command if len(command) <= _SHOWN else f"{command[:_SHOWN]}…"
+        argv = ("/bin/sh", "-c", f"cd /tmp && {command}")
+        tests.append(OwnTest(f"own-{number}", shown, argv, additions.smoke_minutes * 60))
+    return tests
+
+
+def run_own(test: OwnTest, inside: "Inside", folder: Path, *, say: Callable[[str], None], on_gpu: bool) -> SmokeReport:
+    """Run a test in an image; a failure is a report. Writes `smoke-<name>.log` into `folder`."""
+    say(f"smoke test {test.name}: {test.title}")
+    ran = run_program(test.name, test.argv, test.limit, inside, folder, say, on_gpu=on_gpu)
+    tail = " | ".join(line.strip() for line in ran.lines[-LAST_LINES:] if line.strip()) or "no output"
+    if ran.late:
+        return failed(test.name, ran.seconds, f"{test.title}: {ran.late}; last lines: {tail}", layer="", on_gpu=on_gpu)
+    if ran.returncode:
+        begun = [line for line in ran.lines if re.match(r"importing \S+ of ", line)]
+        what = begun[-1] if test.name == "imports" and begun else shlex.quote(test.title)
+        reason = f"{what} ended with exit code {ran.returncode}; last lines: {tail}"
+        return failed(test.name, ran.seconds, reason, layer="", on_gpu=on_gpu)
+    return SmokeReport(suite=test.name, status="passed", device="gpu" if on_gpu else "cpu", seconds=ran.seconds)

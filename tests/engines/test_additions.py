@@ -1,0 +1,225 @@
+"""A person's packages on top of a stack, resolved by the real uv against a loopback index."""
+
+import contextlib
+import subprocess
+
+import msgspec
+import pytest
+
+from graphcrate.compat import addresses, own
+from graphcrate.compat.request import SourceOptions
+from graphcrate.host.cache import Cache
+from graphcrate.model.errors import BuildError, NetworkError, ResolutionError
+from graphcrate.model.recipe import Additions, Channel
+from graphcrate.resolve import additions
+from graphcrate.resolve.candidates import choose
+from tests.engines.test_resolve import environment
+from tests.unit import small_index
+from tests.unit.small_index import COMPATIBLE, CP311
+from tests.unit.wheel_server import WheelServer, small_sdist, small_wheel
+
+pytestmark = pytest.mark.engine("uv", "git")
+
+SETUPTOOLS = '[build-system]\nrequires = ["flit_core"]\nbuild-backend = "flit_core.buildapi"\n'
+
+
+@pytest.fixture(scope="module")
+def server():
+    with WheelServer() as running, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(addresses, "PYTORCH", running.url("/whl"))
+        patch.setattr(addresses, "PYG", running.url("/whl"))
+        small_index.fill(running)
+        for project, files in {
+            "plain": [small_wheel("plain", "1.0", requires=["tqdm"])],
+            "wants-torch": [
+                small_wheel("wants_torch", "1.0", requires=["torch>=2.0"]),
+                small_wheel("wants_torch", "2.0", requires=["torch>=2.1"]),
+            ],
+            "tqdm": [small_wheel("tqdm", "4.66"), small_wheel("tqdm", "4.0")],
+            "wants-old-tqdm": [small_wheel("wants_old_tqdm", "1.0", requires=["tqdm<4.5"])],
+            "wants-numpy": [small_wheel("wants_numpy", "1.0", requires=["numpy>=2"])],
+            "by-source": [
+                small_sdist("by_source", version, pyproject=SETUPTOOLS, metadata_requires=["tqdm"])
+                for version in ("4.9", "5.0")
+            ],
+            "above-source": [
+                small_wheel("above_source", "1.0"),
+                small_wheel("above_source", "2.0", requires=["by-source==4.9"]),
+            ],
+            "compiled": [small_sdist("compiled", "1.0", pyproject=SETUPTOOLS, more={"src/a.cpp": "int a;"})],
+            "other-python": [small_wheel("other_python", "1.0", tag="cp38-cp38-linux_x86_64")],
+        }.items():
+            running.simple(project, dict(files))
+        yield running
+
+
+@pytest.fixture
+def add(server, tmp_path, monkeypatch):
+    """What a person's words make of the stack's lock."""
+    small_index.stand_in_bases(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(Cache(tmp_path / "cache")) as cache:
+        recipe = small_index.recipe(COMPATIBLE, extensions=())
+        context = small_index.context(recipe, SourceOptions(), cache, environment(server))
+        stack = choose(context, {})
+
+        def run(*packages, committed=None, **more):
+            given = own.joined(Additions(**more), own.given(packages)) if more else own.given(packages)
+            return stack.lock, additions.add(context, stack, given, committed).lock
+
+        yield run
+
+
+def names(lock):
+    return set(lock.added.packages)
+
+
+def test_what_is_new_is_named_and_the_stack_stays_as_it_is(add):
+    stack, lock = add("plain")
+    assert lock.added.asked == ("plain",)
+    assert names(lock) == {"plain", "tqdm"} - {one.name for one in stack.packages}
+    assert [one for one in lock.packages if one.name not in names(lock)] == list(stack.packages)
+    assert lock.added.moved == ()
+
+
+def test_an_older_release_is_taken_with_the_reason_where_the_newest_wants_another_torch(add):
+    _, lock = add("wants-torch")
+    assert lock.package("wants-torch").version == "1.0"
+    assert any("wants-torch 1.0, not 2.0" in note and "torch>=2.1" in note for note in lock.notes)
+
+
+@pytest.mark.parametrize(
+    ("word", "what"),
+    [
+        ("wants-torch==2.0", "wants-torch>=2.0 depends on torch>=2.1"),
+        ("torch==2.13.0", "torch==2.13.0 is asked for, and pyg for CUDA 11.8 has torch 2.0.1"),
+        ("nvidia-cublas-cu11==11.10.3.66", "has nvidia-cublas-cu11 11.11.3.6"),
+        ("wants-numpy", "wants-numpy depend on numpy>=2"),
+        ("tqmd", "the package index has no tqmd; did you mean tqdm"),
+        ("other-python", "cp38"),
+        ("compiled", r"compiled 1.0 is there as source only, and has to be compiled \(src/a.cpp\)"),
+    ],
+)
+def test_what_cannot_be_added_is_refused_with_who_wants_what(add, word, what):
+    with pytest.raises(ResolutionError, match=what) as caught:
+        add(word)
+    assert caught.value.next_step
+
+
+def test_a_package_of_the_stack_moves_where_a_version_is_asked_for_and_that_is_said(add):
+    stack, lock = add("wants-old-tqdm")
+    assert (stack.package("tqdm").version, lock.package("tqdm").version) == ("4.66", "4.0")
+    assert lock.added.moved == ("tqdm",)
+    assert "tqdm 4.0 instead of the stack's 4.66" in lock.notes
+
+
+def test_torch_that_fits_stays(add):
+    stack, lock = add("torch>=2.0", "plain")
+    assert lock.package("torch") == stack.package("torch")
+
+
+@pytest.mark.parametrize("word", ["by-source", "above-source"])
+def test_what_is_there_as_source_only_is_taken_with_its_back_end(add, word):
+    _, lock = add(word)
+    source = lock.package("by-source")
+    assert source.version == ("5.0" if word == "by-source" else "4.9")
+    assert [one.name for one in source.build] == ["flit-core"]
+    assert "tqdm" in {one.name for one in lock.packages}
+
+
+def test_constraints_hold(add):
+    with pytest.raises(ResolutionError, match="plain"):
+        add("plain", constraints=("plain<1",))
+
+
+def test_the_same_words_get_the_same_lock_and_a_committed_one_is_used(add, server):
+    _, first = add("plain")
+    seen = len(server.paths())
+    assert add("plain")[1] == first
+    committed = msgspec.structs.replace(first, notes=("committed",))
+    assert add("plain", committed=committed)[1] == committed
+    assert len(server.paths()) == seen
+
+
+@pytest.fixture
+def project(tmp_path):
+    folder = tmp_path / "mypkg"
+    (folder / "mypkg").mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["setuptools", "wheel"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "mypkg"\nversion = "0.1"\ndependencies = ["plain"]\n'
+    )
+    (folder / "backend.py").write_text(BACKEND)
+    (folder / "mypkg" / "__init__.py").write_text("X = 1\n")
+    return folder
+
+
+#: a build back-end without dependencies, in the project itself (PEP 517): the index here has no real one
+BACKEND = """
+import zipfile
+def get_requires_for_build_wheel(settings=None): return []
+def build_wheel(folder, settings=None, metadata=None):
+    name = "mypkg-0.1-py3-none-any.whl"
+    files = {
+        "mypkg/__init__.py": open("mypkg/__init__.py").read(),
+        "mypkg-0.1.dist-info/METADATA": "Metadata-Version: 2.1\\nName: mypkg\\nVersion: 0.1\\nRequires-Dist: plain\\n",
+        "mypkg-0.1.dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
+    import base64, hashlib
+    record = "".join(
+        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b'=').decode()},{len(text)}\\n"
+        for path, text in files.items()
+    )
+    files["mypkg-0.1.dist-info/RECORD"] = record + "mypkg-0.1.dist-info/RECORD,,\\n"
+    with zipfile.ZipFile(f"{folder}/{name}", "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return name
+"""
+
+
+def test_a_project_is_made_a_wheel_again_only_when_its_files_change(add, project):
+    _, lock = add("./mypkg")
+    mine = lock.package("mypkg")
+    assert (mine.channel, mine.version) == (Channel.LOCAL, "0.1")
+    assert "plain" in names(lock)
+    (project / "mypkg" / "__pycache__").mkdir()
+    (project / "mypkg" / "__pycache__" / "x.pyc").write_bytes(b"")
+    assert add("./mypkg")[1].package("mypkg") == mine
+    (project / "mypkg" / "__init__.py").write_text("X = 2\n")
+    assert add("./mypkg")[1].package("mypkg").file.sha256 != mine.file.sha256
+
+
+def test_a_project_that_cannot_be_built_says_its_last_lines(add, project):
+    (project / "backend.py").write_text("raise SystemError('broken back-end')\n")
+    with pytest.raises(BuildError, match="broken back-end"):
+        add("./mypkg")
+
+
+def test_a_commit_a_branch_and_what_git_cannot_fetch(add, project):
+    git = ("git", "-c", "user.name=me", "-c", "user.email=me@example.com")
+    for command in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "first")):
+        subprocess.run([*git, *command], cwd=project, check=True)
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=project, text=True).strip()
+    _, by_commit = add(f"git+file://{project}@{commit}")
+    _, by_branch = add(f"mypkg @ git+file://{project}@main")
+    assert by_commit.package("mypkg") == by_branch.package("mypkg")
+    with pytest.raises(BuildError, match="no branch or tag 'absent'"):
+        add(f"git+file://{project}@absent")
+    with pytest.raises(NetworkError, match="git cannot fetch"):
+        add(f"git+file://{project}@{'0' * 40}")
+
+
+def test_a_wheel_file_has_to_be_for_the_images_python(add, tmp_path):
+    for name, content in (small_wheel("mine", "1.0"), small_wheel("mine", "1.0", tag="cp38-cp38-linux_x86_64")):
+        (tmp_path / name).write_bytes(content)
+    assert add("./mine-1.0-py3-none-any.whl")[1].package("mine").channel is Channel.LOCAL
+    with pytest.raises(ResolutionError, match=r"not for this image, which has Python 3\.11"):
+        add("./mine-1.0-cp38-cp38-linux_x86_64.whl")
+
+
+def test_a_wheel_of_torch_is_not_let_in(add, tmp_path):
+    name, content = small_wheel("torch", "2.13.0", tag=CP311)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ResolutionError, match="torch"):
+        add(f"./{name}")

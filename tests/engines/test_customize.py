@@ -1,0 +1,105 @@
+"""docs/customize.md, typed as it is written from a folder outside of the checkout, on the small image's stack."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.engines.typist import blocks, untyped
+from tests.engines.workplace import Workplace, small_stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("uv", "user namespaces")]
+
+PAGE = ROOT / "docs" / "customize.md"
+PYPROJECT = """[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "mypkg"
+version = "0.1"
+dependencies = ["einops"]
+"""
+
+
+@pytest.fixture(scope="module")
+def outside(workplace, built_image, tmp_path_factory):
+    """A folder with a person's own files; the program is that of the checkout, run by its path."""
+    folder = tmp_path_factory.mktemp("outside")
+    (folder / "mypkg" / "mypkg").mkdir(parents=True)
+    (folder / "mypkg" / "pyproject.toml").write_text(PYPROJECT)
+    (folder / "mypkg" / "mypkg" / "__init__.py").write_text("import einops\n")
+    (folder / "requirements.txt").write_text("# mine\neinops>=0.7\ntabulate\n")
+    (folder / "train.py").write_text("import mypkg, sys, torch\nprint('trained', sys.argv[1:], torch.__version__)\n")
+    recipe = re.search(r"^```toml\n(extends.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)[1]
+    (folder / "mine.toml").write_text(as_here(recipe).replace("lightning", "tabulate"))
+    environment = {"PYTHONPATH": str(workplace.folder)}
+    program = tuple(word for word in workplace.program if word not in ("-E", "-s"))
+    return Workplace(folder, workplace.cache, environment, program=program)
+
+
+def as_here(text):
+    """A command or a recipe for the stack that tests have."""
+    _, *options = small_stack()
+    cuda = options[options.index("--cuda") + 1]
+    return text.replace('cuda = "11.8"', f'cuda = "{cuda}"').replace("--cuda 11.8", shlex.join(options))
+
+
+def typed(outside, command):
+    """Type a line of the page."""
+    program, *arguments = shlex.split(as_here(command))
+    assert program == "graphcrate"
+    done = outside.run(*arguments)
+    assert done.code == 0, done.err[-3000:]
+    return done
+
+
+def test_in_one_line(outside):
+    (lines,) = blocks(PAGE, "In one line")
+    for line in (one.replace("lightning tqdm", "tabulate tqdm") for one in lines):
+        done = typed(outside, line)
+        assert done.out.startswith("torch:")
+    assert {"tabulate", "einops", "mypkg", "tree"} <= set(
+        re.findall(r"[a-z]+", " ".join(map(str, outside.folder.glob("dist/torch/*"))))
+    )
+    assert "importing mypkg of mypkg" in "".join(
+        path.read_text() for path in outside.folder.glob("dist/torch/*/smoke-imports.log")
+    )
+
+
+def test_a_second_package_adds_a_layer_and_nothing_else_is_new(outside):
+    typed(outside, "graphcrate image torch --cuda 11.8 --with tabulate")
+    report = typed(outside, "graphcrate image torch --cuda 11.8 --with tabulate --with toml --json").json
+    plain = typed(outside, "graphcrate image torch --cuda 11.8 --json").json
+    stack = [layer["digest"] for layer in plain["layers"]]
+    assert [layer["digest"] for layer in report["layers"]][: len(stack)] == stack
+    assert [layer["title"] for layer in report["layers"]][len(stack) :] == ["added packages"]
+    assert [suite["suite"] for suite in report["suites"]] == ["torch", "imports"]
+
+
+def test_in_a_file(outside):
+    (lines,) = blocks(PAGE, "In a file")
+    for line in lines:
+        done = typed(outside, line)
+        if " run " in line:
+            assert "trained ['/opt/mine/train.py']" in done.out or "trained []" in done.out
+    (lock,) = outside.folder.glob("mine.*.lock.json")
+    assert '"mypkg"' in lock.read_text()
+    assert (outside.folder / "mine.sif").is_file()
+    log = Path(next(outside.folder.glob("dist/mine/2*/smoke-own-1.log")))
+    assert "trained ['--epochs', '1']" in log.read_text()
+
+
+def test_a_command_of_ones_own_that_fails_fails_the_image(outside):
+    (outside.folder / "failing.toml").write_text(
+        as_here('extends = "torch"\ncuda = "11.8"\nsmoke = ["echo before; exit 3"]\n')
+    )
+    done = outside.run("image", "./failing.toml", *small_stack()[3:])
+    assert done.code == 10, done.err[-2000:]
+    assert "own-1" in done.err
+    assert "exit code 3; last lines: before" in done.err
+
+
+def test_every_block_of_the_page_is_typed():
+    assert untyped(PAGE, Path(__file__)) == []

@@ -1,0 +1,184 @@
+"""What a person adds to a stack: the command line's words, requirements files, recipes of their own, tags, plans."""
+
+import msgspec
+import pytest
+
+from graphcrate.compat import own
+from graphcrate.compat.planning import make_plan
+from graphcrate.model.errors import RecipeError, UsageError
+from graphcrate.model.lock import Added
+from graphcrate.model.plan import FilesStep, WheelsStep
+from graphcrate.model.recipe import Additions
+from graphcrate.smoke.own import own_tests
+from tests.unit.compiled_plans import RECIPE, VARIANT, plain_lock, wheel
+
+COMMIT = "0123456789" * 4
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mypkg").mkdir()
+    (tmp_path / "mypkg" / "pyproject.toml").write_text("[project]\n")
+    (tmp_path / "a-1.0-py3-none-any.whl").write_bytes(b"")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "packages"),
+    [
+        (["lightning wandb dgl==2.1"], ["lightning", "wandb", "dgl==2.1"]),
+        (["lightning", "wandb", "lightning"], ["lightning", "wandb"]),
+        (["lightning >= 2.1, < 3"], ["lightning >= 2.1, < 3"]),
+        (["'ray[default] >2' tqdm"], ["ray[default] >2", "tqdm"]),
+        (["./mypkg a-1.0-py3-none-any.whl"], ["{}/mypkg", "{}/a-1.0-py3-none-any.whl"]),
+        ([f"git+https://git.example/x.git@{COMMIT}"], [f"git+https://git.example/x.git@{COMMIT}"]),
+        ([f"mine @ git+https://git.example/x.git@{COMMIT}"], [f"git+https://git.example/x.git@{COMMIT}"]),
+    ],
+)
+def test_the_words_of_the_command_line(folder, words, packages):
+    assert own.given(words, [], []).packages == tuple(one.format(folder.resolve()) for one in packages)
+
+
+@pytest.mark.parametrize(
+    ("word", "what"),
+    [
+        ("light=ning", "'light=ning' is no package"),
+        ("./nothing", "./nothing is neither a wheel nor a folder with a pyproject.toml"),
+        ("x @ https://host.example/x.whl", "x is given by an address"),
+        ("'open", "cannot be read: No closing quotation"),
+    ],
+)
+def test_a_word_that_is_no_package_is_refused(folder, word, what):
+    with pytest.raises(UsageError, match=what):
+        own.given([word], [], [])
+
+
+def test_debian_packages(folder):
+    assert own.given([], [], ["git graphviz", "tmux,vim"]).apt == ("git", "graphviz", "tmux", "vim")
+    with pytest.raises(UsageError, match="'Git!' is no name"):
+        own.given([], [], ["Git!"])
+
+
+def test_a_requirements_file(folder):
+    (folder / "more.txt").write_text("wandb\n")
+    (folder / "bounds.txt").write_text("numpy<2\n")
+    (folder / "requirements.txt").write_text(
+        "# mine\nlightning==2.1  # pinned\n\ndgl \\\n  >=2.0 --hash=sha256:aa\n-r more.txt\n-c bounds.txt\n-e ./mypkg\n"
+    )
+    additions = own.given([], [folder / "requirements.txt"], [])
+    assert additions.packages == ("lightning==2.1", "dgl >=2.0", "wandb", str((folder / "mypkg").resolve()))
+    assert additions.constraints == ("numpy<2",)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "requirements.txt has no packages"),
+        ("a\n--index-url https://user:secret@host.example\n", "requirements.txt:2: --index-url is not taken"),
+        ("-i https://host.example\n", "requirements.txt:1: -i is not taken"),
+        ("--pre\n", "requirements.txt:1: --pre is not taken"),
+        ("--nonsense\n", "requirements.txt:1: --nonsense is no option"),
+        ("a\nb c\n", "requirements.txt:2: 'b c' is no package"),
+        ("-r absent.txt\n", "absent.txt cannot be read"),
+    ],
+)
+def test_a_requirements_file_that_cannot_be_taken_names_the_line(folder, text, what):
+    (folder / "requirements.txt").write_text(text)
+    with pytest.raises(UsageError, match=what) as caught:
+        own.given([], [folder / "requirements.txt"], [])
+    assert "secret" not in str(caught.value)
+
+
+def test_a_recipe_of_ones_own(folder):
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / "mine.toml").write_text(
+        'extends = "pyg"\ncuda = "11.8"\npip = ["lightning", "./mypkg"]\napt = ["git"]\n'
+        'env = { WANDB_MODE = "offline" }\nfiles = { "/opt/mine/train.py" = "train.py" }\n'
+        'smoke = ["python /opt/mine/train.py"]\n'
+    )
+    recipe, additions = own.load(folder / "mine.toml")
+    assert (recipe.extends, recipe.cuda) == ("pyg", "11.8")
+    assert additions == Additions(
+        packages=("lightning", str(folder.resolve() / "mypkg")),
+        apt=("git",),
+        environment={"WANDB_MODE": "offline"},
+        files={"/opt/mine/train.py": "print(1)\n"},
+        smoke=("python /opt/mine/train.py",),
+        name="mine",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "what"),
+    [
+        ("pips = []", RecipeError, "mine.toml:2: pips: "),
+        ('apt = ["Git"]', RecipeError, "mine.toml:2: apt: 'Git' is no name"),
+        ('env = { "a b" = "" }', RecipeError, "mine.toml:2: env: 'a b' is no name"),
+        ('files = { "opt/x" = "x" }', RecipeError, "mine.toml:2: files: 'opt/x' is no absolute path"),
+        ('files = { "/opt/x" = "absent" }', UsageError, "absent cannot be put into the image"),
+        ("smoke_minutes = 0", RecipeError, "mine.toml:2: smoke_minutes: at least 1"),
+        ('requirements = "absent.txt"', UsageError, "absent.txt cannot be read"),
+    ],
+)
+def test_a_recipe_that_cannot_be_taken_names_the_line(folder, line, error, what):
+    (folder / "mine.toml").write_text(f'extends = "pyg"\n{line}\n')
+    with pytest.raises(error, match=what):
+        own.load(folder / "mine.toml")
+
+
+def test_a_large_file_does_not_belong_into_an_image(folder):
+    (folder / "data").write_bytes(bytes(own.LARGEST_FILE + 1))
+    (folder / "mine.toml").write_text('extends = "pyg"\nfiles = { "/data" = "data" }\n')
+    with pytest.raises(UsageError, match="more than 1 MB"):
+        own.load(folder / "mine.toml")
+
+
+@pytest.mark.parametrize(
+    ("additions", "suffix"),
+    [
+        (Additions(packages=("Lightning==2.1", "wandb"), apt=("git",)), "-lightning-wandb-git"),
+        (Additions(packages=("/home/me/my_pkg", "/tmp/a-1.0-py3-none-any.whl")), "-my-pkg-a"),
+        (Additions(packages=(f"git+https://git.example/team/Tool.git@{COMMIT}",)), "-tool"),
+        (Additions(packages=("a" * 20, "b" * 20, "c" * 20)), f"-{'a' * 20}-{'b' * 20}-and-1-more"),
+        (Additions(packages=("lightning",), name="mine"), ""),
+        (Additions(), ""),
+    ],
+)  # fmt: skip
+def test_the_tag_names_what_was_added(additions, suffix):
+    assert own.suffix(additions) == suffix
+
+
+def test_a_plan_has_what_was_added_above_the_stack_and_the_stack_as_it_is():
+    stack = plain_lock(wheel("numpy"))
+    added = Added(packages=("big", "numpy", "small"), asked=("small",), moved=("numpy",))
+    lock = msgspec.structs.replace(
+        plain_lock(wheel("numpy"), wheel("small"), wheel("big", size=40_000_000)), added=added
+    )
+    additions = Additions(packages=("small",), environment={"MINE": "1"}, files={"/opt/mine": "text"})
+    plain, plan = (
+        make_plan(RECIPE, one, VARIANT.candidates[0], examples={"a.py": ""}, additions=more)
+        for one, more in ((stack, None), (lock, additions))
+    )
+    assert plan.steps[: len(plain.steps) - 1] != plain.steps[:-1]  # numpy has left its layer
+    wheels = [(step.title, [one.name for one in step.packages]) for step in plan.steps if isinstance(step, WheelsStep)]
+    assert wheels[-2:] == [("big 1.0", ["big"]), ("added packages", ["numpy", "small"])]
+    assert [step.title for step in plan.steps if isinstance(step, FilesStep)][-1] == "added files"
+    assert plan.config.environment["MINE"] == "1"
+    assert plan.tag == f"{plain.tag}-small"
+    assert plan.config.labels["org.opencontainers.image.version"] == plan.tag
+
+
+def test_layers_of_the_stack_are_shared_where_nothing_moved():
+    lock = msgspec.structs.replace(plain_lock(wheel("small")), added=Added(packages=("small",), asked=("small",)))
+    plain = make_plan(RECIPE, plain_lock(), VARIANT.candidates[0], examples={})
+    plan = make_plan(RECIPE, lock, VARIANT.candidates[0], examples={}, additions=Additions(packages=("small",)))
+    assert plan.steps[: len(plain.steps) - 1] == plain.steps[:-1]
+
+
+def test_tests_of_ones_own_have_names_limits_and_versions():
+    additions = Additions(smoke=("python train.py", "false"), smoke_minutes=2)
+    tests = own_tests(["lightning"], additions)
+    assert [(one.name, one.limit) for one in tests] == [("imports", 300), ("own-1", 120), ("own-2", 120)]
+    assert tests[1].version != own_tests(["lightning"], Additions(smoke=("python other.py",)))[1].version
+    assert own_tests([], Additions()) == []
