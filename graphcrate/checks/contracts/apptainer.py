@@ -8,14 +8,12 @@ from graphcrate.model.contract import Host, ImageView, Settings, Verdict
 _ZSTD_KERNEL = facts.limits().kernel_zstd.since
 
 
-@check(
-    "a squashfs that the kernel mounts",
-    "apptainer",
-    reason="Linux mounts zstd squashfs from 4.14 on, el7's kernel neither xz nor lzo; squashfuse, by which Apptainer "
-    "mounts without its set-uid part, reads zstd from 0.1.101.",
-    source="Linux 4.14, fs/squashfs/Kconfig; Singularity on CentOS 7 (kernel 3.10)",
-)
+@check("a squashfs that the kernel mounts", "apptainer")
 def squashfs(view: ImageView, host: Host) -> Verdict:
+    """Linux mounts zstd squashfs from 4.14 on, el7's kernel neither xz nor lzo; squashfuse, by which Apptainer mounts
+    without its set-uid part, reads zstd from 0.1.101.
+    Source: Linux 4.14, fs/squashfs/Kconfig; Singularity on CentOS 7 (kernel 3.10)
+    """
     kind = view.compression
     if kind in ("", "gzip"):
         made = "layers: the squashfs is made when the image is converted"
@@ -26,39 +24,33 @@ def squashfs(view: ImageView, host: Host) -> Verdict:
     return failed(told, "make it with gzip") if facts.is_older(host.kernel, _ZSTD_KERNEL) else passed(told)
 
 
-@settings_check(
-    "does not depend on USER",
-    *("apptainer", "pyxis"),
-    reason="The image runs as the user who starts it, whatever USER says, and files belong to others: what only that "
-    "USER may read or write is closed.",
-    source="Apptainer's user guide on OCI images; seen with pyxis 0.24 and enroot 4.1.2",
-)
+@settings_check("does not depend on USER", "apptainer", "pyxis")
 def user(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """The image runs as the user who starts it, whatever USER says, and files belong to others: what only that USER may
+    read or write is closed.
+    Source: Apptainer's user guide on OCI images; seen with pyxis 0.24 and enroot 4.1.2
+    """
     if is_root(settings.user):
         return passed("root, as most images")
     return warned(f"USER {settings.user} is ignored", "chmod -R a+rX what is installed, and leave USER out")
 
 
-@settings_check(
-    "no HOME of its own",
-    *("apptainer", "pyxis"),
-    reason="Homes are the host's. Under pyxis the image's variable wins: HOME=/root for a user who is not root; enroot "
-    "makes the folder, and ends where it cannot enter it.",
-    source="enroot 4.1.2; seen with pyxis 0.24",
-)
+@settings_check("no HOME of its own", "apptainer", "pyxis")
 def home(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """Homes are the host's. Under pyxis the image's variable wins: HOME=/root for a user who is not root; enroot makes
+    the folder, and ends where it cannot enter it.
+    Source: enroot 4.1.2; seen with pyxis 0.24
+    """
     value = settings.variables.get("HOME", "")
     return warned(f"HOME={value}", "leave it out of ENV") if value else passed("not set")
 
 
-@settings_check(
-    "working folder that is there",
-    *("apptainer", "pyxis"),
-    reason="pyxis enters WORKDIR; in a folder that is hidden, or that the image lacks, the job starts elsewhere or "
-    "not at all. Apptainer starts where the user is.",
-    source="seen with pyxis 0.24; Apptainer's user guide on the working directory",
-)
+@settings_check("working folder that is there", "apptainer", "pyxis")
 def working_folder(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """pyxis enters WORKDIR; in a folder that is hidden, or that the image lacks, the job starts elsewhere or not at
+    all. Apptainer starts where the user is.
+    Source: seen with pyxis 0.24; Apptainer's user guide on the working directory
+    """
     path = settings.working_folder
     if path in ("", "/"):
         return passed("none")
@@ -69,14 +61,12 @@ def working_folder(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return absent(view, warned(f"WORKDIR {path} is no folder of the image", "RUN mkdir it"))
 
 
-@check(
-    "names and addresses can be bound",
-    *("apptainer", "pyxis"),
-    reason="/etc/hosts, /etc/hostname and /etc/resolv.conf are mounted from the host. Where one is a link out of /etc "
-    "(systemd-resolved makes such), there is nothing to mount on, and names are not found.",
-    source="enroot 4.1.2, 20-config.fstab; Apptainer's user guide on system-defined bind paths",
-)
+@check("names and addresses can be bound", "apptainer", "pyxis")
 def etc_binds(view: ImageView, host: Host) -> Verdict:
+    """/etc/hosts, /etc/hostname and /etc/resolv.conf are mounted from the host. Where one is a link out of /etc
+    (systemd-resolved makes such), there is nothing to mount on, and names are not found.
+    Source: enroot 4.1.2, 20-config.fstab; Apptainer's user guide on system-defined bind paths
+    """
     links = [
         f"{path} → {file.link}"
         for path in ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")

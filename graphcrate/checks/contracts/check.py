@@ -8,6 +8,7 @@ import msgspec
 from graphcrate.model.contract import Finding, Host, ImageView, Runtime, Settings, Verdict
 
 Judge = Callable[[ImageView, Host], Verdict]
+SettingsJudge = Callable[[ImageView, Host, Settings], Verdict]
 
 passed = functools.partial(Verdict, "pass")  #: all is as it should be
 warned = functools.partial(Verdict, "warn")  #: it works, but not for everybody, or not as one would think
@@ -40,29 +41,28 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def check(title: str, *runtimes: Runtime, reason: str, source: str) -> Callable[[Judge], Check]:
-    """Make a check of a function; its name, with dashes, is the check's id."""
+def check(title: str, *runtimes: Runtime) -> Callable[[Judge], Check]:
+    """Make a check of a function: its name, with dashes, is the id; its docstring says the reason, then the source."""
 
     def made(judge: Judge) -> Check:
+        reason, source = " ".join((judge.__doc__ or "").split()).split(" Source: ")
         name = judge.__name__.replace("_", "-")
         return Check(id=name, title=title, runtimes=runtimes, reason=reason, source=source, judge=judge)
 
     return made
 
 
-def settings_check(
-    title: str, *runtimes: Runtime, reason: str, source: str
-) -> Callable[[Callable[[ImageView, Host, Settings], Verdict]], Check]:
+def settings_check(title: str, *runtimes: Runtime) -> Callable[[SettingsJudge], Check]:
     """Make a check of a function that is called only where the artifact has a configuration."""
 
-    def made(judge: Callable[[ImageView, Host, Settings], Verdict]) -> Check:
+    def made(judge: SettingsJudge) -> Check:
         @functools.wraps(judge)
         def judged(view: ImageView, host: Host) -> Verdict:
             if view.settings is None:
                 return unknown("the artifact has no configuration", "check the image that it was made of")
             return judge(view, host, view.settings)
 
-        return check(title, *runtimes, reason=reason, source=source)(judged)
+        return check(title, *runtimes)(judged)
 
     return made
 

@@ -14,13 +14,11 @@ _MOUNTED = ("/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/home", "/root")
 _ON_A_LAYER = 1 << 20  #: a library of fewer bytes is a stub or a link
 
 
-@settings_check(
-    f"made for {PLATFORM}",
-    *RUNTIMES,
-    reason="The hosts are of that kind; anything else ends in `exec format error`.",
-    source="OCI image specification 1.1, configuration",
-)
+@settings_check(f"made for {PLATFORM}", *RUNTIMES)
 def platform(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """The hosts are of that kind; anything else ends in `exec format error`.
+    Source: OCI image specification 1.1, configuration
+    """
     if not settings.platform:
         return unknown("the artifact does not say")
     if settings.platform == PLATFORM:
@@ -28,14 +26,12 @@ def platform(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return failed(settings.platform, f"build it for {PLATFORM} (docker build --platform)")
 
 
-@check(
-    "layers that unpack alike everywhere",
-    *RUNTIMES,
-    reason="Layers that are cut short, or that put files below a link of a lower layer, fail in one engine and lose "
-    "files in another.",
-    source="OCI image specification 1.1, layer changesets",
-)
+@check("layers that unpack alike everywhere", *RUNTIMES)
 def layers(view: ImageView, host: Host) -> Verdict:
+    """Layers that are cut short, or that put files below a link of a lower layer, fail in one engine and lose files in
+    another.
+    Source: OCI image specification 1.1, layer changesets
+    """
     if view.broken:
         return failed(view.broken, "build the image again, or squash its layers")
     if view.unread:
@@ -43,14 +39,12 @@ def layers(view: ImageView, host: Host) -> Verdict:
     return passed(f"{len(view.layers)} layers" if view.layers else "no layers")
 
 
-@check(
-    "nothing in folders that are hidden",
-    *("apptainer", "pyxis"),
-    reason="Apptainer binds the host's home and /tmp, enroot covers /tmp and /run with an empty file system: what the "
-    "image has in /root, /home or /tmp is gone when it runs, or closed to users who are not root.",
-    source="Apptainer's user guide on bind paths; enroot 4.1.2, 10-system.fstab",
-)
+@check("nothing in folders that are hidden", "apptainer", "pyxis")
 def hidden(view: ImageView, host: Host) -> Verdict:
+    """Apptainer binds the host's home and /tmp, enroot covers /tmp and /run with an empty file system: what the image
+    has in /root, /home or /tmp is gone when it runs, or closed to users who are not root.
+    Source: Apptainer's user guide on bind paths; enroot 4.1.2, 10-system.fstab
+    """
     fix = "install into /opt or /usr/local"
     for path in view.packages:
         if is_below(path, *_HOMES):
@@ -65,14 +59,12 @@ def hidden(view: ImageView, host: Host) -> Verdict:
     return absent(view, passed("nothing but new homes' own files"))
 
 
-@check(
-    "folders to mount on",
-    *("apptainer",),
-    reason="Apptainer mounts the host's /proc, /sys, /dev, /tmp and home there; a file or a link in such a place makes "
-    "the start fail, or leads elsewhere.",
-    source="Apptainer's user guide on system-defined bind paths",
-)
+@check("folders to mount on", "apptainer")
 def mount_points(view: ImageView, host: Host) -> Verdict:
+    """Apptainer mounts the host's /proc, /sys, /dev, /tmp and home there; a file or a link in such a place makes the
+    start fail, or leads elsewhere.
+    Source: Apptainer's user guide on system-defined bind paths
+    """
     wrong = [path for path in _MOUNTED if (file := view.files.get(path)) and file.real != "folder"]
     if wrong:
         return failed(f"{', '.join(wrong)}: no folder", "make it a folder")
@@ -83,14 +75,12 @@ def mount_points(view: ImageView, host: Host) -> Verdict:
     return absent(view, passed("folders, or made when a SIF is"))
 
 
-@check(
-    "no libraries of the driver",
-    *RUNTIMES,
-    reason="The NVIDIA runtime puts the host's libcuda and libnvidia-ml into the container. Where the image has its "
-    "own, they clash: `file exists` at the start, or `Driver/library version mismatch`.",
-    source="NVIDIA/nvidia-docker #825; nvidia-container-toolkit #289",
-)
+@check("no libraries of the driver", *RUNTIMES)
 def own_driver(view: ImageView, host: Host) -> Verdict:
+    """The NVIDIA runtime puts the host's libcuda and libnvidia-ml into the container. Where the image has its own, they
+    clash: `file exists` at the start, or `Driver/library version mismatch`.
+    Source: NVIDIA/nvidia-docker #825; nvidia-container-toolkit #289
+    """
     found = [
         path
         for path, file in view.files.items()
@@ -104,14 +94,12 @@ def own_driver(view: ImageView, host: Host) -> Verdict:
     return absent(view, passed("none"))
 
 
-@check(
-    "CUDA's libraries once",
-    *RUNTIMES,
-    reason="Wheels of torch bring cuBLAS and cuDNN with them; a CUDA base image has them too: gigabytes that nothing "
-    "uses, and a chance to load the wrong ones.",
-    source="replicate/cog #972; GLT's IGBH Dockerfile",
-)
+@check("CUDA's libraries once", *RUNTIMES)
 def cuda_once(view: ImageView, host: Host) -> Verdict:
+    """Wheels of torch bring cuBLAS and cuDNN with them; a CUDA base image has them too: gigabytes that nothing uses,
+    and a chance to load the wrong ones.
+    Source: replicate/cog #972; GLT's IGBH Dockerfile
+    """
     places = sorted(
         path
         for path, file in view.files.items()
@@ -125,14 +113,12 @@ def cuda_once(view: ImageView, host: Host) -> Verdict:
     return absent(view, passed(places[0] if places else "no cuBLAS"))
 
 
-@check(
-    "size",
-    *RUNTIMES,
-    reason="Docker and enroot unpack the image on every node, enroot often in memory (/run, /tmp): tens of gigabytes "
-    "end in `No space left on device`, or in minutes of waiting.",
-    source="pyxis #24, #53; enroot #83; replicate/cog #972",
-)
+@check("size", *RUNTIMES)
 def size(view: ImageView, host: Host) -> Verdict:
+    """Docker and enroot unpack the image on every node, enroot often in memory (/run, /tmp): tens of gigabytes end in
+    `No space left on device`, or in minutes of waiting.
+    Source: pyxis #24, #53; enroot #83; replicate/cog #972
+    """
     if not view.unpacked or view.unread:
         packed = sum(layer.size for layer in view.layers)
         told = f"{packed / 1e9:.1f} GB compressed" if packed else "unknown"

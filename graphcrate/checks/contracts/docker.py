@@ -13,36 +13,30 @@ _SERVERS = ("jupyterlab", "notebook", "jupyter-server")
 _DEFAULT_SHM, _ENOUGH_SHM = 64 << 20, 1 << 30
 
 
-@check(
-    "an image of layers",
-    *("docker", "pai"),
-    reason="Docker and registries take images of layers; a SIF, a squashfs or a folder is none.",
-    source="OCI image specification 1.1",
-)
+@check("an image of layers", "docker", "pai")
 def layered(view: ImageView, host: Host) -> Verdict:
+    """Docker and registries take images of layers; a SIF, a squashfs or a folder is none.
+    Source: OCI image specification 1.1
+    """
     if view.form in ("sif", "squashfs", "folder"):
         return failed(f"a {view.form}", "give the image that it was made of, or `docker import` its files")
     return passed(f"{len(view.layers)} layers" if view.layers else "layers")
 
 
-@check(
-    "not too many layers",
-    *("docker", "pai"),
-    reason="Docker takes an image of 125 layers at most: `max depth exceeded` when the image is pulled or started.",
-    source="moby (layer/layer_store.go, maxLayerDepth); docker/for-linux #414; moby/buildkit #3067",
-)
+@check("not too many layers", "docker", "pai")
 def layer_count(view: ImageView, host: Host) -> Verdict:
+    """Docker takes an image of 125 layers at most: `max depth exceeded` when the image is pulled or started.
+    Source: moby (layer/layer_store.go, maxLayerDepth); docker/for-linux #414; moby/buildkit #3067
+    """
     told = f"{len(view.layers) or 'no'} layers"
     return failed(told, "join RUN lines, or squash the image") if len(view.layers) > _MOST_LAYERS else passed(told)
 
 
-@check(
-    "layers that Docker reads",
-    *("docker", "pai"),
-    reason="zstd layers can be pulled from Docker 23.0 on, foreign layers from nowhere but their maker.",
-    source="Docker Engine 23.0 release notes (moby #41759)",
-)
+@check("layers that Docker reads", "docker", "pai")
 def docker_layer_types(view: ImageView, host: Host) -> Verdict:
+    """zstd layers can be pulled from Docker 23.0 on, foreign layers from nowhere but their maker.
+    Source: Docker Engine 23.0 release notes (moby #41759)
+    """
     kinds = {layer.media_type for layer in view.layers if layer.media_type}
     if not kinds:
         return passed("no layers" if not view.layers else "as Docker saved them")
@@ -58,14 +52,12 @@ def docker_layer_types(view: ImageView, host: Host) -> Verdict:
     return passed(f"zstd layers, Docker {version}")
 
 
-@check(
-    "Docker's seccomp filter knows clone3",
-    "docker",
-    reason="glibc from 2.34 on starts threads by clone3, which the filter of Docker before 20.10.10 answers with "
-    "EPERM: `can't start new thread`, `pthread_create failed`.",
-    source="moby #42680, #42681",
-)
+@check("Docker's seccomp filter knows clone3", "docker")
 def clone3(view: ImageView, host: Host) -> Verdict:
+    """glibc from 2.34 on starts threads by clone3, which the filter of Docker before 20.10.10 answers with EPERM:
+    `can't start new thread`, `pthread_create failed`.
+    Source: moby #42680, #42681
+    """
     library = view.c_library
     if library is None or library.name != "glibc":
         return absent(view, passed("no glibc"))
@@ -82,14 +74,12 @@ def clone3(view: ImageView, host: Host) -> Verdict:
     return passed(f"glibc {library.version}, Docker {version}")
 
 
-@check(
-    "shared memory for loaders",
-    *("docker", "pai"),
-    reason="Workers of a DataLoader and GraphLearn hand samples over in /dev/shm, which has 64 MB under Docker: `bus "
-    "error` as soon as it is full.",
-    source="graphlearn-torch's FAQ; Docker's reference on --shm-size",
-)
+@check("shared memory for loaders", "docker", "pai")
 def shm(view: ImageView, host: Host) -> Verdict:
+    """Workers of a DataLoader and GraphLearn hand samples over in /dev/shm, which has 64 MB under Docker: `bus error`
+    as soon as it is full.
+    Source: graphlearn-torch's FAQ; Docker's reference on --shm-size
+    """
     if not view.torch and view.cuda in ("", "cpu"):
         return absent(view, passed("no torch in the image"))
     if host.shm is None:
@@ -100,13 +90,11 @@ def shm(view: ImageView, host: Host) -> Verdict:
     return passed(told) if host.shm >= _ENOUGH_SHM else warned(told, "docker run --shm-size=8g")
 
 
-@check(
-    "a notebook server",
-    "pai",
-    reason="Users of PAI DSW open the image as a notebook; DLC jobs do without.",
-    source="PAI DSW on custom images; what it requires is nowhere written down",
-)
+@check("a notebook server", "pai")
 def notebook(view: ImageView, host: Host) -> Verdict:
+    """Users of PAI DSW open the image as a notebook; DLC jobs do without.
+    Source: PAI DSW on custom images; what it requires is nowhere written down
+    """
     servers = [f"{name} {view.distributions[name]}" for name in _SERVERS if name in view.distributions]
     servers += [view.programs[name] for name in ("jupyter", "jupyter-lab", "jupyter-notebook") if name in view.programs]
     if servers:

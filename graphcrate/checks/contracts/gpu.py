@@ -30,14 +30,12 @@ def _without_cuda(view: ImageView) -> Verdict | None:
     return unknown("which CUDA is not known") if view.torch else absent(view, passed("no CUDA and no torch found"))
 
 
-@check(
-    "driver new enough",
-    *RUNTIMES,
-    reason="The driver is the host's. It runs programs of its own CUDA version and older ones; from CUDA 11 on any "
-    "of the same major version, but then it cannot compile PTX.",
-    source="CUDA 13.2 release notes, tables 2 and 3; docs.nvidia.com/deploy/cuda-compatibility",
-)
+@check("driver new enough", *RUNTIMES)
 def driver(view: ImageView, host: Host) -> Verdict:
+    """The driver is the host's. It runs programs of its own CUDA version and older ones; from CUDA 11 on any of the
+    same major version, but then it cannot compile PTX.
+    Source: CUDA 13.2 release notes, tables 2 and 3; docs.nvidia.com/deploy/cuda-compatibility
+    """
     if answer := _without_cuda(view):
         return answer
     oldest, own = facts.oldest_driver(view.cuda), facts.own_driver(view.cuda)
@@ -59,14 +57,12 @@ def driver(view: ImageView, host: Host) -> Verdict:
     return failed(f"{told}, which wants {oldest} or newer", f"{instead}, or update the driver")
 
 
-@settings_check(
-    "states the driver that it wants",
-    *("docker", "pyxis", "pai"),
-    reason="nvidia-container-cli reads NVIDIA_REQUIRE_CUDA at the start and refuses a driver that is too old, with a "
-    "clear message; a condition that is too strict refuses drivers that would do.",
-    source="NVIDIA container toolkit on NVIDIA_REQUIRE_*; enroot 4.1.2, hook 98-nvidia.sh",
-)
+@settings_check("states the driver that it wants", "docker", "pyxis", "pai")
 def require_cuda(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """nvidia-container-cli reads NVIDIA_REQUIRE_CUDA at the start and refuses a driver that is too old, with a clear
+    message; a condition that is too strict refuses drivers that would do.
+    Source: NVIDIA container toolkit on NVIDIA_REQUIRE_*; enroot 4.1.2, hook 98-nvidia.sh
+    """
     variables = settings.variables
     wanted = variables.get("NVIDIA_REQUIRE_CUDA", "")
     if not wanted:
@@ -92,14 +88,12 @@ def _holds(alternative: str, newest: str, driver: str) -> bool:
     return all(_SIGNS[sign](has[what], numbers(version)) for what, sign, version in map(re.Match.groups, conditions))
 
 
-@check(
-    "machine code for the GPU",
-    *RUNTIMES,
-    reason="A torch or an extension without code for the GPU's architecture ends in `no kernel image is available for "
-    "execution on the device`.",
-    source="the architectures in torch's wheels, measured; PyG #5850, #3822, #1106",
-)
+@check("machine code for the GPU", *RUNTIMES)
 def gpu(view: ImageView, host: Host) -> Verdict:
+    """A torch or an extension without code for the GPU's architecture ends in `no kernel image is available for
+    execution on the device`.
+    Source: the architectures in torch's wheels, measured; PyG #5850, #3822, #1106
+    """
     if not host.gpus:
         if view.cuda == "cpu":
             return passed("torch for the CPU, and no GPU was named")
@@ -132,15 +126,12 @@ def _compiled_for(view: ImageView) -> list[str]:
     return [name for name in re.split(r"[,;]", label) if re.fullmatch(r"\d+\.\d+(\+PTX)?", name)]
 
 
-@check(
-    "C library new enough for the driver's libraries",
-    *RUNTIMES,
-    reason="The host's driver libraries are loaded into the image's programs, so the image's glibc has to have what "
-    "they want. Apptainer brings libraries of the host's distribution besides (libGLX and others), which want the "
-    "host's own.",
-    source="NVIDIA driver 550 README, minimum requirements (glibc 2.17); apptainer #2421, #945, #598",
-)
+@check("C library new enough for the driver's libraries", *RUNTIMES)
 def glibc(view: ImageView, host: Host) -> Verdict:
+    """The host's driver libraries are loaded into the image's programs, so the image's glibc has to have what they
+    want. Apptainer brings libraries of the host's distribution besides (libGLX and others), which want the host's own.
+    Source: NVIDIA driver 550 README, minimum requirements (glibc 2.17); apptainer #2421, #945, #598
+    """
     library = view.c_library
     if library is None:
         return absent(view, warned("no C library in a known place", "start from Debian, Ubuntu or a RHEL"))
@@ -158,14 +149,12 @@ def glibc(view: ImageView, host: Host) -> Verdict:
     return passed(f"glibc {library.version}")
 
 
-@check(
-    "kernel new enough for the C library",
-    *RUNTIMES,
-    reason="glibc says in its ELF note which kernel it needs at least; on an older one every program ends with `FATAL: "
-    "kernel too old`.",
-    source="the note NT_GNU_ABI_TAG of the image's libc.so.6; glibc's INSTALL on --enable-kernel",
-)
+@check("kernel new enough for the C library", *RUNTIMES)
 def kernel(view: ImageView, host: Host) -> Verdict:
+    """glibc says in its ELF note which kernel it needs at least; on an older one every program ends with `FATAL: kernel
+    too old`.
+    Source: the note NT_GNU_ABI_TAG of the image's libc.so.6; glibc's INSTALL on --enable-kernel
+    """
     library = view.c_library
     if library is None or not library.kernel:
         return unknown("which kernel the C library needs is not known")
@@ -175,14 +164,12 @@ def kernel(view: ImageView, host: Host) -> Verdict:
     return failed(told, "an older base") if is_older(host.kernel, library.kernel) else passed(told)
 
 
-@check(
-    "graphlearn-torch that fits torch",
-    *RUNTIMES,
-    reason="Its wheels say nothing of the torch that they are built for: with another one its import ends in undefined "
-    "symbols.",
-    source="the symbols of its wheels and of torch's, compared; PAI's GLT tutorial installs one that does not fit",
-)
+@check("graphlearn-torch that fits torch", *RUNTIMES)
 def glt_fits(view: ImageView, host: Host) -> Verdict:
+    """Its wheels say nothing of the torch that they are built for: with another one its import ends in undefined
+    symbols.
+    Source: the symbols of its wheels and of torch's, compared; PAI's GLT tutorial installs one that does not fit
+    """
     version = view.distributions.get(glt.NAME, "")
     if not version:
         return absent(view, passed("no graphlearn-torch in the image"))
@@ -199,14 +186,12 @@ def glt_fits(view: ImageView, host: Host) -> Verdict:
     return passed(told)
 
 
-@check(
-    "PTX that the driver compiles",
-    *RUNTIMES,
-    reason="For a GPU that an extension has no machine code for, the driver compiles its PTX: an older driver than the "
-    "toolkit's own says `the provided PTX was compiled with an unsupported toolchain`.",
-    source="the code in graphlearn-torch's wheels, measured; docs.nvidia.com/deploy/cuda-compatibility",
-)
+@check("PTX that the driver compiles", *RUNTIMES)
 def ptx(view: ImageView, host: Host) -> Verdict:
+    """For a GPU that an extension has no machine code for, the driver compiles its PTX: an older driver than the
+    toolkit's own says `the provided PTX was compiled with an unsupported toolchain`.
+    Source: the code in graphlearn-torch's wheels, measured; docs.nvidia.com/deploy/cuda-compatibility
+    """
     version, compiled = view.distributions.get(glt.NAME, ""), _compiled_for(view)
     if not version and not any(name.endswith("+PTX") for name in compiled):
         return absent(view, passed("no extension is known to rely on it"))

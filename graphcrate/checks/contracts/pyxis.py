@@ -24,13 +24,11 @@ _USERS = ("/etc/passwd", "/etc/group")
 _ENROOT_VERSION = "--runtime pyxis --runtime-version VERSION    (enroot version on a node)"
 
 
-@check(
-    "a form that pyxis takes",
-    "pyxis",
-    reason="pyxis imports images of registries, and starts a squashfs whose path begins with `.` or `/`; nothing else.",
-    source="pyxis 0.24, --container-image; pyxis #127",
-)
+@check("a form that pyxis takes", "pyxis")
 def importable(view: ImageView, host: Host) -> Verdict:
+    """pyxis imports images of registries, and starts a squashfs whose path begins with `.` or `/`; nothing else.
+    Source: pyxis 0.24, --container-image; pyxis #127
+    """
     if view.form in ("sif", "folder"):
         return failed(f"a {view.form}", "push the image to a registry, or make a squashfs of it")
     if view.form != "squashfs":
@@ -42,14 +40,12 @@ def importable(view: ImageView, host: Host) -> Verdict:
     return passed("a squashfs with /etc/rc and /etc/environment")
 
 
-@check(
-    "a squashfs that unsquashfs reads",
-    "pyxis",
-    reason="enroot unpacks a squashfs by unsquashfs, which reads zstd from squashfs-tools 4.4 (2019) on. No kernel "
-    "mounts it; where pyxis has use_squashfuse=1, squashfuse does, and reads zstd from 0.1.101.",
-    source="squashfs-tools 4.4, CHANGES; enroot 3.4.1 and 4.1.2, runtime.sh",
-)
+@check("a squashfs that unsquashfs reads", "pyxis")
 def unsquashfs(view: ImageView, host: Host) -> Verdict:
+    """enroot unpacks a squashfs by unsquashfs, which reads zstd from squashfs-tools 4.4 (2019) on. No kernel mounts it;
+    where pyxis has use_squashfuse=1, squashfuse does, and reads zstd from 0.1.101.
+    Source: squashfs-tools 4.4, CHANGES; enroot 3.4.1 and 4.1.2, runtime.sh
+    """
     kind = view.compression
     if view.form != "squashfs" or kind != "zstd":
         return passed(kind or "layers: the squashfs is made when the image is imported")
@@ -60,14 +56,12 @@ def unsquashfs(view: ImageView, host: Host) -> Verdict:
     return passed(f"zstd, which squashfs-tools read from {_ZSTD_TOOLS} on")
 
 
-@check(
-    "a manifest that enroot reads",
-    "pyxis",
-    reason="enroot takes OCI manifests from 3.4.1 on. Its first question names no OCI type either, which some "
-    "registries (docker-registry 2.8) answer with 404 for an OCI manifest; Docker's schema 2 works everywhere.",
-    source="NVIDIA/enroot 3.4.1; seen with enroot 4.1.2 and docker-registry 2.8",
-)
+@check("a manifest that enroot reads", "pyxis")
 def manifest_type(view: ImageView, host: Host) -> Verdict:
+    """enroot takes OCI manifests from 3.4.1 on. Its first question names no OCI type either, which some registries
+    (docker-registry 2.8) answer with 404 for an OCI manifest; Docker's schema 2 works everywhere.
+    Source: NVIDIA/enroot 3.4.1; seen with enroot 4.1.2 and docker-registry 2.8
+    """
     if not view.manifest_type:
         return passed("no manifest: the one that is pushed counts")
     if view.manifest_type == spec.DOCKER_MANIFEST:
@@ -81,14 +75,12 @@ def manifest_type(view: ImageView, host: Host) -> Verdict:
     return passed(f"OCI, enroot {version}")
 
 
-@check(
-    "layers that enroot reads",
-    "pyxis",
-    reason="enroot decompresses by gzip whatever is not of type tar+zstd, which it knows from 4.0 on. A layer of "
-    "Docker's type tar.zstd is dropped without a word: files are missing.",
-    source="NVIDIA/enroot 4.0 and 4.1.2, docker.sh; seen with enroot 4.1.2",
-)
+@check("layers that enroot reads", "pyxis")
 def enroot_layer_types(view: ImageView, host: Host) -> Verdict:
+    """enroot decompresses by gzip whatever is not of type tar+zstd, which it knows from 4.0 on. A layer of Docker's
+    type tar.zstd is dropped without a word: files are missing.
+    Source: NVIDIA/enroot 4.0 and 4.1.2, docker.sh; seen with enroot 4.1.2
+    """
     kinds = {layer.media_type for layer in view.layers if layer.media_type}
     if _DOCKER_ZSTD in kinds:
         return failed(f"{_DOCKER_ZSTD}: enroot drops such layers silently", "layers of type tar+gzip")
@@ -103,13 +95,11 @@ def enroot_layer_types(view: ImageView, host: Host) -> Verdict:
     return passed(", ".join(sorted(kind.rpartition(".")[2] for kind in kinds)) or "no types known")
 
 
-@check(
-    "index entries say their platform",
-    "pyxis",
-    reason="enroot looks for its platform in an index; an entry without one makes the import fail.",
-    source="seen with enroot 4.1.2",
-)
+@check("index entries say their platform", "pyxis")
 def index_platform(view: ImageView, host: Host) -> Verdict:
+    """enroot looks for its platform in an index; an entry without one makes the import fail.
+    Source: seen with enroot 4.1.2
+    """
     if not view.without_platform:
         return passed("all do, or there is no index")
     if view.form == "layout":
@@ -118,14 +108,12 @@ def index_platform(view: ImageView, host: Host) -> Verdict:
     return failed(f"{view.without_platform} entries of the index have no platform", fix)
 
 
-@settings_check(
-    "PATH survives a login shell",
-    "pyxis",
-    reason="enroot starts a login shell, and the /etc/profile of Debian and Ubuntu gives PATH a new value: what the "
-    "image put in front is gone, and `python` is not found.",
-    source="seen with pyxis 0.24 and enroot 4.1.2 on Debian and Ubuntu images",
-)
+@settings_check("PATH survives a login shell", "pyxis")
 def path_login(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """enroot starts a login shell, and the /etc/profile of Debian and Ubuntu gives PATH a new value: what the image put
+    in front is gone, and `python` is not found.
+    Source: seen with pyxis 0.24 and enroot 4.1.2 on Debian and Ubuntu images
+    """
     usual = (*SYSTEM_PATH.split(":"), "/usr/games", "/usr/local/games")  # that some system has by itself
     own = [folder for folder in folders_in_path(settings) if folder not in usual]
     if not own:
@@ -144,14 +132,12 @@ def path_login(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return absent(view, failed(f"/etc/profile sets PATH again, and {lost[0]} is lost", fix))
 
 
-@settings_check(
-    "torch is told its rank",
-    "pyxis",
-    reason="Only for images that have PYTORCH_VERSION pyxis sets RANK and LOCAL_RANK, and enroot's hook, where a site "
-    "has it, MASTER_ADDR, MASTER_PORT and WORLD_SIZE; without them init_process_group under srun fails.",
-    source="pyxis 0.24, pytorch_setup; enroot 4.1.2, hook 50-slurm-pytorch.sh",
-)
+@settings_check("torch is told its rank", "pyxis")
 def pytorch_version(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """Only for images that have PYTORCH_VERSION pyxis sets RANK and LOCAL_RANK, and enroot's hook, where a site has it,
+    MASTER_ADDR, MASTER_PORT and WORLD_SIZE; without them init_process_group under srun fails.
+    Source: pyxis 0.24, pytorch_setup; enroot 4.1.2, hook 50-slurm-pytorch.sh
+    """
     if value := settings.variables.get("PYTORCH_VERSION", ""):
         return passed(f"PYTORCH_VERSION={value}")
     if not view.torch:
@@ -159,14 +145,12 @@ def pytorch_version(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return warned("PYTORCH_VERSION is not set", f"ENV PYTORCH_VERSION={view.torch.partition('+')[0]}")
 
 
-@settings_check(
-    "GPUs are asked for",
-    "pyxis",
-    reason="enroot's hook gives GPUs only to images that set NVIDIA_VISIBLE_DEVICES; without it torch sees none. On a "
-    "node without the NVIDIA container tools the same variable makes the start fail.",
-    source="enroot 4.1.2, hook 98-nvidia.sh; enroot #205, #258",
-)
+@settings_check("GPUs are asked for", "pyxis")
 def visible_devices(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """enroot's hook gives GPUs only to images that set NVIDIA_VISIBLE_DEVICES; without it torch sees none. On a node
+    without the NVIDIA container tools the same variable makes the start fail.
+    Source: enroot 4.1.2, hook 98-nvidia.sh; enroot #205, #258
+    """
     value = settings.variables.get("NVIDIA_VISIBLE_DEVICES", "")
     told = f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set"
     if view.cuda not in ("", "cpu"):
@@ -179,14 +163,12 @@ def visible_devices(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return warned(f"{told} without CUDA: fails on nodes without GPUs", fix)
 
 
-@settings_check(
-    "capabilities of the driver",
-    *("docker", "pyxis", "pai"),
-    reason="The NVIDIA runtime mounts only the libraries of the capabilities that are named: without `compute` there "
-    "is no libcuda. enroot takes `utility` alone where nothing is said, Docker both.",
-    source="enroot 4.1.2, hook 98-nvidia.sh; NVIDIA container toolkit on NVIDIA_DRIVER_CAPABILITIES",
-)
+@settings_check("capabilities of the driver", "docker", "pyxis", "pai")
 def driver_capabilities(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """The NVIDIA runtime mounts only the libraries of the capabilities that are named: without `compute` there is no
+    libcuda. enroot takes `utility` alone where nothing is said, Docker both.
+    Source: enroot 4.1.2, hook 98-nvidia.sh; NVIDIA container toolkit on NVIDIA_DRIVER_CAPABILITIES
+    """
     value = settings.variables.get("NVIDIA_DRIVER_CAPABILITIES", "")
     if view.cuda == "cpu" or not (view.cuda or value):
         return absent(view, passed("no CUDA in the image"))
@@ -199,15 +181,13 @@ def driver_capabilities(view: ImageView, host: Host, settings: Settings) -> Verd
     return passed(told) if names & {"all", "compute"} else failed(f"{told} has no compute", fix)
 
 
-@settings_check(
-    "InfiniBand, and nodes without it",
-    "pyxis",
-    reason="A container has the node's own /dev, InfiniBand with it, unless the site sets ENROOT_RESTRICT_DEV. Where "
-    "MELLANOX_VISIBLE_DEVICES is set, enroot's hook gives the devices that it names, and ends the start on nodes "
-    "without any (no /dev/infiniband/rdma_cm): `99-mellanox.sh exited with return code 1`.",
-    source="enroot 3.4.1 and 4.1.2, 10-system.fstab, hooks 10-devices.sh and 99-mellanox.sh; seen with enroot 4.1.2",
-)
+@settings_check("InfiniBand, and nodes without it", "pyxis")
 def infiniband(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """A container has the node's own /dev, InfiniBand with it, unless the site sets ENROOT_RESTRICT_DEV. Where
+    MELLANOX_VISIBLE_DEVICES is set, enroot's hook gives the devices that it names, and ends the start on nodes without
+    any (no /dev/infiniband/rdma_cm): `99-mellanox.sh exited with return code 1`.
+    Source: enroot 3.4.1 and 4.1.2, 10-system.fstab, hooks 10-devices.sh and 99-mellanox.sh; seen with enroot 4.1.2
+    """
     value = settings.variables.get("MELLANOX_VISIBLE_DEVICES", "")
     if value not in ("", "void", "none"):
         fix = "leave it out of the image; MELLANOX_VISIBLE_DEVICES=void srun …    on nodes without InfiniBand"
@@ -221,14 +201,12 @@ def infiniband(view: ImageView, host: Host, settings: Settings) -> Verdict:
     )
 
 
-@check(
-    "the shell can stop itself",
-    "pyxis",
-    reason='pyxis starts a container with `sh -c "kill -STOP $$ ; exit 0"` and joins it while it stands: `kill` has '
-    "to be in the shell, or a program.",
-    source="NVIDIA/pyxis 0.24, pyxis_slurmstepd.c",
-)
+@check("the shell can stop itself", "pyxis")
 def kill(view: ImageView, host: Host) -> Verdict:
+    """pyxis starts a container with `sh -c "kill -STOP $$ ; exit 0"` and joins it while it stands: `kill` has to be in
+    the shell, or a program.
+    Source: NVIDIA/pyxis 0.24, pyxis_slurmstepd.c
+    """
     if place := view.programs.get("kill"):
         return passed(place)
     if shell := view.files.get("/bin/sh"):
@@ -238,14 +216,12 @@ def kill(view: ImageView, host: Host) -> Verdict:
     return absent(view, failed("neither a program `kill` nor a shell that has it", "install dash or bash"))
 
 
-@check(
-    "/etc is a folder with users in it",
-    *("pyxis", "apptainer"),
-    reason="enroot and Apptainer write the user's own line into /etc/passwd and /etc/group before the image starts: "
-    "they have to be files in a folder that can be written; a link leads out to the host.",
-    source="enroot 4.1.2, hook 10-shadow.sh; Apptainer's user guide on /etc/passwd",
-)
+@check("/etc is a folder with users in it", "pyxis", "apptainer")
 def etc(view: ImageView, host: Host) -> Verdict:
+    """enroot and Apptainer write the user's own line into /etc/passwd and /etc/group before the image starts: they have
+    to be files in a folder that can be written; a link leads out to the host.
+    Source: enroot 4.1.2, hook 10-shadow.sh; Apptainer's user guide on /etc/passwd
+    """
     folder = view.files.get("/etc")
     if folder is None:
         return absent(view, failed("there is no /etc", "start from a distribution's base"))
@@ -260,13 +236,11 @@ def etc(view: ImageView, host: Host) -> Verdict:
     return passed("a folder with passwd and group")
 
 
-@check(
-    "/etc/localtime can be replaced",
-    "pyxis",
-    reason="enroot copies the host's /etc/localtime over it: a folder there, or a link to one, makes the start fail.",
-    source="enroot 4.1.2, hook 10-localtime.sh",
-)
+@check("/etc/localtime can be replaced", "pyxis")
 def localtime(view: ImageView, host: Host) -> Verdict:
+    """enroot copies the host's /etc/localtime over it: a folder there, or a link to one, makes the start fail.
+    Source: enroot 4.1.2, hook 10-localtime.sh
+    """
     file = view.files.get("/etc/localtime")
     if file is None:
         return absent(view, passed("not there"))
@@ -276,13 +250,11 @@ def localtime(view: ImageView, host: Host) -> Verdict:
     return passed(f"→ {file.link}" if file.kind == "symlink" else "a file")
 
 
-@settings_check(
-    "no volumes",
-    "pyxis",
-    reason="A VOLUME on a path that the image lacks becomes a folder that nobody may enter (mode 0000).",
-    source="seen with enroot 4.1.2",
-)
+@settings_check("no volumes", "pyxis")
 def volumes(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """A VOLUME on a path that the image lacks becomes a folder that nobody may enter (mode 0000).
+    Source: seen with enroot 4.1.2
+    """
     for path in settings.volumes:
         if (path.rstrip("/") or "/") not in view.files:
             return absent(view, failed(f"VOLUME {path}, which the image lacks", "leave VOLUME out, or mkdir it"))
@@ -290,13 +262,11 @@ def volumes(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return warned(f"VOLUME {told}", "leave VOLUME out") if told else passed("none")
 
 
-@settings_check(
-    "needs no entry point",
-    "pyxis",
-    reason="pyxis skips ENTRYPOINT unless --container-entrypoint is given: what such a script sets up is not there.",
-    source="NVIDIA/pyxis 0.24, --container-entrypoint",
-)
+@settings_check("needs no entry point", "pyxis")
 def skipped_entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """pyxis skips ENTRYPOINT unless --container-entrypoint is given: what such a script sets up is not there.
+    Source: NVIDIA/pyxis 0.24, --container-entrypoint
+    """
     words = entry_words(view)
     if not words or basename(words[0]) in ("tini", "dumb-init", "env", "sh", "bash"):
         return passed("none that sets anything up")
@@ -304,14 +274,12 @@ def skipped_entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdi
     return warned(f"{words[0]} is not run", fix)
 
 
-@settings_check(
-    "values that survive /etc/environment",
-    "pyxis",
-    reason="enroot hands ENV over in /etc/environment: a newline cuts a value, ${X} is filled in from the host, quotes "
-    "around are stripped, names that are no identifiers vanish.",
-    source="seen with enroot 4.1.2",
-)
+@settings_check("values that survive /etc/environment", "pyxis")
 def env_values(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """enroot hands ENV over in /etc/environment: a newline cuts a value, ${X} is filled in from the host, quotes around
+    are stripped, names that are no identifiers vanish.
+    Source: seen with enroot 4.1.2
+    """
     broken, changed = [], []
     for entry in settings.environment:
         name, _, value = entry.partition("=")

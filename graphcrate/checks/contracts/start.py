@@ -42,14 +42,12 @@ def _place(view: ImageView, word: str) -> str:
     return next((place for place in places if is_file(view, place)), "")
 
 
-@settings_check(
-    "entry point runs the command",
-    *("docker", "apptainer", "pai"),
-    reason='What users type after the image\'s name is handed to the entry point: it has to end in `exec "$@"`, or '
-    "`singularity run image python train.py` and `docker run image python train.py` run something else.",
-    source="Docker's reference on ENTRYPOINT; Apptainer's user guide on OCI images",
-)
+@settings_check("entry point runs the command", "docker", "apptainer", "pai")
 def entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """What users type after the image's name is handed to the entry point: it has to end in `exec "$@"`, or
+    `singularity run image python train.py` and `docker run image python train.py` run something else.
+    Source: Docker's reference on ENTRYPOINT; Apptainer's user guide on OCI images
+    """
     words = entry_words(view)
     if not words:
         return passed("none: the command runs as it is")
@@ -80,13 +78,11 @@ def entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return failed(f'{told} never runs "$@"', fix)
 
 
-@settings_check(
-    "default command is there",
-    *("docker", "apptainer", "pai"),
-    reason="An image that is started without a command runs CMD; where that is missing the start fails.",
-    source="Docker's reference on CMD",
-)
+@settings_check("default command is there", "docker", "apptainer", "pai")
 def command(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """An image that is started without a command runs CMD; where that is missing the start fails.
+    Source: Docker's reference on CMD
+    """
     if view.form == "sif":
         return passed("a SIF has its run script")
     if not settings.command:
@@ -101,13 +97,11 @@ def command(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return absent(view, failed(f"{words[0]} is not in the image", "correct CMD, or install the program"))
 
 
-@check(
-    "a shell at /bin/sh",
-    *("apptainer", "pyxis", "pai"),
-    reason="Apptainer's and enroot's start scripts, and PAI's jobs, are run by the image's /bin/sh.",
-    source="enroot 4.1.2 (switchroot and /etc/rc); apptainer /.singularity.d/actions; PAI on custom images",
-)
+@check("a shell at /bin/sh", "apptainer", "pyxis", "pai")
 def shell(view: ImageView, host: Host) -> Verdict:
+    """Apptainer's and enroot's start scripts, and PAI's jobs, are run by the image's /bin/sh.
+    Source: enroot 4.1.2 (switchroot and /etc/rc); apptainer /.singularity.d/actions; PAI on custom images
+    """
     file = view.files.get("/bin/sh")
     if file is None or file.real is None:
         return absent(view, failed("there is no /bin/sh", "install dash, bash or busybox"))
@@ -116,13 +110,11 @@ def shell(view: ImageView, host: Host) -> Verdict:
     return passed(f"/bin/sh{f' → {file.link}' if file.link else ''}")
 
 
-@settings_check(
-    "the user is known",
-    *("docker", "pai"),
-    reason="Docker looks a named USER up in the image's /etc/passwd, and refuses to start without it.",
-    source="Docker's reference on USER",
-)
+@settings_check("the user is known", "docker", "pai")
 def user_known(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """Docker looks a named USER up in the image's /etc/passwd, and refuses to start without it.
+    Source: Docker's reference on USER
+    """
     name = settings.user.partition(":")[0]
     if is_root(settings.user) or name.isdecimal():
         return passed(f"USER {settings.user}" if settings.user else "root")
@@ -132,26 +124,22 @@ def user_known(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return absent(view, failed(f"USER {name} is not in /etc/passwd", f"RUN useradd {name}, or leave USER out"))
 
 
-@settings_check(
-    "no ranks of its own",
-    *RUNTIMES,
-    reason="Slurm's hooks, PAI and torchrun set MASTER_ADDR, RANK and the rest for each job; values of the image get "
-    "in their way, and all processes take themselves for the same one.",
-    source="enroot 4.1.2, hook 50-slurm-pytorch.sh; PAI DLC on environment variables",
-)
+@settings_check("no ranks of its own", *RUNTIMES)
 def ranks(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """Slurm's hooks, PAI and torchrun set MASTER_ADDR, RANK and the rest for each job; values of the image get in their
+    way, and all processes take themselves for the same one.
+    Source: enroot 4.1.2, hook 50-slurm-pytorch.sh; PAI DLC on environment variables
+    """
     names = ", ".join(name for name in _RANK if name in settings.variables)
     return warned(f"the image sets {names}", "leave them to the job") if names else passed("none is set")
 
 
-@settings_check(
-    "no network at the start",
-    *("docker", "pai"),
-    reason="Nodes of clusters and PAI's jobs often reach no package index; a `pip install` at the start takes what is "
-    "newest that day, which need not fit the image's torch.",
-    source="PAI's GLT tutorial, whose `pip install graphlearn-torch` now gets a build for another torch",
-)
+@settings_check("no network at the start", "docker", "pai")
 def offline_start(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """Nodes of clusters and PAI's jobs often reach no package index; a `pip install` at the start takes what is newest
+    that day, which need not fit the image's torch.
+    Source: PAI's GLT tutorial, whose `pip install graphlearn-torch` now gets a build for another torch
+    """
     words = (*entry_words(view), *settings.command)
     texts = [*words, *(text_of(view, place) for word in words if (place := _place(view, word)))]
     if found := next(filter(None, map(_NETWORK.search, texts)), None):
@@ -160,14 +148,12 @@ def offline_start(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return absent(view, verdict) if words else verdict
 
 
-@settings_check(
-    "Python looks in the image alone",
-    *("apptainer", "pyxis"),
-    reason="The host's home is there inside, and packages in its ~/.local come before those of the image: users meet "
-    "other versions than the image has.",
-    source="mriqc #775, fmriprep #1103; Python's documentation of PYTHONNOUSERSITE",
-)
+@settings_check("Python looks in the image alone", "apptainer", "pyxis")
 def user_site(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """The host's home is there inside, and packages in its ~/.local come before those of the image: users meet other
+    versions than the image has.
+    Source: mriqc #775, fmriprep #1103; Python's documentation of PYTHONNOUSERSITE
+    """
     value = settings.variables.get("PYTHONNOUSERSITE", "")
     if value:
         return passed(f"PYTHONNOUSERSITE={value}")
@@ -176,28 +162,24 @@ def user_site(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return warned("PYTHONNOUSERSITE is not set", "ENV PYTHONNOUSERSITE=1")
 
 
-@settings_check(
-    "no PYTHONPATH or PYTHONHOME",
-    *("apptainer", "pyxis"),
-    reason="Under Singularity before 3.6 the host's value wins: what needs the image's breaks on a host that sets "
-    "one. Under Apptainer the image's wins: the user's is lost. Install into site-packages, or add a .pth file.",
-    source="Apptainer's user guide on environment; seen with Apptainer 1.4.5 and pyxis 0.24",
-)
+@settings_check("no PYTHONPATH or PYTHONHOME", "apptainer", "pyxis")
 def python_path(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """Under Singularity before 3.6 the host's value wins: what needs the image's breaks on a host that sets one. Under
+    Apptainer the image's wins: the user's is lost. Install into site-packages, or add a .pth file.
+    Source: Apptainer's user guide on environment; seen with Apptainer 1.4.5 and pyxis 0.24
+    """
     values = {name: settings.variables.get(name) for name in ("PYTHONPATH", "PYTHONHOME")}
     told = ", ".join(f"{name}={value}" for name, value in values.items() if value)
     fix = "install the packages instead, and leave the variable out"
     return warned(told, fix) if told else passed("neither is set")
 
 
-@settings_check(
-    "no LD_LIBRARY_PATH",
-    *RUNTIMES,
-    reason="It comes before what programs were linked to: torch then loads another cuBLAS or nvJitLink than it was "
-    "built with. Apptainer appends the driver's libraries to it, so those of the image win.",
-    source="apptainer --nv; pyg and torch issues about mixed nvJitLink; NVIDIA's stubs are for linking alone",
-)
+@settings_check("no LD_LIBRARY_PATH", *RUNTIMES)
 def library_path(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """It comes before what programs were linked to: torch then loads another cuBLAS or nvJitLink than it was built
+    with. Apptainer appends the driver's libraries to it, so those of the image win.
+    Source: apptainer --nv; pyg and torch issues about mixed nvJitLink; NVIDIA's stubs are for linking alone
+    """
     value = settings.variables.get("LD_LIBRARY_PATH", "")
     folders = [folder for folder in value.split(":") if folder]
     if not folders:
