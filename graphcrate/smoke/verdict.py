@@ -13,7 +13,7 @@ import msgspec
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.report import SmokeReport
 
-LAST_LINES = 8
+_LAST_LINES = 8
 #: whom a failure may be blamed on; `Layer` of suites/proof/verdict.py
 LAYERS = (
     *("driver", "CUDA library", "C library", "torch", "extension", "PyG", "GLT"),
@@ -50,8 +50,7 @@ def judge(name: str, lines: Sequence[str], returncode: int, seconds: float, *, o
     """
     found = read_verdict(name, lines)
     if isinstance(found, str):
-        tail = " | ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip()) or "no output"
-        reason = f"{_ending(returncode, lines)} while {phase(lines)[0]}: {found}; last lines: {tail}"
+        reason = f"{_ending(returncode, lines)} while {phase(lines)[0]}: {found}; last lines: {tail(lines)}"
         return failed(name, seconds, reason, layer=_layer(returncode, lines), on_gpu=on_gpu)
     verdict, figures = found
     reason, layer = verdict.reason or "the program gives no reason", verdict.layer or ""
@@ -67,6 +66,11 @@ def judge(name: str, lines: Sequence[str], returncode: int, seconds: float, *, o
         reason=_blaming(layer, reason),
         layer=layer,
     )
+
+
+def tail(lines: Sequence[str]) -> str:
+    """The last lines of an output, in one."""
+    return " | ".join(line.strip() for line in lines[-_LAST_LINES:] if line.strip()) or "no output"
 
 
 def failed(name: str, seconds: float, reason: str, *, layer: str, on_gpu: bool) -> SmokeReport:
