@@ -201,7 +201,7 @@ def _sif(job: _Job) -> Converted:
         sif.Blob(sif.TYPE_JSON, "oci-config.json", msgspec.json.encode(run)),
     )
     # What the bytes depend on, so that an image that is there tells what it was made from.
-    way = f"{compression} {packed.LEVELS[compression]} {packed.BLOCK} {packed.FORMAT}"
+    way = f"{compression} {packed.LEVELS[compression]} {packed.BLOCKS[compression]} {packed.FORMAT}"
     inputs = f"{job.layout.digest} {job.title} {way} {SIF_FORMAT}"
     identity = uuid.uuid5(uuid.NAMESPACE_OID, inputs)
     offset = sif.partition_offset(blobs)

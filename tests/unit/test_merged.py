@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from graphcrate.artifacts.formats.merged import Addition, read_merged, with_additions
-from graphcrate.artifacts.formats.packed import BLOCK, Compression, read_packed
+from graphcrate.artifacts.formats.packed import BLOCKS, Compression, read_packed
 from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.artifacts.formats.squashfs_writer import write
 from graphcrate.host.cache import Cache
@@ -112,16 +112,17 @@ def test_holes_take_no_room(tmp_path):
     data = b"1\n100000000\n4\n".ljust(512, b"\0") + b"tail"
     sparse = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "sparse"}
     member = file("sparse", data, pax_headers={**sparse, "GNU.sparse.realsize": "100000004"})
-    path, _ = squash(tmp_path, layout(tmp_path, [member, file("zeros", bytes(3 * BLOCK + 1))]))
+    path, _ = squash(tmp_path, layout(tmp_path, [member, file("zeros", bytes((3 << 18) + 1))]))
     found = members(path)
     assert found["sparse"][1] == bytes(100_000_000) + b"tail"
-    assert found["zeros"][1] == bytes(3 * BLOCK + 1)
+    assert found["zeros"][1] == bytes((3 << 18) + 1)
     assert path.stat().st_size < 8192
 
 
-@pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK, 5 * BLOCK + 7])
+@pytest.mark.parametrize(("blocks", "more"), [(0, 0), (0, 1), (1, -1), (1, 0), (1, 1), (5, 0), (5, 7)])
 @pytest.mark.parametrize("compression", list(Compression))
-def test_files_of_all_sizes_pass(tmp_path, compression, size):
+def test_files_of_all_sizes_pass(tmp_path, compression, blocks, more):
+    size = blocks * BLOCKS[compression] + more
     content = (b"%09d" * (size // 9 + 1) % tuple(range(size // 9 + 1)))[:size]
     noise = random.Random(size).randbytes(size)  # no compressor makes it smaller
     entries = [file("a", content), file("b", noise), file("c", b"c")]
@@ -151,7 +152,7 @@ def test_the_bytes_depend_on_the_image_alone(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("compression", "sha256"),
     [
-        (Compression.GZIP, "4233477e5b5c4448cd5e705079c7e5c193570f42011199ad750004b66c514d7d"),
+        (Compression.GZIP, ""),
         (Compression.ZSTD, "c6a93876cc2f41097980496cbab220b8721c8839b214aa4d0c65d2ed67c50194"),
     ],
 )

@@ -38,13 +38,10 @@ from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.spec import LayerBlob
 
 #: Raise it whenever the same layer would give other blocks. Part of the cache's keys and of a SIF's identity.
-FORMAT = 2
-#: Bytes of a block. Larger ones compress better; each is inflated whole for the first page that is read of it.
-#: docs/decisions/conversion.md has what others give and take.
-BLOCK = 1 << 18
+FORMAT = 3
 RAW = 1 << 24  #: in the size of a block: it is stored as it is
 _MOST_WAITING = 256  #: blocks in memory over all layers, waiting to be compressed or written
-_ZEROS = bytes(BLOCK)
+_ZEROS = bytes(1 << 18)
 
 
 class Compression(StrEnum):
@@ -56,6 +53,9 @@ class Compression(StrEnum):
 
 #: docs/decisions/conversion.md has what others give and take.
 LEVELS = {Compression.GZIP: 1, Compression.ZSTD: 1}
+#: Bytes of a block. Larger ones compress better; each is inflated whole for the first page that is read of it, which
+#: takes deflate three times as long.
+BLOCKS = {Compression.GZIP: 1 << 17, Compression.ZSTD: 1 << 18}
 
 
 def compressor(compression: Compression) -> Callable[[bytes | memoryview], bytes]:
@@ -133,7 +133,7 @@ class Packer:
     ) -> None:
         """`position` of the stream and the number of the first fragment block are those that `Stored` counts from."""
         self._stream, self._pool, self._depth = stream, pool, depth
-        self._compress = compressor(compression)
+        self._compress, self._block = compressor(compression), BLOCKS[compression]
         self._position, self._first_fragment = position, first_fragment
         self._waiting: deque[tuple[Future[tuple[bytes, bool]] | None, _File]] = deque()
         self._ends = bytearray()
@@ -143,15 +143,15 @@ class Packer:
         """Write one file. One that is shorter than a block goes into a fragment block with others."""
         if not size:
             return _File()
-        if size < BLOCK:
-            if len(self._ends) + size > BLOCK:
+        if size < self._block:
+            if len(self._ends) + size > self._block:
                 self._end_fragment()
             file = _File(self._first_fragment + len(self.fragments), len(self._ends))
             for piece in pieces:
                 self._ends += piece
             return file
         file = _File()
-        for block in _blocks(pieces):
+        for block in _blocks(pieces, self._block):
             hole = block == _ZEROS[: len(block)]
             self._put(file, None if hole else self._pool.submit(self._packed, block))
         return file
@@ -185,13 +185,13 @@ class Packer:
         self._position += len(data)
 
 
-def _blocks(pieces: Iterable[bytes]) -> Iterator[memoryview]:
+def _blocks(pieces: Iterable[bytes], size: int) -> Iterator[memoryview]:
     rest = b""
     for piece in pieces:
         view = memoryview(rest + piece if rest else piece)
-        whole = len(view) // BLOCK * BLOCK
-        for start in range(0, whole, BLOCK):
-            yield view[start : start + BLOCK]
+        whole = len(view) // size * size
+        for start in range(0, whole, size):
+            yield view[start : start + size]
         rest = bytes(view[whole:])
     if rest:
         yield memoryview(rest)

@@ -14,7 +14,7 @@ import msgspec
 from isal import isal_zlib
 
 from graphcrate.artifacts.formats.merged import XATTR, Inode, Merged, Stored, set_of
-from graphcrate.artifacts.formats.packed import BLOCK, RAW, Compression, Packed, Packer, compressor
+from graphcrate.artifacts.formats.packed import BLOCKS, RAW, Compression, Packed, Packer, compressor
 from graphcrate.host.cache import remove_tree
 from graphcrate.model.errors import CacheError, LayoutError
 from graphcrate.oci.blob import CHUNK
@@ -60,7 +60,8 @@ def write(
     stream.write(bytes(_SUPERBLOCK.size))
     placed, fragments = _copy(stream, begin, merged, layers, compression, advance)
     compress = compressor(compression)
-    tree = _Tree(merged, placed, compress)
+    block = BLOCKS[compression]
+    tree = _Tree(merged, placed, compress, block)
     starts = []
     for table in (tree.inodes, tree.folders):
         starts.append(stream.tell() - begin)
@@ -82,10 +83,10 @@ def write(
             b"hsqs",
             len(tree.references),
             created,
-            BLOCK,
+            block,
             len(fragments),
             _COMPRESSORS[compression],
-            BLOCK.bit_length() - 1,
+            block.bit_length() - 1,
             _EXPORTABLE | (0 if xattr_table != _NO_TABLE else _NO_XATTRS),
             len(tree.ids),
             4,
@@ -257,7 +258,10 @@ class _Name(NamedTuple):
 class _Tree:
     """Inodes and the listings of folders. `references` are the inodes' places, by their numbers from 1 on."""
 
-    def __init__(self, merged: Merged, placed: dict[int, Stored], compress: Callable[[bytes], bytes]) -> None:
+    def __init__(
+        self, merged: Merged, placed: dict[int, Stored], compress: Callable[[bytes], bytes], block: int
+    ) -> None:
+        self._block = block
         self.inodes, self.folders, self.xattrs = _Metadata(compress), _Metadata(compress), _Xattrs(compress)
         self.ids: list[int] = []
         self._id_numbers: dict[int, int] = {}
@@ -349,7 +353,7 @@ class _Tree:
         if links == 1 and xattr == _NO_XATTR and not holes and max(stored.start, inode.size) <= 0xFFFFFFFF:
             return _FILE, struct.pack("<IIII", stored.start, fragment, stored.offset, inode.size) + blocks
         # The last block may be shorter than the others.
-        empty = max(holes * BLOCK - (-inode.size % BLOCK if stored.sizes[-1:] == (0,) else 0), 0)
+        empty = max(holes * self._block - (-inode.size % self._block if stored.sizes[-1:] == (0,) else 0), 0)
         numbers = (stored.start, inode.size, empty, links, fragment, stored.offset, xattr)
         return _FILE + _EXTENDED, struct.pack("<QQQIIII", *numbers) + blocks
 
