@@ -30,8 +30,7 @@ from graphcrate.host.workers import default_jobs
 from graphcrate.inputs import extensions, toolkits
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.extensions import compile as house
-from graphcrate.inputs.extensions import venv as site
-from graphcrate.inputs.extensions.compile import provide
+from graphcrate.inputs.extensions.compile import make_venv, provide
 from graphcrate.model.lock import Lock, decode_lock
 from graphcrate.model.plan import CUDA_HOME, VENV, CompileStep
 from graphcrate.resolve.base import prepare_base
@@ -131,7 +130,7 @@ def plainly(job: extensions.Job, base: Base, toolkit: Path | None, files: Mappin
     folder.mkdir()
     beside = {package.name: package for package in (*step.against, *step.compilation.tools)}
     venv = folder / "venv"
-    site.make(venv, [*beside.values()], files, base.python, jobs=job.jobs, progress=job.progress)
+    make_venv(venv, [*beside.values()], files, base.python, jobs=job.jobs, progress=job.progress)
     total = 0.0
     for package in step.packages:
         build = folder / package.name

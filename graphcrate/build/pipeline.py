@@ -446,7 +446,7 @@ def plan_lines(title: str, lock: Lock, outcomes: Sequence[Outcome], meaning: str
         cost = f"; without it: {missing.cost}" if missing.cost else ""
         lines.append(f"  missing   {missing.name}: {missing.reason}{cost}")
     lines += [f"  note      {note}" for note in lock.notes]
-    lines.append(f"  to fetch  {size(to_fetch)} of {size(lock.download_bytes)}")
+    lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
     return lines
 
 

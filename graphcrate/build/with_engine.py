@@ -115,12 +115,12 @@ class Embedded(Engine):
         """Build the plan's image as a layout, with its layers. Raises as `engines.builders.embedded.build_layout`."""
         from graphcrate.build import extensions
         from graphcrate.engines.builders import Order, embedded
-        from graphcrate.resolve.base import planned_base, prepare_base
+        from graphcrate.resolve.base import prepare_base
         from graphcrate.resolve.fetch import fetch
 
         with ThreadPoolExecutor(2) as side:
             # Bases are made by Debian's tools while wheels arrive.
-            base = side.submit(prepare_base, ctx, planned_base(plan))
+            base = side.submit(prepare_base, ctx, plan.base.base)
             side.submit(extensions.prepare, plan, lock, ctx)
             try:
                 # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
@@ -179,12 +179,12 @@ def first_that_answers(ctx: Context) -> Engine | None:
 
 def _base(plan: Plan, lock: Lock, ctx: Context) -> "tuple[Base | None, tuple[str, ...]]":
     """The lock's own base; None where the engine pulls it by digest, or its like because none can be made here."""
-    from graphcrate.resolve.base import planned_base, prepare_base
+    from graphcrate.resolve.base import prepare_base
 
     if not isinstance(lock.base, DebianBase):
         return None, ()
     try:
-        return prepare_base(ctx, planned_base(plan)), ()
+        return prepare_base(ctx, plan.base.base), ()
     except HostError as error:
         image = plan.base.image.reference
         note = f"the base is {image} with Debian's packages of today, not the lock's own ({error.what})"

@@ -51,11 +51,12 @@ Channel = Annotated[str | None, typer.Option(help="Use only candidates of this c
 Mirror = Annotated[str | None, typer.Option(help="sjtu, aliyun, nju, tuna, or the URL of a mirror.")]
 Wheels = Annotated[Path | None, typer.Option(help="Folder of wheels for the local channel.")]
 Extensions = Annotated[
-    str, typer.Option(help="Compiled extensions of PyG: auto, wheels, source or none; auto: wheels, else from source.")
+    Literal["auto", "wheels", "source", "none"],
+    typer.Option(help="Compiled extensions of PyG; auto: wheels, else from source."),
 ]
 Toolkit = Annotated[
-    str | None,
-    typer.Option(help="CUDA toolkit to compile them with: debian, pypi or image; else the first."),
+    Literal["debian", "pypi", "image"] | None,
+    typer.Option(help="CUDA toolkit to compile them with; else the first that fits."),
 ]
 Flavour = Annotated[
     Literal["runtime", "devel", "jupyter"],
@@ -236,7 +237,9 @@ def lock(
 def render(
     name: Annotated[str | None, typer.Argument(help="Recipe; all of them if left out.", metavar="NAME")] = None,
     cuda: Annotated[str | None, typer.Option(help="CUDA version; every one if left out.")] = None,
-    base: Annotated[str, typer.Option(help="debian, python (Docker's images) or nvidia (CUDA images).")] = "debian",
+    base: Annotated[
+        Literal["debian", "python", "nvidia"], typer.Option(help="python: Docker's images; nvidia: CUDA images.")
+    ] = "debian",
     output: Annotated[Path | None, typer.Option(help="Folder for NAME/VARIANT/…; images/ if left out.")] = None,
 ) -> None:
     """Write Dockerfiles and Singularity definitions; prints the folders that changed."""
@@ -364,8 +367,11 @@ def check(
     from graphcrate.compat import targets
     from graphcrate.model.errors import ContractError
 
-    runtimes = targets.runtimes_of(runtime or ())
-    host = targets.host_of(runtimes, runtime_version, gpu, driver, kernel, glibc, shm)
+    named = tuple(runtime or ())
+    said = targets.Said(
+        gpu=gpu or "", driver=driver, runtimes=named, runtime_version=runtime_version, kernel=kernel, glibc=glibc
+    )
+    host, runtimes = targets.host_of(said, shm), targets.runtimes_of(named)
     found = checking.check(ref, host, _context(), runtimes=runtimes, output=output, fetch=fetch)
     tables.write(found, wording.contracts(found), as_json=as_json)
     if failures := wording.count(one.status for one in found.findings).get("fail"):

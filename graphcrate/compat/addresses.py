@@ -44,9 +44,6 @@ def alibaba_registry(region: str, instance: str = "") -> str:
 
 
 def inside_vpc(host: str) -> str:
-    """The same registry's host in its region's own network, which PAI pulls from faster and without a bill.
-
-    Empty for a host that is none of Alibaba Cloud's registries, or is inside already.
-    """
+    """The same registry's host in its region's network, free of charge for PAI; empty where there is none."""
     found = next(filter(None, (pattern.fullmatch(host) for pattern in _ALIBABA)), None)
     return f"{found[1]}-vpc{found[2]}" if found else ""

@@ -4,6 +4,8 @@ Debian by default; Docker's Python images; NVIDIA's CUDA images, for sites whose
 hold the CUDA runtime alone; the other CUDA libraries come from wheels in any case.
 """
 
+from typing import Literal
+
 from graphcrate.compat.toolkits import nvidia_images
 from graphcrate.model.errors import UsageError
 from graphcrate.model.lock import DebianBase, Lock
@@ -15,7 +17,7 @@ from graphcrate.model.recipe import Variant
 DEBIAN_PACKAGES = ("apt", "ca-certificates", "libgomp1", "libstdc++6", "passwd", "procps", "python3", "tzdata")
 #: What any Debian image has.
 _ALWAYS_THERE = ("apt", "passwd")
-CHOICES = ("debian", "python", "nvidia")
+Choice = Literal["debian", "python", "nvidia"]
 
 
 def locked_image(lock: Lock, packages: tuple[str, ...]) -> BaseImage:
@@ -42,19 +44,8 @@ def _with_python(reference: str, interpreter: str, packages: tuple[str, ...] = (
     return BaseImage(reference=reference, interpreter=interpreter, python_from=PythonFrom.IMAGE, packages=packages)
 
 
-def check_choice(choice: str) -> None:
-    """Raises UsageError for a choice that there is not."""
-    if choice not in CHOICES:
-        raise UsageError(
-            f"there is no base {choice!r}; there are {', '.join(CHOICES)}",
-            next_step="./build.py render NAME --base python --output FOLDER    (any image of that kind: BASE=… takes "
-            "any image)",
-        )
-
-
-def chosen_image(choice: str, variant: Variant) -> BaseImage:
-    """The base of this choice for a variant. Raises UsageError for a choice that there is not, here or at all."""
-    check_choice(choice)
+def chosen_image(choice: Choice, variant: Variant) -> BaseImage:
+    """The base of this choice for a variant. Raises UsageError where NVIDIA has none for its CUDA version."""
     if choice == "debian":
         return wanted_image(variant)
     more = tuple(name for name in (*DEBIAN_PACKAGES, *variant.base.packages) if name not in (*_ALWAYS_THERE, "python3"))

@@ -18,14 +18,14 @@ from graphcrate.model.recipe import Candidate, Recipe, Variant
 
 def find_recipe(ctx: Context, name: str) -> Recipe:
     """The recipe of this name. Raises UsageError with the nearest that exist."""
-    paths = {path.stem: path for path in sorted((ctx.root / "recipes").glob("*.toml"))}
-    if name not in paths:
-        near = difflib.get_close_matches(name, paths, n=2, cutoff=0.3)
+    path = ctx.root / "recipes" / f"{name}.toml"
+    if not path.is_file():
+        near = difflib.get_close_matches(name, [other.stem for other in path.parent.glob("*.toml")], n=2, cutoff=0.3)
         raise UsageError(
             f"there is no recipe {name!r}" + (f"; the nearest is {', '.join(near)}" if near else ""),
             next_step="./build.py list",
         )
-    return recipes.load(paths[name])
+    return recipes.load(path)
 
 
 def find_variant(ctx: Context, name: str, cuda: str) -> tuple[Recipe, Variant]:
@@ -106,12 +106,10 @@ def examples(ctx: Context) -> dict[str, str]:
 def nearest_cuda(cuda: str, known: Sequence[str]) -> list[str]:
     """At most two of the known CUDA versions, the nearest first."""
     try:
-        wanted = float(cuda)
+        distance = {version: abs(float(version) - float(cuda)) for version in known if version != "cpu"}
     except ValueError:
         return difflib.get_close_matches(cuda, known, n=2, cutoff=0.4) or ["11.8"]
-    return sorted((version for version in known if version != "cpu"), key=lambda version: abs(float(version) - wanted))[
-        :2
-    ]
+    return sorted(distance, key=lambda version: distance[version])[:2]
 
 
 def lock_path(ctx: Context, recipe: Recipe, variant: Variant, candidate: Candidate) -> Path:

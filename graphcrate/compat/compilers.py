@@ -63,21 +63,13 @@ SECONDS = {
 
 
 def compiler_for(suite: str, newest_gcc: int | None = None) -> str:
-    """Debian's package of the newest C++ compiler of a suite that is not above `newest_gcc` (None: the newest).
-
-    Raises ResolutionError where the suite is not known or has only newer ones.
-    """
-    suites = limits().suites
-    if suite not in suites:
-        raise ResolutionError(
-            f"which compilers Debian {suite} has is not known; known are {', '.join(suites)}",
-            next_step="take one of these suites, or a channel that has wheels of the extensions",
-        )
-    fitting = [version for version in suites[suite].gcc if newest_gcc is None or version <= newest_gcc]
+    """Debian's newest C++ compiler in a suite, not above `newest_gcc` (None: any). Raises ResolutionError for none."""
+    versions = limits().suites[suite].gcc
+    fitting = [version for version in versions if newest_gcc is None or version <= newest_gcc]
     if not fitting:
         raise ResolutionError(
             f"every compiler of Debian {suite} is too new for this CUDA: it takes gcc {newest_gcc} and older",
-            cause=f"nvcc checks its host compiler, and {suite} begins with gcc {min(suites[suite].gcc)}.",
+            cause=f"nvcc checks its host compiler, and {suite} begins with gcc {min(versions)}.",
             next_step="take an older suite in the recipe (base.suite), or a newer CUDA",
         )
     return f"g++-{max(fitting)}"

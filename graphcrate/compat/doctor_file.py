@@ -30,8 +30,7 @@ _FROM = re.compile(r"^from ([\w.]+) import \(?([^)]*?)\)?$", re.MULTILINE)
 def one_file(modules: Mapping[str, str], errors: str) -> str:
     """Return the program made of `modules` (name → text), each below those that it imports from, and of errors.ini.
 
-    So a name at the top of a module may be there once in the whole package. Raises ValueError for a text that does not
-    begin with a docstring.
+    Raises ValueError for a text that does not begin with a docstring.
     """
     parts: dict[str, re.Match[str]] = {}
     whole: set[str] = set()

@@ -26,11 +26,14 @@ from graphcrate.model.target import Explanation, Reason, Row, Software, Target, 
 #: what is built where neither a CUDA version nor a machine is named
 USUAL_CUDA = "11.8"
 _COLUMNS = (Column("candidate", 3), Column("there it", 4), Column("fix, source, conditions", 6))
+_WORDS = {
+    "native": "runs natively", "jit": "runs, slow first start", "unknown": "not known", "rejected": "does not run",
+}  # fmt: skip
 _STYLES = {"rejected": "red", "unknown": "dim", "jit": "yellow", "native": "green"}
 
 
 def find_target(ctx: Context, said: Said) -> Target:
-    """What was said of the machine, joined with the target that it names. Raises UsageError, RecipeError."""
+    """Join what was said of the machine with the target that it names. Raises UsageError, RecipeError."""
     if not said.target:
         return targets.joined(said, Target())
     paths = {path.stem: path for path in sorted((ctx.root / "targets").glob("*.toml"))}
@@ -45,9 +48,9 @@ def find_target(ctx: Context, said: Said) -> Target:
 
 
 def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> tuple[str, str | None]:
-    """The CUDA version and the GPUs ("v100,a100") that a request for recipe `name` amounts to.
+    """Settle the CUDA version and the GPUs ("v100,a100") of a request, with a note of what was chosen.
 
-    A person is told what was chosen. Raises UsageError, RecipeError, and ResolutionError where nothing runs.
+    Raises UsageError, RecipeError, ResolutionError where nothing runs.
     """
     if said == Said():
         return cuda or USUAL_CUDA, None
@@ -67,10 +70,7 @@ def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> tuple[str, 
 def usable(
     ctx: Context, recipe: Recipe, variant: Variant, said: Said
 ) -> tuple[tuple[Candidate, ...], tuple[Outcome, ...]]:
-    """The variant's candidates that run on the machine of which something was said, and what became of the others.
-
-    Raises UsageError where none does.
-    """
+    """The variant's candidates that run on that machine, and what became of the others. Raises UsageError for none."""
     if said == Said():
         return variant.candidates, ()
     explanation = explain(recipe, find_target(ctx, said), said)
@@ -93,10 +93,17 @@ def usable(
 
 
 def explain(recipe: Recipe, target: Target, said: Said, cuda: str | None = None) -> Explanation:
-    """Every candidate, judged, the newest first. `cuda`: the version that was asked about."""
+    """Judge every candidate, the newest first. `cuda`: the version that was asked about.
+
+    Chosen is the newest that runs, by machine code or by PTX, else the newest that nobody knows of; where there is no
+    GPU the variant for the CPU, which is a tenth of the size.
+    """
     rows = [row for variant in recipe.variants for row in _rows(recipe, variant, target, said)]
     rows.sort(key=_age, reverse=True)  # stable: candidates stay in the recipe's order
-    chosen = _chosen(rows, target)
+    accepted = [row for row in rows if row.verdict.accepted]
+    if target.gpus == ():
+        accepted = [row for row in accepted if row.cuda == "cpu"] or accepted
+    chosen = next(iter([row for row in accepted if row.verdict.status != "unknown"] or accepted), None)
     return Explanation(
         target=target,
         name=said.target,
@@ -123,9 +130,9 @@ def nothing_runs(explanation: Explanation) -> ResolutionError:
 
 def _apart(target: Target) -> str:
     """What to do where no torch has code for all GPUs together."""
-    if not target.gpus or len(target.gpus) == 1:
-        return ""
-    return f"make image GPU={target.gpus[0].lower()}    (one image for each GPU: nothing of this recipe runs on all)"
+    gpus = target.gpus or ()
+    one_each = "(one image for each GPU: nothing of this recipe runs on all)"
+    return f"make image GPU={gpus[0].lower()}    {one_each}" if len(gpus) > 1 else ""
 
 
 def stack_of(recipe: Recipe, variant: Variant, candidate: Candidate, gpus: Sequence[str] | None) -> Software:
@@ -159,47 +166,35 @@ def stack_of(recipe: Recipe, variant: Variant, candidate: Candidate, gpus: Seque
 def _rows(recipe: Recipe, variant: Variant, target: Target, said: Said) -> Iterator[Row]:
     gpu = ",".join(facts.gpu_models(said.gpu)).lower() if said.gpu and not said.target else ""
     request = BuildRequest(name=recipe.name, cuda=variant.cuda, target=said.target, gpu=gpu, driver=said.driver)
-
-    def row(candidate: Candidate, verdict: Verdict) -> Row:
-        return Row(
+    nothing = Candidate(name="", channels=(), torch="", torch_cuda=variant.cuda)
+    for candidate in variant.candidates or (nothing,):
+        yield Row(
             recipe=recipe.name,
             cuda=variant.cuda,
             candidate=candidate.name,
             torch=candidate.torch,
             torch_geometric=variant.torch_geometric,
-            verdict=verdict,
+            verdict=_verdict(recipe, variant, candidate, target),
             chosen=False,
             command=request.command(),
         )
 
-    if variant.unavailable is not None:
-        refusal = Reason(rule="recipe", what=variant.unavailable.why, source="", fix=variant.unavailable.instead)
-        nothing = Candidate(name="", channels=(), torch="", torch_cuda=variant.cuda)
-        yield row(nothing, Verdict(status="rejected", reasons=(refusal,)))
-    for candidate in variant.candidates:
-        verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus), target)
-        published = rules.judge(stack_of(recipe, variant, candidate, None), target) if target.gpus else verdict
-        if verdict.accepted and not published.accepted:
-            note = f"only when built for it (GPU={','.join(target.gpus or ()).lower()}): {published.reasons[0].what}"
-            verdict = msgspec.structs.replace(verdict, notes=(*verdict.notes, note))
-        yield row(candidate, verdict)
+
+def _verdict(recipe: Recipe, variant: Variant, candidate: Candidate, target: Target) -> Verdict:
+    if refusal := variant.unavailable:
+        reason = Reason(rule="recipe", what=refusal.why, source="", fix=refusal.instead)
+        return Verdict(status="rejected", reasons=(reason,))
+    verdict = rules.judge(stack_of(recipe, variant, candidate, target.gpus), target)
+    published = rules.judge(stack_of(recipe, variant, candidate, None), target) if target.gpus else verdict
+    if verdict.accepted and not published.accepted:
+        note = f"only when built for it (GPU={','.join(target.gpus or ()).lower()}): {published.reasons[0].what}"
+        verdict = msgspec.structs.replace(verdict, notes=(*verdict.notes, note))
+    return verdict
 
 
 def _age(row: Row) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
     """Grows with how new a row is; what is for the CPU comes last."""
     return row.cuda != "cpu", numbers(row.torch), numbers(row.cuda)
-
-
-def _chosen(rows: Sequence[Row], target: Target) -> Row | None:
-    """The newest that runs, by machine code or by PTX; else the newest that nobody knows of.
-
-    Without a GPU the variant for the CPU, which is a tenth of the size.
-    """
-    accepted = [row for row in rows if row.verdict.accepted]
-    if target.gpus == ():
-        accepted = [row for row in accepted if row.cuda == "cpu"] or accepted
-    known = [row for row in accepted if row.verdict.status != "unknown"]
-    return next(iter(known or accepted), None)
 
 
 def _machine(explanation: Explanation) -> str:
@@ -216,27 +211,22 @@ def _machine(explanation: Explanation) -> str:
 def answer(explanation: Explanation) -> Answer:
     """Make a row of each candidate, the newest first, below what was asked and the answer to it."""
     opening = [f"{explanation.rows[0].recipe} on {_machine(explanation)}"]
-    rows = []
+    rows, on_cpu = [], explanation.target.gpus == ()
     for row in explanation.rows:
-        headline = _headline(row, explanation.target)
+        words = "runs on the CPU" if on_cpu and row.verdict.status == "native" else _WORDS[row.verdict.status]
+        if row.chosen:
+            headline = f"chosen, {words}: {row.command}"
+        else:
+            headline = f"{words}: {row.verdict.reasons[0].what}" if row.verdict.reasons else f"{words} too"
+        by = f" ({row.candidate})" if row.candidate not in ("", "pypi", "pytorch") else ""
         if row.cuda == explanation.asked:
-            opening.append(f"CUDA {row.cuda}{_by(row)}: {headline}")
+            opening.append(f"CUDA {row.cuda}{by}: {headline}")
+        pyg = f", PyG {row.torch_geometric}" if row.torch_geometric else ""
+        torch = "torch of the folder" if row.torch == "*" else f"torch {row.torch}" if row.torch else "-"
+        label = f"CUDA {row.cuda:4}  {torch}{pyg}{by}"
         style = "bold green" if row.chosen else _STYLES[row.verdict.status]
-        rows.append(table.Row((_label(row), headline, "\n".join(_details(row))), style))
+        rows.append(table.Row((label, headline, "\n".join(_details(row))), style))
     return Answer((table.Table(_COLUMNS, tuple(rows), styled=1),), opening=tuple(opening), aligned=True)
-
-
-def _headline(row: Row, target: Target) -> str:
-    """What is chosen and how it runs, or the first constraint."""
-    words = {
-        "native": "runs on the CPU" if target.gpus == () else "runs natively",
-        "jit": "runs, slow first start",
-        "unknown": "not known",
-        "rejected": "does not run",
-    }[row.verdict.status]
-    if row.chosen:
-        return f"chosen, {words}: {row.command}"
-    return f"{words}: {row.verdict.reasons[0].what}" if row.verdict.reasons else f"{words} too"
 
 
 def _details(row: Row) -> Iterator[str]:
@@ -255,14 +245,3 @@ def _details(row: Row) -> Iterator[str]:
         yield f"with driver {verdict.driver} or newer"
     yield from (f"assumed: {what}" for what in verdict.assumes)
     yield from (f"note: {what}" for what in verdict.notes)
-
-
-def _label(row: Row) -> str:
-    """Which candidate a row is about."""
-    pyg = f", PyG {row.torch_geometric}" if row.torch_geometric else ""
-    torch = "torch of the folder" if row.torch == "*" else f"torch {row.torch}" if row.torch else "-"
-    return f"CUDA {row.cuda:4}  {torch}{pyg}{_by(row)}"
-
-
-def _by(row: Row) -> str:
-    return f" ({row.candidate})" if row.candidate not in ("", "pypi", "pytorch") else ""

@@ -104,10 +104,7 @@ sites = functools.cache(functools.partial(table, "sites", _Sites))
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with: `3.10.0-1160.el7` → (3, 10); empty where it has none.
-
-    Trailing zeros are dropped, so that equal versions are equal.
-    """
+    """The numbers that a version begins with, without trailing zeros: `3.10.0-1160.el7` → (3, 10), empty for none."""
     found = _VERSION.match(version.strip().removeprefix("v"))
     parts = [int(part) for part in found[0].split(".")] if found else []
     while parts and not parts[-1]:
@@ -172,10 +169,7 @@ def gpu_models(gpus: str) -> tuple[str, ...]:
 
 
 def architectures_for(gpus: str) -> tuple[str, ...]:
-    """The compute capabilities to compile for so that it runs natively on each of these GPUs, lowest first.
-
-    `v100,a100` → ("7.0", "8.0"). Raises UsageError with the nearest models for one that is unknown.
-    """
+    """Compute capabilities of a list of GPUs, lowest first: `v100,a100` → ("7.0", "8.0"). Raises UsageError."""
     return ordered({compute_capability(model) for model in gpu_models(gpus)})
 
 
@@ -219,20 +213,14 @@ def gpu_names(candidate: Candidate) -> tuple[str, ...]:
 
 
 def has_code(sm: Iterable[str], capability: str) -> bool:
-    """Whether machine code for any of these compute capabilities runs on this one.
-
-    SASS for X.Y runs on X.Z with Z ≥ Y (CUDA programming guide, binary compatibility).
-    """
+    """Whether machine code for any of these runs on this one: X.Y on X.Z with Z ≥ Y (CUDA programming guide)."""
     major, minor = capability.split(".")
     codes = (code.split(".") for code in sm)
     return any(code[0] == major and int(code[1]) <= int(minor) for code in codes)
 
 
 def compiles_for(ptx: str, capability: str) -> bool:
-    """Whether a driver makes code for a GPU of this PTX: for any newer one; of 9.0a for 9.0, of 10.0f for its family.
-
-    Source: CUDA programming guide, architecture-specific and family-specific features.
-    """
+    """Whether a driver compiles this PTX for a GPU, 9.0a for 9.0 alone, 10.0f for its family (programming guide)."""
     if ptx.endswith("a"):
         return ptx[:-1] == capability
     if ptx.endswith("f"):
@@ -241,10 +229,7 @@ def compiles_for(ptx: str, capability: str) -> bool:
 
 
 def oldest_driver(cuda: str) -> str:
-    """The oldest driver for programs of this CUDA version ("11.8"); empty where nobody knows.
-
-    From CUDA 11 on minor-version compatibility counts: any driver of the major version will do.
-    """
+    """The oldest driver for programs of a CUDA, from 11 on of its major version; empty where nobody knows."""
     return _drivers().minimum.get(cuda.partition(".")[0], "") or own_driver(cuda)
 
 

@@ -53,10 +53,7 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`reasons` it cannot work, as sentences, none if it can; `fitting`: the newest release for this torch and Python.
-
-    `absent`: distributions to add; `notes`: what to know of one that works.
-    """
+    """Why it cannot work, the newest release that would, packages to add, what to know of one that works."""
 
     reasons: tuple[str, ...]
     fitting: str | None
@@ -93,7 +90,14 @@ def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Coll
     release, name = known(version), f"{NAME} {version}"
     reasons: list[str] = []
     if torch_cuda == _CPU:
-        reasons.append(_why_no_cpu(version))
+        counts = [check for check in _facts().check if check.torch_cuda == _CPU]
+        counted = next((check for check in counts if version in check.releases), counts[-1])
+        reasons.append(
+            f"{name} cannot be imported with a torch for the CPU: its only wheels are for CUDA and refer to "
+            f"{counted.example} and the CUDA runtime, which such a torch does not have ({counted.undefined} undefined "
+            "symbols). A CUDA build of torch serves machines without a GPU too: GLT samples and trains there with "
+            "device=torch.device('cpu')."
+        )
     elif release is not None:
         reasons += _torch_reasons(release, torch, torch_cuda)
     note = f"nobody has checked {name}"
@@ -118,10 +122,10 @@ def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Coll
     )
 
 
-def absent(packages: Collection[str]) -> tuple[Requirement, ...]:
+def absent(packages: Collection[str]) -> list[Requirement]:
     """What it needs and says nowhere, of what is not among these distributions."""
     names = {canonicalize_name(name) for name in packages}
-    return tuple(wanted for wanted in _facts().requirement if wanted.name not in names)
+    return [wanted for wanted in _facts().requirement if wanted.name not in names]
 
 
 def _torch_reasons(release: Release, torch: str, torch_cuda: str) -> Iterator[str]:
@@ -138,17 +142,6 @@ def _torch_reasons(release: Release, torch: str, torch_cuda: str) -> Iterator[st
             evidence = f": {check.undefined} undefined symbols{where}, such as {check.example}"
     compiled = f"{name} was compiled for torch {listed(release.torch)}"
     yield f"{compiled} and cannot be imported with torch {version}{evidence}."
-
-
-def _why_no_cpu(version: str) -> str:
-    counts = [check for check in _facts().check if check.torch_cuda == _CPU]
-    counted = next((check for check in counts if version in check.releases), counts[-1])
-    return (
-        f"{NAME} {version} cannot be imported with a torch for the CPU: its only wheels are for CUDA and refer to "
-        f"{counted.example} and the CUDA runtime, which such a torch does not have ({counted.undefined} undefined "
-        "symbols). A CUDA build of torch serves machines without a GPU too: GLT samples and trains there with "
-        "device=torch.device('cpu')."
-    )
 
 
 def _series(version: str) -> str:

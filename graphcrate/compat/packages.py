@@ -1,8 +1,6 @@
 """What packages do not say of themselves: libraries that they can do without, packages that they cannot; and PyG.
 
-`data/optional.toml`: libraries that a package opens only where they can be, or one of several of; that one cannot be
-loaded is no fault by itself. `data/hidden.toml`: what an import needs (graphlearn-torch's is in `compat.glt`).
-`data/pyg.toml`: which extension a feature of PyTorch Geometric wants, and for which torch PyG's pages have wheels.
+The data are `optional.toml`, `hidden.toml` (graphlearn-torch's own are in `compat.glt`) and `pyg.toml`.
 """
 
 import fnmatch
@@ -73,10 +71,7 @@ def optional() -> tuple[Optional, ...]:
 
 
 def reason(package: str, file: str, torch: str = "") -> str | None:
-    """What is lost where this file of a package cannot be loaded; None for a file that has to be.
-
-    `torch`: the version that is installed.
-    """
+    """What is lost where this file of a package cannot be loaded, with this torch; None for a file that has to be."""
     entries = (one for one in optional() if matches(one, package, file))
     return next((one.why for one in entries if not (one.by_torch and is_for(file, torch))), None)
 
@@ -111,10 +106,7 @@ def pyg_release(version: str) -> Release | None:
 
 
 def lost(extension: str, version: str, there: Collection[str]) -> str:
-    """What a release of PyG loses without an extension (normalised name), for people. `there`: those that it has.
-
-    What another one does as well is lost only while that is not there either.
-    """
+    """What PyG loses without an extension (normalised name), beside those that are there. For people."""
     at = Version(version)
     alone: list[str] = []
     shared: list[str] = []

@@ -11,25 +11,9 @@ from graphcrate import __version__
 from graphcrate.compat import compilers, facts, own
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import locked_image, wanted_image
-from graphcrate.model.errors import ResolutionError
+from graphcrate.model import plan as steps
 from graphcrate.model.lock import Added, Compilation, DebianBase, Lock, LockedPackage
-from graphcrate.model.plan import (
-    CUDA_HOME,
-    VENV,
-    BaseImage,
-    BaseStep,
-    CompileStep,
-    ConfigStep,
-    FilesStep,
-    Plan,
-    PlannedFile,
-    RequirementsStep,
-    Stack,
-    Step,
-    ToolkitStep,
-    WheelsStep,
-    site_packages,
-)
+from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Step, site_packages
 from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
 
 #: A wheel of at least this many bytes is a layer of its own (docs/design: it is pulled and cached alone).
@@ -70,13 +54,11 @@ def make_plan(
 ) -> Plan:
     """Order the lock's contents into layers, those that change least first.
 
-    `examples`: name below PROGRAMS → text of the programs that ship in the image. `created` in Unix seconds, the
-    lock's by default. `image`: another base for engines than the lock's own (see `base_images`). `devel`: keep
-    compiler and toolkit, for users who compile in the image. `additions`: a person's own, on top. Raises
-    ResolutionError for a devel image of a lock that names no compiler.
+    `examples`: name below PROGRAMS → text. `created`: Unix seconds, else the lock's. `image`: another base for engines.
+    `devel`: keep compiler and toolkit. `additions`: a person's own, on top.
     """
     versions = {package.name: package.version for package in lock.packages}
-    stack = Stack(
+    stack = steps.Stack(
         description=recipe.description,
         cuda=lock.cuda,
         python=lock.python,
@@ -88,23 +70,24 @@ def make_plan(
         missing=lock.missing,
     )
     variant = recipe.variant(lock.cuda)
-    base = BaseStep(base=lock.base, image=image or locked_image(lock, variant.base.packages if variant else ()))
+    base = steps.BaseStep(base=lock.base, image=image or locked_image(lock, variant.base.packages if variant else ()))
     # Wheels, then what is compiled against them: nothing else waits for a compiler.
     added = lock.added.packages if isinstance(lock.added, Added) else ()
     wheels = _layers([package for package in lock.packages if not package.compiled and package.name not in added])
-    installs: list[Step] = [WheelsStep(title=name, python=lock.python, packages=packages) for name, packages in wheels]
+    installs: list[Step] = [steps.WheelsStep(title=name, python=lock.python, packages=ones) for name, ones in wheels]
     if step := compile_step(lock):
         installs.append(step)
     suffix = candidate.suffix + _for_gpus(lock, variant, devel)
     if devel:
-        compilation = _compilation(lock)
+        compilation = lock.compilation
+        assert compilation is not None, "a devel image is planned of a lock with a compiler"
         image = base.image
         wanted = tuple(sorted({*image.packages, *compilers.packages(compilation.compiler)}))
-        base = BaseStep(base=compilation.base, image=msgspec.structs.replace(image, packages=wanted))
+        base = steps.BaseStep(base=compilation.base, image=msgspec.structs.replace(image, packages=wanted))
         if tools := tuple(package for package in compilation.tools if package.name not in versions):
-            installs.append(WheelsStep(title="build tools", python=lock.python, packages=tools))
+            installs.append(steps.WheelsStep(title="build tools", python=lock.python, packages=tools))
         if toolkit := compilation.toolkit:
-            installs.append(ToolkitStep(title=f"CUDA toolkit {toolkit.version}", toolkit=toolkit))
+            installs.append(steps.ToolkitStep(title=f"CUDA toolkit {toolkit.version}", toolkit=toolkit))
         suffix += "-devel"
     plan = _plan(recipe.name, stack, base, installs, examples, suffix, lock, devel=devel)
     if additions:
@@ -121,10 +104,12 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
     layers += [(f"{package.name} {package.version}", (package,)) for package in large]
     if small := tuple(package for package in packages if package not in large):
         layers.append(("added packages", small))
-    steps: list[Step] = [WheelsStep(title=title, python=lock.python, packages=members) for title, members in layers]
+    more: list[Step] = []
+    for title, members in layers:
+        more.append(steps.WheelsStep(title=title, python=lock.python, packages=members))
     if additions.files:
-        files = tuple(PlannedFile(path=path, content=text) for path, text in sorted(additions.files.items()))
-        steps.append(FilesStep(title="added files", files=files))
+        files = tuple(steps.PlannedFile(path=path, content=text) for path, text in sorted(additions.files.items()))
+        more.append(steps.FilesStep(title="added files", files=files))
     name, tag = additions.name or plan.name, plan.tag + own.suffix(additions)
     labels = {"org.opencontainers.image.title": name, "org.opencontainers.image.version": tag}
     config = msgspec.structs.replace(
@@ -132,18 +117,16 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
         environment=plan.config.environment | additions.environment,
         labels=plan.config.labels | labels,
     )
-    return msgspec.structs.replace(plan, name=name, tag=tag, steps=(*plan.steps[:-1], *steps, config), aliases=())
+    return msgspec.structs.replace(plan, name=name, tag=tag, steps=(*plan.steps[:-1], *more, config), aliases=())
 
 
-def compile_step(lock: Lock) -> CompileStep | None:
-    """What of the lock is compiled, and against what; None where nothing is.
-
-    Raises ResolutionError for a lock that does not say with which compiler.
-    """
+def compile_step(lock: Lock) -> steps.CompileStep | None:
+    """What is compiled, and against what; None for nothing."""
     compiled = tuple(package for package in lock.packages if package.compiled)
     if not compiled:
         return None
-    return CompileStep(
+    assert lock.compilation is not None, "whoever locks a source locks its compiler"
+    return steps.CompileStep(
         title="compiled extensions",
         python=lock.python,
         packages=compiled,
@@ -152,18 +135,8 @@ def compile_step(lock: Lock) -> CompileStep | None:
             for package in lock.packages
             if not package.compiled and (package.name in _TORCH_NEEDS or package.name.startswith(("nvidia-", "cuda-")))
         ),
-        compilation=_compilation(lock),
+        compilation=lock.compilation,
     )
-
-
-def _compilation(lock: Lock) -> Compilation:
-    if lock.compilation is None:
-        raise ResolutionError(
-            f"the lock of {lock.recipe} CUDA {lock.cuda} names no compiler",
-            cause="It was made for an image in which nothing is compiled.",
-            next_step=f"./build.py lock {lock.recipe} --cuda {lock.cuda}",
-        )
-    return lock.compilation
 
 
 def _for_gpus(lock: Lock, variant: Variant | None, devel: bool) -> str:
@@ -185,7 +158,7 @@ def make_open_plan(
     image: BaseImage | None = None,
 ) -> Plan:
     """The plan of a candidate without a lock: its requirements by channel, resolved when an engine builds it."""
-    stack = Stack(
+    stack = steps.Stack(
         description=recipe.description,
         cuda=variant.cuda,
         python=variant.python,
@@ -205,19 +178,19 @@ def make_open_plan(
         ("compiled extensions of PyG", Channel.PYG, [name.replace("_", "-") for name in variant.extensions]),
         ("PyG and tools", Channel.PYPI, others),
     ]
-    steps = [
-        RequirementsStep(title=title, python=variant.python, channel=channel, requirements=tuple(requirements))
+    installs = [
+        steps.RequirementsStep(title=title, python=variant.python, channel=channel, requirements=tuple(requirements))
         for title, channel, requirements in wanted
         if requirements
     ]
-    base = BaseStep(base=None, image=image or wanted_image(variant))
-    return _plan(recipe.name, stack, base, steps, examples, candidate.suffix)
+    base = steps.BaseStep(base=None, image=image or wanted_image(variant))
+    return _plan(recipe.name, stack, base, installs, examples, candidate.suffix)
 
 
 def _plan(
     name: str,
-    stack: Stack,
-    base: BaseStep,
+    stack: steps.Stack,
+    base: steps.BaseStep,
     installs: Sequence[Step],
     examples: Mapping[str, str],
     suffix: str,
@@ -235,10 +208,10 @@ def _plan(
         series, cuda = ".".join(torch.split(".")[:2]), "cpu" if lock.cuda == "cpu" else f"cuda{lock.cuda}"
         aliases = (f"{__version__}-debian{debian.release}-py{lock.python}-torch{series}-{cuda}{suffix}",)
     programs = tuple(
-        PlannedFile(path=f"{PROGRAMS}/{name}", content=text, mode=0o755 if text.startswith("#!") else 0o644)
+        steps.PlannedFile(path=f"{PROGRAMS}/{name}", content=text, mode=0o755 if text.startswith("#!") else 0o644)
         for name, text in sorted(examples.items())
     )
-    config = ConfigStep(
+    config = steps.ConfigStep(
         environment=_environment(stack, lock.compilation if lock and devel else None),
         labels=_labels(name, stack, tag, lock.sha256 if lock else "", installs),
         command=("/bin/bash",),
@@ -250,9 +223,9 @@ def _plan(
         stack=stack,
         steps=(
             base,
-            FilesStep(title="virtual environment", files=_venv(stack.python, base.image.interpreter)),
+            steps.FilesStep(title="virtual environment", files=_venv(stack.python, base.image.interpreter)),
             *installs,
-            FilesStep(title=EXAMPLES_TITLE, files=programs),
+            steps.FilesStep(title=EXAMPLES_TITLE, files=programs),
             config,
         ),
         aliases=aliases,
@@ -283,7 +256,7 @@ def group(name: str) -> str:
     return GROUPS[2] if name in _TOOLS else GROUPS[1]
 
 
-def _venv(python: str, executable: str) -> tuple[PlannedFile, ...]:
+def _venv(python: str, executable: str) -> tuple[steps.PlannedFile, ...]:
     home = executable.rpartition("/")[0]
     config = f"home = {home}\ninclude-system-site-packages = false\nversion = {python}\nexecutable = {executable}\n"
     profile = (
@@ -291,19 +264,19 @@ def _venv(python: str, executable: str) -> tuple[PlannedFile, ...]:
         f'case ":$PATH:" in *:{VENV}/bin:*) ;; *) PATH="{VENV}/bin:$PATH"; export PATH ;; esac\n'
     )
     return (
-        PlannedFile(path=VENV, folder=True, mode=0o755),
-        PlannedFile(path=f"{VENV}/bin", folder=True, mode=0o755),
-        PlannedFile(path=f"{VENV}/bin/python", link=executable),
-        PlannedFile(path=f"{VENV}/bin/python3", link="python"),
-        PlannedFile(path=f"{VENV}/bin/python{python}", link="python"),
-        PlannedFile(path=site_packages(python), folder=True, mode=0o755),
-        PlannedFile(path=f"{VENV}/lib64", link="lib"),
-        PlannedFile(path=f"{VENV}/pyvenv.cfg", content=config),
-        PlannedFile(path="/etc/profile.d/graphcrate.sh", content=profile),
+        steps.PlannedFile(path=VENV, folder=True, mode=0o755),
+        steps.PlannedFile(path=f"{VENV}/bin", folder=True, mode=0o755),
+        steps.PlannedFile(path=f"{VENV}/bin/python", link=executable),
+        steps.PlannedFile(path=f"{VENV}/bin/python3", link="python"),
+        steps.PlannedFile(path=f"{VENV}/bin/python{python}", link="python"),
+        steps.PlannedFile(path=site_packages(python), folder=True, mode=0o755),
+        steps.PlannedFile(path=f"{VENV}/lib64", link="lib"),
+        steps.PlannedFile(path=f"{VENV}/pyvenv.cfg", content=config),
+        steps.PlannedFile(path="/etc/profile.d/graphcrate.sh", content=profile),
     )
 
 
-def _environment(stack: Stack, compilation: Compilation | None) -> dict[str, str]:
+def _environment(stack: steps.Stack, compilation: Compilation | None) -> dict[str, str]:
     """What programs in the image go by; with a compiler's, which torch's build tools want in a devel image."""
     environment = {
         "PATH": f"{VENV}/bin:{SYSTEM_PATH}",
@@ -329,7 +302,7 @@ def _environment(stack: Stack, compilation: Compilation | None) -> dict[str, str
     return environment
 
 
-def _labels(name: str, stack: Stack, tag: str, lock_sha256: str, installs: Sequence[Step]) -> dict[str, str]:
+def _labels(name: str, stack: steps.Stack, tag: str, lock_sha256: str, installs: Sequence[Step]) -> dict[str, str]:
     labels = {
         "org.opencontainers.image.title": name,
         "org.opencontainers.image.description": stack.description,
@@ -346,7 +319,7 @@ def _labels(name: str, stack: Stack, tag: str, lock_sha256: str, installs: Seque
         "graphcrate.missing": ",".join(missing.name for missing in stack.missing),
     }
     for step in installs:
-        if isinstance(step, CompileStep):
+        if isinstance(step, steps.CompileStep):
             toolkit = step.compilation.toolkit
             labels["graphcrate.compiled"] = ",".join(package.name for package in step.packages)
             labels["graphcrate.architectures"] = ",".join(step.compilation.architectures)

@@ -1,7 +1,6 @@
 """What a person asks for when an image is to be built."""
 
 import shlex
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,27 +11,22 @@ from graphcrate.compat.targets import Said
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import Asked, BuildReport
 
-
-class Extensions(StrEnum):
-    """Where compiled extensions come from."""
-
-    AUTO = "auto"  #: wheels, and what has none is compiled here
-    WHEELS = "wheels"  #: what has no wheel is left out
-    SOURCE = "source"  #: compiled here even where there is a wheel
-    NONE = "none"  #: left out
+#: Where compiled extensions come from. `auto`: wheels, and what has none is compiled here; `wheels`: what has no wheel
+#: is left out; `source`: compiled here even where there is a wheel; `none`: left out.
+Extensions = Literal["auto", "wheels", "source", "none"]
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a person says about sources: the one channel to use, a mirror's name or address, a folder of wheels.
 
-    `extensions`: a value of `Extensions`; `toolkit`: the provider of the CUDA toolkit to compile with, None for the
-    first that can; `devel`: compiler and toolkit are wanted even where nothing is compiled, and stay in the image.
+    `toolkit`: the provider of the CUDA toolkit to compile with, None for the first that can; `devel`: compiler and
+    toolkit are wanted even where nothing is compiled, and stay in the image.
     """
 
     channel: str | None = None
     mirror: str | None = None
     wheels: Path | None = None
-    extensions: str = Extensions.AUTO
+    extensions: Extensions = "auto"
     toolkit: str | None = None
     devel: bool = False
 
@@ -70,7 +64,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             "channel": self.channel,
             "mirror": redacted(self.mirror or ""),
             "wheels": self.wheels,
-            "extensions": self.extensions if self.extensions != Extensions.AUTO else "",
+            "extensions": self.extensions if self.extensions != "auto" else "",
             "toolkit": self.toolkit,
             "engine": self.engine if self.engine != "auto" else "",
             "flavour": "devel" if self.devel else self.additions.flavour,
@@ -99,7 +93,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             "driver": asked.driver,
             "target": asked.target,
             "channel": asked.channel or None,
-            "extensions": asked.extensions or Extensions.AUTO,
+            "extensions": asked.extensions or "auto",
             "toolkit": asked.toolkit or None,
             "devel": asked.flavour == "devel",
             "additions": asked.additions or Additions(),

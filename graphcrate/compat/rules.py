@@ -46,8 +46,9 @@ def _judge(stack: Software, target: Target, driver: str) -> Verdict:
     for name, rule in _RULES.items():
         for effect, what, source, fix in rule(stack, target, driver):
             if effect == "rejects":
-                if name == "driver":
-                    fix = _beyond_driver(stack, target) or fix
+                if name == "driver" and not (rest := _judge(stack, target, "")).accepted:
+                    other = rest.reasons[0]  # in the way besides the driver, which a person would update in vain
+                    fix = f"no driver is enough: {other.what}" + (f"; {other.fix}" if other.fix else "")
                 reason = Reason(rule=name, what=what, source=source, fix=fix)
                 return Verdict(status="rejected", reasons=(reason,), driver=driver)
             by_effect[effect].append(Reason(rule=name, what=what, source=source, fix=fix))
@@ -59,15 +60,6 @@ def _judge(stack: Software, target: Target, driver: str) -> Verdict:
         notes=tuple(dict.fromkeys(one.what for one in by_effect["note"])),
         driver=driver,
     )
-
-
-def _beyond_driver(stack: Software, target: Target) -> str:
-    """What is in the way besides the driver, which a person would update in vain; empty where nothing is."""
-    rest = _judge(stack, target, "")
-    if rest.accepted:
-        return ""
-    other = rest.reasons[0]
-    return f"no driver is enough: {other.what}" + (f"; {other.fix}" if other.fix else "")
 
 
 def _device(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
@@ -121,26 +113,27 @@ def _wants(driver: str, oldest: str, what: str, fix: str, source: str) -> Iterat
 
 
 class _Code(NamedTuple):
-    """GPU code, whose it is ("torch 2.3.1 has"), the driver that compiles its PTX, and what to take in its place."""
+    """GPU code, whose it is ("torch 2.3.1 has"), the driver that compiles its PTX, and what to take in its place.
+
+    `otherwise`: what to say of a GPU that neither serves, by name and compute capability.
+    """
 
     owner: str
     sass: Sequence[str]
     ptx: Sequence[str]
     driver: str
     instead: str
+    otherwise: Callable[[str, str], _Found]
 
 
-def _runs(code: _Code, target: Target, driver: str, otherwise: Callable[[str, str], _Found]) -> Iterator[_Found]:
-    """Kernels run on each GPU, or the driver compiles their PTX, where it is as new as the toolkit that made that.
-
-    `otherwise`: what to say of one that neither serves, by name and compute capability.
-    """
+def _runs(code: _Code, target: Target, driver: str) -> Iterator[_Found]:
+    """Kernels run on each GPU, or the driver compiles their PTX, where it is as new as the toolkit that made that."""
     for model in target.gpus or ():
         capability, name = facts.compute_capability(model), capability_name(model)
         if facts.has_code(code.sass, capability):
             continue
         if not any(facts.compiles_for(ptx, capability) for ptx in code.ptx):
-            yield otherwise(name, capability)
+            yield code.otherwise(name, capability)
             continue
         what = f"{code.owner} PTX alone for {name}"
         yield _Found("jit", f"{what}: the driver compiles it at the first start", _BINARY, code.instead)
@@ -172,8 +165,8 @@ def _torch(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         return _Found("rejects", f"{told} has no code for {name}", _who_says(build), _torch_with(stack, capability))
 
     own = facts.own_driver(stack.torch_cuda)
-    code = _Code(f"{told} has", build.sm, build.ptx or (), own, "a variant with machine code")
-    yield from _runs(code, target, driver, otherwise)
+    code = _Code(f"{told} has", build.sm, build.ptx or (), own, "a variant with machine code", otherwise)
+    yield from _runs(code, target, driver)
 
 
 def _who_says(build: facts.TorchBuild) -> str:
@@ -215,8 +208,8 @@ def _extensions(stack: Software, target: Target, driver: str) -> Iterator[_Found
     sass = [name.removesuffix("+PTX") for name in stack.architectures]
     ptx = [name.removesuffix("+PTX") for name in stack.architectures if name.endswith("+PTX")]
     own = facts.own_driver(".".join(stack.nvcc.split(".")[:2]))
-    code = _Code(f"{names} have", sass, ptx, own, f"TOOLKIT=image, where it is newer than nvcc {stack.nvcc}")
-    yield from _runs(code, target, driver, otherwise)
+    instead = f"TOOLKIT=image, where it is newer than nvcc {stack.nvcc}"
+    yield from _runs(_Code(f"{names} have", sass, ptx, own, instead, otherwise), target, driver)
 
 
 def _python(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
@@ -246,11 +239,13 @@ def _glt(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     elif release is None:
         yield _Found("unknown", f"nobody has checked {name}", _GLT)
     elif _uses_gpu(stack, target):
-        code = _Code(f"{name} has", release.sass, release.ptx, release.driver, "a GPU up to sm_75")
-        no_code = f"{name} has no code for"
-        yield from _runs(
-            code, target, driver, lambda gpu, _: _Found("rejects", f"{no_code} {gpu}", _GLT, "another GPU")
-        )
+
+        def otherwise(gpu: str, capability: str) -> _Found:
+            return _Found("rejects", f"{name} has no code for {gpu}", _GLT, "another GPU")
+
+        instead = "a GPU up to sm_75"
+        code = _Code(f"{name} has", release.sass, release.ptx, release.driver, instead, otherwise)
+        yield from _runs(code, target, driver)
 
 
 def _base(stack: Software, target: Target, driver: str) -> Iterator[_Found]:

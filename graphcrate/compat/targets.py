@@ -1,7 +1,7 @@
 """Machines as people describe them: files of targets/, read strictly, and the command line. Pure but for `load`."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,12 +12,7 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.target import Target
 
 _FIELDS = f"fields are {', '.join(Target.__struct_fields__)}"
-_ALSO_CALLED: Mapping[str, Runtime] = {
-    "podman": "docker",
-    "singularity": "apptainer",
-    "enroot": "pyxis",
-    "slurm": "pyxis",
-}
+_ALSO_CALLED: dict[str, Runtime] = {"podman": "docker", "singularity": "apptainer", "enroot": "pyxis", "slurm": "pyxis"}
 _VERSION_LIKE = "write it like 450.80.02 or 3.10"
 
 
@@ -68,37 +63,22 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 def joined(said: Said, known: Target) -> Target:
     """The named target (or an empty one) with what was said besides. Raises UsageError where they contradict."""
-
-    def refuse(has: str, option: str, value: str) -> None:
+    named = runtimes_of(said.runtimes)
+    if said.runtime_version and len(named) != 1:
+        raise UsageError("a version of which runtime?", next_step="--runtime pyxis --runtime-version 3.4.1")
+    for option in ("driver", "kernel", "glibc", "runtime_version"):
+        if (value := getattr(said, option)) and not facts.numbers(value):
+            raise UsageError(f"--{option.replace('_', '-')} {value!r} is no version", next_step=_VERSION_LIKE)
+    gpus = None if known.gpus is None else tuple(map(facts.gpu_model, known.gpus))
+    models = facts.gpu_models(said.gpu) if said.gpu else gpus
+    for has, option, value in _contradicted(said, known, named, gpus, models):
         raise UsageError(
             f"target {said.target} has {has}, and --{option} says {value}",
             next_step=f"leave out --{option}, or --target and say all of the machine",
         )
-
-    named = runtimes_of(said.runtimes)
-    _check_versions(named, said.runtime_version, said.driver, said.kernel, said.glibc)
-    for name in named:
-        has = known.runtimes.get(name, "")
-        if known.runtimes and name not in known.runtimes:
-            refuse(" and ".join(known.runtimes), "runtime", name)
-        if has and said.runtime_version and has != said.runtime_version:
-            refuse(f"{name} {has}", "runtime-version", said.runtime_version)
-    gpus = None if known.gpus is None else tuple(map(facts.gpu_model, known.gpus))
-    if said.gpu:
-        models = facts.gpu_models(said.gpu)
-        if gpus is not None and not set(models).issubset({*gpus, *map(_architecture, gpus)}):
-            refuse(f"GPU {', '.join(known.gpus or ()) or 'none'}", "gpu", said.gpu)
-        gpus = models
-    if said.driver and known.gpus == ():
-        refuse("no GPU", "driver", said.driver)
-    if said.driver and known.drivers and said.driver not in known.drivers:
-        refuse(f"driver {' or '.join(known.drivers)}", "driver", said.driver)
-    for option, new, old in (("kernel", said.kernel, known.kernel), ("glibc", said.glibc, known.glibc)):
-        if new and old and facts.numbers(new) != facts.numbers(old):
-            refuse(f"{option} {old}", option, new)
     return msgspec.structs.replace(
         known,
-        gpus=gpus,
+        gpus=models,
         drivers=(said.driver,) if said.driver else known.drivers,
         kernel=said.kernel or known.kernel,
         glibc=said.glibc or known.glibc,
@@ -106,8 +86,24 @@ def joined(said: Said, known: Target) -> Target:
     )
 
 
-def _architecture(model: str) -> str:
-    return facts.gpu_model(facts.compute_capability(model))
+def _contradicted(
+    said: Said, known: Target, named: Sequence[str], gpus: Sequence[str] | None, models: Sequence[str] | None
+) -> Iterator[tuple[str, str, str]]:
+    """What the target has, and the option that says otherwise with its value."""
+    for name in named:
+        has = known.runtimes.get(name, "")
+        if known.runtimes and name not in known.runtimes:
+            yield " and ".join(known.runtimes), "runtime", name
+        if has and said.runtime_version and has != said.runtime_version:
+            yield f"{name} {has}", "runtime-version", said.runtime_version
+    architectures = [facts.gpu_model(facts.compute_capability(model)) for model in gpus or ()]
+    if gpus is not None and not {*gpus, *architectures}.issuperset(models or ()):
+        yield f"GPU {', '.join(known.gpus or ()) or 'none'}", "gpu", said.gpu
+    if said.driver and (known.gpus == () or (known.drivers and said.driver not in known.drivers)):
+        yield f"driver {' or '.join(known.drivers)}" if known.drivers else "no GPU", "driver", said.driver
+    for option, new, old in (("kernel", said.kernel, known.kernel), ("glibc", said.glibc, known.glibc)):
+        if new and old and facts.numbers(new) != facts.numbers(old):
+            yield f"{option} {old}", option, new
 
 
 def runtimes_of(names: Sequence[str]) -> tuple[Runtime, ...]:
@@ -121,30 +117,17 @@ def runtimes_of(names: Sequence[str]) -> tuple[Runtime, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def host_of(
-    runtimes: Sequence[Runtime], version: str, gpus: str | None, driver: str, kernel: str, glibc: str, shm: str
-) -> Host:
-    """A host as a person describes it. `version` is that of the one runtime. Raises UsageError."""
-    models = facts.gpu_models(gpus) if gpus else ()
-    _check_versions(runtimes, version, driver, kernel, glibc)
-    versions: dict[str, str] = {runtimes[0]: version} if version else {}
-    return Host(gpus=models, driver=driver, kernel=kernel, glibc=glibc, shm=_bytes(shm), versions=versions)
-
-
-def _check_versions(runtimes: Sequence[Runtime], version: str, driver: str, kernel: str, glibc: str) -> None:
-    """Raises UsageError for what is no version, and for one of a runtime where not exactly one is named."""
-    if version and len(runtimes) != 1:
-        raise UsageError("a version of which runtime?", next_step="--runtime pyxis --runtime-version 3.4.1")
-    for option, value in {"driver": driver, "kernel": kernel, "glibc": glibc, "runtime-version": version}.items():
-        if value and not facts.numbers(value):
-            raise UsageError(f"--{option} {value!r} is no version", next_step=_VERSION_LIKE)
-
-
-def _bytes(text: str) -> int | None:
-    """`64m`, `8g` as `docker run --shm-size` takes it."""
-    if not text:
-        return None
-    found = re.fullmatch(r"(\d+)([kmg]?)i?b?", text.strip().lower())
-    if found is None:
-        raise UsageError(f"--shm {text!r} is no size", next_step="write it as docker does: --shm 64m, --shm 8g")
-    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]]
+def host_of(said: Said, shm: str) -> Host:
+    """A host as a person describes it. `shm`: `64m`, `8g`, as `docker run --shm-size` takes it. Raises UsageError."""
+    machine = joined(said, Target())
+    size = re.fullmatch(r"(\d+)([kmg]?)i?b?", shm.strip().lower())
+    if shm and size is None:
+        raise UsageError(f"--shm {shm!r} is no size", next_step="write it as docker does: --shm 64m, --shm 8g")
+    return Host(
+        gpus=machine.gpus or (),
+        driver=said.driver,
+        kernel=said.kernel,
+        glibc=said.glibc,
+        shm=int(size[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[size[2]] if size else None,
+        versions={name: version for name, version in machine.runtimes.items() if version},
+    )

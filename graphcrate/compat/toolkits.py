@@ -1,11 +1,9 @@
 """CUDA toolkits to compile with: which fit a torch, what each nvcc takes and makes, how one is put together. Pure.
 
-A toolkit fits a torch that was built with the same major version of CUDA: torch's build helper refuses another one, and
-only warns of another minor one (CUDA promises minor version compatibility).
+torch's build helper refuses another major version of CUDA than its own, and warns of another minor one.
 """
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -20,7 +18,6 @@ PROVIDERS = ("debian", "pypi", "image")
 #: Sections of Debian's archive that a toolkit is in, besides `main`.
 COMPONENTS = ("contrib", "non-free")
 PACKAGES = "/opt/toolkit"  #: where a toolkit is put together: holds `debs/*.deb` and `wheels/*.whl`
-_ARCHITECTURE = re.compile(r"([1-9]\d*\.\d)[af]?(\+PTX)?")
 
 
 class Nvcc(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,20 +29,16 @@ class Nvcc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to come by a toolkit. `version` is nvcc's, exact for `debian` and `pypi`, else "11.8".
-
-    `debian`: `packages` of `suite`, from `COMPONENTS`. `wheels` and `libraries` are pins ("name==1.2"); `requirements`
-    tells what to fetch of them. `image`: `reference` with its tag.
-    """
+    """A way to come by a toolkit. `version` is nvcc's, exact for `debian` and `pypi`, else "11.8"."""
 
     provider: str
     version: str
     cuda: str = ""  #: major version of CUDA of what it compiles for
-    suite: str = ""
-    packages: tuple[str, ...] = ()
+    suite: str = ""  #: of `debian`
+    packages: tuple[str, ...] = ()  #: of that suite, from `COMPONENTS`
     wheels: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
-    reference: str = ""
+    reference: str = ""  #: of `image`, with its tag
 
 
 class _Data(msgspec.Struct, frozen=True):
@@ -73,23 +66,14 @@ def options(torch_cuda: str) -> tuple[Option, ...]:
 
 
 def requirements(option: Option, locked: Mapping[str, str]) -> tuple[str, ...]:
-    """Pins of all wheels that an option takes, sorted. `locked`: version of each package of the lock, by name.
-
-    A library that the lock has in some version is taken in that version: it is fetched in any case.
-    """
+    """Pins of all wheels of an option, sorted, libraries in the version that the lock has (`locked`: by name)."""
     libraries = (pin.split("==") for pin in option.libraries)
     return tuple(sorted([*option.wheels, *(f"{name}=={locked.get(name, version)}" for name, version in libraries)]))
 
 
 def nvcc(version: str) -> Nvcc:
-    """The nvcc of a CUDA version ("11.8", "11.8.89"), or the nearest older of its major version. Raises UsageError."""
-    wanted = numbers(version)[:2]
-    older = [one for one in _data().nvcc if numbers(one.cuda) <= wanted and numbers(one.cuda)[0] == wanted[0]]
-    if not older:
-        raise UsageError(
-            f"nothing is known of the nvcc of CUDA {version}",
-            next_step=f"take one of these: {', '.join(one.cuda for one in _data().nvcc)}",
-        )
+    """The nvcc of a CUDA version ("11.8", "11.8.89"), or the nearest older one that is known."""
+    older = [one for one in _data().nvcc if numbers(one.cuda) <= numbers(version)[:2]]
     return max(older, key=lambda one: numbers(one.cuda))
 
 
@@ -110,17 +94,8 @@ def to_compile(wanted: Sequence[str], version: str) -> tuple[tuple[str, ...], tu
 def refuse_impossible(wanted: Sequence[str], version: str) -> None:
     """Raises UsageError, with the nearest fix, when the nvcc of this version cannot make one of these architectures."""
     able = nvcc(version).sm
-    missing: dict[str, str] = {}
-    for architecture in wanted:
-        match = _ARCHITECTURE.fullmatch(architecture)
-        if match is None:
-            raise UsageError(
-                f"{architecture!r} is no GPU architecture",
-                cause="One is a compute capability, with +PTX where newer GPUs are to translate it for themselves.",
-                next_step='architectures = ["7.0", "8.0+PTX"]',
-            )
-        if match[1] not in able:
-            missing[architecture] = match[1]
+    capabilities = {architecture: architecture.removesuffix("+PTX") for architecture in wanted}
+    missing = {architecture: needed for architecture, needed in capabilities.items() if needed not in able}
     if not missing:
         return
     fixes = dict.fromkeys(_fix(capability, version) for capability in missing.values())
@@ -137,17 +112,11 @@ def refuse_impossible(wanted: Sequence[str], version: str) -> None:
 def _fix(capability: str, version: str) -> str:
     """ "10.0 needs CUDA 12.8": the nearest version that makes this code, where there is one, newer ones first."""
     able = [one.cuda for one in _data().nvcc if capability in one.sm]
-    newer = [cuda for cuda in able if numbers(cuda) > numbers(version)]
-    if newer:
+    if newer := [cuda for cuda in able if numbers(cuda) > numbers(version)]:
         return f"{capability} needs CUDA {min(newer, key=numbers)}"
     if able:
         return f"{capability} was dropped after CUDA {max(able, key=numbers)}"
-
-    def distance(sm: str) -> int:
-        return abs(int(sm.replace(".", "")) - int(capability.replace(".", "")))
-
-    near = sorted({sm for one in _data().nvcc for sm in one.sm}, key=lambda sm: (distance(sm), sm))
-    return f"{capability} is known to no CUDA (near it are {', '.join(near[:2])})"
+    return f"{capability} is known to no CUDA"
 
 
 # How a toolkit is put together out of packages, in the shell's words: in the embedded build's sandbox and in the texts

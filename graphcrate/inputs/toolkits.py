@@ -1,15 +1,12 @@
 """CUDA toolkits: from a lock's toolkit to a folder in the cache that works as /usr/local/cuda.
 
-For the time of a build, and for devel images; no runtime image holds any of it. A toolkit is made of packages in a
-sandbox, by the same lines that the texts for engines have: of Debian's nvcc (contrib and non-free), unpacked and not
-installed, with headers and the runtime from NVIDIA's wheels (its programs ask for no newer glibc than 2.7, so one of a
-newer suite runs on all that torch's wheels run on), or from CUDA 13 on of NVIDIA's wheels alone. Or it is taken out of
-the layers of an image such as NVIDIA's devel ones, by digest.
+Made in a sandbox by the lines that the texts for engines have: of Debian's nvcc, unpacked and not installed (it asks
+for glibc 2.7), with headers and the runtime from NVIDIA's wheels; from CUDA 13 on of those wheels alone; or taken out
+of the layers of an image by digest. No runtime image holds any of it.
 """
 
 import hashlib
 import os
-import posixpath
 import re
 import shutil
 import tarfile
@@ -23,7 +20,6 @@ from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
-from graphcrate.host.progress import Progress
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.inputs.bases import debian
 from graphcrate.model.errors import BuildError, LayoutError, ResolutionError
@@ -37,11 +33,10 @@ from graphcrate.oci.spec import LayerBlob
 TOOLKIT_FORMAT = 1
 _NEEDED_BYTES = 1_500_000_000  #: on the disk at most
 _TIMEOUT = 600.0
-#: The toolkit under each of its names, the links that lead to it, and whiteouts of any of them.
-_WANTED = re.compile(r"(?:usr/local|etc/alternatives)/(?:\.wh\.)?cuda(?:-[\d.]+)?(?:/|$)|usr/local/\.wh\.\.wh\.\.opq$")
+#: The toolkit under each of its names, and whiteouts of any of them.
+_WANTED = re.compile(r"usr/local/(?:(?:\.wh\.)?cuda(?:-[\d.]+)?(?:/|$)|\.wh\.\.wh\.\.opq$)")
 #: Static libraries, more than half of the bytes: extensions are linked to shared ones. The runtime is for `nvcc a.cu`.
 _LEFT_OUT = re.compile(r"/lib(?:64)?/lib(?!cudart|cudadevrt)[^/]*\.a$")
-_MOST_LINKS = 8
 _GROWTH = 4  #: from a layer's compressed bytes to those on the disk, with what is unpacked
 
 
@@ -54,9 +49,8 @@ def cached(toolkit: Toolkit, cache: Cache) -> Path | None:
 def prepare(toolkit: Toolkit, files: Mapping[str, Path], rootfs: Path, ctx: Context) -> Path:
     """Return a folder in the cache that can be bound to CUDA_HOME, made where it is missing. Never to be written to.
 
-    `files`: the toolkit's wheels by sha256. `rootfs`: a Debian with Python, in which packages are unpacked. Raises
-    BaseDriftError when Debian has replaced a package, ResolutionError for an image without a toolkit, NetworkError,
-    IntegrityError, BuildError, DiskFullError.
+    `files`: the toolkit's wheels by sha256. `rootfs`: a Debian with Python to work in. Raises BaseDriftError,
+    ResolutionError for an image without a toolkit, NetworkError, IntegrityError, BuildError, DiskFullError.
     """
     target, cache = _folder(toolkit, ctx.cache), ctx.cache
     if not target.is_dir():
@@ -66,8 +60,7 @@ def prepare(toolkit: Toolkit, files: Mapping[str, Path], rootfs: Path, ctx: Cont
                     if isinstance(toolkit, ImageToolkit):
                         made = _extract(toolkit, folder, ctx)
                     else:
-                        packages = _packages(toolkit, files, ctx)
-                        made = _assemble(toolkit, packages, rootfs, folder, ctx.progress)
+                        made = _assemble(toolkit, files, rootfs, folder, ctx)
                     cache.adopt(made, target)
     return target
 
@@ -77,22 +70,18 @@ def _folder(toolkit: Toolkit, cache: Cache) -> Path:
     return cache.path("toolkits", key, "cuda")
 
 
-def _packages(toolkit: DebianToolkit | WheelToolkit, files: Mapping[str, Path], ctx: Context) -> dict[str, Path]:
-    """Every .deb and wheel of the toolkit by its place among the packages."""
+def _assemble(
+    toolkit: DebianToolkit | WheelToolkit, files: Mapping[str, Path], rootfs: Path, folder: Path, ctx: Context
+) -> Path:
+    """Make the toolkit below `folder`, which is empty. Raises BuildError, HostError, what `debian.fetch` raises."""
     what = f"CUDA toolkit {toolkit.version}"
     ctx.cache.require(_NEEDED_BYTES, f"the {what}")
     packages: dict[str, Path] = {}
     if isinstance(toolkit, DebianToolkit):
         debs = debian.fetch(toolkit.packages, toolkit.suite, ctx, components=COMPONENTS, what=what)
         packages = {f"debs/{deb.name}": deb for deb in debs}
-    return packages | {f"wheels/{package.file.name}": files[package.file.sha256] for package in toolkit.wheels}
-
-
-def _assemble(
-    toolkit: DebianToolkit | WheelToolkit, packages: Mapping[str, Path], rootfs: Path, folder: Path, progress: Progress
-) -> Path:
-    """Make the toolkit in a new folder below `folder`, which is empty. Raises BuildError, HostError."""
-    progress.note(f"toolkit: putting CUDA {toolkit.version} together, about 10 s")
+    packages |= {f"wheels/{package.file.name}": files[package.file.sha256] for package in toolkit.wheels}
+    ctx.progress.note(f"toolkit: putting CUDA {toolkit.version} together, about 10 s")
     for name, source in packages.items():
         target = folder / "packages" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -110,15 +99,14 @@ def _assemble(
         timeout=_TIMEOUT,
     )
     if done.returncode:
-        last = done.lines[-1] if done.lines else "no output"
         raise BuildError(
-            f"the CUDA toolkit {toolkit.version} cannot be put together: {last}",
+            f"the {what} cannot be put together: {done.lines[-1] if done.lines else 'no output'}",
             cause="A package has other contents than the one that was tried, or the base lacks dpkg or Python.",
             next_step="lock it again: ./build.py lock …, or with another toolkit: TOOLKIT=image",
         )
     if not any(f"V{toolkit.version}" in line for line in done.lines):
         raise BuildError(
-            f"the nvcc of the CUDA toolkit {toolkit.version} says that it is another: {' '.join(done.lines[-2:])}",
+            f"the nvcc of the {what} says that it is another: {' '.join(done.lines[-2:])}",
             next_step="lock it again: ./build.py lock …",
         )
     return made
@@ -140,7 +128,15 @@ def _extract(toolkit: ImageToolkit, folder: Path, ctx: Context) -> Path:
             with open_blob(blob, advance=task.advance) as stream:
                 parts.append(_part(cast("IO[bytes]", stream), folder / f"{number}.tar", name))
     unpack([LayerBlob(path=part, media_type=spec.LAYER_TAR) for part in parts], folder / "image")
-    return _resolve_home(folder / "image", name)
+    # /usr/local/cuda is a link to the folder with the version, by Debian's alternatives.
+    for home in (folder / "image/usr/local").glob("cuda*"):
+        if not home.is_symlink() and (home / "bin/nvcc").is_file():
+            return home
+    raise ResolutionError(
+        f"{name} has no CUDA toolkit: there is no {CUDA_HOME}/bin/nvcc in it",
+        cause="NVIDIA's images of the flavours base and runtime have none.",
+        next_step="name a devel image, or take another toolkit: TOOLKIT=debian",
+    )
 
 
 def _part(stream: IO[bytes], target: Path, name: str) -> Path:
@@ -161,20 +157,3 @@ def _part(stream: IO[bytes], target: Path, name: str) -> Path:
 def _is_wanted(name: str) -> bool:
     path = name.removeprefix(".").strip("/")
     return _WANTED.match(path) is not None and _LEFT_OUT.search(path) is None
-
-
-def _resolve_home(image: Path, name: str) -> Path:
-    """Follow CUDA_HOME inside the image through the links of Debian's alternatives."""
-    path = CUDA_HOME.strip("/")
-    for _ in range(_MOST_LINKS):
-        if not (image / path).is_symlink():
-            break
-        link = str((image / path).readlink())
-        path = posixpath.normpath(posixpath.join("/", posixpath.dirname(path), link)).strip("/")
-    if (image / path).is_symlink() or not (image / path / "bin" / "nvcc").is_file():
-        raise ResolutionError(
-            f"{name} has no CUDA toolkit: there is no {CUDA_HOME}/bin/nvcc in it",
-            cause="NVIDIA's images of the flavours base and runtime have none.",
-            next_step="name a devel image, or take another toolkit: TOOLKIT=debian",
-        )
-    return image / path

@@ -31,11 +31,7 @@ class VersionWanted(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GpuCode(msgspec.Struct, frozen=True, kw_only=True):
-    """Compute capabilities that a library has code for, lowest first.
-
-    `sass`: machine code in at least half of its parts, one part per source file; `some`: in fewer; `ptx`: what the
-    driver compiles for newer GPUs, in at least half.
-    """
+    """Compute capabilities, lowest first: `sass`, `ptx`: in half or more of its parts (source files); `some`: fewer."""
 
     sass: tuple[str, ...] = ()
     some: tuple[str, ...] = ()

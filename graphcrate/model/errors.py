@@ -1,7 +1,6 @@
 """Every error that a person can meet: what happened, the likely cause, the next command to type.
 
-Raised anywhere, caught once (in `cli_end`), each kind with an exit code of its own. Exit code 1 is left to
-unexpected faults and 2 to wrong usage, as shells and argparse have it.
+Raised anywhere, caught once (in `cli_end`). Exit codes 1 and 2 are unexpected faults and wrong usage.
 """
 
 import functools

@@ -1,6 +1,7 @@
 """Lock: exactly what goes into an image. Holds names, versions, sizes and hashes; never a host name of an index."""
 
 import hashlib
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -19,11 +20,7 @@ class LockedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A Python distribution: a wheel, or an sdist that becomes a wheel before installation.
-
-    A pure-Python sdist is built on the host by its locked back-end `build`; a `compiled` one in the image's own base by
-    the lock's `Compilation`.
-    """
+    """A wheel, or an sdist: pure and built on the host by `build`, or `compiled` by the lock's `Compilation`."""
 
     name: str  #: normalised (PEP 503)
     version: str  #: PEP 440, with local label
@@ -108,14 +105,6 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[LockedPackage, ...]  #: pip, setuptools, wheel, ninja, for the image's Python
     toolkit: Toolkit | None = None  #: None: for the CPU alone
 
-    @property
-    def files(self) -> tuple[LockedFile, ...]:
-        """All that is fetched for it; an image's layers are not files of a lock."""
-        toolkit = self.toolkit
-        debian = [*self.base.packages, *(toolkit.packages if isinstance(toolkit, DebianToolkit) else ())]
-        wheels = [*self.tools, *(toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ())]
-        return (*(package.file for package in debian), *(package.file for package in wheels))
-
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
     """What a person added to the stack: normalised names of packages of the lock."""
@@ -157,16 +146,21 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         """Hash of the lock's canonical bytes, as written on the image's label."""
         return hashlib.sha256(encode(self)).hexdigest()
 
-    @property
-    def download_bytes(self) -> int:
-        """Sum of all files to fetch: wheels, sdists with what builds them, Debian packages."""
-        files = [package.file for package in self.packages]
-        files += [build.file for package in self.packages for build in package.build]
-        if isinstance(self.base, DebianBase):
-            files += [package.file for package in self.base.packages]
-        if self.compilation is not None and any(package.compiled for package in self.packages):
-            files += self.compilation.files
-        return sum({file.sha256: file.size for file in files}.values())
+    def files(self, built: Collection[str] = ()) -> dict[str, LockedFile]:
+        """All that is fetched, by sha256; an image's layers are not files of a lock.
+
+        What only a compile needs counts unless all compiled sdists are `built` (sha256s of those that have wheels).
+        """
+        compiles = any(package.compiled and package.file.sha256 not in built for package in self.packages)
+        packages: list[LockedPackage | DebianPackage] = [one for one in self.packages if compiles or not one.compiled]
+        packages += [build for package in self.packages for build in package.build]
+        packages += self.base.packages if isinstance(self.base, DebianBase) else ()
+        if self.compilation is not None and compiles:
+            toolkit = self.compilation.toolkit
+            packages += (*self.compilation.base.packages, *self.compilation.tools)
+            packages += toolkit.packages if isinstance(toolkit, DebianToolkit) else ()
+            packages += toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ()
+        return {package.file.sha256: package.file for package in packages}
 
 
 def encode(value: msgspec.Struct) -> bytes:

@@ -91,10 +91,7 @@ class ToolkitStep(msgspec.Struct, frozen=True, kw_only=True, tag="toolkit"):
 
 
 class RequirementsStep(msgspec.Struct, frozen=True, kw_only=True, tag="requirements"):
-    """Install what these requirements resolve to on the day of the build: nobody has locked their files yet.
-
-    Only an engine on a network that reaches the channel can do this; the embedded builder refuses.
-    """
+    """Install what these requirements resolve to on the day of the build, by an engine that reaches the channel."""
 
     title: str
     python: str

@@ -8,12 +8,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion
 
 
-def requirements(lines: Iterable[str], python: str) -> Iterator[Requirement]:
-    """Without extras, under this Python ("3.11"; empty: not known).
-
-    Lines that are no requirement are left out, and those with a marker that cannot be evaluated.
-    """
-    environment = {
+def markers(python: str) -> dict[str, str]:
+    """The environment of an image with this Python ("3.11"; empty: not known), without extras (PEP 508)."""
+    return {
         **({"python_version": python, "python_full_version": f"{python}.0"} if python else {}),
         "sys_platform": "linux",
         "platform_system": "Linux",
@@ -23,8 +20,12 @@ def requirements(lines: Iterable[str], python: str) -> Iterator[Requirement]:
         "implementation_name": "cpython",
         "extra": "",
     }
+
+
+def requirements(lines: Iterable[str], python: str) -> Iterator[Requirement]:
+    """What counts under `markers`; lines that are no requirement, or cannot be evaluated, are left out."""
     for line in lines:
         with contextlib.suppress(InvalidRequirement, UndefinedComparison, InvalidVersion):
             wanted = Requirement(line)
-            if wanted.marker is None or wanted.marker.evaluate(environment):
+            if wanted.marker is None or wanted.marker.evaluate(markers(python)):
                 yield wanted

@@ -30,10 +30,7 @@ class Table(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Lines, tables and a summary. `last`: the summary as scripts read it.
-
-    `aligned`: scripts read rows as people do: the last cell's lines stand below the others.
-    """
+    """Lines, tables and a summary, `last` for scripts. `aligned`: scripts' rows have the last cell below the others."""
 
     tables: tuple[Table, ...]
     opening: tuple[str, ...] = ()

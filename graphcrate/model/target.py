@@ -49,10 +49,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`reasons` for the status: of a rejection the first constraint alone. `assumes`: what is not known of the target.
-
-    `driver`: the oldest of the target's drivers with which it is so.
-    """
+    """Reasons for the status (of a rejection the first), what is assumed, the oldest driver that it holds for."""
 
     status: Status
     reasons: tuple[Reason, ...] = ()

@@ -8,7 +8,7 @@ from graphcrate.compat import compilers
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, provider
 from graphcrate.model.lock import DebianBase, Lock, RegistryBase, encode
-from graphcrate.model.plan import Plan, content_id
+from graphcrate.model.plan import content_id
 from graphcrate.model.recipe import BaseSpec, Variant
 from graphcrate.resolve.locks import Resolution
 
@@ -29,18 +29,12 @@ def lock_compiler(ctx: Context, variant: Variant, suite: str, compiler: str) -> 
     return base
 
 
-def prepare_base(ctx: Context, base: DebianBase | RegistryBase) -> Base:
+def prepare_base(ctx: Context, base: DebianBase | RegistryBase | None) -> Base:
     """The base in the cache. Raises BaseDriftError when its files are gone, and what its provider raises."""
+    assert base is not None, "an open plan is for engines"
     of_name = provider("debian" if isinstance(base, DebianBase) else "registry")
     made: Base = of_name.prepare(base, ctx)
     return made
-
-
-def planned_base(plan: Plan) -> DebianBase | RegistryBase:
-    """The locked base that a plan starts from: of a devel image that with the compiler."""
-    base = plan.base.base
-    assert base is not None, "an open plan is for engines"
-    return base
 
 
 def with_living_base(ctx: Context, resolution: Resolution) -> Resolution:
@@ -63,8 +57,7 @@ def with_living_base(ctx: Context, resolution: Resolution) -> Resolution:
 def renew_base(ctx: Context, variant: Variant, lock: Lock, tried: Lock, *, compiler: bool) -> bool:
     """Remember today's base (or that with the `compiler`) as the one that stands in for the lock's.
 
-    `tried`: the lock with the base that is gone, by `with_living_base`. False where today's is that very one. Raises as
-    `lock_base`.
+    False where today's is that of `tried`, the lock by `with_living_base`. Raises as `lock_base`.
     """
     own, gone = lock.base, tried.base
     if compiler:

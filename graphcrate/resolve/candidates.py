@@ -1,7 +1,6 @@
 """Choosing a candidate: the first whose files are available wins, and the outcomes say what put the others out.
 
-A lock that was committed or made earlier is used as long as it answers the same request. docs/decisions/ says how a
-fall-back is left again once the preferred channel can be reached.
+docs/decisions/locks-and-fallbacks.md says when earlier locks are used and how a fall-back is left again.
 """
 
 import hashlib
@@ -10,14 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.compat import toolkits
 from graphcrate.compat.request import Extensions
 from graphcrate.host import settings
 from graphcrate.model.errors import UNREADABLE, NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, decode_lock, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import Outcome
-from graphcrate.resolve.channels import PYTORCH_MIRRORS, extensions_of, mirror_of, names_of
+from graphcrate.resolve.channels import PYTORCH_MIRRORS, mirror_of, names_of
 from graphcrate.resolve.fetch import missing_packages
 from graphcrate.resolve.locks import Resolution, ResolveContext, request_digest
 from graphcrate.resolve.offers import UnavailableError, unavailable
@@ -32,17 +30,29 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
     """The first candidate of the variant whose files are available, with its lock.
 
     A lock with all files in the cache is taken without any network. `committed`: locks by their candidates' names;
-    `fresh` ignores those and the cache's. Raises UsageError for an unknown mirror, channel, folder, toolkit or way to
-    come by extensions, ResolutionError when CHANNEL forbids the fall-back or requirements contradict each other,
-    NetworkError when nothing can be reached.
+    `fresh` ignores those and the cache's. Raises UsageError for an unknown mirror, channel or folder, ResolutionError
+    when CHANNEL forbids the fall-back or requirements contradict each other, NetworkError when nothing can be reached.
     """
-    _refuse_unknown(context)
-    candidates = [LockCandidate(context, one, committed.get(one.name), fresh) for one in _allowed(context)]
+    request = context.request
+    mirror_of(request)
+    if request.wheels is not None and not request.wheels.is_dir():
+        raise UsageError(
+            f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
+        )
+    channels = [candidate.channels[0].value for candidate in context.variant.candidates]
+    allowed = [one for one in context.variant.candidates if request.channel in (None, one.channels[0])]
+    if not allowed:
+        raise UsageError(
+            f"no candidate of CUDA {context.variant.cuda} takes torch from channel {request.channel!r}; "
+            f"there {'are' if len(channels) > 1 else 'is'} {' and '.join(channels)}",
+            next_step=f"make image CUDA={context.variant.cuda} CHANNEL={channels[0]}    (or without CHANNEL)",
+        )
+    candidates = [LockCandidate(context, one, committed.get(one.name), fresh) for one in allowed]
     outcomes: list[Outcome] = []
     failures: list[UnavailableError] = []
     for number, candidate in enumerate(candidates):
         name = candidate.value.name
-        fallback = not context.request.channel and any(later.complete for later in candidates[number + 1 :])
+        fallback = not request.channel and any(later.complete for later in candidates[number + 1 :])
         try:
             lock = candidate.lock(fallback=fallback)
         except UnavailableError as error:
@@ -52,45 +62,6 @@ def choose(context: ResolveContext, committed: Mapping[str, Lock], *, fresh: boo
         outcomes.append(Outcome(candidate=name, chosen=True))
         return Resolution(lock=lock, candidate=candidate.value, outcomes=tuple(outcomes))
     raise _none(context, outcomes, failures)
-
-
-def _refuse_unknown(context: ResolveContext) -> None:
-    request = context.request
-    mirror_of(request)
-    extensions_of(request)
-    if request.toolkit is not None and request.toolkit not in toolkits.PROVIDERS:
-        raise UsageError(
-            f"there is no CUDA toolkit {request.toolkit!r}; there are {', '.join(toolkits.PROVIDERS)}",
-            next_step="make image CUDA=11.8 TOOLKIT=debian    (or without TOOLKIT: the first that fits)",
-        )
-    if request.wheels is not None and not request.wheels.is_dir():
-        raise UsageError(
-            f"{request.wheels} is not a folder", next_step="WHEELS=/path of a folder that has the wheels in it"
-        )
-
-
-def _allowed(context: ResolveContext) -> list[Candidate]:
-    """The candidates that CHANNEL leaves. Raises UsageError when it leaves nothing."""
-    variant, channel = context.variant, context.request.channel
-    if channel is None:
-        return list(variant.candidates)
-    known = [candidate.channels[0].value for candidate in variant.candidates]
-    chosen = [candidate for candidate in variant.candidates if candidate.channels[0] == channel]
-    if not chosen:
-        raise UsageError(
-            f"no candidate of CUDA {variant.cuda} takes torch from channel {channel!r}; "
-            f"there {'are' if len(known) > 1 else 'is'} {' and '.join(known)}",
-            next_step=f"make image CUDA={variant.cuda} CHANNEL={known[0]}    (or without CHANNEL)",
-        )
-    return chosen
-
-
-class _Outage(msgspec.Struct, frozen=True):
-    """What put a candidate out, and when (Unix seconds)."""
-
-    constraint: str
-    fix: str
-    at: float
 
 
 class LockCandidate:
@@ -105,10 +76,7 @@ class LockCandidate:
         self.complete = next((lock for lock in self._locks if not self._missing(lock)), None)
 
     def lock(self, *, fallback: bool) -> Lock:
-        """A lock whose files are available: complete in the cache, else an earlier one, else a new one.
-
-        `fallback`: a later candidate is complete, so this one need not be waited for. Raises UnavailableError.
-        """
+        """A lock whose files are available. `fallback`: a later candidate is complete. Raises UnavailableError."""
         lock = self.complete
         if lock is None:
             if fallback and not (self._is_local and self._context.local_torch):
@@ -156,7 +124,7 @@ class LockCandidate:
     def _is_current(self, lock: Lock) -> bool:
         """Whether the lock's files are available, and no channel that was silent when it was made answers today.
 
-        Such a channel may have what is missing, or a wheel of what is compiled, unless wheels are not wanted.
+        Such a channel may have what is missing, or a wheel of what is compiled.
         """
         offers = self._context.offers(self.value, lock)
         largest: dict[Channel, LockedPackage] = {}
@@ -165,7 +133,7 @@ class LockCandidate:
         for channel, package in largest.items():
             if not offers.links(channel, package.name, package.file.name, package.file.sha256)[0]:
                 return False
-        if extensions_of(self._request) is Extensions.SOURCE:
+        if self._request.extensions == "source":
             return True
         unreachable = [*(one.unreachable for one in lock.missing), *(one.unreachable for one in lock.packages)]
         silent = dict.fromkeys(channel for channels in unreachable for channel in channels)
@@ -173,10 +141,7 @@ class LockCandidate:
         return not any(self._context.market.client.reaches(source.location, PATIENCE) for source in sources)
 
     def _usable(self, committed: Lock | None) -> list[Lock]:
-        """The committed lock and the cache's, as far as they answer this request.
-
-        One of the local channel has to take the torch that lies in the user's folders, where there is one.
-        """
+        """The committed and the cached lock, if they answer this request; a local one has a torch of the folders."""
         if committed is not None and not self._answers(committed):
             if committed.request_sha256 != request_digest(self._context.recipe, self._context.variant, self.value):
                 self._progress.note(
@@ -199,20 +164,19 @@ class LockCandidate:
         """Whether the lock was made for this request, or for wheels where there were any, and there were none."""
         if lock.request_sha256 == self._digest:
             return True
-        if extensions_of(self._request) is not Extensions.SOURCE:
+        if self._request.extensions != "source":
             return False
         packages = [lock.package(name) for name in names_of(self._context.variant.extensions)]
         without_wheels = all(package is None or package.compiled for package in packages)
-        return without_wheels and lock.request_sha256 == self._digest_of(extensions=Extensions.AUTO)
+        return without_wheels and lock.request_sha256 == self._digest_of(extensions="auto")
 
-    def _digest_of(self, *, extensions: str) -> str:
+    def _digest_of(self, *, extensions: Extensions) -> str:
         request = msgspec.structs.replace(self._request, extensions=extensions)
         return request_digest(self._context.recipe, self._context.variant, self.value, request)
 
     def _note_outage(self, constraint: str, fix: str) -> None:
         """Keep why the candidate is out, until REMEMBERED seconds from now."""
-        outage = _Outage(constraint, fix, settings.now())
-        self._cache.write(self._outage_path(), msgspec.json.encode(outage))
+        self._cache.write(self._outage_path(), msgspec.json.encode((constraint, fix, settings.now())))
 
     def _raise_if_out(self) -> None:
         """Raises UnavailableError when the candidate was out a moment ago, or its channel still takes no connection.
@@ -220,16 +184,17 @@ class LockCandidate:
         Asked only where a complete fall-back is at hand, so that an unchanged build needs neither network nor time.
         """
         try:
-            outage = msgspec.json.decode(self._outage_path().read_bytes(), type=_Outage)
+            outage = self._outage_path().read_bytes()
+            constraint, fix, at = msgspec.json.decode(outage, type=tuple[str, str, float])
         except (OSError, *UNREADABLE):
             return
-        if not 0 <= settings.now() - outage.at < REMEMBERED:
+        if not 0 <= settings.now() - at < REMEMBERED:
             market = self._context.market
             places = () if self._is_local else self._context.offers(self.value).sources(self.value.channels[0])
             if not places or market.client.reaches(places[0].location, PATIENCE):
                 return
-            self._note_outage(outage.constraint, outage.fix)
-        raise UnavailableError(outage.constraint, next_step=outage.fix)
+            self._note_outage(constraint, fix)
+        raise UnavailableError(constraint, next_step=fix)
 
     def _outage_path(self) -> Path:
         """Another mirror is another question."""

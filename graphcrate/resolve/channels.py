@@ -1,8 +1,7 @@
 """Channels, mirrors and this user's own indexes: for each channel the sources to try, in order.
 
-A mirror comes first and the official place after it, since mirrors go stale for months and every file is checked
-against its hash anyway. The addresses of PyTorch's and PyG's channels and of the mirrors are those of their manuals.
-uv's and pip's variables and files are read as those programs read them; graphcrate names no package index of its own.
+A mirror comes before the official place, since mirrors go stale and every file's hash is checked. Addresses are those
+of the manuals; the package index is what uv's and pip's own variables and files name.
 """
 
 import configparser
@@ -16,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.compat.addresses import cuda_label, pyg_links, pyg_page, pytorch_index
-from graphcrate.compat.request import Extensions, SourceOptions
+from graphcrate.compat.request import SourceOptions
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Channel
 
@@ -94,21 +93,9 @@ def names_of(extensions: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(canonicalize_name(Requirement(text).name)) for text in extensions))
 
 
-def extensions_of(request: SourceOptions) -> Extensions:
-    """The mode asked for. Raises UsageError for an unknown one."""
-    try:
-        return Extensions(request.extensions)
-    except ValueError as error:
-        raise UsageError(
-            f"there is no way {request.extensions!r} to come by extensions; there are {', '.join(Extensions)}",
-            next_step="make image CUDA=11.8 EXTENSIONS=auto    (wheels, and what has none is compiled)",
-        ) from error
-
-
 def mirror_of(request: SourceOptions) -> Mirror:
-    """The mirror asked for, an empty one if none.
+    """The mirror asked for, by name or as an address (`URL/cu118`, `URL/torch-2.0.0+cu118.html`); else an empty one.
 
-    An address is a site's own mirror: `URL/cu118` as PyTorch's channel, `URL/torch-2.0.0+cu118.html` as PyG's page.
     Raises UsageError for an unknown name.
     """
     if not request.mirror:
@@ -125,10 +112,7 @@ def mirror_of(request: SourceOptions) -> Mirror:
 
 
 class UserIndexes(msgspec.Struct, frozen=True):
-    """Index addresses (maybe with credentials) and folders of wheels.
-
-    `merged`: the best version of all indexes counts, as pip has it; else the first index that knows a package.
-    """
+    """Index addresses (maybe with credentials), folders of wheels; `merged`: the best version of all, as in pip."""
 
     default: str
     extra: tuple[str, ...] = ()
@@ -164,10 +148,7 @@ def local_folders(request: SourceOptions, folders: tuple[str, ...]) -> tuple[str
 
 
 def user_indexes(environment: Mapping[str, str], emitted: str = "") -> UserIndexes:
-    """What the user has set; where that names no default index, what uv would use.
-
-    `emitted`: the output of `uv pip compile --emit-index-url`. Without it the default may be empty.
-    """
+    """What the user has set, else what uv would use: `emitted` by `uv pip compile --emit-index-url`."""
     pip = _pip_settings(environment)
     default = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL") or pip.get("index-url", "")
     extra = [*environment.get("UV_INDEX", "").split(), *environment.get("UV_EXTRA_INDEX_URL", "").split()]

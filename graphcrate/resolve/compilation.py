@@ -1,8 +1,6 @@
 """With what a lock's sources are compiled: a compiler that fits, tools, a CUDA toolkit. All of it locked like the rest.
 
-`means_for` decides, from facts alone and before anything is fetched, whether a candidate's extensions can be compiled;
-`lock_compilation` finds out which files that takes today. A toolkit is Debian's packages by apt with wheels by uv,
-wheels alone, or an image by its digest.
+`means_for` decides by facts alone whether extensions can be compiled; `lock_compilation` finds today's files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +13,7 @@ from graphcrate.artifacts import pull
 from graphcrate.compat import compilers, toolkits
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
-from graphcrate.inputs.bases.archive import Archive, find_mirror
+from graphcrate.inputs.bases.archive import Archive
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.lock import (
     Compilation,
@@ -47,11 +45,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def means_for(variant: Variant, candidate: Candidate, request: SourceOptions) -> Means:
-    """The compiler and the toolkit for a candidate. Pure.
-
-    Raises UsageError when the toolkit asked for does not fit its CUDA version, or makes no code for one of its
-    architectures.
-    """
+    """The compiler and toolkit for a candidate. Raises UsageError where toolkit or architectures do not fit."""
     if variant.base.provider != "debian":
         return Means(obstacle="its base is an image of a registry, and only Debian's compilers are known")
     with_cuda = candidate.torch_cuda != "cpu"
@@ -73,14 +67,14 @@ def _option(candidate: Candidate, provider: str | None) -> toolkits.Option | Non
     """The first toolkit that fits the candidate, of this provider where one is named. Raises UsageError."""
     options = toolkits.options(candidate.torch_cuda)
     fitting = [option for option in options if provider in (None, option.provider)]
-    if provider is not None and not fitting:
-        known = ", ".join(dict.fromkeys(option.provider for option in options))
-        raise UsageError(
-            f"no CUDA toolkit {provider!r} fits torch {candidate.torch}, built with CUDA {candidate.torch_cuda}",
-            cause=f"There {'are' if ',' in known else 'is'} {known or 'none at all'} for it.",
-            next_step="leave TOOLKIT out: the first that fits is taken",
-        )
-    return fitting[0] if fitting else None
+    if provider is None or fitting:
+        return next(iter(fitting), None)
+    known = ", ".join(dict.fromkeys(option.provider for option in options))
+    raise UsageError(
+        f"no CUDA toolkit {provider!r} fits torch {candidate.torch}, built with CUDA {candidate.torch_cuda}",
+        cause=f"There {'are' if ',' in known else 'is'} {known or 'none at all'} for it.",
+        next_step="leave TOOLKIT out: the first that fits is taken",
+    )
 
 
 def lock_compilation(
@@ -107,7 +101,7 @@ def lock_compilation(
 def lock_toolkit(
     option: toolkits.Option, installed: Mapping[str, str], target: Target, offers: Offers, ctx: Context
 ) -> Toolkit:
-    """The toolkit's files. `installed`: versions of the image's packages by name; their files serve where they can.
+    """The toolkit's files; those of the image's packages (`installed`: name → version) serve where they can.
 
     Raises ResolutionError when the archive or the index has another version, NetworkError.
     """
@@ -131,9 +125,8 @@ def lock_toolkit(
 
 def _debian(option: toolkits.Option, ctx: Context) -> tuple[DebianPackage, ...]:
     """The packages with this nvcc, the archive's first of each where it has several."""
-    mirror = find_mirror(ctx.environment)
     with ctx.cache.guard():
-        archive = Archive(option.suite, mirror, ctx.cache, ctx.environment, toolkits.COMPONENTS)
+        archive = Archive(option.suite, ctx.cache, ctx.environment, toolkits.COMPONENTS)
         offered = archive.available(option.packages)
     packages = []
     for name in sorted(option.packages):

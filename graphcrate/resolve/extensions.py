@@ -1,7 +1,4 @@
-"""PyG's compiled extensions: each locked as a wheel for this torch and CUDA, as source to compile, or named as missing.
-
-Which of the two comes first, and whether both will do, is the request's `Extensions`.
-"""
+"""PyG's compiled extensions: each a wheel for this torch and CUDA, or source to compile, or named as missing."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,11 +10,10 @@ from packaging.version import Version
 
 from graphcrate.compat import packages
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.request import Extensions
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import MissingPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
-from graphcrate.resolve.channels import extensions_of, names_of
+from graphcrate.resolve.channels import names_of
 from graphcrate.resolve.offers import Offer, Offers, UnavailableError
 
 if TYPE_CHECKING:
@@ -41,73 +37,9 @@ def find_extensions(
 ) -> tuple[list[Offer], list[MissingPackage]]:
     """Find a wheel or an sdist for each of the variant's extensions, as the request wants, or why there is neither.
 
-    `obstacle` returns why nothing can be compiled for this candidate (empty: it can); called only where it matters.
-    Raises ResolutionError for a recipe that lacks what one of them cannot be imported without.
+    `obstacle()`: why nothing can be compiled; empty: it can. Raises ResolutionError for a recipe that lacks a need.
     """
-    _refuse_incomplete(variant)
-    mode = extensions_of(offers.market.request)
-
-    def find(wanted: Requirement) -> Offer | MissingPackage:
-        name = canonicalize_name(wanted.name)
-        if mode is Extensions.NONE:
-            return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
-        reasons = ["wheels are not asked for (EXTENSIONS=source)"]
-        silent: tuple[Channel, ...] = ()
-        if mode is not Extensions.SOURCE:
-            wheel, reasons, silent = _find_wheel(wanted, candidate, torch, target, offers)
-            if wheel is not None:
-                return wheel
-        sdist = offers.newest_sdist(name, _pinned(wanted), silent) if mode is not Extensions.WHEELS else None
-        if sdist is not None and not obstacle():
-            return sdist
-        reasons.append(_at_the_index(name, offers))
-        if sdist is not None:
-            reasons.append(f"it cannot be compiled: {obstacle()}")
-        return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
-
-    results = {str(canonicalize_name(wanted.name)): find(wanted) for wanted in map(Requirement, variant.extensions)}
-    for name, needed in NEEDS.items():
-        lacked = results.get(needed)
-        if isinstance(results.get(name), Offer) and isinstance(lacked, MissingPackage):
-            reason = f"it cannot be imported without {needed}, which is missing"
-            results[name] = MissingPackage(name=name, reason=reason, unreachable=lacked.unreachable)
-    there = {name for name, result in results.items() if isinstance(result, Offer)}
-    missing = [
-        msgspec.structs.replace(result, cost=_cost(result.name, variant, there))
-        for result in results.values()
-        if isinstance(result, MissingPackage)
-    ]
-    return [result for result in results.values() if isinstance(result, Offer)], missing
-
-
-def _find_wheel(
-    wanted: Requirement, candidate: Candidate, torch: str, target: "Target", offers: Offers
-) -> tuple[Offer | None, list[str], tuple[Channel, ...]]:
-    """Find a wheel in the candidate's channels, or (None, why each has none, those that did not answer)."""
-    reasons: list[str] = []
-    silent: tuple[Channel, ...] = ()
-    name, pinned = canonicalize_name(wanted.name), _pinned(wanted)
-    for channel in candidate.channels:
-        if channel not in BUILT_FOR_TORCH:
-            continue
-        try:
-            offer = offers.newest(
-                channel,
-                name,
-                target,
-                lambda version: pinned(version) and _built_for(version, torch, candidate.torch_cuda),
-                f"{name} for torch {torch}",
-            )
-        except UnavailableError as error:
-            reasons.append(error.what)
-            silent += (channel,) * error.unreachable
-        else:
-            return offer, [], ()
-    return None, reasons, silent
-
-
-def _refuse_incomplete(variant: Variant) -> None:
-    listed = set(names_of(variant.extensions))
+    listed = names_of(variant.extensions)
     for name, needed in NEEDS.items():
         if name in listed and needed not in listed:
             raise ResolutionError(
@@ -115,26 +47,59 @@ def _refuse_incomplete(variant: Variant) -> None:
                 cause=f"{name} imports it first thing; its metadata does not say so.",
                 next_step=f'add "{needed.replace("-", "_")}" to the variant\'s extensions',
             )
+    found: dict[str, Offer] = {}
+    missing: dict[str, MissingPackage] = {}
+    for wanted in map(Requirement, variant.extensions):
+        name, result = canonicalize_name(wanted.name), _find(wanted, candidate, torch, target, offers, obstacle)
+        if isinstance(result, Offer):
+            found[name] = result
+        else:
+            missing[name] = result
+    for name, needed in NEEDS.items():
+        if needed in missing and name in found:
+            del found[name]
+            reason = f"it cannot be imported without {needed}, which is missing"
+            missing[name] = MissingPackage(name=name, reason=reason, unreachable=missing[needed].unreachable)
+    for name, package in missing.items():
+        lost = packages.lost(name, variant.torch_geometric or _SOME_PYG, found)
+        other, comfort = STANDS_IN.get(name, ("", ""))
+        cost = f"{lost} ({comfort})" if other in found else lost
+        missing[name] = msgspec.structs.replace(package, cost=cost)
+    return [*found.values()], [missing[name] for name in listed if name in missing]
 
 
-def _pinned(wanted: Requirement) -> Callable[[Version], bool]:
-    """Whether a version is one that the recipe allows; local labels (`+pt20cu118`) are not looked at."""
-    return lambda version: wanted.specifier.contains(version.public, prereleases=True)
+def _find(
+    wanted: Requirement, candidate: Candidate, torch: str, target: "Target", offers: Offers, obstacle: Callable[[], str]
+) -> Offer | MissingPackage:
+    name, mode = canonicalize_name(wanted.name), offers.market.request.extensions
+    if mode == "none":
+        return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
+    series = "".join(torch.split(".")[:2])
 
+    def allowed(version: Version) -> bool:
+        """Whether the recipe does; local labels are not looked at."""
+        return wanted.specifier.contains(version.public, prereleases=True)
 
-def _built_for(version: Version, torch: str, torch_cuda: str) -> bool:
-    """Whether the local label (`pt20cu118`) says this torch. Wheels for torch 1.11 and older have none."""
-    if version.local is None:
-        return True
-    major, minor = torch.split(".")[:2]
-    return version.local == f"pt{major}{minor}{cuda_label(torch_cuda)}"
+    def built_for(version: Version) -> bool:
+        """Whether the local label says this torch. Wheels for torch 1.11 and older have none."""
+        return allowed(version) and version.local in (None, f"pt{series}{cuda_label(candidate.torch_cuda)}")
 
-
-def _cost(name: str, variant: Variant, there: set[str]) -> str:
-    """What the user loses."""
-    lost = packages.lost(name, variant.torch_geometric or _SOME_PYG, there)
-    other, comfort = STANDS_IN.get(name, ("", ""))
-    return f"{lost} ({comfort})" if other in there else lost
+    reasons = ["wheels are not asked for (EXTENSIONS=source)"] if mode == "source" else []
+    silent: tuple[Channel, ...] = ()
+    for channel in candidate.channels if mode != "source" else ():
+        if channel in BUILT_FOR_TORCH:
+            try:
+                return offers.newest(channel, name, target, built_for, f"{name} for torch {torch}")
+            except UnavailableError as error:
+                reasons.append(error.what)
+                silent += (channel,) * error.unreachable
+    sdist = offers.newest_sdist(name, allowed, silent) if mode != "wheels" else None
+    if sdist is not None and not obstacle():
+        return sdist
+    reasons.append(_at_the_index(name, offers))
+    if sdist is not None:
+        reasons.append(f"it cannot be compiled: {obstacle()}")
+    return MissingPackage(name=name, reason="; ".join(reasons), unreachable=silent)
 
 
 def _at_the_index(name: str, offers: Offers) -> str:

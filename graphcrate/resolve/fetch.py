@@ -1,8 +1,6 @@
 """From a lock to files in the cache: wheels and sdists, side by side, each checked, from whichever source has it.
 
-An unfinished download lies in `partial/<sha256>` of the cache, held by one process at a time, and the next run resumes
-it. A lock names files, not addresses. Each channel's sources are looked through in order for the file's name; one that
-states another hash is skipped, one that fails or serves other bytes is followed by the next.
+A lock names files, not addresses: a channel's sources are searched in order. Unfinished downloads are resumed.
 """
 
 import contextlib
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import StoppedError, parallel
 from graphcrate.model.errors import HostError, IntegrityError, NetworkError
-from graphcrate.model.lock import DebianBase, DebianToolkit, Lock, LockedFile, LockedPackage, WheelToolkit
+from graphcrate.model.lock import DebianToolkit, Lock, LockedFile, LockedPackage, WheelToolkit
 from graphcrate.resolve.offers import Offers, Sources
 
 if TYPE_CHECKING:
@@ -38,10 +36,8 @@ MARGIN = 200 << 20
 def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: bool = False) -> Mapping[str, Path]:
     """Bring all that is installed into the cache: wheels, pure sdists and their build wheels; sha256 → path.
 
-    `compilation`: instead, what only a compile needs (compiled sdists, tools, the toolkit's wheels). Debian's packages
-    come with the base and the toolkit. Files of the right size in the cache are trusted: their path is their hash.
-    Raises IntegrityError when every source has other bytes, NetworkError, DiskFullError. What has arrived stays for
-    the next run.
+    `compilation`: instead, what only a compile needs, without Debian's packages. What has arrived stays.
+    Raises IntegrityError when every source has other bytes, NetworkError, DiskFullError.
     """
     cache = ctx.cache
     packages = _for_compilation(lock) if compilation else _installed(lock)
@@ -63,22 +59,14 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
 
 
 def missing_packages(lock: Lock, cache: Cache, built: Collection[str] = ()) -> list[LockedPackage]:
-    """The lock's packages whose files the cache lacks, each file once; with build wheels of sdists.
-
-    `built`: sha256s of compiled sdists whose wheels are there. What only a compile needs counts where there is one.
-    """
-    return _absent([*_installed(lock), *(_for_compilation(lock) if _to_compile(lock, built) else ())], cache)
+    """The packages whose files the cache lacks, with build wheels, and what compiles those not `built` (sha256s)."""
+    compiles = any(package.compiled and package.file.sha256 not in built for package in lock.packages)
+    return _absent([*_installed(lock), *(_for_compilation(lock) if compiles else ())], cache)
 
 
 def bytes_to_fetch(lock: Lock, cache: Cache, built: Collection[str] = ()) -> int:
     """How many of the lock's bytes are not in the cache yet, Debian's packages included. `built` as above."""
-    files = [package.file for package in missing_packages(lock, cache, built)]
-    if isinstance(lock.base, DebianBase):
-        files += [package.file for package in lock.base.packages]
-    if lock.compilation is not None and _to_compile(lock, built):
-        files += lock.compilation.files
-    unique = {file.sha256: file for file in files}
-    return sum(file.size for file in unique.values() if not is_stored(file, cache))
+    return sum(file.size for file in lock.files(built).values() if not is_stored(file, cache))
 
 
 def _installed(lock: Lock) -> list[LockedPackage]:
@@ -92,10 +80,6 @@ def _for_compilation(lock: Lock) -> list[LockedPackage]:
     toolkit = compilation.toolkit
     wheels = toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ()
     return [*(package for package in lock.packages if package.compiled), *compilation.tools, *wheels]
-
-
-def _to_compile(lock: Lock, built: Collection[str]) -> bool:
-    return any(package.compiled and package.file.sha256 not in built for package in lock.packages)
 
 
 def _absent(packages: Sequence[LockedPackage], cache: Cache) -> list[LockedPackage]:

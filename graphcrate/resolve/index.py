@@ -1,7 +1,4 @@
-"""What a source offers: simple indexes (PEP 503 and PEP 691), pages of links, folders.
-
-All three come down to the same value, a tuple of links with file names; hashes and sizes where the source states them.
-"""
+"""Links that a source offers: a simple index (PEP 503, PEP 691), a page of links, a folder."""
 
 import html.parser
 import threading
@@ -11,7 +8,6 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
 from graphcrate.model.errors import NetworkError
 from graphcrate.resolve.channels import Kind, Link, Source
@@ -46,9 +42,6 @@ class Listings:
     def _read(self, source: Source, page: str) -> tuple[Link, ...]:
         if source.kind is Kind.FOLDER:
             return _folder(Path(source.location))
-        parts = urllib.parse.urlsplit(page)
-        if parts.scheme == "file":
-            return _local_page(page, Path(urllib.parse.unquote(parts.path)))
         response = self._client.request("GET", page, headers={"Accept": ACCEPT})
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
         parse = parse_json if kind.endswith("json") else parse_html
@@ -135,14 +128,3 @@ def _folder(folder: Path) -> tuple[Link, ...]:
             next_step="name a folder that is there: WHEELS=/path make image …",
         ) from error
     return tuple(Link(name=path.name, url=path.absolute().as_uri(), size=path.stat().st_size) for path in files)
-
-
-def _local_page(page: str, path: Path) -> tuple[Link, ...]:
-    """An index in a folder (`file:` address)."""
-    file = path / "index.html" if page.endswith("/") else path
-    try:
-        return parse_html(file.read_bytes(), page)
-    except OSError as error:
-        missing = HttpError(f"{path} cannot be read: {error.strerror}")
-        missing.status = 404
-        raise missing from error

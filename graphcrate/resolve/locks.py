@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.compat.request import Extensions, SourceOptions
+from graphcrate.compat.request import SourceOptions
 from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import Outcome
-from graphcrate.resolve.channels import extensions_of, local_folders, wheel_folders
+from graphcrate.resolve.channels import local_folders, wheel_folders
 from graphcrate.resolve.offers import Offers, Sources
 
 #: of what locks mean; a higher number makes all cached and committed ones stale
@@ -58,10 +58,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate, request: SourceOptions | None = None) -> str:
-    """Hash all that a lock answers; what only concerns the plan or the smoke test is left out.
-
-    Of `request` counts what concerns compiled extensions, where the variant has any.
-    """
+    """Hash all that a lock answers, of `request` what concerns extensions; nothing of plan and smoke test."""
     asked: dict[str, Any] = {
         "rules": RULES,
         "recipe": [recipe.name, recipe.requirements],
@@ -71,7 +68,7 @@ def request_digest(recipe: Recipe, variant: Variant, candidate: Candidate, reque
     }
     if variant.extensions:
         asked["architectures"] = variant.architectures
-    if request is not None and variant.extensions and extensions_of(request) is not Extensions.AUTO:
+    if request is not None and variant.extensions and request.extensions != "auto":
         asked["extensions"] = request.extensions
     if request is not None and request.toolkit is not None and (variant.extensions or request.devel):
         asked["toolkit"] = request.toolkit

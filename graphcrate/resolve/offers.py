@@ -104,10 +104,7 @@ class Offers:
     def newest(
         self, channel: Channel, project: str, target: "Target", accept: Callable[["Version"], bool], what: str
     ) -> Offer:
-        """The newest accepted version's best wheel, of the first source that has one.
-
-        `what` names the wish in messages ("torch 2.0.1+cu118"). Raises UnavailableError.
-        """
+        """The newest accepted version's best wheel, of the first source with one. Raises UnavailableError."""
         reasons, unreachable = [], True
         for place in self.sources(channel):
             try:
@@ -202,17 +199,8 @@ def uv_program() -> str:
 
 def emitted_indexes(environment: Mapping[str, str]) -> str:
     """uv's own words on the indexes it would use."""
-    argv = [
-        uv_program(),
-        "pip",
-        "compile",
-        "--quiet",
-        "--no-header",
-        "--emit-index-url",
-        "--python",
-        sys.executable,
-        "-",
-    ]
+    argv = [uv_program(), "pip", "compile", "--quiet", "--no-header", "--emit-index-url"]
+    argv += ["--python", sys.executable, "-"]
     # From the root folder: a uv.toml or pyproject.toml where the user happens to stand is not about this.
     return process.output(
         argv, environment=settings.select_for_child(environment), cwd=Path("/"), stdin=b"", timeout=60

@@ -1,13 +1,11 @@
-"""From requirements to locked wheels of the package index: uv chooses, sizes that no page states are asked for.
-
-uv resolves for the image's Python and platform, reads metadata only, and builds nothing.
-"""
+"""From requirements to locked wheels: uv chooses for the image, reading metadata alone; missing sizes are asked for."""
 
 import contextlib
+import re
 import sys
 import tomllib
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from graphcrate.host.connections import HttpError, Reason
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
+from graphcrate.model.requirements import markers
 from graphcrate.resolve.channels import Kind, Link, Source, mirror_of
 from graphcrate.resolve.fetch import store_unvouched
 from graphcrate.resolve.offers import Offers, Sources, uv_program
@@ -32,27 +31,14 @@ CONSTRAINTS = (
     ("2.3", "numpy<2"),  # compiled against numpy 1: "A module that was compiled using NumPy 1.x …"
     ("2.2", "setuptools<70"),  # torch.utils.cpp_extension imports pkg_resources.packaging
 )
+FREE_AUDIO = Version("2.9")  #: from here on a torchaudio is for torch's stable ABI
 #: of the user's `UV_*` variables those about the network; the others would change what is resolved
 KEPT = (
-    "UV_HTTP_TIMEOUT",
-    "UV_HTTP_RETRIES",
-    "UV_REQUEST_TIMEOUT",
-    "UV_SYSTEM_CERTS",
-    "UV_NATIVE_TLS",
-    "UV_INSECURE_HOST",
-    "UV_KEYRING_PROVIDER",
-    "UV_OFFLINE",
-    "UV_CONCURRENT_DOWNLOADS",
-)
+    "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_REQUEST_TIMEOUT", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_INSECURE_HOST",
+    "UV_KEYRING_PROVIDER", "UV_OFFLINE", "UV_CONCURRENT_DOWNLOADS",
+)  # fmt: skip
 #: of uv's messages: no page or file came
-NETWORK_WORDS = (
-    "dns error",
-    "error sending request",
-    "Failed to fetch",
-    "Request failed",
-    "timed out",
-    "tls handshake",
-)
+NETWORK_WORDS = re.compile("dns error|error sending request|Failed to fetch|Request failed|timed out|tls handshake")
 COMMON = "numpy"  #: a project that every package index has
 THREADS = 8
 
@@ -70,7 +56,7 @@ def parse_pylock(text: str, target: Target) -> tuple[Pinned, ...]:
     pinned = []
     for package in tomllib.loads(text).get("packages", ()):
         marker = package.get("marker")
-        if marker and not Marker(marker).evaluate(target.markers):
+        if marker and not Marker(marker).evaluate(markers(target.python)):
             continue
         name, version = canonicalize_name(package["name"]), str(package.get("version", ""))
         if "archive" in package:
@@ -96,7 +82,11 @@ def _link_of(wheel: dict[str, Any]) -> Link:
 def constraints_of(torch: str) -> list[str]:
     """What goes with this torch beyond what its metadata says."""
     release = Version(torch)
-    return [constraint for first, constraint in CONSTRAINTS if release < Version(first)]
+    found = [constraint for first, constraint in CONSTRAINTS if release < Version(first)]
+    if release < FREE_AUDIO:
+        # Newer ones name no torch at all in their metadata, and are not for this one.
+        found.append(f"torchaudio=={'0' if release.major == 1 else release.major}.{release.minor}.*")
+    return found
 
 
 def resolve_pins(
@@ -109,46 +99,32 @@ def resolve_pins(
     preferred: Sequence[LockedPackage] = (),
     wheels: Path | None = None,
 ) -> tuple[Pinned, ...]:
-    """What uv chooses for these requirements, from the mirror's or the user's indexes. Raises as `uv`.
+    """What uv chooses for these requirements, from the mirror's index if it answers, else the user's own.
 
     `preferred`: versions to keep where nothing is against it; `wheels`: a folder that counts as a further index.
     """
-    text = compile_requirements(
-        requirements,
-        target=target,
-        default_index=_first_that_answers(offers.market),
-        overrides=overrides,
-        constraints=constraints,
-        preferred=preferred,
-        wheels=wheels,
-        market=offers.market,
-    )
-    return parse_pylock(text, target)
-
-
-def _first_that_answers(market: Sources) -> str:
-    """The mirror's package index if there is one and it answers, else the user's own."""
+    market = offers.market
+    index = market.user.default
     if mirror := mirror_of(market.request).pypi:
         with contextlib.suppress(NetworkError):
             market.listings.project(Source(Kind.INDEX, mirror), COMMON)
-            return mirror
-    return market.user.default
+            index = mirror
+    options = {"overrides": overrides, "constraints": constraints}
+    return parse_pylock(compile_requirements(requirements, target, index, market, options, preferred, wheels), target)
 
 
 def compile_requirements(
     requirements: Sequence[str],
-    *,
     target: Target,
-    default_index: str,
-    overrides: Sequence[str],
-    constraints: Sequence[str],
+    index: str,
     market: Sources,
+    options: Mapping[str, Sequence[str]],
     preferred: Sequence[LockedPackage] = (),
     wheels: Path | None = None,
 ) -> str:
     """Resolve to the text of a pylock.toml (PEP 751) with wheels only, from this index and the user's further ones.
 
-    Raises ResolutionError with uv's explanation, NetworkError when an index does not answer.
+    `options`: lines of uv's overrides and constraints. Raises ResolutionError with uv's explanation, NetworkError.
     """
     user, cache = market.user, market.cache
     with cache.folder() as folder:
@@ -158,10 +134,10 @@ def compile_requirements(
         argv += ["--only-binary", ":all:"]
         argv += ["--index-strategy", "unsafe-best-match" if user.merged else "first-index"]
         argv += ["--cache-dir", str(cache.path("uv"))]
-        for option, lines in (("--overrides", overrides), ("--constraints", constraints)):
+        for option, lines in options.items():
             if lines:
-                (folder / f"{option[2:]}.txt").write_text("\n".join(lines), encoding="utf-8")
-                argv += [option, str(folder / f"{option[2:]}.txt")]
+                (folder / f"{option}.txt").write_text("\n".join(lines), encoding="utf-8")
+                argv += [f"--{option}", str(folder / f"{option}.txt")]
         (folder / "requirements.in").write_text("\n".join(requirements), encoding="utf-8")
         if wheels is not None:
             argv += ["--find-links", str(wheels)]
@@ -174,7 +150,7 @@ def compile_requirements(
             name: value
             for name, value in settings.select_for_child(market.environment).items()
             if not name.startswith("UV_") or name in KEPT
-        } | {"UV_DEFAULT_INDEX": default_index, "UV_INDEX": " ".join(user.extra)}
+        } | {"UV_DEFAULT_INDEX": index, "UV_INDEX": " ".join(user.extra)}
         done = process.run(argv, environment=variables, cwd=folder, timeout=900)
         if done.returncode:
             raise _failure(done.lines)
@@ -193,7 +169,7 @@ def _preferences(packages: Sequence[LockedPackage]) -> str:
 
 def _failure(lines: Sequence[str]) -> ResolutionError | NetworkError:
     text = "\n".join(line for line in lines if line.strip())
-    if any(word in text for word in NETWORK_WORDS):
+    if NETWORK_WORDS.search(text):
         return NetworkError(
             f"uv cannot read the package index\n{text}",
             cause="No network, a proxy in the way, or an index that is down.",
@@ -220,10 +196,7 @@ def lock_links(pinned: Sequence[Pinned], market: Sources) -> tuple[LockedPackage
 
 
 def locked_file(link: Link, market: Sources) -> LockedFile:
-    """The file with its size: stated, that of the cached copy, or what a HEAD says. Raises NetworkError.
-
-    One whose hash no page states is fetched.
-    """
+    """The file with its size, stated, cached or asked for; fetched where no hash is stated. Raises NetworkError."""
     size = link.size
     if not link.sha256 or (size is None and link.url.startswith("file:")):
         return store_unvouched(link, market.client, market.cache)

@@ -1,8 +1,7 @@
 """From one candidate to a lock: torch and the extensions from their channels, all else resolved by uv.
 
-What a channel other than the package index serves is looked up here and handed to uv by address; so no package but
-torch can come from PyTorch's index, and `torch==2.0.1` is never satisfied by some `2.0.1+cpu`. uv resolves for the
-image's Python and platform, whatever the host's. Sdists are never built for their metadata.
+What another channel than the package index serves goes to uv by address: so no package but torch comes from PyTorch's
+index, and no `2.0.1+cpu` satisfies `torch==2.0.1`. Sdists are never built for their metadata.
 """
 
 import functools
@@ -42,13 +41,15 @@ NO_METIS = "torch_sparse is compiled without METIS, which ClusterData needs wher
 def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     """Lock a candidate. `digest`: of the request that the lock answers.
 
-    Raises UnavailableError when its main channel does not answer or lacks torch, ResolutionError when the requirements
-    contradict each other, NetworkError.
+    Raises UnavailableError for a main channel that is silent or lacks torch, ResolutionError, NetworkError.
     """
     variant, market = context.variant, context.market
     target = target_of(variant.base, variant.python)
     torch = find_torch(candidate, target, market)
-    _refuse_breaking_pin(context, candidate, torch)
+    given = [*map(Requirement, (*context.recipe.requirements, *variant.requirements))]
+    for part in (part for one in given if canonicalize_name(one.name) == glt.NAME for part in one.specifier):
+        if part.operator in ("==", "==="):
+            _check_glt(part.version, [one.name for one in given], torch, candidate, variant, pin=True)
     offers = Offers(market, torch.version, candidate.torch_cuda)
     means = functools.cache(lambda: means_for(variant, candidate, market.request))
     extensions, missing = find_extensions(variant, candidate, torch.version, target, offers, lambda: means().obstacle)
@@ -63,7 +64,10 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     packages = [*locked.values(), *others, *geometric]
     _check(packages, torch, candidate)
     compiled = [package.name for package in packages if package.compiled]
-    notes = [*_hash_notes(offered), *_check_glt(packages, torch, candidate, variant), *_override_notes(candidate)]
+    versions = {package.name: package.version for package in packages}
+    notes = _notes(offered, candidate)
+    if glt.NAME in versions:
+        notes += _check_glt(versions[glt.NAME], versions, torch, candidate, variant)
     return Lock(
         recipe=context.recipe.name,
         cuda=variant.cuda,
@@ -111,19 +115,15 @@ def _lock(offer: Offer, market: Sources) -> LockedPackage:
     )
 
 
-def _hash_notes(offers: Sequence[Offer]) -> list[str]:
-    links = [offer.link for offer in offers if offer.channel is not Channel.LOCAL and offer.link.name.endswith(".whl")]
-    return [
-        f"the sha256 of {link.name} was taken from the file itself: no page states it"
-        for link in links
-        if not link.sha256
-    ]
-
-
-def _override_notes(candidate: Candidate) -> list[str]:
-    names = ", ".join(canonicalize_name(Requirement(override).name) for override in candidate.overrides)
-    text = f"`pip check` complains: torch's metadata pins other versions of {names}; the recipe overrides them"
-    return [text] if names else []
+def _notes(offers: Sequence[Offer], candidate: Candidate) -> list[str]:
+    wheels = [one.link for one in offers if one.channel is not Channel.LOCAL and one.link.name.endswith(".whl")]
+    silent = [link.name for link in wheels if not link.sha256]
+    notes = [f"the sha256 of {name} was taken from the file itself: no page states it" for name in silent]
+    if names := ", ".join(canonicalize_name(Requirement(override).name) for override in candidate.overrides):
+        notes.append(
+            f"`pip check` complains: torch's metadata pins other versions of {names}; the recipe overrides them"
+        )
+    return notes
 
 
 def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[LockedPackage]:
@@ -201,37 +201,20 @@ def _check(packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate
         )
 
 
-def _refuse_breaking_pin(context: ResolveContext, candidate: Candidate, torch: Offer) -> None:
-    """Raises ResolutionError, before anything is fetched, for a graphlearn-torch that breaks with this torch."""
-    given = [*map(Requirement, (*context.recipe.requirements, *context.variant.requirements))]
-    names = [requirement.name for requirement in given]
-    for requirement in given:
-        pins = [part.version for part in requirement.specifier if part.operator in ("==", "===")]
-        if canonicalize_name(requirement.name) == glt.NAME and pins:
-            verdict = glt.judge(pins[0], torch.version, candidate.torch_cuda, context.variant.python, names)
-            if len(verdict.reasons) > len(verdict.absent):  # what is absent now may still come with something else
-                raise _breaking(verdict)
-
-
 def _check_glt(
-    packages: Sequence[LockedPackage], torch: Offer, candidate: Candidate, variant: Variant
+    version: str, packages: Collection[str], torch: Offer, candidate: Candidate, variant: Variant, *, pin: bool = False
 ) -> tuple[str, ...]:
-    """What to know of the graphlearn-torch among the packages. Raises ResolutionError for one that cannot work."""
-    versions = {package.name: package.version for package in packages}
-    if glt.NAME not in versions:
-        return ()
-    verdict = glt.judge(versions[glt.NAME], torch.version, candidate.torch_cuda, variant.python, versions)
-    if verdict.reasons:
-        raise _breaking(verdict, names_of(variant.extensions))
+    """What to know of a graphlearn-torch beside these packages. Raises ResolutionError for one that cannot work.
+
+    Of a `pin`, which is judged before anything is fetched, what is absent may still come with something else.
+    """
+    verdict = glt.judge(version, torch.version, candidate.torch_cuda, variant.python, packages)
+    if len(verdict.reasons) > (len(verdict.absent) if pin else 0):
+        step = verdict.next_step or "take another variant: ./build.py list"
+        if not pin and verdict.absent and set(verdict.absent) <= set(names_of(variant.extensions)):
+            step = "make image … EXTENSIONS=auto    (compiles what no channel has as a wheel)"
+        raise ResolutionError(" ".join(verdict.reasons).removesuffix("."), next_step=step)
     return verdict.notes
-
-
-def _breaking(verdict: glt.Verdict, extensions: Collection[str] = ()) -> ResolutionError:
-    """`extensions`: what the recipe asks for and the request or the channels left out."""
-    step = verdict.next_step or "take another variant: ./build.py list"
-    if verdict.absent and set(verdict.absent) <= set(extensions):
-        step = "make image … EXTENSIONS=auto    (compiles what no channel has as a wheel)"
-    return ResolutionError(" ".join(verdict.reasons).removesuffix("."), next_step=step)
 
 
 def _quoted(address: str) -> str:

@@ -31,25 +31,8 @@ class Target(msgspec.Struct, frozen=True):
         minor = int(self.glibc.split(".")[1])
         return f"x86_64-manylinux_2_{max((known for known in UV_GLIBC if known <= minor), default=17)}"
 
-    @property
-    def markers(self) -> dict[str, str]:
-        """Environment markers of the image (PEP 508)."""
-        return {
-            "implementation_name": "cpython",
-            "os_name": "posix",
-            "platform_machine": "x86_64",
-            "platform_python_implementation": "CPython",
-            "platform_system": "Linux",
-            "python_full_version": f"{self.python}.0",
-            "python_version": self.python,
-            "sys_platform": "linux",
-        }
-
     def rank(self, name: str) -> tuple[int, tuple[int, str]] | None:
-        """How well a wheel of this file name fits; larger is better, None does not fit at all.
-
-        Among equal tags the higher build number wins, as in pip.
-        """
+        """How well a wheel of this name fits, larger is better, None: not; the higher build number wins, as in pip."""
         try:
             _, _, build, tags = parse_wheel_filename(name)
         except (InvalidWheelFilename, InvalidVersion):

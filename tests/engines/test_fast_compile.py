@@ -14,8 +14,7 @@ from graphcrate.compat import compilers
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
-from graphcrate.inputs.extensions import venv as site
-from graphcrate.inputs.extensions.compile import provide
+from graphcrate.inputs.extensions.compile import make_venv, provide
 from graphcrate.model.plan import VENV
 
 pytestmark = [
@@ -107,7 +106,7 @@ def test_the_same_operators_are_registered(both, unpacked, ground):
     job = both[0]
     venv = ground / "fast-compile-venv"
     beside = {package.name: package for package in job.step.against}
-    site.make(venv, [*beside.values()], job.files(), job.base.python, jobs=2, progress=job.progress)
+    make_venv(venv, [*beside.values()], job.files(), job.base.python, jobs=2, progress=job.progress)
     told = {}
     for way, libraries in unpacked.items():
         inside = [f"{LOOKED_AT}/{way}/{name}" for name in sorted(libraries)]

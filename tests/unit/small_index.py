@@ -134,13 +134,12 @@ class Uv:
     def __init__(self):
         self.calls = []
 
-    def __call__(
-        self, requirements, *, target, default_index, overrides, constraints, market, preferred=(), wheels=None
-    ):
-        self.calls.append({"requirements": list(requirements), "target": target, "constraints": list(constraints)})
-        client, listings, source = market.client, market.listings, Source(Kind.INDEX, default_index)
-        fixed = {canonicalize_name(Requirement(line).name): Requirement(line) for line in overrides}
-        limits = [Requirement(line) for line in constraints]
+    def __call__(self, requirements, target, index, market, options, preferred=(), wheels=None):
+        limits = [Requirement(line) for line in options["constraints"]]
+        asked = {"requirements": list(requirements), "target": target, "constraints": list(options["constraints"])}
+        self.calls.append(asked)
+        client, listings, source = market.client, market.listings, Source(Kind.INDEX, index)
+        fixed = {canonicalize_name(Requirement(line).name): Requirement(line) for line in options["overrides"]}
         entries, queue, seen = [], list(requirements), set()
         while queue:
             line = queue.pop(0)

@@ -14,7 +14,7 @@ from graphcrate.inputs.bases import archive
 from graphcrate.inputs.bases.archive import Archive, Mirror, check_valid, fits, own_mirror, parse, version_key
 from graphcrate.model.errors import IntegrityError, NetworkError, ResolutionError
 
-MIRROR = Mirror("http://m.example/debian", "http://s.example/debian-security")
+MIRROR = {"DEBIAN_MIRROR": "http://m.example/debian", "DEBIAN_SECURITY_MIRROR": "http://s.example/debian-security"}
 LIBC = """\
 Package: libc6
 Source: glibc
@@ -93,7 +93,7 @@ def opened(server, cache, *stanzas, updates=(), security=(), **more):
     server.put("http://m.example/debian/dists/bookworm", stanzas, **more)
     server.put("http://m.example/debian/dists/bookworm-updates", updates)
     server.put("http://s.example/debian-security/dists/bookworm-security", security)
-    return Archive("bookworm", MIRROR, cache, {})
+    return Archive("bookworm", cache, MIRROR)
 
 
 def names(packages):
@@ -193,14 +193,14 @@ def test_a_list_that_nobody_signed_is_refused(server, cache, tmp_path):
     url = "http://m.example/debian/dists/bookworm/InRelease"
     server.files[url] = server.files[url].replace(b"Suite: x", b"Suite: y")
     with pytest.raises(IntegrityError, match="not signed by a key of Debian's"):
-        Archive("bookworm", MIRROR, cache, {})
+        Archive("bookworm", cache, MIRROR)
     (tmp_path / "keys.asc").write_text(
         str(pysequoia.Tsk.generate("Another <another@debian.example>").extract_certificate())
     )
     opened_again = server.files[url].replace(b"Suite: y", b"Suite: x")
     server.files[url] = opened_again
     with pytest.raises(IntegrityError, match="not signed by a key of Debian's"):
-        Archive("bookworm", MIRROR, cache, {})
+        Archive("bookworm", cache, MIRROR)
 
 
 def test_a_list_that_is_not_the_signed_one_is_refused(server, cache):
@@ -208,7 +208,7 @@ def test_a_list_that_is_not_the_signed_one_is_refused(server, cache):
     server.put("http://m.example/debian/dists/bookworm", [stanza("a")])
     server.files["http://m.example/debian/dists/bookworm/main/binary-amd64/Packages.xz"] = lzma.compress(b"x")
     with pytest.raises(IntegrityError, match="other bytes"):
-        Archive("bookworm", MIRROR, cache, {})
+        Archive("bookworm", cache, MIRROR)
 
 
 def test_a_release_file_ends():
@@ -220,7 +220,7 @@ def test_a_release_file_ends():
 
 def test_a_mirror_without_the_suite_is_said(server, cache):
     with pytest.raises(NetworkError, match="Debian trixie's package lists cannot be fetched") as caught:
-        Archive("trixie", Mirror("http://u:secret@m.example/debian"), cache, {})
+        Archive("trixie", cache, {"DEBIAN_MIRROR": "http://u:secret@m.example/debian"})
     assert "DEBIAN_MIRROR=" in caught.value.next_step
     assert "secret" not in str(caught.value)
 

@@ -3,7 +3,6 @@
 import importlib.util
 import marshal
 import types
-import zipfile
 
 import pytest
 
@@ -12,7 +11,7 @@ from graphcrate.host.process import Completed
 from graphcrate.inputs.wheels import bytecode, compile_program
 from graphcrate.inputs.wheels.bytecode import Bundle, Job, bundle_path, compile_shards, is_compiled, shards
 from graphcrate.inputs.wheels.install import Site, place
-from graphcrate.model.errors import BuildError, IntegrityError
+from graphcrate.model.errors import BuildError
 from tests.unit.wheelmaker import make_wheel
 
 SITE = Site(python="3.11", glibc="2.36", mtime=0)
@@ -69,15 +68,6 @@ def test_sources_that_do_not_compile_are_left_out(tmp_path, cache):
     bundle.close()
     tag = importlib.util.cache_from_source("good.py").split(".")[1]
     assert list(bundle.files) == [f"{PACKAGES}/pkg/__pycache__/good.{tag}.pyc"]
-
-
-def test_sources_are_checked_before_they_are_compiled(tmp_path, cache):
-    path = make_wheel(tmp_path, files={"pkg/a.py": b"a = 1\n"}, method=zipfile.ZIP_STORED)
-    with open_wheel(path) as wheel:
-        found = shards(place(wheel, SITE), SITE)
-    path.write_bytes(path.read_bytes().replace(b"a = 1", b"a = 2"))
-    with pytest.raises(IntegrityError, match=r"pkg/a.py: its CRC-32"):
-        compile_shards([Job(path, found[0], tmp_path / "out")], InProcess(), cache)
 
 
 def test_a_damaged_bundle_is_an_error_that_says_what_to_remove(tmp_path):

@@ -119,9 +119,9 @@ def test_arguments_that_mean_nothing(call, layout, arguments, message):
 def test_sizes_as_docker_has_them(context):
     sizes = {"64m": 64 << 20, "8g": 8 << 30, "8GiB": 8 << 30, "1024": 1024, "": None, "64kb": 64 << 10}
     for text, size in sizes.items():
-        assert targets.host_of((), "", None, "", "", "", text).shm == size
+        assert targets.host_of(targets.Said(), text).shm == size
     with pytest.raises(UsageError):
-        targets.host_of((), "", None, "", "", "", "-1")
+        targets.host_of(targets.Said(), "-1")
 
 
 def test_archives_give_the_view_of_the_layout(context, layout, tmp_path):

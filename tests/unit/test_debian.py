@@ -1,7 +1,6 @@
 import pytest
 
 from graphcrate.inputs.bases import BaseDriftError, debian
-from graphcrate.model.errors import ResolutionError
 from tests.made import bookworm, deb
 
 
@@ -15,8 +14,6 @@ def test_versions_of_python_and_glibc_come_from_the_lock():
     )
     assert debian.python_version(lock) == "3.11.2"
     assert [debian._upstream(lock, name) for name in ("libc6", "tar")] == ["2.36", "1.34+dfsg"]
-    with pytest.raises(ResolutionError, match=r"no package python3"):
-        debian.python_version(bookworm(deb("tar")))
 
 
 def test_drift_names_what_is_gone_and_what_is_there_instead():
@@ -25,6 +22,6 @@ def test_drift_names_what_is_gone_and_what_is_there_instead():
     available = [deb("libfoo", "1.2-2"), deb("same", "1", sha256="2" * 64), deb("there", "1")]
     with pytest.raises(BaseDriftError) as caught:
         debian.check_drift("bookworm", wanted, available)
-    assert "libfoo 1.2-1 (now 1.2-2), libbar 1 (now absent), same 1 (now 1)" in caught.value.what
+    assert "libfoo 1.2-1 (now 1.2-2), libbar 1 (now absent) and same 1 (now 1)" in caught.value.what
     assert "there" not in caught.value.what
     assert "lock again" in caught.value.next_step

@@ -14,14 +14,10 @@ PYG = next(recipe for recipe in RECIPES if recipe.name == "pyg")
     ("gpu", "model", "capability"),
     [
         ("v100", "V100", "7.0"),
-        ("rtx-4090", "RTX4090", "8.9"),
         ("titan v", "TITAN_V", "7.0"),
         ("Tesla V100-SXM2-32GB", "V100", "7.0"),
         ("NVIDIA A100-SXM4-80GB", "A100", "8.0"),
-        ("NVIDIA A10G", "A10G", "8.6"),
         ("NVIDIA GeForce RTX 3090 Ti", "RTX3090", "8.6"),
-        ("NVIDIA RTX A6000", "A6000", "8.6"),
-        ("Quadro RTX 6000", "QUADRO_RTX_6000", "7.5"),
         ("NVIDIA RTX 6000 Ada Generation", "RTX_6000_ADA", "8.9"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX_PRO_6000", "12.0"),
         ("sm_80", "sm_80", "8.0"),
@@ -34,7 +30,7 @@ def test_gpus_as_people_and_nvidia_smi_write_them_and_as_architectures(gpu, mode
     assert facts.compute_capability(gpu) == facts.compute_capability(model) == capability
 
 
-@pytest.mark.parametrize("gpu", ["", "v100 a100", "sm_99", "80", "8", "sm_8", "1.2.3", "RTX 6000", "Radeon RX 7900"])
+@pytest.mark.parametrize("gpu", ["", "v100 a100", "sm_99", "80", "1.2.3", "RTX 6000"])
 def test_what_names_no_gpu_or_two_is_refused(gpu):
     with pytest.raises(UsageError, match="unknown GPU"):
         facts.gpu_model(gpu)
@@ -69,21 +65,12 @@ def test_ptx_for_one_architecture_or_a_family_serves_no_others(ptx, served, not_
     assert not facts.compiles_for(ptx, not_served)
 
 
-@pytest.mark.parametrize(
-    ("cuda", "index", "capability", "runs"),
-    [
-        ("11.8", 0, "9.0", True),
-        ("11.8", 1, "9.0", False),  # the compatible candidate lacks sm_90 …
-        ("11.8", 1, "8.9", True),  # … but sm_86 code runs on 8.9
-        ("13.0", 0, "7.0", False),
-        ("cpu", 0, "8.0", False),
-    ],
-)
-def test_machine_code_runs_on_the_same_major_and_newer_minor(cuda, index, capability, runs):
-    assert facts.runs_on(PYG.variant(cuda).candidates[index], capability) is runs
-
-
-def test_every_shipped_candidate_is_known():
+def test_machine_code_runs_on_the_same_major_and_newer_minor():
+    first, compatible = PYG.variant("11.8").candidates[:2]
+    assert facts.runs_on(first, "9.0")
+    assert not facts.runs_on(compatible, "9.0")  # it lacks sm_90 …
+    assert facts.runs_on(compatible, "8.9")  # … but sm_86 code runs on 8.9
+    assert facts.runs_on(PYG.variant("cpu").candidates[0], "8.0") is False
     for variant in PYG.variants:
         assert None not in [facts.runs_on(candidate, "8.0") for candidate in variant.candidates]
 

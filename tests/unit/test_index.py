@@ -92,18 +92,6 @@ def test_a_folder(tmp_path, listings):
         listings.project(Source(Kind.FOLDER, str(tmp_path / "none")), "torch")
 
 
-def test_an_index_in_a_folder(tmp_path, listings):
-    (tmp_path / "simple" / "six").mkdir(parents=True)
-    (tmp_path / "simple" / "six" / "index.html").write_text(
-        f'<a href="../../files/six-1.0-py3-none-any.whl#sha256={HASH}">six</a>'
-    )
-    (link,) = listings.project(Source(Kind.INDEX, (tmp_path / "simple").as_uri()), "six")
-    assert link.url == (tmp_path / "files" / "six-1.0-py3-none-any.whl").as_uri()
-    with pytest.raises(NetworkError) as caught:
-        listings.project(Source(Kind.INDEX, (tmp_path / "simple").as_uri()), "seven")
-    assert caught.value.status == 404
-
-
 def test_a_login_page_with_a_json_type_is_no_index(server, listings, monkeypatch):
     server.pages["/simple/x/"] = Page("/", {}, forms=("json",))
     monkeypatch.setattr("tests.unit.wheel_server.json.dumps", lambda _: "<html>please log in</html>")

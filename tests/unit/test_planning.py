@@ -4,9 +4,8 @@ import msgspec
 import pytest
 
 from graphcrate.compat import planning
-from graphcrate.model.errors import ResolutionError
 from graphcrate.model.plan import CompileStep, ConfigStep, FilesStep, ToolkitStep, WheelsStep, content_id
-from tests.unit.compiled_plans import COMPILER_BASE, PLANS, RECIPE, TOOLKITS, VARIANT, lock, plain_lock, sdist, wheel
+from tests.unit.compiled_plans import COMPILER_BASE, PLANS, RECIPE, TOOLKITS, VARIANT, lock, plain_lock, wheel
 
 TAG = "2.3.1-torch2.0.1-cu117-py311"
 DEBIAN = TOOLKITS["debian"]
@@ -87,12 +86,6 @@ def test_what_is_compiled_is_a_layer_after_the_wheels_made_against_torch_and_wha
     assert [member.name for member in compiled.packages] == ["torch-scatter", "torch-sparse"]
     assert [member.name for member in compiled.against] == ["numpy", "nvidia-cublas-cu11", "torch"]
     assert not any(member.compiled for step in wheels for member in step.packages)
-
-
-def test_a_lock_that_names_no_compiler_cannot_compile():
-    for value, devel in ((plain_lock(sdist("torch-scatter", "2.1.2")), False), (plain_lock(), True)):
-        with pytest.raises(ResolutionError, match="names no compiler"):
-            plan_of(value, devel=devel)
 
 
 @pytest.mark.parametrize(

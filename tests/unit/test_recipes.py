@@ -30,17 +30,6 @@ def test_shipped_recipes_have_every_variant(name):
     assert (recipe.name, [variant.cuda for variant in recipe.variants]) == (name, VERSIONS)
 
 
-def test_the_recipe_for_graphlearn_pairs_it_with_the_torch_it_was_built_for():
-    recipe = recipes.load(ROOT / "recipes" / "glt.toml")
-    assert [(variant.cuda, variant.requirements) for variant in recipe.variants] == [
-        ("11.6", ("graphlearn-torch==0.2.2",)),
-        ("11.7", ("graphlearn-torch==0.2.2",)),
-        ("12.1", ("graphlearn-torch==0.2.4",)),
-        ("cpu", ()),
-    ]
-    assert recipe.variant("cpu").unavailable
-
-
 def test_compatible_candidate_is_told_apart_and_keeps_cupti():
     compatible = recipes.parse(PYG, "pyg.toml").variant("11.8").candidates[1]
     assert (compatible.suffix, compatible.torch_cuda) == ("-compat", "11.7")
@@ -54,7 +43,6 @@ def test_compatible_candidate_is_told_apart_and_keeps_cupti():
         ('name = "pypi"', 'nome = "pypi"', "variant[1].candidate[0].nome", "unknown field"),
         ('suite = "bookworm"', 'suite = "buster"', "variant[1].base", "bullseye, bookworm, trixie"),
         ('"numpy<2"', '"numpy<<2"', "variant[0].requirements", "PEP 508"),
-        ('channels = ["pypi", "pyg"]', 'channels = ["pypy"]', "variant[0].candidate[1].channels[0]", "pypy"),
         ('cuda = "11.8"', 'cuda = "12.8"', "variant[5].cuda", "twice"),
         ('cuda = "11.8"', 'cuda = "eleven"', "variant[2].cuda", "no CUDA version"),
         ('torch = "2.0.1"', 'torch = ">=2.0"', "variant[1].candidate[0].torch", "exact version"),
@@ -67,7 +55,6 @@ def test_compatible_candidate_is_told_apart_and_keeps_cupti():
         ('["7.0", "8.0"]', '["7.0", "9.0"]', "variant[0].architectures", "+cu116 and 1.13.1 have no code for 9.0"),
         ('architectures = ["7.0", "8.0"]', "", "variant[0]", "architectures: extensions may have to be compiled"),
         ('cuda = "11.6"', "", "variant[0]", "Object missing required field `cuda`"),
-        ('"torch_scatter"', '"torch_scatter=2"', "variant[0].extensions", "PEP 508"),
         ('name = "pyg"', 'name = "PyG"', "name", "image name"),
     ],
 )
@@ -90,11 +77,6 @@ def test_an_architecture_that_one_of_the_candidates_has_is_enough():
     head, cuda, rest = PYG.partition('cuda = "11.8"')
     text = head + cuda + rest.replace('["7.0", "8.0+PTX"]', '["9.0"]')
     assert recipes.parse(text, "r.toml").variant("11.8").architectures == ("9.0",)
-
-
-def test_a_variant_may_say_why_nobody_has_it():
-    (variant,) = recipes.parse(UNAVAILABLE, "r.toml").variants
-    assert (variant.unavailable.why, variant.candidates) == ("nobody has it", ())
 
 
 @pytest.mark.parametrize(

@@ -407,7 +407,6 @@ def test_variants_that_cannot_have_a_base_are_noted_and_left_out(tmp_path):
     ("cuda", "base", "output", "message", "next_step"),
     [
         (None, "python", None, "images/ holds the usual texts", "./build.py render pyg --base python --output"),
-        (None, "alpine", "out", "no base 'alpine'", "./build.py render NAME --base python"),
         ("11.9", "debian", "out", r"CUDA '11\.9'", "./build.py list"),
         ("cpu", "nvidia", "out", "NVIDIA has no base image", "./build.py render NAME --cuda cpu --base debian"),
     ],

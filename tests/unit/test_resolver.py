@@ -15,6 +15,7 @@ from graphcrate.model.recipe import Channel
 from graphcrate.resolve import channels, pinning, resolver
 from graphcrate.resolve.channels import UserIndexes
 from graphcrate.resolve.offers import Sources, UnavailableError
+from graphcrate.resolve.pinning import parse_pylock
 from graphcrate.resolve.target import Target
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
@@ -92,7 +93,7 @@ def test_torch_comes_from_its_channel_and_the_rest_from_the_index(server, cache,
     assert torch.file.size == len(content)
     assert {package.channel for package in locked.packages if package is not torch} == {Channel.PYPI}
     assert locked.notes == ()
-    assert program.calls[1]["constraints"] == ["numpy<2", "setuptools<70"]
+    assert program.calls[1]["constraints"] == ["numpy<2", "setuptools<70", "torchaudio==2.0.*"]
     text = encode(locked).decode()
     assert "://" not in text
     assert str(server.port) not in text
@@ -204,8 +205,8 @@ def test_uv_is_told_what_image_it_is_for_and_to_run_no_package(cache, monkeypatc
     monkeypatch.setattr(process, "run", run)
     market = Sources(SourceOptions(), cache, {"UV_NO_BINARY": "1"})
     market.user = UserIndexes("https://index.example/simple")
-    options = {"overrides": (), "constraints": (), "default_index": "https://user:password@example.org/simple"}
-    made = pinning.compile_requirements(["numpy"], target=Target("3.11", "2.36"), market=market, **options)
+    index = "https://user:password@example.org/simple"
+    made = pinning.compile_requirements(["numpy"], Target("3.11", "2.36"), index, market, {})
     ((argv, environment),) = asked
     assert made == "made"
     assert argv[argv.index("--only-binary") + 1] == ":all:"  # an sdist's setup.py is anybody's program
@@ -221,3 +222,54 @@ def test_uv_s_own_words_become_errors():
     assert isinstance(failure, ResolutionError)
     assert "No solution found" in failure.what
     assert isinstance(pinning._failure(["error: Request failed after 3 retries", "dns error"]), NetworkError)
+
+
+BOOKWORM = Target("3.11", "2.36")
+PYLOCK = """lock-version = "1.0"
+created-by = "uv"
+
+[[packages]]
+name = "Torch_Geometric"
+version = "2.7.0"
+wheels = [{ url = "https://f.test/ab/torch_geometric-2.7.0-py3-none-any.whl", size = 5, hashes = { sha256 = "aa" } }]
+
+[[packages]]
+name = "numpy"
+version = "1.26.4"
+marker = "sys_platform == 'linux' and platform_machine == 'x86_64'"
+wheels = [
+    { url = "https://f.test/numpy-1.26.4-cp312-cp312-manylinux2014_x86_64.whl", hashes = { sha256 = "01" } },
+    { url = "https://f.test/numpy-1.26.4-cp311-cp311-manylinux_2_17_x86_64.whl", hashes = { sha256 = "02" } },
+]
+
+[[packages]]
+name = "colorama"
+version = "0.4"
+marker = "sys_platform == 'win32'"
+wheels = [{ url = "https://f.test/colorama-0.4-py3-none-any.whl", hashes = { sha256 = "03" } }]
+
+[[packages]]
+name = "torch"
+version = "2.13.0+cpu"
+archive = { path = "/w/torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl", hashes = { sha256 = "04" } }
+
+[[packages]]
+name = "six"
+version = "1.0"
+wheels = [{ path = "/w h/six-1.0-py3-none-any.whl", hashes = { sha256 = "05" } }]
+"""
+
+
+def test_the_fitting_wheel_of_each_package():
+    found = {package.name: package for package in parse_pylock(PYLOCK, BOOKWORM)}
+    assert list(found) == ["torch-geometric", "numpy", "torch", "six"]
+    assert (found["torch-geometric"].link.size, found["torch-geometric"].link.sha256) == (5, "aa")
+    assert found["numpy"].link.sha256 == "02"
+    assert found["torch"].link is None
+    assert found["torch"].version == "2.13.0+cpu"
+    assert found["six"].link.url == "file:///w%20h/six-1.0-py3-none-any.whl"
+
+
+def test_a_package_without_a_fitting_wheel_is_named():
+    with pytest.raises(ResolutionError, match=r"numpy 1\.26\.4 has no wheel for Python 3\.9"):
+        parse_pylock(PYLOCK, Target("3.9", "2.31"))

@@ -119,16 +119,12 @@ def test_ptx_of_torch_runs_with_a_slow_first_start_by_a_driver_that_compiles_it(
     assert verdict(stack, gpus=("X900",), driver="").assumes[-1] == "driver 595.45.04 or newer"
 
 
-@pytest.mark.parametrize(
-    ("glibc", "what"),
-    [("2.24", "torch 2.7.1 wants glibc 2.28; Debian old has 2.24"), ("2.28", "")],
-)
-def test_a_base_older_than_torchs_glibc_is_rejected(monkeypatch, glibc, what):
+def test_a_base_older_than_torchs_glibc_is_rejected(monkeypatch):
     known = facts.limits()
-    older = {"old": msgspec.structs.replace(known.suites["bullseye"], glibc=glibc)}
+    older = {"old": msgspec.structs.replace(known.suites["bullseye"], glibc="2.24")}
     monkeypatch.setattr(facts, "limits", lambda: msgspec.structs.replace(known, suites=older))
-    found = verdict({"torch": "2.7.1", "torch_cuda": "12.6", "suite": "old"})
-    assert [reason.what for reason in found.reasons] == ([what] if what else [])
+    (reason,) = verdict({"torch": "2.7.1", "torch_cuda": "12.6", "suite": "old"}).reasons
+    assert reason.what == "torch 2.7.1 wants glibc 2.28; Debian old has 2.24"
 
 
 def test_of_several_drivers_the_oldest_that_serves_best_is_named():
@@ -188,19 +184,6 @@ def test_another_gpu_never_makes_it_better(stack, gpus, driver, more):
     assert rank(verdict(stack, (*gpus, more), driver)) >= rank(verdict(stack, gpus, driver))
 
 
-@given(STACKS, GPUS, st.lists(st.sampled_from(DRIVERS), unique=True, min_size=1, max_size=3))
-def test_to_choose_among_drivers_is_as_good_as_the_best_of_them(stack, gpus, choices):
-    together = rules.judge(stack, Target(gpus=gpus, drivers=tuple(choices)))
-    assert rank(together) == min(rank(verdict(stack, gpus, driver)) for driver in choices)
-
-
-@given(STACKS, GPUS, st.sampled_from(DRIVERS))
-def test_what_is_not_known_of_the_driver_is_assumed_to_be_good(stack, gpus, driver):
-    hopeful = verdict(stack, gpus, "")
-    assert rank(hopeful) <= rank(verdict(stack, gpus, driver))
-    assert hopeful.status == "rejected" or hopeful.assumes
-
-
 @given(STACKS, GPUS, st.sampled_from(DRIVERS), KERNELS)
 def test_a_rejection_has_one_reason_with_its_source_and_anything_else_says_why(stack, gpus, driver, kernel):
     found = verdict(stack, gpus, driver, kernel=kernel)
@@ -209,9 +192,3 @@ def test_a_rejection_has_one_reason_with_its_source_and_anything_else_says_why(s
         assert reason.source
         assert reason.fix
     assert bool(found.reasons) == (found.status != "native")
-
-
-@given(STACKS, GPUS)
-def test_native_is_said_only_where_torch_has_machine_code(stack, gpus):
-    if verdict(stack, gpus, "600.1").status == "native":
-        assert all(facts.torch_runs_on(stack.torch, stack.torch_cuda, facts.compute_capability(gpu)) for gpu in gpus)

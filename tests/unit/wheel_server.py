@@ -6,17 +6,17 @@ wrong bytes, slowness. Every request is recorded.
 
 import contextlib
 import dataclasses
+import gzip
 import hashlib
 import html
-import io
 import json
-import tarfile
 import time
 import urllib.parse
-import zipfile
 from http.server import BaseHTTPRequestHandler
 
 from tests.loopback import Loopback
+from tests.unit import tars
+from tests.unit.wheelmaker import wheel_bytes
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 
@@ -204,37 +204,22 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def small_wheel(name, version, *, tag="py3-none-any", requires=(), content=b"x = 1\n"):
-    """A valid little wheel: (file name, bytes). The same arguments give the same bytes."""
-    stem = f"{name.replace('-', '_')}-{version}"
-    info = f"{stem}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    metadata += "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
-    members = {
-        f"{name.replace('-', '_')}/__init__.py": content,
-        f"{info}/METADATA": metadata.encode(),
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
-    }
-    record = "".join(f"{path},,\n" for path in [*members, f"{info}/RECORD"])
-    members[f"{info}/RECORD"] = record.encode()
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, data in members.items():
-            archive.writestr(zipfile.ZipInfo(path, (2020, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
-    return f"{stem}-{tag}.whl", stream.getvalue()
+    """A valid little wheel: (file name, bytes)."""
+    stem, metadata = name.replace("-", "_"), core_metadata(name, version, requires).encode()
+    data = wheel_bytes(stem, version, {f"{stem}/__init__.py": content}, tag=tag, metadata=metadata)
+    return f"{stem}-{version}-{tag}.whl", data
 
 
 def small_sdist(name, version, *, pyproject, metadata_requires=(), requires_txt="", more=()):
     """A valid little sdist: (file name, bytes)."""
     stem = f"{name.replace('-', '_')}-{version}"
-    info = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    info += "".join(f"Requires-Dist: {requirement}\n" for requirement in metadata_requires)
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        texts = {"PKG-INFO": info, "pyproject.toml": pyproject, **dict(more)}
-        if requires_txt:
-            texts[f"{name}.egg-info/requires.txt"] = requires_txt
-        for path, text in texts.items():
-            member = tarfile.TarInfo(f"{stem}/{path}")
-            member.size = len(text.encode())
-            archive.addfile(member, io.BytesIO(text.encode()))
-    return f"{stem}.tar.gz", stream.getvalue()
+    texts = {"PKG-INFO": core_metadata(name, version, metadata_requires), "pyproject.toml": pyproject, **dict(more)}
+    if requires_txt:
+        texts[f"{name}.egg-info/requires.txt"] = requires_txt
+    files = [tars.file(f"{stem}/{path}", text.encode()) for path, text in texts.items()]
+    return f"{stem}.tar.gz", gzip.compress(tars.tar(files), mtime=0)
+
+
+def core_metadata(name, version, requires):
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    return text + "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)

@@ -2,10 +2,12 @@
 
 import base64
 import hashlib
+import io
 import stat
 import zipfile
 
-from graphcrate.model.lock import LockedFile, LockedPackage
+from graphcrate.model.lock import LockedPackage
+from tests.made import file_of
 
 DATE = (2021, 5, 1, 12, 0, 0)
 
@@ -27,10 +29,17 @@ def entry(name, mode=stat.S_IFREG | 0o644, method=zipfile.ZIP_DEFLATED):
     return info
 
 
-def make_wheel(
-    folder,
-    name="pkg",
-    version="1.0",
+def make_wheel(folder, name="pkg", version="1.0", files=None, *, tag="py3-none-any", file_name=None, **options):
+    """Write a wheel and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / (file_name or f"{name}-{version}-{tag}.whl")
+    path.write_bytes(wheel_bytes(name, version, files, tag=tag, **options))
+    return path
+
+
+def wheel_bytes(
+    name,
+    version,
     files=None,
     *,
     tag="py3-none-any",
@@ -44,9 +53,8 @@ def make_wheel(
     record=None,
     unrecorded=None,
     entries=(),
-    file_name=None,
 ):
-    """Write a wheel and return its path.
+    """A wheel. The same arguments give the same bytes.
 
     `files`: name → bytes. `record` changes RECORD's text, `unrecorded` adds files behind its back, `entries` adds
     (ZipInfo, bytes) pairs as they are, with rows in RECORD.
@@ -62,19 +70,17 @@ def make_wheel(
     rows += [record_row(extra.filename, data) for extra, data in entries if not extra.filename.endswith("/")]
     text = "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"
     content[f"{info}/RECORD"] = (record(text) if record else text).encode()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / (file_name or f"{name}-{version}-{tag}.whl")
-    with zipfile.ZipFile(path, "w") as archive:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
         for member, data in {**content, **(unrecorded or {})}.items():
             mode = stat.S_IFREG | (0o755 if member in executable else 0o644)
             archive.writestr(entry(member, mode, method), data)
         for extra, data in entries:
             archive.writestr(extra, data)
-    return path
+    return stream.getvalue()
 
 
-def locked(path, name="pkg", version="1.0", **fields):
+def locked(path, name="pkg", version="1.0"):
     """The lock's entry for a file."""
-    data = path.read_bytes()
-    file = LockedFile(name=path.name, size=len(data), sha256=hashlib.sha256(data).hexdigest())
-    return LockedPackage(name=name, version=version, channel="local", file=file, **fields)
+    file = file_of(path.name, path.read_bytes())
+    return LockedPackage(name=name, version=version, channel="local", file=file)

@@ -10,6 +10,7 @@ import msgspec
 
 from graphcrate.compat import base_images, planning
 from graphcrate.compat.addresses import cuda_label
+from graphcrate.compat.base_images import Choice
 from graphcrate.compat.catalog import all_recipes, examples, find_recipe, find_variant, lock_path
 from graphcrate.compat.toolkits import options
 from graphcrate.engines import render
@@ -22,11 +23,11 @@ from graphcrate.model.recipe import Candidate, Channel, Recipe, Variant
 
 
 def render_all(
-    ctx: Context, name: str | None, cuda: str | None, base: str = "debian", output: Path | None = None
+    ctx: Context, name: str | None, cuda: str | None, base: Choice = "debian", output: Path | None = None
 ) -> Iterator[Path]:
     """Write the texts of these variants (None: all of them); gives the folders in which something changed.
 
-    `base`: one of `compat.base_images.CHOICES`; of several variants, those that cannot have it are noted and left out.
+    `base`: of several variants, those that cannot have it are noted and left out.
     `output`: instead of `images/`, where only the usual base may go. Raises UsageError, ResolutionError, BuildError.
     """
     if output is None and base != "debian":
@@ -34,7 +35,6 @@ def render_all(
             "images/ holds the usual texts; another base goes elsewhere",
             next_step=f"./build.py render {name or 'pyg'} --base {base} --output /tmp/images",
         )
-    base_images.check_choice(base)
     for recipe, variant in _variants(ctx, name, cuda):
         try:
             made = texts(ctx, recipe, variant, base)
@@ -86,7 +86,7 @@ def shown(ctx: Context, recipe: Recipe, variant: Variant) -> Candidate:
     )
 
 
-def plan_of(ctx: Context, recipe: Recipe, variant: Variant, base: str = "debian") -> Plan:
+def plan_of(ctx: Context, recipe: Recipe, variant: Variant, base: Choice = "debian") -> Plan:
     """Plan the candidate that is shown, by its committed lock where there is one."""
     candidate = shown(ctx, recipe, variant)
     image = None if base == "debian" else base_images.chosen_image(base, variant)
@@ -109,7 +109,7 @@ def _with_nvidias_toolkit(lock: Lock) -> Lock:
     return msgspec.structs.replace(lock, compilation=msgspec.structs.replace(compilation, toolkit=toolkit))
 
 
-def texts(ctx: Context, recipe: Recipe, variant: Variant, base: str = "debian") -> dict[str, str]:
+def texts(ctx: Context, recipe: Recipe, variant: Variant, base: Choice = "debian") -> dict[str, str]:
     """Write the texts of one variant, by file name. Raises UsageError, ResolutionError, BuildError."""
     plan = plan_of(ctx, recipe, variant, base)
     path = lock_path(ctx, recipe, variant, shown(ctx, recipe, variant))

@@ -1,8 +1,6 @@
 """Base providers: where the operating system under the wheels comes from.
 
-Each is a module of this package, under the name that recipes use. Its `lock` finds out what the base consists of
-(`python`: the version that it must have, "3.11"); its `prepare` brings exactly this base into the cache, at once where
-it is there.
+Each is a module with `lock`, which asks what the base consists of today, and `prepare`, which brings it into the cache.
 """
 
 import importlib

@@ -81,10 +81,11 @@ class Archive:
     """What one suite has now, with its updates and its security archive."""
 
     def __init__(
-        self, suite: str, mirror: Mirror, cache: Cache, environment: Mapping[str, str], components: Sequence[str] = ()
+        self, suite: str, cache: Cache, environment: Mapping[str, str], components: Sequence[str] = ()
     ) -> None:
         """Fetch the lists of main and these components. Raises NetworkError, IntegrityError for what is not signed."""
         self._suite, self._cache, self._client = suite, cache, Client(environment)
+        mirror = own_mirror(environment) or MIRROR
         places = [(mirror.main, suite), (mirror.main, f"{suite}-updates")]
         places += [(mirror.security, f"{suite}-security")] if mirror.security else []
         lists = parallel(lambda place, _: list(self._lists(*place, ("main", *components))), places, threads=_THREADS)
@@ -159,10 +160,7 @@ class Archive:
                     )
 
     def download(self, packages: Sequence[DebianPackage], folder: Path, advance: Advance) -> None:
-        """Fetch .debs that are `available` into an empty folder, under their locked file names, by their hashes.
-
-        Raises NetworkError, IntegrityError.
-        """
+        """Fetch `available` .debs into an empty folder, by their hashes. Raises NetworkError, IntegrityError."""
         urls = {stanza.package: stanza.url for package in packages for stanza in self._by_name[package.name]}
 
         def fetch(package: DebianPackage, advancing: Advance) -> None:
@@ -278,44 +276,28 @@ def _parts(text: str) -> tuple[object, ...]:
     )
 
 
-def find_mirror(environment: Mapping[str, str]) -> Mirror:
-    """Which archives to use on this machine."""
-    return own_mirror(environment) or MIRROR
-
-
 def own_mirror(environment: Mapping[str, str], folder: Path = Path("/etc/apt")) -> Mirror | None:
     """The archives that a variable or this machine's own sources, in `folder`, name; None where none does."""
     if chosen := environment.get("DEBIAN_MIRROR", "").rstrip("/"):
         default = f"{chosen}-security" if chosen.endswith("/debian") else ""
         return Mirror(chosen, environment.get("DEBIAN_SECURITY_MIRROR", default).rstrip("/"))
+    main = security = ""
     files = [folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))]
-    sources = [source for path in files if path.is_file() for source in own_sources(path.read_text(errors="replace"))]
-    return mirror_of(sources)
+    for path in files:
+        for place, suite in own_sources(path.read_text(errors="replace")) if path.is_file() else ():
+            url, (name, _, kind) = place.rstrip("/"), suite.partition("/")[0].partition("-")
+            # Other people's archives use these names too ("docker.com/linux/debian bookworm"), never with such a pool.
+            if name in SUITES and "debian" in url.rpartition("//")[2] and "/linux/" not in url:
+                main = main or ("" if kind else url)
+                security = security or (url if kind == "security" else "")
+    return Mirror(main, security) if main else None
 
 
 def own_sources(text: str) -> Iterator[tuple[str, str]]:
     """(URL, suite) of each source in a file of sources.list(5), in the one-line or the deb822 form."""
-    for line in text.splitlines():
-        if match := re.match(r"deb\s+(?:\[[^]]*\]\s*)?(https?://\S+)\s+(\S+)\s", line):
-            yield match[1], match[2]
+    yield from re.findall(r"^deb\s+(?:\[[^]]*\]\s*)?(https?://\S+)\s+(\S+)\s", text, re.MULTILINE)
     for stanza in re.split(r"\n\s*\n", text):
         fields = dict(re.findall(r"^(\w[\w-]*): *(.*)$", stanza, re.MULTILINE))
-        for url in fields.get("URIs", "").split():
-            for suite in fields.get("Suites", "").split():
-                if url.startswith(("http://", "https://")) and "deb" in fields.get("Types", "").split():
-                    yield url, suite
-
-
-def mirror_of(sources: Iterable[tuple[str, str]]) -> Mirror | None:
-    """Find the archives that carry Debian's own suites among these (URL, suite)."""
-    main = security = ""
-    for place, suite in sources:
-        url, (name, _, kind) = place.rstrip("/"), suite.partition("/")[0].partition("-")
-        # Other people's archives use these names too ("docker.com/linux/debian bookworm"), never with a pool like it.
-        if name not in SUITES or "debian" not in url.rpartition("//")[2] or "/linux/" in url:
-            continue
-        if kind == "security":
-            security = security or url
-        elif not kind:
-            main = main or url
-    return Mirror(main, security) if main else None
+        for url in fields.get("URIs", "").split() if "deb" in fields.get("Types", "").split() else ():
+            if url.startswith(("http://", "https://")):
+                yield from ((url, suite) for suite in fields.get("Suites", "").split())

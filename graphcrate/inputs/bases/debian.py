@@ -1,8 +1,4 @@
-"""A minimal Debian as a base: exactly the locked packages, as root or as a plain user.
-
-`lock` asks the archives what the suite has today. `prepare` fetches those files, checks their hashes, and installs
-them: nothing else can get in. The same lock gives the same bytes on any machine.
-"""
+"""A minimal Debian as a base: exactly the locked packages, as root or as a plain user, the same bytes anywhere."""
 
 import hashlib
 import os
@@ -18,7 +14,7 @@ from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, BaseDriftError
-from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive, find_mirror
+from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive
 from graphcrate.inputs.bases.install import install
 from graphcrate.inputs.bases.normalise import entries
 from graphcrate.model.errors import ResolutionError
@@ -26,6 +22,7 @@ from graphcrate.model.lock import DebianBase, DebianPackage
 from graphcrate.model.plan import LAYER_MTIME, content_id
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.model.words import joined
 from graphcrate.oci.layer import LAYER_FORMAT, LayerWriter
 from graphcrate.oci.spec import LayerBlob
 
@@ -44,7 +41,7 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
     with ctx.cache.guard():
-        archive = Archive(spec.suite, find_mirror(ctx.environment), ctx.cache, ctx.environment)
+        archive = Archive(spec.suite, ctx.cache, ctx.environment)
         base = DebianBase(suite=spec.suite, packages=archive.resolve(wanted))
     have = ".".join(python_version(base).split(".")[:2])
     if have != python:
@@ -90,10 +87,8 @@ def python_version(lock: DebianBase) -> str:
 
 def _upstream(lock: DebianBase, name: str) -> str:
     """Version of a package without Debian's epoch and revision ("1:2.36-9+deb12u14" → "2.36")."""
-    for package in lock.packages:
-        if re.fullmatch(name, package.name):
-            return package.version.rpartition(":")[2].partition("-")[0]
-    raise ResolutionError(f"the lock of Debian {lock.suite} has no package {name}")
+    version = next(package.version for package in lock.packages if re.fullmatch(name, package.name))
+    return version.rpartition(":")[2].partition("-")[0]
 
 
 def _cached(record: Path, cache: Cache) -> LayerRecord | None:
@@ -138,7 +133,7 @@ def fetch(
     absent = [package for package, place in places.items() if not place.is_file()]
     if absent:
         with cache.folder() as folder:
-            archive = Archive(suite, find_mirror(ctx.environment), cache, ctx.environment, components)
+            archive = Archive(suite, cache, ctx.environment, components)
             check_drift(suite, absent, archive.available([package.name for package in absent]), what)
             total = sum(package.file.size for package in absent)
             with ctx.progress.task(f"Debian {suite}: {len(absent)} packages", total) as task:
@@ -157,12 +152,9 @@ def check_drift(
     gone = [package for package in wanted if package not in there]
     if not gone:
         return
-    shown = ", ".join(
-        f"{package.name} {package.version} (now {newest.get(package.name, 'absent')})" for package in gone[:5]
-    )
-    more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
+    shown = joined((f"{one.name} {one.version} (now {newest.get(one.name, 'absent')})" for one in gone), most=5)
     raise BaseDriftError(
-        f"the lock's Debian {suite} {what} is out of date: {shown}{more}",
+        f"the lock's Debian {suite} {what} is out of date: {shown}",
         cause="Debian's archives keep only the newest version of a package; these have newer ones by now.",
         next_step="lock again: ./build.py lock …",
     )

@@ -6,7 +6,6 @@ subordinate ids makes the same tree as root does. Who owns what is learned from 
 scripts ask for.
 """
 
-import contextlib
 import gzip
 import io
 import lzma
@@ -17,9 +16,9 @@ import shutil
 import struct
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 import zstandard
 
@@ -35,12 +34,11 @@ MERGED_HERE = ("bullseye", "bookworm")
 TIMEOUT = 1800.0
 _MAGIC = b"!<arch>\n"
 _HEADER = struct.Struct("16s32s10s2s")  #: of a member: name, times and owners, size, end
-_CHUNK = 1 << 20
-_OPENERS: Mapping[str, Callable[[IO[bytes]], Any]] = {
-    "": contextlib.nullcontext,
-    ".gz": gzip.open,
-    ".xz": lzma.open,
-    ".zst": lambda file: zstandard.ZstdDecompressor().stream_reader(file),
+_INFLATE: Mapping[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.decompress,
+    ".xz": lzma.decompress,
+    ".zst": lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data),
 }
 _BROKEN = (
     *(tarfile.TarError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError),
@@ -71,6 +69,7 @@ for made in sorted(pathlib.Path("/usr/lib").rglob(f"__pycache__/*{end}")):
     py_compile.compile(str(source), str(made), doraise=True)
 end
 """
+_ID = re.compile(r"^([^:\n]*):[^:\n]*:(\d+)", re.MULTILINE)  #: of /etc/passwd and /etc/group: names and numbers
 #: Files that no package brings and Debian's own bootstrap programs make.
 _FILES = {
     "etc/fstab": "# UNCONFIGURED FSTAB FOR BASE SYSTEM\n",
@@ -144,6 +143,7 @@ def _install(debs: Sequence[Path], root: Path, work: Path, suite: str, note: Cal
 
 def _run_dpkg(root: Path, work: Path, suite: str, note: Callable[[str], None]) -> bytes:
     """Install all packages, and return the notes of what scripts called."""
+    told = ("Unpacking ", "Setting up ")
     for name in ("chown", "chgrp"):
         (work / "noting" / name).write_text(_NOTING.replace("NAME", name))
         (work / "noting" / name).chmod(0o755)
@@ -152,7 +152,7 @@ def _run_dpkg(root: Path, work: Path, suite: str, note: Callable[[str], None]) -
         ["/bin/sh", "-c", _INSTALL + (_COMPILE if suite in COMPILED_HERE else "")],
         environment=_ENVIRONMENT,
         binds=[Bind(work / name, f"/tmp/{name}", read_only=name != "calls") for name in ("debs", "noting", "calls")],
-        on_line=lambda line: _tell(line, note),
+        on_line=lambda line: note(f"base: {line.rstrip(' .')}") if line.startswith(told) else None,
         timeout=TIMEOUT,
         writable=True,
     )
@@ -186,73 +186,42 @@ def _failure(lines: Sequence[str], root: Path) -> GraphcrateError:
 
 
 def read(path: Path, folder: Path) -> Deb:
-    """Read a package, and write it without compression into `folder`, for dpkg. Raises IntegrityError."""
-    plain = folder / path.name
+    """Read a package (an ar archive, deb(5)), and write it with its members inflated into `folder`, for dpkg.
+
+    Raises IntegrityError.
+    """
+    plain, data, place = folder / path.name, path.read_bytes(), len(_MAGIC)
+    fields: dict[str, str] = {}
+    owners: dict[str, Owner] = {}
+    begin: dict[str, int] = {}
     try:
-        with path.open("rb") as file, plain.open("x+b") as target:
-            starts = _inflate(file, target, path.name)
-            fields, owners = {}, {}
-            target.seek(starts["control.tar"])
-            with tarfile.open(fileobj=target, mode="r:", encoding="utf-8") as archive:
-                for member in archive:
-                    if _path(member.name) == "control":
-                        fields = _fields(cast("IO[bytes]", archive.extractfile(member)).read().decode())
-            target.seek(starts["data.tar"])
-            with tarfile.open(fileobj=target, mode="r:", encoding="utf-8") as archive:
-                for member in archive:
-                    if member.uid or member.gid:
-                        owners[_path(member.name)] = Owner(member.uid, member.gid)
-            return Deb(plain, fields["Package"], fields, owners, starts["data.tar"])
+        if not data.startswith(_MAGIC):
+            raise ValueError("it does not begin as one")
+        with plain.open("wb") as target:
+            target.write(_MAGIC)
+            while place < len(data):
+                label, times, size, end = _HEADER.unpack_from(data, place)
+                stem, dot, kind = label.decode("ascii").rstrip(" /").partition(".tar")
+                if kind not in _INFLATE:
+                    raise ValueError(f"compression {kind} is not known")
+                name, place = stem + dot, place + _HEADER.size
+                content = _INFLATE[kind](data[place : place + int(size)])
+                place += int(size) + int(size) % 2
+                target.write(_HEADER.pack(name.encode().ljust(16), times, b"%-10d" % len(content), end))
+                begin[name] = target.tell()
+                target.write(content + b"\n" * (len(content) % 2))
+                if not dot:
+                    continue
+                with tarfile.open(fileobj=io.BytesIO(content), mode="r:", encoding="utf-8") as archive:
+                    for member in archive:
+                        if name == "control.tar" and _path(member.name) == "control":
+                            text = cast("IO[bytes]", archive.extractfile(member)).read().decode()
+                            fields = dict(re.findall(r"^(\S+): *(.*)$", text, re.MULTILINE))
+                        elif name == "data.tar" and (member.uid or member.gid):
+                            owners[_path(member.name)] = Owner(member.uid, member.gid)
+        return Deb(plain, fields["Package"], fields, owners, begin["data.tar"])
     except _BROKEN as error:
         raise IntegrityError(f"{path.name} is not a whole Debian package: {error}") from error
-
-
-def _inflate(file: IO[bytes], target: IO[bytes], name: str) -> dict[str, int]:
-    """Copy an ar archive (deb(5)) with its members inflated. Return where those begin, by their names."""
-    if (magic := file.read(len(_MAGIC))) != _MAGIC:
-        raise ValueError("it does not begin as one")
-    target.write(magic)
-    starts = {}
-    while head := file.read(_HEADER.size):
-        label, times, size, end = _HEADER.unpack(head)
-        stem, dot, kind = label.decode("ascii").rstrip(" /").partition(".tar")
-        if kind not in _OPENERS:
-            raise ValueError(f"compression {kind} is not known")
-        begin = target.tell()
-        target.write(bytes(_HEADER.size))
-        starts[f"{stem}{dot}"] = target.tell()
-        part = cast("IO[bytes]", io.BufferedReader(_Part(file, int(size)), _CHUNK))
-        with _OPENERS[kind](part) as stream:
-            shutil.copyfileobj(stream, target, _CHUNK)
-        finish = target.tell()
-        length = finish - starts[f"{stem}{dot}"]
-        target.seek(begin)
-        target.write(_HEADER.pack(f"{stem}{dot}".encode().ljust(16), times, b"%-10d" % length, end))
-        target.seek(finish)
-        target.write(b"\n" * (length % 2))
-        file.seek(int(size) % 2, os.SEEK_CUR)
-    return starts
-
-
-def _fields(text: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in text.splitlines() if line[:1].strip())
-    return {name: value.strip() for name, _, value in pairs}
-
-
-class _Part(io.RawIOBase):
-    """The next `size` bytes of a file."""
-
-    def __init__(self, file: IO[bytes], size: int) -> None:
-        self._file, self._left = file, size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (a buffer; typing has no name for it in 3.11)
-        data = self._file.read(min(len(buffer), self._left))
-        buffer[: len(data)] = data
-        self._left -= len(data)
-        return len(data)
 
 
 def _needed_first(packages: Mapping[str, Deb]) -> list[Deb]:
@@ -316,41 +285,20 @@ def _path(name: str) -> str:
     return name.removeprefix("./").strip("/") if name != "." else ""
 
 
-def _tell(line: str, note: Callable[[str], None]) -> None:
-    if line.startswith(("Unpacking ", "Setting up ")):
-        note(f"base: {line.rstrip(' .')}")
-
-
 def asked(calls: bytes, root: Path) -> dict[str, Owner]:
     """The owners that scripts asked chown and chgrp for, by path: of `calls`, as `_NOTING` writes them."""
-    users, groups = (_numbers(root / "etc" / name) for name in ("passwd", "group"))
+    users, groups = (dict(_ID.findall((root / "etc" / name).read_text())) for name in ("passwd", "group"))
     owners: dict[str, Owner] = {}
-    for call in calls.split(b"\0\0\0"):
-        if not call:
-            continue
+    for call in filter(None, calls.split(b"\0\0\0")):
         program, folder, *arguments = call.decode("utf-8", "surrogateescape").split("\0")
         recursive = any(re.fullmatch(r"--recursive|-[^-]*R.*", argument) for argument in arguments)
         spec, *paths = [argument for argument in arguments if not argument.startswith("-")] or [""]
         user, _, group = spec.replace(".", ":", 1).partition(":") if program == "chown" else ("", "", spec)
         for path in paths:
-            place = Path(folder, path)
-            for below in (place, *(_below(root, place) if recursive else ())):
-                name = os.path.normpath(below).lstrip("/")
+            place = os.path.normpath(Path(folder, path)).lstrip("/")
+            below = (root / place).rglob("*") if recursive else ()
+            for name in (place, *(str(one.relative_to(root)) for one in below)):
                 old = owners.get(name, Owner(0, 0))
-                owners[name] = Owner(_number(user, users, old.uid), _number(group, groups, old.gid))
+                uid, gid = users.get(user, user), groups.get(group, group)
+                owners[name] = Owner(int(uid) if uid.isdigit() else old.uid, int(gid) if gid.isdigit() else old.gid)
     return owners
-
-
-def _below(root: Path, folder: Path) -> Iterator[Path]:
-    for path in (root / folder.relative_to("/")).rglob("*"):
-        yield "/" / path.relative_to(root)
-
-
-def _numbers(path: Path) -> dict[str, int]:
-    """Names of /etc/passwd or /etc/group and their numbers."""
-    lines = [line.split(":") for line in path.read_text().splitlines()]
-    return {line[0]: int(line[2]) for line in lines if len(line) > 2}
-
-
-def _number(name: str, numbers: Mapping[str, int], otherwise: int) -> int:
-    return int(name) if name.isdigit() else numbers.get(name, otherwise)

@@ -1,9 +1,9 @@
 """From the tree of a Debian system to the entries of a base layer: smaller, and the same wherever it was made.
 
-What differs between machines, users and runs of dpkg is left out or written again: order, times, devices,
-backups, caches, logs, identities, the mirror. What an image does not need goes too: manuals, translations.
+What differs between machines, users and runs of dpkg goes or is written again; manuals and translations go too.
 """
 
+import itertools
 import os
 import re
 import stat
@@ -59,7 +59,9 @@ def entries(root: Path, owners: Mapping[str, Owner], suite: str, mtime: int) -> 
     Every entry gets the time `mtime`. Raises BuildError for what a base cannot have.
     """
     written = _added(root, suite)
-    kept = [path for path in _paths(root) if not LEFT_OUT.fullmatch(path)]
+    walked = (Path(parent, name) for parent, *names in os.walk(root) for name in itertools.chain(*names))
+    paths = (str(path.relative_to(root)) for path in walked)
+    kept = [path for path in paths if not LEFT_OUT.fullmatch(path)]
     first: dict[tuple[int, int], str] = {}  #: of files with several names: the one that has the content
     for path in sorted({*kept, *written}):
         if path in written:
@@ -86,12 +88,6 @@ def entries(root: Path, owners: Mapping[str, Owner], suite: str, mtime: int) -> 
             yield padding(status.st_size)
 
 
-def _paths(root: Path) -> Iterator[str]:
-    for parent, folders, files in os.walk(root):
-        for name in (*folders, *files):
-            yield str(Path(parent, name).relative_to(root))
-
-
 def _content(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         head = file.read(CUT_PYC_HEADER)
@@ -101,10 +97,9 @@ def _content(path: Path) -> Iterator[bytes]:
 
 
 def timeless(head: bytes) -> bytes:
-    """The header of a .pyc file that is valid whatever the time of its source (PEP 552, unchecked hash).
+    """Make the header of a .pyc file valid whatever the time of its source (PEP 552: unchecked hash, may be zero).
 
-    Debian's bytecode holds its source's time, which is another one in the image: Python would compile all of it again
-    at each start. The hash is not looked at, so it may be zero.
+    Debian's holds its source's time, which is another one in the image: Python would compile at each start.
     """
     if len(head) < CUT_PYC_HEADER or head[4:8] != bytes(4):
         return head
@@ -125,10 +120,9 @@ def _added(root: Path, suite: str) -> dict[str, bytes]:
 
 
 def sources(example: str, suite: str) -> str:
-    """Debian's own example of apt sources, without comments, and with the component `main` alone.
+    """Debian's own example of apt sources, its component `main` alone. Raises BuildError when it is for another suite.
 
-    apt ships it as documentation, written for the suite that it belongs to. Bullseye's lacks the updates, and names
-    the security archive by its host alone, which not every proxy takes. Raises BuildError when it is for another suite.
+    Bullseye's lacks the updates, and names the security archive by its host alone, which not every proxy takes.
     """
     lines = [line for line in example.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines or suite not in "".join(lines):

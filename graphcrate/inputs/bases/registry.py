@@ -1,7 +1,6 @@
 """A base image from a registry, pulled by digest into the cache: no daemon, no root.
 
-`lock` asks the registry what a tag means today. `prepare` brings exactly that image. Its gzip layers stay as they are;
-others become gzip, which every runtime reads (enroot before 4.0 reads no zstd).
+Layers that are not gzip become it: every runtime reads that (enroot before 4.0 reads no zstd).
 """
 
 import os
@@ -29,10 +28,9 @@ _LIKELY_SECONDS = 120.0
 
 
 def lock(spec: BaseSpec, python: str, ctx: Context) -> RegistryBase:
-    """What the reference means today on linux/amd64, and where its Python `python` ("3.11") lies.
+    """What the reference means today on linux/amd64, and where its Python ("3.11") lies; pulled only to find that.
 
-    The image is pulled only where its configuration does not tell. Raises ResolutionError when there is no such image,
-    none for the platform, or none with this Python; NetworkError; IntegrityError.
+    Raises ResolutionError for no image, none for the platform, or none with this Python; NetworkError; IntegrityError.
     """
     wanted = reference.parse(spec.reference)
     ctx.progress.note(f"base: asking {wanted.host} for {wanted}")
@@ -51,10 +49,9 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> RegistryBase:
 
 
 def prepare(lock: RegistryBase, ctx: Context) -> Base:
-    """Bring the locked image into the cache, its files unpacked; at once where it is there.
+    """Bring the locked image into the cache, unpacked; at once where it is there.
 
-    Raises NetworkError, IntegrityError, LayoutError for a malformed layer, ResolutionError for an image without its
-    Python or without glibc, HostError when its Python cannot be run on this machine.
+    Raises NetworkError, IntegrityError, LayoutError; ResolutionError without its Python or glibc; HostError.
     """
     name = f"{lock.reference}@{lock.digest}"
     source = pull.repository(reference.parse(name), ctx.environment)

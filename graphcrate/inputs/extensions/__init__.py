@@ -1,7 +1,6 @@
 """The wheelhouse: compiled sdists become checked wheels in the cache, made in the image's own base against its torch.
 
-Here: what is compiled, and where its wheels lie in the cache: under a hash of all that they depend on. What is not
-there is made by `extensions.compile.provide`.
+Wheels lie under a hash of all that they depend on; `extensions.compile.provide` makes what is not there.
 """
 
 import hashlib

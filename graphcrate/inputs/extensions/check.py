@@ -113,35 +113,32 @@ def keep(job: Job, made: Mapping[LockedPackage, Path], venv: Path, work: Path) -
     `venv`: the folder that was /opt/venv; `work`: a folder to make. Raises BuildError for a wheel that cannot work.
     """
     ready: dict[LockedPackage, Path] = {}
+    findings: dict[LockedPackage, tuple[str, ...]] = {}
     for package, wheel in made.items():
         done = work / package.name / wheel.name
         done.parent.mkdir(parents=True)
         with open_wheel(wheel) as opened:
             repack(opened, done)
         check_tags(wheel.name, job.step.python, job.base.glibc)
-        _refuse(package, check_wheel(done, job.step))
+        findings[package] = check_wheel(done, job.step)
         ready[package] = done
     # Importing torch takes longest: all at once, and one by one only to tell whose fault it is.
-    if len(ready) < 2 or try_import(job, tuple(ready.values()), venv, work / "trial"):
+    if not any(findings.values()) and (len(ready) < 2 or try_import(job, tuple(ready.values()), venv, work / "trial")):
         for package, done in ready.items():
-            _refuse(package, try_import(job, (done,), venv, work / "trial"))
+            findings[package] += try_import(job, (done,), venv, work / "trial")
+    for package, (first, *others) in {package: found for package, found in findings.items() if found}.items():
+        raise BuildError(
+            f"{package.name} {package.version} compiled, and would not work in the image: {first}"
+            + "".join(f"\n    {finding}" for finding in others),
+            cause="It was compiled against something else than the image has, or not for what was asked.",
+            next_step="./build.py lock …    (locks compiler, toolkit and torch again, so that they fit)",
+        )
     kept = {}
     for package, done in ready.items():
         target = cache_folder(package, job.step, job.cache)
         job.cache.adopt(done.parent, target)
         kept[package.file.sha256] = target / done.name
     return kept
-
-
-def _refuse(package: LockedPackage, findings: Sequence[str]) -> None:
-    """Raises BuildError where there are findings."""
-    if findings:
-        raise BuildError(
-            f"{package.name} {package.version} compiled, and would not work in the image: {findings[0]}"
-            + "".join(f"\n    {finding}" for finding in findings[1:]),
-            cause="It was compiled against something else than the image has, or not for what was asked.",
-            next_step="./build.py lock …    (locks compiler, toolkit and torch again, so that they fit)",
-        )
 
 
 def try_import(job: Job, wheels: Sequence[Path], venv: Path, folder: Path) -> tuple[str, ...]:

@@ -1,8 +1,6 @@
-"""Loads a wheel in the image's base: the program that the wheelhouse has the image's Python run on what it compiled.
+"""Loads a wheel in the image's base, with all symbols bound at once: a program for the image's Python, 3.9 and newer.
 
-Knows the standard library and torch; Python 3.9 and newer. Every library is loaded with all its symbols bound at once,
-then every module that the wheel has at the top is imported. What a module wants of other packages (torch_sparse wants
-scipy) is not here, and no fault of the wheel.
+What a module wants of packages that are not here (torch_sparse wants scipy) is no fault of the wheel.
 """
 
 import ctypes

@@ -1,14 +1,9 @@
-"""Output of compilers and of the program in the sandbox: progress for eyes, and a failure's first error and its cause.
-
-The first error counts, not the last page.
-"""
+"""Output of compilers and of the program in the sandbox: progress for eyes, a failure's first error and its cause."""
 
 import json
 import re
 from collections import deque
 from collections.abc import Sequence
-
-import msgspec
 
 from graphcrate.host import settings
 from graphcrate.host.progress import Progress
@@ -86,14 +81,6 @@ class Watcher:
             self._progress.note(f"compiling {self._names}: {self._done}/{self._total} files{about}")
 
 
-class Diagnosis(msgspec.Struct, frozen=True):
-    """The first error line of an output, and for its causes one sentence and the next command."""
-
-    line: str
-    cause: str
-    next_step: str
-
-
 def first_error(output: str) -> str:
     """The first line that looks like an error; the last one where none does."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -106,8 +93,8 @@ def first_error(output: str) -> str:
     return wanted if len(wanted) <= _LIMIT else wanted[: _LIMIT - 1] + "…"
 
 
-def diagnose(output: str, compilation: Compilation) -> Diagnosis:
-    """The first error of a failed compile, its likely cause and the next step."""
+def diagnose(output: str, compilation: Compilation) -> tuple[str, str, str]:
+    """The first error line of a failed compile, its likely cause and the next step."""
     line = first_error(output)
     toolkit = compilation.toolkit
     cuda = f"CUDA {toolkit.version}" if toolkit is not None else "CUDA"
@@ -157,8 +144,8 @@ def diagnose(output: str, compilation: Compilation) -> Diagnosis:
     )
     for pattern, cause, step in causes:
         if re.search(pattern, line):
-            return Diagnosis(line, cause, step)
-    return Diagnosis(
+            return line, cause, step
+    return (
         line,
         "Its sources do not go with this torch or this compiler, most likely.",
         "EXTENSIONS=wheels make image …    (an image without what must be compiled), or lock another version of it",

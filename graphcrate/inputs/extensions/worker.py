@@ -1,16 +1,13 @@
 """Compile sdists inside the image's base: the program that the image's own Python runs in the sandbox.
 
-setuptools would compile file after file, as PyG's packages ask for, and ninja the few files of one extension. So each
-package's setup.py runs in a process of its own, which lists the compilers' commands in place of starting them. When
-all packages have listed theirs, the files of all are compiled side by side, longest first. A package whose files are
-compiled goes on to link, and makes its wheel. A file whose compiler the kernel ended for want of memory is compiled
-again, with half as many beside it.
+setuptools would compile file after file. So each package's setup.py runs in a process of its own, which lists the
+compilers' commands in place of starting them; then the files of all packages are compiled side by side, longest first,
+and each package links and makes its wheel. A file whose compiler the kernel ended for want of memory is compiled again
+with half as many beside it. `headers` of an order stand in front of torch's, precompiled for the host compiler; where
+that fails the file is compiled as setup.py has it.
 
-A package whose order names `headers` is compiled with those in front of torch's, and the host compiler reads them
-precompiled. Where that fails the file is compiled as setup.py has it.
-
-Uses the standard library, torch and setuptools; Python 3.9 and newer. Reads its orders from the file that its argument
-names, and writes events to stdout, one JSON object a line; all other output goes to logs.
+Python 3.9, standard library, torch, setuptools. Orders come in the file that the argument names; events go to stdout,
+one JSON object a line, all other output to logs.
 """
 
 import contextlib
@@ -27,7 +24,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -208,7 +204,7 @@ def work_of(order: dict[str, Any], source: str, target: str, command: Command) -
 class Compiler:
     """Runs commands side by side, at most `jobs` at once, and fewer when memory does not suffice."""
 
-    def __init__(self, jobs: int, run: "Callable[[Command, Work], tuple[int, float, int]]") -> None:
+    def __init__(self, jobs: int, run: "Callable[[Command, Work], int]") -> None:
         self._jobs, self._run = jobs, run
         self._room = threading.Semaphore(jobs)
         self._pool = ThreadPoolExecutor(max_workers=jobs)
@@ -228,13 +224,11 @@ class Compiler:
 
     def _compile(self, work: Work) -> None:
         while True:
-            result = self._first_that_works(work, self._ways(work))
-            if not result["failed"]:
-                report("compiled", package=work.package, source=work.source, weight=work.seconds, **result)
+            if self._works(work, self._ways(work)):
+                report("compiled", package=work.package, source=work.source, weight=work.seconds)
                 return
-            killed = was_killed(work.log)
-            if not killed or self._jobs == 1:
-                report("failed", package=work.package, source=work.source, killed=killed, log=work.log)
+            if self._jobs == 1 or not was_killed(work.log):
+                report("failed", package=work.package, source=work.source, log=work.log)
                 raise OSError(work.source)
             fewer = self._jobs // 2
             for _ in range(self._jobs - fewer):
@@ -257,42 +251,32 @@ class Compiler:
         """Precompile a header; returns its path, and "" where that fails."""
         Path(header.source).parent.mkdir(parents=True, exist_ok=True)
         Path(header.source).write_text(f"#include <{WHOLE}>\n")
-        return "" if self._first_that_works(header, [header.command])["failed"] else header.source
+        return header.source if self._works(header, [header.command]) else ""
 
-    def _first_that_works(self, work: Work, ways: list[Command]) -> dict[str, Any]:
-        """Run the first of these commands that works; the log holds the output of the last that ran."""
-        begin, used, peak, code = time.monotonic(), 0.0, 0, 1
+    def _works(self, work: Work, ways: list[Command]) -> bool:
+        """Run these commands until one works; the log holds the output of the last that ran."""
         for way in ways:
             with self._room:
-                code, seconds, megabytes = self._run(way, work)
-            used, peak = used + seconds, max(peak, megabytes)
+                code = self._run(way, work)
             if code == 0 or was_killed(work.log):
-                break
+                return code == 0
             if way is not ways[-1]:
                 output = Path(work.log).read_text(encoding="utf-8", errors="replace")
                 report("slower", package=work.package, source=work.source, said=output[:4000])
-        seconds = round(time.monotonic() - begin, 1)
-        return {"seconds": seconds, "cpu": round(used, 1), "peak_mb": peak, "failed": code != 0}
+        return False
 
 
-def run_compiler(command: Command, work: Work) -> "tuple[int, float, int]":
-    """Run a compiler; returns its exit code, seconds of processor, and the memory of its largest part in MB."""
+def run_compiler(command: Command, work: Work) -> int:
+    """Run a compiler and return its exit code."""
     # Temporary files of each object lie apart: processes are numbered alike, and files of two packages named alike.
     temporary = Path(os.environ["TMPDIR"], work.package, work.target.replace(os.sep, "_"))
     temporary.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "TMPDIR": str(temporary)}
     with Path(work.log).open("w") as log:
         print(shlex.join(command), file=log, flush=True)
-        child = subprocess.Popen(
-            [*numbered(), *command],
-            cwd=work.folder,
-            env={**os.environ, "TMPDIR": str(temporary)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+        return subprocess.call(
+            [*numbered(), *command], cwd=work.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
-        _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    return child.returncode, usage.ru_utime, usage.ru_maxrss // 1024
 
 
 @functools.cache

@@ -1,12 +1,8 @@
 """Bytecode of wheels, made by the image's own Python: a SIF or squashfs is read-only and would compile at each start.
 
-Modules of test suites have none: they are a third of all source, and nobody imports them from an image. They work all
-the same, compiled when they are imported.
-
-Unchecked-hash `.pyc` files (PEP 552) carry no times. A wheel's sources are cut into shards by their sizes alone; each
-shard is compiled by a fresh interpreter, because `marshal` writes a reference flag where an object happens to be
-shared, which depends on what the process did before. So the bytes depend on wheel and Python only, whatever runs at
-the same time.
+Test suites' modules, a third of all source, have none. `.pyc` files have unchecked hashes (PEP 552) and so no times.
+Shards are cut by sizes alone, each compiled by a fresh interpreter, because `marshal` notes which objects happen to be
+shared. So the bytes depend on wheel and Python only.
 """
 
 import shutil
@@ -89,14 +85,17 @@ def bundle_path(cache: Cache, origin: str, version: str, number: int) -> Path:
 
 
 def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache) -> None:
-    """Compile these shards, each in an interpreter of its own, and write their bundles to their targets.
-
-    They share the start of the sandbox and nothing else. Raises BuildError when the image's Python does not work.
-    """
+    """Compile shards, each in an interpreter of its own, to their targets. Raises BuildError where the Python fails."""
     with cache.folder() as folder:
         shutil.copyfile(compile_program.__file__, folder / PROGRAM)
         for number, job in enumerate(jobs):
-            _write_sources(folder / f"{number}.sources", job)
+            path = folder / f"{number}.sources"
+            with path.open("wb") as bundle, Archive(job.wheel) as archive:
+                for placed in job.shard:
+                    if placed.member is not None:  # checked against RECORD
+                        content = archive.read(placed.member, placed.identity)
+                        compile_program.write_entry(bundle, placed.path, content)
+            path.chmod(0o644)
         done = interpreter.run(folder)
         compiled = [folder / f"{number}.bytecode" for number in range(len(jobs))]
         if done.returncode != 0 or not all(path.is_file() for path in compiled):
@@ -108,16 +107,6 @@ def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache)
         for path, job in zip(compiled, jobs, strict=True):
             Bundle(path).close()  # raises where it is not whole
             cache.adopt(path, job.target)
-
-
-def _write_sources(path: Path, job: Job) -> None:
-    """The shard's sources, checked against RECORD, as the bundle that the program reads."""
-    with path.open("wb") as bundle, Archive(job.wheel) as archive:
-        for placed in job.shard:
-            if placed.member is not None:
-                content = archive.read(placed.member, placed.identity)
-                compile_program.write_entry(bundle, placed.path, content)
-    path.chmod(0o644)
 
 
 class Bundle:

@@ -1,11 +1,8 @@
 """The program that compiles sources inside the image. It runs on CPython 3.8 to 3.14 with the standard library alone.
 
-Its folder holds bundles `<n>.sources`, whose entries are named by their path in the image. It writes `<n>.bytecode`
-beside each: an entry `….pyc` for each source that compiles; for one that does not, the source's path with the reason.
-Each bundle gets a fresh interpreter: this program, called with the bundle's number.
-
-A bundle is a plain sequence of entries (name, content). A zip would do, but importing `zipfile` takes longer than
-compiling most wheels.
+For each bundle `<n>.sources` of its folder it writes `<n>.bytecode`, in a fresh interpreter: an entry `….pyc` for each
+source that compiles, else the source's path with the reason. A bundle is a sequence of entries (name, content), since
+importing `zipfile` takes longer than compiling most wheels.
 """
 
 # The image's Python may be 3.8, and starts fastest with few imports.

@@ -1,8 +1,4 @@
-"""Where a wheel's files go: as the `installer` library has it, and nothing is written.
-
-PEP 427 and the recording-installed-projects specification: `.data` folders, scripts with their first line rewritten,
-launchers for entry points, RECORD and INSTALLER.
-"""
+"""Where a wheel's files go (PEP 427), as the `installer` library has it, and what RECORD says; nothing is written."""
 
 import base64
 import configparser
@@ -65,10 +61,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Installation(msgspec.Struct, frozen=True, array_like=True):
-    """Every file of an installed wheel but RECORD, and RECORD's rows (path relative to site-packages).
-
-    It is made once per wheel and stored in the cache: content is read by it without looking at the archive again.
-    """
+    """Every file of an installed wheel but RECORD, and RECORD's rows (paths from site-packages); kept in the cache."""
 
     files: tuple[Placed, ...]  #: sorted by path
     record_path: str

@@ -46,10 +46,7 @@ class Claims:
         self._owners: dict[str, tuple[str, str]] = {}
 
     def claim(self, owner: str, path: str, identity: str) -> bool:
-        """Note that `owner` has `path`, with this hash of its content.
-
-        False when another owner has the same content there already. Raises BuildError when it has another content.
-        """
+        """Note `owner`'s path and content; False where another has the same. Raises BuildError for another content."""
         other, known = self._owners.setdefault(path, (owner, identity))
         if known != identity:
             raise BuildError(
@@ -83,10 +80,9 @@ def write_wheels_layer(
     cache: Cache,
     advance: Advance = lambda _: None,
 ) -> LayerRecord:
-    """Write the layer of these wheels, whose files go where their installations say; `advance` gets the wheels' bytes.
+    """Write the layer of these wheels, equal files once. `advance` gets the wheels' bytes.
 
-    Files that several wheels hold with the same content are written once. Raises IntegrityError for a wheel that is
-    not what lock or RECORD say, BuildError for two wheels that own one path with different content.
+    Raises IntegrityError for a wheel that is not what lock or RECORD say, BuildError for two contents of one path.
     """
     claims = Claims()
     owners: list[Owner] = []
@@ -97,7 +93,7 @@ def write_wheels_layer(
             writer = LayerWriter(stream, site.mtime)
             for wheel, installation in wheels:
                 if wheel.sha256:
-                    check_file(wheel.path, wheel.sha256)
+                    _check(wheel.path, wheel.sha256)
                 written, compiled = _write_wheel(writer, wheel, installation, site, claims, advance)
                 owners.append(Owner(name=wheel.name, version=wheel.version, bytes=written))
                 bytecode += compiled
@@ -108,8 +104,7 @@ def write_wheels_layer(
     return record
 
 
-def check_file(path: Path, sha256: str) -> None:
-    """Raises IntegrityError unless the file has this hash."""
+def _check(path: Path, sha256: str) -> None:
     with path.open("rb", buffering=0) as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != sha256:
@@ -146,24 +141,18 @@ def _write_wheel(
             placed = files[path]
             if not claims.claim(source.label, path, placed.identity):
                 continue
-            _write_file(writer, archive, placed)
             written += placed.size
-            if placed.member is not None:
-                advance(placed.member.packed)
-                advanced += placed.member.packed
+            if (member := placed.member) is None:
+                writer.data(path, placed.content, placed.mode)
+                continue
+            if member.deflated and member.packed >= SPLICE_FROM:
+                check = Checker(archive, member, placed.identity)
+                packed, label = archive.packed_chunks(member), f"{archive.path.name}: {member.name}"
+                writer.deflated(path, member.size, member.crc32, packed, placed.mode, check.update, label)
+                check.finish()
+            else:
+                writer.stream(path, member.size, archive.chunks(member, placed.identity), placed.mode)
+            advance(member.packed)
+            advanced += member.packed
         advance(source.path.stat().st_size - advanced)
     return written, bytecode
-
-
-def _write_file(writer: LayerWriter, archive: Archive, placed: Placed) -> None:
-    member = placed.member
-    if member is None:
-        writer.data(placed.path, placed.content, placed.mode)
-    elif member.deflated and member.packed >= SPLICE_FROM:
-        check = Checker(archive, member, placed.identity)
-        packed = archive.packed_chunks(member)
-        label = f"{archive.path.name}: {member.name}"
-        writer.deflated(placed.path, member.size, member.crc32, packed, placed.mode, check.update, label)
-        check.finish()
-    else:
-        writer.stream(placed.path, member.size, archive.chunks(member, placed.identity), placed.mode)

@@ -1,7 +1,6 @@
 """Source distributions, unpacked; and pure-Python ones become wheels, offline, with the locked build back-end alone.
 
-pip does it (PEP 517) in its own isolated environment, made of the locked wheels alone. What comes out is packed again
-so that it depends on the sdist and the back-end: not on file times, umask, order of folders or the host's Python.
+pip's wheel (PEP 517) is packed again: nothing of file times, umask, order of folders or the host's Python is left.
 """
 
 import email
@@ -36,16 +35,17 @@ _UNIX = 3  #: create_system of a zip entry, so that its attributes are a Unix mo
 def build_wheel(
     package: LockedPackage, sdist: Path, build: Sequence[Path], cache: Cache, environment: Mapping[str, str]
 ) -> Path:
-    """The wheel of a locked sdist, from the cache or built now. `build` are the back-end's wheels, `package.build`.
+    """The wheel of a locked sdist, from the cache or built now by the back-end's wheels in a child's `environment`.
 
-    `environment` is what child processes get (`settings.child_environment()`). Raises BuildError when the build fails
-    or gives a wheel that is not for every platform, IntegrityError when it gives a broken one.
+    Raises BuildError when the build fails or its wheel is not for every platform, IntegrityError for a broken one.
     """
     folder = cache.path("built", origin(package))
     with cache.exclusively(f"built-{folder.name}"):
         if not folder.is_dir():
             with cache.folder() as work:
-                made = _build(package, sdist, build, work, environment)
+                source = work / package.file.name  # pip goes by the file's name, which a cache keeps
+                shutil.copyfile(sdist, source)
+                made = make_wheel(source, source.name, build, work, environment)
                 done = work / "done"
                 done.mkdir()
                 with open_wheel(made) as wheel:
@@ -69,31 +69,26 @@ def repack(wheel: Wheel, target: Path) -> None:
 
 
 def unpack(sdist: Path, folder: Path) -> None:
-    """Put the folders, files and links of a source archive into the new folder `folder`, whoever owned them.
+    """Unpack a source archive into the new folder `folder`, whoever owned the files.
 
-    Stricter than the `data` filter of `tarfile`, which Debian 12's Python 3.11.2 does not have. Raises IntegrityError
-    for an archive that is damaged, holds a device, or has names or links that lead out of it.
+    Raises IntegrityError for damage, devices, and names or links that lead out of it (3.11.2 has no `data` filter).
     """
     try:
         with tarfile.open(sdist) as archive:
             folder.mkdir()
             names = Names()
             for member in archive:
-                _put(archive, member, names, folder)
+                _put(archive, member, names.add(member), folder)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, KeyError, ValueError, OverflowError) as error:
         raise IntegrityError(f"it is damaged: {error}") from error
     for path in folder.rglob("*"):
-        if path.is_symlink():
-            # At the end, since a link can lead through others that come later.
-            if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
-                raise IntegrityError(f"the link {path.name!r} leaves the root")
-        elif path.is_dir():
-            path.chmod(0o755)
+        # At the end, since a link can lead through others that come later.
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+            raise IntegrityError(f"the link {path.name!r} leaves the root")
 
 
-def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, names: Names, folder: Path) -> None:
-    """Write one member. Nothing is followed: `names` lets none lie below a link."""
-    path = names.add(member)
+def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, folder: Path) -> None:
+    """Write one member at a path that `Names` let pass: it lies below no link."""
     place = folder / path
     if member.isdir():
         place.mkdir(parents=True, exist_ok=True)
@@ -102,8 +97,8 @@ def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, names: Names, folder
     if member.issym():
         place.symlink_to(member.linkname)
         return
-    known = member.isfile() or (member.islnk() and path not in names.links_below)
-    content = archive.extractfile(member) if known else None
+    # Of a hard link it is the content of an earlier member, and KeyError where there is none.
+    content = archive.extractfile(member)
     if content is None:
         raise IntegrityError(f"{path} is neither a folder nor a file nor a link to one of the files before it")
     with content, place.open("xb") as target:
@@ -120,15 +115,6 @@ def origin(package: LockedPackage) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _build(
-    package: LockedPackage, sdist: Path, build: Sequence[Path], work: Path, environment: Mapping[str, str]
-) -> Path:
-    # pip goes by the file's name, which a cache keeps.
-    source = work / package.file.name
-    shutil.copyfile(sdist, source)
-    return make_wheel(source, package.file.name, build, work, environment)
-
-
 def make_wheel(source: Path, name: str, build: Sequence[Path], work: Path, environment: Mapping[str, str]) -> Path:
     """The wheel of a source archive or folder called `name`, made by pip offline with the back-end's wheels `build`.
 
@@ -138,11 +124,15 @@ def make_wheel(source: Path, name: str, build: Sequence[Path], work: Path, envir
         (work / folder).mkdir()
     for path in build:
         shutil.copyfile(path, work / "back-end" / path.name)
+    # Nothing of the user's set-up for pip, no user site, fixed seeds and times.
+    passed = {name: value for name, value in environment.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
+    passed |= {"HOME": str(work / "home"), "TMPDIR": str(work / "tmp"), "PIP_CONFIG_FILE": "/dev/null"}
+    passed |= {"PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1", "SOURCE_DATE_EPOCH": _EPOCH, "TZ": "UTC"}
     options = ["--no-index", "--find-links", str(work / "back-end"), "--no-deps", "--no-cache-dir", "--no-input"]
     options += ["--disable-pip-version-check", "--progress-bar", "off", "--wheel-dir", str(work / "wheel")]
     done = process.run(
         [sys.executable, "-m", "pip", "wheel", *options, str(source)],
-        environment=_environment(environment, work),
+        environment=passed | {"LC_ALL": "C.UTF-8"},
         cwd=work,
         timeout=TIMEOUT,
     )
@@ -154,21 +144,6 @@ def make_wheel(source: Path, name: str, build: Sequence[Path], work: Path, envir
             next_step="./build.py lock …    (locks the back-end again), or put a wheel of it into a local folder",
         )
     return wheels[0]
-
-
-def _environment(environment: Mapping[str, str], work: Path) -> dict[str, str]:
-    """Nothing of the user's set-up for pip, no user site, fixed seeds and times."""
-    passed = {name: value for name, value in environment.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
-    return passed | {
-        "HOME": str(work / "home"),
-        "TMPDIR": str(work / "tmp"),
-        "PIP_CONFIG_FILE": "/dev/null",
-        "PYTHONHASHSEED": "0",
-        "PYTHONNOUSERSITE": "1",
-        "SOURCE_DATE_EPOCH": _EPOCH,
-        "TZ": "UTC",
-        "LC_ALL": "C.UTF-8",
-    }
 
 
 def check_pure(name: str, wheel: Wheel) -> None:

@@ -1,6 +1,5 @@
 """The wheelhouse without a process: keys, the cache, sources, jobs, progress, compilers' last pages."""
 
-import errno
 import gzip
 import json
 from types import SimpleNamespace
@@ -14,13 +13,16 @@ from graphcrate.host.memory import free_memory
 from graphcrate.inputs import extensions
 from graphcrate.inputs.extensions import compile as house
 from graphcrate.inputs.extensions import import_check
+from graphcrate.inputs.extensions.check import asked_code, check_wheel
 from graphcrate.inputs.extensions.compile import add_headers, provide, unpack_source
-from graphcrate.inputs.extensions.output import Watcher, diagnose, first_error
-from graphcrate.model.errors import BuildError, DiskFullError
+from graphcrate.inputs.extensions.output import Watcher, diagnose
+from graphcrate.model.errors import BuildError
 from graphcrate.model.lock import Compilation, DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CompileStep
 from tests.made import bookworm, deb
 from tests.unit import tars
+from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
+from tests.unit.wheelmaker import make_wheel
 
 TOOLKIT = DebianToolkit(version="11.8.89", suite="bookworm", packages=(), wheels=())
 
@@ -55,34 +57,23 @@ def key(**changes):
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("same", "changes"),
     [
-        {"architectures": ("7.0", "8.0")},
-        {"compiler": "g++-12"},
-        {"base": bookworm(deb("g++-11", "2"), deb("libc6"))},
-        {"base": bookworm(deb("g++-11"), deb("libc6", "2"))},
-        {"tools": (package("setuptools", "other"), package("wheel"))},
-        {"toolkit": None},
-        {"python": "3.9"},
-        {"against": (package("numpy"), package("torch", "other"))},
-        {"packages": (package("torch-scatter", "other", compiled=True),)},
+        (False, {"architectures": ("7.0", "8.0")}),
+        (False, {"compiler": "g++-12"}),
+        (False, {"base": bookworm(deb("g++-11"), deb("libc6", "2"))}),
+        (False, {"tools": (package("setuptools", "other"), package("wheel"))}),
+        (False, {"toolkit": None}),
+        (False, {"python": "3.9"}),
+        (False, {"against": (package("numpy"), package("torch", "other"))}),
+        (False, {"packages": (package("torch-scatter", "other", compiled=True),)}),
+        (True, {"base": bookworm(deb("openssl", "2"), deb("libc6"), deb("g++-11"))}),
+        (True, {"against": (package("numpy", "other"), package("torch"))}),
+        (True, {"tools": (package("wheel"), package("setuptools"))}),
     ],
 )
-def test_what_changes_a_wheel_changes_its_key(changes):
-    assert key(**changes) != key()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"base": bookworm(deb("openssl", "2"), deb("libc6"), deb("g++-11"))},
-        {"against": (package("numpy", "other"), package("torch"))},
-        {"tools": (package("wheel"), package("setuptools"))},
-        {"title": "other"},
-    ],
-)
-def test_what_does_not_change_a_wheel_leaves_its_key(changes):
-    assert key(**changes) == key()
+def test_what_changes_a_wheel_and_nothing_else_changes_its_key(same, changes):
+    assert (key(**changes) == key()) is same
 
 
 def test_a_run_that_waits_for_anothers_compile_says_so(cache, progress):
@@ -139,22 +130,10 @@ def test_strange_sources_are_refused(tmp_path, members, message):
         unpack_source(package("torch-x", compiled=True), sdist, tmp_path / "build" / "x")
 
 
-def test_a_full_disk_is_no_damage_of_the_sources(tmp_path, cache, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    sdist = pack(tmp_path / "a.tar.gz", {"a-1/setup.py": b"x"})
-    monkeypatch.setattr("graphcrate.inputs.wheels.sdist.shutil.copyfileobj", full)
-    with pytest.raises(DiskFullError), cache.folder() as work:  # as in `house.make`
-        unpack_source(package("torch-x", compiled=True), sdist, work / "build" / "x")
-
-
 GB = 10**9
 
 
-@pytest.mark.parametrize(
-    ("cores", "memory", "expected"), [(2, 24 * GB, 2), (64, 24 * GB, 8), (8, 5 * GB, 1), (4, 0, 1)]
-)
+@pytest.mark.parametrize(("cores", "memory", "expected"), [(2, 24 * GB, 2), (64, 24 * GB, 8), (4, 0, 1)])
 def test_jobs_fit_into_memory(cores, memory, expected):
     assert house.affordable(cores, memory) == expected
 
@@ -174,11 +153,9 @@ def group(version, limit, use, folder="", stat=""):
 @pytest.mark.parametrize(
     ("line", "files", "expected"),
     [
-        ("", {}, 8 * 2**30),
         ("0::/", group(2, "max\n", "5"), 8 * 2**30),
         ("0::/", group(2, "4000\n", "1000\n"), 3000),
         ("4:memory:/", group(1, "9223372036854771712", "1"), 8 * 2**30),
-        ("4:memory:/", group(1, "500", "800"), 0),
         # a job's limit, steps below the root and above the process
         (f"0::{SLURM}/step_0", group(2, "4000", "1000", SLURM), 3000),
         (f"4:memory:{SLURM}/step_0\n1:cpu:/x", group(1, "4000", "1000", SLURM), 3000),
@@ -221,7 +198,7 @@ def test_slower_ways_fewer_jobs_and_failures_are_heard(progress):
     for _ in range(2):  # noted once for a package
         read(watcher, "slower", source="a.cu", said="a.cu(3): error: no such")
     read(watcher, "fewer", source="b.cu", jobs=1)
-    read(watcher, "failed", source="b.cu", killed=False, log="/build/x.log")
+    read(watcher, "failed", source="b.cu", log="/build/x.log")
     read(watcher, "failed", "two")
     for stray in ("Traceback (most recent call last):", "7"):
         watcher.read(stray)
@@ -282,17 +259,14 @@ are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to ov
         ("error: command 'g++-11' failed: No such file or directory\n", "g++-11", "no such compiler"),
         ("one\nlast words\n", "last words", "do not go with"),
         ("", "it said nothing", "do not go with"),
+        ("a.cpp:1:1: error: " + "x" * 5000, "x" * (400 - 19) + "…", "do not go with"),
     ],
 )
 def test_the_first_error_and_its_cause(output, line, cause):
     found = diagnose(output, COMPILATION)
-    assert line in found.line
-    assert cause in found.cause
-    assert found.next_step
-
-
-def test_a_long_line_is_cut():
-    assert len(first_error("a.cpp:1:1: error: " + "x" * 5000)) == 400
+    assert line in found[0]
+    assert cause in found[1]
+    assert found[2]
 
 
 LINKER = """running bdist_wheel
@@ -332,3 +306,80 @@ def test_a_failure_is_told_from_the_log_of_the_package_or_the_file(tmp_path, eve
     error, kept = failed(tmp_path, event)
     assert what in error.what
     assert [line[4:] for line in kept.splitlines() if line.startswith("=== ")] == order
+
+
+# What is compiled is judged by its bytes
+
+CODE = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(PTX, 80))
+NEEDED = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libcudart.so.11.0", "libstdc++.so.6", "libc.so.6")
+GOOD = {"needed": NEEDED, "defined": ("PyInit__scatter",), "fatbin": CODE}
+ASKED = ("7.0", "8.0+PTX")
+
+
+@pytest.fixture
+def judge(tmp_path):
+    """Findings about a wheel with these files; an ELF library is given by its fields."""
+
+    def judged(files, architectures=ASKED):
+        content = {name: make_elf(**data) if isinstance(data, dict) else data for name, data in files.items()}
+        tag = "cp311-cp311-linux_x86_64"
+        wheel = make_wheel(tmp_path, "torch_scatter", "2.1.1", content, tag=tag, purelib=False)
+        return check_wheel(wheel, step(architectures=architectures))
+
+    return judged
+
+
+def scatter(**changes):
+    return {"torch_scatter/_scatter_cuda.so": {**GOOD, **changes}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "architectures"),
+    [
+        ({}, ASKED),
+        # what nvcc's linker adds has no PTX
+        ({"fatbin": fat_binary(entry(SASS, 70), entry(SASS, 80)) + CODE}, ASKED),
+        ({"fatbin": None}, ()),
+        ({"needed": ("libc.so.6",), "fatbin": None}, ASKED),  # without torch
+    ],
+)
+def test_a_good_wheel(judge, changes, architectures):
+    assert judge(scatter(**changes), architectures) == ()
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"torch_scatter/__init__.py": b""}, "has no extension module: nothing was compiled."),
+        ({"a/_a.so": b"not a library"}, "a/_a.so is not an ELF file."),
+        (scatter(fatbin=CODE[:-4]), "GPU code, byte 0: a fat binary reaches out of its section."),
+        ({"a/_a.cpython-39-x86_64-linux-gnu.so": GOOD}, "is for Python 3.9; the image has 3.11."),
+        (scatter(needed=(*NEEDED, "libcuda.so.1")), "libcuda.so.1, which only a machine with NVIDIA's driver has."),
+        (
+            scatter(fatbin=fat_binary(entry(SASS, 70))),
+            "has GPU code for 7.0; asked for was 7.0, 8.0 and 8.0 (PTX).",
+        ),
+        (
+            scatter(fatbin=CODE + fat_binary(entry(SASS, 90, flags=0x100011)) + fat_binary()),
+            "has GPU code for 7.0, 8.0, 9.0a and 8.0 (PTX); asked for was 7.0, 8.0 and 8.0 (PTX).",
+        ),
+        (
+            scatter(fatbin=CODE + fat_binary(entry(SASS, 80)) + fat_binary()),
+            "has GPU code for 8.0 only in 1 of its 2 parts; asked for was 7.0, 8.0 and 8.0 (PTX).",
+        ),
+        (scatter(fatbin=None), "no library has GPU code; asked for was 7.0, 8.0 and 8.0 (PTX). It was compiled for"),
+    ],
+)  # fmt: skip
+def test_each_way_to_fail_is_found_alone(judge, files, said):
+    (finding,) = judge(files)
+    assert said in finding
+
+
+def test_a_build_for_the_cpu_has_no_gpu_code(judge):
+    (finding,) = judge(scatter(), architectures=())
+    assert finding.endswith("has GPU code for 7.0, 8.0 and 8.0 (PTX); asked for was no GPU.")
+
+
+def test_what_torch_s_list_of_architectures_asks_for():
+    code = asked_code(("7.0", "8.0+PTX", "9.0a"))
+    assert (code.sass, code.ptx) == ({"7.0", "8.0", "9.0a"}, {"8.0"})
