@@ -7,8 +7,10 @@ from graphcrate.oci import spec
 
 GZIP = LayerFact(media_type=spec.LAYER_GZIP, size=1000)
 ZSTD = LayerFact(media_type=spec.LAYER_ZSTD, size=1000)
-DOCKER_ZSTD = LayerFact(media_type="application/vnd.docker.image.rootfs.diff.tar.zstd", size=1000)
-FOREIGN = LayerFact(media_type="application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", size=1000)
+DOCKER_ZSTD, FOREIGN = (
+    LayerFact(media_type=f"application/vnd.docker.image.rootfs.{kind}", size=1000)
+    for kind in ("diff.tar.zstd", "foreign.diff.tar.gzip")
+)
 FOLDER = FileFact(kind="folder", real="folder", mode=0o755)
 FILE = FileFact(kind="file")
 PROFILE = (
@@ -104,7 +106,8 @@ CASES = [
     ("entrypoint", "fail", script("")),
     ("entrypoint", "unknown", script(None)),
     ("entrypoint", "fail?", configured(entrypoint=("/missing",))),
-    ("entrypoint", "fail", configured(entrypoint=("/bin/sh", "-c", "python main.py"))),
+    ("entrypoint", "fail", configured(entrypoint=("/bin/sh", "-c", 'set -e\nexec "$@"'))),  # which takes it for $0
+    ("entrypoint", "pass", configured(entrypoint=("/bin/sh", "-c", 'set -e\nexec "$@"', "sh"))),
     ("entrypoint", "warn", script('#!/bin/sh\nsetup\n"$@"\n')),
     ("command", "warn", configured(command=())),
     ("command", "pass", configured(command=("bash",))),
@@ -117,7 +120,6 @@ CASES = [
     ("user-known", "fail?", configured(user="nobody-here")),
     ("ranks", "warn", env(MASTER_ADDR="localhost", RANK="0")),
     ("offline-start", "warn", configured(command=("sh", "-c", "pip install graphlearn-torch && python a.py"))),
-    ("offline-start", "warn", script('#!/bin/sh\ncurl -O https://example.org/data\nexec "$@"\n')),
     ("offline-start", "unknown", {**configured(entrypoint=("/start",)), "unread": UNREAD}),
     ("offline-start", "warn", {**script('#!/bin/sh\nwget http://example.org\nexec "$@"\n'), "unread": UNREAD}),
     ("offline-start", "pass", {**configured(command=()), "unread": UNREAD}),
@@ -142,13 +144,11 @@ CASES = [
     ("size", "warn", {"unpacked": 25_000_000_000}),
     ("driver", "fail", {}, {"driver": "440.33"}),
     ("driver", "pass", {}, {"driver": "450.80.02"}),
-    ("driver", "fail", {"cuda": "12.1"}, {"driver": "470.82.01"}),
     ("driver", "warn", libraries("local/cuda-11.8/compat/libcuda.so.1"), {"driver": "440.33"}),
     ("driver", "pass", CPU, {"driver": "440.33"}),
     ("driver", "unknown", {}, {"driver": ""}),
     ("driver", "unknown", {"cuda": "", "distributions": {}}),
     ("require-cuda", "warn", env(NVIDIA_REQUIRE_CUDA=None)),
-    ("require-cuda", "pass", env(NVIDIA_REQUIRE_CUDA="cuda>=11.8 brand=tesla,driver>=450,driver<451")),
     ("require-cuda", "pass", env(NVIDIA_REQUIRE_CUDA="cuda>=12.4 brand=tesla,driver>=535,driver<536")),
     ("require-cuda", "fail", env(NVIDIA_REQUIRE_CUDA="cuda>=12.4")),
     ("require-cuda", "pass", env(NVIDIA_REQUIRE_CUDA="cuda>=12.4", NVIDIA_DISABLE_REQUIRE="1")),
@@ -166,10 +166,8 @@ CASES = [
     ("glt-fits", "unknown", {**GLT_IMAGE, "torch": ""}),
     ("ptx", "pass", GLT_IMAGE, {"driver": "450.80.02"}),
     ("ptx", "fail", GLT_IMAGE, {"gpus": ("a100",), "driver": "470.82.01"}),
-    ("ptx", "pass", GLT_IMAGE, {"gpus": ("a100",), "driver": "525.60.13"}),
     ("ptx", "unknown", GLT_IMAGE, {"gpus": ("a100",), "driver": ""}),
     ("ptx", "fail", PTX_LABEL, {"driver": "450.80.02"}),
-    ("ptx", "pass", PTX_LABEL),
     # the PTX is of nvcc 12.4, whatever torch was built with
     ("ptx", "fail", OTHER_NVCC, {"driver": "525.60.13"}),
     ("ptx", "pass", OTHER_NVCC, {"driver": "550.54.14"}),
@@ -180,7 +178,6 @@ CASES = [
     ("glibc", "warn", {"c_library": None}),
     ("glibc", "unknown", {"c_library": CLibrary(name="glibc")}),
     ("kernel", "fail", {"c_library": CLibrary(name="glibc", version="2.38", kernel="4.4.0")}, {"kernel": "3.10.0"}),
-    ("kernel", "pass", {}, {"kernel": "3.10.0-1160.el7.x86_64"}),
     ("kernel", "unknown", {}, {"kernel": ""}),
     ("kernel", "unknown", {"c_library": None}),
     ("layered", "fail", {"form": "sif"}),
@@ -188,7 +185,6 @@ CASES = [
     ("layer-count", "pass", {"layers": (GZIP,) * 125}),
     ("docker-layer-types", "fail", {"layers": (GZIP, FOREIGN)}),
     ("docker-layer-types", "fail", {"layers": (ZSTD,)}, {"versions": {"docker": "20.10.24"}}),
-    ("docker-layer-types", "pass", {"layers": (ZSTD,)}),
     ("docker-layer-types", "warn", {"layers": (ZSTD,)}, {"versions": {}}),
     ("clone3", "fail", {}, {"versions": {"docker": "20.10.7"}}),
     ("clone3", "pass", {"c_library": CLibrary(name="glibc", version="2.31")}, {"versions": {"docker": "19.03"}}),
@@ -208,7 +204,6 @@ CASES = [
     ("working-folder", "pass", {**configured(working_folder="/work"), **files(work=FOLDER), "unread": UNREAD}),
     ("etc-binds", "warn", files(etc__resolv_dot_conf=FileFact(kind="symlink", link="../run/stub", real=None))),
     ("importable", "fail", {"form": "sif"}),
-    ("unsquashfs", "pass", {"form": "squashfs", "compression": "zstd"}, {"kernel": ""}),
     ("unsquashfs", "pass", {"form": "squashfs", "compression": "zstd"}, {"kernel": "4.14"}),
     ("unsquashfs", "pass", {"form": "squashfs", "compression": "lzo"}, {"kernel": "3.10"}),
     ("unsquashfs", "warn", {"form": "squashfs", "compression": "zstd"}, {"kernel": "3.10"}),
@@ -228,7 +223,6 @@ CASES = [
     ("path-login", "pass", files(etc__profile=MUNGES, etc__profile_dot_d__image_dot_sh=FILE)),
     ("pytorch-version", "warn", env(PYTORCH_VERSION=None)),
     ("pytorch-version", "pass?", {**PLAIN, **env(PYTORCH_VERSION=None)}),
-    ("visible-devices", "fail", env(NVIDIA_VISIBLE_DEVICES=None)),
     ("visible-devices", "fail", env(NVIDIA_VISIBLE_DEVICES="void")),
     ("visible-devices", "warn", {**CPU, **env()}),
     ("visible-devices", "pass", CPU),
@@ -237,10 +231,8 @@ CASES = [
     ("driver-capabilities", "fail", env(NVIDIA_DRIVER_CAPABILITIES="utility,video")),
     ("driver-capabilities", "warn", env(NVIDIA_DRIVER_CAPABILITIES="compute,utility,ngx")),
     ("driver-capabilities", "unknown", {**PLAIN, **env(NVIDIA_DRIVER_CAPABILITIES=None), "unread": UNREAD}),
-    ("infiniband", "warn", env(MELLANOX_VISIBLE_DEVICES="all")),
     ("infiniband", "warn", {**CPU, **env(MELLANOX_VISIBLE_DEVICES="0,1")}),
     ("infiniband", "pass", {**CPU, **env(MELLANOX_VISIBLE_DEVICES="void")}),
-    ("infiniband", "unknown", {}),
     ("kill", "fail", files(bin__sh=FileFact(kind="symlink", link="/opt/odd-shell"))),
     ("kill", "unknown", {**files(bin__sh=None), "unread": UNREAD}),
     ("etc", "fail", files(etc=FileFact(kind="symlink", link="/data/etc", real="folder"))),

@@ -32,29 +32,27 @@ def changed(**fields):
     return {**GOOD, **fields}
 
 
-def test_a_good_image_has_nothing():
+def test_a_good_image_has_nothing_and_one_with_a_symbol_of_another_torch_has_that():
     judged = audit.judge(stack())
-    assert judged.findings == ()
-    assert judged.broken == ()
+    assert (judged.findings, judged.broken) == ((), ())
     assert (judged.python, judged.glibc, judged.glibcxx) == ("3.11", "2.14", "")
     assert judged.binaries == len(PYTHON) + len(TORCH) + 1
-
-
-def test_a_symbol_of_another_torch():
-    other = changed(undefined=("_ZN3c104cuda9SetDeviceEa", "PyErr_SetString"))
-    assert found(stack(other)) == [
-        (
-            *("fail", "symbols", "torch-scatter", FILE),
-            "refers to a symbol that nothing it is loaded with defines: c10::cuda::SetDevice(signed char)",
-        )
-    ]
-    judged = audit.judge(stack(other))
+    judged = audit.judge(stack(changed(undefined=("_ZN3c104cuda9SetDeviceEa", "PyErr_SetString"))))
+    (one,) = judged.findings
+    assert (one.severity, one.check, one.package, one.file) == ("fail", "symbols", "torch-scatter", FILE)
+    symbol = "c10::cuda::SetDevice(signed char)"
+    assert one.what == f"refers to a symbol that nothing it is loaded with defines: {symbol}"
+    assert one.fix == "a build of torch-scatter for torch 2.0.1"
     assert judged.broken == (FILE,)
-    assert judged.findings[0].fix == "a build of torch-scatter for torch 2.0.1"
 
 
 APPEND = "_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE6appendEPKc"
 HELP = {"defined": ("help",)}
+ASKING = {"needed": ("libhelp.so",), "undefined": ("help",), "runpath": "$ORIGIN"}
+MACHINES = (("aarch64", 183), ("x86-64", 62))
+#: as sstrip leaves it: the loader takes it, and nothing says where its tables are; with PT_DYNAMIC
+STRIPPED = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+STRIPPED += struct.pack("<IIQQQQQQ", 2, 6, 64, 0, 0, 16, 16, 8)
 FAR = {f"{SITE}/torch_scatter/lib/libone.so": {"needed": ("libtwo.so",)}, f"{SITE}/far/libtwo.so": HELP}
 
 
@@ -83,12 +81,22 @@ FAR = {f"{SITE}/torch_scatter/lib/libone.so": {"needed": ("libtwo.so",)}, f"{SIT
         ({"undefined": ("?gone",), "needs": {"libc.so.6": ("GLIBC_9.9?",)}}, {}, []),
         # what a package has elsewhere counts as opened before; of another machine, it hides none of ours
         (
-            {"needed": ("libhelp.so",), "undefined": ("help",)},
-            {
-                f"{SITE}/torch_scatter/aarch64/libhelp.so": {**HELP, "machine": 183},
-                f"{SITE}/torch_scatter/x86-64/libhelp.so": HELP,
-            },
+            ASKING,
+            {f"{SITE}/torch_scatter/{arch}/libhelp.so": {**HELP, "machine": number} for arch, number in MACHINES},
             [],
+        ),
+        # what no loader takes serves nobody: cut short, or of another machine
+        (
+            ASKING,
+            {f"{SITE}/torch_scatter/libhelp.so": make_elf(**HELP)[:200]},
+            [("fail", "libraries"), ("warn", "files")],
+        ),
+        (ASKING, {f"{SITE}/torch_scatter/lib/libhelp.so": {**HELP, "machine": 183}}, [("fail", "libraries")]),
+        # without section headers it may define anything
+        (
+            ASKING,
+            {f"{SITE}/torch_scatter/libhelp.so": STRIPPED, f"{SITE}/other/mine.so": STRIPPED},
+            [("warn", "files")] * 2,
         ),
         # a run path of the old kind holds for what is loaded on its behalf
         ({"needed": ("libone.so",), "undefined": ("help",), "rpath": "$ORIGIN/lib:$ORIGIN/../far"}, FAR, []),
@@ -158,39 +166,6 @@ def test_files_that_python_cannot_import(files, told):
     assert all(words in each[4] for each, (_, words) in zip(findings, told, strict=True))
 
 
-@pytest.mark.parametrize(
-    "helper",
-    [make_elf(soname="libhelp.so", defined=("help",))[:200], {"defined": ("help",), "machine": 183}],
-    ids=["cut short", "of another machine"],
-)
-@pytest.mark.parametrize("place", ["torch_scatter", "torch_scatter/lib"], ids=["on the run path", "elsewhere"])
-def test_a_library_that_no_loader_takes_serves_nobody(helper, place):
-    files = {f"{SITE}/{place}/libhelp.so": helper}
-    packages = (*PACKAGES[:2], package("torch-scatter", files=[MODULE, *files], requires=["torch"]))
-    asking = changed(needed=("libhelp.so",), undefined=("help",), needs={}, runpath="$ORIGIN")
-    told = found(stack(asking, files=files, packages=packages))
-    assert ("fail", FILE, "needs libhelp.so, which nothing in the image has") in {
-        (*each[::3], each[4]) for each in told
-    }
-    good = {path: {"defined": ("help",)} for path in files}
-    assert found(stack(asking, files=good, packages=packages)) == []
-
-
-def stripped():
-    """As sstrip leaves it: the loader takes it, and nothing says where its tables are."""
-    segment = struct.pack("<IIQQQQQQ", 2, 6, 64, 0, 0, 16, 16, 8)  # PT_DYNAMIC
-    head = struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
-    return b"\x7fELF\x02\x01\x01" + bytes(9) + head + segment
-
-
-def test_a_library_without_section_headers_may_define_anything():
-    files = {f"{SITE}/torch_scatter/libhelp.so": stripped(), f"{SITE}/other/mine.so": stripped()}
-    asking = changed(needed=("libhelp.so",), undefined=("help",), needs={}, runpath="$ORIGIN")
-    image = stack(asking, files=files)
-    assert [each[:2] for each in found(image)] == [("warn", "files"), ("warn", "files")]
-    assert audit.judge(image).broken == ()
-
-
 def test_an_image_of_which_no_program_is_for_this_machine():
     of_arm = make_elf(machine=183, kind=2, interpreter="/lib/ld-linux-aarch64.so.1")
     (told,) = found(contents({"/usr/bin/python3.11": of_arm, "/usr/lib/libc.so.6": {"machine": 183}}))
@@ -236,14 +211,11 @@ def test_a_plugin_that_may_be_absent_is_a_note_and_so_is_what_needs_it():
     assert len(judged.broken) == 2
 
 
-def test_one_of_several_has_to_load():
+@pytest.mark.parametrize(("there", "told"), [({}, ["fail", "note", "note"]), ({f"{SYSTEM}/libav.so.5": {}}, ["note"])])
+def test_one_of_several_has_to_load(there, told):
     files = {f"{SITE}/torchcodec/libtorchcodec{number}.so": {"needed": (f"libav.so.{number}",)} for number in (4, 5)}
-    image = {"files": files, "packages": (*PACKAGES, package("torchcodec", files=files))}
-    told = found(stack(**image))
-    assert [each[0] for each in told if each[2] == "torchcodec" and each[1] == "libraries"] == ["fail", "note", "note"]
-    there = {**files, f"{SYSTEM}/libav.so.5": {}}
-    told = found(stack(files=there, packages=image["packages"]))
-    assert [each[0] for each in told if each[2] == "torchcodec" and each[1] == "libraries"] == ["note"]
+    findings = found(stack(GOOD, package("torchcodec", files=files), files={**files, **there}))
+    assert [each[0] for each in findings if each[1:3] == ("libraries", "torchcodec")] == told
 
 
 def test_the_one_for_torchs_version_counts():
@@ -272,21 +244,15 @@ def test_what_a_compiler_left_over_is_a_note():
 
 
 def test_wheels_alone_leave_the_base_open():
-    alone = contents({**TORCH, MODULE: GOOD}, *PACKAGES, base=False, python="")
-    assert found(alone) == []
     without = contents({MODULE: GOOD}, PACKAGES[2], base=False, python="")
-    judged = audit.judge(without)
-    assert [(one.check, one.fix) for one in judged.findings] == [("libraries", "name torch's wheel too")]
-
-
-def test_symbols_of_cxx_itself_need_no_version_where_the_base_is_open():
-    """torch 1.13.1 refers to some of libstdc++'s without one."""
+    assert [(one.check, one.fix) for one in audit.judge(without).findings] == [("libraries", "name torch's wheel too")]
+    # C++'s own symbols need no version; torch 1.13.1 refers to some of libstdc++'s without one
     cache = "_ZNSt9basic_iosIwSt11char_traitsIwEE15_M_cache_localeERKSt6locale"
     others = ("_ZTISt9exception", "_ZTVN10__cxxabiv120__si_class_type_infoE", "_ZNSs6appendEPKc", "_Znwm", "qsort")
-    own = changed(undefined=(cache, *others), needs={})
-    assert found(contents({**TORCH, MODULE: own}, *PACKAGES, base=False, python="")) == []
-    foreign = changed(undefined=("_ZN5boost5startEv",), needs={})
-    assert [each[1] for each in found(contents({**TORCH, MODULE: foreign}, *PACKAGES, base=False))] == ["symbols"]
+    own, foreign = changed(undefined=(cache, *others), needs={}), changed(undefined=("_ZN5boost5startEv",), needs={})
+    for module, told in ((GOOD, []), (own, []), (foreign, ["symbols"])):
+        alone = contents({**TORCH, MODULE: module}, *PACKAGES, base=False, python="")
+        assert [each[1] for each in found(alone)] == told
 
 
 def test_an_old_torch_whose_own_libraries_lack_what_they_need():

@@ -42,12 +42,16 @@ def layout(folder, module):
     return small_layouts.layout(folder, *layers, labels=labels)
 
 
-def unpacked(folder, module):
-    for path, data in files(module).items():
-        place = folder / path[1:]
+def written(folder, contents):
+    for path, data in contents.items():
+        place = folder / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
     return folder
+
+
+def unpacked(folder, module):
+    return written(folder, files(module))
 
 
 def told(out):
@@ -66,9 +70,9 @@ def test_a_layout_is_read_once(call, tmp_path):
     code, out, err = call(tmp_path / "bad/oci", "--json")
     assert code == 15
     # for the GPUs that the image says it is for: A100 has no code
-    assert [each[:2] for each in told(out)] == [("fail", "symbols"), ("fail", "architectures")]
-    assert told(out)[0][3] == WHAT
-    assert "A100" in told(out)[1][3]
+    symbols, architectures = told(out)
+    assert (symbols[0], symbols[1], symbols[3]) == ("fail", "symbols", WHAT)
+    assert (architectures[0], architectures[1], "A100" in architectures[3]) == ("fail", "architectures", True)
     assert {"A100", "V100"} <= set(json.loads(out)["gpus"])
     assert "keep" in err
 
@@ -103,9 +107,8 @@ def test_an_image_whose_layers_cannot_be_read_is_not_fine(call, tmp_path):
 
 def test_an_environment_that_sees_the_systems_packages(call, tmp_path):
     root = unpacked(tmp_path / "root", GOOD)
-    info = root / "usr/lib/python3/dist-packages/numpy-2.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Name: numpy\nVersion: 2.0\n")
+    numpy = "usr/lib/python3/dist-packages/numpy-2.0.dist-info/METADATA"
+    written(root, {numpy: b"Name: numpy\nVersion: 2.0\n"})
     metadata = next((root / SITE[1:]).glob("torch-*/METADATA"))
     metadata.write_text("Name: torch\nVersion: 2.0.1\nRequires-Dist: nvidia-cuda-runtime-cu11\nRequires-Dist: numpy\n")
     (root / "opt/venv/pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
@@ -143,18 +146,13 @@ def test_an_environment_of_condas_is_packages_with_a_python(call, tmp_path):
 
 def environment(folder, python, **packages):
     """One of conda's. `packages`: name → what it requires; the first has a module."""
-    site = folder / f"lib/python{python}/site-packages"
-    module = site / next(iter(packages)) / f"core.cpython-{python.replace('.', '')}-x86_64-linux-gnu.so"
-    module.parent.mkdir(parents=True)
-    module.write_bytes(make_elf())
+    site, tag = f"lib/python{python}/site-packages", python.replace(".", "")
+    module = f"{site}/{next(iter(packages))}/core.cpython-{tag}-x86_64-linux-gnu.so"
+    contents = dict.fromkeys((module, f"bin/python{python}", "conda-meta/history"), make_elf())
     for name, requires in packages.items():
-        metadata = site / f"{name}-0.6.dist-info/METADATA"
-        metadata.parent.mkdir(parents=True)
-        metadata.write_text(f"Name: {name}\nVersion: 0.6\n" + "".join(f"Requires-Dist: {one}\n" for one in requires))
-    for path in (f"bin/python{python}", "conda-meta/history"):
-        (folder / path).parent.mkdir()
-        (folder / path).write_bytes(make_elf())
-    return folder
+        lines = "".join(f"Requires-Dist: {one}\n" for one in requires)
+        contents[f"{site}/{name}-0.6.dist-info/METADATA"] = f"Name: {name}\nVersion: 0.6\n{lines}".encode()
+    return written(folder, contents)
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12"])
@@ -178,13 +176,10 @@ def test_what_an_environment_of_condas_lacks_is_told_without_the_image_below(cal
 def test_condas_cache_of_packages_is_not_installed(call, tmp_path):
     """An older torch there, and what is built for it, serve nobody and fail nobody."""
     root = unpacked(tmp_path / "root", GOOD)
-    cached = root / "opt/conda/pkgs/torch-scatter-2.1.1-py311_0"
-    module = cached / MODULE.replace("/opt/venv/", "")
-    module.parent.mkdir(parents=True)
-    module.write_bytes(make_elf(**BROKEN))
-    metadata = cached / "lib/python3.11/site-packages/torch_scatter-2.1.1.dist-info/METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Name: torch_scatter\nVersion: 2.1.1\nRequires-Dist: torch==1.13.1\n")
+    metadata = "lib/python3.11/site-packages/torch_scatter-2.1.1.dist-info/METADATA"
+    wants = b"Name: torch_scatter\nVersion: 2.1.1\nRequires-Dist: torch==1.13.1\n"
+    cached = {MODULE.replace("/opt/venv/", ""): make_elf(**BROKEN), metadata: wants}
+    written(root / "opt/conda/pkgs/torch-scatter-2.1.1-py311_0", cached)
     code, out, _ = call(root, "--json")
     assert (code, told(out)) == (0, [])
 
@@ -205,9 +200,8 @@ def test_condas_cache_of_packages_is_not_installed(call, tmp_path):
 )
 def test_odd_arguments(call, tmp_path, arguments, words):
     unpacked(tmp_path / "root", GOOD)
-    for path in ("texts/a.txt", "house/a.whl"):
-        (tmp_path / path).parent.mkdir()
-        (tmp_path / path).write_text("something that is no program, as long as a header would be: " * 2)
+    text = b"something that is no program, as long as a header would be: " * 2
+    written(tmp_path, {"texts/a.txt": text, "house/a.whl": text})
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert words in err

@@ -17,6 +17,7 @@ from tests.unit import small_layouts, tars
 from tests.unit.registry_server import RegistryServer
 from tests.unit.squashfs_samples import sample
 from tests.unit.tars import file, folder, overwrite, symlink
+from tests.unit.test_tree_readers import docker_archive, oci_archive
 
 NOTE = struct.pack("<III4sIIII", 4, 16, 1, b"GNU\0", 0, 3, 2, 0)
 LIBC = b"\x7fELF" + NOTE + b"\0GNU C Library (Debian GLIBC 2.36-9+deb12u10) stable release version 2.36.\n\0"
@@ -123,31 +124,6 @@ def test_sizes_as_docker_has_them(context):
         targets.host_of(targets.Said(), "-1")
 
 
-def archive(layers, *, oci):
-    """What `docker save` or skopeo writes."""
-    tarred = [tars.tar(entries) for entries in layers]
-    document = {"architecture": "amd64", "os": "linux", "config": RUN, "rootfs": {"type": "layers"}}
-    document["rootfs"]["diff_ids"] = [tars.sha256(data) for data in tarred]
-    if not oci:
-        names = [f"{tars.sha256(data)[7:]}/layer.tar" for data in tarred]
-        manifest = [{"Config": "config.json", "RepoTags": ["a:b"], "Layers": names}]
-        documents = [file("config.json", json.dumps(document).encode())]
-        documents.append(file("manifest.json", json.dumps(manifest).encode()))
-        return tars.tar([*(file(*pair) for pair in zip(names, tarred, strict=True)), *documents])
-    blobs = {}
-
-    def add(data, kind):
-        blobs[f"blobs/sha256/{tars.sha256(data)[7:]}"] = data
-        return {"mediaType": kind, "digest": tars.sha256(data), "size": len(data)}
-
-    manifest = {"schemaVersion": 2, "layers": [add(data, spec.LAYER_TAR) for data in tarred]}
-    manifest["config"] = add(json.dumps(document).encode(), spec.CONFIG)
-    entry = add(json.dumps(manifest).encode(), spec.MANIFEST)
-    nested = add(json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode(), spec.INDEX)
-    index = json.dumps({"schemaVersion": 2, "manifests": [nested]}).encode()
-    return tars.tar([*(file(name, data) for name, data in blobs.items()), file("index.json", index)])
-
-
 def test_archives_give_the_view_of_the_layout(context, layout, tmp_path):
     layers = (BASE, [PROFILE], WHEELS)
     expected = checking.read_view(str(layout(*layers)), context)
@@ -158,15 +134,17 @@ def test_archives_give_the_view_of_the_layout(context, layout, tmp_path):
     assert expected.packages == (f"/{SITE}",)
     assert expected.hidden == {}
     assert expected.files["/bin/sh"] == FileFact(kind="symlink", link="dash", mode=0o755, size=4, text="\x7fELF")
-    for form, without_platform in ((False, 0), (True, 1)):
-        path = tmp_path / f"saved-{form}.tar"
-        path.write_bytes(archive(layers, oci=form))
-        view = checking.read_view(str(path), context)
-        assert view.without_platform == without_platform
-        assert len(view.layers) == 3
-        said = ("files", "programs", "packages", "distributions", "torch", "cuda", "c_library", "unpacked")
-        assert {name: getattr(view, name) for name in said} == {name: getattr(expected, name) for name in said}
-        assert view.settings.variables == GOOD
+    diff_ids = [tars.sha256(tars.tar(entries)) for entries in layers]
+    config = {"architecture": "amd64", "os": "linux", "config": RUN, "rootfs": {"type": "layers", "diff_ids": diff_ids}}
+    (tmp_path / "saved.tar").write_bytes(docker_archive(layers, config))
+    view = checking.read_view("saved.tar", context)
+    assert (len(view.layers), view.layers[0].media_type, view.manifest_type) == (3, "", "")
+    said = ("files", "programs", "packages", "distributions", "torch", "cuda", "c_library", "unpacked")
+    assert {name: getattr(view, name) for name in said} == {name: getattr(expected, name) for name in said}
+    assert view.settings.variables == GOOD
+    (tmp_path / "oci.tar").write_bytes(oci_archive(nested=True))
+    view = checking.read_view("oci.tar", context)
+    assert (view.manifest_type, len(view.layers), view.without_platform) == (spec.MANIFEST, 2, 0)
 
 
 def test_a_squashfs_and_folders(context, call, tmp_path):
@@ -176,15 +154,13 @@ def test_a_squashfs_and_folders(context, call, tmp_path):
     code, out, _ = call("a.sqsh", "--kernel", "3.10", "--json")
     assert code == 14
     assert (statuses(out)["squashfs"], statuses(out)["unsquashfs"]) == ("fail", "warn")
-    root = tmp_path / "sandbox"
-    (root / ".singularity.d" / "env").mkdir(parents=True)
-    (root / ".singularity.d" / "runscript").write_text('#!/bin/sh\nexec "$@"\n')
-    (root / ".singularity.d" / "env" / "90-environment.sh").write_text("export A=b\n")
-    assert checking.read_view("sandbox", context).settings.variables == {"A": "b"}
-    (root / ".singularity.d" / "runscript").unlink()
-    (root / "etc").mkdir()
-    (root / "etc" / "rc").write_text('exec bash "$@"\n')
-    assert checking.read_view("sandbox", context).settings.entrypoint == ("bash",)
+    scripts = {"apptainer/.singularity.d/runscript": 'exec "$@"\n', "enroot/etc/rc": 'exec bash "$@"\n'}
+    scripts["apptainer/.singularity.d/env/90-environment.sh"] = "export A=b\n"
+    for name, text in scripts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert checking.read_view("apptainer", context).settings.variables == {"A": "b"}
+    assert checking.read_view("enroot", context).settings.entrypoint == ("bash",)
 
 
 def test_layers_that_contradict_each_other_or_were_cut_off_are_a_finding(call, layout):
@@ -200,8 +176,7 @@ def test_layers_that_contradict_each_other_or_were_cut_off_are_a_finding(call, l
 
 def test_what_is_no_image(call, tmp_path):
     (tmp_path / "text").write_text("hello\n")
-    assert call("text")[0] == 2
-    assert call("nothing:here")[0] == 2
+    assert [call(name)[0] for name in ("text", "nothing:here")] == [2, 2]
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     assert call("half")[0] == 12
