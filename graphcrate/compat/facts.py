@@ -128,8 +128,10 @@ def gpu_model(gpu: str) -> str:
 
     Raises UsageError with the nearest models for what names none, or two.
     """
-    if (found := _ARCHITECTURE.fullmatch(gpu.strip())) and f"{found['major']}.{found['minor']}" in _capabilities():
-        return f"sm_{found['major']}{found['minor']}"
+    if found := _ARCHITECTURE.fullmatch(gpu.strip()):
+        known = {*all_gpus().values(), *(capability for build in torch_builds() for capability in build.sm)}
+        if f"{found['major']}.{found['minor']}" in known:
+            return f"sm_{found['major']}{found['minor']}"
     words = re.findall(r"[A-Z0-9]+", gpu.upper())
     joined = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}
     fitting = {name.replace("_", ""): name for name in all_gpus() if name.replace("_", "") in joined}
@@ -141,12 +143,6 @@ def gpu_model(gpu: str) -> str:
         f"unknown GPU {gpu!r}" + (f"; the nearest are {', '.join(near)}" if near else ""),
         next_step=f"choose one of: {', '.join(gpus())}    (or an architecture: sm_80)",
     )
-
-
-@functools.cache
-def _capabilities() -> frozenset[str]:
-    """Those of any GPU that is known, or that any torch has code for."""
-    return frozenset(all_gpus().values()).union(*(build.sm for build in torch_builds()))
 
 
 def compute_capability(gpu: str) -> str:
@@ -197,14 +193,10 @@ def torch_runs_on(torch: str, cuda: str, capability: str) -> bool | None:
     return has_code(build.sm, capability)
 
 
-def runs_on(candidate: Candidate, capability: str) -> bool | None:
-    """As `torch_runs_on`, of the candidate's torch."""
-    return torch_runs_on(candidate.torch, candidate.torch_cuda, capability)
-
-
 def gpu_names(candidate: Candidate) -> tuple[str, ...]:
     """GPU models that the candidate's torch runs on natively."""
-    return tuple(name for name, capability in gpus().items() if runs_on(candidate, capability))
+    torch, cuda = candidate.torch, candidate.torch_cuda
+    return tuple(name for name, capability in gpus().items() if torch_runs_on(torch, cuda, capability))
 
 
 def has_code(sm: Iterable[str], capability: str) -> bool:
