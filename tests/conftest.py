@@ -36,6 +36,8 @@ TOGETHER = {
 INSTALLED = {
     "apptainer",
     "apptainer build",
+    "chromedriver",
+    "chromium",
     "cosign",
     "docker daemon",
     "docker-registry",

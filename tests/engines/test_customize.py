@@ -1,14 +1,16 @@
 """docs/customize.md, typed as it is written from a folder outside of the checkout, on the small image's stack."""
 
+import os
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
+from graphcrate.resolve.offers import uv_program
 from tests.conftest import ROOT
 from tests.engines.typist import blocks, untyped
-from tests.engines.workplace import Workplace, small_stack
+from tests.engines.workplace import Workplace, call, small_stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("uv", "user namespaces")]
 
@@ -99,6 +101,27 @@ def test_a_command_of_ones_own_that_fails_fails_the_image(outside):
     assert done.code == 10, done.err[-2000:]
     assert "own-1" in done.err
     assert "exit code 3; last lines: before" in done.err
+
+
+def test_an_installed_package_works_without_a_checkout(outside, tmp_path):
+    wheels, python = tmp_path / "wheels", tmp_path / "venv" / "bin" / "python"
+    uv = uv_program()
+    call(uv, "build", "--quiet", "--wheel", "--out-dir", wheels, ROOT)
+    call(uv, "venv", "--quiet", tmp_path / "venv")
+    call(uv, "pip", "install", "--quiet", "--python", python, next(wheels.glob("*.whl")))
+    # As a person's shell has it: nothing of this checkout on Python's path.
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GRAPHCRATE_CACHE": str(outside.cache)}
+    environment |= {
+        name: os.environ[name] for name in os.environ if name.endswith(("_CERT_FILE", "_proxy", "PIP_CERT"))
+    }
+    program = python.with_name("graphcrate")
+    assert call(program, "--version", environment=environment).startswith("graphcrate ")
+    assert "pyg" in call(python, "-m", "graphcrate", "list", environment=environment, folder=tmp_path)
+    assert "Context" not in call(program, "-h", environment=environment)
+    options = ("image", *small_stack(), "--with", "tabulate", "--plan")
+    assert "tabulate" in call(program, *options, environment=environment, folder=tmp_path)
+    assert not (tmp_path / "dist").exists()
+    call(program, "doctor", environment=environment, folder=tmp_path, code=None)
 
 
 def test_every_block_of_the_page_is_typed():

@@ -1,5 +1,8 @@
 """Where an image is that a person names, and what it is."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from graphcrate.artifacts.locate import locate
@@ -66,3 +69,15 @@ def test_an_image_is_located_by_its_name_or_path(images, ref, form, name, path):
 def test_what_is_not_there_is_told_with_what_is(images, ref, words):
     with pytest.raises(UsageError, match=words):
         locate(ref, images / "dist")
+
+
+def test_a_name_alone_is_the_newest_build_and_a_link_is_what_it_points_to(images):
+    older = small_layouts.layout(images / "dist/pyg/0.9").path.parent
+    for tag, when in ((older, 1), (images / "dist/pyg/1.0", 2)):
+        (tag / "report.json").write_text("{}")
+        os.utime(tag / "report.json", (when, when))
+    (images / "dist/pyg/cu118").symlink_to("0.9")
+    assert locate("pyg", Path("dist")).name == "pyg:1.0"
+    assert locate("pyg:cu118", Path("dist")).path == Path("dist/pyg/cu118/oci")
+    with pytest.raises(UsageError, match="no image 'glt'"):
+        locate("glt", Path("dist"))

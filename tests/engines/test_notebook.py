@@ -1,0 +1,93 @@
+"""The jupyter flavour in a real browser: a notebook opens, a cell trains two epochs and draws the curve."""
+
+import contextlib
+import json
+import os
+import urllib.request
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.conftest import program
+from tests.engines.daemons import free_ports
+from tests.engines.workplace import kill, small_stack, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("chromium", "chromedriver", "user namespaces")]
+
+TRAINING = """\
+import torch
+import matplotlib.pyplot as plt
+torch.manual_seed(0)
+x = torch.randn(256, 8)
+y = (x.sum(1) > 0).long()
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+losses = []
+for epoch in range(2):
+    for step in range(20):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    print("epoch", epoch, "fell" if losses[-1] < losses[0] else "rose")
+plt.plot(losses);"""
+SECONDS = 180  #: for the page and the kernel on a busy machine
+
+
+@pytest.fixture
+def notebook(workplace, built_image, scratch):
+    """The address of train.ipynb in JupyterLab, run by `run` in the folder that has it."""
+    image = workplace.run("image", *small_stack(), "--flavour", "jupyter")
+    assert image.code == 0, image.err
+    cell = {"cell_type": "code", "execution_count": None, "id": "a", "metadata": {}, "outputs": [], "source": TRAINING}
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    value = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    (workplace.folder / "train.ipynb").write_text(json.dumps(value))
+    (port,) = free_ports(1)
+    server = ("jupyter", "lab", "--no-browser", "--ip", "127.0.0.1", "--port", port, "--IdentityProvider.token=open")
+    as_root = ("--allow-root",) if os.geteuid() == 0 else ()
+    process = workplace.start("run", image.out.partition("@")[0], "--", *server, *as_root)
+    address = f"http://127.0.0.1:{port}/lab/tree/train.ipynb?token=open"
+
+    def answers():
+        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5) as page:
+            return page.status == 200
+        return False
+
+    try:
+        until(answers, SECONDS, process)
+        yield address
+    finally:
+        kill(process)
+
+
+@pytest.fixture
+def browser(scratch):
+    options = webdriver.ChromeOptions()
+    options.binary_location = program("chromium")
+    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", f"--user-data-dir={scratch}/browser"):
+        options.add_argument(word)
+    options.add_argument("--window-size=1300,900")
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(program("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+def test_a_cell_trains_and_draws(notebook, browser):
+    wait = WebDriverWait(browser, SECONDS)
+    browser.get(notebook)
+    idle = ".jp-Notebook-ExecutionIndicator[data-status='idle']"
+    wait.until(lambda page: page.find_elements(By.CSS_SELECTOR, idle))
+    browser.find_element(By.CSS_SELECTOR, ".jp-Notebook .jp-CodeCell .cm-content").click()
+    keys = webdriver.ActionChains(browser)
+    keys.key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
+    (curve,) = wait.until(lambda page: page.find_elements(By.CSS_SELECTOR, ".jp-OutputArea-output img"))
+    assert curve.size["width"] > 100
+    assert browser.find_element(By.CSS_SELECTOR, ".jp-OutputArea").text.split("\n")[:2] == [
+        "epoch 0 fell",
+        "epoch 1 fell",
+    ]
