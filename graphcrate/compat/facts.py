@@ -1,7 +1,4 @@
-"""What is known of GPUs, drivers, torch builds, runtimes and sites: the tables of `data/`, judged by pure functions.
-
-The tables are part of the package, as constant as code: to read them is no I/O of the kind that the pure floor forbids.
-"""
+"""What is known of GPUs, drivers, torch builds, runtimes and sites: the package's tables, judged by pure functions."""
 
 import difflib
 import functools
@@ -21,10 +18,7 @@ _Table = TypeVar("_Table")
 
 
 class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """A torch wheel: `cuda` is what it was built with, `sm` the compute capabilities with machine code inside.
-
-    What is None or empty is not known. `known`: measured or documented; `source`: the wheel, or who says so.
-    """
+    """A torch wheel: built with `cuda`, machine code for `sm`. None or empty: not known; `known`: how it is."""
 
     torch: str
     cuda: str
@@ -124,10 +118,7 @@ def all_gpus() -> dict[str, str]:
 
 
 def gpu_model(gpu: str) -> str:
-    """The model that is named, as people (`v100`) or nvidia-smi write it (`Tesla V100-SXM2-32GB`), or `sm_70` of `7.0`.
-
-    Raises UsageError with the nearest models for what names none, or two.
-    """
+    """The model named as by people (`v100`) or nvidia-smi, or `sm_70` of `7.0`. Raises UsageError with the nearest."""
     if found := _ARCHITECTURE.fullmatch(gpu.strip()):
         known = {*all_gpus().values(), *(capability for build in torch_builds() for capability in build.sm)}
         if f"{found['major']}.{found['minor']}" in known:

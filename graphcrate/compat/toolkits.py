@@ -78,10 +78,7 @@ def nvcc(version: str) -> Nvcc:
 
 
 def to_compile(wanted: Sequence[str], version: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Entries of TORCH_CUDA_ARCH_LIST for GPUs of these compute capabilities, and those that get PTX alone.
-
-    A GPU newer than the nvcc gets PTX of the newest that it makes. Raises UsageError for one that it has dropped.
-    """
+    """TORCH_CUDA_ARCH_LIST for these capabilities, and those newer than the nvcc, with PTX alone. Raises UsageError."""
     made = nvcc(version).sm
     newer = tuple(one for one in wanted if one not in made and numbers(one) > numbers(made[-1]))
     chosen = tuple(dict.fromkeys(f"{made[-1]}+PTX" if one in newer else one for one in wanted))
