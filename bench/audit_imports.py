@@ -44,7 +44,7 @@ from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.inputs.bases import Base, debian
-from graphcrate.inputs.bases.archive import Archive, find_mirror
+from graphcrate.inputs.bases.archive import Archive
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.recipe import BaseSpec
 from graphcrate.resolve import offers
@@ -182,7 +182,7 @@ def driver_libraries(ctx: Context, work: Path) -> Path:
     if folder.is_dir():
         return folder
     with ctx.cache.folder() as scratch:
-        archive = Archive(DRIVER_SUITE, find_mirror(ctx.environment), ctx.cache, ctx.environment, NON_FREE)
+        archive = Archive(DRIVER_SUITE, ctx.cache, ctx.environment, NON_FREE)
         newest = {package.name: package for package in reversed(archive.available(DRIVER_PACKAGES))}
         debs, tree = scratch / "debs", scratch / "tree"
         debs.mkdir()

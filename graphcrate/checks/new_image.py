@@ -4,15 +4,12 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.checks import audit
+from graphcrate.checks import wording
 from graphcrate.checks.audit import run as auditing
-from graphcrate.checks.audit import wording as audit_wording
 from graphcrate.checks.contracts import run as checking
-from graphcrate.checks.contracts import wording
 from graphcrate.compat.facts import gpu_models
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
-from graphcrate.model.audit import Audit
 from graphcrate.model.errors import AuditError
 from graphcrate.model.lock import encode
 from graphcrate.model.plan import Plan
@@ -28,21 +25,18 @@ def vet(report: BuildReport, plan: Plan, folder: Path, ctx: Context, gpu: str | 
     write_file(folder / AUDIT, encode(found))
     contracts = checking.of_build(report, plan, ctx, gpus)
     name = report.image
-    for line in (*wording.after_build(contracts, name), *audit_wording.after_build(found, name)):
+    for line in (*wording.contracts_after_build(contracts, name), *wording.audit_after_build(found, name)):
         ctx.progress.note(line)
-    return msgspec.structs.replace(report, contracts=contracts, audit=_summarized(found))
-
-
-def _summarized(found: Audit) -> Audited:
-    counted = audit.count(found.findings)
+    severities = [one.severity for one in found.findings]
     failures = [one for one in found.findings if one.severity == "fail"]
-    return Audited(
+    audited = Audited(
         binaries=found.binaries,
-        fail=counted.get("fail", 0),
-        warn=counted.get("warn", 0),
-        note=counted.get("note", 0),
-        failures=tuple(" ".join(filter(None, (one.package, one.file))) + f": {one.what}" for one in failures),
+        fail=len(failures),
+        warn=severities.count("warn"),
+        note=severities.count("note"),
+        failures=tuple(f"{one.package} {one.file}".rstrip() + f": {one.what}" for one in failures),
     )
+    return msgspec.structs.replace(report, contracts=contracts, audit=audited)
 
 
 def raise_if_broken(report: BuildReport) -> None:

@@ -25,7 +25,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Read programs, libraries and GPU code of an image or of wheels; say what will not load or run. Runs nothing."""
-    from graphcrate.checks.audit import count, wording
+    from graphcrate.checks import wording
     from graphcrate.checks.audit import run as auditing
     from graphcrate.cli import tables
     from graphcrate.cli.config import here
@@ -38,8 +38,7 @@ def audit(
     gpus = gpu_models(gpu) if gpu else ()
     if target:
         gpus = explain.find_target(ctx, Said(target=target, gpu=gpu)).gpus or ()
-    request = auditing.Request(names=tuple(names), base=base, gpus=gpus, output=output)
-    found = auditing.run(request, ctx)
-    tables.write(found, wording.answer(found), as_json=as_json)
-    if failures := count(found.findings).get("fail"):
+    found = auditing.run(names, ctx, base=base, gpus=gpus, output=output)
+    tables.write(found, wording.audit(found), as_json=as_json)
+    if failures := wording.count(one.severity for one in found.findings).get("fail"):
         raise AuditError(f"{failures} of the findings keep {found.subject} from working")

@@ -361,7 +361,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Check an image, anybody's, against what runtimes and a host need of it; exit code 14 where something fails."""
-    from graphcrate.checks.contracts import count, wording
+    from graphcrate.checks import wording
     from graphcrate.checks.contracts import run as checking
     from graphcrate.cli import tables
     from graphcrate.compat import targets
@@ -373,8 +373,8 @@ def check(
     )
     host, runtimes = targets.host_of(said, shm), targets.runtimes_of(named)
     found = checking.check(ref, host, _context(), runtimes=runtimes, output=output, fetch=fetch)
-    tables.write(found, wording.answer(found), as_json=as_json)
-    if failures := count(found.findings).get("fail"):
+    tables.write(found, wording.contracts(found), as_json=as_json)
+    if failures := wording.count(one.status for one in found.findings).get("fail"):
         raise ContractError(f"{ref} breaks {failures} of {len(found.findings)} contracts")
 
 

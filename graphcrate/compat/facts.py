@@ -106,6 +106,11 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(parts)
 
 
+def is_older(version: str, other: str) -> bool:
+    """Whether the first version is the older one."""
+    return numbers(version) < numbers(other)
+
+
 def gpus() -> dict[str, str]:
     """GPU model → compute capability ("7.0"), of those that lists name."""
     return _gpus()["common"]

@@ -11,8 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from graphcrate.compat import toml
 from graphcrate.compat.facts import limits, torch_runs_on
 from graphcrate.model.recipe import BaseSpec, Candidate, Recipe, Variant
-
-SUITES = ("torch", "dna", "ops", "ddp", "glt", "glt-distributed")
+from graphcrate.model.suite import SUITES
 
 _CUDA = re.compile(r"cpu|\d+\.\d+")
 _ARCHITECTURE = re.compile(r"[1-9]\d?\.\d(\+PTX)?")

@@ -108,7 +108,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[str, ...] = ()
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that is wrong. `file`: a path in the image; `bytes`: what is lost."""
 
     check: Check

@@ -54,7 +54,6 @@ class Below(msgspec.Struct, frozen=True, kw_only=True):
     """What lies in a folder that a runtime hides, without the dot files of new homes."""
 
     files: int
-    bytes: int
     example: str
 
 

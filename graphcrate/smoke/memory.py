@@ -39,7 +39,7 @@ class Memory(NamedTuple):
             found = msgspec.json.decode(self._path(claim).read_bytes(), type=Pass)
         except (OSError, *UNREADABLE):
             return None
-        fits = found.claim == claim and found.report.suite == claim.suite and found.report.status == "passed"
+        fits = (found.claim, found.report.suite, found.report.status) == (claim, claim.suite, "passed")
         return found if fits else None
 
     def settle(self, claim: Claim, report: SmokeReport) -> str:

@@ -11,7 +11,7 @@ from graphcrate.model.plan import VENV
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import SmokeReport
 from graphcrate.smoke.suites import run_program
-from graphcrate.smoke.verdict import LAST_LINES, failed
+from graphcrate.smoke.verdict import failed, tail
 
 if TYPE_CHECKING:
     from graphcrate.host.sandbox import Inside
@@ -67,12 +67,10 @@ def run_own(test: OwnTest, inside: "Inside", folder: Path, *, say: Callable[[str
     """Run a test in an image; a failure is a report. Writes `smoke-<name>.log` into `folder`."""
     say(f"smoke test {test.name}: {test.title}")
     ran = run_program(test.name, test.argv, test.limit, inside, folder, say, on_gpu=on_gpu)
-    tail = " | ".join(line.strip() for line in ran.lines[-LAST_LINES:] if line.strip()) or "no output"
-    if ran.late:
-        return failed(test.name, ran.seconds, f"{test.title}: {ran.late}; last lines: {tail}", layer="", on_gpu=on_gpu)
-    if ran.returncode:
-        begun = [line for line in ran.lines if re.match(r"importing \S+ of ", line)]
-        what = begun[-1] if test.name == "imports" and begun else shlex.quote(test.title)
-        reason = f"{what} ended with exit code {ran.returncode}; last lines: {tail}"
+    begun = [line for line in ran.lines if re.match(r"importing \S+ of ", line)]
+    what = begun[-1] if test.name == "imports" and begun else shlex.quote(test.title)
+    if ran.late or ran.returncode:
+        ending = f"{test.title}: {ran.late}" if ran.late else f"{what} ended with exit code {ran.returncode}"
+        reason = f"{ending}; last lines: {tail(ran.lines)}"
         return failed(test.name, ran.seconds, reason, layer="", on_gpu=on_gpu)
     return SmokeReport(suite=test.name, status="passed", device="gpu" if on_gpu else "cpu", seconds=ran.seconds)

@@ -3,16 +3,16 @@
 A suite is a program of `suites/` that streams its curve and ends with one JSON line.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, NamedTuple
 
 from graphcrate.host import gpu, settings
 from graphcrate.model.errors import BuildError, UsageError
 from graphcrate.model.plan import VENV
 from graphcrate.model.report import SmokeReport
+from graphcrate.model.suite import SUITES, Suite
+from graphcrate.model.trial import Device
 from graphcrate.smoke.verdict import failed, judge, phase
 
 if TYPE_CHECKING:
@@ -26,72 +26,6 @@ SECONDS_TO_SAY_SO = 30.0  #: beyond a suite's limit, for the program's own accou
 JUDGING = 1
 #: packages whose operators are examined
 EXTENSIONS = ("pyg-lib", "torch-scatter", "torch-sparse", "torch-cluster", "torch-spline-conv")
-
-
-class Suite(msgspec.Struct, frozen=True, kw_only=True):
-    """A program with its arguments by device. `limit` in seconds, by device. docs/smoke.md says what each proves.
-
-    `version`: raise it with any change of what follows, so that past results of the suite do not count.
-    """
-
-    program: str
-    version: int = 1
-    cpu: tuple[str, ...]
-    cuda: tuple[str, ...]
-    cpu_limit: int
-    cuda_limit: int
-    draws: bool = False  #: understands `--curve FILE`
-    requires: bool = False  #: understands `--require NAME,…`: extensions that must be there
-
-
-SUITES: Mapping[str, Suite] = {
-    "torch": Suite(
-        program="torch_check.py",
-        cpu=(),
-        cuda=(),
-        cpu_limit=300,
-        cuda_limit=300,
-    ),
-    "dna": Suite(
-        program="dna.py",
-        # docs/decisions/smoke-length.md
-        cpu=("--until-proven", "--every", "3"),
-        cuda=(),
-        cpu_limit=1800,
-        cuda_limit=600,
-        draws=True,
-    ),
-    "ops": Suite(
-        program="ops.py",
-        cpu=(),
-        cuda=(),
-        cpu_limit=600,
-        cuda_limit=600,
-        requires=True,
-    ),
-    "ddp": Suite(
-        program="ddp.py",
-        cpu=("--ranks", "2"),
-        cuda=("--ranks", "2"),
-        cpu_limit=600,
-        cuda_limit=300,
-    ),
-    "glt": Suite(
-        program="glt_check.py",
-        cpu=(),
-        cuda=(),
-        cpu_limit=900,
-        cuda_limit=600,
-    ),
-    "glt-distributed": Suite(
-        program="glt_distributed.py",
-        cpu=(),
-        cuda=(),
-        cpu_limit=600,
-        cuda_limit=600,
-    ),
-}
-
 #: A CPU run shares its machine, so waiting threads sleep. MKL takes the one code path that all x86 CPUs have: it gives
 #: the same figures everywhere and is twice as fast on the tiny matrices of an attention.
 CPU_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "MKL_CBWR": "COMPATIBLE"}
@@ -103,7 +37,7 @@ def run_suite(
     folder: Path,
     *,
     say: Callable[[str], None],
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
     packages: Collection[str] = (),
 ) -> SmokeReport:
     """Run a suite in an image, telling its lines to `say`; a failure is a report, not an exception.
@@ -177,7 +111,7 @@ def run_program(
     return Ran(lines, code, round(settings.now() - start, 2), late)
 
 
-def runs_on_gpu(device: Literal["auto", "cpu", "cuda"]) -> bool:
+def runs_on_gpu(device: Device) -> bool:
     """Whether a suite runs on a GPU here; `auto` takes one where there is one."""
     return device == "cuda" or (device == "auto" and bool(gpu.detect().devices))
 

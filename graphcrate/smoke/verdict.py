@@ -3,6 +3,7 @@
 Pure. Raise `smoke.JUDGING` with a change that may give another verdict.
 """
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -12,20 +13,11 @@ import msgspec
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.model.report import SmokeReport
 
-LAST_LINES = 8
+_LAST_LINES = 8
 #: whom a failure may be blamed on; `Layer` of suites/proof/verdict.py
 LAYERS = (
-    "driver",
-    "CUDA library",
-    "C library",
-    "torch",
-    "extension",
-    "PyG",
-    "GLT",
-    "network",
-    "data",
-    "machine",
-    "training",
+    *("driver", "CUDA library", "C library", "torch", "extension", "PyG", "GLT"),
+    *("network", "data", "machine", "training"),
 )
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 HINTS = {
@@ -58,8 +50,7 @@ def judge(name: str, lines: Sequence[str], returncode: int, seconds: float, *, o
     """
     found = read_verdict(name, lines)
     if isinstance(found, str):
-        tail = " | ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip()) or "no output"
-        reason = f"{_ending(returncode, lines)} while {phase(lines)[0]}: {found}; last lines: {tail}"
+        reason = f"{_ending(returncode, lines)} while {phase(lines)[0]}: {found}; last lines: {tail(lines)}"
         return failed(name, seconds, reason, layer=_layer(returncode, lines), on_gpu=on_gpu)
     verdict, figures = found
     reason, layer = verdict.reason or "the program gives no reason", verdict.layer or ""
@@ -77,12 +68,15 @@ def judge(name: str, lines: Sequence[str], returncode: int, seconds: float, *, o
     )
 
 
+def tail(lines: Sequence[str]) -> str:
+    """The last lines of an output, in one."""
+    return " | ".join(line.strip() for line in lines[-_LAST_LINES:] if line.strip()) or "no output"
+
+
 def failed(name: str, seconds: float, reason: str, *, layer: str, on_gpu: bool) -> SmokeReport:
     """The report of a run that gave no verdict."""
-    device = "gpu" if on_gpu else "cpu"
-    return SmokeReport(
-        suite=name, status="failed", device=device, seconds=seconds, reason=_blaming(layer, reason), layer=layer
-    )
+    device, reason = "gpu" if on_gpu else "cpu", _blaming(layer, reason)
+    return SmokeReport(suite=name, status="failed", device=device, seconds=seconds, reason=reason, layer=layer)
 
 
 def _blaming(layer: str, reason: str) -> str:
@@ -114,13 +108,11 @@ def contradictions(verdict: Verdict, lines: Sequence[str], returncode: int, *, o
         found.append(("driver", "it ran on the CPU although there is a GPU"))
     band = verdict.metrics.get("accuracy_band")
     if band is not None:
-        accuracy = verdict.metrics.get("test_accuracy")
-        try:
+        accuracy, is_inside = verdict.metrics.get("test_accuracy"), False
+        with contextlib.suppress(TypeError, ValueError):
             low, high = band
-            inside = low <= accuracy <= high
-        except (TypeError, ValueError):
-            inside = False
-        if not inside:
+            is_inside = low <= accuracy <= high
+        if not is_inside:
             found.append(("training", f"its test accuracy {accuracy} is outside {band}"))
     return found
 

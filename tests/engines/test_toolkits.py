@@ -14,7 +14,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind, run_in
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import debian
-from graphcrate.inputs.bases.archive import Archive, find_mirror
+from graphcrate.inputs.bases.archive import Archive
 from graphcrate.model.lock import DebianToolkit, LockedFile, LockedPackage
 from graphcrate.model.plan import CUDA_HOME
 from graphcrate.model.recipe import BaseSpec, Channel
@@ -60,7 +60,7 @@ def wheels(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def toolkit(cache, wheels):
-    archive = Archive(OPTION.suite, find_mirror(os.environ), cache, os.environ, facts.COMPONENTS)
+    archive = Archive(OPTION.suite, cache, os.environ, facts.COMPONENTS)
     return DebianToolkit(
         version=OPTION.version,
         suite=OPTION.suite,

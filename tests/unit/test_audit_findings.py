@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from graphcrate.checks import audit
-from graphcrate.checks.audit import wording
+from graphcrate.checks import audit, wording
 from graphcrate.checks.audit.code import runs_natively
 from graphcrate.compat import packages as package_facts
 from graphcrate.model.audit import GpuCode, PackageCode
@@ -12,36 +11,46 @@ from tests.unit.audited import GOOD, MODULE, PACKAGES, SITE, TORCH, found, packa
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary
 
 CODE = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(PTX, 80))
-BIG = bytes(2_000_000)
 
 
 def with_code(data):
     return {**GOOD, "fatbin": data}
 
 
-def test_code_for_each_gpu():
-    image = stack(with_code(CODE))
-    assert found(image, "V100", "A100") == []
-    (told,) = found(image, "H100")
-    assert told[:4] == ("warn", "architectures", "torch-scatter", "torch_scatter/_scatter_cuda.so")
-    assert "PTX alone for H100 (sm_90): it has 7.0, 8.0" in told[4]
-    ((*_, what),) = found(image, "sm_90")
-    assert "PTX alone for sm_90: it has 7.0, 8.0" in what
-    ((*_, what),) = found(image, "sm_90", "H100", "H200")
-    assert "PTX alone for H100, H200 (sm_90): it has 7.0, 8.0" in what
-    (told,) = found(image, "P100")
-    assert told[:2] == ("fail", "architectures")
-    judged = audit.judge(image, ["P100"])
+FEW = CODE * 3 + fat_binary(entry(SASS, 90, flags=0x100011))
+OF_ONE = fat_binary(entry(SASS, 90, flags=0x100011), entry(PTX, 90, flags=0x100011))
+OF_FAMILY = fat_binary(entry(PTX, 100, flags=0x200011))
+
+
+@pytest.mark.parametrize(
+    ("code", "gpus", "told"),
+    [
+        (CODE, ["V100", "A100"], None),
+        (CODE, ["H100"], ("warn", "PTX alone for H100 (sm_90): it has 7.0, 8.0")),
+        (CODE, ["sm_90"], ("warn", "PTX alone for sm_90: it has 7.0, 8.0")),
+        (CODE, ["sm_90", "H100", "H200"], ("warn", "PTX alone for H100, H200 (sm_90): it has 7.0, 8.0")),
+        (CODE, ["P100"], ("fail", "has no code for P100 (sm_60): it has 7.0, 8.0")),
+        (FEW, ["H100"], ("note", "in few of its parts")),
+        (OF_ONE, ["H100"], None),
+        *[(OF_ONE, [model], ("fail", "has no code for")) for model in ("B200", "RTX5090")],
+        *[(OF_FAMILY, [model], ("warn", "PTX alone")) for model in ("B200", "B300")],
+        (OF_FAMILY, ["RTX5090"], ("fail", "has no code for")),
+    ],
+)
+def test_code_for_each_gpu(code, gpus, told):
+    findings = found(stack(with_code(code)), *gpus)
+    assert len(findings) == bool(told)
+    for severity, check, owner, path, what in findings:
+        assert (severity, check, owner) == (told[0], "architectures", "torch-scatter")
+        assert MODULE.endswith(path)
+        assert told[1] in what
+
+
+def test_code_is_told_by_package_and_what_is_missing_with_its_fix():
+    judged = audit.judge(stack(with_code(CODE)), ["P100"])
     assert judged.findings[0].fix == "recompile torch-scatter with TORCH_CUDA_ARCH_LIST=6.0: make image GPU=p100"
-    assert judged.code == (
-        PackageCode(package="torch-scatter", version="2.1.2", code=GpuCode(sass=("7.0", "8.0"), ptx=("8.0",))),
-    )
-
-
-def test_code_in_few_parts_is_told():
-    three = CODE * 3 + fat_binary(entry(SASS, 90, flags=0x100011))
-    (told,) = found(stack(with_code(three)), "H100")
-    assert told[:2] == ("note", "architectures")
+    code = GpuCode(sass=("7.0", "8.0"), ptx=("8.0",))
+    assert judged.code == (PackageCode(package="torch-scatter", version="2.1.2", code=code),)
 
 
 def test_what_nvidias_libraries_lack_is_no_failure():
@@ -89,20 +98,14 @@ def test_two_copies_of_one_library_of_cuda():
 
 def test_libraries_that_nobody_links_or_names():
     lonely, named = (f"{SITE}/nvidia/npp/lib/lib{name}.so.11" for name in ("nppif", "nppig"))
-    files = {lonely: {"soname": "libnppif.so.11", "fatbin": BIG[:0]}, named: {"soname": "libnppig.so.11"}}
+    files = {lonely: {"soname": "libnppif.so.11"}, named: {"soname": "libnppig.so.11"}}
     files[f"{SITE}/other/libplug.so"] = {"relocatable": b"\0libnppig.so.11\0"}
     image = stack(files=files)
     for path in (lonely, named):
-        image.binaries[path] = replaced(image.binaries[path])
-    assert [(each[0], each[1], each[3]) for each in found(image)] == [
-        ("note", "unused", "nvidia/npp/lib/libnppif.so.11")
-    ]
+        image.binaries[path] = msgspec.structs.replace(image.binaries[path], size=5_000_000)
     (note,) = audit.judge(image).findings
+    assert (note.severity, note.check, note.file) == ("note", "unused", "nvidia/npp/lib/libnppif.so.11")
     assert note.bytes == 5_000_000
-
-
-def replaced(binary):
-    return msgspec.structs.replace(binary, size=5_000_000)
 
 
 def test_a_toolkit_beside_the_wheels():
@@ -114,89 +117,80 @@ def test_a_toolkit_beside_the_wheels():
 
 
 def told_of(*packages):
-    return [
-        (each[0], each[2], each[4]) for each in found(stack(packages=(*PACKAGES, *packages))) if each[1] == "metadata"
-    ]
+    told = found(stack(packages=(*PACKAGES, *packages)))
+    return [(each[0], each[2], each[4]) for each in told if each[1] == "metadata"]
 
 
-def test_requirements():
-    fine = package(
-        "fine", requires=["torch>=2.0,<2.1", "numpy; python_version < '3.9'", "extra; extra == 'x'", "?broken"]
-    )
-    assert told_of(fine) == []
-    assert told_of(package("vision", "0.15.1", requires=["torch==2.0.0"])) == [
-        ("warn", "vision", "requires torch==2.0.0; 2.0.1 is installed")
-    ]
-    assert told_of(package("lonely", requires=["gone>=1"])) == [
-        ("warn", "lonely", "requires gone>=1, which is not installed")
-    ]
-    assert told_of(package("old", python=">=3.7,<3.10")) == [
-        ("warn", "old", "wants Python >=3.7,<3.10; the image has 3.11")
-    ]
-    assert told_of(package("torch", "2.0.0")) == [("warn", "torch", "is installed twice: 2.0.1 and 2.0.0")]
+def needing(*requires, name="a", version="1.0", **fields):
+    return package(name, version, requires=requires, **fields)
 
 
-def test_who_links_torch_is_built_for_one_minor_release_of_it():
-    def one(version):
-        packages = (*PACKAGES[:2], package("torch-scatter", "2.1.2", [MODULE], [f"torch=={version}"]))
-        return [each[0] for each in found(stack(packages=packages)) if each[1] == "metadata"]
+CUBLAS = package("nvidia-cublas-cu12", "12.4")
 
-    assert [one(version) for version in ("2.0.1", "2.0.0", "2.1.0", "1.13.1")] == [[], ["warn"], ["fail"], ["fail"]]
+
+@pytest.mark.parametrize(
+    ("packages", "told"),
+    [
+        ([needing("torch>=2.0,<2.1", "numpy; python_version < '3.9'", "extra; extra == 'x'", "?broken")], []),
+        ([needing("torch==2.0.0")], [("warn", "a", "requires torch==2.0.0; 2.0.1 is installed")]),
+        ([needing("gone>=1")], [("warn", "a", "requires gone>=1, which is not installed")]),
+        ([needing(python=">=3.7,<3.10")], [("warn", "a", "wants Python >=3.7,<3.10; the image has 3.11")]),
+        ([needing(python="soon")], []),
+        ([package("torch", "2.0.0")], [("warn", "torch", "is installed twice: 2.0.1 and 2.0.0")]),
+        *[  # markers that nobody can evaluate
+            ([needing(f"torch>=2; {marker}", "gone")], [("warn", "a", "requires gone, which is not installed")])
+            for marker in ("os_name ~= 'x y'", 'platform_release >= "4.0"', 'python_version >= "3.x"')
+        ],
+        # within a major version NVIDIA's libraries keep their ABI
+        *[
+            (
+                [needing(f"nvidia-cublas-cu12{pin}"), CUBLAS],
+                [(severity, "a", f"requires nvidia-cublas-cu12{said}; 12.4 is installed")],
+            )
+            for pin, said, severity in (
+                ("==12.1,!=12.1.3", "!=12.1.3,==12.1", "note"),
+                ("==12.5", "==12.5", "warn"),
+                ("==11.*", "==11.*", "warn"),
+                ("===12", "===12", "warn"),
+            )
+        ],
+        ([needing("nvidia-cublas-cu12==12.*"), CUBLAS], []),
+        # what packages need and do not say
+        ([needing("torch", name="torchrl", version="0.6.0"), package("setuptools", "70")], []),
+        ([needing("torch", name="torchrl", version="0.9.0")], []),
+    ],
+)
+def test_requirements(packages, told):
+    assert told_of(*packages) == told
+
+
+def test_what_others_need_and_do_not_say():
+    assert told_of(needing("torch", name="torchrl", version="0.6.0"))[0][0] == "fail"
+    told = told_of(package("graphlearn-torch", "0.2.2"))
+    assert ("fail", "graphlearn-torch") in {each[:2] for each in told}
+    assert any("torch_sparse" in each[2] for each in told)
+
+
+@pytest.mark.parametrize(
+    ("requires", "severities"),
+    [
+        (["torch==2.0.1"], []),
+        (["torch==2.0.0"], ["warn"]),
+        (["torch==2.1.0"], ["fail"]),
+        (["torch==1.13.1"], ["fail"]),
+        (["torch!=2.3.0,==2.3.*"], ["fail"]),
+        ([], ["note"]),  # in silence
+    ],
+)
+def test_who_links_torch_is_built_for_one_minor_release_of_it(requires, severities):
+    packages = (*PACKAGES[:2], package("torch-scatter", "2.1.2", [MODULE], requires))
+    told = found(stack(packages=packages))
+    assert [each[:3] for each in told] == [(severity, "metadata", "torch-scatter") for severity in severities]
 
 
 def test_a_build_for_another_cuda_is_the_version_that_was_asked_for():
-    local = (package("torch", "2.0.1+cu118", PACKAGES[0].files), *PACKAGES[1:], package("v", requires=["torch==2.0.1"]))
+    local = (package("torch", "2.0.1+cu118", PACKAGES[0].files), *PACKAGES[1:], needing("torch==2.0.1"))
     assert found(stack(packages=local)) == []
-
-
-def test_newer_cuda_libraries_of_one_major_version_are_a_note():
-    def one(installed):
-        packages = (package("torch", "2.0.1", PACKAGES[0].files, ["nvidia-cublas-cu11==11.10.3.66"]), *PACKAGES[1:])
-        image = stack(packages=(*packages, package("nvidia-cublas-cu11", installed)))
-        return [each[0] for each in found(image) if "nvidia-cublas" in each[4]]
-
-    assert [one(version) for version in ("11.10.3.66", "11.11.3.6", "11.9.1", "12.0.1")] == [
-        [],
-        ["note"],
-        ["warn"],
-        ["warn"],
-    ]
-
-
-@pytest.mark.parametrize("pin", ["==12.*", "==12.1,!=12.1.3", "!=12.1.3,==12.1", "===12"])
-def test_pins_in_any_form(pin):
-    cublas = package("nvidia-cublas-cu12", "13.0")
-    ((severity, name, _),) = told_of(package("a", requires=[f"nvidia-cublas-cu12{pin}"]), cublas)
-    assert (severity, name) == ("warn", "a")
-    newer = package("nvidia-cublas-cu12", "12.4")
-    fits = [] if pin == "==12.*" else ["note"] if pin != "===12" else ["warn"]
-    assert [each[0] for each in told_of(package("a", requires=[f"nvidia-cublas-cu12{pin}"]), newer)] == fits
-
-
-def test_another_minor_release_of_torch_behind_another_clause():
-    packages = (*PACKAGES[:2], package("torch-scatter", "2.1.2", [MODULE], ["torch!=2.3.0,==2.3.*"]))
-    assert [each[0] for each in found(stack(packages=packages))] == ["fail"]
-
-
-@pytest.mark.parametrize("marker", ["os_name ~= 'x y'", 'platform_release >= "4.0"', 'python_version >= "3.x"'])
-def test_markers_that_nobody_can_evaluate_break_nothing(marker):
-    assert told_of(package("a", requires=[f"torch>=2; {marker}", "gone"])) == [
-        ("warn", "a", "requires gone, which is not installed")
-    ]
-
-
-def test_ptx_for_one_gpu_alone_serves_no_other():
-    code = fat_binary(entry(SASS, 90, flags=0x100011), entry(PTX, 90, flags=0x100011))
-    assert found(stack(with_code(code)), "H100") == []
-    for model in ("B200", "RTX5090"):
-        (told,) = found(stack(with_code(code)), model)
-        assert told[:2] == ("fail", "architectures")
-    family = fat_binary(entry(PTX, 100, flags=0x200011))
-    assert [found(stack(with_code(family)), model)[0][0] for model in ("B200", "B300", "RTX5090")] == [
-        "warn",
-        "warn",
-        "fail",
-    ]
 
 
 def test_gpu_code_of_a_format_that_is_yet_to_come_leaves_the_library_there():
@@ -209,34 +203,16 @@ def test_gpu_code_of_a_format_that_is_yet_to_come_leaves_the_library_there():
     assert audit.judge(image).broken == ()
 
 
-def test_what_graphlearn_torch_needs_and_does_not_say():
-    told = told_of(package("graphlearn-torch", "0.2.2"))
-    assert ("fail", "graphlearn-torch") in {each[:2] for each in told}
-    assert any("torch_sparse" in each[2] for each in told)
-
-
-def test_what_others_need_and_do_not_say():
-    assert told_of(package("torchrl", "0.6.0", requires=["torch"]))[0][0] == "fail"
-    assert told_of(package("torchrl", "0.6.0", requires=["torch"]), package("setuptools", "70")) == []
-    assert told_of(package("torchrl", "0.9.0", requires=["torch"])) == []
-
-
-def test_who_links_torch_in_silence():
-    silent = (*PACKAGES[:2], package("torch-scatter", "2.1.2", [MODULE]))
-    (told,) = found(stack(packages=silent))
-    assert told[:3] == ("note", "metadata", "torch-scatter")
-
-
 def test_lines_and_summary():
     judged = audit.judge(stack(with_code(CODE)), ["P100"])
-    *findings, code, done = wording.answer(judged).lines()
+    *findings, code, done = wording.audit(judged).lines()
     assert len(findings) == 1
     assert findings[0].split("\t")[:4] == ["fail", "architectures", "torch-scatter", "torch_scatter/_scatter_cuda.so"]
     assert code.split("\t")[-1] == "7.0, 8.0; PTX 8.0"
     assert done.endswith("1 fail; its packages want glibc 2.14")
-    assert next(iter(wording.after_build(judged, "pyg:1"))) == "audit: 1 fail    (./build.py audit pyg:1)"
+    assert next(iter(wording.audit_after_build(judged, "pyg:1"))) == "audit: 1 fail    (./build.py audit pyg:1)"
     good = audit.judge(stack(with_code(CODE)), ["V100"])
-    assert list(wording.after_build(good, "pyg:1")) == [
+    assert list(wording.audit_after_build(good, "pyg:1")) == [
         f"audit: {good.binaries} programs and libraries, nothing that cannot be loaded or run"
     ]
 

@@ -146,22 +146,13 @@ def test_the_summary_names_each_pair_that_differs_and_sums_all_up():
     right = msgspec.structs.replace(observation(), predicted=Prediction(findings=(FAIL,)))
     wrong = msgspec.structs.replace(observation(), predicted=Prediction())
     alarm = msgspec.structs.replace(observation({EXTENSION: FINE}), predicted=Prediction(findings=(FAIL,)))
-    assert summary({"right": right, "wrong": wrong, "alarm": alarm, "open": observation()}) == [
+    silent = msgspec.structs.replace(observation(), predicted=Prediction(error="exit code 1"))  # has judged nothing
+    assert summary({"right": right, "wrong": wrong, "alarm": alarm, "open": observation(), "silent": silent}) == [
         "wrong: missed: torchvision/_C.so (undefined symbol _ZN5torch3jit6ScriptE)",
         "alarm: false alarm: torchvision/_C.so",
         "3 pairs, of which 2 break; 5 libraries, of which 2 do not load.",
         "False “fine”: 1 pairs, 1 libraries. False alarms: 1 pairs (100.0 % of those that work), 1 libraries (33.3 %).",
     ]
-
-
-def test_a_summary_of_nothing_is_empty():
-    assert summary({"open": observation()})[-2].startswith("0 pairs")
-
-
-def test_an_audit_that_gives_no_answer_has_judged_nothing():
-    seen = msgspec.structs.replace(observation(), predicted=Prediction(error="exit code 1"))
-    assert not seen.judged
-    assert summary({"one": seen})[-2].startswith("0 pairs")
 
 
 def test_the_committed_pairs_are_enough_and_each_is_there_once():
@@ -175,9 +166,7 @@ def test_the_committed_pairs_are_enough_and_each_is_there_once():
 
 def test_packages_are_imported_by_their_names_unless_told_otherwise():
     assert audit_imports.imports_of(Pair(packages=("torch-xla==2.1.0",))) == ["torch_xla"]
-    assert audit_imports.imports_of(Pair(packages=("fbgemm-gpu-cpu==1.1.0",), imports=("fbgemm_gpu",))) == [
-        "fbgemm_gpu"
-    ]
+    assert audit_imports.imports_of(Pair(packages=("a-b==1",), imports=("c",))) == ["c"]
     assert audit_imports.imports_of(Pair(packages=())) == ["torch"]
 
 
@@ -195,11 +184,3 @@ def test_a_distribution_is_looked_at_once_beside_a_torch_but_the_pairs_own_alway
     assert audit_imports.looked_at(group, Pair(packages=()), done) == set()
     assert audit_imports.looked_at(Group(torch="2.3.1", python="3.9"), pair, done) == set()
     assert audit_imports.looked_at(Group(torch="2.4.1", python="3.11"), pair, done) == set()
-
-
-def test_observations_are_read_back_as_they_were_written(tmp_path):
-    seen = {"one": msgspec.structs.replace(observation(), predicted=Prediction(findings=(FAIL,), seconds=3.1))}
-    path = tmp_path / "found.json"
-    assert audit_imports.read(path) == {}
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(seen)))
-    assert audit_imports.read(path) == seen

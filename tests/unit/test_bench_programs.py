@@ -10,7 +10,7 @@ from bench import container_cost, programs
 from bench.page import PAGE, Section, spread
 from bench.programs import Measured, figure, in_words, section
 from graphcrate.model.report import SmokeReport
-from graphcrate.smoke import suites
+from graphcrate.model.suite import SUITES
 
 VERSIONS = {"torch": "2.3.1+cu121", "pyg": "2.5.3", "torch_sparse": "0.6.18", "graphlearn_torch": "0.2.4"}
 
@@ -70,7 +70,7 @@ def test_what_a_shell_says_of_processor_time():
 
 
 def test_every_program_is_a_suite_s():
-    assert set(programs.PROGRAMS) <= set(suites.SUITES)
+    assert set(programs.PROGRAMS) <= set(SUITES)
 
 
 @pytest.mark.parametrize(

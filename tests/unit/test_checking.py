@@ -3,24 +3,20 @@
 import json
 import struct
 
-import msgspec
 import pytest
 
+from graphcrate.checks import reading
 from graphcrate.checks.contracts import run as checking
-from graphcrate.checks.contracts import wording
-from graphcrate.cli.tables import show
 from graphcrate.compat import targets
-from graphcrate.model.contract import FileFact, Host
+from graphcrate.model.contract import FileFact
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, FilesStep, Plan, PlannedFile, Stack, WheelsStep
-from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.oci import spec
-from graphcrate.oci.image import make_image
-from graphcrate.oci.layout import read_layout, write_layout
-from tests.unit import tars
+from graphcrate.oci.layout import read_layout
+from tests.unit import small_layouts, tars
 from tests.unit.registry_server import RegistryServer
 from tests.unit.squashfs_samples import sample
-from tests.unit.tars import file, folder, record, symlink
+from tests.unit.tars import file, folder, overwrite, symlink
 
 NOTE = struct.pack("<III4sIIII", 4, 16, 1, b"GNU\0", 0, 3, 2, 0)
 LIBC = b"\x7fELF" + NOTE + b"\0GNU C Library (Debian GLIBC 2.36-9+deb12u10) stable release version 2.36.\n\0"
@@ -52,7 +48,7 @@ GOOD = {
     "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
     "NVIDIA_REQUIRE_CUDA": "cuda>=11.0",
 }
-CONFIG = ConfigStep(environment=GOOD, labels={}, command=("sh",))
+RUN = {"Env": [f"{name}={value}" for name, value in GOOD.items()], "Cmd": ["sh"]}
 
 
 @pytest.fixture
@@ -64,14 +60,8 @@ def call(context, typed):
 def layout(tmp_path):
     """Writes a layout below dist/ and returns its path."""
 
-    def write(*layers, config=CONFIG, name="image"):
-        blobs = tmp_path / "blobs"
-        blobs.mkdir(exist_ok=True)
-        image = make_image([record(blobs, f"layer {number}", layer) for number, layer in enumerate(layers)], config, 0)
-        path = tmp_path / "dist" / name / "tag" / "oci"
-        path.parent.mkdir(parents=True)
-        write_layout(path, image, lambda digest: blobs / digest.removeprefix("sha256:"), "tag")
-        return path
+    def write(*layers, environment=GOOD, name="image"):
+        return small_layouts.layout(tmp_path / "dist" / name / "tag", *layers, tag="tag", environment=environment).path
 
     return write
 
@@ -83,38 +73,29 @@ def statuses(out):
 HOST_OPTIONS = ("--gpu", "v100", "--driver", "450.80.02", "--kernel", "3.10", "--shm", "8g")
 
 
-def test_a_good_image_ends_with_0_and_a_line_for_each_check(call, layout):
-    layout(BASE, [PROFILE], WHEELS)
+def test_a_good_image_ends_with_0_and_says_each_check_in_lines_or_json(call, layout):
+    image = layout(BASE, [PROFILE], WHEELS)
     code, out, err = call("image:tag", *HOST_OPTIONS)
     assert code == 0, err + out
     rows = [line.split("\t") for line in out.splitlines()]
     assert {row[0] for row in rows} == {"unknown", "pass"}
     assert ["pass", "driver", "docker,apptainer,pyxis,pai"] in [row[:3] for row in rows]
+    code, out, _ = call(image, "--json", "--runtime", "singularity", "--runtime", "docker", *HOST_OPTIONS)
+    said = json.loads(out)
+    assert (code, said["runtimes"]) == (0, ["apptainer", "docker"])
+    assert (said["host"]["driver"], said["host"]["shm"]) == ("450.80.02", 8 << 30)
+    runtimes = {tuple(finding["runtimes"]) for finding in said["findings"]}
+    assert runtimes <= {("docker",), ("apptainer",), ("docker", "apptainer")}
 
 
 def test_a_broken_image_ends_with_14_and_says_why_and_what_to_do(call, layout):
-    image = layout(BASE, WHEELS, config=ConfigStep(environment={"PATH": GOOD["PATH"]}, labels={}, command=("sh",)))
+    image = layout(BASE, WHEELS, environment={"PATH": GOOD["PATH"]})
     code, out, err = call(image, "--runtime", "pyxis", "--runtime-version", "3.4.0")
     assert code == 14
     assert "breaks 4 of 3" in err
     failed = {line.split("\t")[1]: line for line in out.splitlines() if line.startswith("fail")}
     assert set(failed) == {"path-login", "visible-devices", "driver-capabilities", "manifest-type"}
     assert "ENV NVIDIA_VISIBLE_DEVICES=all" in failed["visible-devices"]
-
-
-def test_json_has_image_host_and_every_finding(call, layout):
-    image = layout(BASE, [PROFILE], WHEELS)
-    code, out, _ = call(image, "--json", "--runtime", "singularity", "--runtime", "docker", *HOST_OPTIONS)
-    said = json.loads(out)
-    assert code == 0
-    assert said["runtimes"] == ["apptainer", "docker"]
-    assert said["host"]["driver"] == "450.80.02"
-    assert said["host"]["shm"] == 8 << 30
-    assert {tuple(finding["runtimes"]) for finding in said["findings"]} <= {
-        ("docker",),
-        ("apptainer",),
-        ("docker", "apptainer"),
-    }
 
 
 @pytest.mark.parametrize(
@@ -142,11 +123,10 @@ def test_sizes_as_docker_has_them(context):
         targets.host_of(targets.Said(), "-1")
 
 
-def archive(layers, config, *, oci):
+def archive(layers, *, oci):
     """What `docker save` or skopeo writes."""
     tarred = [tars.tar(entries) for entries in layers]
-    run = {"Env": [f"{name}={value}" for name, value in config.environment.items()], "Cmd": ["sh"]}
-    document = {"architecture": "amd64", "os": "linux", "config": run, "rootfs": {"type": "layers"}}
+    document = {"architecture": "amd64", "os": "linux", "config": RUN, "rootfs": {"type": "layers"}}
     document["rootfs"]["diff_ids"] = [tars.sha256(data) for data in tarred]
     if not oci:
         names = [f"{tars.sha256(data)[7:]}/layer.tar" for data in tarred]
@@ -180,7 +160,7 @@ def test_archives_give_the_view_of_the_layout(context, layout, tmp_path):
     assert expected.files["/bin/sh"] == FileFact(kind="symlink", link="dash", mode=0o755, size=4, text="\x7fELF")
     for form, without_platform in ((False, 0), (True, 1)):
         path = tmp_path / f"saved-{form}.tar"
-        path.write_bytes(archive(layers, CONFIG, oci=form))
+        path.write_bytes(archive(layers, oci=form))
         view = checking.read_view(str(path), context)
         assert view.without_platform == without_platform
         assert len(view.layers) == 3
@@ -207,24 +187,15 @@ def test_a_squashfs_and_folders(context, call, tmp_path):
     assert checking.read_view("sandbox", context).settings.entrypoint == ("bash",)
 
 
-def test_layers_that_contradict_each_other_are_a_finding(call, layout):
-    image = layout([symlink("lib", "usr/lib")], [file("lib/file")])
-    code, out, err = call(image, "--json", "--runtime", "docker")
-    assert code == 14, err
-    found = statuses(out)
-    assert found["layers"] == "fail"
-    assert found["glibc"] == "unknown"
-    assert json.loads(out)["unread"]
-
-
-def test_a_layer_that_was_cut_off_is_a_finding(call, layout):
-    image = layout(BASE, WHEELS)
-    blob = read_layout(image).layer_blobs[0].path
-    blob.chmod(0o644)
-    blob.write_bytes(blob.read_bytes()[:200])
-    code, out, _ = call(image, "--json")
-    assert code == 14
-    assert statuses(out)["layers"] == "fail"
+def test_layers_that_contradict_each_other_or_were_cut_off_are_a_finding(call, layout):
+    cut = layout(BASE, WHEELS, name="cut")
+    blob = read_layout(cut).layer_blobs[0].path
+    overwrite(blob, blob.read_bytes()[:200])
+    for image in (layout([symlink("lib", "usr/lib")], [file("lib/file")]), cut):
+        code, out, err = call(image, "--json", "--runtime", "docker")
+        assert code == 14, err
+        assert (statuses(out)["layers"], statuses(out)["glibc"]) == ("fail", "unknown")
+        assert json.loads(out)["unread"]
 
 
 def test_what_is_no_image(call, tmp_path):
@@ -236,122 +207,68 @@ def test_what_is_no_image(call, tmp_path):
     assert call("half")[0] == 12
 
 
-RUN = {"Env": [f"{key}={value}" for key, value in GOOD.items()], "Cmd": ["sh"]}
+@pytest.fixture
+def registry():
+    with RegistryServer() as server:
+        server.image("team/image", [BASE, [PROFILE], WHEELS], "1.0", run=RUN)
+        yield server
 
 
-def test_an_image_of_a_registry(context, call):
-    with RegistryServer() as registry:
-        registry.image("team/image", [BASE, [PROFILE], WHEELS], "1.0", run=RUN)
-        code, out, err = call(f"docker://{registry.host}/team/image:1.0", *HOST_OPTIONS, "--json")
-        assert code == 0, err
-        assert json.loads(out)["form"] == "registry"
-        assert set(statuses(out).values()) == {"pass", "unknown"}
-        plain = f"{registry.host}/team/image:1.0"
-        assert call(plain, *HOST_OPTIONS, "--json")[:2] == (code, out.replace(f"docker://{plain}", plain))
-        enroots = f"docker://{registry.host}#team/image:1.0"
-        assert checking.read_view(enroots, context).torch == "2.0.1+cu118"
+def test_an_image_of_a_registry(context, call, registry):
+    plain = f"{registry.host}/team/image:1.0"
+    code, out, err = call(f"docker://{plain}", *HOST_OPTIONS, "--json")
+    assert code == 0, err
+    assert json.loads(out)["form"] == "registry"
+    assert set(statuses(out).values()) == {"pass", "unknown"}
+    assert call(plain, *HOST_OPTIONS, "--json")[:2] == (code, out.replace(f"docker://{plain}", plain))
+    assert checking.read_view(f"docker://{registry.host}#team/image:1.0", context).torch == "2.0.1+cu118"  # enroot's
 
 
-def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(context, call):
-    with RegistryServer() as registry:
-        registry.image("team/image", [BASE, [PROFILE], WHEELS], "1.0", run=RUN)
-        code, out, _ = call(f"docker://{registry.host}/team/image:1.0", "--fetch", "none", "--json")
-        assert not registry.seen("/blobs/sha256:" + tars.sha256(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))[7:])
-        assert code == 0
-        found = statuses(out)
-        assert found["shell"] == found["path-login"] == found["etc"] == "unknown"
-        assert found["user-site"] == "pass"
-        assert "--fetch all" in json.loads(out)["unread"][0]
+def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(context, call, registry):
+    code, out, _ = call(f"docker://{registry.host}/team/image:1.0", "--fetch", "none", "--json")
+    assert not registry.seen("/blobs/sha256:" + tars.sha256(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))[7:])
+    found = statuses(out)
+    assert (code, found["user-site"]) == (0, "pass")
+    assert found["shell"] == found["path-login"] == found["etc"] == "unknown"
+    assert "--fetch all" in json.loads(out)["unread"][0]
 
 
-def test_only_the_lowest_layers_are_brought(context, monkeypatch):
-    with RegistryServer() as registry:
-        registry.image("team/image", [BASE, WHEELS, [PROFILE]], "1.0")
-        lowest = len(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))
-        monkeypatch.setattr(checking, "_MOST_FETCHED", lowest + 10)
-        view = checking.read_view(f"docker://{registry.host}/team/image:1.0", context)
+def test_only_the_lowest_layers_are_brought_and_no_foreign_ones(context, monkeypatch, registry):
+    foreign = "application/vnd.docker.image.rootfs.foreign.diff.tar"
+    document = json.loads(registry.documents["team/image/manifests/1.0"][1])
+    document["layers"][1]["mediaType"] = foreign
+    registry.put("team/image", document, spec.MANIFEST, "2.0")
+    lowest = len(tars.compressed(tars.tar(BASE), spec.LAYER_GZIP))
+    monkeypatch.setattr(reading, "_MOST_FETCHED", lowest + 10)
+    view = checking.read_view(f"docker://{registry.host}/team/image:1.0", context)
     assert view.unread == ("2 of 3 layers were left on the registry (--fetch all brings them)",)
     assert (view.c_library.version, view.torch) == ("2.36", "")
-
-
-def test_foreign_layers_are_named(context):
-    foreign = "application/vnd.docker.image.rootfs.foreign.diff.tar"
-    with RegistryServer() as registry:
-        registry.image("team/image", [BASE, [file("big")]], "1.0")
-        document = json.loads(registry.documents["team/image/manifests/1.0"][1])
-        document["layers"][1]["mediaType"] = foreign
-        registry.put("team/image", document, spec.MANIFEST, "2.0")
-        view = checking.read_view(f"docker://{registry.host}/team/image:2.0", context, fetch="all")
+    view = checking.read_view(f"docker://{registry.host}/team/image:2.0", context, fetch="all")
     assert view.unread == (f"a layer of type {foreign} cannot be read",)
     assert view.layers[1].media_type == foreign
 
 
-def test_an_index_without_platforms(context, call):
-    with RegistryServer() as registry:
-        entry = registry.image("team/image", [BASE], run=RUN)
-        del entry["platform"]
-        registry.index("team/image", [entry], "index")
-        code, out, err = call(f"docker://{registry.host}/team/image:index", "--json", "--runtime", "pyxis")
+def test_an_index_without_platforms(call, registry):
+    entry = registry.image("team/image", [BASE], run=RUN)
+    del entry["platform"]
+    registry.index("team/image", [entry], "index")
+    code, out, err = call(f"docker://{registry.host}/team/image:index", "--json", "--runtime", "pyxis")
     assert code == 14, err
     assert statuses(out)["index-platform"] == "fail"
 
 
-def planned(path):
-    """A plan and a report for a layout whose second layer has wheels."""
+def test_after_a_build_layers_of_wheels_are_not_read(context, layout):
     steps = (
         BaseStep(base=None, image=BaseImage(reference="x", interpreter="/usr/bin/python3")),
         WheelsStep(title="layer 1", python="3.11", packages=()),
         FilesStep(title="layer 2", files=(PlannedFile(path="/etc/profile.d/a.sh"),)),
-        CONFIG,
+        ConfigStep(environment=GOOD, labels={}, command=("sh",)),
     )
     stack = Stack(description="", cuda="11.8", python="3.11", torch="2", torch_cuda="11.8", candidate="c")
-    layout = read_layout(path)
-    report = BuildReport(
-        name="image",
-        tag="tag",
-        digest=layout.digest,
-        artifact=Artifact(engine="embedded", kind="layout", reference=str(path), digest=layout.digest, bytes=1),
-        layout=str(path),
-        bytes=1,
-        candidate="c",
-        torch="2",
-        torch_cuda="11.8",
-        cuda="11.8",
-        python="3.11",
-        packages=(),
-        smoke=None,
-        seconds=0.0,
-        layers=layout.records,
-    )
-    return Plan(name="image", tag="tag", created=0, stack=stack, steps=steps), report
-
-
-def test_after_a_build_layers_of_wheels_are_not_read(context, layout):
-    path = layout(BASE, WHEELS, [PROFILE])
-    plan, report = planned(path)
-    blob = read_layout(path).layer_blobs[1].path
-    blob.chmod(0o644)
-    blob.write_bytes(b"nobody reads this")
+    plan = Plan(name="image", tag="tag", created=0, stack=stack, steps=steps)
+    built = read_layout(layout(BASE, WHEELS, [PROFILE]))
+    report = small_layouts.report(built, layers=built.records)
+    overwrite(built.layer_blobs[1].path, b"nobody reads this")
     found = {finding.check: finding.status for finding in checking.of_build(report, plan, context, ("v100",))}
     assert found["layers"] == found["path-login"] == found["glibc"] == "pass"
     assert "fail" not in found.values()
-
-
-def test_reports_of_older_versions_and_of_this_one_are_read(context, layout):
-    plan, report = planned(layout(BASE, WHEELS, [PROFILE]))
-    report = msgspec.structs.replace(report, contracts=checking.of_build(report, plan, context))
-    encoded = msgspec.json.encode(report)
-    assert msgspec.json.decode(encoded, type=BuildReport) == report
-    older = json.loads(encoded)
-    del older["contracts"]
-    assert msgspec.json.decode(json.dumps(older), type=BuildReport).contracts == ()
-
-
-def test_the_table_shows_what_was_seen(context, layout):
-    from rich.console import Console
-
-    console = Console(width=200, record=True, force_terminal=False)
-    show(wording.answer(checking.check(str(layout(BASE)), Host(), context, runtimes=("pai",))), console)
-    text = console.export_text()
-    assert "a notebook server (pai)" in text
-    assert "1 warn" in text

@@ -51,6 +51,7 @@ PURE = {
     "graphcrate.checks.audit.run": False,
     "graphcrate.checks.contracts": True,
     "graphcrate.checks.contracts.run": False,
+    "graphcrate.checks.wording": True,
     "graphcrate.artifacts.tree.allowances": True,
     "graphcrate.artifacts.tree.compare": True,
     "graphcrate.artifacts.tree.contents": True,

@@ -18,6 +18,7 @@ from graphcrate.host.gpu import HostGpu
 from graphcrate.model.errors import HostError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, Claim, Pass, SmokeReport
+from graphcrate.model.suite import SUITES
 from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory, content
@@ -115,9 +116,9 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("name", smoke.SUITES)
+@pytest.mark.parametrize("name", SUITES)
 def test_a_suite_that_is_run_in_another_way_has_another_version(name):
-    suite = smoke.SUITES[name]
+    suite = SUITES[name]
     limits = ((False, suite.cpu_limit), (True, suite.cuda_limit))
     commands = [smoke.command(suite, name, on_gpu=on_gpu, limit=limit) for on_gpu, limit in limits]
     told = repr((commands, smoke.CPU_ENVIRONMENT)).encode()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphcrate.model.suite import SUITES
 from graphcrate.smoke import suites
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -35,9 +36,9 @@ def points(*accuracies, loss=0.5):
     return [Point(3 * number, loss, share, share, share) for number, share in enumerate(accuracies, 1)]
 
 
-@pytest.mark.parametrize("name", suites.SUITES)
+@pytest.mark.parametrize("name", SUITES)
 def test_the_suites_fit_the_programs(name):
-    suite = suites.SUITES[name]
+    suite = SUITES[name]
     for on_gpu in (False, True):
         argv = suites.command(suite, name, on_gpu=on_gpu, limit=300)
         assert argv[1] == f"/opt/graphcrate/suites/{suite.program}"

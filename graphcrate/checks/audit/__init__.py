@@ -4,14 +4,14 @@ docs/audit.md says what each check looks at and how its verdicts compare with wh
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from graphcrate.checks.audit import code, metadata, space
 from graphcrate.checks.audit.linking import Linking
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.compat.facts import numbers
-from graphcrate.model.audit import CHECKS, SEVERITIES, Audit, Contents, Finding, Severity
+from graphcrate.model.audit import CHECKS, SEVERITIES, Audit, Contents, Finding
 
 
 def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
@@ -19,8 +19,10 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
     packages = Packages(contents)
     loader = Loader(contents, packages)
     linking = Linking(contents, packages, loader)
+    no_word = "nothing of it was looked at"  # it may be broken: that nothing was found means nothing
+    again = "pull or build the image again; a layer of another type: write it as tar+gzip"
     found = [
-        *map(_not_read, contents.unread),
+        *(Finding("files", "fail", BASE.name, "", what, no_word, again) for what in contents.unread),
         *linking.findings(),
         *code.findings(contents, packages, gpus),
         *space.findings(contents, packages, loader),
@@ -42,36 +44,16 @@ def judge(contents: Contents, gpus: Sequence[str] = ()) -> Audit:
     )
 
 
-def _not_read(what: str) -> Finding:
-    """Whatever lies there may be broken: that nothing was found means nothing."""
-    return Finding(
-        check="files",
-        severity="fail",
-        package=BASE.name,
-        file="",
-        what=what,
-        breaks="nothing of it was looked at",
-        fix="pull or build the image again; a layer of another type: write it as tar+gzip",
-    )
-
-
-def count(findings: Iterable[Finding]) -> dict[Severity, int]:
-    """How many there are of each severity."""
-    severities = [finding.severity for finding in findings]
-    return {severity: severities.count(severity) for severity in SEVERITIES if severity in severities}
-
-
 def _order(finding: Finding) -> tuple[int, int, str, str]:
     return SEVERITIES.index(finding.severity), CHECKS.index(finding.check), finding.package, finding.file
 
 
 def _floor(contents: Contents, packages: Packages, prefix: str) -> str:
     """The newest version of these symbols that a Python package's library cannot do without."""
-    versions = {
-        need.version.removeprefix(f"{prefix}_")
+    versions = (
+        re.fullmatch(rf"{prefix}_(\d+(?:\.\d+)*)", need.version)
         for path, binary in contents.binaries.items()
         if packages.owner(path) != BASE
         for need in binary.versions_wanted
-        if need.version.startswith(f"{prefix}_")
-    }
-    return max((version for version in versions if re.fullmatch(r"\d+(\.\d+)*", version)), key=numbers, default="")
+    )
+    return max((version[1] for version in versions if version), key=numbers, default="")

@@ -1,22 +1,24 @@
 """Whether packages have code for the GPUs that the image is meant for."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from posixpath import basename
 
-from graphcrate.checks.audit.packages import BASE, TORCH, Packages, short
-from graphcrate.checks.audit.packages import name as name_of
+from graphcrate.checks.audit.packages import BASE, TORCH, Packages
 from graphcrate.compat.facts import compiles_for, compute_capability, has_code, ordered
 from graphcrate.compat.rules import capability_name
-from graphcrate.model.audit import Contents, Finding, GpuCode, PackageCode
+from graphcrate.model.audit import Contents, Finding, GpuCode, PackageCode, Severity
 
 
 def of_packages(contents: Contents, packages: Packages) -> tuple[PackageCode, ...]:
     """Each package's code, of all its libraries together."""
     found = []
-    for package in packages.with_binaries:
+    for package in packages.with_binaries():
         codes = [contents.binaries[path].code for path in packages.binaries(package)]
-        if any(code != GpuCode() for code in codes):
-            version = packages.version(package)
-            found.append(PackageCode(package=package.name, version=version, code=_together(codes)))
+        sass = {name for code in codes for name in code.sass}
+        some = ordered({name for code in codes for name in code.some} - sass)
+        together = GpuCode(sass=ordered(sass), some=some, ptx=ordered({name for code in codes for name in code.ptx}))
+        if together != GpuCode():
+            found.append(PackageCode(package=package.name, version=packages.version(package), code=together))
     return tuple(found)
 
 
@@ -34,60 +36,35 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
         for name in (*binary.needed, *binary.mentions):
             named.setdefault(name, set()).add(path)
     for path, binary in sorted(contents.binaries.items()):
-        owner, code = packages.owner(path), binary.code
-        package = owner.name
-        if owner != BASE and binary.code_fault:
-            yield Finding(
-                check="architectures",
-                severity="warn",
-                package=package,
-                file=short(path),
-                what=f"has code for GPUs that is not understood ({binary.code_fault})",
-                breaks="nothing, as far as can be told: for which GPUs it is, is not known",
-            )
-        if owner == BASE or code == GpuCode():
+        if (owner := packages.owner(path)) == BASE:
             continue
-        if _is_nvidias(package) and not named.get(binary.soname or name_of(path), set()) - {path}:
+        if binary.code_fault:
+            what = f"has code for GPUs that is not understood ({binary.code_fault})"
+            breaks = "nothing, as far as can be told: for which GPUs it is, is not known"
+            yield packages.finding("architectures", "warn", path, what, breaks)
+        is_named = named.get(binary.soname or basename(path), set()) - {path}
+        if binary.code == GpuCode() or (_is_nvidias(owner.name) and not is_named):
             continue
         for capability, models in wanted.items():
-            if not runs_natively(code.sass, capability):
-                yield from _finding(path, package, code, capability, capability_name(*models))
+            if lacks := _lacks(binary.code, owner.name, capability, capability_name(*models)):
+                yield packages.finding("architectures", lacks[0], path, *lacks[1:])
 
 
-def _finding(path: str, package: str, code: GpuCode, capability: str, label: str) -> Iterator[Finding]:
+def _lacks(code: GpuCode, package: str, capability: str, label: str) -> tuple[Severity, str, str, str] | None:
+    """(severity, what, what breaks, fix) of a library that does not run natively as a whole."""
     has = f"it has {', '.join((*code.sass, *code.some)) or 'no machine code'}"
     own = not _is_nvidias(package)
+    if runs_natively(code.sass, capability):
+        return None
     if runs_natively(code.some, capability):
-        if own:
-            yield Finding(
-                check="architectures",
-                severity="note",
-                package=package,
-                file=short(path),
-                what=f"has code for {label} in few of its parts: {has}",
-                breaks="the others end in `no kernel image is available`, where they are made for newer GPUs alone",
-            )
-        return
+        breaks = "the others end in `no kernel image is available`, where they are made for newer GPUs alone"
+        return ("note", f"has code for {label} in few of its parts: {has}", breaks, "") if own else None
+    fix = _fix(package, capability, label)
     if any(compiles_for(ptx, capability) for ptx in code.ptx):
-        yield Finding(
-            check="architectures",
-            severity="warn",
-            package=package,
-            file=short(path),
-            what=f"has PTX alone for {label}: {has}",
-            breaks="the driver compiles it at the first start, which is slow, and only if it is new enough",
-            fix=_fix(package, capability, label),
-        )
-        return
-    yield Finding(
-        check="architectures",
-        severity="fail" if own else "warn",
-        package=package,
-        file=short(path),
-        what=f"has no code for {label}: {has}",
-        breaks="`no kernel image is available for execution on the device`" if own else "what it does is not to be had",
-        fix=_fix(package, capability, label),
-    )
+        breaks = "the driver compiles it at the first start, which is slow, and only if it is new enough"
+        return "warn", f"has PTX alone for {label}: {has}", breaks, fix
+    breaks = "`no kernel image is available for execution on the device`" if own else "what it does is not to be had"
+    return "fail" if own else "warn", f"has no code for {label}: {has}", breaks, fix
 
 
 def _fix(package: str, capability: str, label: str) -> str:
@@ -103,21 +80,6 @@ def _is_nvidias(package: str) -> bool:
 
 def runs_natively(sass: Iterable[str], capability: str) -> bool:
     """Whether any of this machine code runs. 9.0a runs on 9.0 alone, 10.0f on its family (CUDA programming guide)."""
-    plain = []
-    for name in sass:
-        if name.endswith("a"):
-            if name[:-1] == capability:
-                return True
-        else:
-            plain.append(name.rstrip("f"))
-    return has_code(plain, capability)
-
-
-def _together(codes: Iterable[GpuCode]) -> GpuCode:
-    codes = tuple(codes)
-    sass = {name for code in codes for name in code.sass}
-    return GpuCode(
-        sass=ordered(sass),
-        some=ordered({name for code in codes for name in code.some} - sass),
-        ptx=ordered({name for code in codes for name in code.ptx}),
-    )
+    sass = tuple(sass)
+    plain = [name.rstrip("f") for name in sass if not name.endswith("a")]
+    return f"{capability}a" in sass or has_code(plain, capability)

@@ -48,7 +48,7 @@ class Worlds:
         if world == self._laid:  # whichever of the image's interpreters it is meant for
             others = self._all
         elif prefix in self._environments:
-            others = [one for one in self._all if self._environments[prefix] and not self._is_environment(one)]
+            others = [one for one in self._all if self._environments[prefix] and _prefix(one) not in self._environments]
         else:
             others = [] if prefix in self._interpreters else self._all
         return tuple(dict.fromkeys((world, *others)))
@@ -72,9 +72,6 @@ class Worlds:
             if debians := sorted((one for one in versions if "." in one), key=numbers):
                 return tuple(debians)
         return (self._python,) if self._python else ()
-
-    def _is_environment(self, world: str) -> bool:
-        return _prefix(world) in self._environments
 
 
 def _prefix(world: str) -> str:

@@ -1,13 +1,15 @@
 """Whether the loader takes each program and library: libraries, their versions, symbols, the form of strings."""
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from posixpath import basename
 
 import itanium_demangler
 
 from graphcrate.artifacts.formats.elf import MACHINE, is_driver
 from graphcrate.checks.audit.loading import Loader, loadable
-from graphcrate.checks.audit.packages import BASE, TORCH, Package, Packages, name, short
+from graphcrate.checks.audit.packages import BASE, TORCH, Package, Packages, is_torch_library, short
 from graphcrate.compat import packages as package_facts
 from graphcrate.compat.facts import ordered
 from graphcrate.model.audit import Binary, Check, Contents, Finding, Severity, Wanted
@@ -28,7 +30,7 @@ class Linking:
     def __init__(self, contents: Contents, packages: Packages, loader: Loader) -> None:
         self._contents, self._packages, self._loader = contents, packages, loader
         self._paths = sorted(contents.binaries)
-        self._strings_of: dict[Package, bool | None] = {}
+        self._torch_strings = functools.cache(self._strings_of)
         self.broken: set[str] = set()
 
     def findings(self) -> Iterator[Finding]:
@@ -57,19 +59,12 @@ class Linking:
             for (package, _), paths in groups.items():
                 torch = self._torch(package)
                 fitting = [path for path in paths if not one.by_torch or package_facts.is_for(path, torch)]
-                if all(path in self.broken for path in fitting) and torch:
-                    what = f"none of {joined(map(short, paths))} can be used" + (
-                        f" with torch {torch}" if one.by_torch else ""
-                    )
-                    yield Finding(
-                        check="libraries",
-                        severity="warn" if one.by_torch else "fail",
-                        package=package.name,
-                        file="",
-                        what=what,
-                        breaks=one.why,
-                        fix=self._other_build(paths[0]),
-                    )
+                if torch and self.broken.issuperset(fitting):
+                    used = f"used with torch {torch}" if one.by_torch else "used"
+                    what = f"none of {joined(map(short, paths))} can be {used}"
+                    severity: Severity = "warn" if one.by_torch else "fail"
+                    fix = self._other_build(paths[0])
+                    yield Finding("libraries", severity, package.name, "", what, one.why, fix)
 
     def _programs(self) -> Iterator[Finding]:
         """An image has programs for other machines here and there; one of which no program starts is for another."""
@@ -79,23 +74,16 @@ class Linking:
             if binary.interpreter and self._packages.owner(path) == BASE
         ]
         if self._contents.base and machines and MACHINE not in machines:
-            what = f"is made for {_machine(machines[0])}: of its {len(machines)} programs none is for x86-64"
-            yield Finding(
-                check="files",
-                severity="fail",
-                package=BASE.name,
-                file="",
-                what=what,
-                breaks="nothing in it can be started: `exec format error`",
-                fix="the image for linux/amd64",
-            )
+            what = f"is made for {machines[0].removeprefix('EM_')}: of its {len(machines)} programs none is for x86-64"
+            breaks = "nothing in it can be started: `exec format error`"
+            yield Finding("files", "fail", BASE.name, "", what, breaks, "the image for linux/amd64")
 
     def _torch(self, package: Package) -> str:
         return self._packages.version(self._packages.torch(package))
 
     def _idle(self, path: str) -> str | None:
         """What is lost where a library cannot be loaded that may be absent; None for others."""
-        if _RUNTIME.match(name(path)) and not any(True for _ in self._loaders(path)):
+        if _RUNTIME.match(basename(path)) and not any(self._loaders(path)):
             return "nothing: a compiler's runtime library that was left over, which no other library needs"
         package = self._packages.owner(path)
         return package_facts.reason(package.name, short(path), self._torch(package))
@@ -109,26 +97,26 @@ class Linking:
         why = [self._idle(one) for one in found]
         what = f"needs {joined(map(short, found))}, which cannot be loaded"
         if all(why):
-            yield self._finding("libraries", "note", path, what, str(why[0]))
+            yield self._packages.finding("libraries", "note", path, what, str(why[0]))
         else:
             yield self._fault("libraries", path, what, "its loading fails as that one's does")
 
     def _file(self, path: str, binary: Binary) -> Iterator[Finding]:
-        if binary.fault:
-            # 32-bit files that are no modules lie in good packages: debugpy attaches to such processes with one.
-            if self._is_python_module(path) and (not binary.foreign or _MODULE.search(path)):
-                yield self._fault("files", path, binary.fault, "Python does not load it", "install its package again")
-            else:
-                yield self._finding("files", "warn", path, binary.fault, "what it needs cannot be told")
+        # 32-bit files that are no modules lie in good packages: debugpy attaches to such processes with one.
+        is_module = self._is_python_module(path) and (not binary.foreign or _MODULE.search(path))
+        if binary.fault and is_module:
+            yield self._fault("files", path, binary.fault, "Python does not load it", "install its package again")
             return
-        if binary.opaque:
-            yield self._finding("files", "warn", path, binary.opaque, "what it needs cannot be told")
+        if what := binary.fault or binary.opaque:
+            yield self._packages.finding("files", "warn", path, what, "what it needs cannot be told")
             return
         if self._is_foreign(path):
             yield from self._foreign(path, binary)
             return
-        yield from self._interpreter(path, binary)
-        missing = list(self._missing(path))
+        if binary.interpreter and self._contents.base and not self._loader.at(binary.interpreter):
+            what = f"names the loader {binary.interpreter}, which is not in the image"
+            yield self._fault("libraries", path, what, "it cannot be started: `No such file or directory`")
+        missing = self._missing(path)
         yield from self._libraries(path, binary, missing)
         yield from self._versions(path, binary)
         if self._packages.owner(path) != BASE:
@@ -150,65 +138,49 @@ class Linking:
             return
         if binary.machine != MACHINE:
             self.broken.add(path)
-            what = f"is made for {_machine(binary.machine)}, not for x86-64"
-            yield self._finding("files", "fail", path, what, "Python does not load it", "a wheel for x86-64")
+            what = f"is made for {binary.machine.removeprefix('EM_')}, not for x86-64"
+            yield self._packages.finding("files", "fail", path, what, "Python does not load it", "a wheel for x86-64")
             return
-        stem = _MODULE.sub("", path)
-        twins = [other for other in self._contents.binaries if other != path and _MODULE.sub("", other) == stem]
-        if all(self._is_foreign(twin) for twin in twins):
+        stem, found = _MODULE.sub("", path), _MODULE.search(path)
+        twins = [other for other in self._contents.binaries if _MODULE.sub("", other) == stem]
+        if found and all(map(self._is_foreign, twins)):
             self.broken.add(path)
-            found = _MODULE.search(path)
-            assert found is not None
             what = f"is for Python {found[2]}.{found[3]}; the image has {listed(self._packages.pythons(path))}"
-            severity: Severity = "warn" if self._has_modules(self._packages.owner(path)) else "fail"
-            yield self._finding("files", severity, path, what, "its import fails", "a wheel for this Python")
-
-    def _has_modules(self, package: Package) -> bool:
-        """Whether Python can import any library of the package's: then the wheel is for this Python."""
-        paths = self._packages.binaries(package)
-        return any(self._is_python_module(path) and not self._is_foreign(path) for path in paths)
+            others = self._packages.binaries(self._packages.owner(path))
+            # where Python can import any of the package's, the wheel is for this Python
+            is_ours = any(self._is_python_module(one) and not self._is_foreign(one) for one in others)
+            severity: Severity = "warn" if is_ours else "fail"
+            yield self._packages.finding("files", severity, path, what, "its import fails", "a wheel for this Python")
 
     def _is_python_module(self, path: str) -> bool:
         if self._packages.owner(path) == BASE:
             return False
-        return _MODULE.search(path) is not None or (path.endswith(".so") and not _LIBRARY.match(name(path)))
+        return _MODULE.search(path) is not None or (path.endswith(".so") and not _LIBRARY.match(basename(path)))
 
-    def _missing(self, path: str) -> Iterator[str]:
-        """Libraries that it, or what it needs, does not get."""
-        for wanted in sorted(self._loader.closure(path)[1]):
-            if self._loader.is_assumed(wanted):
-                continue
-            # Who loads it may have a run path that holds for it too.
-            if not any(wanted not in self._loader.closure(other)[1] for other in self._loaders(path)):
-                yield wanted
+    def _missing(self, path: str) -> set[str]:
+        """Libraries that it, or what it needs, does not get; who loads it may have a run path that holds for it too."""
+        missing = {wanted for wanted in self._loader.closure(path)[1] if not self._loader.is_assumed(wanted)}
+        for other in self._loaders(path) if missing else ():
+            missing &= self._loader.closure(other)[1]
+        return missing
 
-    def _interpreter(self, path: str, binary: Binary) -> Iterator[Finding]:
-        if binary.interpreter and self._contents.base and not self._loader.at(binary.interpreter):
-            what = f"names the loader {binary.interpreter}, which is not in the image"
-            yield self._fault("libraries", path, what, "it cannot be started: `No such file or directory`")
-
-    def _libraries(self, path: str, binary: Binary, missing: Sequence[str]) -> Iterator[Finding]:
-        own = [wanted for wanted in missing if wanted in binary.needed]
-        if not own:  # said of the library that needs it
-            return
+    def _libraries(self, path: str, binary: Binary, missing: Collection[str]) -> Iterator[Finding]:
+        own = sorted(wanted for wanted in missing if wanted in binary.needed)
         torch = self._packages.torch(self._packages.owner(path))
-        if any(map(self._packages.is_torch_library, own)) and not self._packages.binaries(torch):
+        if any(map(is_torch_library, own)) and not self._packages.binaries(torch):
             fix = "install torch" if self._contents.base else "name torch's wheel too"
             yield self._fault("libraries", path, f"needs torch, which is not there: {joined(own)}", _CANNOT, fix)
-            return
-        yield self._fault("libraries", path, f"needs {joined(own)}, which nothing in the image has", _CANNOT)
+        elif own:  # the others are said of the library that needs them
+            yield self._fault("libraries", path, f"needs {joined(own)}, which nothing in the image has", _CANNOT)
 
     def _versions(self, path: str, binary: Binary) -> Iterator[Finding]:
         """Symbol versions that the loader asks for before it looks at any symbol."""
         for wanted in dict.fromkeys(need.library for need in binary.versions_wanted):
             place = self._loader.find(wanted, path)
             has = self._loader.binary(place).versions if place else frozenset[str]()
-            if not has:  # missing, which is said; or a library without versions, which serves any
+            versions = ordered({need.version for need in binary.versions_wanted if need.library == wanted} - has)
+            if not has or not versions:  # missing, which is said; or a library without versions, which serves any
                 continue
-            absent = {need.version for need in binary.versions_wanted if need.library == wanted} - has
-            if not absent:
-                continue
-            versions = ordered(absent)
             prefix = versions[-1].rpartition("_")[0]
             last = ["", *ordered(one for one in has if one.rpartition("_")[0] == prefix)][-1]
             told = f"goes up to {last}" if last else "has no such version"
@@ -218,25 +190,21 @@ class Linking:
 
     def _symbols(self, path: str, binary: Binary) -> Iterator[Finding]:
         """What the loader would not find with RTLD_NOW, which is how Python loads."""
-        package = self._packages.owner(path)
-        missing = self._undefined(binary.wanted, path, package)
+        missing = self._undefined(binary.wanted, path)
+        for root in self._loaders(path) if missing else ():
+            missing = self._undefined(missing, root)
         if not missing:
             return
-        for root in self._loaders(path):
-            missing = self._undefined(missing, root, self._packages.owner(root))
-            if not missing:
-                return
         count = "a symbol that nothing" if len(missing) == 1 else f"{len(missing)} symbols that nothing"
-        names = _names(missing)
-        what = f"refers to {count} it is loaded with defines: {names}"
+        what = f"refers to {count} it is loaded with defines: {_names(missing)}"
         yield self._fault("symbols", path, what, "its loading ends with `undefined symbol`", self._other_build(path))
 
-    def _undefined(self, symbols: Iterable[Wanted], path: str, package: Package) -> list[Wanted]:
-        scope = dict.fromkeys((*self._loader.shown(package), *self._loader.closure(path)[0]))
-        libraries = [self._loader.binary(one) for one in scope]
+    def _undefined(self, symbols: Iterable[Wanted], path: str) -> list[Wanted]:
+        shown, (needed, missing) = self._loader.shown(self._packages.owner(path)), self._loader.closure(path)
+        libraries = [self._loader.binary(one) for one in dict.fromkeys((*shown, *needed))]
         if any(library.opaque for library in libraries):  # which may define them all
             return []
-        driver = any(is_driver(wanted) for wanted in self._loader.closure(path)[1])
+        driver = any(map(is_driver, missing))
         return [
             symbol
             for symbol in symbols
@@ -268,52 +236,29 @@ class Linking:
         package = self._packages.owner(path)
         if package.name == TORCH or binary.old_strings == binary.new_strings:
             return
-        if not self._packages.refers_to_torch(path):
-            return
-        torch_new = self._torch_strings(self._packages.torch(package))
+        refers = self._packages.refers_to_torch(path)
+        torch_new = self._torch_strings(self._packages.torch(package)) if refers else None
         if torch_new is not None and binary.new_strings != torch_new:
             what = f"is compiled with _GLIBCXX_USE_CXX11_ABI={int(binary.new_strings)}, torch with {int(torch_new)}"
             breaks = "they do not understand each other's strings: undefined symbols, or a crash"
             fix = f"recompile {package.name} with -D_GLIBCXX_USE_CXX11_ABI={int(torch_new)}"
             severity: Severity = "fail" if path in self.broken and self._idle(path) is None else "warn"
-            yield self._finding("strings", severity, path, what, breaks, fix)
+            yield self._packages.finding("strings", severity, path, what, breaks, fix)
 
-    def _torch_strings(self, torch: Package) -> bool | None:
+    def _strings_of(self, torch: Package) -> bool | None:
         """Whether torch's strings have the new form; None without torch."""
-        if torch not in self._strings_of:
-            core = next((one for one in self._packages.binaries(torch) if _C10.search(one)), None)
-            exports = self._loader.binary(core).exports if core else {}
-            new = any(one.startswith("_ZN3c10") and "NSt7__cxx1112basic_string" in one for one in exports)
-            self._strings_of[torch] = new if exports else None
-        return self._strings_of[torch]
+        core = next((one for one in self._packages.binaries(torch) if _C10.search(one)), None)
+        exports = self._loader.binary(core).exports if core else ()
+        new = any(one.startswith("_ZN3c10") and "NSt7__cxx1112basic_string" in one for one in exports)
+        return new if exports else None
 
     def _fault(self, check: Check, path: str, what: str, breaks: str, fix: str = "") -> Finding:
         """A file cannot be loaded, which for a plugin that may be absent is no more than a note."""
         self.broken.add(path)
-        package = self._packages.owner(path)
         if (why := self._idle(path)) is not None:
-            return self._finding(check, "note", path, what, why)
-        severity: Severity = "fail"
-        if package == BASE and not self._contents.binaries[path].interpreter:
-            severity = "warn"
-        return self._finding(check, severity, path, what, breaks, fix)
-
-    def _finding(
-        self, check: Check, severity: Severity, path: str, what: str, breaks: str = "", fix: str = ""
-    ) -> Finding:
-        return Finding(
-            check=check,
-            severity=severity,
-            package=self._packages.owner(path).name,
-            file=short(path),
-            what=what,
-            breaks=breaks,
-            fix=fix,
-        )
-
-
-def _machine(name: str) -> str:
-    return name.removeprefix("EM_")
+            return self._packages.finding(check, "note", path, what, why)
+        is_idle = self._packages.owner(path) == BASE and not self._contents.binaries[path].interpreter
+        return self._packages.finding(check, "warn" if is_idle else "fail", path, what, breaks, fix)
 
 
 def _names(symbols: Sequence[Wanted], most: int = 4) -> str:

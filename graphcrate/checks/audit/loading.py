@@ -11,14 +11,13 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
 from graphcrate.artifacts.formats.elf import MACHINE, is_driver
 from graphcrate.checks.audit.packages import BASE, Package, Packages
 from graphcrate.checks.contracts.paths import resolve
 from graphcrate.model.audit import Binary, Contents, Wanted
-from graphcrate.model.tree import Kind
+from graphcrate.model.tree import Entry
 
+_EXTENSION = re.compile(r"/_C(\.[^/]*)?\.so$")
 _SHOWN = "libtorch_global_deps.so"
 _INTERPRETER = re.compile(r"/(usr/(local/)?bin|opt/[^/]+(/[^/]+)*/bin)/python3\.\d+")
 #: what a base that is not known will have: the libraries that manylinux lets wheels rely on (PEP 600)
@@ -39,22 +38,15 @@ def loadable(binary: Binary) -> bool:
     return not binary.fault and (binary.machine == MACHINE or bool(binary.opaque))
 
 
-class _Link(msgspec.Struct, frozen=True):
-    """As `checks.contracts.paths` walks it."""
-
-    link: str
-    kind: Kind = "symlink"
-
-
 class Loader:
     """Finds libraries in the contents of an image. A path is that of the file itself, links followed."""
 
     def __init__(self, contents: Contents, packages: Packages) -> None:
         self._contents, self._packages = contents, packages
-        self._links = {path: _Link(link) for path, link in contents.links.items()}
-        self._closures: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {}
+        self._links = {path: Entry("symlink", 0o777, link=link) for path, link in contents.links.items()}
+        self._interpreters = [path for path in contents.binaries if _INTERPRETER.fullmatch(path)]
         self._loaded: dict[Package, Mapping[str, str]] = {}
-        self._sonames: dict[Package, dict[str, str]] = {}
+        self._brought, self.closure = functools.cache(self._named), functools.cache(self._closure)
 
     def binary(self, path: str) -> Binary:
         """What lies there."""
@@ -66,54 +58,47 @@ class Loader:
         `above`: who loads the seeker, from the first on; their DT_RPATH counts.
         """
         if "/" in name:
-            return self._at(name if name.startswith("/") else "")
-        own = self._run_path(seeker)
-        inherited = [
-            folder for path in reversed(above) if self.binary(path).inherited for folder in self._run_path(path)
-        ]
-        known = self.loaded(self._packages.owner(seeker))
-        if name in known:
-            return known[name]
-        for folder in (*own, *inherited, *self._contents.preferred, *self._contents.folders):
-            if found := self._at(f"{folder}/{name}"):
+            return self.at(name) if name.startswith("/") else ""
+        package = self._packages.owner(seeker)
+        if known := self._known(package).get(name):
+            return known
+        inherited = [path for path in reversed(above) if self.binary(path).inherited]
+        run_path = (folder for path in (seeker, *inherited) for folder in self._run_path(path))
+        for folder in (*run_path, *self._contents.preferred, *self._contents.folders):
+            if found := self.at(f"{folder}/{name}"):
                 return found
-        return self._brought(name, seeker)
-
-    def _brought(self, name: str, seeker: str) -> str:
-        """A library that the seeker's package, or one that it requires, has somewhere and opens by itself first."""
-        for package in (self._packages.owner(seeker), *self._packages.required(self._packages.owner(seeker))):
-            if path := self._named(package).get(name):
-                return path
-        return ""
-
-    def closure(self, path: str) -> tuple[tuple[str, ...], frozenset[str]]:
-        """(paths of the library and all that it needs, as the loader looks symbols up; names that are not found)."""
-        if path not in self._closures:
-            self._closures[path] = self._walk(path)
-        return self._closures[path]
+        # what the seeker's package, or one that it requires, has somewhere and opens by itself first
+        others = (one for one in (package, *self._packages.required(package)) if one != BASE)
+        return next(filter(None, (self._brought(self._packages.binaries(one)).get(name) for one in others)), "")
 
     def shown(self, package: Package) -> tuple[str, ...]:
         """What everybody sees in a process of this package's: the interpreter, what it links, and torch's part."""
-        torch = self._torch_shown(package) if self._packages.uses_torch(package) else ()
+        torch = self._torch_shown(self._packages.torch(package)) if self._packages.uses_torch(package) else ()
         roots = [*self._interpreter(package), *torch]
         return tuple(dict.fromkeys(one for root in roots for one in self.closure(root)[0]))
 
-    def loaded(self, package: Package) -> Mapping[str, str]:
+    def _known(self, package: Package) -> Mapping[str, str]:
         """Name → path of what is loaded already when this package's first library is: torch's."""
         if not self._packages.uses_torch(package):
             return {}
         torch = self._packages.torch(package)
         if torch not in self._loaded:
             self._loaded[torch] = {}  # while torch itself is looked at
-            roots = [*self._torch_shown(torch), *self._extensions(torch)]
-            paths = dict.fromkeys(one for root in roots for one in self.closure(root)[0])
-            names: dict[str, str] = {}
-            for path in paths:
-                names.setdefault(posixpath.basename(path), path)
-                names.setdefault(self.binary(path).soname or posixpath.basename(path), path)
-            self._closures.clear()
+            extensions = [path for path in self._packages.binaries(torch) if _EXTENSION.search(path)]
+            roots = [*self._torch_shown(torch), *extensions]
+            names = self._named(tuple(dict.fromkeys(one for root in roots for one in self.closure(root)[0])))
+            self.closure.cache_clear()
             self._loaded[torch] = names
         return self._loaded[torch]
+
+    def _named(self, paths: tuple[str, ...]) -> Mapping[str, str]:
+        """Name → path, by the file's name and by its own."""
+        names: dict[str, str] = {}
+        for path in paths:
+            if loadable(self.binary(path)):
+                for name in {posixpath.basename(path), self.binary(path).soname} - {""}:
+                    names.setdefault(name, path)
+        return names
 
     def is_assumed(self, name: str) -> bool:
         """Whether the host or a base that is not known will have this library."""
@@ -121,9 +106,11 @@ class Loader:
             return True
         return not self._contents.base and (_MANYLINUX.fullmatch(name) is not None or name.startswith("libpython3."))
 
-    def at(self, path: str) -> bool:
-        """Whether a program or library lies there, links followed."""
-        return bool(self._at(path))
+    def at(self, path: str) -> str:
+        """The path of the program or library that lies there, links followed; empty for none."""
+        place = resolve(self._links, posixpath.normpath(path))
+        binary = self._contents.binaries.get(place)
+        return place if binary and loadable(binary) else ""
 
     def is_assumed_symbol(self, symbol: Wanted) -> bool:
         """Whether the interpreter or the C and C++ libraries of a base that is not known will have it."""
@@ -140,25 +127,14 @@ class Loader:
         """The one that it runs in, if there is any: of its world and its version, else of its version, else another."""
         own = self._packages.interpreters(package.world)
         versions = tuple(f"python{version}" for version in self._packages.pythons(package.world))
-        best = sorted(
-            {*own, *self._interpreters}, key=lambda path: (path not in own, not path.endswith(versions), path)
-        )
-        return best[:1]
+        every = {*own, *self._interpreters}
+        return sorted(every, key=lambda path: (path not in own, not path.endswith(versions), path))[:1]
 
-    @functools.cached_property
-    def _interpreters(self) -> list[str]:
-        return [path for path in self._contents.binaries if _INTERPRETER.fullmatch(path)]
-
-    def _torch_shown(self, package: Package) -> list[str]:
-        torch = self._packages.torch(package)
+    def _torch_shown(self, torch: Package) -> list[str]:
         return [path for path in self._packages.binaries(torch) if path.endswith(f"/lib/{_SHOWN}")]
 
-    def _extensions(self, package: Package) -> Iterator[str]:
-        for path in self._packages.binaries(package):
-            if re.search(r"/_C(\.[^/]*)?\.so$", path):
-                yield path
-
-    def _walk(self, path: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    def _closure(self, path: str) -> tuple[tuple[str, ...], frozenset[str]]:
+        """(paths of the library and all that it needs, as the loader looks symbols up; names that are not found)."""
         queue: deque[tuple[str, tuple[str, ...]]] = deque([(path, ())])
         found, names, missing = dict.fromkeys([path]), set[str](), set[str]()
         while queue:
@@ -175,26 +151,9 @@ class Loader:
                     missing.add(name)
         return tuple(found), frozenset(missing)
 
-    def _at(self, path: str) -> str:
-        place = resolve(self._links, posixpath.normpath(path)) if path else ""
-        binary = self._contents.binaries.get(place)
-        return place if binary is not None and loadable(binary) else ""
-
     def _run_path(self, path: str) -> Iterator[str]:
         folder = posixpath.dirname(path)
         for entry in self.binary(path).runpath:
             plain = entry.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", folder)
             if plain.startswith("/"):
-                yield posixpath.normpath(plain)
-
-    def _named(self, package: Package) -> dict[str, str]:
-        if package == BASE:
-            return {}
-        if package not in self._sonames:
-            names: dict[str, str] = {}
-            for path in filter(lambda path: loadable(self.binary(path)), self._packages.binaries(package)):
-                names.setdefault(posixpath.basename(path), path)
-                if soname := self.binary(path).soname:
-                    names.setdefault(soname, path)
-            self._sonames[package] = names
-        return self._sonames[package]
+                yield plain

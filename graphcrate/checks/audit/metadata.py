@@ -1,5 +1,6 @@
 """Whether installed Python packages have what they say they require, and what is known that they do not say."""
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -28,25 +29,22 @@ def findings(contents: Contents, packages: Packages) -> Iterator[Finding]:
         whole = contents.base or bool(packages.interpreters(packages.of(one).world))
         yield from _python(one, packages.pythons(one.folder))
         yield from _required(one, installed, packages, whole=whole)
-        if one.name == glt.NAME:
-            yield from _glt(one, installed)
-        if whole:
-            yield from _hidden(one, installed)
+        needs = [(needed.why, needed.name) for needed in glt.absent(installed)] if one.name == glt.NAME else []
+        hidden = package_facts.hidden(one.name, one.version) if whole else ()
+        needs += [(wanted.why, wanted.one_of[0]) for wanted in hidden if installed.keys().isdisjoint(wanted.one_of)]
+        for why, name in needs:
+            what = f"{why}; its metadata does not say so"
+            yield _finding(one, "fail", what, "its import fails", f"pip install {name}")
         yield from _silent(one, packages, installed)
 
 
 def _python(one: Distribution, pythons: Sequence[str]) -> Iterator[Finding]:
-    if not pythons or not one.python:
-        return
-    try:
+    with contextlib.suppress(InvalidSpecifier, InvalidVersion):
         wanted = SpecifierSet(one.python)
-        if any(wanted.contains(f"{python}.99", prereleases=True) for python in pythons):
-            return
-    except (InvalidSpecifier, InvalidVersion):
-        return
-    what = f"wants Python {one.python}; the image has {listed(pythons)}"
-    fix = f"a release of {one.name} for Python {listed(pythons)}"
-    yield _finding(one, "warn", what, "it may not even be imported", fix)
+        if pythons and not any(wanted.contains(f"{python}.99", prereleases=True) for python in pythons):
+            what = f"wants Python {one.python}; the image has {listed(pythons)}"
+            fix = f"a release of {one.name} for Python {listed(pythons)}"
+            yield _finding(one, "warn", what, "it may not even be imported", fix)
 
 
 def _required(
@@ -54,12 +52,12 @@ def _required(
 ) -> Iterator[Finding]:
     for requirement in packages.requirements(one):
         name = canonicalize_name(requirement.name)
+        what, fix = f"requires {requirement.name}{requirement.specifier}", str(requirement).partition(";")[0].strip()
+        fix = f"pip install '{fix}'"
         found = installed.get(name)
         if found is None:
             if whole:
-                what = f"requires {requirement.name}{requirement.specifier}, which is not installed"
-                fix = f"pip install '{_plain(requirement)}'"
-                yield _finding(one, "warn", what, "an import that needs it fails", fix)
+                yield _finding(one, "warn", f"{what}, which is not installed", "an import that needs it fails", fix)
             continue
         try:
             version = Version(found.version)
@@ -67,14 +65,16 @@ def _required(
             continue
         if requirement.specifier.contains(version, prereleases=True):
             continue
-        what = f"requires {requirement.name}{requirement.specifier}; {found.version} is installed"
-        pins = tuple(_pins(requirement.specifier))
+        what += f"; {found.version} is installed"
+        # the versions of `==2.0.1`, and of `==2.0.*` what it begins with
+        clauses = [clause for clause in requirement.specifier if clause.operator == "=="]
+        pins = [Version(clause.version.removesuffix(".*")) for clause in clauses]
         if name.startswith("nvidia-") and pins and all(one.major == version.major and one < version for one in pins):
             # Built with 11.7, run with 11.8: minor-version compatibility (docs.nvidia.com/deploy/cuda-compatibility).
             yield _finding(one, "note", what, "nothing: within a major version NVIDIA's libraries keep their ABI", "")
             continue
         severity, breaks = _severity(one, name, version, pins, packages)
-        yield _finding(one, severity, what, breaks, f"pip install '{_plain(requirement)}'")
+        yield _finding(one, severity, what, breaks, fix)
 
 
 def _severity(
@@ -92,31 +92,6 @@ def _severity(
     return ("fail" if other_minor and packages.links_torch(packages.of(one)) else "warn"), breaks
 
 
-def _pins(specifier: SpecifierSet) -> Iterator[Version]:
-    """The versions of `==2.0.1`, and of `==2.0.*` what it begins with."""
-    for clause in specifier:
-        if clause.operator == "==":
-            yield Version(clause.version.removesuffix(".*"))
-
-
-def _plain(requirement: object) -> str:
-    """Without its marker."""
-    return str(requirement).partition(";")[0].strip()
-
-
-def _glt(one: Distribution, installed: Mapping[str, Distribution]) -> Iterator[Finding]:
-    for needed in glt.absent(installed):
-        what = f"{needed.why}; its metadata does not say so"
-        yield _finding(one, "fail", what, "its import fails", f"pip install {needed.name}")
-
-
-def _hidden(one: Distribution, installed: Mapping[str, Distribution]) -> Iterator[Finding]:
-    for wanted in package_facts.hidden(one.name, one.version):
-        if not any(name in installed for name in wanted.one_of):
-            what = f"{wanted.why}; its metadata does not say so"
-            yield _finding(one, "fail", what, "its import fails", f"pip install {wanted.one_of[0]}")
-
-
 def _silent(one: Distribution, packages: Packages, installed: Mapping[str, Distribution]) -> Iterator[Finding]:
     """Packages that link torch and do not require it: nothing holds the two together."""
     package = packages.of(one)
@@ -130,4 +105,4 @@ def _silent(one: Distribution, packages: Packages, installed: Mapping[str, Distr
 
 
 def _finding(one: Distribution, severity: Severity, what: str, breaks: str, fix: str) -> Finding:
-    return Finding(check="metadata", severity=severity, package=one.name, file="", what=what, breaks=breaks, fix=fix)
+    return Finding("metadata", severity, one.name, "", what, breaks, fix)

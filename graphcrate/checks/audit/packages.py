@@ -1,7 +1,8 @@
 """Whose each file is, and which package needs which: from RECORD and METADATA, and from what libraries refer to."""
 
 import functools
-import posixpath
+import itertools
+import operator
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from graphcrate.checks.audit.environments import Worlds
-from graphcrate.model.audit import Contents, Distribution
+from graphcrate.model.audit import Check, Contents, Distribution, Finding, Severity
 from graphcrate.model.requirements import requirements
 
 
@@ -37,11 +38,13 @@ class Packages:
         self._worlds = Worlds(contents, [found.folder for found in contents.distributions])
         self._distributions = {self.of(found): found for found in contents.distributions}
         self._owners = {path: self.of(found) for found in contents.distributions for path in found.files}
-        self._required: dict[Package, frozenset[Package]] = {}
-        self._uses_torch: dict[Package, bool] = {}
-        self._pythons: dict[str, tuple[str, ...]] = {}
-        self._torches: dict[str, Package] = {}
-        self._installed: dict[str, Mapping[str, Distribution]] = {}
+        by_owner = sorted((self.owner(path), path) for path in contents.binaries)
+        groups = itertools.groupby(by_owner, key=operator.itemgetter(0))
+        self._binaries = {package: tuple(path for _, path in pairs) for package, pairs in groups}
+        self.interpreters = self._worlds.interpreters
+        self.installed, self.required = functools.cache(self._installed), functools.cache(self._required)
+        self.uses_torch, self._torch = functools.cache(self._uses_torch), functools.cache(self._torch_of)
+        self._pythons = functools.cache(self._worlds.pythons)
 
     def of(self, distribution: Distribution) -> Package:
         """The package that a distribution is."""
@@ -62,55 +65,44 @@ class Packages:
         name = canonicalize_name(place[2].partition(".")[0])
         return Package(self._worlds.of(place[1]), name) if name else BASE
 
-    def installed(self, world: str) -> Mapping[str, Distribution]:
+    def _installed(self, world: str) -> Mapping[str, Distribution]:
         """Name → what a process of this world gets."""
-        if world not in self._installed:
-            self._installed[world] = {
-                package.name: one
-                for each in reversed(self._worlds.seen(world))
-                for package, one in self._distributions.items()
-                if package.world == each
-            }
-        return self._installed[world]
+        return {
+            package.name: one
+            for each in reversed(self._worlds.seen(world))
+            for package, one in self._distributions.items()
+            if package.world == each
+        }
 
     def torch(self, package: Package) -> Package:
         """The torch that a process of this package's has."""
-        if package.world not in self._torches:
-            candidates = [Package(world, TORCH) for world in self._worlds.seen(package.world)]
-            there = (one for one in candidates if one in self._distributions or one in self._binaries)
-            self._torches[package.world] = next(there, Package(package.world, TORCH))
-        return self._torches[package.world]
+        return self._torch(package.world)
+
+    def _torch_of(self, world: str) -> Package:
+        candidates = [Package(one, TORCH) for one in self._worlds.seen(world)]
+        there = (one for one in candidates if one in self._distributions or one in self._binaries)
+        return next(there, Package(world, TORCH))
 
     def binaries(self, package: Package) -> tuple[str, ...]:
         """Paths of its programs and libraries."""
         return self._binaries.get(package, ())
 
-    @functools.cached_property
-    def _binaries(self) -> Mapping[Package, tuple[str, ...]]:
-        found: dict[Package, list[str]] = {}
-        for path in sorted(self._contents.binaries):
-            found.setdefault(self.owner(path), []).append(path)
-        return {package: tuple(paths) for package, paths in found.items()}
-
-    @property
-    def with_binaries(self) -> Iterator[Package]:
+    def with_binaries(self) -> list[Package]:
         """Python packages that have any."""
-        yield from (package for package in sorted(self._binaries, key=_by_name) if package != BASE)
+        return sorted({*self._binaries} - {BASE}, key=lambda package: package[::-1])
 
-    def required(self, package: Package) -> frozenset[Package]:
+    def _required(self, package: Package) -> frozenset[Package]:
         """Installed packages that it requires, and those that they do."""
-        if package not in self._required:
-            installed = self.installed(package.world)
-            found, waiting = set[Package](), [package]
-            while waiting:
-                current = self._distributions.get(waiting.pop())
-                wanted = self.requirements(current) if current else ()
-                names = {canonicalize_name(one.name) for one in wanted}
-                new = {self.of(installed[name]) for name in names if name in installed} - found
-                found |= new
-                waiting += new
-            self._required[package] = frozenset(found - {package})
-        return self._required[package]
+        installed = self.installed(package.world)
+        found, waiting = set[Package](), [package]
+        while waiting:
+            current = self._distributions.get(waiting.pop())
+            wanted = self.requirements(current) if current else ()
+            names = {canonicalize_name(one.name) for one in wanted}
+            new = {self.of(installed[name]) for name in names if name in installed} - found
+            found |= new
+            waiting += new
+        return frozenset(found - {package})
 
     def requirements(self, distribution: Distribution) -> Iterator[Requirement]:
         """What it requires where it is installed."""
@@ -119,23 +111,13 @@ class Packages:
     def pythons(self, path: str) -> tuple[str, ...]:
         """The Pythons ("3.11") that a file or folder of packages is for; empty where nothing tells."""
         found = _FOLDER.match(path)
-        folder = found[0] if found else ""
-        if folder not in self._pythons:
-            self._pythons[folder] = self._worlds.pythons(folder)
-        return self._pythons[folder]
+        return self._pythons(found[0] if found else "")
 
-    def interpreters(self, world: str) -> tuple[str, ...]:
-        """Paths of a world's own."""
-        return self._worlds.interpreters(world)
-
-    def uses_torch(self, package: Package) -> bool:
+    def _uses_torch(self, package: Package) -> bool:
         """Whether its libraries are loaded after torch's: it is torch, says that it wants it, or refers to it."""
         if package == BASE:
             return False
-        if package not in self._uses_torch:
-            wants = package.name == TORCH or self.torch(package) in self.required(package)
-            self._uses_torch[package] = wants or self.links_torch(package)
-        return self._uses_torch[package]
+        return package.name == TORCH or self.torch(package) in self.required(package) or self.links_torch(package)
 
     def links_torch(self, package: Package) -> bool:
         """Whether any of its libraries refers to torch's."""
@@ -144,25 +126,23 @@ class Packages:
     def refers_to_torch(self, path: str) -> bool:
         """Whether a library refers to torch's."""
         binary = self._contents.binaries[path]
-        if any(map(_TORCH_LIBRARY.match, binary.needed)):
+        if any(map(is_torch_library, binary.needed)):
             return True
         return any(_TORCH_SYMBOL.match(symbol.name) for symbol in binary.wanted)
 
-    def is_torch_library(self, name: str) -> bool:
-        """By its name."""
-        return _TORCH_LIBRARY.match(name) is not None
+    def finding(
+        self, check: Check, severity: Severity, path: str, what: str, breaks: str, fix: str = "", size: int = 0
+    ) -> Finding:
+        """A finding on a program or library."""
+        return Finding(check, severity, self.owner(path).name, short(path), what, breaks, fix, size)
+
+
+def is_torch_library(name: str) -> bool:
+    """Whether a library of this name is one of torch's."""
+    return _TORCH_LIBRARY.match(name) is not None
 
 
 def short(path: str) -> str:
     """A path below site-packages, or as it is."""
     place = _SITE.match(path)
     return path[len(place[1]) + 1 :] if place else path
-
-
-def _by_name(package: Package) -> tuple[str, str]:
-    return package.name, package.world
-
-
-def name(path: str) -> str:
-    """The last part of a path."""
-    return posixpath.basename(path)

@@ -1,20 +1,17 @@
 """An audit from what a person names to its report: reads image, wheels or folder, asks `audit`."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.locate import locate
-from graphcrate.artifacts.tree import binaries, opening
+from graphcrate.artifacts.tree import binaries
 from graphcrate.artifacts.tree.binaries import Read
 from graphcrate.artifacts.tree.reader import Tools
-from graphcrate.checks import audit
-from graphcrate.checks.contracts import run as checking
+from graphcrate.checks import audit, reading
 from graphcrate.compat import facts
 from graphcrate.host.context import Context
-from graphcrate.host.workers import default_jobs
 from graphcrate.model.audit import Audit, Contents
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import site_packages
@@ -24,55 +21,57 @@ _UNKNOWN_PYTHON = "3"
 _CONDA = "/opt/conda/envs/audited"  #: where an environment of conda's lies, beside whatever conda an image has
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What a person asks. `names`: one image or folder, or wheels. `base`: an image that wheels and folders lie in."""
+def run(
+    names: Sequence[str], ctx: Context, *, base: str = "", gpus: Sequence[str] = (), output: Path = Path("dist")
+) -> Audit:
+    """Audit one image or folder, or wheels. `base`: an image that wheels and folders lie in.
 
-    names: tuple[str, ...]
-    base: str = ""
-    gpus: tuple[str, ...] = ()
-    output: Path = Path("dist")
-
-
-def run(request: Request, ctx: Context) -> Audit:
-    """Audit it. Raises UsageError for what does not exist, LayoutError, IntegrityError for what cannot be read."""
+    Raises UsageError for what does not exist, LayoutError, IntegrityError for what cannot be read.
+    """
     with ExitStack() as stack:
-        contents = _Reader(request, ctx, stack).contents()
-    return audit.judge(contents, request.gpus or _models(contents))
+        contents = _Reader(ctx, stack, output).contents(names, base)
+    capabilities = {name.removesuffix("+PTX") for name in contents.architectures}
+    compiled_for = [model for model, capability in facts.gpus().items() if capability in capabilities]
+    return audit.judge(contents, gpus or compiled_for)
 
 
 def read_image(name: str, ctx: Context) -> Read:
     """What an audit looks at in an image; what it read of a layer before is remembered."""
     with ExitStack() as stack:
-        return _Reader(Request(names=(name,)), ctx, stack).opened(name)
+        return _Reader(ctx, stack, Path("dist")).opened(name)
 
 
 def of_build(report: BuildReport, ctx: Context, gpus: tuple[str, ...] = ()) -> Audit:
     """The audit of an image that was just built, for these GPU models or those that it was compiled for."""
-    found = run(Request(names=(report.artifact.location,), gpus=gpus), ctx)
+    found = run((report.artifact.location,), ctx, gpus=gpus)
     return msgspec.structs.replace(found, subject=report.image, digest=report.digest)
 
 
 class _Reader:
-    def __init__(self, request: Request, ctx: Context, stack: ExitStack) -> None:
-        self._request, self._place, self._stack = request, ctx, stack
+    def __init__(self, ctx: Context, stack: ExitStack, output: Path) -> None:
+        self._ctx, self._stack, self._output = ctx, stack, output
         self._folder = stack.enter_context(ctx.cache.folder())
 
-    def contents(self) -> Contents:
-        names, base = self._request.names, self._request.base
+    def contents(self, names: Sequence[str], base: str) -> Contents:
         wheels = [Path(name) for name in names if name.endswith(".whl")]
-        if wheels:
-            return self._wheels(wheels)
-        if len(names) != 1:
+        if wheels and len(wheels) < len(names):
+            raise UsageError("wheels cannot be audited together with anything else", next_step="give wheels alone")
+        if absent := next((wheel for wheel in wheels if not wheel.is_file()), None):
+            raise UsageError(f"there is no wheel {absent}", next_step="ls *.whl    shows those in this folder")
+        if not wheels and len(names) != 1:
             raise UsageError("one image or folder can be audited at a time", next_step="run it once for each")
         folder = Path(names[0])
-        if (folder / "conda-meta").is_dir():
-            lower, _ = self._base()
-            return self._whole(names[0], self.opened(names[0], _CONDA), lower, "")
-        site = _site(folder)
-        if site is not None:
-            lower, below = self._base()
-            return self._whole(names[0], self.opened(str(site), below), lower, below)
+        is_conda = (folder / "conda-meta").is_dir()
+        packages = _packages(folder)
+        if wheels or is_conda or packages:
+            lower = self.opened(base) if base else None
+            site = site_packages((binaries.interpreter_of(lower) if lower else "") or _UNKNOWN_PYTHON)
+            if wheels:
+                read = binaries.of_wheels(wheels, site, self._tools(site))
+                return _over(" ".join(wheel.name for wheel in wheels), read, lower, site)
+            if is_conda:
+                return _over(names[0], self.opened(names[0], _CONDA), lower, "")
+            return _over(names[0], self.opened(str(packages), site), lower, site)
         if base:
             raise UsageError(f"{names[0]} has a base of its own", next_step="leave --base out")
         read = self.opened(names[0])
@@ -80,57 +79,31 @@ class _Reader:
             raise _nothing(folder)
         return binaries.contents(names[0], read, base=True)
 
-    def _wheels(self, wheels: list[Path]) -> Contents:
-        if len(wheels) < len(self._request.names):
-            raise UsageError("wheels cannot be audited together with anything else", next_step="give wheels alone")
-        absent = next((wheel for wheel in wheels if not wheel.is_file()), None)
-        if absent is not None:
-            raise UsageError(f"there is no wheel {absent}", next_step="ls *.whl    shows those in this folder")
-        lower, below = self._base()
-        read = binaries.of_wheels(wheels, below, self._tools(below))
-        return self._whole(" ".join(wheel.name for wheel in wheels), read, lower, below)
-
-    def _base(self) -> tuple[Read | None, str]:
-        """What lies below the packages, and where in it they lie."""
-        lower = self.opened(self._request.base) if self._request.base else None
-        python = (binaries.interpreter_of(lower) if lower else "") or _UNKNOWN_PYTHON
-        return lower, site_packages(python)
-
-    def _whole(self, name: str, upper: Read, lower: Read | None, site: str) -> Contents:
-        """`site`: the folder that packages are laid into; an environment of conda's has a Python of its own."""
-        read = binaries.over(upper, lower, site) if lower else upper
-        return binaries.contents(name, read, base=lower is not None, python="" if site else binaries.python_of(upper))
-
     def opened(self, name: str, below: str = "") -> Read:
         tools = self._tools(below)
-        image = locate(name, self._request.output)
-        if image.form == "registry":
-            opened, unread = checking.pull(image.name, tools, "all")
-            read = binaries.of_opened(opened, tools)
-            read.form, read.unread = "registry", (*read.unread, *unread)
-            return read
-        return binaries.of_opened(opening.reader(image)(tools), tools, below)
+        opened, form, unread = reading.opened(name, tools, self._output, "all")
+        read = binaries.of_opened(opened, tools, below)
+        read.form, read.unread = form, (*read.unread, *unread)
+        return read
 
     def _tools(self, below: str) -> Tools:
-        return Tools(
-            cache=self._place.cache,
-            progress=self._place.progress,
-            environment=self._place.environment,
-            stack=self._stack,
-            jobs=default_jobs(),
-            wanted=binaries.wanted(self._folder, below),
-        )
+        return reading.tools(self._ctx, self._stack, binaries.wanted(self._folder, below))
 
 
-def _site(folder: Path) -> Path | None:
+def _over(name: str, upper: Read, lower: Read | None, site: str) -> Contents:
+    """Packages with what lies below. `site`: what they are laid into; empty: they have a Python of their own."""
+    read = binaries.over(upper, lower, site) if lower else upper
+    return binaries.contents(name, read, base=lower is not None, python="" if site else binaries.python_of(upper))
+
+
+def _packages(folder: Path) -> Path | None:
     """The folder of installed packages that a person means: it itself, or that of a virtual environment."""
-    if not folder.is_dir() or (folder / "oci-layout").is_file() or (folder / "index.json").is_file():
+    if (folder / "oci-layout").is_file() or (folder / "index.json").is_file():
         return None
     if any(folder.glob("*.dist-info")):
         return folder
-    if (folder / "pyvenv.cfg").is_file():
-        return next(iter(sorted(folder.glob("lib/python3*/site-packages"))), None)
-    return None
+    sites = folder.glob("lib/python3*/site-packages") if (folder / "pyvenv.cfg").is_file() else ()
+    return min(sites, default=None)
 
 
 def _nothing(folder: Path) -> UsageError:
@@ -141,9 +114,3 @@ def _nothing(folder: Path) -> UsageError:
         f"there is nothing to audit in {folder}: no program and no library",
         next_step="name an image, wheels, a virtual environment, a folder with *.dist-info, or a root file system",
     )
-
-
-def _models(contents: Contents) -> tuple[str, ...]:
-    """GPU models of the architectures that the image says its extensions are compiled for."""
-    capabilities = {name.removesuffix("+PTX") for name in contents.architectures}
-    return tuple(model for model, capability in facts.gpus().items() if capability in capabilities)

@@ -4,20 +4,19 @@
 these lists.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from graphcrate.checks.contracts import apptainer, contents, docker, gpu, pai, pyxis, stack, start
+from graphcrate.checks.contracts import apptainer, contents, docker, gpu, pyxis, start
 from graphcrate.checks.contracts.check import Check
 from graphcrate.model.contract import RUNTIMES, Finding, Host, ImageView, Runtime
 
 #: Every check, in the order in which findings are shown.
-CHECKS: tuple[Check, ...] = (
-    *(*start.CHECKS, *contents.CHECKS, *gpu.CHECKS, *stack.CHECKS),
-    *(*docker.CHECKS, *apptainer.CHECKS, *pyxis.CHECKS, *pai.CHECKS),
+CHECKS = tuple(
+    one
+    for module in (start, contents, gpu, docker, apptainer, pyxis)
+    for one in vars(module).values()
+    if type(one) is Check
 )
-CONTRACTS: dict[Runtime, tuple[Check, ...]] = {
-    runtime: tuple(check for check in CHECKS if runtime in check.runtimes) for runtime in RUNTIMES
-}
 
 
 def judge(view: ImageView, host: Host, runtimes: Sequence[Runtime]) -> tuple[Finding, ...]:
@@ -31,9 +30,3 @@ def targets(view: ImageView) -> tuple[Runtime, ...]:
     if view.form == "sif":
         return ("apptainer",)
     return ("apptainer", "pyxis") if view.form in ("squashfs", "folder") else RUNTIMES
-
-
-def count(findings: Iterable[Finding]) -> dict[str, int]:
-    """How many there are of each status, the worst first."""
-    found = [finding.status for finding in findings]
-    return {status: found.count(status) for status in ("fail", "warn", "unknown", "pass") if status in found}

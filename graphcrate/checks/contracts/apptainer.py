@@ -1,97 +1,77 @@
 """What Apptainer and Singularity want of an image, and what they do to it."""
 
-from graphcrate.checks.contracts.check import absent, check, configured, failed, is_root, passed, unknown, warned
+from graphcrate.checks.contracts.check import absent, check, failed, is_root, passed, settings_check, unknown, warned
 from graphcrate.checks.contracts.paths import is_below
-from graphcrate.checks.contracts.view import is_older
 from graphcrate.compat import facts
 from graphcrate.model.contract import Host, ImageView, Settings, Verdict
 
 _ZSTD_KERNEL = facts.limits().kernel_zstd.since
-_HIDDEN_HOMES = ("/root", "/home", "/tmp")
 
 
-@check(
-    "a squashfs that the kernel mounts",
-    "apptainer",
-    reason="Linux mounts zstd squashfs from 4.14 on, el7's kernel neither xz nor lzo; squashfuse, by which Apptainer "
-    "mounts without its set-uid part, reads zstd from 0.1.101.",
-    source="Linux 4.14, fs/squashfs/Kconfig; Singularity on CentOS 7 (kernel 3.10)",
-)
+@check("a squashfs that the kernel mounts", "apptainer")
 def squashfs(view: ImageView, host: Host) -> Verdict:
+    """Linux mounts zstd squashfs from 4.14 on, el7's kernel neither xz nor lzo; squashfuse, by which Apptainer mounts
+    without its set-uid part, reads zstd from 0.1.101.
+    Source: Linux 4.14, fs/squashfs/Kconfig; Singularity on CentOS 7 (kernel 3.10)
+    """
     kind = view.compression
-    if not kind:
-        return passed("layers: the squashfs is made when the image is converted")
-    if kind == "gzip":
-        return passed("gzip, which every kernel mounts")
+    if kind in ("", "gzip"):
+        made = "layers: the squashfs is made when the image is converted"
+        return passed("gzip, which every kernel mounts" if kind else made)
     if not host.kernel:
         return unknown(f"{kind}: needs Linux {_ZSTD_KERNEL}", "--kernel VERSION")
     told = f"{kind}, Linux {host.kernel}"
-    return failed(told, "make it with gzip") if is_older(host.kernel, _ZSTD_KERNEL) else passed(told)
+    return failed(told, "make it with gzip") if facts.is_older(host.kernel, _ZSTD_KERNEL) else passed(told)
 
 
-@check(
-    "does not depend on USER",
-    *("apptainer", "pyxis"),
-    reason="The image runs as the user who starts it, whatever USER says, and files belong to others: what only that "
-    "USER may read or write is closed.",
-    source="Apptainer's user guide on OCI images; seen with pyxis 0.24 and enroot 4.1.2",
-)
-@configured
+@settings_check("does not depend on USER", "apptainer", "pyxis")
 def user(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """The image runs as the user who starts it, whatever USER says, and files belong to others: what only that USER may
+    read or write is closed.
+    Source: Apptainer's user guide on OCI images; seen with pyxis 0.24 and enroot 4.1.2
+    """
     if is_root(settings.user):
         return passed("root, as most images")
     return warned(f"USER {settings.user} is ignored", "chmod -R a+rX what is installed, and leave USER out")
 
 
-@check(
-    "no HOME of its own",
-    *("apptainer", "pyxis"),
-    reason="Homes are the host's. Under pyxis the image's variable wins: HOME=/root for a user who is not root; enroot "
-    "makes the folder, and ends where it cannot enter it.",
-    source="enroot 4.1.2; seen with pyxis 0.24",
-)
-@configured
+@settings_check("no HOME of its own", "apptainer", "pyxis")
 def home(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """Homes are the host's. Under pyxis the image's variable wins: HOME=/root for a user who is not root; enroot makes
+    the folder, and ends where it cannot enter it.
+    Source: enroot 4.1.2; seen with pyxis 0.24
+    """
     value = settings.variables.get("HOME", "")
     return warned(f"HOME={value}", "leave it out of ENV") if value else passed("not set")
 
 
-@check(
-    "working folder that is there",
-    *("apptainer", "pyxis"),
-    reason="pyxis enters WORKDIR; in a folder that is hidden, or that the image lacks, the job starts elsewhere or "
-    "not at all. Apptainer starts where the user is.",
-    source="seen with pyxis 0.24; Apptainer's user guide on the working directory",
-)
-@configured
+@settings_check("working folder that is there", "apptainer", "pyxis")
 def working_folder(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """pyxis enters WORKDIR; in a folder that is hidden, or that the image lacks, the job starts elsewhere or not at
+    all. Apptainer starts where the user is.
+    Source: seen with pyxis 0.24; Apptainer's user guide on the working directory
+    """
     path = settings.working_folder
     if path in ("", "/"):
         return passed("none")
-    if any(is_below(path, folder) for folder in _HIDDEN_HOMES):
+    if is_below(path, "/root", "/home", "/tmp"):
         return warned(f"WORKDIR {path} is hidden by the host's own", "WORKDIR /workspace, or none")
-    file = view.files.get(path.rstrip("/"))
-    if file is not None and file.real == "folder":
+    if (file := view.files.get(path.rstrip("/"))) and file.real == "folder":
         return passed(f"WORKDIR {path}")
     return absent(view, warned(f"WORKDIR {path} is no folder of the image", "RUN mkdir it"))
 
 
-@check(
-    "names and addresses can be bound",
-    *("apptainer", "pyxis"),
-    reason="/etc/hosts, /etc/hostname and /etc/resolv.conf are mounted from the host. Where one is a link out of /etc "
-    "(systemd-resolved makes such), there is nothing to mount on, and names are not found.",
-    source="enroot 4.1.2, 20-config.fstab; Apptainer's user guide on system-defined bind paths",
-)
+@check("names and addresses can be bound", "apptainer", "pyxis")
 def etc_binds(view: ImageView, host: Host) -> Verdict:
+    """/etc/hosts, /etc/hostname and /etc/resolv.conf are mounted from the host. Where one is a link out of /etc
+    (systemd-resolved makes such), there is nothing to mount on, and names are not found.
+    Source: enroot 4.1.2, 20-config.fstab; Apptainer's user guide on system-defined bind paths
+    """
     links = [
         f"{path} → {file.link}"
         for path in ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
-        if (file := view.files.get(path)) is not None and file.kind == "symlink" and file.real != "file"
+        if (file := view.files.get(path)) and file.kind == "symlink" and file.real != "file"
     ]
     if links:
         return warned(", ".join(links), "replace the link by an empty file")
     return absent(view, passed("files, or not there"))
-
-
-CHECKS = (squashfs, user, home, working_folder, etc_binds)

@@ -1,51 +1,37 @@
 """Contracts about what is in the image and where: folders that runtimes hide, sizes, libraries that do not belong."""
 
-from graphcrate.checks.contracts.check import (
-    EVERYWHERE,
-    absent,
-    check,
-    configured,
-    failed,
-    folders_in_path,
-    passed,
-    unknown,
-    warned,
-)
-from graphcrate.checks.contracts.paths import is_below
-from graphcrate.checks.contracts.view import CUBLAS, name_of
-from graphcrate.model.contract import Host, ImageView, Settings, Verdict
+from posixpath import basename
+
+from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
+from graphcrate.checks.contracts.paths import folders_in_path, is_below
+from graphcrate.checks.contracts.view import CUBLAS
+from graphcrate.model.contract import RUNTIMES, Host, ImageView, Settings, Verdict
 from graphcrate.model.lock import PLATFORM
 
-#: An image of this size takes minutes to import, and does not fit into many a node's /tmp.
-LARGE = 10 * 10**9
+_LARGE = 10 * 10**9  #: bytes; takes minutes to import, and does not fit into many a node's /tmp
 _HOMES = ("/root", "/home", "/tmp")
 _MOUNTED = ("/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/home", "/root")
 _ON_A_LAYER = 1 << 20  #: a library of fewer bytes is a stub or a link
 
 
-@check(
-    f"made for {PLATFORM}",
-    *EVERYWHERE,
-    reason="The hosts are of that kind; anything else ends in `exec format error`.",
-    source="OCI image specification 1.1, configuration",
-)
-@configured
+@settings_check(f"made for {PLATFORM}", *RUNTIMES)
 def platform(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """The hosts are of that kind; anything else ends in `exec format error`.
+    Source: OCI image specification 1.1, configuration
+    """
     if not settings.platform:
         return unknown("the artifact does not say")
     if settings.platform == PLATFORM:
-        return passed(settings.platform)
+        return passed(PLATFORM)
     return failed(settings.platform, f"build it for {PLATFORM} (docker build --platform)")
 
 
-@check(
-    "layers that unpack alike everywhere",
-    *EVERYWHERE,
-    reason="Layers that are cut short, or that put files below a link of a lower layer, fail in one engine and lose "
-    "files in another.",
-    source="OCI image specification 1.1, layer changesets",
-)
+@check("layers that unpack alike everywhere", *RUNTIMES)
 def layers(view: ImageView, host: Host) -> Verdict:
+    """Layers that are cut short, or that put files below a link of a lower layer, fail in one engine and lose files in
+    another.
+    Source: OCI image specification 1.1, layer changesets
+    """
     if view.broken:
         return failed(view.broken, "build the image again, or squash its layers")
     if view.unread:
@@ -53,23 +39,19 @@ def layers(view: ImageView, host: Host) -> Verdict:
     return passed(f"{len(view.layers)} layers" if view.layers else "no layers")
 
 
-@check(
-    "nothing in folders that are hidden",
-    *("apptainer", "pyxis"),
-    reason="Apptainer binds the host's home and /tmp, enroot covers /tmp and /run with an empty file system: what the "
-    "image has in /root, /home or /tmp is gone when it runs, or closed to users who are not root.",
-    source="Apptainer's user guide on bind paths; enroot 4.1.2, 10-system.fstab",
-)
+@check("nothing in folders that are hidden", "apptainer", "pyxis")
 def hidden(view: ImageView, host: Host) -> Verdict:
+    """Apptainer binds the host's home and /tmp, enroot covers /tmp and /run with an empty file system: what the image
+    has in /root, /home or /tmp is gone when it runs, or closed to users who are not root.
+    Source: Apptainer's user guide on bind paths; enroot 4.1.2, 10-system.fstab
+    """
     fix = "install into /opt or /usr/local"
-    packages = [path for path in view.packages if any(is_below(path, folder) for folder in _HOMES)]
-    if packages:
-        return failed(f"Python packages in {packages[0]}", fix)
-    settings = view.settings
-    folders = folders_in_path(settings) if settings else []
-    in_path = [path for path in folders if any(is_below(path, folder) for folder in _HOMES)]
-    if in_path:
-        return failed(f"PATH names {in_path[0]}", fix)
+    for path in view.packages:
+        if is_below(path, *_HOMES):
+            return failed(f"Python packages in {path}", fix)
+    for path in folders_in_path(view.settings) if view.settings else ():
+        if is_below(path, *_HOMES):
+            return failed(f"PATH names {path}", fix)
     if view.hidden:
         folder, below = next(iter(view.hidden.items()))
         told = f"{below.files} file{'s' if below.files > 1 else ''} in {folder}, such as {below.example}"
@@ -77,15 +59,13 @@ def hidden(view: ImageView, host: Host) -> Verdict:
     return absent(view, passed("nothing but new homes' own files"))
 
 
-@check(
-    "folders to mount on",
-    *("apptainer",),
-    reason="Apptainer mounts the host's /proc, /sys, /dev, /tmp and home there; a file or a link in such a place makes "
-    "the start fail, or leads elsewhere.",
-    source="Apptainer's user guide on system-defined bind paths",
-)
+@check("folders to mount on", "apptainer")
 def mount_points(view: ImageView, host: Host) -> Verdict:
-    wrong = [path for path in _MOUNTED if (file := view.files.get(path)) is not None and file.real != "folder"]
+    """Apptainer mounts the host's /proc, /sys, /dev, /tmp and home there; a file or a link in such a place makes the
+    start fail, or leads elsewhere.
+    Source: Apptainer's user guide on system-defined bind paths
+    """
+    wrong = [path for path in _MOUNTED if (file := view.files.get(path)) and file.real != "folder"]
     if wrong:
         return failed(f"{', '.join(wrong)}: no folder", "make it a folder")
     missing = [path for path in _MOUNTED[:4] if path not in view.files]
@@ -95,18 +75,16 @@ def mount_points(view: ImageView, host: Host) -> Verdict:
     return absent(view, passed("folders, or made when a SIF is"))
 
 
-@check(
-    "no libraries of the driver",
-    *EVERYWHERE,
-    reason="The NVIDIA runtime puts the host's libcuda and libnvidia-ml into the container. Where the image has its "
-    "own, they clash: `file exists` at the start, or `Driver/library version mismatch`.",
-    source="NVIDIA/nvidia-docker #825; nvidia-container-toolkit #289",
-)
+@check("no libraries of the driver", *RUNTIMES)
 def own_driver(view: ImageView, host: Host) -> Verdict:
+    """The NVIDIA runtime puts the host's libcuda and libnvidia-ml into the container. Where the image has its own, they
+    clash: `file exists` at the start, or `Driver/library version mismatch`.
+    Source: NVIDIA/nvidia-docker #825; nvidia-container-toolkit #289
+    """
     found = [
         path
         for path, file in view.files.items()
-        if name_of(path).startswith(("libcuda.so", "libnvidia-ml.so"))
+        if basename(path).startswith(("libcuda.so", "libnvidia-ml.so"))
         and file.kind == "file"
         and not any(part in path for part in ("/compat/", "/stubs/"))
     ]
@@ -116,18 +94,16 @@ def own_driver(view: ImageView, host: Host) -> Verdict:
     return absent(view, passed("none"))
 
 
-@check(
-    "CUDA's libraries once",
-    *EVERYWHERE,
-    reason="Wheels of torch bring cuBLAS and cuDNN with them; a CUDA base image has them too: gigabytes that nothing "
-    "uses, and a chance to load the wrong ones.",
-    source="replicate/cog #972; GLT's IGBH Dockerfile",
-)
+@check("CUDA's libraries once", *RUNTIMES)
 def cuda_once(view: ImageView, host: Host) -> Verdict:
+    """Wheels of torch bring cuBLAS and cuDNN with them; a CUDA base image has them too: gigabytes that nothing uses,
+    and a chance to load the wrong ones.
+    Source: replicate/cog #972; GLT's IGBH Dockerfile
+    """
     places = sorted(
         path
         for path, file in view.files.items()
-        if name_of(path).startswith(CUBLAS) and file.kind == "file" and file.size > _ON_A_LAYER
+        if basename(path).startswith(CUBLAS) and file.kind == "file" and file.size > _ON_A_LAYER
     )
     wheels = [path for path in places if "-packages/" in path]
     others = [path for path in places if "-packages/" not in path]
@@ -137,22 +113,17 @@ def cuda_once(view: ImageView, host: Host) -> Verdict:
     return absent(view, passed(places[0] if places else "no cuBLAS"))
 
 
-@check(
-    "size",
-    *EVERYWHERE,
-    reason="Docker and enroot unpack the image on every node, enroot often in memory (/run, /tmp): tens of gigabytes "
-    "end in `No space left on device`, or in minutes of waiting.",
-    source="pyxis #24, #53; enroot #83; replicate/cog #972",
-)
+@check("size", *RUNTIMES)
 def size(view: ImageView, host: Host) -> Verdict:
+    """Docker and enroot unpack the image on every node, enroot often in memory (/run, /tmp): tens of gigabytes end in
+    `No space left on device`, or in minutes of waiting.
+    Source: pyxis #24, #53; enroot #83; replicate/cog #972
+    """
     if not view.unpacked or view.unread:
         packed = sum(layer.size for layer in view.layers)
         told = f"{packed / 1e9:.1f} GB compressed" if packed else "unknown"
         return unknown(f"{told}; not all layers were read")
     told = f"{view.unpacked / 1e9:.1f} GB of files"
-    if view.unpacked > LARGE:
+    if view.unpacked > _LARGE:
         return warned(told, "leave out compilers, caches and second copies; ./build.py inspect shows who owns what")
     return passed(told)
-
-
-CHECKS = (platform, layers, hidden, mount_points, own_driver, cuda_once, size)

@@ -1,59 +1,48 @@
-"""What Docker wants of an image, and those who run Docker or containerd below: PAI's nodes."""
+"""What Docker wants of an image, those who run Docker or containerd below (PAI's nodes), and PAI itself."""
 
-from graphcrate.checks.contracts.check import absent, check, failed, has_gpu_code, passed, unknown, warned
-from graphcrate.checks.contracts.view import is_older
+from graphcrate.checks.contracts.check import absent, check, failed, passed, unknown, warned
+from graphcrate.compat.facts import is_older
 from graphcrate.model.contract import Host, ImageView, Verdict
 from graphcrate.oci import spec
 
-#: Of the engine's own making: 127 would be overlay2's end, and two go to the container.
-MOST_LAYERS = 125
+_MOST_LAYERS = 125  #: of the engine's own making: 127 would be overlay2's end, and two go to the container
 _CLONE3_GLIBC, _CLONE3_DOCKER = "2.34", "20.10.10"
 _ZSTD_DOCKER = "23.0"
-#: What `docker run` gives where nobody says otherwise, and what loaders of samples fill soon.
+_SERVERS = ("jupyterlab", "notebook", "jupyter-server")
+#: what `docker run` gives where nobody says otherwise, and what loaders of samples fill soon
 _DEFAULT_SHM, _ENOUGH_SHM = 64 << 20, 1 << 30
 
 
-@check(
-    "an image of layers",
-    *("docker", "pai"),
-    reason="Docker and registries take images of layers; a SIF, a squashfs or a folder is none.",
-    source="OCI image specification 1.1",
-)
+@check("an image of layers", "docker", "pai")
 def layered(view: ImageView, host: Host) -> Verdict:
+    """Docker and registries take images of layers; a SIF, a squashfs or a folder is none.
+    Source: OCI image specification 1.1
+    """
     if view.form in ("sif", "squashfs", "folder"):
         return failed(f"a {view.form}", "give the image that it was made of, or `docker import` its files")
     return passed(f"{len(view.layers)} layers" if view.layers else "layers")
 
 
-@check(
-    "not too many layers",
-    *("docker", "pai"),
-    reason="Docker takes an image of 125 layers at most: `max depth exceeded` when the image is pulled or started.",
-    source="moby (layer/layer_store.go, maxLayerDepth); docker/for-linux #414; moby/buildkit #3067",
-)
+@check("not too many layers", "docker", "pai")
 def layer_count(view: ImageView, host: Host) -> Verdict:
-    count = len(view.layers)
-    if not count:
-        return passed("no layers")
-    if count > MOST_LAYERS:
-        return failed(f"{count} layers", "join RUN lines, or squash the image")
-    return passed(f"{count} layers")
+    """Docker takes an image of 125 layers at most: `max depth exceeded` when the image is pulled or started.
+    Source: moby (layer/layer_store.go, maxLayerDepth); docker/for-linux #414; moby/buildkit #3067
+    """
+    told = f"{len(view.layers) or 'no'} layers"
+    return failed(told, "join RUN lines, or squash the image") if len(view.layers) > _MOST_LAYERS else passed(told)
 
 
-@check(
-    "layers that Docker reads",
-    *("docker", "pai"),
-    reason="zstd layers can be pulled from Docker 23.0 on, foreign layers from nowhere but their maker.",
-    source="Docker Engine 23.0 release notes (moby #41759)",
-)
+@check("layers that Docker reads", "docker", "pai")
 def docker_layer_types(view: ImageView, host: Host) -> Verdict:
+    """zstd layers can be pulled from Docker 23.0 on, foreign layers from nowhere but their maker.
+    Source: Docker Engine 23.0 release notes (moby #41759)
+    """
     kinds = {layer.media_type for layer in view.layers if layer.media_type}
     if not kinds:
         return passed("no layers" if not view.layers else "as Docker saved them")
     if strange := sorted(kinds - set(spec.LAYER_TYPES)):
         return failed(strange[0], "build it again with layers of type tar+gzip")
-    zstd = [kind for kind in kinds if spec.LAYER_TYPES[kind] == spec.LAYER_ZSTD]
-    if not zstd:
+    if not any(spec.LAYER_TYPES[kind] == spec.LAYER_ZSTD for kind in kinds):
         return passed(", ".join(sorted(kind.rpartition(".")[2] for kind in kinds)))
     version = host.versions.get("docker", "")
     if not version:
@@ -63,14 +52,12 @@ def docker_layer_types(view: ImageView, host: Host) -> Verdict:
     return passed(f"zstd layers, Docker {version}")
 
 
-@check(
-    "Docker's seccomp filter knows clone3",
-    "docker",
-    reason="glibc from 2.34 on starts threads by clone3, which the filter of Docker before 20.10.10 answers with "
-    "EPERM: `can't start new thread`, `pthread_create failed`.",
-    source="moby #42680, #42681",
-)
+@check("Docker's seccomp filter knows clone3", "docker")
 def clone3(view: ImageView, host: Host) -> Verdict:
+    """glibc from 2.34 on starts threads by clone3, which the filter of Docker before 20.10.10 answers with EPERM:
+    `can't start new thread`, `pthread_create failed`.
+    Source: moby #42680, #42681
+    """
     library = view.c_library
     if library is None or library.name != "glibc":
         return absent(view, passed("no glibc"))
@@ -87,15 +74,13 @@ def clone3(view: ImageView, host: Host) -> Verdict:
     return passed(f"glibc {library.version}, Docker {version}")
 
 
-@check(
-    "shared memory for loaders",
-    *("docker", "pai"),
-    reason="Workers of a DataLoader and GraphLearn hand samples over in /dev/shm, which has 64 MB under Docker: `bus "
-    "error` as soon as it is full.",
-    source="graphlearn-torch's FAQ; Docker's reference on --shm-size",
-)
+@check("shared memory for loaders", "docker", "pai")
 def shm(view: ImageView, host: Host) -> Verdict:
-    if not view.torch and has_gpu_code(view) is not True:
+    """Workers of a DataLoader and GraphLearn hand samples over in /dev/shm, which has 64 MB under Docker: `bus error`
+    as soon as it is full.
+    Source: graphlearn-torch's FAQ; Docker's reference on --shm-size
+    """
+    if not view.torch and view.cuda in ("", "cpu"):
         return absent(view, passed("no torch in the image"))
     if host.shm is None:
         return unknown("the host decides", "docker run --shm-size=8g    (--ipc=host for several processes)")
@@ -105,4 +90,13 @@ def shm(view: ImageView, host: Host) -> Verdict:
     return passed(told) if host.shm >= _ENOUGH_SHM else warned(told, "docker run --shm-size=8g")
 
 
-CHECKS = (layered, layer_count, docker_layer_types, clone3, shm)
+@check("a notebook server", "pai")
+def notebook(view: ImageView, host: Host) -> Verdict:
+    """Users of PAI DSW open the image as a notebook; DLC jobs do without.
+    Source: PAI DSW on custom images; what it requires is nowhere written down
+    """
+    servers = [f"{name} {view.distributions[name]}" for name in _SERVERS if name in view.distributions]
+    servers += [view.programs[name] for name in ("jupyter", "jupyter-lab", "jupyter-notebook") if name in view.programs]
+    if servers:
+        return passed(servers[0])
+    return absent(view, warned("none in the image", "pip install jupyterlab, where it shall open in DSW"))

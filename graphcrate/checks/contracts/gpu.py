@@ -1,48 +1,42 @@
-"""Contracts between the image and the host's GPUs, driver, kernel and C library."""
+"""Contracts between the image and the host's GPUs, driver, kernel and C library, and its packages' among each other."""
 
+import operator
 import re
 
-from graphcrate.checks.contracts.check import (
-    EVERYWHERE,
-    absent,
-    check,
-    configured,
-    failed,
-    has_gpu_code,
-    passed,
-    unknown,
-    warned,
-)
-from graphcrate.checks.contracts.view import is_older
-from graphcrate.compat import facts
+from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
+from graphcrate.compat import facts, glt
+from graphcrate.compat.facts import is_older, numbers
 from graphcrate.compat.rules import capability_name
-from graphcrate.model.contract import Host, ImageView, Settings, Verdict
+from graphcrate.model.contract import RUNTIMES, Host, ImageView, Settings, Verdict
 
-#: glibc that NVIDIA's driver libraries are made for
-_DRIVER_GLIBC = facts.limits().driver_glibc.since
-_WANTED = re.compile(r"cuda\s*(>=|>|=|==)\s*(\d+(?:\.\d+)*)")
+_DRIVER_GLIBC = facts.limits().driver_glibc.since  #: that NVIDIA's driver libraries are made for
+_CONDITION = re.compile(r"(cuda|driver)\s*(>=|>|<=|<|==|=)\s*(\d+(?:\.\d+)*)")
+_SIGNS = {
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<": operator.lt,
+    "==": operator.eq,
+    "=": operator.eq,
+}
+_PYTHON = re.compile(r"/python(\d+\.\d+)/(?:site|dist)-packages$")
 _ASK_DRIVER = "--driver VERSION    (nvidia-smi on the host shows it)"
 
 
-def _no_gpu_code(view: ImageView) -> Verdict | None:
+def _without_cuda(view: ImageView) -> Verdict | None:
     """The verdict on images that have nothing to do with a GPU, or may have."""
-    answer = has_gpu_code(view)
-    if answer is None:
-        return (
-            absent(view, passed("no CUDA and no torch found")) if not view.torch else unknown("which CUDA is not known")
-        )
-    return None if answer else passed("no CUDA in the image")
+    if view.cuda:
+        return passed("no CUDA in the image") if view.cuda == "cpu" else None
+    return unknown("which CUDA is not known") if view.torch else absent(view, passed("no CUDA and no torch found"))
 
 
-@check(
-    "driver new enough",
-    *EVERYWHERE,
-    reason="The driver is the host's. It runs programs of its own CUDA version and older ones; from CUDA 11 on any "
-    "of the same major version, but then it cannot compile PTX.",
-    source="CUDA 13.2 release notes, tables 2 and 3; docs.nvidia.com/deploy/cuda-compatibility",
-)
+@check("driver new enough", *RUNTIMES)
 def driver(view: ImageView, host: Host) -> Verdict:
-    if (answer := _no_gpu_code(view)) is not None:
+    """The driver is the host's. It runs programs of its own CUDA version and older ones; from CUDA 11 on any of the
+    same major version, but then it cannot compile PTX.
+    Source: CUDA 13.2 release notes, tables 2 and 3; docs.nvidia.com/deploy/cuda-compatibility
+    """
+    if answer := _without_cuda(view):
         return answer
     oldest, own = facts.oldest_driver(view.cuda), facts.own_driver(view.cuda)
     if not oldest:
@@ -63,26 +57,18 @@ def driver(view: ImageView, host: Host) -> Verdict:
     return failed(f"{told}, which wants {oldest} or newer", f"{instead}, or update the driver")
 
 
-@check(
-    "states the driver that it wants",
-    *("docker", "pyxis", "pai"),
-    reason="nvidia-container-cli reads NVIDIA_REQUIRE_CUDA at the start and refuses a driver that is too old, with a "
-    "clear message; a condition that is too strict refuses drivers that would do.",
-    source="NVIDIA container toolkit on NVIDIA_REQUIRE_*; enroot 4.1.2, hook 98-nvidia.sh",
-)
-@configured
+@settings_check("states the driver that it wants", "docker", "pyxis", "pai")
 def require_cuda(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """nvidia-container-cli reads NVIDIA_REQUIRE_CUDA at the start and refuses a driver that is too old, with a clear
+    message; a condition that is too strict refuses drivers that would do.
+    Source: NVIDIA container toolkit on NVIDIA_REQUIRE_*; enroot 4.1.2, hook 98-nvidia.sh
+    """
     variables = settings.variables
     wanted = variables.get("NVIDIA_REQUIRE_CUDA", "")
     if not wanted:
-        answer = _no_gpu_code(view)
-        if answer is not None:
-            return answer
+        told = "NVIDIA_REQUIRE_CUDA is not set: an old driver shows only when CUDA starts"
         least = f"cuda>={view.cuda.partition('.')[0]}.0"
-        return warned(
-            "NVIDIA_REQUIRE_CUDA is not set: an old driver shows only when CUDA starts",
-            f"ENV NVIDIA_REQUIRE_CUDA={least}",
-        )
+        return _without_cuda(view) or warned(told, f"ENV NVIDIA_REQUIRE_CUDA={least}")
     if variables.get("NVIDIA_DISABLE_REQUIRE", "").lower() in ("1", "true"):
         return passed(f"{wanted}, and the image switches the test off")
     if not host.driver:
@@ -97,28 +83,17 @@ def require_cuda(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 def _holds(alternative: str, newest: str, driver: str) -> bool:
     """Whether a driver meets an alternative; what it says of brands counts as met."""
-    for condition in alternative.split(","):
-        if found := _WANTED.fullmatch(condition):
-            sign, version = found[1], found[2]
-            if is_older(newest, version) or (sign == ">" and facts.numbers(newest) == facts.numbers(version)):
-                return False
-            if sign in ("=", "==") and facts.numbers(newest) != facts.numbers(version):
-                return False
-        elif found := re.fullmatch(r"driver\s*(>=|>|<=|<)\s*(\d+(?:\.\d+)*)", condition):
-            this, other = facts.numbers(driver), facts.numbers(found[2])
-            if not {">=": this >= other, ">": this > other, "<=": this <= other, "<": this < other}[found[1]]:
-                return False
-    return True
+    has = {"cuda": numbers(newest), "driver": numbers(driver)}
+    conditions = filter(None, map(_CONDITION.fullmatch, alternative.split(",")))
+    return all(_SIGNS[sign](has[what], numbers(version)) for what, sign, version in map(re.Match.groups, conditions))
 
 
-@check(
-    "machine code for the GPU",
-    *EVERYWHERE,
-    reason="A torch or an extension without code for the GPU's architecture ends in `no kernel image is available for "
-    "execution on the device`.",
-    source="the architectures in torch's wheels, measured; PyG #5850, #3822, #1106",
-)
+@check("machine code for the GPU", *RUNTIMES)
 def gpu(view: ImageView, host: Host) -> Verdict:
+    """A torch or an extension without code for the GPU's architecture ends in `no kernel image is available for
+    execution on the device`.
+    Source: the architectures in torch's wheels, measured; PyG #5850, #3822, #1106
+    """
     if not host.gpus:
         if view.cuda == "cpu":
             return passed("torch for the CPU, and no GPU was named")
@@ -127,52 +102,41 @@ def gpu(view: ImageView, host: Host) -> Verdict:
         return failed(f"torch {view.torch} is for the CPU", "an image for CUDA: make image CUDA=… GPU=…")
     if not view.torch:
         return absent(view, unknown("no torch in the image"))
-    compiled = compiled_for(view)
+    compiled = _compiled_for(view)
+    native = [name.removesuffix("+PTX") for name in compiled]
     known = True
     for model in host.gpus:
-        capability = facts.compute_capability(model)
-        label = capability_name(model)
-        fix = f"make image GPU={model}"
+        capability, label = facts.compute_capability(model), capability_name(model)
         runs = facts.torch_runs_on(view.torch, view.cuda, capability)
         if runs is False:
-            return failed(f"torch {view.torch} has no code for {label}", fix)
-        if compiled and not _any_runs(compiled, capability):
-            return failed(f"extensions are compiled for {', '.join(compiled)}, and not for {label}", fix)
+            return failed(f"torch {view.torch} has no code for {label}", f"make image GPU={model}")
+        compiles = any(name.endswith("+PTX") and not is_older(capability, name[:-4]) for name in compiled)
+        if compiled and not compiles and not facts.has_code(native, capability):
+            told = f"extensions are compiled for {', '.join(compiled)}, and not for {label}"
+            return failed(told, f"make image GPU={model}")
         known = known and runs is True
     if not known:
         return unknown(f"which GPUs torch {view.torch} for CUDA {view.cuda} has code for is not known")
     return passed(f"torch {view.torch} runs on {', '.join(host.gpus)}")
 
 
-def compiled_for(view: ImageView) -> list[str]:
+def _compiled_for(view: ImageView) -> list[str]:
     """Architectures that the image says its extensions were compiled for."""
-    settings = view.settings
-    label = settings.labels.get("graphcrate.architectures", "") if settings else ""
+    label = view.settings.labels.get("graphcrate.architectures", "") if view.settings else ""
     return [name for name in re.split(r"[,;]", label) if re.fullmatch(r"\d+\.\d+(\+PTX)?", name)]
 
 
-def _any_runs(compiled: list[str], capability: str) -> bool:
-    """Machine code of the same major version, or PTX of any older one."""
-    if facts.has_code([name.removesuffix("+PTX") for name in compiled], capability):
-        return True
-    return any(not is_older(capability, name.removesuffix("+PTX")) for name in compiled if name.endswith("+PTX"))
-
-
-@check(
-    "C library new enough for the driver's libraries",
-    *EVERYWHERE,
-    reason="The host's driver libraries are loaded into the image's programs, so the image's glibc has to have what "
-    "they want. Apptainer brings libraries of the host's distribution besides (libGLX and others), which want the "
-    "host's own.",
-    source="NVIDIA driver 550 README, minimum requirements (glibc 2.17); apptainer #2421, #945, #598",
-)
+@check("C library new enough for the driver's libraries", *RUNTIMES)
 def glibc(view: ImageView, host: Host) -> Verdict:
+    """The host's driver libraries are loaded into the image's programs, so the image's glibc has to have what they
+    want. Apptainer brings libraries of the host's distribution besides (libGLX and others), which want the host's own.
+    Source: NVIDIA driver 550 README, minimum requirements (glibc 2.17); apptainer #2421, #945, #598
+    """
     library = view.c_library
     if library is None:
         return absent(view, warned("no C library in a known place", "start from Debian, Ubuntu or a RHEL"))
     if library.name == "musl":
-        gpu = has_gpu_code(view)
-        if gpu is False:
+        if view.cuda == "cpu":
             return passed("musl, and no CUDA in the image")
         return failed("musl: neither NVIDIA's libraries nor PyPI's wheels of torch load", "start from Debian or Ubuntu")
     if not library.version:
@@ -185,14 +149,12 @@ def glibc(view: ImageView, host: Host) -> Verdict:
     return passed(f"glibc {library.version}")
 
 
-@check(
-    "kernel new enough for the C library",
-    *EVERYWHERE,
-    reason="glibc says in its ELF note which kernel it needs at least; on an older one every program ends with `FATAL: "
-    "kernel too old`.",
-    source="the note NT_GNU_ABI_TAG of the image's libc.so.6; glibc's INSTALL on --enable-kernel",
-)
+@check("kernel new enough for the C library", *RUNTIMES)
 def kernel(view: ImageView, host: Host) -> Verdict:
+    """glibc says in its ELF note which kernel it needs at least; on an older one every program ends with `FATAL: kernel
+    too old`.
+    Source: the note NT_GNU_ABI_TAG of the image's libc.so.6; glibc's INSTALL on --enable-kernel
+    """
     library = view.c_library
     if library is None or not library.kernel:
         return unknown("which kernel the C library needs is not known")
@@ -202,4 +164,57 @@ def kernel(view: ImageView, host: Host) -> Verdict:
     return failed(told, "an older base") if is_older(host.kernel, library.kernel) else passed(told)
 
 
-CHECKS = (driver, require_cuda, gpu, glibc, kernel)
+@check("graphlearn-torch that fits torch", *RUNTIMES)
+def glt_fits(view: ImageView, host: Host) -> Verdict:
+    """Its wheels say nothing of the torch that they are built for: with another one its import ends in undefined
+    symbols.
+    Source: the symbols of its wheels and of torch's, compared; PAI's GLT tutorial installs one that does not fit
+    """
+    version = view.distributions.get(glt.NAME, "")
+    if not version:
+        return absent(view, passed("no graphlearn-torch in the image"))
+    python = next((found[1] for path in view.packages if (found := _PYTHON.search(path))), "")
+    if not (view.torch and view.cuda and python):
+        return unknown(f"graphlearn-torch {version}; which torch, CUDA and Python is not known")
+    judged = glt.judge(version, view.torch.partition("+")[0], view.cuda, python, set(view.distributions))
+    told = f"graphlearn-torch {version}, torch {view.torch}, Python {python}"
+    if judged.absent:
+        return failed(f"{told}: {', '.join(judged.absent)} is missing", f"pip install {' '.join(judged.absent)}")
+    if judged.reasons:
+        fix = f"pip install graphlearn-torch=={judged.fitting}" if judged.fitting else "another torch: ./build.py list"
+        return failed(f"{told}: {judged.reasons[0]}", fix)
+    return passed(told)
+
+
+@check("PTX that the driver compiles", *RUNTIMES)
+def ptx(view: ImageView, host: Host) -> Verdict:
+    """For a GPU that an extension has no machine code for, the driver compiles its PTX: an older driver than the
+    toolkit's own says `the provided PTX was compiled with an unsupported toolchain`.
+    Source: the code in graphlearn-torch's wheels, measured; docs.nvidia.com/deploy/cuda-compatibility
+    """
+    version, compiled = view.distributions.get(glt.NAME, ""), _compiled_for(view)
+    if not version and not any(name.endswith("+PTX") for name in compiled):
+        return absent(view, passed("no extension is known to rely on it"))
+    if not host.gpus:
+        return unknown("no GPU was named", "--gpu v100")
+    label = view.settings.labels.get("graphcrate.nvcc", "") if view.settings else ""
+    nvcc = ".".join(label.split(".")[:2]) or view.cuda  # the toolkit that made the PTX, which may be newer than torch's
+    native = [name.removesuffix("+PTX") for name in compiled]
+    release = glt.known(version)
+    wanted: dict[str, str] = {}  # who needs which driver
+    for model in host.gpus:
+        capability = facts.compute_capability(model)
+        if release is not None and not facts.has_code(release.sass, capability):
+            wanted[f"graphlearn-torch {version} on {model}"] = release.driver
+        if compiled and not facts.has_code(native, capability):
+            wanted[f"extensions on {model}"] = facts.own_driver(nvcc)
+    if not wanted:
+        return passed(f"machine code for {', '.join(host.gpus)}")
+    who, oldest = max(wanted.items(), key=lambda pair: facts.numbers(pair[1]))
+    if not host.driver or not oldest:
+        return unknown(f"{who} wants driver {oldest or 'of its toolkit'} or newer", "--driver VERSION")
+    if is_older(host.driver, oldest):
+        return failed(
+            f"{who} wants driver {oldest}, the host has {host.driver}", "a newer driver, or GPU=… in the build"
+        )
+    return passed(f"{who}; driver {host.driver} compiles it")

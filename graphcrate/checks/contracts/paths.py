@@ -2,31 +2,23 @@
 
 import posixpath
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
-from graphcrate.model.tree import Kind
+from graphcrate.model.contract import Settings
+from graphcrate.model.tree import Entry
 
 _MOST_LINKS = 40  #: as Linux has it
 
 
-class _Entry(Protocol):
-    @property
-    def kind(self) -> Kind: ...
-
-    @property
-    def link(self) -> str: ...
-
-
-def resolve(entries: Mapping[str, _Entry], path: str) -> str:
+def resolve(entries: Mapping[str, Entry], path: str) -> str:
     """The path with all links followed, whether something is there or not; empty for a circle of links."""
-    waiting = [part for part in reversed(path.split("/")) if part]
+    waiting = path.split("/")[::-1]
     found, links = "", 0
     while waiting:
         part = waiting.pop()
+        if part in ("", "."):
+            continue
         if part == "..":
             found = posixpath.dirname(found).rstrip("/")
-            continue
-        if part in ("", "."):
             continue
         entry = entries.get(f"{found}/{part}")
         if entry is None or entry.kind != "symlink":
@@ -41,16 +33,20 @@ def resolve(entries: Mapping[str, _Entry], path: str) -> str:
     return found or "/"
 
 
-def find_program(entries: Mapping[str, _Entry], name: str, folders: Iterable[str]) -> str:
+def find_program(entries: Mapping[str, Entry], name: str, folders: Iterable[str]) -> str:
     """Where a program lies that is called by this name, links not followed; empty where it does not."""
-    places = [name] if "/" in name else [posixpath.join(folder, name) for folder in folders if folder]
-    for place in places:
+    for place in [name] if "/" in name else [posixpath.join(folder, name) for folder in folders if folder]:
         entry = entries.get(resolve(entries, place))
         if entry is not None and entry.kind == "file":
             return place
     return ""
 
 
-def is_below(path: str, folder: str) -> bool:
-    """Whether the path is the folder or lies in it."""
-    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+def is_below(path: str, *folders: str) -> bool:
+    """Whether the path is one of the folders or lies in it."""
+    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
+
+
+def folders_in_path(settings: Settings) -> list[str]:
+    """The folders of PATH, in order."""
+    return [folder for folder in settings.variables.get("PATH", "").split(":") if folder.startswith("/")]

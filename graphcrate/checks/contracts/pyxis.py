@@ -1,65 +1,51 @@
 """What pyxis and enroot want of an image in a Slurm job: how it gets there, and what /etc has to be like."""
 
 import re
+from posixpath import basename
 
-from graphcrate.checks.contracts.check import (
-    absent,
-    check,
-    configured,
-    failed,
-    has_gpu_code,
-    is_file,
-    passed,
-    text_of,
-    unknown,
-    warned,
-)
-from graphcrate.checks.contracts.start import entry_words, path_of
-from graphcrate.checks.contracts.view import is_older, name_of
+from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
+from graphcrate.checks.contracts.paths import folders_in_path
+from graphcrate.checks.contracts.start import entry_words
+from graphcrate.checks.contracts.view import is_file, text_of
 from graphcrate.compat import facts
+from graphcrate.compat.facts import is_older
+from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.model.contract import Host, ImageView, Settings, Verdict
 from graphcrate.oci import spec
 
-_LIMITS = facts.limits()
-_OCI_ENROOT, _ZSTD_ENROOT = _LIMITS.enroot_oci.since, _LIMITS.enroot_zstd.since
-_ZSTD_KERNEL, _ZSTD_TOOLS = _LIMITS.kernel_zstd.since, _LIMITS.tools_zstd.since
+_OCI_ENROOT, _ZSTD_ENROOT = facts.limits().enroot_oci.since, facts.limits().enroot_zstd.since
+_ZSTD_KERNEL, _ZSTD_TOOLS = facts.limits().kernel_zstd.since, facts.limits().tools_zstd.since
 _DOCKER_ZSTD = "application/vnd.docker.image.rootfs.diff.tar.zstd"
-#: shells that have `kill` in them
-_SHELLS_WITH_KILL = ("dash", "bash", "busybox", "ash", "ksh", "zsh", "mksh")
+_SHELLS_WITH_KILL = ("sh", "dash", "bash", "busybox", "ash", "ksh", "zsh", "mksh")
 #: a line that gives PATH a value without keeping what it had
 _RESET = re.compile(r"""^\s*(?:export\s+)?PATH=(?![^\n]*\$\{?PATH)""", re.MULTILINE)
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CAPABILITIES = {"all", "compute", "compat32", "display", "graphics", "utility", "video"}
 _USERS = ("/etc/passwd", "/etc/group")
 _ENROOT_VERSION = "--runtime pyxis --runtime-version VERSION    (enroot version on a node)"
 
 
-@check(
-    "a form that pyxis takes",
-    "pyxis",
-    reason="pyxis imports images of registries, and starts a squashfs whose path begins with `.` or `/`; nothing else.",
-    source="pyxis 0.24, --container-image; pyxis #127",
-)
+@check("a form that pyxis takes", "pyxis")
 def importable(view: ImageView, host: Host) -> Verdict:
+    """pyxis imports images of registries, and starts a squashfs whose path begins with `.` or `/`; nothing else.
+    Source: pyxis 0.24, --container-image; pyxis #127
+    """
     if view.form in ("sif", "folder"):
         return failed(f"a {view.form}", "push the image to a registry, or make a squashfs of it")
     if view.form != "squashfs":
         return passed("layers")
-    missing = [path for path in ("/etc/rc", "/etc/environment") if not is_file(view.files.get(path))]
+    missing = [path for path in ("/etc/rc", "/etc/environment") if not is_file(view, path)]
     if missing:
         fix = "make it with enroot import, which writes both"
         return failed(f"a squashfs without {' and '.join(missing)}, by which enroot starts it", fix)
     return passed("a squashfs with /etc/rc and /etc/environment")
 
 
-@check(
-    "a squashfs that unsquashfs reads",
-    "pyxis",
-    reason="enroot unpacks a squashfs by unsquashfs, which reads zstd from squashfs-tools 4.4 (2019) on. No kernel "
-    "mounts it; where pyxis has use_squashfuse=1, squashfuse does, and reads zstd from 0.1.101.",
-    source="squashfs-tools 4.4, CHANGES; enroot 3.4.1 and 4.1.2, runtime.sh",
-)
+@check("a squashfs that unsquashfs reads", "pyxis")
 def unsquashfs(view: ImageView, host: Host) -> Verdict:
+    """enroot unpacks a squashfs by unsquashfs, which reads zstd from squashfs-tools 4.4 (2019) on. No kernel mounts it;
+    where pyxis has use_squashfuse=1, squashfuse does, and reads zstd from 0.1.101.
+    Source: squashfs-tools 4.4, CHANGES; enroot 3.4.1 and 4.1.2, runtime.sh
+    """
     kind = view.compression
     if view.form != "squashfs" or kind != "zstd":
         return passed(kind or "layers: the squashfs is made when the image is imported")
@@ -70,42 +56,36 @@ def unsquashfs(view: ImageView, host: Host) -> Verdict:
     return passed(f"zstd, which squashfs-tools read from {_ZSTD_TOOLS} on")
 
 
-@check(
-    "a manifest that enroot reads",
-    "pyxis",
-    reason="enroot takes OCI manifests from 3.4.1 on. Its first question names no OCI type either, which some "
-    "registries (docker-registry 2.8) answer with 404 for an OCI manifest; Docker's schema 2 works everywhere.",
-    source="NVIDIA/enroot 3.4.1; seen with enroot 4.1.2 and docker-registry 2.8",
-)
+@check("a manifest that enroot reads", "pyxis")
 def manifest_type(view: ImageView, host: Host) -> Verdict:
-    version = host.versions.get("pyxis", "")
+    """enroot takes OCI manifests from 3.4.1 on. Its first question names no OCI type either, which some registries
+    (docker-registry 2.8) answer with 404 for an OCI manifest; Docker's schema 2 works everywhere.
+    Source: NVIDIA/enroot 3.4.1; seen with enroot 4.1.2 and docker-registry 2.8
+    """
     if not view.manifest_type:
         return passed("no manifest: the one that is pushed counts")
     if view.manifest_type == spec.DOCKER_MANIFEST:
         return passed("Docker schema 2")
     if view.manifest_type != spec.MANIFEST:
         return failed(view.manifest_type, "push it again: skopeo copy --format v2s2")
-    if not version:
+    if not (version := host.versions.get("pyxis", "")):
         return unknown(f"OCI, which enroot reads from {_OCI_ENROOT} on", _ENROOT_VERSION)
     if is_older(version, _OCI_ENROOT):
         return failed(f"OCI, and enroot {version}", "skopeo copy --format v2s2")
     return passed(f"OCI, enroot {version}")
 
 
-@check(
-    "layers that enroot reads",
-    "pyxis",
-    reason="enroot decompresses by gzip whatever is not of type tar+zstd, which it knows from 4.0 on. A layer of "
-    "Docker's type tar.zstd is dropped without a word: files are missing.",
-    source="NVIDIA/enroot 4.0 and 4.1.2, docker.sh; seen with enroot 4.1.2",
-)
+@check("layers that enroot reads", "pyxis")
 def enroot_layer_types(view: ImageView, host: Host) -> Verdict:
+    """enroot decompresses by gzip whatever is not of type tar+zstd, which it knows from 4.0 on. A layer of Docker's
+    type tar.zstd is dropped without a word: files are missing.
+    Source: NVIDIA/enroot 4.0 and 4.1.2, docker.sh; seen with enroot 4.1.2
+    """
     kinds = {layer.media_type for layer in view.layers if layer.media_type}
     if _DOCKER_ZSTD in kinds:
         return failed(f"{_DOCKER_ZSTD}: enroot drops such layers silently", "layers of type tar+gzip")
     if spec.LAYER_ZSTD in kinds:
-        version = host.versions.get("pyxis", "")
-        if not version:
+        if not (version := host.versions.get("pyxis", "")):
             return warned(f"zstd layers, which enroot before {_ZSTD_ENROOT} cannot read", "layers of type tar+gzip")
         if is_older(version, _ZSTD_ENROOT):
             return failed(f"zstd layers, and enroot {version}", "layers of type tar+gzip")
@@ -115,129 +95,104 @@ def enroot_layer_types(view: ImageView, host: Host) -> Verdict:
     return passed(", ".join(sorted(kind.rpartition(".")[2] for kind in kinds)) or "no types known")
 
 
-@check(
-    "index entries say their platform",
-    "pyxis",
-    reason="enroot looks for its platform in an index; an entry without one makes the import fail.",
-    source="seen with enroot 4.1.2",
-)
+@check("index entries say their platform", "pyxis")
 def index_platform(view: ImageView, host: Host) -> Verdict:
-    if view.without_platform and view.form != "layout":
-        fix = "push the manifest alone, or an index with platforms"
-        return failed(f"{view.without_platform} entries of the index have no platform", fix)
-    if view.without_platform:
+    """enroot looks for its platform in an index; an entry without one makes the import fail.
+    Source: seen with enroot 4.1.2
+    """
+    if not view.without_platform:
+        return passed("all do, or there is no index")
+    if view.form == "layout":
         return passed("entries of the folder's own index do not matter: its image is pushed")
-    return passed("all do, or there is no index")
+    fix = "push the manifest alone, or an index with platforms"
+    return failed(f"{view.without_platform} entries of the index have no platform", fix)
 
 
-@check(
-    "PATH survives a login shell",
-    "pyxis",
-    reason="enroot starts a login shell, and the /etc/profile of Debian and Ubuntu gives PATH a new value: what the "
-    "image put in front is gone, and `python` is not found.",
-    source="seen with pyxis 0.24 and enroot 4.1.2 on Debian and Ubuntu images",
-)
-@configured
+@settings_check("PATH survives a login shell", "pyxis")
 def path_login(view: ImageView, host: Host, settings: Settings) -> Verdict:
-    own = path_of(settings)
+    """enroot starts a login shell, and the /etc/profile of Debian and Ubuntu gives PATH a new value: what the image put
+    in front is gone, and `python` is not found.
+    Source: seen with pyxis 0.24 and enroot 4.1.2 on Debian and Ubuntu images
+    """
+    usual = (*SYSTEM_PATH.split(":"), "/usr/games", "/usr/local/games")  # that some system has by itself
+    own = [folder for folder in folders_in_path(settings) if folder not in usual]
     if not own:
         return passed("PATH has the system's folders alone")
     profile = text_of(view, "/etc/profile")
-    if not profile and "/etc/profile" not in view.files:
+    if "/etc/profile" not in view.files:
         return absent(view, passed("no /etc/profile"))
     if not _RESET.search(profile):
         return passed("/etc/profile keeps PATH")
-    scripts = [
-        file.text or ""
-        for path, file in view.files.items()
-        if path.startswith("/etc/profile.d/") and path.endswith(".sh") and "/etc/profile.d" in profile
-    ]
-    lost = [folder for folder in own if not any(folder in text for text in (profile, *scripts))]
+    scripts = [path for path in view.files if path.startswith("/etc/profile.d/") and path.endswith(".sh")]
+    texts = [profile, *(text_of(view, path) for path in scripts if "/etc/profile.d" in profile)]
+    lost = [folder for folder in own if not any(folder in text for text in texts)]
     if not lost:
         return passed(f"/etc/profile.d puts {own[0]} back")
     fix = f"""RUN echo 'export PATH="{":".join(own)}:$PATH"' > /etc/profile.d/image.sh; in a job ENROOT_LOGIN_SHELL=n"""
     return absent(view, failed(f"/etc/profile sets PATH again, and {lost[0]} is lost", fix))
 
 
-@check(
-    "torch is told its rank",
-    "pyxis",
-    reason="Only for images that have PYTORCH_VERSION pyxis sets RANK and LOCAL_RANK, and enroot's hook, where a site "
-    "has it, MASTER_ADDR, MASTER_PORT and WORLD_SIZE; without them init_process_group under srun fails.",
-    source="pyxis 0.24, pytorch_setup; enroot 4.1.2, hook 50-slurm-pytorch.sh",
-)
-@configured
+@settings_check("torch is told its rank", "pyxis")
 def pytorch_version(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """Only for images that have PYTORCH_VERSION pyxis sets RANK and LOCAL_RANK, and enroot's hook, where a site has it,
+    MASTER_ADDR, MASTER_PORT and WORLD_SIZE; without them init_process_group under srun fails.
+    Source: pyxis 0.24, pytorch_setup; enroot 4.1.2, hook 50-slurm-pytorch.sh
+    """
     if value := settings.variables.get("PYTORCH_VERSION", ""):
         return passed(f"PYTORCH_VERSION={value}")
     if not view.torch:
         return absent(view, passed("no torch in the image"))
-    version = view.torch.partition("+")[0]
-    return warned("PYTORCH_VERSION is not set", f"ENV PYTORCH_VERSION={version}")
+    return warned("PYTORCH_VERSION is not set", f"ENV PYTORCH_VERSION={view.torch.partition('+')[0]}")
 
 
-@check(
-    "GPUs are asked for",
-    "pyxis",
-    reason="enroot's hook gives GPUs only to images that set NVIDIA_VISIBLE_DEVICES; without it torch sees none. On a "
-    "node without the NVIDIA container tools the same variable makes the start fail.",
-    source="enroot 4.1.2, hook 98-nvidia.sh; enroot #205, #258",
-)
-@configured
+@settings_check("GPUs are asked for", "pyxis")
 def visible_devices(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """enroot's hook gives GPUs only to images that set NVIDIA_VISIBLE_DEVICES; without it torch sees none. On a node
+    without the NVIDIA container tools the same variable makes the start fail.
+    Source: enroot 4.1.2, hook 98-nvidia.sh; enroot #205, #258
+    """
     value = settings.variables.get("NVIDIA_VISIBLE_DEVICES", "")
-    gpu = has_gpu_code(view)
-    off = value in ("", "void")
-    if gpu:
-        if off or value == "none":
-            told = f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set"
+    told = f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set"
+    if view.cuda not in ("", "cpu"):
+        if value in ("", "void", "none"):
             return failed(f"{told}: no GPU", "ENV NVIDIA_VISIBLE_DEVICES=all")
-        return passed(f"NVIDIA_VISIBLE_DEVICES={value}")
-    if off:
-        return passed("not set, and no CUDA was found") if gpu is False else absent(view, passed("not set"))
+        return passed(told)
+    if value in ("", "void"):
+        return passed("not set, and no CUDA was found") if view.cuda else absent(view, passed("not set"))
     fix = "leave it out of an image for the CPU; NVIDIA_VISIBLE_DEVICES=void in the job"
-    return warned(f"NVIDIA_VISIBLE_DEVICES={value} without CUDA: fails on nodes without GPUs", fix)
+    return warned(f"{told} without CUDA: fails on nodes without GPUs", fix)
 
 
-@check(
-    "capabilities of the driver",
-    *("docker", "pyxis", "pai"),
-    reason="The NVIDIA runtime mounts only the libraries of the capabilities that are named: without `compute` there "
-    "is no libcuda. enroot takes `utility` alone where nothing is said, Docker both.",
-    source="enroot 4.1.2, hook 98-nvidia.sh; NVIDIA container toolkit on NVIDIA_DRIVER_CAPABILITIES",
-)
-@configured
+@settings_check("capabilities of the driver", "docker", "pyxis", "pai")
 def driver_capabilities(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """The NVIDIA runtime mounts only the libraries of the capabilities that are named: without `compute` there is no
+    libcuda. enroot takes `utility` alone where nothing is said, Docker both.
+    Source: enroot 4.1.2, hook 98-nvidia.sh; NVIDIA container toolkit on NVIDIA_DRIVER_CAPABILITIES
+    """
     value = settings.variables.get("NVIDIA_DRIVER_CAPABILITIES", "")
-    if has_gpu_code(view) is False or (has_gpu_code(view) is None and not value):
+    if view.cuda == "cpu" or not (view.cuda or value):
         return absent(view, passed("no CUDA in the image"))
+    fix = "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
     if not value:
-        fix = "ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-        return failed("NVIDIA_DRIVER_CAPABILITIES is not set: `utility` alone under enroot", fix)
-    names = set(value.replace(" ", "").split(","))
+        return failed("NVIDIA_DRIVER_CAPABILITIES is not set: `utility` alone under enroot", f"ENV {fix}")
+    names, told = set(value.replace(" ", "").split(",")), f"NVIDIA_DRIVER_CAPABILITIES={value}"
     if strange := sorted(names - _CAPABILITIES):
-        fix = "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-        return warned(f"NVIDIA_DRIVER_CAPABILITIES={value}: enroot knows no {strange[0]!r} and ends", fix)
-    if names & {"all", "compute"}:
-        return passed(f"NVIDIA_DRIVER_CAPABILITIES={value}")
-    return failed(f"NVIDIA_DRIVER_CAPABILITIES={value} has no compute", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+        return warned(f"{told}: enroot knows no {strange[0]!r} and ends", fix)
+    return passed(told) if names & {"all", "compute"} else failed(f"{told} has no compute", fix)
 
 
-@check(
-    "InfiniBand, and nodes without it",
-    "pyxis",
-    reason="A container has the node's own /dev, InfiniBand with it, unless the site sets ENROOT_RESTRICT_DEV. Where "
-    "MELLANOX_VISIBLE_DEVICES is set, enroot's hook gives the devices that it names, and ends the start on nodes "
-    "without any (no /dev/infiniband/rdma_cm): `99-mellanox.sh exited with return code 1`.",
-    source="enroot 3.4.1 and 4.1.2, 10-system.fstab, hooks 10-devices.sh and 99-mellanox.sh; seen with enroot 4.1.2",
-)
-@configured
+@settings_check("InfiniBand, and nodes without it", "pyxis")
 def infiniband(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """A container has the node's own /dev, InfiniBand with it, unless the site sets ENROOT_RESTRICT_DEV. Where
+    MELLANOX_VISIBLE_DEVICES is set, enroot's hook gives the devices that it names, and ends the start on nodes without
+    any (no /dev/infiniband/rdma_cm): `99-mellanox.sh exited with return code 1`.
+    Source: enroot 3.4.1 and 4.1.2, 10-system.fstab, hooks 10-devices.sh and 99-mellanox.sh; seen with enroot 4.1.2
+    """
     value = settings.variables.get("MELLANOX_VISIBLE_DEVICES", "")
     if value not in ("", "void", "none"):
         fix = "leave it out of the image; MELLANOX_VISIBLE_DEVICES=void srun …    on nodes without InfiniBand"
         return warned(f"MELLANOX_VISIBLE_DEVICES={value}: fails on nodes without InfiniBand", fix)
-    if has_gpu_code(view) is not True:
+    if view.cuda in ("", "cpu"):
         return absent(view, passed("no CUDA in the image"))
     return unknown(
         "whether the site restricts /dev is not known",
@@ -246,51 +201,46 @@ def infiniband(view: ImageView, host: Host, settings: Settings) -> Verdict:
     )
 
 
-@check(
-    "the shell can stop itself",
-    "pyxis",
-    reason='pyxis starts a container with `sh -c "kill -STOP $$ ; exit 0"` and joins it while it stands: `kill` has '
-    "to be in the shell, or a program.",
-    source="NVIDIA/pyxis 0.24, pyxis_slurmstepd.c",
-)
+@check("the shell can stop itself", "pyxis")
 def kill(view: ImageView, host: Host) -> Verdict:
+    """pyxis starts a container with `sh -c "kill -STOP $$ ; exit 0"` and joins it while it stands: `kill` has to be in
+    the shell, or a program.
+    Source: NVIDIA/pyxis 0.24, pyxis_slurmstepd.c
+    """
     if place := view.programs.get("kill"):
         return passed(place)
-    shell = view.files.get("/bin/sh")
-    target = name_of(shell.link) if shell is not None and shell.link else "sh"
-    if shell is not None and target in (*_SHELLS_WITH_KILL, "sh"):
-        return passed(f"built into {target}")
+    if shell := view.files.get("/bin/sh"):
+        target = basename(shell.link) or "sh"
+        if target in _SHELLS_WITH_KILL:
+            return passed(f"built into {target}")
     return absent(view, failed("neither a program `kill` nor a shell that has it", "install dash or bash"))
 
 
-@check(
-    "/etc is a folder with users in it",
-    *("pyxis", "apptainer"),
-    reason="enroot and Apptainer write the user's own line into /etc/passwd and /etc/group before the image starts: "
-    "they have to be files in a folder that can be written; a link leads out to the host.",
-    source="enroot 4.1.2, hook 10-shadow.sh; Apptainer's user guide on /etc/passwd",
-)
+@check("/etc is a folder with users in it", "pyxis", "apptainer")
 def etc(view: ImageView, host: Host) -> Verdict:
+    """enroot and Apptainer write the user's own line into /etc/passwd and /etc/group before the image starts: they have
+    to be files in a folder that can be written; a link leads out to the host.
+    Source: enroot 4.1.2, hook 10-shadow.sh; Apptainer's user guide on /etc/passwd
+    """
     folder = view.files.get("/etc")
     if folder is None:
         return absent(view, failed("there is no /etc", "start from a distribution's base"))
     if folder.kind != "folder" or not folder.mode & 0o200:
         return failed(f"/etc is a {folder.kind} with mode {folder.mode:04o}", "make it a folder of mode 0755")
-    odd = [path for path in _USERS if path in view.files and view.files[path].kind != "file"]
-    if odd:
-        return failed(f"{odd[0]} is a {view.files[odd[0]].kind}", "make it a file")
-    if missing := [path for path in _USERS if path not in view.files]:
+    missing = [path for path in _USERS if path not in view.files]
+    for path in _USERS:
+        if path not in missing and view.files[path].kind != "file":
+            return failed(f"{path} is a {view.files[path].kind}", "make it a file")
+    if missing:
         return absent(view, warned(f"{' and '.join(missing)} not there", "add them, with a line for root"))
     return passed("a folder with passwd and group")
 
 
-@check(
-    "/etc/localtime can be replaced",
-    "pyxis",
-    reason="enroot copies the host's /etc/localtime over it: a folder there, or a link to one, makes the start fail.",
-    source="enroot 4.1.2, hook 10-localtime.sh",
-)
+@check("/etc/localtime can be replaced", "pyxis")
 def localtime(view: ImageView, host: Host) -> Verdict:
+    """enroot copies the host's /etc/localtime over it: a folder there, or a link to one, makes the start fail.
+    Source: enroot 4.1.2, hook 10-localtime.sh
+    """
     file = view.files.get("/etc/localtime")
     if file is None:
         return absent(view, passed("not there"))
@@ -300,61 +250,47 @@ def localtime(view: ImageView, host: Host) -> Verdict:
     return passed(f"→ {file.link}" if file.kind == "symlink" else "a file")
 
 
-@check(
-    "no volumes",
-    "pyxis",
-    reason="A VOLUME on a path that the image lacks becomes a folder that nobody may enter (mode 0000).",
-    source="seen with enroot 4.1.2",
-)
-@configured
+@settings_check("no volumes", "pyxis")
 def volumes(view: ImageView, host: Host, settings: Settings) -> Verdict:
-    if not settings.volumes:
-        return passed("none")
-    missing = [path for path in settings.volumes if (path.rstrip("/") or "/") not in view.files]
-    if missing:
-        return absent(view, failed(f"VOLUME {missing[0]}, which the image lacks", "leave VOLUME out, or mkdir it"))
-    return warned(f"VOLUME {' '.join(settings.volumes)}", "leave VOLUME out")
+    """A VOLUME on a path that the image lacks becomes a folder that nobody may enter (mode 0000).
+    Source: seen with enroot 4.1.2
+    """
+    for path in settings.volumes:
+        if (path.rstrip("/") or "/") not in view.files:
+            return absent(view, failed(f"VOLUME {path}, which the image lacks", "leave VOLUME out, or mkdir it"))
+    told = " ".join(settings.volumes)
+    return warned(f"VOLUME {told}", "leave VOLUME out") if told else passed("none")
 
 
-@check(
-    "needs no entry point",
-    "pyxis",
-    reason="pyxis skips ENTRYPOINT unless --container-entrypoint is given: what such a script sets up is not there.",
-    source="NVIDIA/pyxis 0.24, --container-entrypoint",
-)
-@configured
+@settings_check("needs no entry point", "pyxis")
 def skipped_entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """pyxis skips ENTRYPOINT unless --container-entrypoint is given: what such a script sets up is not there.
+    Source: NVIDIA/pyxis 0.24, --container-entrypoint
+    """
     words = entry_words(view)
-    if not words or name_of(words[0]) in ("tini", "dumb-init", "env", "sh", "bash"):
+    if not words or basename(words[0]) in ("tini", "dumb-init", "env", "sh", "bash"):
         return passed("none that sets anything up")
     fix = "put what it does into ENV or /etc/profile.d; srun --container-entrypoint"
     return warned(f"{words[0]} is not run", fix)
 
 
-@check(
-    "values that survive /etc/environment",
-    "pyxis",
-    reason="enroot hands ENV over in /etc/environment: a newline cuts a value, ${X} is filled in from the host, quotes "
-    "around are stripped, names that are no identifiers vanish.",
-    source="seen with enroot 4.1.2",
-)
-@configured
+@settings_check("values that survive /etc/environment", "pyxis")
 def env_values(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """enroot hands ENV over in /etc/environment: a newline cuts a value, ${X} is filled in from the host, quotes around
+    are stripped, names that are no identifiers vanish.
+    Source: seen with enroot 4.1.2
+    """
     broken, changed = [], []
     for entry in settings.environment:
         name, _, value = entry.partition("=")
         if "\n" in value or "${" in value:
             broken.append(f"{name} has {'a newline' if chr(10) in value else '${…}'}")
-        elif not _IDENTIFIER.fullmatch(name) or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
-            changed.append(f"{name!r} {'is no identifier' if not _IDENTIFIER.fullmatch(name) else 'is in quotes'}")
+        elif not (name.isascii() and name.isidentifier()):
+            changed.append(f"{name!r} is no identifier")
+        elif len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+            changed.append(f"{name!r} is in quotes")
     if broken:
         return failed(", ".join(broken), "give plain values, or set them in /etc/profile.d")
     if changed:
         return warned(", ".join(changed), "give plain names and values")
     return passed(f"{len(settings.environment)} variables")
-
-
-CHECKS = (
-    *(importable, unsquashfs, manifest_type, enroot_layer_types, index_platform, path_login, pytorch_version),
-    *(visible_devices, driver_capabilities, infiniband, kill, etc, localtime, volumes, skipped_entrypoint, env_values),
-)

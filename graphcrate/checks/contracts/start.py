@@ -1,25 +1,15 @@
 """Contracts about what starts: entry point, command, shell, user, and variables that every runtime hands on."""
 
+import contextlib
 import re
 import shlex
+from posixpath import basename
 
-from graphcrate.checks.contracts.check import (
-    EVERYWHERE,
-    absent,
-    check,
-    configured,
-    failed,
-    folders_in_path,
-    is_file,
-    is_root,
-    passed,
-    text_of,
-    unknown,
-    warned,
-)
-from graphcrate.checks.contracts.view import LARGEST_TEXT, name_of
+from graphcrate.artifacts.tree.start_scripts import SIF_SCRIPT
+from graphcrate.checks.contracts.check import absent, check, failed, is_root, passed, settings_check, unknown, warned
+from graphcrate.checks.contracts.view import LARGEST_TEXT, is_file, text_of
 from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.model.contract import Host, ImageView, Settings, Verdict
+from graphcrate.model.contract import RUNTIMES, Host, ImageView, Settings, Verdict
 
 #: programs that run what follows them
 _PASSING = ("tini", "dumb-init", "catatonit", "env", "nice", "setarch", "docker-init", "tini-static")
@@ -31,45 +21,37 @@ _NETWORK = re.compile(
     r"\b(?:pip3?|uv|conda|mamba)\b[^\n;&|]*\binstall\b|\b(?:apt|apt-get|yum|dnf|apk)\b[^\n;&|]*\b(?:install|update|add)\b"
     r"|\b(?:curl|wget)\b\s[^\n]*\b(?:https?|ftp)://|\bgit\s+clone\b"
 )
-_UNPACKED = ("sif", "squashfs", "folder")
 _RANK = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK")
 
 
 def entry_words(view: ImageView) -> tuple[str, ...]:
     """The words of the entry point; of a SIF those that its script runs."""
-    script = text_of(view, "/.singularity.d/runscript") if view.form in _UNPACKED else ""
-    if script:
-        found = _OCI_ENTRYPOINT.search(script)
-        if found is None:
-            return ("/.singularity.d/runscript",)
-        try:  # a shell's word, within which the words are quoted once more
+    script = text_of(view, SIF_SCRIPT) if view.form in ("sif", "squashfs", "folder") else ""
+    if not script:
+        return view.settings.entrypoint if view.settings else ()
+    with contextlib.suppress(ValueError):  # a shell's word, within which the words are quoted once more
+        if found := _OCI_ENTRYPOINT.search(script):
             return tuple(shlex.split("".join(shlex.split(found[1]))))
-        except ValueError:
-            return ("/.singularity.d/runscript",)
-    return view.settings.entrypoint if view.settings else ()
+    return (SIF_SCRIPT,)
 
 
 def _place(view: ImageView, word: str) -> str:
     """The path of a word that names a program; empty where it is not in the image."""
-    settings = view.settings or Settings()
-    folders = (settings.variables.get("PATH") or SYSTEM_PATH).split(":")
-    places = [word] if "/" in word else [f"{folder.rstrip('/')}/{word}" for folder in folders]
-    return next((place for place in places if is_file(view.files.get(place))), "")
+    folders = (view.settings and view.settings.variables.get("PATH")) or SYSTEM_PATH
+    places = [word] if "/" in word else [f"{folder.rstrip('/')}/{word}" for folder in folders.split(":")]
+    return next((place for place in places if is_file(view, place)), "")
 
 
-@check(
-    "entry point runs the command",
-    *("docker", "apptainer", "pai"),
-    reason='What users type after the image\'s name is handed to the entry point: it has to end in `exec "$@"`, or '
-    "`singularity run image python train.py` and `docker run image python train.py` run something else.",
-    source="Docker's reference on ENTRYPOINT; Apptainer's user guide on OCI images",
-)
-@configured
+@settings_check("entry point runs the command", "docker", "apptainer", "pai")
 def entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """What users type after the image's name is handed to the entry point: it has to end in `exec "$@"`, or
+    `singularity run image python train.py` and `docker run image python train.py` run something else.
+    Source: Docker's reference on ENTRYPOINT; Apptainer's user guide on OCI images
+    """
     words = entry_words(view)
     if not words:
         return passed("none: the command runs as it is")
-    first, told = name_of(words[0]), shlex.join(words)
+    first, told = basename(words[0]), shlex.join(words)
     fix = 'end the script in `exec "$@"`, or leave ENTRYPOINT out and name the program in CMD'
     if first in _PASSING:
         return passed(f"{told} runs the command")
@@ -77,12 +59,15 @@ def entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdict:
     if not place:
         return absent(view, failed(f"{told}: {words[0]} is not in the image", "correct ENTRYPOINT"))
     if first in ("sh", "bash", "dash", "ash") and len(words) > 1:
-        script = words[2] if words[1] in ("-c", "-lc", "-ic") and len(words) > 2 else text_of(view, words[1])
-        if words[1] in ("-c", "-lc", "-ic") and len(words) < 4:  # the first word of the command becomes $0
+        if words[1] not in ("-c", "-lc", "-ic"):
+            script = text_of(view, words[1])
+        elif len(words) > 3:
+            script = words[2]
+        else:  # the first word of the command becomes $0
             return failed(f"{told} takes the command for its own arguments", fix)
+    elif view.files[place].text is None and view.files[place].size <= LARGEST_TEXT:
+        return unknown(f"{told}: its content was not read")
     else:
-        if view.files[place].text is None and view.files[place].size <= LARGEST_TEXT:
-            return unknown(f"{told}: its content was not read")
         script = text_of(view, place)
     if not script.startswith("#!") and "\n" not in script:
         return failed(f"{told} is a program that takes the command for its arguments", fix)
@@ -93,14 +78,11 @@ def entrypoint(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return failed(f'{told} never runs "$@"', fix)
 
 
-@check(
-    "default command is there",
-    *("docker", "apptainer", "pai"),
-    reason="An image that is started without a command runs CMD; where that is missing the start fails.",
-    source="Docker's reference on CMD",
-)
-@configured
+@settings_check("default command is there", "docker", "apptainer", "pai")
 def command(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """An image that is started without a command runs CMD; where that is missing the start fails.
+    Source: Docker's reference on CMD
+    """
     if view.form == "sif":
         return passed("a SIF has its run script")
     if not settings.command:
@@ -108,20 +90,18 @@ def command(view: ImageView, host: Host, settings: Settings) -> Verdict:
             return passed("none; the entry point needs none")
         return warned("neither ENTRYPOINT nor CMD: `docker run image` has nothing to run", 'CMD ["bash"]')
     words = settings.command
-    if settings.entrypoint and name_of(settings.entrypoint[0]) not in _PASSING and words[0].startswith("-"):
+    if settings.entrypoint and basename(settings.entrypoint[0]) not in _PASSING and words[0].startswith("-"):
         return passed(f"{shlex.join(words)}: options of the entry point")
     if settings.entrypoint or _place(view, words[0]):
         return passed(shlex.join(words))
     return absent(view, failed(f"{words[0]} is not in the image", "correct CMD, or install the program"))
 
 
-@check(
-    "a shell at /bin/sh",
-    *("apptainer", "pyxis", "pai"),
-    reason="Apptainer's and enroot's start scripts, and PAI's jobs, are run by the image's /bin/sh.",
-    source="enroot 4.1.2 (switchroot and /etc/rc); apptainer /.singularity.d/actions; PAI on custom images",
-)
+@check("a shell at /bin/sh", "apptainer", "pyxis", "pai")
 def shell(view: ImageView, host: Host) -> Verdict:
+    """Apptainer's and enroot's start scripts, and PAI's jobs, are run by the image's /bin/sh.
+    Source: enroot 4.1.2 (switchroot and /etc/rc); apptainer /.singularity.d/actions; PAI on custom images
+    """
     file = view.files.get("/bin/sh")
     if file is None or file.real is None:
         return absent(view, failed("there is no /bin/sh", "install dash, bash or busybox"))
@@ -130,14 +110,11 @@ def shell(view: ImageView, host: Host) -> Verdict:
     return passed(f"/bin/sh{f' → {file.link}' if file.link else ''}")
 
 
-@check(
-    "the user is known",
-    *("docker", "pai"),
-    reason="Docker looks a named USER up in the image's /etc/passwd, and refuses to start without it.",
-    source="Docker's reference on USER",
-)
-@configured
+@settings_check("the user is known", "docker", "pai")
 def user_known(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """Docker looks a named USER up in the image's /etc/passwd, and refuses to start without it.
+    Source: Docker's reference on USER
+    """
     name = settings.user.partition(":")[0]
     if is_root(settings.user) or name.isdecimal():
         return passed(f"USER {settings.user}" if settings.user else "root")
@@ -147,48 +124,36 @@ def user_known(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return absent(view, failed(f"USER {name} is not in /etc/passwd", f"RUN useradd {name}, or leave USER out"))
 
 
-@check(
-    "no ranks of its own",
-    *EVERYWHERE,
-    reason="Slurm's hooks, PAI and torchrun set MASTER_ADDR, RANK and the rest for each job; values of the image get "
-    "in their way, and all processes take themselves for the same one.",
-    source="enroot 4.1.2, hook 50-slurm-pytorch.sh; PAI DLC on environment variables",
-)
-@configured
+@settings_check("no ranks of its own", *RUNTIMES)
 def ranks(view: ImageView, host: Host, settings: Settings) -> Verdict:
-    names = [name for name in _RANK if name in settings.variables]
-    if names:
-        return warned(f"the image sets {', '.join(names)}", "leave them to the job")
-    return passed("none is set")
+    """Slurm's hooks, PAI and torchrun set MASTER_ADDR, RANK and the rest for each job; values of the image get in their
+    way, and all processes take themselves for the same one.
+    Source: enroot 4.1.2, hook 50-slurm-pytorch.sh; PAI DLC on environment variables
+    """
+    names = ", ".join(name for name in _RANK if name in settings.variables)
+    return warned(f"the image sets {names}", "leave them to the job") if names else passed("none is set")
 
 
-@check(
-    "no network at the start",
-    *("docker", "pai"),
-    reason="Nodes of clusters and PAI's jobs often reach no package index; a `pip install` at the start takes what is "
-    "newest that day, which need not fit the image's torch.",
-    source="PAI's GLT tutorial, whose `pip install graphlearn-torch` now gets a build for another torch",
-)
-@configured
+@settings_check("no network at the start", "docker", "pai")
 def offline_start(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """Nodes of clusters and PAI's jobs often reach no package index; a `pip install` at the start takes what is newest
+    that day, which need not fit the image's torch.
+    Source: PAI's GLT tutorial, whose `pip install graphlearn-torch` now gets a build for another torch
+    """
     words = (*entry_words(view), *settings.command)
     texts = [*words, *(text_of(view, place) for word in words if (place := _place(view, word)))]
-    found = next((match[0] for text in texts if (match := _NETWORK.search(text))), None)
-    if found:
-        return warned(f"the start runs `{found.strip()[:80]}`", "install it when the image is built")
+    if found := next(filter(None, map(_NETWORK.search, texts)), None):
+        return warned(f"the start runs `{found[0].strip()[:80]}`", "install it when the image is built")
     verdict = passed("nothing is fetched by entry point or command")
     return absent(view, verdict) if words else verdict
 
 
-@check(
-    "Python looks in the image alone",
-    *("apptainer", "pyxis"),
-    reason="The host's home is there inside, and packages in its ~/.local come before those of the image: users meet "
-    "other versions than the image has.",
-    source="mriqc #775, fmriprep #1103; Python's documentation of PYTHONNOUSERSITE",
-)
-@configured
+@settings_check("Python looks in the image alone", "apptainer", "pyxis")
 def user_site(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """The host's home is there inside, and packages in its ~/.local come before those of the image: users meet other
+    versions than the image has.
+    Source: mriqc #775, fmriprep #1103; Python's documentation of PYTHONNOUSERSITE
+    """
     value = settings.variables.get("PYTHONNOUSERSITE", "")
     if value:
         return passed(f"PYTHONNOUSERSITE={value}")
@@ -197,48 +162,31 @@ def user_site(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return warned("PYTHONNOUSERSITE is not set", "ENV PYTHONNOUSERSITE=1")
 
 
-@check(
-    "no PYTHONPATH or PYTHONHOME",
-    *("apptainer", "pyxis"),
-    reason="Under Singularity before 3.6 the host's value wins: what needs the image's breaks on a host that sets "
-    "one. Under Apptainer the image's wins: the user's is lost. Install into site-packages, or add a .pth file.",
-    source="Apptainer's user guide on environment; seen with Apptainer 1.4.5 and pyxis 0.24",
-)
-@configured
+@settings_check("no PYTHONPATH or PYTHONHOME", "apptainer", "pyxis")
 def python_path(view: ImageView, host: Host, settings: Settings) -> Verdict:
-    names = [name for name in ("PYTHONPATH", "PYTHONHOME") if settings.variables.get(name)]
-    if names:
-        told = ", ".join(f"{name}={settings.variables[name]}" for name in names)
-        return warned(told, "install the packages instead, and leave the variable out")
-    return passed("neither is set")
+    """Under Singularity before 3.6 the host's value wins: what needs the image's breaks on a host that sets one. Under
+    Apptainer the image's wins: the user's is lost. Install into site-packages, or add a .pth file.
+    Source: Apptainer's user guide on environment; seen with Apptainer 1.4.5 and pyxis 0.24
+    """
+    values = {name: settings.variables.get(name) for name in ("PYTHONPATH", "PYTHONHOME")}
+    told = ", ".join(f"{name}={value}" for name, value in values.items() if value)
+    fix = "install the packages instead, and leave the variable out"
+    return warned(told, fix) if told else passed("neither is set")
 
 
-@check(
-    "no LD_LIBRARY_PATH",
-    *EVERYWHERE,
-    reason="It comes before what programs were linked to: torch then loads another cuBLAS or nvJitLink than it was "
-    "built with. Apptainer appends the driver's libraries to it, so those of the image win.",
-    source="apptainer --nv; pyg and torch issues about mixed nvJitLink; NVIDIA's stubs are for linking alone",
-)
-@configured
+@settings_check("no LD_LIBRARY_PATH", *RUNTIMES)
 def library_path(view: ImageView, host: Host, settings: Settings) -> Verdict:
+    """It comes before what programs were linked to: torch then loads another cuBLAS or nvJitLink than it was built
+    with. Apptainer appends the driver's libraries to it, so those of the image win.
+    Source: apptainer --nv; pyg and torch issues about mixed nvJitLink; NVIDIA's stubs are for linking alone
+    """
     value = settings.variables.get("LD_LIBRARY_PATH", "")
     folders = [folder for folder in value.split(":") if folder]
     if not folders:
         return passed("not set")
     fix = "leave it out: name the folders in /etc/ld.so.conf.d and run ldconfig"
-    if any(name_of(folder.rstrip("/")) == "stubs" for folder in folders):
+    if any(basename(folder.rstrip("/")) == "stubs" for folder in folders):
         return failed(f"{value} has a folder of stubs, whose libcuda does nothing", fix)
-    there = [folder for folder in folders if folder in view.files]
-    if not there and not view.unread:
+    if not view.unread and not any(folder in view.files for folder in folders):
         return passed(f"{value}: none of it is in the image")
     return warned(value, fix)
-
-
-def path_of(settings: Settings) -> list[str]:
-    """Folders of PATH that no system has by itself."""
-    usual = (*SYSTEM_PATH.split(":"), "/usr/games", "/usr/local/games")
-    return [folder for folder in folders_in_path(settings) if folder not in usual]
-
-
-CHECKS = (*(entrypoint, command, shell, user_known, ranks, offline_start, user_site, python_path, library_path),)

@@ -1,14 +1,13 @@
 """From the tree of an image to what contracts ask about. Pure: whoever read the tree gives it, with its contents."""
 
-import posixpath
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+from packaging.utils import canonicalize_name
 
 from graphcrate.checks.contracts.paths import find_program, is_below, resolve
-from graphcrate.compat.facts import numbers
 from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.model.contract import Below, CLibrary, FileFact, ImageView, Settings
 from graphcrate.model.tree import Entry
@@ -17,8 +16,8 @@ from graphcrate.model.tree import Entry
 Read = Callable[[str], bytes | None]
 
 #: folders that Apptainer binds from the host, or that enroot covers with an empty file system
-HIDDEN = ("/root", "/home", "/tmp", "/run", "/var/lock")
-C_LIBRARIES = (
+_HIDDEN = ("/root", "/home", "/tmp", "/run", "/var/lock")
+_C_LIBRARIES = (
     *("/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libc.so.6"),
     *("/lib64/libc.so.6", "/usr/lib64/libc.so.6", "/usr/lib/libc.so.6", "/lib/libc.so.6"),
 )
@@ -32,7 +31,7 @@ _VERSION_LINE = re.compile(r"^(__version__|cuda)\s*(?::[^=]*)?=\s*'([^']*)'", re
 _TORCH_WITHOUT_CUDA = re.compile(r"^cuda\s*(?::[^=]*)?=\s*None", re.MULTILINE)
 _RELEASE = re.compile(rb"GNU C Library [^\n]{0,80}?release version (\d+\.\d+)")
 #: ELF note NT_GNU_ABI_TAG: sizes, type, owner, "Linux", then the oldest kernel (elf.h; System V gABI)
-_ABI_NOTE = struct.pack("<III4sI", 4, 16, 1, b"GNU\0", 0)
+_ABI_NOTE = re.compile(re.escape(struct.pack("<III4sI", 4, 16, 1, b"GNU\0", 0)) + rb"(.{12})", re.DOTALL)
 _DIST_INFO = re.compile(r"(.*/(?:site|dist)-packages)/([^/]+)-([^-/]+)\.(?:dist-info|egg-info)")
 _CONDA = re.compile(r"(.*/conda-meta)/([^/]+)-([^-/]+)-[^-/]+\.json")
 #: what useradd copies into a new home, and package managers leave there; what engines put into /run
@@ -66,18 +65,16 @@ def make_view(
 
     `distributions`: Python packages in layers that were left out of the tree, because it is known what they hold.
     """
-    found = dict(_distributions(entries))
+    found = _distributions(entries)
     named = {name: version for names in found.values() for name, version in names.items()} | dict(distributions or {})
-    settings = base.settings
-    path = (settings.variables.get("PATH", "") if settings else "") or SYSTEM_PATH
-    programs = {name: place for name in _PROGRAMS if (place := find_program(entries, name, path.split(":")))}
+    settings = base.settings or Settings()
+    path = (settings.variables.get("PATH") or SYSTEM_PATH).split(":")
+    asked = _asked(entries, settings, path)
     torch, cuda = _torch(entries, read, named, settings)
     return msgspec.structs.replace(
         base,
-        files={
-            _readable(place): fact for place in _asked(entries, settings, path) if (fact := _fact(entries, place, read))
-        },
-        programs=programs,
+        files={_readable(place): fact for place in asked if (fact := _fact(entries, place, read))},
+        programs={name: place for name in _PROGRAMS if (place := find_program(entries, name, path))},
         hidden=_hidden(entries),
         packages=tuple(sorted(found)),
         distributions=named,
@@ -88,17 +85,15 @@ def make_view(
     )
 
 
-def _asked(entries: Mapping[str, Entry], settings: Settings | None, path: str) -> set[str]:
+def _asked(entries: Mapping[str, Entry], settings: Settings, path: Sequence[str]) -> Iterator[str]:
     """Paths that contracts ask about."""
-    asked = {*_ASKED_FOLDERS, *_ASKED_FILES}
+    asked = {*_ASKED_FOLDERS, *_ASKED_FILES, settings.working_folder}
     asked |= {place for place in entries if is_below(place, "/etc/profile.d") or _LIBRARIES.fullmatch(place)}
-    if settings is not None:
-        asked |= {volume.rstrip("/") or "/" for volume in settings.volumes}
-        asked |= {settings.working_folder, *(settings.variables.get("LD_LIBRARY_PATH", "").split(":"))}
-        for words in (settings.entrypoint, settings.command):
-            asked |= {find_program(entries, word, path.split(":")) for word in words[:1]}
-            asked |= {word for word in words[1:] if word.startswith("/")}
-    return {place for place in asked if place.startswith("/")}
+    asked |= {volume.rstrip("/") or "/" for volume in settings.volumes}
+    asked |= {*settings.variables.get("LD_LIBRARY_PATH", "").split(":")}
+    for words in (settings.entrypoint, settings.command):
+        asked |= {find_program(entries, words[0], path) if words else "", *words[1:]}
+    return (place for place in asked if place.startswith("/"))
 
 
 def _fact(entries: Mapping[str, Entry], path: str, read: Read) -> FileFact | None:
@@ -107,104 +102,76 @@ def _fact(entries: Mapping[str, Entry], path: str, read: Read) -> FileFact | Non
     own = entries.get(f"{resolve(entries, folder).rstrip('/')}/{name}") if name else entries.get("/")
     if own is None:
         return None
-    place = resolve(entries, path)
+    place, link, text = resolve(entries, path), _readable(own.link), None
     real = entries.get(place)
     if real is None:
-        return FileFact(kind=own.kind, link=_readable(own.link), real=None, mode=own.mode)
-    text = None
+        return FileFact(kind=own.kind, link=link, real=None, mode=own.mode)
     if real.kind == "file" and real.size <= LARGEST_TEXT and (data := read(place)) is not None:
         text = data.decode("utf-8", "replace") if b"\0" not in data else ""
-    return FileFact(kind=own.kind, link=_readable(own.link), real=real.kind, mode=real.mode, size=real.size, text=text)
+    return FileFact(kind=own.kind, link=link, real=real.kind, mode=real.mode, size=real.size, text=text)
 
 
 def _readable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _distributions(entries: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """(folder, name → version) of Python's and conda's installed packages."""
+def _distributions(entries: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Folder → name → version, of Python's and conda's installed packages."""
     folders: dict[str, dict[str, str]] = {}
     for path in entries:
-        if path.endswith((".dist-info", ".egg-info")):
-            found = _DIST_INFO.fullmatch(path)
-        elif path.endswith(".json") and "/conda-meta/" in path:
-            found = _CONDA.fullmatch(path)
-        else:
+        if not path.endswith((".dist-info", ".egg-info", ".json")):  # most of an image's paths
             continue
-        if found is not None:
-            name = re.sub(r"[-_.]+", "-", found[2]).lower()
-            folders.setdefault(_readable(found[1]), {})[_readable(name)] = _readable(found[3])
-    yield from folders.items()
+        if found := _DIST_INFO.fullmatch(path) or _CONDA.fullmatch(path):
+            name = _readable(canonicalize_name(found[2]))
+            folders.setdefault(_readable(found[1]), {})[name] = _readable(found[3])
+    return folders
 
 
 def _hidden(entries: Mapping[str, Entry]) -> dict[str, Below]:
     """What lies in folders that runtimes hide."""
     found: dict[str, list[str]] = {}
     for path, entry in entries.items():
-        if entry.kind not in ("file", "symlink") or _SKELETON.fullmatch(path):
-            continue
-        for folder in HIDDEN:
-            if path.startswith(f"{folder}/"):
-                found.setdefault(folder, []).append(path)
-    return {
-        folder: Below(
-            files=len(paths), bytes=sum(entries[path].size for path in paths), example=_readable(min(paths, key=len))
-        )
-        for folder, paths in sorted(found.items())
-    }
+        folder = next((folder for folder in _HIDDEN if path.startswith(f"{folder}/")), "")
+        if folder and entry.kind in ("file", "symlink") and not _SKELETON.fullmatch(path):
+            found.setdefault(folder, []).append(path)
+    examples = {folder: _readable(min(paths, key=len)) for folder, paths in sorted(found.items())}
+    return {folder: Below(files=len(found[folder]), example=example) for folder, example in examples.items()}
 
 
-def _torch(
-    entries: Mapping[str, Entry], read: Read, named: Mapping[str, str], settings: Settings | None
-) -> tuple[str, str]:
+def _torch(entries: Mapping[str, Entry], read: Read, named: Mapping[str, str], settings: Settings) -> tuple[str, str]:
     """(version, CUDA) of the image's torch; of an image without one, the CUDA toolkit that it says it has."""
-    labels, variables = (settings.labels, settings.variables) if settings else ({}, {})
-    for path in sorted(entries):
-        if path.endswith("/torch/version.py") and _TORCH_VERSION.fullmatch(path) and (data := read(path)) is not None:
-            text = data.decode("utf-8", "replace")
-            lines = dict(_VERSION_LINE.findall(text))
-            if "__version__" in lines:
-                without = "cpu" if _TORCH_WITHOUT_CUDA.search(text) else ""
-                return lines["__version__"], lines.get("cuda") or without
-    torch = labels.get("graphcrate.torch", "") or named.get("torch", "")
-    cuda = labels.get("graphcrate.torch.cuda", "")
-    local = re.fullmatch(r"[^+]*\+(?:cu(\d+)(\d)|(cpu))", torch)
-    if not cuda and local:
+    for path in sorted(path for path in entries if path.endswith("/torch/version.py")):
+        text = (read(path) or b"").decode("utf-8", "replace")
+        lines = dict(_VERSION_LINE.findall(text))
+        if "__version__" in lines and _TORCH_VERSION.fullmatch(path):
+            return lines["__version__"], lines.get("cuda") or ("cpu" if _TORCH_WITHOUT_CUDA.search(text) else "")
+    torch = settings.labels.get("graphcrate.torch") or named.get("torch", "")
+    cuda = settings.labels.get("graphcrate.torch.cuda", "")
+    if not cuda and (local := re.fullmatch(r"[^+]*\+(?:cu(\d+)(\d)|(cpu))", torch)):
         cuda = local[3] or f"{local[1]}.{local[2]}"
-    if not cuda:
-        cuda = ".".join(variables.get("CUDA_VERSION", "").split(".")[:2])
-    runtime = next((v for name, v in named.items() if name.startswith("nvidia-cuda-runtime")), "")
-    return torch, cuda or ".".join(runtime.split(".")[:2])
+    runtimes = (version for name, version in named.items() if name.startswith("nvidia-cuda-runtime"))
+    toolkit = settings.variables.get("CUDA_VERSION") or next(runtimes, "")
+    return torch, cuda or ".".join(toolkit.split(".")[:2])
 
 
 def _c_library(entries: Mapping[str, Entry], read: Read) -> CLibrary | None:
-    for place in C_LIBRARIES:
-        path = resolve(entries, place)
-        entry = entries.get(path)
-        if entry is None or entry.kind != "file":
-            continue
-        data = read(path) or b""
-        release = _RELEASE.search(data)
-        named = re.search(r"libc-(2\.\d+)\.so$", path)
-        version = release[1].decode() if release else (named[1] if named else "")
-        return CLibrary(name="glibc", version=version, kernel=_oldest_kernel(data))
-    if resolve(entries, _MUSL) in entries:
-        return CLibrary(name="musl")
-    return None
+    for path in (resolve(entries, place) for place in _C_LIBRARIES):
+        if (entry := entries.get(path)) and entry.kind == "file":
+            data = read(path) or b""
+            release = _RELEASE.search(data) or re.search(rb"libc-(2\.\d+)\.so$", path.encode(errors="replace"))
+            needs = _ABI_NOTE.search(data)
+            kernel = ".".join(map(str, struct.unpack("<III", needs[1]))) if needs else ""
+            return CLibrary(name="glibc", version=release[1].decode() if release else "", kernel=kernel)
+    return CLibrary(name="musl") if resolve(entries, _MUSL) in entries else None
 
 
-def _oldest_kernel(data: bytes) -> str:
-    place = data.find(_ABI_NOTE)
-    if place < 0 or len(data) < place + len(_ABI_NOTE) + 12:
-        return ""
-    return ".".join(str(number) for number in struct.unpack_from("<III", data, place + len(_ABI_NOTE)))
+def text_of(view: ImageView, path: str) -> str:
+    """A small file's content; empty where it is not there or was not read."""
+    file = view.files.get(path)
+    return (file.text or "") if file else ""
 
 
-def is_older(version: str, other: str) -> bool:
-    """Whether the first version is the older one."""
-    return numbers(version) < numbers(other)
-
-
-def name_of(path: str) -> str:
-    """The last part of a path."""
-    return posixpath.basename(path)
+def is_file(view: ImageView, path: str) -> bool:
+    """Whether something is there and, links followed, a file."""
+    file = view.files.get(path)
+    return file is not None and file.real == "file"

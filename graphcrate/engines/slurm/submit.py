@@ -19,8 +19,9 @@ from graphcrate.engines.slurm.parse import JobView, Partition
 from graphcrate.host import process, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.model.errors import UNREADABLE, BuildError, HostError
+from graphcrate.model.suite import SUITES
 from graphcrate.model.trial import Order, Resources, Returned
-from graphcrate.smoke import suites
+from graphcrate.smoke.suites import SECONDS_TO_SAY_SO
 
 #: what Slurm's commands read besides what all children get
 VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SBATCH_ACCOUNT", "SLURM_ACCOUNT", "KRB5CCNAME")
@@ -206,10 +207,8 @@ def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str]:
 
     Besides them goes --no-requeue: a job whose node died would only look as if it waited, with no word of the node.
     """
-    known, more = suites.SUITES, suites.SECONDS_TO_SAY_SO
-    limits = [
-        sum(max(known[name].cpu_limit, known[name].cuda_limit) + more for name in order.suites) for order in orders
-    ]
+    longest = {name: max(suite.cpu_limit, suite.cuda_limit) + SECONDS_TO_SAY_SO for name, suite in SUITES.items()}
+    limits = [sum(longest[name] for name in order.suites) for order in orders]
     options = {
         "job-name": JOB_NAME,
         "partition": resources.partition,

@@ -16,8 +16,8 @@ from graphcrate.host import oci_engine
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport
+from graphcrate.model.suite import SUITES
 from graphcrate.smoke import memory
-from graphcrate.smoke import suites as smoke
 
 _Store = Literal["docker", "podman"]
 RUNNERS = ("auto", "embedded", "docker", "podman", "apptainer", "slurm")
@@ -64,8 +64,8 @@ def find(
     UsageError for a missing image or one that the runner cannot open, HostError where an engine does not answer.
     """
     for name in suites:
-        if name not in smoke.SUITES:
-            raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(smoke.SUITES)}.")
+        if name not in SUITES:
+            raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(SUITES)}.")
     if runner not in RUNNERS:
         raise UsageError(f"there is no runner {runner!r}; there are {', '.join(RUNNERS)}")
     source = locate(reference, output)
@@ -215,5 +215,5 @@ def _recipe_suites(reference: str, report: BuildReport | None, ctx: Context) -> 
     raise UsageError(
         f"no suites are known for {reference}",
         cause="No report of a build lies beside it that would name its recipe.",
-        next_step=f"--suite {next(iter(smoke.SUITES))}    (there are {', '.join(smoke.SUITES)})",
+        next_step=f"--suite {next(iter(SUITES))}    (there are {', '.join(SUITES)})",
     )

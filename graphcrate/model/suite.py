@@ -1,0 +1,34 @@
+"""The suites that may run inside an image: programs of `suites/`, how they are called and how long they may take."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Suite(msgspec.Struct, frozen=True, kw_only=True):
+    """A program with its arguments by device. `limit` in seconds, by device. docs/smoke.md says what each proves.
+
+    `version`: raise it with any change of what follows, so that past results of the suite do not count.
+    """
+
+    program: str
+    version: int = 1
+    cpu: tuple[str, ...] = ()
+    cuda: tuple[str, ...] = ()
+    cpu_limit: int
+    cuda_limit: int
+    draws: bool = False  #: understands `--curve FILE`
+    requires: bool = False  #: understands `--require NAME,…`: extensions that must be there
+
+
+_UNTIL_PROVEN = ("--until-proven", "--every", "3")  #: docs/decisions/smoke-length.md
+_TWO = ("--ranks", "2")
+
+SUITES: Mapping[str, Suite] = {
+    "torch": Suite(program="torch_check.py", cpu_limit=300, cuda_limit=300),
+    "dna": Suite(program="dna.py", cpu=_UNTIL_PROVEN, cpu_limit=1800, cuda_limit=600, draws=True),
+    "ops": Suite(program="ops.py", cpu_limit=600, cuda_limit=600, requires=True),
+    "ddp": Suite(program="ddp.py", cpu=_TWO, cuda=_TWO, cpu_limit=600, cuda_limit=300),
+    "glt": Suite(program="glt_check.py", cpu_limit=900, cuda_limit=600),
+    "glt-distributed": Suite(program="glt_distributed.py", cpu_limit=600, cuda_limit=600),
+}
