@@ -1,8 +1,4 @@
-"""Base images for engines that pull their base themselves. Pure.
-
-Debian by default; Docker's Python images; NVIDIA's CUDA images, for sites whose rules want them. NVIDIA's `base` images
-hold the CUDA runtime alone; the other CUDA libraries come from wheels in any case.
-"""
+"""Base images for engines that pull theirs: Debian's, Docker's of Python, NVIDIA's (CUDA's runtime alone). Pure."""
 
 from typing import Literal
 

@@ -1,7 +1,4 @@
-"""What is known of GPUs, drivers, torch builds, runtimes and sites: the tables of `data/`, judged by pure functions.
-
-The tables are part of the package, as constant as code: to read them is no I/O of the kind that the pure floor forbids.
-"""
+"""What is known of GPUs, drivers, torch builds, runtimes and sites: the package's tables, judged by pure functions."""
 
 import difflib
 import functools
@@ -21,10 +18,7 @@ _Table = TypeVar("_Table")
 
 
 class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """A torch wheel: `cuda` is what it was built with, `sm` the compute capabilities with machine code inside.
-
-    What is None or empty is not known. `known`: measured or documented; `source`: the wheel, or who says so.
-    """
+    """A torch wheel: built with `cuda`, machine code for `sm`. None or empty: not known; `known`: how it is."""
 
     torch: str
     cuda: str
@@ -129,12 +123,11 @@ def all_gpus() -> dict[str, str]:
 
 
 def gpu_model(gpu: str) -> str:
-    """The model that is named, as people (`v100`) or nvidia-smi write it (`Tesla V100-SXM2-32GB`), or `sm_70` of `7.0`.
-
-    Raises UsageError with the nearest models for what names none, or two.
-    """
-    if (found := _ARCHITECTURE.fullmatch(gpu.strip())) and f"{found['major']}.{found['minor']}" in _capabilities():
-        return f"sm_{found['major']}{found['minor']}"
+    """The model named as by people (`v100`) or nvidia-smi, or `sm_70` of `7.0`. Raises UsageError with the nearest."""
+    if found := _ARCHITECTURE.fullmatch(gpu.strip()):
+        known = {*all_gpus().values(), *(capability for build in torch_builds() for capability in build.sm)}
+        if f"{found['major']}.{found['minor']}" in known:
+            return f"sm_{found['major']}{found['minor']}"
     words = re.findall(r"[A-Z0-9]+", gpu.upper())
     joined = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}
     fitting = {name.replace("_", ""): name for name in all_gpus() if name.replace("_", "") in joined}
@@ -146,12 +139,6 @@ def gpu_model(gpu: str) -> str:
         f"unknown GPU {gpu!r}" + (f"; the nearest are {', '.join(near)}" if near else ""),
         next_step=f"choose one of: {', '.join(gpus())}    (or an architecture: sm_80)",
     )
-
-
-@functools.cache
-def _capabilities() -> frozenset[str]:
-    """Those of any GPU that is known, or that any torch has code for."""
-    return frozenset(all_gpus().values()).union(*(build.sm for build in torch_builds()))
 
 
 def compute_capability(gpu: str) -> str:
@@ -202,14 +189,10 @@ def torch_runs_on(torch: str, cuda: str, capability: str) -> bool | None:
     return has_code(build.sm, capability)
 
 
-def runs_on(candidate: Candidate, capability: str) -> bool | None:
-    """As `torch_runs_on`, of the candidate's torch."""
-    return torch_runs_on(candidate.torch, candidate.torch_cuda, capability)
-
-
 def gpu_names(candidate: Candidate) -> tuple[str, ...]:
     """GPU models that the candidate's torch runs on natively."""
-    return tuple(name for name, capability in gpus().items() if runs_on(candidate, capability))
+    torch, cuda = candidate.torch, candidate.torch_cuda
+    return tuple(name for name, capability in gpus().items() if torch_runs_on(torch, cuda, capability))
 
 
 def has_code(sm: Iterable[str], capability: str) -> bool:

@@ -21,7 +21,7 @@ def of(variant: Variant, candidate: Candidate) -> Fallback | None:
         preferred=preferred.name if preferred else "",
         torch=preferred.torch if preferred else "",
         channel=preferred.channels[0].value if preferred else "",
-        gains=tuple(gpu for gpu in no_code if preferred and facts.runs_on(preferred, facts.compute_capability(gpu))),
+        gains=tuple(gpu for gpu in no_code if preferred and gpu in facts.gpu_names(preferred)),
     )
 
 

@@ -85,7 +85,7 @@ def known(version: str) -> Release | None:
 def judge(version: str, torch: str, torch_cuda: str, python: str, packages: Collection[str]) -> Verdict:
     """Whether a release works with a torch ("1.13.1+cu116", built with CUDA "11.6" or "cpu"), a Python and `packages`.
 
-    `packages`: names of all distributions of the image. A release that nobody has read is not judged but for the CPU.
+    A release that nobody has read is judged for the CPU alone.
     """
     release, name = known(version), f"{NAME} {version}"
     reasons: list[str] = []

@@ -16,10 +16,7 @@ from graphcrate.compat.facts import table
 
 
 class Optional(msgspec.Struct, frozen=True, kw_only=True):
-    """`package` and `file` (below site-packages) are patterns; `why` says what is lost where it cannot be loaded.
-
-    `one_of`: several libraries of which the package needs one. `by_torch`: the one whose name has torch's version.
-    """
+    """Patterns of `package` and `file`, and what is lost. `by_torch`: the one whose name has torch's version."""
 
     package: str
     file: str

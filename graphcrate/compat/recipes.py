@@ -9,7 +9,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
 from graphcrate.compat import toml
-from graphcrate.compat.facts import limits, runs_on
+from graphcrate.compat.facts import limits, torch_runs_on
 from graphcrate.model.recipe import BaseSpec, Candidate, Recipe, Variant
 from graphcrate.model.suite import SUITES
 
@@ -89,7 +89,7 @@ def _bad_architectures(variant: Variant) -> _Wrong:
         yield field, 'extensions may have to be compiled, so say for which GPUs: architectures = ["7.0", "8.0"]'
     for architecture in given if variant.candidates else ():
         capability = architecture.removesuffix("+PTX")
-        if all(runs_on(candidate, capability) is False for candidate in variant.candidates):
+        if all(torch_runs_on(one.torch, one.torch_cuda, capability) is False for one in variant.candidates):
             torches = list(dict.fromkeys(candidate.torch for candidate in variant.candidates))
             verb = "have" if len(torches) > 1 else "has"
             yield field, f"torch {' and '.join(torches)} {verb} no code for {capability}, so no extension needs any"

@@ -17,11 +17,7 @@ Extensions = Literal["auto", "wheels", "source", "none"]
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says about sources: the one channel to use, a mirror's name or address, a folder of wheels.
-
-    `toolkit`: the provider of the CUDA toolkit to compile with, None for the first that can; `devel`: compiler and
-    toolkit are wanted even where nothing is compiled, and stay in the image.
-    """
+    """What a person says about sources; `toolkit`: its provider; `devel`: it stays in the image, with a compiler."""
 
     channel: str | None = None
     mirror: str | None = None

@@ -113,10 +113,7 @@ def _wants(driver: str, oldest: str, what: str, fix: str, source: str) -> Iterat
 
 
 class _Code(NamedTuple):
-    """GPU code, whose it is ("torch 2.3.1 has"), the driver that compiles its PTX, and what to take in its place.
-
-    `otherwise`: what to say of a GPU that neither serves, by name and compute capability.
-    """
+    """GPU code: whose, the driver that compiles its PTX, what to take instead, what to say where neither serves."""
 
     owner: str
     sass: Sequence[str]

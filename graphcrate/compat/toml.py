@@ -28,10 +28,7 @@ def read(path: Path, what: str) -> str:
 def parse(
     text: str, name: str, kind: type[Value], contradictions: Callable[[Value], Iterable[tuple[str, str]]], fields: str
 ) -> Value:
-    """The value in a TOML text; `name` stands before the line in errors, `fields` says where the fields are told.
-
-    `contradictions`: (path of a field, what is wrong with it), of a value whose types are right. Raises RecipeError.
-    """
+    """Convert a TOML text. Errors (RecipeError) begin with `name` and the line, and end with `fields`."""
 
     def failure(line: int, what: str) -> RecipeError:
         return RecipeError(f"{name}:{line}: {what}", next_step=f"mend line {line}; {fields}")

@@ -78,10 +78,7 @@ def nvcc(version: str) -> Nvcc:
 
 
 def to_compile(wanted: Sequence[str], version: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Entries of TORCH_CUDA_ARCH_LIST for GPUs of these compute capabilities, and those that get PTX alone.
-
-    A GPU newer than the nvcc gets PTX of the newest that it makes. Raises UsageError for one that it has dropped.
-    """
+    """TORCH_CUDA_ARCH_LIST for these capabilities, and those newer than the nvcc, with PTX alone. Raises UsageError."""
     made = nvcc(version).sm
     newer = tuple(one for one in wanted if one not in made and numbers(one) > numbers(made[-1]))
     chosen = tuple(dict.fromkeys(f"{made[-1]}+PTX" if one in newer else one for one in wanted))
@@ -149,7 +146,7 @@ def assembly(toolkit: DebianToolkit | WheelToolkit) -> tuple[str, ...]:
     version = f'{{"cuda": {{"name": "CUDA SDK", "version": "{toolkit.version}"}}}}'
     return (
         f"mkdir -p {CUDA_HOME}/bin {CUDA_HOME}/include {CUDA_HOME}/lib64 {CUDA_HOME}/nvvm/bin",
-        *(_of_debs() if isinstance(toolkit, DebianToolkit) else _of_wheels()),
+        *(_of_debs() if isinstance(toolkit, DebianToolkit) else _OF_WHEELS),
         f"cp -R {_NVIDIA}/*/include/. {CUDA_HOME}/include",
         f"cp {_NVIDIA}/*/lib/lib* {CUDA_HOME}/lib64",
         # What a linker looks for; wheels have no links.
@@ -186,15 +183,14 @@ def _of_debs() -> tuple[str, ...]:
     )
 
 
-def _of_wheels() -> tuple[str, ...]:
-    """The wheels' own: NVIDIA's profile is in them too."""
-    return (
-        _extracted(f"/(include|bin|nvvm)/|/License.txt|{_RUNTIME}"),
-        f"cp -R {_NVIDIA}/*/bin/. {CUDA_HOME}/bin",
-        f"cp -R {_NVIDIA}/*/nvvm/. {CUDA_HOME}/nvvm",
-        f"cp {_UNPACKED}/wheels/nvidia_cuda_nvcc-*/licenses/License.txt {CUDA_HOME}/EULA.txt",
-    )
-
-
 def _extracted(pattern: str) -> str:
     return f"python3 -c '{_EXTRACT}' {_UNPACKED}/wheels '{pattern}' {PACKAGES}/wheels/*.whl"
+
+
+#: NVIDIA's profile is in the wheels too.
+_OF_WHEELS = (
+    _extracted(f"/(include|bin|nvvm)/|/License.txt|{_RUNTIME}"),
+    f"cp -R {_NVIDIA}/*/bin/. {CUDA_HOME}/bin",
+    f"cp -R {_NVIDIA}/*/nvvm/. {CUDA_HOME}/nvvm",
+    f"cp {_UNPACKED}/wheels/nvidia_cuda_nvcc-*/licenses/License.txt {CUDA_HOME}/EULA.txt",
+)

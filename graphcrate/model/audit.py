@@ -39,13 +39,10 @@ class GpuCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Binary(msgspec.Struct, frozen=True, kw_only=True):
-    """A program or library as the loader sees it.
+    """A program or library as the loader sees it. `exports`: symbol → its versions ("" for none).
 
-    `fault`: why no loader takes it, damaged or of 32 bits (`foreign`); `opaque`: why, though the loader takes it,
-    nobody can tell what it needs and defines. The rest is empty then. `code_fault`: why its `code` is not known.
-
-    `exports`: name of a symbol → its versions ("" for none). `mentions`: names of libraries that stand in its data,
-    which is how a program opens libraries that it does not link.
+    `fault`: why no loader takes it, damaged or of 32 bits (`foreign`); `opaque`: why nobody can tell what it needs. The
+    rest is empty then. `mentions`: libraries named in its data, which is how programs open what they do not link.
     """
 
     size: int
@@ -91,8 +88,7 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
     """All that an audit knows of an artifact. Paths are absolute.
 
-    `base`: False for bare wheels and folders: interpreter and system's libraries are not known, and the former's
-    symbols and those of glibc and libstdc++ count as there.
+    `base`: False for bare wheels and folders, where the symbols of Python, glibc and libstdc++ count as there.
     """
 
     name: str

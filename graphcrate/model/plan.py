@@ -29,10 +29,7 @@ class PythonFrom(StrEnum):
 
 
 class BaseImage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine starts from where it pulls its base itself. `packages`: Debian's, that must be in it.
-
-    `unwanted`: variables that it sets and that must not reach what runs in the image.
-    """
+    """What an engine pulls as its base; Debian's `packages` must be in it, `unwanted` variables not."""
 
     reference: str  #: as in FROM, with its digest where one is known
     interpreter: str  #: absolute path of the wanted Python

@@ -18,10 +18,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gate goes by. `suites`: every pass that is known of this very digest, the newest of each kind.
-
-    `refusals`: empty for an image that may go out; `cpu_only`: it did so without a GPU's report, as a person allowed.
-    """
+    """What the gate goes by: the newest passes of this digest; `cpu_only`: none of a GPU, as a person allowed."""
 
     suites: tuple[SmokeReport, ...]
     refusals: tuple[Refusal, ...]

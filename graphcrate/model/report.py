@@ -54,10 +54,7 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one suite inside an image. `device` names the GPU or says `cpu`; `seconds` of wall time.
-
-    What follows `reason` is empty where it was not observed, as in reports of older versions.
-    """
+    """Result of a suite inside an image, on a GPU or `cpu`. What follows `reason` is empty if not observed."""
 
     suite: str
     status: Literal["passed", "failed", "skipped"]
@@ -105,10 +102,7 @@ class PackageLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
-    """What a builder made. `reference` is what its engine's commands take: a folder, `name:tag`, a file's path.
-
-    `digest`: of the manifest (layout), the image's id (docker, podman), of the file (sif), each with `sha256:`.
-    """
+    """What a builder made. `digest` of manifest (layout), image (docker, podman) or file (sif) with `sha256:`."""
 
     engine: str  #: embedded, docker, podman, apptainer; pyxis for what it alone opens
     kind: Literal["layout", "docker", "podman", "sif", "sqsh", "registry"]

@@ -3,6 +3,7 @@
 docs/decisions/locks-and-fallbacks.md says when earlier locks are used and how a fall-back is left again.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -127,9 +128,8 @@ class LockCandidate:
         Such a channel may have what is missing, or a wheel of what is compiled.
         """
         offers = self._context.offers(self.value, lock)
-        largest: dict[Channel, LockedPackage] = {}
-        for package in sorted(self._missing(lock), key=lambda package: package.file.size):
-            largest[package.channel] = package
+        missing = sorted(self._missing(lock), key=lambda package: package.file.size)
+        largest = {package.channel: package for package in missing}
         for channel, package in largest.items():
             if not offers.links(channel, package.name, package.file.name, package.file.sha256)[0]:
                 return False
@@ -142,23 +142,18 @@ class LockCandidate:
 
     def _usable(self, committed: Lock | None) -> list[Lock]:
         """The committed and the cached lock, if they answer this request; a local one has a torch of the folders."""
-        if committed is not None and not self._answers(committed):
-            if committed.request_sha256 != request_digest(self._context.recipe, self._context.variant, self.value):
-                self._progress.note(
-                    f"the committed lock of {self.value.name} answers an older recipe and is left aside"
-                )
-            committed = None
-        try:
-            cached = decode_lock(self._path("json").read_bytes())
-        except (OSError, *UNREADABLE):
-            cached = None
-        locks = [committed, cached if cached is None or cached.request_sha256 == self._digest else None]
-        there = self._context.local_torch if self._is_local else ()
-        return [
-            lock
-            for lock in locks
-            if lock is not None and (not there or ((torch := lock.package("torch")) and torch.file.name in there))
-        ]
+        locks = []
+        if committed is not None and self._answers(committed):
+            locks.append(committed)
+        elif committed and committed.request_sha256 != request_digest(
+            self._context.recipe, self._context.variant, self.value
+        ):
+            self._progress.note(f"the committed lock of {self.value.name} answers an older recipe and is left aside")
+        with contextlib.suppress(OSError, *UNREADABLE):
+            locks.append(decode_lock(self._path("json").read_bytes()))
+        if there := self._context.local_torch if self._is_local else ():
+            return [lock for lock in locks if (torch := lock.package("torch")) and torch.file.name in there]
+        return locks
 
     def _answers(self, lock: Lock) -> bool:
         """Whether the lock was made for this request, or for wheels where there were any, and there were none."""

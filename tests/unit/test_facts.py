@@ -65,14 +65,18 @@ def test_ptx_for_one_architecture_or_a_family_serves_no_others(ptx, served, not_
     assert not facts.compiles_for(ptx, not_served)
 
 
+def runs_on(candidate, capability):
+    return facts.torch_runs_on(candidate.torch, candidate.torch_cuda, capability)
+
+
 def test_machine_code_runs_on_the_same_major_and_newer_minor():
     first, compatible = PYG.variant("11.8").candidates[:2]
-    assert facts.runs_on(first, "9.0")
-    assert not facts.runs_on(compatible, "9.0")  # it lacks sm_90 …
-    assert facts.runs_on(compatible, "8.9")  # … but sm_86 code runs on 8.9
-    assert facts.runs_on(PYG.variant("cpu").candidates[0], "8.0") is False
+    assert runs_on(first, "9.0")
+    assert not runs_on(compatible, "9.0")  # it lacks sm_90 …
+    assert runs_on(compatible, "8.9")  # … but sm_86 code runs on 8.9
+    assert runs_on(PYG.variant("cpu").candidates[0], "8.0") is False
     for variant in PYG.variants:
-        assert None not in [facts.runs_on(candidate, "8.0") for candidate in variant.candidates]
+        assert None not in [runs_on(candidate, "8.0") for candidate in variant.candidates]
 
 
 def test_every_gpu_that_torch_runs_on_runs_what_is_compiled_by_default():
@@ -81,7 +85,7 @@ def test_every_gpu_that_torch_runs_on_runs_what_is_compiled_by_default():
         sass = [entry.removesuffix("+PTX") for entry in variant.architectures]
         ptx = [entry.removesuffix("+PTX") for entry in variant.architectures if entry.endswith("+PTX")]
         for gpu, capability in facts.gpus().items():
-            served = any(facts.runs_on(candidate, capability) for candidate in variant.candidates)
+            served = any(runs_on(candidate, capability) for candidate in variant.candidates)
             if served and facts.numbers(capability) >= (7,):
                 compiled = facts.has_code(sass, capability) or any(facts.compiles_for(one, capability) for one in ptx)
                 assert compiled, (variant.cuda, gpu)

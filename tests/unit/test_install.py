@@ -5,11 +5,7 @@ import csv
 import hashlib
 import io
 
-import installer
 import pytest
-from installer.destinations import SchemeDictionaryDestination
-from installer.sources import WheelFile
-from installer.utils import SCHEME_NAMES
 
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.inputs.wheels.install import INSTALLER, Site, place
@@ -42,11 +38,16 @@ def test_everything_has_its_place_and_mode(tmp_path):
             "pkg-1.0.data/headers/pkg.h": b"#define",
             "pkg-1.0.data/scripts/gui": b"#!pythonw\nimport pkg\n",
             "pkg-1.0.data/scripts/shell": b"#!/bin/sh\n",
+            "pkg-1.0.data/data/etc/some": b"some",
+            "pkg-1.0.data/purelib/pure.py": b"pure",
         },
+        executable=("pkg-1.0.data/data/etc/some",),
         entry_points="[gui_scripts]\nwindow = pkg:app.start [extra]\n[other]\nx = nothing\n",
     )
     assert files["/opt/venv/include/site/python3.11/pkg/pkg.h"] == (b"#define", 0o644)
     assert files["/opt/venv/bin/gui"] == (b"#!/opt/venv/bin/python\nimport pkg\n", 0o755)
+    assert files["/opt/venv/etc/some"] == (b"some", 0o755)
+    assert files[f"{PACKAGES}/pure.py"] == (b"pure", 0o644)
     assert files["/opt/venv/bin/shell"] == (b"#!/bin/sh\n", 0o755)
     assert files["/opt/venv/bin/window"][0].startswith(b"#!/opt/venv/bin/python\n")
     assert b"sys.exit(app.start())" in files["/opt/venv/bin/window"][0]
@@ -70,35 +71,6 @@ def absolute_path(path):
 def hashed(content):
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
     return f"sha256={digest}", str(len(content))
-
-
-def test_files_go_where_the_installer_library_puts_them(tmp_path):
-    options = {
-        "files": {
-            "pkg/__init__.py": b"",
-            "pkg-1.0.data/scripts/run": b"#!python\nimport pkg\n",
-            "pkg-1.0.data/headers/pkg.h": b"#define",
-            "pkg-1.0.data/data/etc/x": b"x",
-            "pkg-1.0.data/purelib/pure.py": b"pure",
-        },
-        "executable": ("pkg-1.0.data/scripts/run", "pkg/__init__.py"),
-        "entry_points": "[console_scripts]\ntool = pkg.cli:main\n",
-        "purelib": False,
-    }
-    files, _ = installed(tmp_path, **options)
-    schemes = {name: SITE.folder(name, "pkg") for name in SCHEME_NAMES}
-    root = tmp_path / "root"
-    with WheelFile.open(tmp_path / "pkg-1.0-py3-none-any.whl") as source:
-        destination = SchemeDictionaryDestination(schemes, "/opt/venv/bin/python", "posix", destdir=str(root))
-        installer.install(source, destination, {"INSTALLER": INSTALLER})
-    theirs = {f"/{path.relative_to(root)}": path for path in root.rglob("*") if path.is_file()}
-    theirs.pop(f"{INFO}/RECORD")
-    assert {path: place.read_bytes() for path, place in theirs.items()} == {
-        path: content for path, (content, _) in files.items()
-    }
-    assert {path for path, place in theirs.items() if place.stat().st_mode & 0o100} == {
-        path for path, (_, mode) in files.items() if mode == 0o755
-    }
 
 
 def test_large_scripts_are_not_read_as_text(tmp_path):

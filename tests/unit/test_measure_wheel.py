@@ -1,13 +1,9 @@
 """Measuring wheels: here, and on a server of which only ranges are asked."""
 
-import contextlib
-import io
 import random
 import zipfile
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from graphcrate.compat import facts
 from graphcrate.host.http import Client
@@ -89,43 +85,13 @@ def test_what_is_told_apart(tmp_path, options, most, found):
     assert contents.told == ("sm_70", "sm_80", "compute_80")
 
 
-@pytest.mark.parametrize("keep", [0, -30])
-def test_a_wheel_that_was_cut_is_refused(tmp_path, keep):
+def test_a_wheel_or_library_that_is_damaged_is_named(tmp_path):
     path = torch_wheel(tmp_path)
-    path.write_bytes(path.read_bytes()[:keep])
+    path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(IntegrityError, match=r"torch-9\.1\.0"):
         measured(path)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return torch_wheel(tmp_path_factory.mktemp("whole")).read_bytes()
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name", "ignore:Overlapped entries")
-@given(st.data())
-def test_a_damaged_wheel_is_measured_or_refused(whole, data):
-    """Nothing else happens, whichever bytes are wrong; half of them in the directory."""
-    content = bytearray(whole)
-    for _ in range(data.draw(st.integers(1, 4))):
-        first = data.draw(st.sampled_from([0, len(content) - 1500]))
-        content[data.draw(st.integers(first, len(content) - 1))] = data.draw(st.integers(0, 255))
-    with contextlib.suppress(IntegrityError):
-        assert measure(io.BytesIO(bytes(content)), "torch.whl").file == "torch.whl"
-
-
-def test_a_wheel_without_metadata_is_refused():
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr("pkg/__init__.py", b"")
-    with pytest.raises(IntegrityError, match="no METADATA"):
-        measure(stream, "pkg.whl")
-
-
-def test_a_damaged_library_is_named(tmp_path):
-    path = make_wheel(tmp_path, files={"pkg/core.so": b"\x7fELF" + bytes(100)})
     with pytest.raises(IntegrityError, match=r"core\.so"):
-        measured(path)
+        measured(make_wheel(tmp_path, files={"pkg/core.so": b"\x7fELF" + bytes(100)}))
 
 
 def opened(server, path, content):
@@ -142,22 +108,15 @@ def test_a_wheel_on_a_server_is_not_fetched_whole(tmp_path, server):
     assert all(asked.headers["range"].startswith("bytes=") for asked in server.asked)
 
 
-def test_a_file_is_read_anywhere_in_any_order(server):
+def test_a_file_is_read_anywhere_in_any_order_and_again_where_a_connection_is_cut(server):
     content = bytes(index * 7 % 251 for index in range(1_500_000))
     assert opened(server, "/small", b"tiny").read() == b"tiny"
+    server.faults["/f"] = [Fault(), Fault(cut_after=100)]
     file = opened(server, "/f", content)
-    for begin, count in ((0, 10), (700_000, 300_000), (5, 100), (1_499_990, 100), (1_200_000, 200_000), (0, 1_500_000)):
+    for begin, count in ((0, 10), (700_000, 300_000), (5, 100), (1_499_990, 100), (0, 1_500_000)):
         file.seek(begin)
         assert file.read(count) == content[begin : begin + count]
     assert (file.seek(-3, 2), file.read(), file.read(1)) == (1_499_997, content[-3:], b"")
-    with pytest.raises(ValueError):
-        file.seek(-1)
-
-
-def test_a_connection_that_is_cut_is_tried_again(server):
-    content = bytes(1_000_000)
-    server.faults["/f"] = [Fault(), Fault(cut_after=100)]
-    assert opened(server, "/f", content).read() == content
 
 
 @pytest.mark.parametrize("ranges", [True, False])

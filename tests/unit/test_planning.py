@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from graphcrate.compat import planning
-from graphcrate.model.plan import CompileStep, ConfigStep, FilesStep, ToolkitStep, WheelsStep, content_id
+from graphcrate.model.plan import CompileStep, ConfigStep, FilesStep, ToolkitStep, WheelsStep
 from tests.unit.compiled_plans import COMPILER_BASE, PLANS, RECIPE, TOOLKITS, VARIANT, lock, plain_lock, wheel
 
 TAG = "2.3.1-torch2.0.1-cu117-py311"
@@ -73,11 +73,6 @@ def test_profile_puts_the_path_back_and_examples_ship():
     assert files["/opt/venv/bin/python"].link == "/usr/bin/python3.11"
     assert files["/opt/graphcrate/examples/dna.py"].mode == 0o755
     assert files["/opt/graphcrate/suites/README.md"].mode == 0o644
-
-
-def test_content_id_follows_the_content():
-    assert content_id(plan_of(plain_lock())) == content_id(plan_of(plain_lock()))
-    assert content_id(plan_of(plain_lock())) != content_id(plan_of(plain_lock(wheel("numpy"))))
 
 
 def test_what_is_compiled_is_a_layer_after_the_wheels_made_against_torch_and_what_torch_needs():

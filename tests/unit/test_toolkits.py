@@ -29,7 +29,6 @@ WHEELS = WheelToolkit(version="13.0.88", wheels=(RUNTIME,))
     ("cuda", "expected"),
     [
         ("11.7", [("debian", "11.8.89"), ("image", "11.7")]),
-        ("12.8", [("debian", "12.4.131"), ("image", "12.8")]),
         ("13.0", [("pypi", "13.0.88"), ("image", "13.0")]),
         ("cpu", []),
     ],

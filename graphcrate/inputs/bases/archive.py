@@ -10,6 +10,7 @@ import difflib
 import email.utils
 import functools
 import gzip
+import itertools
 import lzma
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -122,8 +123,14 @@ class Archive:
                 chosen[stanza.name] = stanza
                 for field in ("Pre-Depends", "Depends"):
                     clauses += [(stanza.name, text) for text in stanza.fields.get(field, "").split(",") if text.strip()]
-        for stanza in chosen.values():
-            self._check_conflicts(stanza, chosen)
+        for stanza, field in itertools.product(chosen.values(), ("Conflicts", "Breaks")):
+            for name, constraint in _alternatives(stanza.fields.get(field, "").replace(",", "|")):
+                other = chosen.get(name, stanza)
+                if other is not stanza and fits(other.version, constraint):
+                    raise ResolutionError(
+                        f"{stanza.name} and {name} of Debian {self._suite} cannot be installed together",
+                        next_step="correct base.packages in the recipe",
+                    )
         return tuple(chosen[name].package for name in sorted(chosen))
 
     def _choose(self, asking: str, clause: str, chosen: Mapping[str, Stanza]) -> Stanza:
@@ -148,16 +155,6 @@ class Archive:
                 else "correct the name",
             )
         return found[0]
-
-    def _check_conflicts(self, stanza: Stanza, chosen: Mapping[str, Stanza]) -> None:
-        for field in ("Conflicts", "Breaks"):
-            for name, constraint in _alternatives(stanza.fields.get(field, "").replace(",", "|")):
-                other = chosen.get(name)
-                if other is not None and other is not stanza and fits(other.version, constraint):
-                    raise ResolutionError(
-                        f"{stanza.name} and {name} of Debian {self._suite} cannot be installed together",
-                        next_step="correct base.packages in the recipe",
-                    )
 
     def download(self, packages: Sequence[DebianPackage], folder: Path, advance: Advance) -> None:
         """Fetch `available` .debs into an empty folder, by their hashes. Raises NetworkError, IntegrityError."""
@@ -186,15 +183,14 @@ class Archive:
             # By its hash where the mirror has that: under its name there may be a newer list by now.
             by_hash = "\nAcquire-By-Hash: yes" in release
             name = f"{stem.rpartition('/')[0]}/by-hash/SHA256/{sha256}" if by_hash else f"{stem}{kind}"
-            yield _UNPACKERS[kind](self._list(f"{place}/{name}", sha256))
-
-    def _list(self, url: str, sha256: str) -> bytes:
-        target = self._cache.path("bases", "lists", sha256)
-        if not target.is_file():
-            with self._cache.folder() as folder:
-                self._client.download(url, folder / "list", size=None, sha256=sha256, advance=lambda _: None)
-                self._cache.adopt(folder / "list", target)
-        return target.read_bytes()
+            target = self._cache.path("bases", "lists", sha256)
+            if not target.is_file():
+                with self._cache.folder() as folder:
+                    self._client.download(
+                        f"{place}/{name}", folder / "list", size=None, sha256=sha256, advance=lambda _: None
+                    )
+                    self._cache.adopt(folder / "list", target)
+            yield _UNPACKERS[kind](target.read_bytes())
 
     def _read(self, url: str) -> bytes:
         try:

@@ -34,10 +34,7 @@ SCRATCH_BYTES = 500_000_000  #: what inflated .debs, the tree and the layer take
 
 
 def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
-    """The packages that the suite has today for the essential system, Python and `spec.packages`.
-
-    Raises ResolutionError when its Python is not `python` or a package is unknown, NetworkError, HostError.
-    """
+    """What the suite has today for this base. Raises ResolutionError (Python, packages), NetworkError, HostError."""
     ctx.progress.note(f"base: asking Debian {spec.suite} for its packages")
     wanted = sorted({*DEBIAN_PACKAGES, *EXTRA_PACKAGES.get(spec.suite, ()), *spec.packages})
     with ctx.cache.guard():
@@ -53,10 +50,7 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
 
 
 def prepare(lock: DebianBase, ctx: Context) -> Base:
-    """Install the locked packages into a base in the cache; at once where it is there.
-
-    Raises BaseDriftError when the archives have replaced a package, HostError when this machine cannot do it.
-    """
+    """Install the locked packages into a base in the cache. Raises BaseDriftError where one was replaced, HostError."""
     key = hashlib.sha256(f"{content_id(lock)} {BASE_FORMAT} {LAYER_FORMAT}".encode()).hexdigest()
     cache = ctx.cache
     record, rootfs = cache.path("bases", "debian", key, "layer.json"), cache.path("bases", "debian", key, "rootfs")

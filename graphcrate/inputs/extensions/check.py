@@ -28,10 +28,7 @@ _TORCH = re.compile(r"lib(c10|torch)[a-z_]*\.so")
 
 
 def check_wheel(wheel: Path, step: CompileStep) -> tuple[str, ...]:
-    """List what keeps the wheel from working, as sentences; nothing for a good one.
-
-    Whether its libraries load is what an import shows (`import_check`). Raises IntegrityError where it is no wheel.
-    """
+    """List, as sentences, what keeps the wheel from working (loading is `import_check`'s). Raises IntegrityError."""
     asked = asked_code(step.compilation.architectures)
     findings: list[str] = []
     libraries, any_code, for_torch = 0, False, False
@@ -84,10 +81,7 @@ def asked_code(architectures: Sequence[str]) -> Code:
 
 
 def _code(name: str, codes: Sequence[Code], asked: Code) -> Iterator[str]:
-    """A library must have what was asked for, no less (it could not run) and no more (it grows for nothing).
-
-    Its fat binaries, one per source file, must each have all machine code; what nvcc's linker adds never has PTX.
-    """
+    """A library must have what was asked for, no less and no more, each source file's part all machine code."""
     whole, partial = fatbin.union(codes), [code for code in codes if code.sass != asked.sass]
     if codes and whole != asked:
         yield f"{name} has GPU code for {_in_words(whole)}; asked for was {_in_words(asked)}."

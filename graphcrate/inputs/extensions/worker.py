@@ -286,10 +286,7 @@ def numbered() -> "tuple[str, ...]":
 
 
 def header_of(work: Work) -> Work:
-    """Describe the precompiled header that a file for the host compiler reads; files with the same options share it.
-
-    Macros that each package has of its own are left out; g++ reads the text where one of them changes anything.
-    """
+    """Describe a host compiler's precompiled header; files with the same options share it, macros of packages aside."""
     files = {"-c", work.source, "-o", work.target}
     program, *options = [work.command[0], f"-I{work.headers}", *work.command[1:]]
     options = [word for word in options if word not in files and not ITS_OWN.match(word)]
