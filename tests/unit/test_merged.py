@@ -152,7 +152,7 @@ def test_the_bytes_depend_on_the_image_alone(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("compression", "sha256"),
     [
-        (Compression.GZIP, ""),
+        (Compression.GZIP, "bf84f1c2dcecffa857206eb3e8235cf274e6a19589cf846b26d90ec9301503c6"),
         (Compression.ZSTD, "c6a93876cc2f41097980496cbab220b8721c8839b214aa4d0c65d2ed67c50194"),
     ],
 )
