@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -78,16 +79,25 @@ def browser(scratch):
 
 
 def test_a_cell_trains_and_draws(notebook, browser):
-    wait = WebDriverWait(browser, SECONDS)
+    wait = WebDriverWait(browser, SECONDS, poll_frequency=2)
+
+    def find(selector):
+        return browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def runs(_):
+        """Click into the cell and press Shift+Enter, as long as the page is not ready for either."""
+        with contextlib.suppress(WebDriverException):
+            find(".jp-Notebook .jp-CodeCell .cm-content")[0].click()
+            webdriver.ActionChains(browser).key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
+            return find(".jp-Notebook .jp-CodeCell .jp-InputPrompt")[0].text.strip() != "[ ]:"
+        return False
+
     browser.get(notebook)
-    idle = ".jp-Notebook-ExecutionIndicator[data-status='idle']"
-    wait.until(lambda page: page.find_elements(By.CSS_SELECTOR, idle))
-    browser.find_element(By.CSS_SELECTOR, ".jp-Notebook .jp-CodeCell .cm-content").click()
-    keys = webdriver.ActionChains(browser)
-    keys.key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
-    (curve,) = wait.until(lambda page: page.find_elements(By.CSS_SELECTOR, ".jp-OutputArea-output img"))
+    try:
+        wait.until(lambda _: find(".jp-Notebook-ExecutionIndicator[data-status='idle']"))
+        wait.until(runs)
+        (curve,) = wait.until(lambda _: find(".jp-OutputArea-output img"))
+    except TimeoutException:
+        pytest.fail(f"the page stayed at:\n{find('body')[0].text}")
     assert curve.size["width"] > 100
-    assert browser.find_element(By.CSS_SELECTOR, ".jp-OutputArea").text.split("\n")[:2] == [
-        "epoch 0 fell",
-        "epoch 1 fell",
-    ]
+    assert find(".jp-OutputArea")[0].text.split("\n")[:2] == ["epoch 0 fell", "epoch 1 fell"]
