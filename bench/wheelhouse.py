@@ -85,7 +85,7 @@ def chosen(given: argparse.Namespace) -> tuple[Lock, CompileStep]:
     folder = ROOT / "images" / given.stack / f"cu{given.cuda.replace('.', '')}"
     for path in sorted(folder.glob("*.lock.json")):
         lock = decode_lock(path.read_bytes())
-        step = planning.compile_step(lock)
+        (step,) = planning.compile_steps(lock)
         if step is not None:
             packages = tuple(package for package in step.packages if package.name in given.packages)
             compilation = msgspec.structs.replace(step.compilation, architectures=tuple(given.architectures))

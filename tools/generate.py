@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphcrate.checks.contracts import CHECKS
-from graphcrate.compat import facts, glt, recipes
+from graphcrate.compat import facts, glt, own, recipes
 from graphcrate.model import errors
 from graphcrate.model.recipe import Variant
 
@@ -25,7 +25,12 @@ OTHER_CODES = {0: "done", 1: "a fault of graphcrate itself, with a traceback", 1
 def files() -> Iterator[tuple[Path, str]]:
     """Each generated file, or file with generated parts, and its text."""
     readme = {"variants": variants(), "exit codes": exit_codes(), "settings": settings()}
-    for name, tables in (("README.md", readme), ("docs/contracts.md", {"contracts": contracts()})):
+    pages = {
+        "README.md": readme,
+        "docs/contracts.md": {"contracts": contracts()},
+        "docs/customize.md": {"fields": own_fields()},
+    }
+    for name, tables in pages.items():
         yield ROOT / name, filled((ROOT / name).read_text(encoding="utf-8"), tables)
     yield ROOT / "recipes" / "recipe.schema.json", json.dumps(recipes.schema(), indent=2) + "\n"
     yield ROOT / "doctor" / "facts.py", doctor_facts()
@@ -62,6 +67,12 @@ def _variant(variant: Variant) -> tuple[str, ...]:
     base = variant.base.reference or f"Debian {variant.base.suite}"
     ways = "; ".join(f"{way.name} ({', '.join(way.channels)})" for way in variant.candidates)
     return (variant.cuda, torch, variant.torch_geometric or "", variant.python, base, ways)
+
+
+def own_fields() -> str:
+    """One row per field of a recipe of one's own, from its JSON schema."""
+    fields = own.schema()["$defs"]["OwnRecipe"]["properties"]
+    return table(("field", "what it says"), [(f"`{name}`", value["description"]) for name, value in fields.items()])
 
 
 def exit_codes() -> str:

@@ -48,8 +48,7 @@ def built(lock: Lock, ctx: Context) -> Collection[str]:
     """sha256s of the lock's compiled sdists whose wheels the cache has."""
     from graphcrate.inputs import extensions
 
-    step = planning.compile_step(lock)
-    return extensions.cached(step, ctx.cache).keys() if step else ()
+    return {sha256 for step in planning.compile_steps(lock) for sha256 in extensions.cached(step, ctx.cache)}
 
 
 def wheels(
@@ -62,20 +61,25 @@ def wheels(
         from graphcrate.inputs import extensions
         from graphcrate.inputs.extensions.compile import provide
 
-        step = next(step for step in plan.steps if isinstance(step, CompileStep))
-        wanted = step.compilation.toolkit
-        job = extensions.Job(
-            step=step,
-            base=base,
-            build_base=lambda: _build_base(step, ctx),
-            toolkit=lambda at: None if wanted is None else _toolkit(wanted, at, lock, sources, ctx),
-            files=lambda: files(lock, sources, ctx),
-            cache=ctx.cache,
-            progress=ctx.progress,
-            jobs=default_jobs(),
-            log_folder=folder,
-        )
-        return provide(job)
+        def job(step: CompileStep) -> extensions.Job:
+            wanted = step.compilation.toolkit
+            return extensions.Job(
+                step=step,
+                base=base,
+                build_base=lambda: _build_base(step, ctx),
+                toolkit=lambda at: None if wanted is None else _toolkit(wanted, at, lock, sources, ctx),
+                files=lambda: files(lock, sources, ctx),
+                cache=ctx.cache,
+                progress=ctx.progress,
+                jobs=default_jobs(),
+                log_folder=folder,
+            )
+
+        made: dict[str, Path] = {}
+        for step in plan.steps:
+            if isinstance(step, CompileStep):
+                made |= provide(job(step))
+        return made
 
     return make
 
@@ -85,10 +89,10 @@ def prepare(plan: Plan, lock: Lock, ctx: Context) -> None:
 
     What fails here is not told: it fails again, with its consequences, when the base is wanted.
     """
-    step = next((step for step in plan.steps if isinstance(step, CompileStep)), None)
-    if step is not None and len(built(lock, ctx)) < len(step.packages):
+    steps = [step for step in plan.steps if isinstance(step, CompileStep)]
+    if len(built(lock, ctx)) < sum(len(step.packages) for step in steps):
         with contextlib.suppress(GraphcrateError):
-            _build_base(step, ctx)
+            _build_base(steps[0], ctx)
 
 
 def toolkit(plan: Plan, lock: Lock, base: Base, sources: "SourceOptions", ctx: Context) -> Callable[[], Path]:

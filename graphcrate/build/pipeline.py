@@ -88,13 +88,14 @@ def _build_and_test(request: BuildRequest, ctx: Context, engine: "Engine") -> Bu
         ctx.progress.note(f"engine: {version}")
     job = _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=start)
     resolution = _resolve(request, ctx, recipe, variant)
+    stack = _for_gpus(resolution, request)
     if not request.additions:
-        return _finish(job, resolution)
+        return _finish(job, stack)
     job, added = _with_additions(job, resolution)
     below: BuildReport | None = None
     if _is_on_top(added.lock, request.additions):
         plain = msgspec.structs.replace(request, additions=Additions(), recipe=None)
-        below = _finish(dataclasses.replace(job, request=plain), resolution)
+        below = _finish(dataclasses.replace(job, request=plain), stack)
     return _finish(job, added, below)
 
 
@@ -102,24 +103,43 @@ def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     """What `build_image` would make and from what, in words and as a value. Resolves, and makes nothing."""
     from graphcrate.build import with_engine
 
+    engine = with_engine.EMBEDDED if request.engine == "auto" else with_engine.find(request.engine)
+    resolution, plan = _resolve_and_plan(request, ctx, engine)
+    built = extensions.built(resolution.lock, ctx)
+    return _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, engine, built), plan
+
+
+def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
+    """Write what engines build an image with additions from, and its local wheels, to `output`/NAME/cu118; its path."""
+    from graphcrate.build import with_engine
+    from graphcrate.engines.render import files
+
+    resolution, plan = _resolve_and_plan(request, ctx, with_engine.EMBEDDED)
+    folder = output / plan.name / cuda_label(resolution.lock.cuda)
+    files.write(folder, files.of_plan(plan))
+    for wheel in with_engine.local_files(resolution.lock, request, ctx).values():
+        write_file(folder / "wheels" / wheel.name, wheel.read_bytes())
+    return folder
+
+
+def _resolve_and_plan(request: BuildRequest, ctx: Context, engine: "Engine") -> "tuple[Resolution, Plan]":
     request = _choose_target(request, ctx)
     assert request.cuda is not None
     recipe, variant = find_variant(ctx, request.name, request.cuda)
-    engine = with_engine.EMBEDDED if request.engine == "auto" else with_engine.find(request.engine)
     job = _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=settings.now())
     resolution = _resolve(request, ctx, recipe, variant)
     if request.additions:
         job, resolution = _with_additions(job, resolution)
-    plan = _plan(job, resolution)
-    built = extensions.built(resolution.lock, ctx)
-    return _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, engine, built), plan
+    else:
+        resolution = _for_gpus(resolution, request)
+    return resolution, _plan(job, resolution)
 
 
 def _with_additions(job: _Job, resolution: "Resolution") -> "tuple[_Job, Resolution]":
     request, ctx = job.request, job.ctx
     added = _add(request, ctx, job.recipe, job.variant, resolution)
     recipe, variant = own.extend(job.recipe, job.variant, request.additions)
-    return dataclasses.replace(job, recipe=recipe, variant=variant), added
+    return dataclasses.replace(job, recipe=recipe, variant=variant), _for_gpus(added, request)
 
 
 def _finish(job: _Job, resolution: "Resolution", below: BuildReport | None = None) -> BuildReport:
@@ -292,6 +312,8 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
     """Resolve again, ignoring locks; write the chosen candidate's lock where it is committed."""
     from graphcrate.build import with_engine
 
+    if request.recipe is None:
+        ctx.require_checkout("its recipes' locks")
     request = _choose_target(request, ctx)
     assert request.cuda is not None
     recipe, variant = find_variant(ctx, request.name, request.cuda)
@@ -344,8 +366,11 @@ def _resolve(
     )
     committed = {name: decode_lock(path.read_bytes()) for name, path in paths.items() if path.is_file()}
     resolution = choose(context, committed, fresh=fresh)
-    lock = extensions.for_gpus(resolution.lock, request.gpu)
-    return msgspec.structs.replace(resolution, lock=lock, outcomes=(*out, *resolution.outcomes))
+    return msgspec.structs.replace(resolution, outcomes=(*out, *resolution.outcomes))
+
+
+def _for_gpus(resolution: "Resolution", request: BuildRequest) -> "Resolution":
+    return msgspec.structs.replace(resolution, lock=extensions.for_gpus(resolution.lock, request.gpu))
 
 
 def _plan(job: _Job, resolution: "Resolution") -> Plan:

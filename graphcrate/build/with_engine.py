@@ -72,7 +72,7 @@ class Engine:
             plan=plan,
             folder=folder,
             base=base,
-            files=_local_files(lock, sources, ctx),
+            files=local_files(lock, sources, ctx),
             arguments=arguments(plan, lock, sources, ctx.environment),
             certificates=_certificates(ctx.environment),
             cache=ctx.cache,
@@ -217,7 +217,7 @@ def arguments(plan: Plan, lock: Lock, sources: "SourceOptions", environment: Map
     }
 
 
-def _local_files(lock: Lock, sources: "SourceOptions", ctx: Context) -> Mapping[str, Path]:
+def local_files(lock: Lock, sources: "SourceOptions", ctx: Context) -> Mapping[str, Path]:
     """The local channel's files, which no engine can fetch."""
     from graphcrate.resolve.fetch import fetch
 

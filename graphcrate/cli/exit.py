@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import typer.core
 
+from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError
 
 
@@ -47,5 +48,5 @@ def exiting() -> Iterator[None]:
 def _end(message: str, code: int) -> NoReturn:
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
-    sys.stderr.write(f"graphcrate: {message}\n")
+    sys.stderr.write(f"graphcrate: {Context.here().as_typed(message)}\n")
     sys.exit(code)

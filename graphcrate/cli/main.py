@@ -183,7 +183,8 @@ def _close(request: "BuildRequest", report: "BuildReport") -> None:
 
     if report.fallback:
         insisting = msgspec.structs.replace(request, cuda=report.cuda, channel=report.fallback.channel)
-        sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting.command())))
+        lines = fallback.closing(report, insisting.command())
+        sys.stderr.write("".join(f"{_context().as_typed(line)}\n" for line in lines))
 
 
 @app.command("list")
@@ -235,7 +236,9 @@ def lock(
 
 @app.command()
 def render(
-    name: Annotated[str | None, typer.Argument(help="Recipe; all of them if left out.", metavar="NAME")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Recipe, or the file of one of your own; all if left out.", metavar="NAME")
+    ] = None,
     cuda: Annotated[str | None, typer.Option(help="CUDA version; every one if left out.")] = None,
     base: Annotated[
         Literal["debian", "python", "nvidia"], typer.Option(help="python: Docker's images; nvidia: CUDA images.")
@@ -243,8 +246,22 @@ def render(
     output: Annotated[Path | None, typer.Option(help="Folder for NAME/VARIANT/…; images/ if left out.")] = None,
 ) -> None:
     """Write Dockerfiles and Singularity definitions; prints the folders that changed."""
+    from graphcrate.compat import own
     from graphcrate.engines.render import files
 
+    if name is not None and own.is_recipe(name):
+        from graphcrate.build import pipeline
+        from graphcrate.compat.request import BuildRequest
+        from graphcrate.model.errors import UsageError
+
+        if base != "debian":
+            raise UsageError(
+                f"a recipe of your own has no text with --base {base}", next_step=f"./build.py render {name}"
+            )
+        stack, cuda, recipe, additions = _own(name, cuda)
+        request = BuildRequest(name=stack, additions=additions, recipe=recipe, cuda=cuda)
+        sys.stdout.write(f"{pipeline.render_own(request, _context(), output or Path('images'))}\n")
+        return
     for folder in files.render_all(_context(), name, cuda, base, output):
         sys.stdout.write(f"{folder}\n")
 

@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
@@ -43,18 +43,22 @@ _APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+def _about(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
+
+
 class OwnRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A recipe file of a person's own. Paths are relative to it."""
 
-    extends: str  #: a stack: pyg, torch or glt
-    cuda: str = ""  #: CUDA version or "cpu"; empty: as for the stack
-    pip: tuple[str, ...] = ()  #: packages: PEP 508, ./folder, ./file.whl, git+https://…@commit
-    requirements: str = ""  #: a requirements file
-    apt: tuple[str, ...] = ()  #: Debian's packages
-    env: dict[str, str] = {}  #: variables of the image
-    files: dict[str, str] = {}  #: absolute path in the image → text file beside the recipe
-    smoke: tuple[str, ...] = ()  #: shell commands that must succeed inside the image, in /tmp
-    smoke_minutes: int = 10  #: the limit of each
+    extends: Annotated[str, _about("The stack: pyg, torch or glt.")]
+    cuda: Annotated[str, _about('CUDA version, or "cpu"; else as for the stack.')] = ""
+    pip: Annotated[tuple[str, ...], _about("Packages: PEP 508, ./folder, ./file.whl, git+https://…@COMMIT.")] = ()
+    requirements: Annotated[str, _about("A requirements file of more.")] = ""
+    apt: Annotated[tuple[str, ...], _about("Debian packages.")] = ()
+    env: Annotated[dict[str, str], _about("Variables of the image.")] = {}
+    files: Annotated[dict[str, str], _about("Absolute path in the image → text file beside the recipe.")] = {}
+    smoke: Annotated[tuple[str, ...], _about("Shell commands that have to succeed inside the image, in /tmp.")] = ()
+    smoke_minutes: Annotated[int, _about("The limit of each.")] = 10
 
 
 def is_recipe(name: str) -> bool:

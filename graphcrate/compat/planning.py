@@ -37,6 +37,7 @@ _TORCH_NEEDS = {
     "torch", "typing-extensions", "filelock", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "numpy",
     "scipy",
 }  # fmt: skip
+ADDED_SOURCES = "added packages, compiled"  #: title of a step
 MOST_ADDED = 20  #: layers of a person's own large packages
 GROUPS = ("CUDA libraries", "torch and libraries", "tools", "PyG family")
 
@@ -75,8 +76,7 @@ def make_plan(
     added = lock.added.packages if isinstance(lock.added, Added) else ()
     wheels = _layers([package for package in lock.packages if not package.compiled and package.name not in added])
     installs: list[Step] = [steps.WheelsStep(title=name, python=lock.python, packages=ones) for name, ones in wheels]
-    if step := compile_step(lock):
-        installs.append(step)
+    installs += [step for step in compile_steps(lock) if step.title != ADDED_SOURCES]
     suffix = candidate.suffix + _for_gpus(lock, variant, devel)
     if devel:
         compilation = lock.compilation
@@ -98,7 +98,7 @@ def make_plan(
 def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
     """The plan with a person's own packages and files, in layers above all others, and their variables."""
     names = lock.added.packages if isinstance(lock.added, Added) else ()
-    packages = [package for package in lock.packages if package.name in names]
+    packages = [package for package in lock.packages if package.name in names and not package.compiled]
     large = [package for package in packages if package.file.size >= _OWN_LAYER][:MOST_ADDED]
     layers: list[tuple[str, tuple[LockedPackage, ...]]] = []
     layers += [(f"{package.name} {package.version}", (package,)) for package in large]
@@ -107,6 +107,7 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
     more: list[Step] = []
     for title, members in layers:
         more.append(steps.WheelsStep(title=title, python=lock.python, packages=members))
+    more += [step for step in compile_steps(lock) if step.title == ADDED_SOURCES]
     if additions.files:
         files = tuple(steps.PlannedFile(path=path, content=text) for path, text in sorted(additions.files.items()))
         more.append(steps.FilesStep(title="added files", files=files))
@@ -117,26 +118,34 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
         environment=plan.config.environment | additions.environment,
         labels=plan.config.labels | labels,
     )
-    return msgspec.structs.replace(plan, name=name, tag=tag, steps=(*plan.steps[:-1], *more, config), aliases=())
-
-
-def compile_step(lock: Lock) -> steps.CompileStep | None:
-    """What is compiled, and against what; None for nothing."""
-    compiled = tuple(package for package in lock.packages if package.compiled)
-    if not compiled:
-        return None
-    assert lock.compilation is not None, "whoever locks a source locks its compiler"
-    return steps.CompileStep(
-        title="compiled extensions",
-        python=lock.python,
-        packages=compiled,
-        against=tuple(
-            package
-            for package in lock.packages
-            if not package.compiled and (package.name in _TORCH_NEEDS or package.name.startswith(("nvidia-", "cuda-")))
-        ),
-        compilation=lock.compilation,
+    return msgspec.structs.replace(
+        plan, name=name, tag=tag, steps=(*plan.steps[:-1], *more, config), aliases=(), added=names
     )
+
+
+def compile_steps(lock: Lock) -> tuple[steps.CompileStep, ...]:
+    """What is compiled, and against what: the stack's extensions, then what a person added (`ADDED_SOURCES`)."""
+    added = lock.added.packages if isinstance(lock.added, Added) else ()
+    compiled = [package for package in lock.packages if package.compiled]
+    torch = [
+        package
+        for package in lock.packages
+        if not package.compiled and (package.name in _TORCH_NEEDS or package.name.startswith(("nvidia-", "cuda-")))
+    ]
+    made = []
+    for title, is_added in (("compiled extensions", False), (ADDED_SOURCES, True)):
+        if packages := tuple(package for package in compiled if (package.name in added) is is_added):
+            assert lock.compilation is not None, "whoever locks a source locks its compiler"
+            made.append(
+                steps.CompileStep(
+                    title=title,
+                    python=lock.python,
+                    packages=packages,
+                    against=tuple(dict.fromkeys([*torch, *(one for package in packages for one in package.build)])),
+                    compilation=lock.compilation,
+                )
+            )
+    return tuple(made)
 
 
 def _for_gpus(lock: Lock, variant: Variant | None, devel: bool) -> str:

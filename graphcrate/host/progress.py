@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
@@ -46,7 +48,10 @@ class Silent:
 
 
 class Stderr:
-    """Draws on stderr. Loads rich at its first use: an unchanged image is answered without it."""
+    """Draws on stderr, lines as `typed` has them. Loads rich at its first use: an unchanged image does without."""
+
+    def __init__(self, typed: "Callable[[str], str]" = str) -> None:
+        self._typed = typed
 
     _bars: "Bars | None" = None
     _open = 0
@@ -58,7 +63,7 @@ class Stderr:
         return Console(stderr=True)
 
     def note(self, message: str) -> None:
-        self._console.print(message, highlight=False, soft_wrap=True, markup=False)
+        self._console.print(self._typed(message), highlight=False, soft_wrap=True, markup=False)
 
     @contextlib.contextmanager
     def task(self, description: str, total: int) -> Iterator[Task]:

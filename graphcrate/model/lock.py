@@ -26,7 +26,8 @@ class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     version: str  #: PEP 440, with local label
     channel: Channel
     file: LockedFile
-    build: tuple["LockedPackage", ...] = ()  #: of a pure sdist: the build back-end's own wheels
+    #: of a pure sdist: the build back-end's own wheels; of a compiled one: what it needs beside the lock's tools
+    build: tuple["LockedPackage", ...] = ()
     compiled: bool = False  #: an sdist with C++ or CUDA sources
     unreachable: tuple[Channel, ...] = ()  #: channels that did not answer when it was locked and may have a wheel
 
@@ -153,7 +154,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         """
         compiles = any(package.compiled and package.file.sha256 not in built for package in self.packages)
         packages: list[LockedPackage | DebianPackage] = [one for one in self.packages if compiles or not one.compiled]
-        packages += [build for package in self.packages for build in package.build]
+        packages += [build for one in packages if isinstance(one, LockedPackage) for build in one.build]
         packages += self.base.packages if isinstance(self.base, DebianBase) else ()
         if self.compilation is not None and compiles:
             toolkit = self.compilation.toolkit

@@ -133,6 +133,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stack: Stack
     steps: tuple[Step, ...]
     aliases: tuple[str, ...] = ()  #: further tags
+    #: packages that a person added; left out where nobody added anything
+    added: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def base(self) -> BaseStep:

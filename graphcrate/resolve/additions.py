@@ -21,17 +21,18 @@ from graphcrate.artifacts.wheel import parse_name
 from graphcrate.compat import own
 from graphcrate.host import settings
 from graphcrate.inputs.wheels import project
-from graphcrate.inputs.wheels.sdist import build_requires, compiled_source, read_sdist
+from graphcrate.inputs.wheels.sdist import build_requires, compiled_sources, read_sdist
 from graphcrate.model.errors import UNREADABLE, ResolutionError
-from graphcrate.model.lock import Added, Lock, LockedPackage, decode_lock, encode
-from graphcrate.model.recipe import Additions, Channel
+from graphcrate.model.lock import Added, Compilation, Lock, LockedPackage, decode_lock, encode
+from graphcrate.model.recipe import Additions, Channel, Variant
 from graphcrate.resolve import fetch
-from graphcrate.resolve.base import lock_base
+from graphcrate.resolve.base import lock_base, lock_compiler
 from graphcrate.resolve.channels import Link
+from graphcrate.resolve.compilation import TOOLS, Means, lock_compilation, means_for
 from graphcrate.resolve.locks import Resolution, ResolveContext
-from graphcrate.resolve.offers import Offers
+from graphcrate.resolve.offers import Offer, Offers
 from graphcrate.resolve.pinning import Pinned, constraints_of, lock_links, resolve_pins
-from graphcrate.resolve.resolver import PYG, lock_back_end, lock_sdist
+from graphcrate.resolve.resolver import PYG, lock_back_end, lock_offer, lock_sdist
 from graphcrate.resolve.target import Target, project_and_version, target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
@@ -86,11 +87,21 @@ def add(
     if not fresh:
         for lock in (committed, _read(place)):
             if lock is not None and lock.request_sha256 == digest:
-                return msgspec.structs.replace(resolution, lock=lock)
+                return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
     ctx.progress.note("resolving the packages on top of the stack")
     lock = _Resolver(context, resolution, additions, local, offers).lock(digest)
     ctx.cache.write(place, encode(lock))
-    return msgspec.structs.replace(resolution, lock=lock)
+    return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
+
+
+def _compiled_as(stack: Lock, lock: Lock) -> Lock:
+    """The lock with the compiler and toolkit of today's request (GPUs, a devel image), which the stack's lock has."""
+    added = lock.added.packages if isinstance(lock.added, Added) else ()
+    compilation = stack.compilation
+    if lock.compilation is not None and any(one.compiled and one.name in added for one in lock.packages):
+        # With the Debian packages that were added.
+        compilation = msgspec.structs.replace(compilation or lock.compilation, base=lock.compilation.base)
+    return msgspec.structs.replace(lock, compilation=compilation)
 
 
 class _Resolver:
@@ -113,6 +124,7 @@ class _Resolver:
         self._refuse_moving(wanted)
         self._asked = [one for one in wanted if canonicalize_name(one.name) not in self._staying]
         self._sdists: dict[str, LockedPackage] = {}
+        self._with_cuda = False  #: whether one of them has CUDA sources
 
     def lock(self, digest: str) -> Lock:
         """The stack's lock with what was asked for, and all that it needs."""
@@ -132,16 +144,15 @@ class _Resolver:
         packages |= self._local
         moved = tuple(sorted(name for name in packages if name in there))
         notes += [f"{name} {packages[name].version} instead of the stack's {there[name].version}" for name in moved]
-        base = stack.base
-        if self._additions.apt:
-            _, variant = own.extend(self._context.recipe, self._context.variant, self._additions)
-            base = lock_base(ctx, variant)
+        _, variant = own.extend(self._context.recipe, self._context.variant, self._additions)
+        base = lock_base(ctx, variant) if self._additions.apt else stack.base
         names = [canonicalize_name(one.name) for one in self._asked]
         return msgspec.structs.replace(
             stack,
             created=int(settings.now()),
             request_sha256=digest,
             base=base,
+            compilation=self._compilation(variant),
             packages=tuple(sorted({**there, **packages}.values(), key=lambda one: one.name)),
             notes=(*stack.notes, *notes),
             added=Added(
@@ -267,19 +278,55 @@ class _Resolver:
             known = self._sdists.get(one.name)
             if one.name in by_source and (known is None or known.version != one.version):
                 link = self._sdist_links(one.name)[Version(one.version)]
-                self._sdists[one.name] = self._lock_pure(link, one.version)
+                self._sdists[one.name] = self._lock_source(link, one.version)
                 new = True
         return new
 
-    def _lock_pure(self, link: Link, version: str) -> LockedPackage:
-        package = lock_sdist(link, version, self._offers)
-        if source := compiled_source(self._offers.market.cache.file(package.file.sha256, link.name)):
+    def _lock_source(self, link: Link, version: str) -> LockedPackage:
+        """An sdist with its back-end, or one to be compiled with what that needs beside the lock's tools."""
+        package = lock_offer(Offer(Channel.PYPI, link, version), self._offers.market)
+        path = self._offers.market.cache.file(package.file.sha256, link.name)
+        if not (sources := compiled_sources(path)):
+            return lock_sdist(link, version, self._offers)
+        about, obstacle = read_sdist(path, link.name), ""
+        if not about.is_setup:
+            obstacle = "Only what setuptools builds by a setup.py is compiled."
+        elif self._stack.compilation is None:
+            obstacle = self._means().obstacle
+        if obstacle:
             raise ResolutionError(
-                f"{package.name} {version} is there as source only, and has to be compiled ({source})",
-                cause="Its compiler, headers and libraries are not known.",
+                f"{package.name} {version} is there as source only, and has to be compiled ({sources[0]})",
+                cause=obstacle,
                 next_step=f"bring a wheel of it (--with ./{package.name}-….whl), or ask for another version",
             )
-        return package
+        self._with_cuda = self._with_cuda or any(name.endswith(".cu") for name in sources)
+        there = {*self._staying, *(canonicalize_name(Requirement(tool).name) for tool in TOOLS)}
+        needed = [one for one in about.build_requires if canonicalize_name(Requirement(one).name) not in there]
+        constraints = constraints_of(self._staying["torch"].version)
+        pinned = resolve_pins(
+            needed, self._target, self._offers, constraints=constraints, preferred=self._stack.packages
+        )
+        build = lock_links([one for one in pinned if one.name not in there], self._offers.market)
+        return msgspec.structs.replace(package, build=build)
+
+    def _means(self) -> Means:
+        return means_for(self._context.variant, self._candidate, self._offers.market.request)
+
+    def _compilation(self, variant: Variant) -> Compilation | None:
+        """With what the additions are compiled: what the stack has, or the compiler alone where no CUDA is wanted."""
+        compilation = self._stack.compilation
+        if not any(one.compiled for one in self._sdists.values()):
+            return compilation
+        ctx = self._context.ctx
+        if compilation is None:
+            means = self._means()
+            if not self._with_cuda:
+                means = msgspec.structs.replace(means, option=None, architectures=())
+            return lock_compilation(means, variant, self._stack.packages, self._offers, ctx)
+        if not self._additions.apt:
+            return compilation
+        base = lock_compiler(ctx, variant, compilation.base.suite, compilation.compiler)
+        return msgspec.structs.replace(compilation, base=base)
 
     def _explained(self, error: ResolutionError) -> ResolutionError:
         """uv's explanation without its own advice; for a name that no index has, the nearest that we know."""

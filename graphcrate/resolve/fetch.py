@@ -79,7 +79,8 @@ def _for_compilation(lock: Lock) -> list[LockedPackage]:
         return []
     toolkit = compilation.toolkit
     wheels = toolkit.wheels if isinstance(toolkit, DebianToolkit | WheelToolkit) else ()
-    return [*(package for package in lock.packages if package.compiled), *compilation.tools, *wheels]
+    sources = (item for package in lock.packages if package.compiled for item in (package, *package.build))
+    return [*sources, *compilation.tools, *wheels]
 
 
 def _absent(packages: Sequence[LockedPackage], cache: Cache) -> list[LockedPackage]:

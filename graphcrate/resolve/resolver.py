@@ -54,7 +54,7 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     means = functools.cache(lambda: means_for(variant, candidate, market.request))
     extensions, missing = find_extensions(variant, candidate, torch.version, target, offers, lambda: means().obstacle)
     offered = [*([torch] if torch.channel is not Channel.PYPI else []), *extensions]
-    locked = {offer: _lock(offer, market) for offer in offered}
+    locked = {offer: lock_offer(offer, market) for offer in offered}
     geometric = _find_sdist(variant, target, offers)
     requirements = _requirements(context, torch, locked, geometric)
     constraints = constraints_of(torch.version)
@@ -98,7 +98,7 @@ def find_torch(candidate: Candidate, target: Target, market: Sources) -> Offer:
     return offers.newest(candidate.channels[0], "torch", target, accept, what)
 
 
-def _lock(offer: Offer, market: Sources) -> LockedPackage:
+def lock_offer(offer: Offer, market: Sources) -> LockedPackage:
     """Lock a file that was looked up here. An sdist, to be compiled, is stored: what it requires is read from it."""
     file = locked_file(offer.link, market)
     named = project_and_version(file.name)
@@ -144,7 +144,7 @@ def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[Locked
 
 def lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
     """An sdist with its build back-end. Raises ResolutionError for one that is not pure Python, NetworkError."""
-    package = _lock(Offer(Channel.PYPI, link, version), offers.market)
+    package = lock_offer(Offer(Channel.PYPI, link, version), offers.market)
     path = offers.market.cache.file(package.file.sha256, link.name)
     build = lock_back_end(read_sdist(path, link.name).build_requires, link.name, offers)
     return msgspec.structs.replace(package, compiled=False, build=build)

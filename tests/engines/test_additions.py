@@ -6,10 +6,11 @@ import subprocess
 import msgspec
 import pytest
 
-from graphcrate.compat import addresses, own
+from graphcrate.compat import addresses, own, planning
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host.cache import Cache
 from graphcrate.model.errors import BuildError, NetworkError, ResolutionError
+from graphcrate.model.lock import encode
 from graphcrate.model.recipe import Additions, Channel
 from graphcrate.resolve import additions
 from graphcrate.resolve.candidates import choose
@@ -20,7 +21,8 @@ from tests.unit.wheel_server import WheelServer, small_sdist, small_wheel
 
 pytestmark = pytest.mark.engine("uv", "git")
 
-SETUPTOOLS = '[build-system]\nrequires = ["flit_core"]\nbuild-backend = "flit_core.buildapi"\n'
+FLIT = '[build-system]\nrequires = ["flit_core"]\nbuild-backend = "flit_core.buildapi"\n'
+SETUPTOOLS = '[build-system]\nrequires = ["setuptools>=40", "flit_core"]\nbuild-backend = "setuptools.build_meta"\n'
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +41,17 @@ def server():
             "wants-old-tqdm": [small_wheel("wants_old_tqdm", "1.0", requires=["tqdm<4.5"])],
             "wants-numpy": [small_wheel("wants_numpy", "1.0", requires=["numpy>=2"])],
             "by-source": [
-                small_sdist("by_source", version, pyproject=SETUPTOOLS, metadata_requires=["tqdm"])
+                small_sdist("by_source", version, pyproject=FLIT, metadata_requires=["tqdm"])
                 for version in ("4.9", "5.0")
             ],
             "above-source": [
                 small_wheel("above_source", "1.0"),
                 small_wheel("above_source", "2.0", requires=["by-source==4.9"]),
             ],
-            "compiled": [small_sdist("compiled", "1.0", pyproject=SETUPTOOLS, more={"src/a.cpp": "int a;"})],
+            "compiled": [small_sdist("compiled", "1.0", pyproject=FLIT, more={"src/a.cpp": "int a;"})],
+            "native": [
+                small_sdist("native", "1.0", pyproject=SETUPTOOLS, more={"setup.py": "", "src/a.c": "int a;"}),
+            ],
             "other-python": [small_wheel("other_python", "1.0", tag="cp38-cp38-linux_x86_64")],
         }.items():
             running.simple(project, dict(files))
@@ -68,6 +73,24 @@ def add(server, tmp_path, monkeypatch):
             return stack.lock, additions.add(context, stack, given, committed).lock
 
         yield run
+
+
+def test_a_password_of_the_index_is_neither_said_nor_kept(server, tmp_path, monkeypatch):
+    small_index.stand_in_bases(monkeypatch)
+    index = server.url("/simple").replace("://", "://me:hunter2@")
+    with contextlib.closing(Cache(tmp_path / "cache")) as cache:
+        recipe = small_index.recipe(COMPATIBLE, extensions=())
+        context = small_index.context(recipe, SourceOptions(), cache, environment(server) | {"UV_DEFAULT_INDEX": index})
+        stack = choose(context, {})
+        lock = additions.add(context, stack, own.given(["plain", "native"]), None).lock
+        assert lock.package("plain")
+        said = []
+        for word in ("tqmd", "wants-torch==2.0", "compiled"):
+            with pytest.raises(ResolutionError) as caught:
+                additions.add(context, stack, own.given([word]), None)
+            said.append(str(caught.value))
+    kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [text for text in [encode(lock), *kept, *map(str.encode, said)] if b"hunter2" in text]
 
 
 def names(lock):
@@ -125,6 +148,17 @@ def test_what_is_there_as_source_only_is_taken_with_its_back_end(add, word):
     assert source.version == ("5.0" if word == "by-source" else "4.9")
     assert [one.name for one in source.build] == ["flit-core"]
     assert "tqdm" in {one.name for one in lock.packages}
+
+
+def test_what_setuptools_compiles_is_locked_with_a_compiler_and_without_cuda(add):
+    stack, lock = add("native")
+    assert stack.compilation is None
+    native = lock.package("native")
+    assert (native.compiled, [one.name for one in native.build]) == (True, ["flit-core"])
+    assert (lock.compilation.compiler[:4], lock.compilation.toolkit) == ("g++-", None)
+    (step,) = planning.compile_steps(lock)
+    assert (step.title, step.packages) == (planning.ADDED_SOURCES, (native,))
+    assert {"torch", "flit-core"} <= {one.name for one in step.against}
 
 
 def test_constraints_hold(add):

@@ -89,6 +89,11 @@ def test_in_a_file(outside):
     (lock,) = outside.folder.glob("mine.*.lock.json")
     assert '"mypkg"' in lock.read_text()
     assert (outside.folder / "mine.sif").is_file()
+    (dockerfile,) = outside.folder.glob("images/mine/*/Dockerfile")
+    assert (dockerfile.parent / "wheels" / "mypkg-0.1-py3-none-any.whl").is_file()
+    text = dockerfile.read_text()
+    assert all(word in text for word in ("tabulate==", "mypkg==0.1", "/opt/mine/train.py"))
+    assert f"Dockerfile images/mine/{dockerfile.parent.name}\n" in text
     log = Path(next(outside.folder.glob("dist/mine/2*/smoke-own-1.log")))
     assert "trained ['--epochs', '1']" in log.read_text()
 
@@ -122,6 +127,8 @@ def test_an_installed_package_works_without_a_checkout(outside, tmp_path):
     assert "tabulate" in call(program, *options, environment=environment, folder=tmp_path)
     assert not (tmp_path / "dist").exists()
     call(program, "doctor", environment=environment, folder=tmp_path, code=None)
+    call(program, "lock", "torch", environment=environment, folder=tmp_path, code=2)
+    call(program, "render", environment=environment, folder=tmp_path, code=2)
 
 
 def test_every_block_of_the_page_is_typed():

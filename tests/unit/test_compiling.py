@@ -74,7 +74,7 @@ def test_the_base_with_the_compiler_is_made_beforehand_where_something_is_compil
         raise BaseDriftError("the lock's Debian bookworm base is out of date")
 
     wanted = []
-    step = planning.compile_step(COMPILED)
+    (step,) = planning.compile_steps(COMPILED)
     monkeypatch.setattr(extensions, "_build_base", out_of_date)
     monkeypatch.setattr(extensions, "built", lambda *_: [one.file.sha256 for one in step.packages] if there else [])
     extensions.prepare(SimpleNamespace(steps=(step,)), COMPILED, SimpleNamespace())  # told when it is wanted, not here

@@ -4,7 +4,8 @@ import pytest
 
 from graphcrate.cli import config as configuration
 from graphcrate.host import settings
-from graphcrate.model.errors import RecipeError
+from graphcrate.host.context import Context, as_installed
+from graphcrate.model.errors import RecipeError, UsageError
 
 
 @pytest.fixture
@@ -46,3 +47,34 @@ def test_the_cache_unless_a_variable_names_one(read, tmp_path):
     assert configuration.here().environment["GRAPHCRATE_CACHE"] == f"{tmp_path}/there"
     read(folder='cache = "/other"', GRAPHCRATE_CACHE="/mine")
     assert configuration.here().environment["GRAPHCRATE_CACHE"] == "/mine"
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        (
+            "make image CUDA=11.8 CHANNEL=pytorch 'WITH=a b'",
+            "graphcrate image pyg --cuda 11.8 --channel pytorch --with 'a b'",
+        ),
+        (
+            "make image STACK=torch CUDA=11.8    (./build.py list)",
+            "graphcrate image torch --cuda 11.8    (graphcrate list)",
+        ),
+        ("EXTENSIONS=wheels make image …", "graphcrate image … --extensions wheels"),
+        (
+            "DEBIAN_MIRROR=http://x make image …, or TOOLKIT=image",
+            "DEBIAN_MIRROR=http://x graphcrate image …, or --toolkit image",
+        ),
+        ("MIRROR=sjtu or MIRROR=nju)", "--mirror sjtu or --mirror nju)"),
+    ],
+)
+def test_an_installed_package_says_commands_as_they_are_typed_there(here, there, tmp_path):
+    assert as_installed(here) == there
+    assert Context(root=tmp_path / "data", environment={}).as_typed(here) == there
+    assert Context(root=tmp_path / "checkout", environment={}).as_typed(here) == here
+
+
+def test_an_installed_package_leaves_its_recipes_and_locks_alone(tmp_path):
+    with pytest.raises(UsageError, match="an installed package keeps its locks as they are"):
+        Context(root=tmp_path / "data", environment={}).require_checkout("its locks")
+    Context(root=tmp_path / "checkout", environment={}).require_checkout("its locks")

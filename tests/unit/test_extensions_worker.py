@@ -142,7 +142,7 @@ class BuildExt:
         type(self.compiler).compile = staticmethod(compile_in_a_row)
 
     def build_extension(self, extension):
-        objects = self.compiler.compile(extension.sources, output_dir=self.build_temp, macros=["-DX"])
+        objects = self.compiler.compile(extension.sources, output_dir=self.build_temp, macros=["-DX", "-march=native"])
         self.compiler.link_shared_object(objects, extension.name)
 
 

@@ -4,13 +4,14 @@ import msgspec
 import pytest
 
 from graphcrate.compat import own
-from graphcrate.compat.planning import make_plan
+from graphcrate.compat.planning import ADDED_SOURCES, make_plan
 from graphcrate.model.errors import RecipeError, UsageError
 from graphcrate.model.lock import Added
 from graphcrate.model.plan import FilesStep, WheelsStep
 from graphcrate.model.recipe import Additions
 from graphcrate.smoke.own import own_tests
-from tests.unit.compiled_plans import RECIPE, VARIANT, plain_lock, wheel
+from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock, sdist, wheel
+from tests.unit.compiled_plans import lock as compiled_lock
 
 COMMIT = "0123456789" * 4
 
@@ -182,3 +183,23 @@ def test_tests_of_ones_own_have_names_limits_and_versions():
     assert [(one.name, one.limit) for one in tests] == [("imports", 300), ("own-1", 120), ("own-2", 120)]
     assert tests[1].version != own_tests(["lightning"], Additions(smoke=("python other.py",)))[1].version
     assert own_tests([], Additions()) == []
+
+
+def test_what_is_compiled_of_the_additions_is_a_layer_of_its_own():
+    need = wheel("pybind11")
+    native = msgspec.structs.replace(sdist("native", "1.0"), build=(need,))
+    stack = compiled_lock(TOOLKITS["debian"])
+    packages = (*stack.packages, native, wheel("small"))
+    lock = msgspec.structs.replace(stack, packages=packages, added=Added(packages=("native", "small"), asked=()))
+    plain, plan = (
+        make_plan(RECIPE, one, VARIANT.candidates[0], examples={}, additions=more)
+        for one, more in ((stack, None), (lock, Additions(packages=("native",))))
+    )
+    assert plan.steps[: len(plain.steps) - 1] == plain.steps[:-1]
+    assert [step.title for step in plan.steps[len(plain.steps) - 1 : -1]] == ["added packages", ADDED_SOURCES]
+    step = plan.steps[-2]
+    assert step.packages == (native,)
+    assert {"torch", "pybind11"} <= {one.name for one in step.against}
+    assert need.file.sha256 in lock.files()
+    built = {one.file.sha256 for one in packages if one.compiled}
+    assert need.file.sha256 not in lock.files(built)

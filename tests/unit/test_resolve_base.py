@@ -96,7 +96,7 @@ class Built(with_engine.Embedded):
 def made(place, monkeypatch, build, output):
     monkeypatch.setattr(pipeline, "_plan_lines", lambda *_: [])
     monkeypatch.setattr(pipeline, "_plan", lambda job, found: SimpleNamespace(name="pyg", tag="1", aliases=()))
-    monkeypatch.setattr(planning, "compile_step", lambda _: None)
+    monkeypatch.setattr(planning, "compile_steps", lambda _: ())
     request = BuildRequest(name="pyg", cuda="11.8", output=output)
     job = pipeline._Job(request=request, ctx=place, recipe=None, variant=VARIANT, engine=Built(build), start=0)
     return pipeline._reuse_or_build(job, resolution("2"))

@@ -3,7 +3,7 @@
 All but requirements.txt and sources.txt are committed below `images/`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,8 @@ def render_all(
             "images/ holds the usual texts; another base goes elsewhere",
             next_step=f"./build.py render {name or 'pyg'} --base {base} --output /tmp/images",
         )
+    if output is None:
+        ctx.require_checkout("its texts below images/")
     for recipe, variant in _variants(ctx, name, cuda):
         try:
             made = texts(ctx, recipe, variant, base)
@@ -44,12 +46,17 @@ def render_all(
             ctx.progress.note(f"{recipe.name} CUDA {variant.cuda} is left out: {error.what}")
             continue
         folder = (output or ctx.root / "images") / recipe.name / cuda_label(variant.cuda)
-        paths = {folder / file: text.encode() for file, text in made.items()}
-        changed = {path: text for path, text in paths.items() if not path.is_file() or path.read_bytes() != text}
-        for path, text in changed.items():
-            write_file(path, text)
-        if changed:
+        if write(folder, made):
             yield folder if output else folder.relative_to(ctx.root)
+
+
+def write(folder: Path, made: Mapping[str, str]) -> bool:
+    """Write texts, by file name, into a folder. False where all were there."""
+    paths = {folder / file: text.encode() for file, text in made.items()}
+    changed = {path: text for path, text in paths.items() if not path.is_file() or path.read_bytes() != text}
+    for path, text in changed.items():
+        write_file(path, text)
+    return bool(changed)
 
 
 def _variants(ctx: Context, name: str | None, cuda: str | None) -> Iterator[tuple[Recipe, Variant]]:
@@ -113,11 +120,15 @@ def texts(ctx: Context, recipe: Recipe, variant: Variant, base: Choice = "debian
     """Write the texts of one variant, by file name. Raises UsageError, ResolutionError, BuildError."""
     plan = plan_of(ctx, recipe, variant, base)
     path = lock_path(ctx, recipe, variant, shown(ctx, recipe, variant))
+    return {**of_plan(plan), "README.md": render.readme(plan, path.name if path.is_file() else "")}
+
+
+def of_plan(plan: Plan) -> dict[str, str]:
+    """Write the texts that build a plan, by file name. Raises BuildError."""
     written = {
         "Dockerfile": render.dockerfile(plan),
         f"{plan.name}.def": render.definition(plan),
         "requirements.txt": render.requirements(plan),
         "sources.txt": render.sources(plan),
-        "README.md": render.readme(plan, path.name if path.is_file() else ""),
     }
     return {name: text for name, text in written.items() if text}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from graphcrate.compat import addresses, compilers
-from graphcrate.compat.planning import EXAMPLES_TITLE, GROUPS, SYSTEM_PATH, group
+from graphcrate.compat.planning import ADDED_SOURCES, EXAMPLES_TITLE, GROUPS, SYSTEM_PATH, group
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.engines.render.layout import BUILD_TOOLS, COMPILED, TOOLS, shell, written
 from graphcrate.model.errors import BuildError
@@ -33,7 +33,8 @@ from graphcrate.model.plan import (
 from graphcrate.model.recipe import Channel
 
 TOOLKIT_STAGE, COMPILE_STAGE, EXTENSIONS_STAGE = "toolkit", "compile", "extensions"
-STAGES = dict(zip(GROUPS, ("cuda", "torch", "tools", "pyg"), strict=True))
+ADDED = "packages that were added"
+STAGES = {**dict(zip(GROUPS, ("cuda", "torch", "tools", "pyg"), strict=True)), ADDED: "added"}
 #: the same in the embedded build (`inputs.extensions.compile.environment`)
 FIXED = {"SOURCE_DATE_EPOCH": str(LAYER_MTIME), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 #: uv's version and the sha256 of its wheel for x86-64
@@ -114,14 +115,22 @@ def _packages(plan: Plan) -> Iterator[Stage]:
     """Group locked packages that change together."""
     locked = [package for wheels in plan.steps if isinstance(wheels, WheelsStep) for package in wheels.packages]
     again = False
-    for title in GROUPS:
-        members = [package for package in locked if group(package.name) == title]
+    for title in (*GROUPS, ADDED):
+        members = [package for package in locked if _group(plan, package) == title]
         if members:
             wheels = _by_channel(package for package in members if not package.is_sdist)
             runs = "".join(shell("wheels", channel, packages) for channel, packages in wheels.items())
             runs += "".join(shell("source", package) for package in members if package.is_sdist)
             yield Stage(name=STAGES[title], title=title, runs=runs, bytecode=bytecode(plan, again=again))
             again = True
+
+
+def _group(plan: Plan, package: LockedPackage) -> str:
+    """Which of `STAGES` a package is installed in; "" where it is not in the image."""
+    if package.name in (plan.added or ()):
+        return ADDED
+    installed = any(package in step.packages for step in plan.steps if isinstance(step, WheelsStep))
+    return group(package.name) if installed else ""
 
 
 def _by_channel(packages: Iterable[LockedPackage]) -> dict[Channel, list[LockedPackage]]:
@@ -193,18 +202,19 @@ def _debs(plan: Plan, toolkit: DebianToolkit) -> str:
 def _extensions(plan: Plan) -> Iterator[Stage]:
     """Compile in a stage for each package, so that an engine which can makes them side by side; install in one."""
     for compiled in (compiled for compiled in plan.steps if isinstance(compiled, CompileStep)):
-        yield _compile(plan, compiled)
+        suffix = "-added" if compiled.title == ADDED_SOURCES else ""
+        yield _compile(plan, compiled, COMPILE_STAGE + suffix)
         packages = sorted(compiled.packages, key=lambda package: package.name)
         for package in packages:
             yield Stage(
                 name=package.name,
                 title=f"{package.name} {package.version}",
                 runs=shell("made", package, compilers.folder_for(package.name), package is packages[0]),
-                origin=COMPILE_STAGE,
+                origin=COMPILE_STAGE + suffix,
                 result="",
             )
         yield Stage(
-            name=EXTENSIONS_STAGE,
+            name=EXTENSIONS_STAGE + suffix,
             title=compiled.title,
             runs=shell("extensions", [f"{package.name}=={package.version}" for package in packages]),
             copies=tuple((package.name, COMPILED) for package in packages),
@@ -212,7 +222,7 @@ def _extensions(plan: Plan) -> Iterator[Stage]:
         )
 
 
-def _compile(plan: Plan, compiled: CompileStep) -> Stage:
+def _compile(plan: Plan, compiled: CompileStep, name: str) -> Stage:
     used, image = compiled.compilation, plan.base.image
     # Debian's packages that the base lacks; other Pythons than Debian's have their headers
     foreign = image.python_from is not PythonFrom.DEBIAN
@@ -220,7 +230,8 @@ def _compile(plan: Plan, compiled: CompileStep) -> Stage:
     lacking = [name for name in compilers.packages(used.compiler) if name not in skipped]
     compiler = shell("compiler", used.toolkit, lacking, _has_mirror(plan)) if lacking else ""
     small = any(compilers.folder_for(package.name) for package in compiled.packages)
-    needed = {STAGES[group(package.name)] for package in compiled.against}
+    needed = {_group(plan, package) for package in compiled.against}
+    beside = [package for package in compiled.against if not _group(plan, package)]
     copies = [(TOOLKIT_STAGE, CUDA_HOME)] if used.toolkit else []
     cuda, asked, gpus = "", "Code for the CPU alone is asked for", ", for CPUs"
     if used.toolkit:
@@ -230,10 +241,10 @@ def _compile(plan: Plan, compiled: CompileStep) -> Stage:
         gpus = f", for GPUs of compute capability {', '.join(used.architectures)}"
     path = f"{BUILD_TOOLS}/bin:{cuda}{TOOLS}/bin:{SYSTEM_PATH}"
     return Stage(
-        name=COMPILE_STAGE,
+        name=name,
         title=f"Extensions, compiled from source against this torch{gpus}",
-        preparations=compiler + shell("build_tools", used.tools, compilers.STAND_INS if small else {}),
-        copies=(*copies, *((name, VENV) for name in STAGES.values() if name in needed)),
+        preparations=compiler + shell("build_tools", [*used.tools, *beside], compilers.STAND_INS if small else {}),
+        copies=(*copies, *((stage, VENV) for title, stage in STAGES.items() if title in needed)),
         environment={"PATH": path, **compilers.variables(used), **FIXED},
         reason=f"{asked}, and what would differ with time and place is fixed.",
         runs=shell("sources", _by_channel(compiled.packages)),

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 import graphcrate.engines.render.steps as steps
 from graphcrate.compat import compilers, facts, fallback
 from graphcrate.compat.planning import EXAMPLES
@@ -66,6 +68,9 @@ def _shared(plan: Plan, stages: Iterable[steps.Stage]) -> dict[str, object]:
         "plan": plan,
         "about": about(plan),
         "folder": folder(plan),
+        # What is local lies beside the text.
+        "beside": "." if plan.added is msgspec.UNSET else folder(plan),
+        "how": "`make render`" if plan.added is msgspec.UNSET else "`render`",
         "config": plan.config,
         "image": plan.base.image,
         "base": steps.base(plan),
@@ -94,18 +99,19 @@ def requirements(plan: Plan) -> str:
 
 def sources(plan: Plan) -> str:
     """Write what `requirements` leaves out, since it is compiled against what that installs; empty where nothing is."""
-    compiled = next((step for step in plan.steps if isinstance(step, CompileStep)), None)
-    if compiled is None:
+    compiled = [step for step in plan.steps if isinstance(step, CompileStep)]
+    if not compiled:
         return ""
-    used = compiled.compilation
-    tools = ", ".join(f"{tool.name} {tool.version}" for tool in used.tools)
+    used, packages = compiled[0].compilation, [package for step in compiled for package in step.packages]
+    needed = [*used.tools, *(one for package in packages for one in package.build)]
+    tools = ", ".join(f"{tool.name} {tool.version}" for tool in needed)
     cuda = f", CUDA {used.toolkit.version} in {CUDA_HOME}" if used.toolkit else ""
     lines = [
         comment(f"{plan.name}:{plan.tag}: sources, to be compiled where requirements.txt has been installed."),
         comment(f"Wanted: {used.compiler}, Python's headers{cuda}; {tools}."),
         *(f"#     export {name}={double(value)}" for name, value in compilers.variables(used).items()),
         "#     uv pip install --no-deps --no-build-isolation --require-hashes --requirement sources.txt",
-        *_pinned(compiled.packages),
+        *_pinned(packages),
     ]
     return "\n".join(lines) + "\n"
 

@@ -40,6 +40,8 @@ def origin(package: LockedPackage, step: CompileStep) -> str:
         ),
         "tools": sorted(tool.file.sha256 for tool in compilation.tools),
     }
+    if package.build:
+        inputs["build"] = sorted(one.file.sha256 for one in package.build)
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 #: where precompiled headers lie
 PRECOMPILED = "/build/precompiled"
@@ -38,6 +38,7 @@ PRECOMPILED = "/build/precompiled"
 WHOLE = "torch/extension.h"
 #: options that differ from package to package, and change nothing in torch's headers
 ITS_OWN = re.compile(r"-DTORCH_EXT|-DWITH_|-I[^/]")
+NATIVE = re.compile(r"-m(arch|tune|cpu)=native")
 #: Estimates in seconds for files that no order knows.
 CUDA_SECONDS, CPP_SECONDS = 12.0, 3.0
 #: what compilers and drivers print when the kernel ended a part of them for want of memory
@@ -176,7 +177,7 @@ def list_commands(build_ext: Any) -> "tuple[list[tuple[str, str, Command]], dict
     def compile_files(sources: list[str], output_dir: "str | None" = None, **options: Any) -> list[str]:  # noqa: ANN401
         started: list[Command] = []
         # setuptools up to 83 starts programs by `spawn`, newer ones by `call`
-        compiler.spawn = compiler.call = lambda command, **_: started.append(list(command))
+        compiler.spawn = compiler.call = lambda command, **_: started.append(portable(command))
         made = list(compile_in_a_row(sources, output_dir=output_dir, **options))
         del compiler.spawn, compiler.call
         targets = {compiler.object_filenames([source], output_dir=output_dir)[0]: source for source in sources}
@@ -191,6 +192,11 @@ def list_commands(build_ext: Any) -> "tuple[list[tuple[str, str, Command]], dict
     each_extension(build_ext)
     del compiler.compile, compiler.link_shared_object
     return commands, objects
+
+
+def portable(command: "Iterable[str]") -> Command:
+    """Leave out what makes code for the processor that compiles: other nodes would end with an illegal instruction."""
+    return [word for word in command if not NATIVE.fullmatch(word)]
 
 
 def work_of(order: dict[str, Any], source: str, target: str, command: Command) -> Work:

@@ -162,6 +162,8 @@ LEGACY_BUILD = ("setuptools>=40.8", "wheel")
 LARGEST = 1 << 20  #: bytes of a metadata file that is still read
 
 
+_ASIDE = {"test", "tests", "doc", "docs", "examples"}
+_SETUPTOOLS = "setuptools.build_meta"
 _COMPILED = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx", ".f", ".f90", ".rs")
 
 
@@ -170,6 +172,7 @@ class SdistMetadata(NamedTuple):
 
     requires: tuple[str, ...]
     build_requires: tuple[str, ...]
+    is_setup: bool  #: setuptools builds it, by a setup.py
 
 
 def read_sdist(path: Path, name: str) -> SdistMetadata:
@@ -185,7 +188,8 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
     if not info:
         raise _broken(name, "it has no PKG-INFO")
     build: dict[str, Any] = pyproject.get("build-system", {})
-    return SdistMetadata(_requires(pyproject, info, listed), tuple(build.get("requires", LEGACY_BUILD)))
+    is_setup = "setup.py" in files and build.get("build-backend", _SETUPTOOLS).startswith(_SETUPTOOLS)
+    return SdistMetadata(_requires(pyproject, info, listed), tuple(build.get("requires", LEGACY_BUILD)), is_setup)
 
 
 def build_requires(folder: Path) -> tuple[str, ...]:
@@ -198,14 +202,11 @@ def build_requires(folder: Path) -> tuple[str, ...]:
     return tuple(pyproject.get("build-system", {}).get("requires", LEGACY_BUILD))
 
 
-def compiled_source(path: Path) -> str:
-    """The first file of an sdist that a compiler wants, outside of tests and documents; empty: there is none."""
+def compiled_sources(path: Path) -> list[str]:
+    """List the files of an sdist that a compiler wants, outside of tests and documents."""
     with tarfile.open(path) as archive:
-        for member in archive:
-            parts = member.name.lower().split("/")
-            if member.name.endswith(_COMPILED) and not {"test", "tests", "doc", "docs", "examples"} & set(parts):
-                return member.name.partition("/")[2]
-    return ""
+        names = [member.name for member in archive if member.name.endswith(_COMPILED)]
+    return [name.partition("/")[2] for name in names if not _ASIDE & set(name.lower().split("/"))]
 
 
 def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, ...]:
