@@ -15,7 +15,7 @@ import msgspec
 
 from graphcrate.artifacts import locate
 from graphcrate.artifacts.formats import docker_archive, enroot, packed, sif, singularity, squashfs_writer
-from graphcrate.artifacts.formats.merged import Addition, Inode, Merged, read_merged, with_additions
+from graphcrate.artifacts.formats.merged import Addition, Inode, read_merged, size_of, with_additions
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.locate import find_image
@@ -322,7 +322,7 @@ def _rootfs(job: _Job) -> Converted:
     total = sum(layer.size for layer in job.layout.layers)
     with job.ctx.progress.task("checking layers", total) as task:
         merged = read_merged(job.layout, task.advance)
-    require_room(job.target.absolute().parent, merged.size, job.target)
+    require_room(job.target.absolute().parent, size_of(merged), job.target)
     with job.ctx.progress.task(f"unpacking to {job.target.name}", total) as task:
         unpack(job.layout.layer_blobs, job.target, advance=task.advance)
     try:
@@ -332,12 +332,12 @@ def _rootfs(job: _Job) -> Converted:
         raise
     finally:
         job.target.with_name(f".{job.target.name}.lock").unlink(missing_ok=True)
-    return msgspec.structs.replace(_converted(job), size=merged.size)
+    return msgspec.structs.replace(_converted(job), size=size_of(merged))
 
 
-def _check_faithful(root: Path, merged: Merged) -> None:
+def _check_faithful(root: Path, image: Mapping[str, Inode]) -> None:
     """Raises HostError where the machine could not give a path its kind, mode or owner."""
-    for path, inode in merged.paths.items():
+    for path, inode in image.items():
         place = root / path
         if (what := _unlike(place, inode)) is not None:
             raise HostError(

@@ -159,7 +159,7 @@ def test_enroots_files_are_all_roots_and_readable(tmp_path):
             ],
         )
     )
-    paths = enroot.imported(with_additions(image, list(enroot.additions(config(), "x")), 0)).paths
+    paths = enroot.imported(with_additions(image, list(enroot.additions(config(), "x")), 0))
     assert {(inode.uid, inode.gid) for inode in paths.values()} == {(0, 0)}
     assert paths["closed"].mode == 0o755
     assert paths["closed/secret"].mode == 0o501

@@ -4,11 +4,11 @@ After `docker::configure` and `docker::_prepare_layers` in src/docker.sh of enro
 doc/image-format.md); the words of the files are an interface, so they are the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from graphcrate.artifacts.formats.merged import Addition, Inode, Merged
+from graphcrate.artifacts.formats.merged import Addition, Inode
 from graphcrate.artifacts.formats.singularity import words
 from graphcrate.oci.spec import ImageConfig
 
@@ -57,14 +57,14 @@ fi
 """
 
 
-def imported(merged: Merged) -> Merged:
+def imported(image: Mapping[str, Inode]) -> dict[str, Inode]:
     """The files as the import unpacks and packs them: root's, without devices, readable and folders writable to it."""
     changed: dict[int, Inode] = {}
-    paths = {}
-    for path, inode in merged.paths.items():
-        if not path.startswith("dev/"):
-            paths[path] = changed.setdefault(id(inode), _imported(inode))
-    return msgspec.structs.replace(merged, paths=paths)
+    return {
+        path: changed.setdefault(id(inode), _imported(inode))
+        for path, inode in image.items()
+        if not path.startswith("dev/")
+    }
 
 
 def _imported(inode: Inode) -> Inode:

@@ -67,15 +67,9 @@ class Addition(NamedTuple):
     keep: bool = False  #: what the image has at this path stays; folders always do
 
 
-class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """The image's files. Paths are relative, the root is empty."""
-
-    paths: Mapping[str, Inode]
-
-    @property
-    def size(self) -> int:
-        """Bytes of all contents, each counted once."""
-        return sum(inode.size for inode in set_of(self.paths.values()))
+def size_of(paths: Mapping[str, Inode]) -> int:
+    """Bytes of all contents, each counted once."""
+    return sum(inode.size for inode in set_of(paths.values()))
 
 
 def set_of(inodes: Iterable[Inode]) -> list[Inode]:
@@ -83,37 +77,38 @@ def set_of(inodes: Iterable[Inode]) -> list[Inode]:
     return list({id(inode): inode for inode in inodes}.values())
 
 
-Keep = Callable[[str, tarfile.TarInfo], Inode]
-
-
-def read_merged(layout: Layout, advance: Callable[[int], None] | None = None) -> Merged:
+def read_merged(layout: Layout, advance: Callable[[int], None] | None = None) -> dict[str, Inode]:
     """Read and check every layer, on all cores, without files' contents. `advance` counts compressed bytes.
 
-    Raises LayoutError for a layer that is missing, cut off or altered (by its digest), or that no engine would take.
+    Paths are relative, the root is empty. Raises LayoutError for a layer that is missing, cut off or altered (by its
+    digest), or that no engine would take.
     """
     check_presence(layout)
     layers = parallel(
         lambda number, advancing: read_checked(
             layout.layer_blobs[number],
             layout.layers[number].digest,
-            lambda _: inode_of,
+            lambda path, header, _: inode_of(path, header),
             advancing,
         ),
         range(len(layout.layers)),
         advance=advance,
         size=lambda number: layout.layers[number].size,
     )
-    return Merged(paths=overlaid(layers, IMPLIED))
+    return overlaid(layers, IMPLIED)
 
 
 def read_checked(
-    blob: LayerBlob, digest: str, keep: Callable[[TarStream], Keep], advance: Callable[[int], None]
+    blob: LayerBlob,
+    digest: str,
+    keep: Callable[[str, tarfile.TarInfo, TarStream], Inode],
+    advance: Callable[[int], None],
 ) -> Entries[Inode]:
-    """Read a layer to its end; `keep` gets its stream. Raises LayoutError where the bytes have another digest."""
+    """Read a layer to its end. Raises LayoutError where the bytes have another digest."""
     seen = sha256()
     try:
         with open_blob(blob, advance=advance, digest=seen) as stream:
-            entries = read_entries(stream, keep(stream))
+            entries = read_entries(stream, lambda path, header: keep(path, header, stream))
     except LayoutError as error:
         raise LayoutError(f"layer {digest}: {error.what}", cause=error.cause, next_step=REBUILD) from error
     if f"sha256:{seen.hexdigest()}" != digest:
@@ -125,9 +120,9 @@ def read_checked(
     return entries
 
 
-def with_additions(merged: Merged, additions: Sequence[Addition], mtime: int) -> Merged:
+def with_additions(image: Mapping[str, Inode], additions: Sequence[Addition], mtime: int) -> dict[str, Inode]:
     """The image with these entries. Raises LayoutError where one of its files stands where a folder has to be."""
-    paths = dict(merged.paths)
+    paths = dict(image)
     for addition in additions:
         standing = paths.get(addition.path)
         folder = addition.content is None and not addition.link
@@ -149,7 +144,7 @@ def with_additions(merged: Merged, additions: Sequence[Addition], mtime: int) ->
             link=addition.link,
             content=content,
         )
-    return msgspec.structs.replace(merged, paths=paths)
+    return paths
 
 
 def inode_of(path: str, header: tarfile.TarInfo) -> Inode:

@@ -6,14 +6,14 @@ little-endian. The same files in the same layers, packed alike, give the same by
 
 import struct
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, BinaryIO, NamedTuple
 
 import msgspec
 from isal import isal_zlib
 
-from graphcrate.artifacts.formats.merged import XATTR, Inode, Merged, Stored, set_of
+from graphcrate.artifacts.formats.merged import XATTR, Inode, Stored, set_of
 from graphcrate.artifacts.formats.packed import BLOCKS, RAW, Compression, Packed, Packer, compressor
 from graphcrate.host.cache import remove_tree
 from graphcrate.model.errors import CacheError, LayoutError
@@ -46,7 +46,7 @@ _PREFIXES = ("user.", "trusted.", "security.")
 
 def write(
     stream: BinaryIO,
-    merged: Merged,
+    image: Mapping[str, Inode],
     layers: Sequence[Packed],
     compression: Compression,
     created: int,
@@ -58,10 +58,10 @@ def write(
     """
     begin = stream.tell()
     stream.write(bytes(_SUPERBLOCK.size))
-    placed, fragments = _copy(stream, begin, merged, layers, compression, advance)
+    placed, fragments = _copy(stream, begin, image, layers, compression, advance)
     compress = compressor(compression)
     block = BLOCKS[compression]
-    tree = _Tree(merged, placed, compress, block)
+    tree = _Tree(image, placed, compress, block)
     starts = []
     for table in (tree.inodes, tree.folders):
         starts.append(stream.tell() - begin)
@@ -107,13 +107,13 @@ def write(
 def _copy(
     stream: BinaryIO,
     begin: int,
-    merged: Merged,
+    image: Mapping[str, Inode],
     layers: Sequence[Packed],
     compression: Compression,
     advance: Callable[[int], None],
 ) -> tuple[dict[int, Stored], list[tuple[int, int]]]:
     """Copy all blocks, layer by layer. Return where files are now, by identity, and the fragment blocks."""
-    files = [inode for inode in set_of(merged.paths[path] for path in sorted(merged.paths)) if inode.is_file]
+    files = [inode for inode in set_of(image[path] for path in sorted(image)) if inode.is_file]
     placed: dict[int, Stored] = {}
     fragments: list[tuple[int, int]] = []
     for number, packed in enumerate(layers):
@@ -259,15 +259,15 @@ class _Tree:
     """Inodes and the listings of folders. `references` are the inodes' places, by their numbers from 1 on."""
 
     def __init__(
-        self, merged: Merged, placed: dict[int, Stored], compress: Callable[[bytes], bytes], block: int
+        self, image: Mapping[str, Inode], placed: dict[int, Stored], compress: Callable[[bytes], bytes], block: int
     ) -> None:
         self._block = block
         self.inodes, self.folders, self.xattrs = _Metadata(compress), _Metadata(compress), _Xattrs(compress)
         self.ids: list[int] = []
         self._id_numbers: dict[int, int] = {}
         self._placed = placed
-        self._names: dict[str, list[_Name]] = {path: [] for path, inode in merged.paths.items() if inode.is_folder}
-        for path, inode in merged.paths.items():
+        self._names: dict[str, list[_Name]] = {path: [] for path, inode in image.items() if inode.is_folder}
+        for path, inode in image.items():
             if path:
                 parent, _, name = path.rpartition("/")
                 self._names[parent].append(_Name(_encoded(name), path, inode))
@@ -283,7 +283,7 @@ class _Tree:
         self.references = [-1] * len(self._numbers)
         # From the leaves to the root: a listing refers to inodes that are written.
         for folder in reversed(folders):
-            self._write_folder(folder, merged.paths[folder])
+            self._write_folder(folder, image[folder])
 
     def _write_folder(self, path: str, folder: Inode) -> None:
         names = self._names[path]
