@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import msgspec
 
 from graphcrate.artifacts import locate
-from graphcrate.artifacts.formats import docker_archive, enroot, packed, sif, singularity, squashfs_writer
+from graphcrate.artifacts.formats import docker_archive, packed, runtime_files, sif, squashfs_writer
 from graphcrate.artifacts.formats.merged import Addition, Inode, read_merged, size_of, with_additions
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
@@ -195,7 +195,7 @@ def _sif(job: _Job) -> Converted:
     fitting = choose_compression(job.request.kernel)
     compression = job.request.compression or fitting
     run = job.layout.config.run
-    definition = singularity.definition(job.layout.config, job.title)
+    definition = runtime_files.definition(job.layout.config, job.title)
     blobs = (
         sif.Blob(sif.TYPE_DEFINITION, "", definition.encode()),
         sif.Blob(sif.TYPE_JSON, "oci-config.json", msgspec.json.encode(run)),
@@ -214,7 +214,7 @@ def _sif(job: _Job) -> Converted:
         job.ctx.progress.note(f"{job.target} is there, made of the same layout in the same way")
         return _converted(job, compression, unchanged=True)
     _refuse_existing(job)
-    _write_squashed(job, compression, [*singularity.additions(job.layout.config, definition)], offset, front)
+    _write_squashed(job, compression, [*runtime_files.singularity_additions(job.layout.config, definition)], offset, front)
     return _converted(job, compression)
 
 
@@ -228,7 +228,7 @@ def _sqsh(job: _Job) -> Converted:
             f"kernel; where that is older than {facts.limits().tools_zstd.since} (2019): --compression gzip"
         )
     _refuse_existing(job)
-    _write_squashed(job, compression, [*enroot.additions(job.layout.config, f"oci:{job.title}")])
+    _write_squashed(job, compression, [*runtime_files.enroot_additions(job.layout.config, f"oci:{job.title}")])
     return _converted(job, compression)
 
 
@@ -261,7 +261,7 @@ def _write_squashed(
     ):
         merged = with_additions(merged, additions, job.created)
         if job.request.to == "sqsh":
-            merged = enroot.imported(merged)
+            merged = runtime_files.enroot_imported(merged)
         with part.open("xb", buffering=_CHUNK) as stream:
             stream.seek(offset)
             squashfs_writer.write(stream, merged, layers, compression, job.created, task.advance)

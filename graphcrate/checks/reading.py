@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
@@ -10,28 +9,15 @@ import msgspec
 
 from graphcrate.artifacts import pull
 from graphcrate.artifacts.locate import locate
-from graphcrate.artifacts.tree import layouts, opening
-from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
-from graphcrate.host.context import Context
-from graphcrate.host.workers import default_jobs
+from graphcrate.artifacts.tree import layers as trees
+from graphcrate.artifacts.tree import opening
+from graphcrate.artifacts.tree.reader import Opened, Tools
 from graphcrate.oci import reference, spec
 from graphcrate.oci.layout import Layout
 
 #: Which layers of an image on a registry are brought here: up to a gigabyte in all, the lowest first; all; none.
 Fetch = Literal["small", "all", "none"]
 _MOST_FETCHED = 10**9
-
-
-def tools(ctx: Context, stack: ExitStack, wanted: Wanted) -> Tools:
-    """What readers work with, after this content."""
-    return Tools(
-        cache=ctx.cache,
-        progress=ctx.progress,
-        environment=ctx.environment,
-        stack=stack,
-        jobs=default_jobs(),
-        wanted=wanted,
-    )
 
 
 def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> tuple[Opened, str, tuple[str, ...]]:
@@ -69,7 +55,7 @@ def _pulled(ref: str, tools: Tools, fetch: Fetch) -> tuple[Opened, tuple[str, ..
         pull.download(source, layers, tools.cache, task.advance)
     descriptor = spec.Descriptor(media_type=document.media_type, digest=document.digest, size=len(document.data))
     layout = Layout(path=tools.cache.root, descriptor=descriptor, manifest=manifest, config=config, records=())
-    found = layouts.read(str(name), with_layers(layout, layers), tools)
+    found = trees.read_layout(str(name), with_layers(layout, layers), tools)
     typed = msgspec.structs.replace(manifest, media_type=document.media_type)
     return dataclasses.replace(found, manifest=typed, index=index), unread
 

@@ -18,7 +18,7 @@ CHUNK = 1 << 20
 MAX_READ = 1 << 24
 
 
-_InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
+InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
 
 
 class _Hash(Protocol):
@@ -134,7 +134,7 @@ def inflated(kind: str, compressed: IO[bytes], diff_id: _Hash | None = None) -> 
     if kind == spec.LAYER_GZIP:
         # BadGzipFile (an OSError without a number) for headers and checksums, EOFError for a file that is cut off.
         inflating = cast("IO[bytes]", igzip.IGzipFile(fileobj=compressed, mode="rb"))  # type: ignore[no-untyped-call]
-        return TarStream(inflating, diff_id, (_InflateError, OSError, EOFError))
+        return TarStream(inflating, diff_id, (InflateError, OSError, EOFError))
     if kind == spec.LAYER_ZSTD:
         import zstandard  # only base layers of others are zstd
 

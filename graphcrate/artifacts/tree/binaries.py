@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.artifacts.formats import binary
 from graphcrate.artifacts.formats.elf import SYSTEM_FOLDERS
-from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, settings_of
+from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, settings_of, whole
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.artifacts.wheel_archive import Member
 from graphcrate.model.audit import Binary, Contents, Distribution
@@ -62,9 +62,17 @@ class Read:
 
 def wanted(folder: Path, below: str = "") -> Wanted:
     """What a reader has to keep. `folder`: for temporary files; `below`: where in an image the artifact would lie."""
+
+    def distil(path: str, content: Iterable[bytes] | Path) -> bytes:
+        """Keep of a program or library what the loader goes by, of METADATA and its like the text, else nothing."""
+        if _is_text(f"{below}{path}"):
+            return whole(path, content)
+        found = binary.read(content, path, folder)
+        return msgspec.msgpack.encode(found) if found else b""
+
     return Wanted(
         keep=lambda path, size: keeps(f"{below}{path}", size),
-        distiller=_Distiller(folder, below),
+        distil=distil,
         name="" if below else f"binaries-{_VERSION}",
         hashes=False,
         patient=True,
@@ -108,7 +116,7 @@ def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
 
 def of_wheels(wheels: Sequence[Path], site: str, tools: Tools) -> Read:
     """Of wheels, as they would lie in this folder. Raises IntegrityError for one that is none."""
-    read, distiller = Read(form="wheels"), tools.wanted.distiller
+    read = Read(form="wheels")
     for path in wheels:
         with (
             tools.progress.task(f"reading {path.name}", path.stat().st_size) as task,
@@ -118,7 +126,7 @@ def of_wheels(wheels: Sequence[Path], site: str, tools: Tools) -> Read:
                 place = _installed(member, site)
                 if keeps(place, member.size):
                     pieces = wheel.archive.chunks(member, wheel.records.get(member.name, ""))
-                    _add(read, place, distiller.of_pieces(place, pieces))
+                    _add(read, place, tools.wanted.distil(place, pieces))
                     for _ in pieces:  # so that its hash is checked
                         pass
                 task.advance(member.packed)
@@ -183,28 +191,6 @@ def python_of(read: Read) -> str:
                 version = f"{found[1]}.{found[2]}"
                 seen[version] = seen.get(version, 0) + 1
     return max(seen, key=lambda version: seen[version], default="")
-
-
-class _Distiller:
-    """Keeps of a program or library what the loader goes by, of METADATA and its like the text, of all else nothing."""
-
-    def __init__(self, folder: Path, below: str) -> None:
-        self._folder, self._below = folder, below
-
-    def of_pieces(self, path: str, pieces: Iterable[bytes]) -> bytes:
-        if _is_text(f"{self._below}{path}"):
-            return b"".join(pieces)
-        return _encoded(binary.of_stream(pieces, path, self._folder))
-
-    def of_file(self, path: str, file: Path) -> bytes:
-        if _is_text(f"{self._below}{path}"):
-            return file.read_bytes()
-        with file.open("rb") as stream:
-            return _encoded(binary.of_file(stream, path))
-
-
-def _encoded(found: Binary | None) -> bytes:
-    return msgspec.msgpack.encode(found) if found else b""
 
 
 def _is_text(path: str) -> bool:
