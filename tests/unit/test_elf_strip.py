@@ -6,10 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats import binary, elf_strip
+from graphcrate.artifacts.formats.fatbin import BEGIN
 from graphcrate.model.audit import GpuCode
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
 
-CODE = fat_binary(entry(SASS, 70, code=b"\xee" * 9000), entry(PTX, 80, code=b"\xee" * 555))
+CODE = fat_binary(
+    entry(SASS, 70, code=b"-" * BEGIN + b"\xee" * 9000), entry(PTX, 80, code=b"-" * BEGIN + b"\xee" * 555)
+)
 
 
 def copied(data, size):

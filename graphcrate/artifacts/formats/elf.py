@@ -108,6 +108,7 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[VersionNeed, ...]
     versions: frozenset[str]  #: that it defines
     fat_binaries: Extent | None  #: .nv_fatbin, GPU code that the CUDA runtime loads
+    all_fat_binaries: tuple[Extent, ...] = ()  #: and __nv_relfatbin, which the device linker has read
 
 
 def read_stream(stream: BinaryIO, name: str) -> Elf:
@@ -145,7 +146,7 @@ class _Reader:
         if not elf.num_sections() and any(segment["p_type"] == "PT_DYNAMIC" for segment in elf.iter_segments()):
             self.fail("has no section headers, so that nothing tells what it needs", kind=UnlistedError)
         for section in elf.iter_sections():
-            key = section.name if section.name == ".nv_fatbin" else section["sh_type"]
+            key = section.name if section.name in (".nv_fatbin", "__nv_relfatbin") else section["sh_type"]
             self._sections.setdefault(str(key), section)
         self._strings = self._linked_strings()
         tags = self._tags()
@@ -165,6 +166,7 @@ class _Reader:
             needs=tuple(need for _, need in needs),
             versions=frozenset(versions.values()),
             fat_binaries=self._extent(".nv_fatbin"),
+            all_fat_binaries=tuple(filter(None, map(self._extent, (".nv_fatbin", "__nv_relfatbin")))),
         )
 
     def _interpreter(self, elf: ELFFile) -> str:

@@ -1,8 +1,7 @@
 """A library out of a stream, without its GPU code: of a gigabyte of torch, what remains to be looked at is small.
 
 GPU code is found by what a fat binary begins with (`artifacts.formats.fatbin`) and passed over, entry by entry; its
-place stays
-empty, in a sparse file. On the way the names of libraries that stand in the data are noted: who opens a library that he
+place stays empty but for the first bytes, in a sparse file. On the way the names of libraries that stand in the data are noted: who opens a library that he
 does not link must name it.
 """
 
@@ -12,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from graphcrate.artifacts.formats.elf import Extent
+from graphcrate.artifacts.formats.fatbin import BEGIN
 
 #: magic, version 1, a header of 16 bytes: eight bytes that mean nothing in text, tables and machine code
 _BEGINNING = struct.pack("<IHH", 0xBA55ED50, 1, 16)
@@ -63,8 +63,11 @@ def _pass_over(source: "_Source") -> None:
         header, code = _ENTRY.unpack_from(source.ready)
         if header not in _ENTRY_HEADERS or source.at + header + code > end or not source.fill(header):
             return
-        source.write(header)
-        source.skip(code)
+        begin = min(code, BEGIN)  # which tells code from zeros
+        if not source.fill(header + begin):
+            return
+        source.write(header + begin)
+        source.skip(code - begin)
 
 
 class _Source:
