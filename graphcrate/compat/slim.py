@@ -18,6 +18,8 @@ from graphcrate.model.report import LayerRecord
 
 #: `yes`: libraries whose licence lets anybody change them; `all`: NVIDIA's own too
 Choice = Literal["no", "yes", "all"]
+#: Raise it whenever the same library would be cut otherwise. Part of the keys of layers and images that are cut.
+SLIM_FORMAT = 3
 LABEL = "graphcrate.slim"  #: capabilities that the image has code for, "7.0,8.0"
 VARIABLE = "GRAPHCRATE_ANY_GPU"  #: set: the image starts on any GPU
 TERMS = "section 1.1 of the CUDA Toolkit's EULA and of cuDNN's: no modification, and redistribution on conditions"

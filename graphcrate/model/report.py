@@ -45,6 +45,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 class CutFile(msgspec.Struct, frozen=True, kw_only=True):
     """A library whose code for other GPUs was overwritten by zeros (SLIM)."""
 
+    package: str  #: normalised name
     path: str
     bytes: int  #: zeros
     packed: int  #: what it takes in the layer, to a megabyte

@@ -1,8 +1,8 @@
 """A library out of a stream, without its GPU code: of a gigabyte of torch, what remains to be looked at is small.
 
 GPU code is found by what a fat binary begins with (`artifacts.formats.fatbin`) and passed over, entry by entry; its
-place stays empty but for the first bytes, in a sparse file. On the way the names of libraries that stand in the data are noted: who opens a library that he
-does not link must name it.
+place stays empty but for the first bytes, in a sparse file. On the way the names of libraries that stand in the data
+are noted: who opens a library that he does not link must name it.
 """
 
 import re
@@ -11,10 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from graphcrate.artifacts.formats.elf import Extent
-from graphcrate.artifacts.formats.fatbin import BEGIN
+from graphcrate.artifacts.formats.fatbin import BEGIN, BEGINNING
 
-#: magic, version 1, a header of 16 bytes: eight bytes that mean nothing in text, tables and machine code
-_BEGINNING = struct.pack("<IHH", 0xBA55ED50, 1, 16)
 _HEADER = struct.Struct("<8xQ")
 _ENTRY = struct.Struct("<4xIQ")
 _ENTRY_HEADERS = range(48, 4097)  #: bytes; 64 to 112 have been seen
@@ -29,9 +27,9 @@ def copy(pieces: Iterable[bytes], out: BinaryIO) -> tuple[str, ...]:
     Returns the names of libraries that stand in what was written, sorted.
     """
     source, mentioned = _Source(iter(pieces), out), _Mentions()
-    while source.fill(len(_BEGINNING)):
-        found = source.ready.find(_BEGINNING)
-        kept = found if found >= 0 else len(source.ready) - len(_BEGINNING) + 1
+    while source.fill(len(BEGINNING)):
+        found = source.ready.find(BEGINNING)
+        kept = found if found >= 0 else len(source.ready) - len(BEGINNING) + 1
         mentioned.look(source.write(kept))
         if found >= 0:
             _pass_over(source)

@@ -30,7 +30,9 @@ _HEADER = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQ12xI8xQ")
 _PTX, _SASS = 1, 2  #: kinds of entries; others hold what no driver loads, such as link-time code
 _ARCHITECTURE_SPECIFIC, _FAMILY_SPECIFIC = 0x100000, 0x200000  #: sm_90a, sm_100f
-_CHUNK = 1 << 16
+#: magic, version 1, a header of 16 bytes: eight bytes that mean nothing in text, tables and machine code
+BEGINNING = struct.pack("<IHH", _MAGIC, 1, _HEADER.size)
+_CHUNK, _SCAN = 1 << 16, 1 << 24
 BEGIN = 16  #: bytes of code to look at: machine code is ELF or compressed, PTX is text or compressed
 
 
@@ -87,6 +89,24 @@ def unloaded(
             loaded.add(max(ptx, key=lambda one: numbers(one.capability)))
         extents += [one.code for one in entries if one not in loaded]
     return Unloaded(tuple(extents), whole)
+
+
+def scattered(stream: BinaryIO, extent: Extent) -> Iterator[Extent]:
+    """Find what begins as a fat binary does in these bytes of a file, among other data: cuFFT has 22,000 so."""
+    at, end = extent.offset, extent.offset + extent.size
+    before = b""
+    while at < end:
+        stream.seek(at)
+        if not (piece := stream.read(min(_SCAN, end - at))):
+            return
+        text, start = before + piece, at - len(before)
+        found = text.find(BEGINNING)
+        while found >= 0:
+            if found + _HEADER.size <= len(text):
+                yield Extent(start + found, _HEADER.size + _HEADER.unpack_from(text, found)[3])
+            found = text.find(BEGINNING, found + 1)
+        # What begins at the end of a piece is found whole with the next one, and nothing twice.
+        before, at = text[-_HEADER.size + 1 :], at + len(piece)
 
 
 def _loaded(entries: Sequence[Entry], capability: str) -> list[Entry]:

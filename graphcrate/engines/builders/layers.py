@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
+from graphcrate.compat.slim import SLIM_FORMAT
 from graphcrate.engines.builders import LAYER_FORMAT, work
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
@@ -21,7 +22,6 @@ from graphcrate.inputs import extensions
 from graphcrate.inputs.wheels import bytecode, sdist
 from graphcrate.inputs.wheels.install import Installation, Site
 from graphcrate.inputs.wheels.layer import Claims, WheelFile
-from graphcrate.inputs.wheels.slim import SLIM_FORMAT
 from graphcrate.model.plan import CompileStep, FilesStep, ToolkitStep, WheelsStep, content_id
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import layer as stream

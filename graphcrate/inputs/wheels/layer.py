@@ -134,7 +134,7 @@ def _cut(wheel: WheelFile, installation: Installation, slim: Slim, folder: Path)
     with Archive(wheel.path) as archive:
         for placed in installation.files:
             if placed.member and may_cut(wheel.name, placed.path, placed.size, slim):
-                library = cut(archive, placed.member, placed.identity, placed.path, slim, folder)
+                library = cut(wheel.name, archive, placed.member, placed.identity, placed.path, slim, folder)
                 if library:
                     made[placed.path] = library
     return made

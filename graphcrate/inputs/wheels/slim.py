@@ -6,15 +6,13 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from graphcrate.artifacts.formats import elf, fatbin
 from graphcrate.artifacts.wheel_archive import CHUNK, Archive, Member
 from graphcrate.model.errors import IntegrityError
 from graphcrate.model.plan import Slim
 from graphcrate.model.report import CutFile
-
-#: Raise it whenever the same library would be cut otherwise. Part of the keys of layers that are cut.
-SLIM_FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +31,9 @@ class Cut:
                 yield chunk
 
 
-def cut(archive: Archive, member: Member, recorded: str, place: str, slim: Slim, folder: Path) -> Cut | None:
+def cut(
+    package: str, archive: Archive, member: Member, recorded: str, place: str, slim: Slim, folder: Path
+) -> Cut | None:
     """Cut a member, in a new file of the folder; None where there is nothing to cut, or nothing that is understood.
 
     Raises IntegrityError for content that is not what RECORD says.
@@ -42,22 +42,35 @@ def cut(archive: Archive, member: Member, recorded: str, place: str, slim: Slim,
     with target.open("w+b", buffering=0) as stream:
         for chunk in archive.chunks(member, recorded):
             stream.write(chunk)
-        found = fatbin.Unloaded((), 0)
-        # What is not understood stays as it is.
-        with contextlib.suppress(IntegrityError):
-            for section in elf.read_stream(stream, member.name).all_fat_binaries:
-                parts = fatbin.unloaded(stream, section, member.name, slim.capabilities, keep_ptx=slim.ptx)
-                found = fatbin.Unloaded((*found.code, *parts.code), found.whole + parts.whole)
-        if not found.code:
+        code: list[elf.Extent] = []
+        whole = 0
+        for place_of_code in _fat_binaries(stream, member.name):
+            # What is not understood stays as it is.
+            with contextlib.suppress(IntegrityError):
+                found = fatbin.unloaded(stream, place_of_code, member.name, slim.capabilities, keep_ptx=slim.ptx)
+                code += found.code
+                whole += found.whole
+        if not code:
             target.unlink()
             return None
-        for extent in found.code:
+        for extent in code:
             stream.seek(extent.offset)
             for start in range(0, extent.size, CHUNK):
                 stream.write(bytes(min(CHUNK, extent.size - start)))
         stream.seek(0)
         digest = hashlib.file_digest(stream, "sha256").digest()
-    zeros = sum(extent.size for extent in found.code)
-    about = CutFile(path=place, bytes=zeros, packed=0, before=member.packed, whole=found.whole)
+    zeros = sum(extent.size for extent in code)
+    about = CutFile(package=package, path=place, bytes=zeros, packed=0, before=member.packed, whole=whole)
     identity = "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
     return Cut(path=target, identity=identity, size=member.size, about=about)
+
+
+def _fat_binaries(stream: BinaryIO, name: str) -> Iterator[elf.Extent]:
+    """Where a library has GPU code: its sections for it, and what lies among its data."""
+    try:
+        library = elf.read_stream(stream, name)
+    except IntegrityError:
+        return
+    yield from filter(None, (library.fat_binaries, library.linked_fat_binaries))
+    for data in library.data:
+        yield from [*fatbin.scattered(stream, data)]
