@@ -214,7 +214,9 @@ def _sif(job: _Job) -> Converted:
         job.ctx.progress.note(f"{job.target} is there, made of the same layout in the same way")
         return _converted(job, compression, unchanged=True)
     _refuse_existing(job)
-    _write_squashed(job, compression, [*runtime_files.singularity_additions(job.layout.config, definition)], offset, front)
+    _write_squashed(
+        job, compression, [*runtime_files.singularity_additions(job.layout.config, definition)], offset, front
+    )
     return _converted(job, compression)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from graphcrate.artifacts.locate import read_report
 from graphcrate.build import extensions
-from graphcrate.compat import fallback, own, planning
+from graphcrate.compat import fallback, own, planning, slim
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import examples, find_variant, lock_path
 from graphcrate.compat.request import BuildRequest
@@ -42,11 +42,16 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
 
     request = _choose_target(request, ctx)
     if request.engine != "auto":
+        if request.slim != "no" and request.engine != with_engine.EMBEDDED.name:
+            raise UsageError(
+                f"{request.engine} installs wheels as they are: it cuts nothing",
+                next_step="leave ENGINE out where SLIM is wanted; engines take the image that comes out",
+            )
         return _build_and_test(request, ctx, with_engine.find(request.engine))
     try:
         return _build_and_test(request, ctx, with_engine.EMBEDDED)
     except HostError as error:
-        if (engine := with_engine.first_that_answers(ctx)) is None:
+        if request.slim != "no" or (engine := with_engine.first_that_answers(ctx)) is None:
             raise
         ctx.progress.note(f"{error.what}; building with {engine.name} instead")
         return _build_and_test(request, ctx, engine)
@@ -106,7 +111,7 @@ def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     engine = with_engine.EMBEDDED if request.engine == "auto" else with_engine.find(request.engine)
     resolution, plan = _resolve_and_plan(request, ctx, engine)
     built = extensions.built(resolution.lock, ctx)
-    return _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, engine, built), plan
+    return _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, engine, built, plan), plan
 
 
 def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
@@ -250,10 +255,14 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport:
     ctx, folder, lock = job.ctx, job.folder(plan.name, plan.tag), resolution.lock
     _make_output(job.request)
     _check_aliases(job, plan)
-    for line in _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, job.engine, extensions.built(lock, ctx)):
+    built = extensions.built(lock, ctx)
+    for line in _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, job.engine, built, plan):
         ctx.progress.note(line)
     artifact, layers = job.engine.build(plan, lock, job.request, folder, ctx)
     report = _report(artifact, layers, plan, resolution)
+    if saved := slim.saved(layers):
+        ctx.progress.note(saved)
+        report = msgspec.structs.replace(report, notes=(*report.notes, saved))
     report = msgspec.structs.replace(
         report,
         fallback=fallback.of(job.variant, resolution.candidate),
@@ -382,6 +391,7 @@ def _plan(job: _Job, resolution: "Resolution") -> Plan:
         created=_created(job.ctx.environment.get("SOURCE_DATE_EPOCH", "")),
         devel=job.request.devel,
         additions=job.request.additions,
+        slim=slim.wanted(job.request.slim, job.request.gpu, resolution.lock),
     )
 
 
@@ -397,11 +407,17 @@ def _created(epoch: str) -> int | None:
 
 
 def _plan_lines(
-    ctx: Context, title: str, resolution: "Resolution", engine: "Engine", built: Collection[str] = ()
+    ctx: Context,
+    title: str,
+    resolution: "Resolution",
+    engine: "Engine",
+    built: Collection[str] = (),
+    plan: Plan | None = None,
 ) -> list[str]:
     lock = resolution.lock
     missing = engine.bytes_to_fetch(lock, ctx, built)
-    return plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing)
+    lines = plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing)
+    return [*lines[:-1], *(slim.plan_lines(plan) if plan else ()), lines[-1]]
 
 
 def _report(artifact: Artifact, layers: tuple[LayerRecord, ...], plan: Plan, resolution: "Resolution") -> BuildReport:

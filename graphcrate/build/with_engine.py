@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from graphcrate.compat import slim
 from graphcrate.engines.builders import LAYER_FORMAT
 from graphcrate.host import process
 from graphcrate.host.context import Context
@@ -95,7 +96,8 @@ class Embedded(Engine):
 
     def key(self, plan: Plan) -> str:
         """What the image depends on: the plan and the form of the layers."""
-        return f"{content_id(plan)}-{LAYER_FORMAT}"
+        form = f"{LAYER_FORMAT}.{slim.SLIM_FORMAT}" if slim.LABEL in plan.config.labels else f"{LAYER_FORMAT}"
+        return f"{content_id(plan)}-{form}"
 
     def exists(self, report: BuildReport, folder: Path, ctx: Context) -> bool:
         """Whether the layout is there with all its blobs."""

@@ -62,6 +62,12 @@ Flavour = Annotated[
     Literal["runtime", "devel", "jupyter"],
     typer.Option(help="devel: keep compiler and CUDA toolkit in the image; jupyter: JupyterLab, matplotlib, pandas."),
 ]
+Slim = Annotated[
+    Literal["no", "yes", "all"],
+    typer.Option(
+        help="Cut libraries to the GPUs of --gpu or --target; all: NVIDIA's too (docs/slim.md has the terms)."
+    ),
+]
 Smoke = Annotated[bool, typer.Option(help="Run the smoke test inside the image.")]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"], typer.Option(help="What the smoke test runs on; auto: a GPU where there is one.")
@@ -135,6 +141,7 @@ def image(
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
     flavour: Flavour = "runtime",
+    slim: Slim = "no",
     plan: PlanOnly = False,
     as_json: Json = False,
 ) -> None:
@@ -164,6 +171,7 @@ def image(
         extensions=extensions,
         toolkit=toolkit,
         devel=flavour == "devel",
+        slim=slim,
     )
     if plan:
         lines, value = pipeline.plan_image(request, _context())

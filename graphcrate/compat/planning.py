@@ -9,11 +9,12 @@ import msgspec
 
 from graphcrate import __version__
 from graphcrate.compat import compilers, facts, own
+from graphcrate.compat import slim as slimming
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import locked_image, wanted_image
 from graphcrate.model import plan as steps
 from graphcrate.model.lock import Added, Compilation, DebianBase, Lock, LockedPackage
-from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Step, site_packages
+from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, site_packages
 from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
 
 #: A wheel of at least this many bytes is a layer of its own (docs/design: it is pulled and cached alone).
@@ -52,11 +53,12 @@ def make_plan(
     image: BaseImage | None = None,
     devel: bool = False,
     additions: Additions | None = None,
+    slim: Slim | None = None,
 ) -> Plan:
     """Order the lock's contents into layers, those that change least first.
 
     `examples`: name below PROGRAMS → text. `created`: Unix seconds, else the lock's. `image`: another base for engines.
-    `devel`: keep compiler and toolkit. `additions`: a person's own, on top.
+    `devel`: keep compiler and toolkit. `additions`: a person's own, on top. `slim`: cut to some GPUs.
     """
     versions = {package.name: package.version for package in lock.packages}
     stack = steps.Stack(
@@ -89,10 +91,30 @@ def make_plan(
         if toolkit := compilation.toolkit:
             installs.append(steps.ToolkitStep(title=f"CUDA toolkit {toolkit.version}", toolkit=toolkit))
         suffix += "-devel"
+    if slim:
+        suffix += slimming.suffix(slim, named="-sm" in suffix)
     plan = _plan(recipe.name, stack, base, installs, examples, suffix, lock, devel=devel)
     if additions:
         plan = _with_additions(plan, lock, additions)
+    if slim:
+        plan = _cut(plan, slim)
     return plan if created is None else msgspec.structs.replace(plan, created=created)
+
+
+def _cut(plan: Plan, slim: Slim) -> Plan:
+    """The plan with its libraries cut, what Python says on another GPU, and a label."""
+    made: list[Step] = []
+    for step in plan.steps:
+        if isinstance(step, steps.WheelsStep) and slimming.applies(step.packages, slim):
+            step = msgspec.structs.replace(step, slim=slim)
+        elif isinstance(step, steps.ConfigStep):
+            guard = f"{site_packages(plan.stack.python)}/sitecustomize.py"
+            made.append(
+                steps.FilesStep(title="GPU guard", files=(steps.PlannedFile(path=guard, content=slimming.guard(slim)),))
+            )
+            step = msgspec.structs.replace(step, labels={**step.labels, slimming.LABEL: ",".join(slim.capabilities)})
+        made.append(step)
+    return msgspec.structs.replace(plan, steps=tuple(made))
 
 
 def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:

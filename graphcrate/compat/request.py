@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from graphcrate.compat import own
+from graphcrate.compat.slim import Choice
 from graphcrate.compat.targets import Said
 from graphcrate.model.recipe import Additions
 from graphcrate.model.report import Asked, BuildReport
@@ -42,6 +43,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
     engine: str = "auto"  #: `auto`: the embedded builder, and where it cannot work the first engine that answers
     additions: Additions = Additions()  #: a person's own packages, files and commands
     recipe: Path | None = None  #: the file of a person's own that says them
+    slim: Choice = "no"  #: cut to the GPUs that are named
 
     @property
     def said(self) -> Said:
@@ -64,6 +66,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             "toolkit": self.toolkit,
             "engine": self.engine if self.engine != "auto" else "",
             "flavour": "devel" if self.devel else self.additions.flavour,
+            "slim": self.slim if self.slim != "no" else "",
             "with": " ".join(self.additions.packages) if self.recipe is None else "",
             "apt": " ".join(self.additions.apt) if self.recipe is None else "",
             "recipe": self.recipe,
@@ -99,7 +102,7 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
     def asked(self, report: BuildReport) -> Asked:
         """As provenance tells it: enough to ask again."""
         return Asked(
-            recipe=report.name,
+            recipe=self.name,
             variant=report.cuda,
             candidate=report.candidate,
             target=self.target,
@@ -109,5 +112,6 @@ class BuildRequest(SourceOptions, frozen=True, kw_only=True):
             extensions=self.extensions,
             toolkit=self.toolkit or "",
             flavour="devel" if self.devel else "",
+            slim=self.slim if self.slim != "no" else "",
             additions=own.recorded(self.additions) if self.additions else None,
         )

@@ -62,12 +62,21 @@ class FilesStep(msgspec.Struct, frozen=True, kw_only=True, tag="files"):
     files: tuple[PlannedFile, ...]
 
 
+class Slim(msgspec.Struct, frozen=True, kw_only=True):
+    """What libraries are cut to: GPU code that none of these would load is overwritten by zeros."""
+
+    capabilities: tuple[str, ...]  #: "7.0"
+    ptx: bool  #: the newest PTX stays, for GPUs to come
+    everything: bool  #: NVIDIA's own libraries too
+
+
 class WheelsStep(msgspec.Struct, frozen=True, kw_only=True, tag="wheels"):
     """Install these packages into the virtual environment as one layer."""
 
     title: str
     python: str  #: "3.11"
     packages: tuple[LockedPackage, ...]
+    slim: Slim | msgspec.UnsetType = msgspec.UNSET  #: left out where nothing is cut
 
 
 class CompileStep(msgspec.Struct, frozen=True, kw_only=True, tag="compile"):

@@ -22,6 +22,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     toolkit: str = ""
     flavour: str = ""  #: "devel": with compiler and toolkit
     additions: Additions | None = None  #: a person's own; of projects and wheels the names
+    slim: str = ""  #: "yes" or "all": cut to the GPUs
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +42,17 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class CutFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A library whose code for other GPUs was overwritten by zeros (SLIM)."""
+
+    package: str  #: normalised name
+    path: str
+    bytes: int  #: zeros
+    packed: int  #: what it takes in the layer, to a megabyte
+    before: int  #: what it takes in the wheel
+    whole: int = 0  #: fat binaries that stayed whole, since nothing tells their modules apart
+
+
 class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A layer blob in the cache. `diff_id` and `digest` with `sha256:` before the hex; sizes in bytes."""
 
@@ -51,6 +63,7 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
     unpacked_size: int  #: of the uncompressed tar
     media_type: str = "application/vnd.oci.image.layer.v1.tar+gzip"
     owners: tuple[Owner, ...] = ()
+    cut: tuple[CutFile, ...] = ()
 
 
 class SmokeReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,6 +56,11 @@ class LayerWriter:
         self._folders: dict[str, int] = {}
         self._files: set[str] = set()
 
+    @property
+    def size(self) -> int:
+        """Compressed bytes so far; up to `GATHER` bytes of content wait to be compressed."""
+        return self._size
+
     def folder(self, path: str, mode: int = 0o755) -> None:
         """A folder; to be named before anything in it. The same one again does nothing."""
         path = self._checked(path)

@@ -38,7 +38,8 @@ def of(candidate: Candidate, subject: Subject, ctx: Context) -> tuple[Statement,
         lock, asked, engine=report.artifact.engine, created=lock.created, build_key=report.build_key, devel=devel
     )
     known = facts.of_image(auditing.read_image(str(candidate.layout.path), ctx).texts, lock.python)
-    bill = msgspec.json.decode(sbom.sbom(lock, subject, created=lock.created, devel=devel, facts=known))
+    cut = [one for layer in report.layers for one in layer.cut]
+    bill = msgspec.json.decode(sbom.sbom(lock, subject, created=lock.created, devel=devel, facts=known, cut=cut))
     smoke = statement.smoke(candidate.evidence.suites, cpu_only_allowed=candidate.evidence.cpu_only)
     return (
         statement.make(subject, statement.BILL, bill),

@@ -83,7 +83,8 @@ def examine(request: Request, ctx: Context) -> Candidate:
         )
     audit = _read(folder / new_image.AUDIT, Audit)
     lock = _lock(folder / "lock.json")
-    recipe, variant = catalog.find_variant(ctx, report.name, report.cuda)
+    stack = report.asked.recipe if report.asked else report.name
+    recipe, variant = catalog.find_variant(ctx, stack, report.cuda)
     read = (_read(path, Pass) for path in sorted((folder / memory.FOLDER).glob("*.json")))
     passes = tuple(one for one in read if one is not None)
     evidence = judge(report, audit, passes, variant.smoke or recipe.smoke, allow_cpu_only=request.allow_cpu_only)

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts import convert
+from graphcrate.compat import slim
 from graphcrate.engines.render import jobs
 from graphcrate.host import settings
 from graphcrate.host.attach import ask_password
@@ -14,13 +15,14 @@ from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.model.errors import UsageError
 from graphcrate.model.publish import CPU_ONLY, Published
+from graphcrate.model.words import is_loopback
 from graphcrate.oci import credentials, push
 from graphcrate.oci.reference import TAG_RULE, Reference, is_tag
 from graphcrate.publish import attestations
 from graphcrate.publish.attest import keyfile
 from graphcrate.publish.attest.statement import Subject
 from graphcrate.publish.destinations import folder, oras
-from graphcrate.publish.destinations.parse import Destination, Folder, parse, reference_for, vpc_reference
+from graphcrate.publish.destinations.parse import Destination, Folder, Registry, parse, reference_for, vpc_reference
 from graphcrate.publish.policy import FILE_FORMS, Candidate, FileForm, Request, examine
 
 #: the kinds are those of destinations (`parse`)
@@ -59,6 +61,17 @@ def publish(request: Request, ctx: Context, to: str) -> Published:
     start = settings.now()
     destination = destination_of(request, ctx, to)
     candidate = examine(request, ctx)
+    asked = candidate.report.asked
+    if (
+        isinstance(destination, Registry)
+        and asked
+        and asked.slim == "all"
+        and not is_loopback(destination.host.partition(":")[0])
+    ):
+        ctx.progress.note(
+            f"warning: NVIDIA's own libraries were cut in this image, and {destination.host} hands it on: "
+            f"{slim.TERMS}. Keep it within your site, or publish one with SLIM=yes"
+        )
     if isinstance(destination, Folder):
         published = _to_folder(request, ctx, candidate, Path(destination.path))
     else:
@@ -71,6 +84,15 @@ def publish(request: Request, ctx: Context, to: str) -> Published:
         cpu_only=candidate.evidence.cpu_only,
         seconds=round(settings.now() - start, 3),
     )
+
+
+def _warn_of_terms(candidate: Candidate, destination: Registry, ctx: Context) -> None:
+    asked, host = candidate.report.asked, destination.host
+    if asked and asked.slim == "all" and not is_loopback(host.partition(":")[0]):
+        ctx.progress.note(
+            f"warning: NVIDIA's own libraries were cut in this image, and {host} hands it on: {slim.TERMS}. "
+            "Keep it within your site, or publish one with SLIM=yes"
+        )
 
 
 def _to_registry(request: Request, ctx: Context, candidate: Candidate, reference: Reference) -> Published:

@@ -93,6 +93,7 @@ SITE = "/opt/venv/lib/python3.9/site-packages"
 GLT_IMAGE = {"distributions": GLT, "torch": "1.13.1", "cuda": "11.7", "packages": (SITE,)}
 OTHER_NVCC = configured(labels={"graphcrate.architectures": "6.0+PTX", "graphcrate.nvcc": "12.4.131"})
 PTX_LABEL = configured(labels={"graphcrate.architectures": "6.0+PTX"})
+SLIM = configured(labels={"graphcrate.slim": "7.0"})
 CPU = {**env(NVIDIA_VISIBLE_DEVICES=None, NVIDIA_REQUIRE_CUDA=None), "cuda": "cpu", "torch": "2.0.1+cpu"}
 PLAIN = {"cuda": "", "torch": "", "distributions": {}, "packages": (), "programs": {"sh": "/bin/sh"}}
 MUNGES = FileFact(kind="file", text="pathmunge () {\n  PATH=$1:$PATH\n}\n")
@@ -175,6 +176,10 @@ CASES = [
     ("glibc", "pass", {**CPU, "c_library": CLibrary(name="musl")}),
     ("glibc", "fail", {"c_library": CLibrary(name="glibc", version="2.12")}),
     ("glibc", "warn", {}, {"glibc": "2.39"}),
+    ("slim", "pass", {}),
+    ("slim", "pass", SLIM),
+    ("slim", "fail", SLIM, {"gpus": ("v100", "a100")}),
+    ("slim", "unknown", SLIM, {"gpus": ()}),
     ("glibc", "warn", {"c_library": None}),
     ("glibc", "unknown", {"c_library": CLibrary(name="glibc")}),
     ("kernel", "fail", {"c_library": CLibrary(name="glibc", version="2.38", kernel="4.4.0")}, {"kernel": "3.10.0"}),

@@ -40,7 +40,9 @@ def tree(form="layout", owners=True, settings=None, **more):
 
 def judge(first, second, allowances, contents=({}, {})):
     """Compare trees with these contents. None but those may be read."""
-    one, other = (Opened(tree=tree, read=held.__getitem__) for tree, held in zip((first, second), contents, strict=True))
+    one, other = (
+        Opened(tree=tree, read=held.__getitem__) for tree, held in zip((first, second), contents, strict=True)
+    )
     return compare.judge(one, other, allowances)
 
 
@@ -204,9 +206,10 @@ def test_the_words():
     comparison = judge(one, other, (allowance,))
     assert compare.summary(comparison) == "3 differences: 2 only in the first, 1 only in the second"
     assert list(compare.lines(judge(one, one, ())))[-1] == "identical"
-    assert list(compare.lines(judge(one, tree(entries=dict(list(one.entries.items())[::2])), (allowance,))))[
-        -2:
-    ] == ["equal but for what may differ:", "     1 because"]
+    assert list(compare.lines(judge(one, tree(entries=dict(list(one.entries.items())[::2])), (allowance,))))[-2:] == [
+        "equal but for what may differ:",
+        "     1 because",
+    ]
 
 
 @pytest.mark.parametrize(

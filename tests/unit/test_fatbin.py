@@ -51,7 +51,8 @@ def test_code_is_skipped_not_read():
             self.seen += len(data)
             return data
 
-    data = fat_binary(entry(SASS, 70, code=bytes(1 << 22)), entry(SASS, 80, code=bytes(1 << 22)))
+    code = b"code" * (1 << 20)
+    data = fat_binary(entry(SASS, 70, code=code), entry(SASS, 80, code=code))
     stream = Watched(data)
     assert fatbin.read(stream, Extent(0, len(data)), "large.so") == (Code(sass=frozenset({"7.0", "8.0"})),)
     assert stream.seen < 1 << 17
@@ -115,3 +116,76 @@ def test_what_is_written_is_read(binaries, zeros):
 
 def name(_, architecture, flags):
     return f"{architecture // 10}.{architecture % 10}{'a' if flags & 0x100000 else ''}"
+
+
+def loaded(data, *capabilities, **options):
+    """(kind, capability) of the code that stays, for these GPUs, and the number of parts that stay whole."""
+    stream, extent = io.BytesIO(data), Extent(0, len(data))
+    found = fatbin.unloaded(stream, extent, "libmine.so", capabilities, **options)
+    cut = bytearray(data)
+    for code in found.code:
+        cut[code.offset : code.offset + code.size] = bytes(code.size)
+    binaries = fatbin._Reader(io.BytesIO(bytes(cut)), extent, "libmine.so").binaries()
+    return [[(one.kind, one.capability) for one in entries] for entries in binaries], found.whole
+
+
+@pytest.mark.parametrize(
+    ("gpus", "volta_ampere", "hopper"),
+    [
+        (["7.0"], [(SASS, "7.0")], []),
+        (["7.5"], [(SASS, "7.0")], []),
+        (["8.6"], [(SASS, "8.0")], []),
+        (["6.0"], [], []),
+        (["9.0"], [(PTX, "8.0")], [(SASS, "9.0a")]),
+        (["10.3"], [(PTX, "8.0")], [(SASS, "10.0f")]),
+        (["7.0", "8.0"], [(SASS, "7.0"), (SASS, "8.0")], []),
+    ],
+)
+def test_what_gpus_load_stays(gpus, volta_ampere, hopper):
+    assert loaded(WHOLE, *gpus) == ([volta_ampere, hopper], 0)
+
+
+def test_the_newest_ptx_stays_where_it_is_wanted():
+    data = fat_binary(entry(SASS, 70), entry(PTX, 90), entry(PTX, 80))
+    assert loaded(data, "7.0", keep_ptx=True) == ([[(SASS, "7.0"), (PTX, "9.0")]], 0)
+
+
+def test_the_best_of_a_generation_stays_alone():
+    data = fat_binary(entry(SASS, 80), entry(SASS, 86), entry(SASS, 89), entry(8, 80))
+    assert loaded(data, "8.7") == ([[(SASS, "8.6")]], 0)
+
+
+def test_several_modules_in_one_stay_whole():
+    twice = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(SASS, 70))
+    assert loaded(twice + VOLTA_AMPERE, "8.0") == (
+        [[(SASS, "7.0"), (SASS, "8.0"), (SASS, "7.0")], [(SASS, "8.0")]],
+        1,
+    )
+
+
+CAPABILITIES = st.sampled_from([50, 60, 61, 70, 75, 80, 86, 89, 90, 100, 120])
+ENTRIES = st.lists(st.tuples(st.sampled_from([SASS, PTX, 8]), CAPABILITIES, st.sampled_from([0, 0x100000])), max_size=8)
+
+
+@given(ENTRIES, st.lists(CAPABILITIES, min_size=1, max_size=3), st.booleans())
+def test_a_gpu_that_is_named_finds_what_it_found(entries, gpus, keep_ptx):
+    data = fat_binary(*(entry(kind, architecture, flags) for kind, architecture, flags in entries))
+    names = [f"{gpu // 10}.{gpu % 10}" for gpu in gpus]
+    extent = Extent(0, len(data))
+    cut = bytearray(data)
+    for code in fatbin.unloaded(io.BytesIO(data), extent, "x", names, keep_ptx=keep_ptx).code:
+        cut[code.offset : code.offset + code.size] = bytes(code.size)
+    (before,) = fatbin._Reader(io.BytesIO(data), extent, "x").binaries()
+    (after,) = fatbin._Reader(io.BytesIO(bytes(cut)), extent, "x").binaries()
+    for name in names:
+        assert fatbin._loaded(after, name) == fatbin._loaded(before, name)
+
+
+@given(st.data())
+def test_damage_is_refused_or_cut_within_the_code(data):
+    mutated = bytearray(WHOLE)
+    for _ in range(data.draw(st.integers(1, 4))):
+        mutated[data.draw(st.integers(0, len(mutated) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(IntegrityError):
+        found = fatbin.unloaded(io.BytesIO(bytes(mutated)), Extent(0, len(mutated)), "x", ["7.0"])
+        assert all(one.offset > 0 and one.offset + one.size <= len(mutated) for one in found.code)

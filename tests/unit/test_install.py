@@ -27,7 +27,7 @@ def installed(folder, **options):
         }
         compiled = [f"{PACKAGES}/pkg/__pycache__/__init__.cpython-311.pyc"]
         assert installation.record_path == f"{INFO}/RECORD"
-        return files, list(csv.reader(io.StringIO(installation.record(compiled, PACKAGES).decode())))
+        return files, list(csv.reader(io.StringIO(installation.record(compiled, PACKAGES, {}).decode())))
 
 
 def test_everything_has_its_place_and_mode(tmp_path):

@@ -68,9 +68,13 @@ def test_the_run_script_ends_in_the_arguments(run, text):
 
 
 def test_singularity_finds_its_files():
-    seen = by_path(runtime_files.singularity_additions(config(cmd=("sh",), labels={"graphcrate.torch": "2.0.1"}), "Bootstrap: oci\n"))
+    seen = by_path(
+        runtime_files.singularity_additions(
+            config(cmd=("sh",), labels={"graphcrate.torch": "2.0.1"}), "Bootstrap: oci\n"
+        )
+    )
     scripts = ("runscript", "startscript", "test", *(f"actions/{name}" for name in ("exec", "run", "shell", "start")))
-    for name in (*scripts, "actions/test", "env/10-docker2runtime_files.sh", "env/99-base.sh"):
+    for name in (*scripts, "actions/test", "env/10-docker2singularity.sh", "env/99-base.sh"):
         addition = seen[f".singularity.d/{name}"]
         assert addition.mode == 0o755
         assert addition.content.startswith(b"#!/bin/sh\n")

@@ -106,7 +106,7 @@ def tools(tmp_path):
         yield made
 
 
-def docker_archive(entries=LAYERS, *, modern=False, images=1):
+def docker_archive(entries=LAYERS, config=CONFIG, *, modern=False, images=1):
     """What `docker save` writes: 20.10 with a folder per layer, 25 and later with blobs."""
     tars = [tar(layer) for layer in entries]
     name = (
@@ -116,7 +116,7 @@ def docker_archive(entries=LAYERS, *, modern=False, images=1):
     return tar(
         [
             *(file(name(data), data) for data in tars),
-            file("config.json", json.dumps(CONFIG).encode()),
+            file("config.json", json.dumps(config).encode()),
             file("manifest.json", json.dumps([manifest] * images).encode()),
         ]
     )

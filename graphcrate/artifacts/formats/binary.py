@@ -11,20 +11,17 @@ import os
 import re
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from graphcrate.artifacts.formats import elf, fatbin
 from graphcrate.artifacts.formats.elf import Extent, ForeignError, UnlistedError
-from graphcrate.artifacts.formats.fatbin import Code
 from graphcrate.model.audit import Binary, VersionWanted, Wanted
 from graphcrate.model.errors import IntegrityError
 
 _MAGIC = b"\x7fELF"
 _LOADABLE = ("ET_DYN", "ET_EXEC")
-#: magic, version 1, a header of 16 bytes: eight bytes that mean nothing in text, tables and machine code
-_BEGINNING = struct.pack("<IHH", 0xBA55ED50, 1, 16)
 _HEADER = struct.Struct("<8xQ")
 _ENTRY = struct.Struct("<4xIQ")
 _ENTRY_HEADERS = range(48, 4097)  #: bytes; 64 to 112 have been seen
@@ -63,12 +60,10 @@ def _judged(file: BinaryIO, name: str) -> Binary | None:
         return Binary(size=size, fault=error.what, foreign=isinstance(error, ForeignError))
     if found.type not in _LOADABLE:
         return None
-    code: Sequence[Code] = ()
-    fault = ""
     try:
-        code = fatbin.read(file, found.fat_binaries, name) if found.fat_binaries else ()
+        code, fault = fatbin.read(file, found.fat_binaries, name) if found.fat_binaries else (), ""
     except IntegrityError as error:  # a CUDA yet to come may write it otherwise, and the library loads all the same
-        fault = error.what
+        code, fault = (), error.what
     exports: dict[str, tuple[str, ...]] = {}
     for symbol in found.defined:
         exports[symbol.name] = (*exports.get(symbol.name, ()), symbol.version)
@@ -115,9 +110,9 @@ def mentions(file: BinaryIO, code: Extent | None) -> tuple[str, ...]:
 def strip(pieces: Iterable[bytes], out: BinaryIO) -> None:
     """Write a file that comes in pieces to `out`, new and seekable, with holes for GPU code."""
     source = _Source(iter(pieces), out)
-    while source.fill(len(_BEGINNING)):
-        found = source.ready.find(_BEGINNING)
-        source.write(found if found >= 0 else len(source.ready) - len(_BEGINNING) + 1)
+    while source.fill(len(fatbin.BEGINNING)):
+        found = source.ready.find(fatbin.BEGINNING)
+        source.write(found if found >= 0 else len(source.ready) - len(fatbin.BEGINNING) + 1)
         if found >= 0:
             _pass_over(source)
     source.write(len(source.ready))

@@ -31,6 +31,7 @@ _FAULTS = (
     AssertionError,
     RecursionError,
 )
+_BY_NAME = (".nv_fatbin", "__nv_relfatbin", ".data", ".rodata")
 _TABLE_LIMIT = 1 << 28  #: bytes; the largest seen are 10 MB
 _PATH_LIMIT = 4096  #: PATH_MAX of Linux
 _NAME_LIMIT = 1 << 20  #: bytes; templates of C++ reach tens of thousands
@@ -108,6 +109,8 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[VersionNeed, ...]
     versions: frozenset[str]  #: that it defines
     fat_binaries: Extent | None  #: .nv_fatbin, GPU code that the CUDA runtime loads
+    linked_fat_binaries: Extent | None = None  #: __nv_relfatbin, what the device linker made .nv_fatbin of
+    data: tuple[Extent, ...] = ()  #: .data and .rodata
 
 
 def read_stream(stream: BinaryIO, name: str) -> Elf:
@@ -145,7 +148,7 @@ class _Reader:
         if not elf.num_sections() and any(segment["p_type"] == "PT_DYNAMIC" for segment in elf.iter_segments()):
             self.fail("has no section headers, so that nothing tells what it needs", kind=UnlistedError)
         for section in elf.iter_sections():
-            key = section.name if section.name == ".nv_fatbin" else section["sh_type"]
+            key = section.name if section.name in _BY_NAME else section["sh_type"]
             self._sections.setdefault(str(key), section)
         self._strings = self._linked_strings()
         tags = self._tags()
@@ -165,6 +168,8 @@ class _Reader:
             needs=tuple(need for _, need in needs),
             versions=frozenset(versions.values()),
             fat_binaries=self._extent(".nv_fatbin"),
+            linked_fat_binaries=self._extent("__nv_relfatbin"),
+            data=tuple(filter(None, map(self._extent, (".data", ".rodata")))),
         )
 
     def _interpreter(self, elf: ELFFile) -> str:

@@ -1,4 +1,7 @@
-"""CUDA fat binaries: for which GPUs a library has code. Headers alone are read, whatever the size of the code.
+"""CUDA fat binaries: for which GPUs a library has code, and which of it some GPUs never load.
+
+Headers alone are read, and the first bytes of each entry's code, whatever its size. Code that was overwritten by zeros
+(`inputs.wheels.slim`) does not count: the driver would find it by its header, and nothing in it.
 
 NVIDIA documents no format. What stands here was read off libraries and nvcc's own output and compared with cuobjdump
 (docs/decisions/binary-checks.md). All numbers are little-endian. A section holds fat binaries one after another, with
@@ -13,12 +16,12 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn
 
 import msgspec
 
 from graphcrate.artifacts.formats.elf import Extent
-from graphcrate.compat.facts import ordered
+from graphcrate.compat.facts import compiles_for, has_code, numbers, ordered
 from graphcrate.model.audit import GpuCode
 from graphcrate.model.errors import IntegrityError
 
@@ -27,7 +30,10 @@ _HEADER = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQ12xI8xQ")
 _PTX, _SASS = 1, 2  #: kinds of entries; others hold what no driver loads, such as link-time code
 _ARCHITECTURE_SPECIFIC, _FAMILY_SPECIFIC = 0x100000, 0x200000  #: sm_90a, sm_100f
-_CHUNK = 1 << 16
+#: magic, version 1, a header of 16 bytes: eight bytes that mean nothing in text, tables and machine code
+BEGINNING = struct.pack("<IHH", _MAGIC, 1, _HEADER.size)
+_CHUNK, _SCAN = 1 << 16, 1 << 24
+BEGIN = 16  #: bytes of code to look at: machine code is ELF or compressed, PTX is text or compressed
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +43,84 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     ptx: frozenset[str] = frozenset()
 
 
+class Entry(NamedTuple):
+    """Code of a fat binary for one architecture, and where it lies in the file."""
+
+    kind: int
+    capability: str
+    code: Extent
+
+
 def read(stream: BinaryIO, extent: Extent, name: str) -> tuple[Code, ...]:
     """What each fat binary in these bytes of a file has. Raises IntegrityError, calling the file `name`."""
-    return tuple(_Reader(stream, extent, name).binaries())
+    return tuple(
+        Code(
+            sass=frozenset(one.capability for one in entries if one.kind == _SASS),
+            ptx=frozenset(one.capability for one in entries if one.kind == _PTX),
+        )
+        for entries in _Reader(stream, extent, name).binaries()
+    )
+
+
+class Unloaded(NamedTuple):
+    """Code that none of some GPUs loads, and the number of fat binaries of which that is not known."""
+
+    code: tuple[Extent, ...]
+    whole: int
+
+
+def unloaded(
+    stream: BinaryIO, extent: Extent, name: str, capabilities: Sequence[str], *, keep_ptx: bool = False
+) -> Unloaded:
+    """Find what GPUs of these capabilities never load. `keep_ptx`: the newest PTX stays, for GPUs to come.
+
+    A fat binary is one module where it has each kind and architecture once: the driver takes the best machine code of
+    the GPU's generation, and the best PTX where there is none (CUDA programming guide, fatbinaries). One that has an
+    architecture twice holds several modules, which nothing tells apart: it stays whole. Raises as `read`.
+    """
+    extents: list[Extent] = []
+    whole = 0
+    for entries in _Reader(stream, extent, name).binaries():
+        if len({(one.kind, one.capability) for one in entries}) < len(entries):
+            whole += 1
+            continue
+        loaded = {one for capability in capabilities for one in _loaded(entries, capability)}
+        if keep_ptx and (ptx := [one for one in entries if one.kind == _PTX]):
+            loaded.add(max(ptx, key=lambda one: numbers(one.capability)))
+        extents += [one.code for one in entries if one not in loaded]
+    return Unloaded(tuple(extents), whole)
+
+
+def scattered(stream: BinaryIO, extent: Extent) -> Iterator[Extent]:
+    """Find what begins as a fat binary does in these bytes of a file, among other data: cuFFT has 22,000 so."""
+    at, end = extent.offset, extent.offset + extent.size
+    before = b""
+    while at < end:
+        stream.seek(at)
+        if not (piece := stream.read(min(_SCAN, end - at))):
+            return
+        text, start = before + piece, at - len(before)
+        found = text.find(BEGINNING)
+        while found >= 0:
+            if found + _HEADER.size <= len(text):
+                yield Extent(start + found, _HEADER.size + _HEADER.unpack_from(text, found)[3])
+            found = text.find(BEGINNING, found + 1)
+        # What begins at the end of a piece is found whole with the next one, and nothing twice.
+        before, at = text[-_HEADER.size + 1 :], at + len(piece)
+
+
+def _loaded(entries: Sequence[Entry], capability: str) -> list[Entry]:
+    """What the driver may choose for a GPU. 9.0a goes for 9.0 alone, 10.0f for its family."""
+    for kind, runs in ((_SASS, _runs), (_PTX, compiles_for)):
+        fitting = [one for one in entries if one.kind == kind and runs(one.capability, capability)]
+        best = max((numbers(one.capability) for one in fitting), default=())
+        if fitting:
+            return [one for one in fitting if numbers(one.capability) == best]
+    return []
+
+
+def _runs(code: str, capability: str) -> bool:
+    return code[:-1] == capability if code.endswith("a") else has_code((code.rstrip("f"),), capability)
 
 
 def union(codes: Iterable[Code]) -> Code:
@@ -78,7 +159,7 @@ class _Reader:
             cause="The file was damaged, or a CUDA newer than graphcrate knows wrote it in another format.",
         )
 
-    def binaries(self) -> Iterator[Code]:
+    def binaries(self) -> Iterator[list[Entry]]:
         at = self._skip_zeros(self._begin)
         while at < self._end:
             magic, version, header, size = _HEADER.unpack(self._read(at, _HEADER.size, self._end))
@@ -89,19 +170,19 @@ class _Reader:
             first, end = at + header, at + header + size
             if end > self._end:
                 self._fail(at, "a fat binary reaches out of its section")
-            yield self._entries(first, end)
+            yield list(self._entries(first, end))
             at = self._skip_zeros(end)
 
-    def _entries(self, at: int, end: int) -> Code:
-        found: dict[int, set[str]] = {_PTX: set(), _SASS: set()}
+    def _entries(self, at: int, end: int) -> Iterator[Entry]:
+        """Machine code and PTX that is there."""
         while at < end:
             kind, _, header, size, architecture, flags = _ENTRY.unpack(self._read(at, _ENTRY.size, end))
             if header < _ENTRY.size or at + header + size > end:
                 self._fail(at, "an entry reaches out of its fat binary")
-            if kind in found:
-                found[kind].add(_capability(architecture, flags))
+            code = Extent(at + header, size)
+            if kind in (_PTX, _SASS) and any(self._read(code.offset, min(size, BEGIN), end)):
+                yield Entry(kind, _capability(architecture, flags), code)
             at += header + size
-        return Code(sass=frozenset(found[_SASS]), ptx=frozenset(found[_PTX]))
 
     def _read(self, at: int, count: int, end: int) -> bytes:
         if at + count > end:

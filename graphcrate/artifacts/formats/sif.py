@@ -97,9 +97,7 @@ def front(blobs: Sequence[Blob], size: int, architecture: str, identity: uuid.UU
         position += before
         places = position, length, before + length
         # No owner: the last two numbers are of the past.
-        table += _DESCRIPTOR.pack(
-            kind, 1, number, _GROUP, 0, *places, created, created, 0, 0, name.encode(), extra
-        )
+        table += _DESCRIPTOR.pack(kind, 1, number, _GROUP, 0, *places, created, created, 0, 0, name.encode(), extra)
         position += length
     header = _HEADER.pack(
         _LAUNCH,

@@ -42,7 +42,7 @@ class _Image(NamedTuple):
     layers: list[LayerTree]
     config: spec.ImageConfig
     manifest: spec.Manifest | None = None
-    index: tuple[spec.Descriptor, ...] = ()
+    entries: tuple[spec.Descriptor, ...] = ()  #: of the index that it was chosen from
 
 
 class _Chunks(io.RawIOBase):

@@ -7,6 +7,7 @@ from graphcrate.checks.contracts.check import absent, check, failed, passed, set
 from graphcrate.compat import facts, glt
 from graphcrate.compat.facts import is_older, numbers
 from graphcrate.compat.rules import capability_name
+from graphcrate.compat.slim import LABEL
 from graphcrate.model.contract import RUNTIMES, Host, ImageView, Settings, Verdict
 
 _DRIVER_GLIBC = facts.limits().driver_glibc.since  #: that NVIDIA's driver libraries are made for
@@ -124,6 +125,25 @@ def _compiled_for(view: ImageView) -> list[str]:
     """Architectures that the image says its extensions were compiled for."""
     label = view.settings.labels.get("graphcrate.architectures", "") if view.settings else ""
     return [name for name in re.split(r"[,;]", label) if re.fullmatch(r"\d+\.\d+(\+PTX)?", name)]
+
+
+@check("cut to this GPU", *RUNTIMES)
+def slim(view: ImageView, host: Host) -> Verdict:
+    """An image that was cut (SLIM) has code for the named GPUs alone; another ends in `no kernel image is available`.
+    Source: CUDA programming guide, fatbinaries; docs/slim.md
+    """
+    label = view.settings.labels.get(LABEL, "") if view.settings else ""
+    if not label:
+        return passed("nothing was cut")
+    if not host.gpus:
+        return unknown(f"it is cut to GPUs of compute capability {label}, and none was named", "--gpu v100")
+    others = [model for model in host.gpus if facts.compute_capability(model) not in label.split(",")]
+    if others:
+        return failed(
+            f"it is cut to GPUs of compute capability {label}: {', '.join(others)} finds no code",
+            f"the image without -slim, or make image GPU={','.join(others).lower()} SLIM=yes",
+        )
+    return passed(f"cut to {label}: {', '.join(host.gpus)}")
 
 
 @check("C library new enough for the driver's libraries", *RUNTIMES)

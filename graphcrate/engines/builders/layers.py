@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import UNSET
+
+from graphcrate.compat.slim import SLIM_FORMAT
 from graphcrate.engines.builders import LAYER_FORMAT, work
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
@@ -51,6 +54,8 @@ class Workshop:
         parts = [LAYER_FORMAT, stream.LAYER_FORMAT, self.site, self.interpreter.version, content_id(step)]
         if isinstance(step, CompileStep):  # how sources are compiled can change, and the step stays as it is
             parts += [extensions.origin(package, step) for package in step.packages]
+        elif isinstance(step, WheelsStep) and step.slim is not UNSET:
+            parts += [SLIM_FORMAT]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -134,7 +139,8 @@ class WheelsLayer:
 
     def _write(self, pool: Pool) -> None:
         shop, share = self.shop, 1 - self._compile_share
-        arguments = (self.key, self.step.title, self.wheels, shop.site, shop.cache.root, share)
+        slim = self.step.slim or None if isinstance(self.step, WheelsStep) else None
+        arguments = (self.key, self.step.title, self.wheels, shop.site, shop.cache.root, share, slim)
         pool.submit(self.size, work.write_layer, *arguments, of=self)
 
     def _installations(self) -> list[Installation | None]:

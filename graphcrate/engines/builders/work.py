@@ -15,6 +15,7 @@ from graphcrate.inputs.wheels.install import Installation, Site, place
 from graphcrate.inputs.wheels.layer import WheelFile, write_wheels_layer
 from graphcrate.model.errors import UNREADABLE, CacheError
 from graphcrate.model.lock import LockedPackage
+from graphcrate.model.plan import Slim
 from graphcrate.model.report import LayerRecord
 
 
@@ -110,14 +111,21 @@ def compile_batch(
 
 
 def write_layer(
-    advance: Advance, key: str, title: str, wheels: Sequence[WheelFile], site: Site, root: Path, share: float
+    advance: Advance,
+    key: str,
+    title: str,
+    wheels: Sequence[WheelFile],
+    site: Site,
+    root: Path,
+    share: float,
+    slim: Slim | None,
 ) -> LayerRecord:
     """Write a layer of wheels, unless another build has done so meanwhile. `advance` gets this share of its bytes."""
     with opened_cache(root) as cache, cache.exclusively(f"layer-{key}"):
         record = read_record(cache, key)
         if record is None:
             files = [(wheel, installed(cache, wheel, site)) for wheel in wheels]
-            record = write_wheels_layer(title, files, site, cache, lambda amount: advance(int(amount * share)))
+            record = write_wheels_layer(title, files, site, cache, lambda amount: advance(int(amount * share)), slim)
             cache.write(record_path(cache, key), msgspec.json.encode(record))
     return record
 

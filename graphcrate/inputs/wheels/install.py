@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from installer.scripts import Script
@@ -67,11 +67,16 @@ class Installation(msgspec.Struct, frozen=True, array_like=True):
     record_path: str
     rows: tuple[tuple[str, str, str], ...]
 
-    def record(self, bytecode: Iterable[str], packages: str) -> bytes:
-        """RECORD with rows for these `.pyc` files (absolute paths) added. They have no hash, as pip has it."""
+    def record(self, bytecode: Iterable[str], packages: str, changed: Mapping[str, str]) -> bytes:
+        """RECORD with rows for these `.pyc` files (absolute paths) added. They have no hash, as pip has it.
+
+        `changed`: path → hash of files that are other than the wheel's.
+        """
         added = ((posixpath.relpath(path, packages), "", "") for path in bytecode)
+        other = {posixpath.relpath(path, packages): identity for path, identity in changed.items()}
+        rows = ((path, other.get(path, identity), size) for path, identity, size in self.rows)
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(sorted({*self.rows, *added}))
+        csv.writer(text, lineterminator="\n").writerows(sorted({*rows, *added}))
         return text.getvalue().encode()
 
 

@@ -2,16 +2,21 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from graphcrate.artifacts.wheel_archive import CHUNK, Archive, Checker
+from graphcrate.compat.slim import may_cut
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.wheels.bytecode import Bundle
 from graphcrate.inputs.wheels.install import Installation, Placed, Site
+from graphcrate.inputs.wheels.slim import Cut, cut
 from graphcrate.model.errors import BuildError, IntegrityError
-from graphcrate.model.report import LayerRecord, Owner
+from graphcrate.model.plan import Slim
+from graphcrate.model.report import CutFile, LayerRecord, Owner
 from graphcrate.oci.layer import LayerWriter
 
 #: Deflated members of at least this many packed bytes are copied; smaller ones are packed again with their neighbours.
@@ -79,13 +84,15 @@ def write_wheels_layer(
     site: Site,
     cache: Cache,
     advance: Advance = lambda _: None,
+    slim: Slim | None = None,
 ) -> LayerRecord:
-    """Write the layer of these wheels, equal files once. `advance` gets the wheels' bytes.
+    """Write the layer of these wheels, equal files once. `advance` gets the wheels' bytes; `slim`: cut libraries.
 
     Raises IntegrityError for a wheel that is not what lock or RECORD say, BuildError for two contents of one path.
     """
     claims = Claims()
     owners: list[Owner] = []
+    about: list[CutFile] = []
     bytecode = 0
     with cache.folder() as folder:
         blob = folder / "layer"
@@ -94,12 +101,18 @@ def write_wheels_layer(
             for wheel, installation in wheels:
                 if wheel.sha256:
                     _check(wheel.path, wheel.sha256)
-                written, compiled = _write_wheel(writer, wheel, installation, site, claims, advance)
+                with cache.folder() as libraries:
+                    ours = _cut(wheel, installation, slim, libraries) if slim else {}
+                    written, compiled, cut_files = _write_wheel(
+                        writer, wheel, installation, site, claims, advance, ours
+                    )
                 owners.append(Owner(name=wheel.name, version=wheel.version, bytes=written))
+                about += cut_files
                 bytecode += compiled
             if bytecode:
                 owners.append(Owner(name="bytecode", version=site.python, bytes=bytecode))
             record = writer.finish(title, owners)
+            record = msgspec.structs.replace(record, cut=tuple(about))
         cache.adopt(blob, cache.blob(record.digest))
     return record
 
@@ -115,10 +128,29 @@ def _check(path: Path, sha256: str) -> None:
         )
 
 
+def _cut(wheel: WheelFile, installation: Installation, slim: Slim, folder: Path) -> dict[str, Cut]:
+    """The wheel's libraries with GPU code that nobody loads, cut, by path."""
+    made: dict[str, Cut] = {}
+    with Archive(wheel.path) as archive:
+        for placed in installation.files:
+            if placed.member and may_cut(wheel.name, placed.path, placed.size, slim):
+                library = cut(wheel.name, archive, placed.member, placed.identity, placed.path, slim, folder)
+                if library:
+                    made[placed.path] = library
+    return made
+
+
 def _write_wheel(
-    writer: LayerWriter, source: WheelFile, installation: Installation, site: Site, claims: Claims, advance: Advance
-) -> tuple[int, int]:
-    """Bytes that were written of the wheel's own files, and of bytecode."""
+    writer: LayerWriter,
+    source: WheelFile,
+    installation: Installation,
+    site: Site,
+    claims: Claims,
+    advance: Advance,
+    cut: Mapping[str, Cut],
+) -> tuple[int, int, list[CutFile]]:
+    """Bytes that were written of the wheel's own files, and of bytecode; and what was cut."""
+    about: list[CutFile] = []
     with contextlib.ExitStack() as stack:
         archive = stack.enter_context(Archive(source.path))
         compiled: dict[str, Bundle] = {}  #: the bundle that has it, by path of each `.pyc`
@@ -126,7 +158,8 @@ def _write_wheel(
             opened = stack.enter_context(contextlib.closing(Bundle(bundle)))
             compiled |= dict.fromkeys(opened.files, opened)
         record_path = installation.record_path
-        record = installation.record(compiled, site.packages)
+        changed = {path: library.identity for path, library in cut.items()}
+        record = installation.record(compiled, site.packages, changed)
         files = {placed.path: placed for placed in installation.files}
         files[record_path] = Placed(record_path, 0o644, None, record, hashlib.sha256(record).hexdigest())
         written = bytecode = advanced = 0
@@ -139,13 +172,17 @@ def _write_wheel(
                     bytecode += len(content)
                 continue
             placed = files[path]
-            if not claims.claim(source.label, path, placed.identity):
+            if not claims.claim(source.label, path, changed.get(path, placed.identity)):
                 continue
             written += placed.size
             if (member := placed.member) is None:
                 writer.data(path, placed.content, placed.mode)
                 continue
-            if member.deflated and member.packed >= SPLICE_FROM:
+            if path in cut:
+                begin = writer.size
+                writer.stream(path, member.size, cut[path].chunks(), placed.mode)
+                about.append(msgspec.structs.replace(cut[path].about, packed=writer.size - begin))
+            elif member.deflated and member.packed >= SPLICE_FROM:
                 check = Checker(archive, member, placed.identity)
                 packed, label = archive.packed_chunks(member), f"{archive.path.name}: {member.name}"
                 writer.deflated(path, member.size, member.crc32, packed, placed.mode, check.update, label)
@@ -155,4 +192,4 @@ def _write_wheel(
             advance(member.packed)
             advanced += member.packed
         advance(source.path.stat().st_size - advanced)
-    return written, bytecode
+    return written, bytecode, about

@@ -3,7 +3,7 @@
 import datetime
 import hashlib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,11 +19,13 @@ from packageurl import PackageURL
 from graphcrate import __version__
 from graphcrate.compat.facts import limits
 from graphcrate.model.lock import DebianBase, Lock, Toolkit
+from graphcrate.model.report import CutFile
 from graphcrate.publish.attest.facts import PackageFacts
 from graphcrate.publish.attest.inventory import Item, Kind, items
 from graphcrate.publish.attest.statement import Subject
 
 ROOT, SYSTEM = "image", "operating-system"  #: references in the document
+_IN_IMAGE = ComponentScope.REQUIRED
 _LONGEST_LICENCE = 120  #: characters; longer ones are texts of licences, not names
 
 
@@ -34,12 +36,17 @@ def sbom(
     created: int,
     devel: bool = False,
     facts: Mapping[str, PackageFacts] | None = None,
+    cut: Sequence[CutFile] = (),
 ) -> bytes:
     """The document. `created` in Unix seconds: the image's own, never the clock.
 
-    `facts`: licences and requirements of Python packages, where they are known.
+    `facts`: licences and requirements of Python packages, where they are known. `cut`: libraries with zeros in them,
+    unlike those of the wheels whose hashes stand here.
     """
     bom = _bom(lock, subject, created, devel, facts or {})
+    for component in bom.components:
+        if changed := sorted(one.path for one in cut if one.package == component.name and component.scope is _IN_IMAGE):
+            component.properties.update(_properties({"slim:cut": " ".join(changed)}))
     document: dict[str, Any] = msgspec.json.decode(JsonV1Dot6(bom).output_as_string())
     document.pop("serialNumber")
     content = hashlib.sha256(canonical(document)).hexdigest()

@@ -1,0 +1,171 @@
+"""Images cut to some GPUs: what may be cut, by whose terms, and what the image says of it. Pure.
+
+A library for CUDA holds machine code for every GPU generation that its authors wanted, and a GPU loads one part of it.
+The code of the others is overwritten by zeros (`inputs.wheels.slim`), which take no room in a layer or a squashfs.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from graphcrate.compat import facts
+from graphcrate.model.errors import UsageError
+from graphcrate.model.lock import Lock, LockedPackage
+from graphcrate.model.plan import Plan, Slim, WheelsStep
+from graphcrate.model.report import LayerRecord
+
+#: `yes`: libraries whose licence lets anybody change them; `all`: NVIDIA's own too
+Choice = Literal["no", "yes", "all"]
+#: Raise it whenever the same library would be cut otherwise. Part of the keys of layers and images that are cut.
+SLIM_FORMAT = 3
+LABEL = "graphcrate.slim"  #: capabilities that the image has code for, "7.0,8.0"
+VARIABLE = "GRAPHCRATE_ANY_GPU"  #: set: the image starts on any GPU
+TERMS = "section 1.1 of the CUDA Toolkit's EULA and of cuDNN's: no modification, and redistribution on conditions"
+LARGE = 1 << 20  #: bytes of a wheel or a library from which on there is something to win
+#: NVIDIA's packages under a free licence: NCCL is BSD, as torch and PyG's are free too
+_FREE = re.compile(r"nvidia-nccl-.*")
+_NVIDIA = re.compile(r"(nvidia|cuda)-.*")
+#: NVIDIA's libraries, which PyTorch's own index has inside of torch's wheel
+_LIBRARIES = re.compile(
+    r"lib(cu(blas|blasLt|dnn|fft|fftw|rand|solver|solverMg|sparse|sparseLt|pti|dart|file|dss|tensor)"
+    r"|nv(rtc|rtc-builtins|JitLink|ToolsExt|blas|perf\w*|shmem\w*)|checkpoint|pcsamplingutil)[-._]"
+)
+_LIBRARY = re.compile(r"\.so(\.\d+)*$")
+
+
+def wanted(choice: Choice, gpus: str | None, lock: Lock) -> Slim | None:
+    """What a request cuts an image to; None for all of it. Raises UsageError where nobody says to which GPUs."""
+    if choice == "no":
+        return None
+    if lock.torch_cuda == "cpu":
+        raise UsageError("an image for CPUs has no GPU code to cut", next_step="leave SLIM out")
+    if not gpus:
+        raise UsageError(
+            f"SLIM={choice} cuts an image to some GPUs, and none is named",
+            next_step=f"make image CUDA={lock.cuda} GPU=v100 SLIM={choice}    (or TARGET=dgx2; several: GPU=v100,a100)",
+        )
+    compiled = lock.compilation.architectures if lock.compilation else ()
+    return Slim(
+        capabilities=facts.architectures_for(gpus),
+        ptx=any(name.endswith("+PTX") for name in compiled),
+        everything=choice == "all",
+    )
+
+
+def is_nvidias(package: str) -> bool:
+    """Whether NVIDIA's terms are on a package (normalised name)."""
+    return bool(_NVIDIA.fullmatch(package)) and not _FREE.fullmatch(package)
+
+
+def applies(packages: Iterable[LockedPackage], slim: Slim) -> bool:
+    """Whether one of these packages may be cut."""
+    return any(one.file.size >= LARGE and (slim.everything or not is_nvidias(one.name)) for one in packages)
+
+
+def may_cut(package: str, path: str, size: int, slim: Slim) -> bool:
+    """Whether a file of a package (normalised name) is a library that may be cut."""
+    name = path.rpartition("/")[2]
+    if size < LARGE or not _LIBRARY.search(name):
+        return False
+    return slim.everything or not (is_nvidias(package) or _LIBRARIES.match(name))
+
+
+def suffix(slim: Slim, *, named: bool) -> str:
+    """What a tag says of it, `-sm70-slim`. `named`: it says the architectures before."""
+    architectures = "" if named else "".join(f"-sm{name.replace('.', '')}" for name in slim.capabilities)
+    return f"{architectures}-slim" + ("-all" if slim.everything else "")
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """What is cut, what stays whole and why; empty where nothing is cut."""
+    steps = [step for step in plan.steps if isinstance(step, WheelsStep)]
+    slim = next((step.slim for step in steps if step.slim is not msgspec.UNSET), None)
+    if slim is None:
+        return []
+    packages = [package for step in steps for package in step.packages]
+    cut = [one for one in packages if not one.compiled and applies((one,), slim) and _may_have_code(one.name)]
+    whole = [one for one in packages if is_nvidias(one.name) and not slim.everything and one.file.size >= 20 * LARGE]
+    lines = [f"  slim      GPU code for {', '.join(slim.capabilities)} alone: {', '.join(one.name for one in cut)}"]
+    if whole:
+        size = sum(one.file.size for one in whole) / 1e6
+        names = ", ".join(one.name for one in whole)
+        lines.append(f"            whole by NVIDIA's terms ({TERMS}), {size:.0f} MB: {names}; SLIM=all cuts them too")
+    elif slim.everything:
+        lines.append(f"            NVIDIA's own libraries too: {TERMS}. The image is for your own use")
+    lines.append("            not yet run on a GPU: docs/slim.md says what was shown")
+    return lines
+
+
+def saved(layers: Sequence[LayerRecord]) -> str:
+    """What cutting has saved, as one sentence; empty where nothing was cut."""
+    made = [layer for layer in layers if layer.cut]
+    if not made:
+        return ""
+    less = sum(one.before - one.packed for layer in made for one in layer.cut)
+    size = sum(layer.size for layer in layers)
+    zeros = sum(one.bytes for layer in made for one in layer.cut)
+    text = (
+        f"slim: {size / 1e6:.0f} MB packed, {less / 1e6:.0f} MB less than whole; "
+        f"{zeros / 1e6:.0f} MB of code in {sum(len(layer.cut) for layer in made)} libraries are zeros"
+    )
+    whole = [f"{one.path.rpartition('/')[2]} ({one.whole})" for layer in made for one in layer.cut if one.whole]
+    return text + (f"; parts with several modules stay whole: {', '.join(whole)}" if whole else "")
+
+
+def _may_have_code(name: str) -> bool:
+    return name.startswith(("torch", "pyg-lib", "nvidia-", "cuda-", "dgl", "xformers", "cupy"))
+
+
+def guard(slim: Slim) -> str:
+    """`sitecustomize.py` of the image: Python ends with one sentence where no GPU of the node is one of these."""
+    known = {name.replace("_", ""): capability for name, capability in facts.all_gpus().items()}
+    values = {
+        "@GPUS@": msgspec.json.format(msgspec.json.encode(known), indent=4).decode(),
+        "@HAS@": msgspec.json.encode(slim.capabilities).decode(),
+        "@VARIABLE@": VARIABLE,
+    }
+    text = _GUARD
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
+
+
+_GUARD = '''"""This image has code for some GPUs alone: say so before another one fails (graphcrate, slim)."""
+
+import os
+import re
+import sys
+
+GPUS = @GPUS@
+HAS = @HAS@
+FOLDER = "/proc/driver/nvidia/gpus"
+
+
+def look():
+    if os.environ.get("@VARIABLE@") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
+        return
+    found = {}
+    for name in os.listdir(FOLDER) if os.path.isdir(FOLDER) else ():
+        with open(os.path.join(FOLDER, name, "information")) as stream:
+            model = re.search(r"Model:\\s*(.*)", stream.read())
+        words = re.findall(r"[A-Z0-9]+", model[1].upper()) if model else []
+        joined = {"".join(words[a:b]) for a in range(len(words)) for b in range(a + 1, len(words) + 1)}
+        known = max((gpu for gpu in GPUS if gpu in joined), key=len, default="")
+        if known:
+            found[model[1]] = GPUS[known]
+    if found and not set(found.values()) & set(HAS):
+        there = ", ".join(f"{name} ({capability})" for name, capability in found.items())
+        sys.exit(
+            f"this image was cut to GPUs of compute capability {', '.join(HAS)} (SLIM), and here is {there}: "
+            "take the image without -slim in its tag, or one that is cut to this GPU (make image GPU=...). "
+            "@VARIABLE@=1 starts it all the same"
+        )
+
+
+try:
+    look()
+except OSError:
+    pass
+'''

@@ -1,0 +1,172 @@
+"""Images cut to some GPUs: what may be cut, what the plan, the tag and Python say of it, layers with zeros in them."""
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import random
+
+import msgspec
+import pytest
+
+from graphcrate.compat import slim
+from graphcrate.compat.planning import make_plan
+from graphcrate.inputs.wheels.layer import write_wheels_layer
+from graphcrate.model.errors import UsageError
+from graphcrate.model.plan import Slim, WheelsStep
+from tests.unit.compiled_plans import RECIPE, TOOLKITS, VARIANT, plain_lock, wheel
+from tests.unit.compiled_plans import lock as compiled_lock
+from tests.unit.elfmaker import PTX, SASS, entry, fat_binary, make_elf
+from tests.unit.test_wheels_layer import PACKAGES, SITE, unpacked, wheel_file
+from tests.unit.wheelmaker import make_wheel
+
+VOLTA = Slim(capabilities=("7.0",), ptx=False, everything=False)
+ALL = msgspec.structs.replace(VOLTA, everything=True)
+LARGE = 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("package", "path", "free", "everything"),
+    [
+        ("torch", "torch/lib/libtorch_cuda.so", True, True),
+        ("torch", "torch/lib/libcudnn_cnn_infer.so.8", False, True),
+        ("torch", "torch/lib/libcublas-1a2b.so.11", False, True),
+        ("torch", "torch/lib/libnvrtc-builtins.so.11.8", False, True),
+        ("torch", "torch/__init__.py", False, False),
+        ("nvidia-nccl-cu11", "nvidia/nccl/lib/libnccl.so.2", True, True),
+        ("nvidia-cudnn-cu11", "nvidia/cudnn/lib/libcudnn_ops_infer.so.8", False, True),
+        ("cuda-tile", "cuda/libtile.so", False, True),
+    ],
+)
+def test_what_may_be_cut(package, path, free, everything):
+    assert slim.may_cut(package, path, LARGE, VOLTA) is free
+    assert slim.may_cut(package, path, LARGE, ALL) is everything
+    assert not slim.may_cut(package, path, 1000, ALL)
+
+
+def test_the_wish_needs_gpus_and_cuda():
+    lock = compiled_lock(TOOLKITS["debian"])
+    assert slim.wanted("no", None, lock) is None
+    assert slim.wanted("yes", "a100,v100", lock) == Slim(capabilities=("7.0", "8.0"), ptx=True, everything=False)
+    assert slim.wanted("all", "v100", compiled_lock(TOOLKITS["debian"], architectures=("7.0",))).ptx is False
+    with pytest.raises(UsageError, match="none is named"):
+        slim.wanted("yes", None, lock)
+    with pytest.raises(UsageError, match="for CPUs"):
+        slim.wanted("yes", "v100", compiled_lock(None))
+
+
+def planned(cut):
+    packages = [wheel("nvidia-cudnn-cu11", size=500_000_000), wheel("torchvision", size=600_000_000), wheel("tqdm")]
+    lock = plain_lock(*packages)
+    return make_plan(RECIPE, lock, VARIANT.candidates[0], examples={}, slim=cut)
+
+
+def test_a_plan_cuts_what_may_be_cut_and_says_what_stays():
+    whole, free, everything = planned(None), planned(VOLTA), planned(ALL)
+    cut = {
+        name: [step.packages[0].name for step in plan.steps if isinstance(step, WheelsStep) and step.slim]
+        for name, plan in {"free": free, "everything": everything}.items()
+    }
+    assert cut == {
+        "free": ["torch", "torchvision"],
+        "everything": ["nvidia-cudnn-cu11", "torch", "torchvision"],
+    }
+    assert (free.tag, everything.tag) == (f"{whole.tag}-sm70-slim", f"{whole.tag}-sm70-slim-all")
+    assert free.config.labels[slim.LABEL] == "7.0"
+    assert next(step for step in whole.steps if step not in free.steps).title == "torch 2.0.1"
+    assert slim.plan_lines(whole) == []
+    said = "\n".join(slim.plan_lines(free))
+    assert "7.0 alone: torch, torchvision" in said
+    assert "whole by NVIDIA's terms" in said
+    assert "500 MB: nvidia-cudnn-cu11" in said
+    assert "NVIDIA's own libraries too" in "\n".join(slim.plan_lines(everything))
+
+
+CODE = random.Random(1).randbytes(LARGE // 2)
+LIBRARY = make_elf(
+    soname="libx.so",
+    fatbin=fat_binary(entry(SASS, 70, code=CODE), entry(SASS, 80, code=CODE[::-1]), entry(PTX, 80, code=CODE)),
+)
+PATH = f"{PACKAGES}/pkg/libx.so"
+
+
+def layer(tmp_path, cache, cut, content=LIBRARY):
+    path = make_wheel(tmp_path, files={"pkg/libx.so": content, "pkg/__init__.py": b""})
+    record = write_wheels_layer("pkg", [wheel_file(path)], SITE, cache, slim=cut)
+    return record, unpacked(cache, record)
+
+
+def test_a_layer_has_zeros_where_nobody_loads(tmp_path, cache):
+    whole, before = layer(tmp_path, cache, None)
+    record, files = layer(tmp_path, cache, VOLTA)
+    content = files[PATH][0]
+    at, reverse = LIBRARY.index(CODE), LIBRARY.index(CODE[::-1])
+    expected = bytearray(LIBRARY)
+    for start in (reverse, LIBRARY.index(CODE, at + 1)):
+        expected[start : start + len(CODE)] = bytes(len(CODE))
+    assert content == bytes(expected)
+    assert record.size < whole.size / 2
+    (about,) = record.cut
+    assert (about.path, about.bytes, about.whole) == (f"/{PATH}", 2 * len(CODE), 0)
+    assert about.packed < about.before
+    rows = dict(row[:2] for row in csv.reader(io.StringIO(files[f"{PACKAGES}/pkg-1.0.dist-info/RECORD"][0].decode())))
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    assert rows["pkg/libx.so"] == f"sha256={digest}"
+    changed = {path for path in before if before[path] != files[path]}
+    assert changed == {PATH, f"{PACKAGES}/pkg-1.0.dist-info/RECORD"}
+
+
+@pytest.mark.parametrize("content", [make_elf(soname="libx.so") + bytes(LARGE), b"text" * LARGE, LIBRARY[:-100]])
+def test_what_has_no_code_or_is_not_understood_is_copied_as_it_is(tmp_path, cache, content):
+    record, files = layer(tmp_path, cache, VOLTA, content)
+    assert files[PATH][0] == content
+    assert record == layer(tmp_path, cache, None, content)[0]
+    assert record.cut == ()
+
+
+def test_the_saving_is_said(tmp_path, cache):
+    record, _ = layer(tmp_path, cache, VOLTA)
+    assert "2 MB of code in 1 libraries are zeros" in slim.saved([record])
+    assert slim.saved([layer(tmp_path, cache, None)[0]]) == ""
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """What Python's start does in an image for V100 on a node with these GPUs."""
+    folder = tmp_path / "gpus"
+
+    def run(*models, **variables):
+        for number, model in enumerate(models):
+            place = folder / f"0000:{number}:00.0"
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "information").write_text(f"Model: \t\t {model}\nIRQ: 1\n")
+        for name in (slim.VARIABLE, "CUDA_VISIBLE_DEVICES"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        text = slim.guard(VOLTA)
+        assert "/proc/driver/nvidia/gpus" in text
+        exec(compile(text.replace("/proc/driver/nvidia/gpus", str(folder)), "sitecustomize.py", "exec"), {})
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "models", [(), ("Tesla V100-SXM3-32GB",), ("NVIDIA A100-SXM4-80GB", "Tesla V100-PCIE-16GB"), ("NVIDIA X1",)]
+)
+def test_python_starts_where_a_gpu_fits_or_nobody_knows(start, models):
+    start(*models)
+
+
+def test_python_refuses_another_gpu_with_one_sentence(start):
+    with pytest.raises(SystemExit, match=r"compute capability 7\.0 .* here is NVIDIA A100-SXM4-80GB \(8\.0\)"):
+        start("NVIDIA A100-SXM4-80GB")
+    start("NVIDIA A100-SXM4-80GB", CUDA_VISIBLE_DEVICES="")
+    start("NVIDIA A100-SXM4-80GB", **{slim.VARIABLE: "1"})
+
+
+def test_the_guard_knows_every_gpu():
+    known = json.loads(slim.guard(VOLTA).partition("GPUS = ")[2].partition("\n}")[0] + "}")
+    assert known["V100"] == "7.0"
+    assert len(known) > 30
