@@ -9,7 +9,7 @@ import pytest
 
 from graphcrate.artifacts import convert
 from graphcrate.artifacts.convert import Request
-from graphcrate.artifacts.formats import packed, sif, squashfs_writer
+from graphcrate.artifacts.formats import packed, runtime_files, sif, squashfs_writer
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.tree import opening
@@ -89,8 +89,8 @@ def without(seen, *paths):
 
 def added(layout, to):
     """Paths that the conversion adds or replaces."""
-    form = convert.singularity if to == "sif" else convert.enroot
-    return {addition.path for addition in form.additions(layout.config, "")}
+    additions = runtime_files.singularity_additions if to == "sif" else runtime_files.enroot_additions
+    return {addition.path for addition in additions(layout.config, "")}
 
 
 @pytest.mark.parametrize("compression", list(Compression))

@@ -205,12 +205,11 @@ def test_an_altered_layer_is_named_by_its_digest(tmp_path):
 def test_additions_replace_or_keep_what_is_there(tmp_path):
     written = layout(
         tmp_path,
-        [folder("etc", mode=0o700, mtime=3), file("etc/hosts", b"h", uid=9), file("kept", b"k"), symlink("var", "x")],
+        [folder("etc", mode=0o700, mtime=3), file("etc/hosts", b"h", uid=9), symlink("var", "x")],
     )
     additions = [
         Addition("etc"),
         Addition("etc/hosts", 0o644, b""),
-        Addition("kept", content=b"other", keep=True),
         Addition("new/deep", 0o700, b"script"),
         Addition("var", link="y"),
     ]
@@ -218,7 +217,6 @@ def test_additions_replace_or_keep_what_is_there(tmp_path):
     found, added = members(path), with_additions(image, additions, mtime=5)
     assert (found["etc"][0].mode, added["etc"].mtime) == (0o700, 3)
     assert (found["etc/hosts"][1], found["etc/hosts"][0].uid) == (b"", 0)
-    assert found["kept"][1] == b"k"
     assert (found["new/deep"][1], found["new/deep"][0].mode, added["new/deep"].mtime) == (b"script", 0o700, 5)
     assert (found["new"][0].mode, added["new"].mtime) == (0o755, 5)
     assert found["var"][0].link == "y"

@@ -163,7 +163,7 @@ def test_enroots_files_are_all_roots_and_readable(tmp_path):
             ],
         )
     )
-    paths = runtime_files.enroot_imported(with_additions(image, list(runtime_files.enroot_additions(config(), "x")), 0))
+    paths = runtime_files.enroot_imported(with_additions(image, runtime_files.enroot_additions(config(), "x"), 0))
     assert {(inode.uid, inode.gid) for inode in paths.values()} == {(0, 0)}
     assert paths["closed"].mode == 0o755
     assert paths["closed/secret"].mode == 0o501

@@ -1,14 +1,14 @@
 """An image's files: what its layers come to, each once, and where the content of each is."""
 
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
 
 import msgspec
 
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci.blob import CHUNK, TarStream, open_blob, sha256
+from graphcrate.oci.blob import CHUNK, Hash, TarStream, open_blob, sha256
 from graphcrate.oci.entries import Entries, overlaid, parents, read_entries
 from graphcrate.oci.layout import REBUILD, Layout, check_presence
 from graphcrate.oci.spec import LayerBlob
@@ -63,8 +63,7 @@ class Addition(NamedTuple):
     path: str
     mode: int = 0o755
     content: bytes | None = None  #: of a file
-    link: str = ""  #: target of a symbolic link; with neither it is a folder
-    keep: bool = False  #: what the image has at this path stays; folders always do
+    link: str = ""  #: target of a symbolic link; with neither it is a folder, and one that is there stays
 
 
 def size_of(paths: Mapping[str, Inode]) -> int:
@@ -111,22 +110,27 @@ def read_checked(
             entries = read_entries(stream, lambda path, header: keep(path, header, stream))
     except LayoutError as error:
         raise LayoutError(f"layer {digest}: {error.what}", cause=error.cause, next_step=REBUILD) from error
-    if f"sha256:{seen.hexdigest()}" != digest:
-        raise LayoutError(
-            f"layer {digest} is damaged: its bytes hash to sha256:{seen.hexdigest()}",
-            cause="The file was changed after it was written.",
-            next_step=REBUILD,
-        )
+    check_digest("layer", digest, seen)
     return entries
 
 
-def with_additions(image: Mapping[str, Inode], additions: Sequence[Addition], mtime: int) -> dict[str, Inode]:
+def check_digest(what: str, digest: str, seen: Hash) -> None:
+    """Raises LayoutError where the bytes of a layout's blob have another digest."""
+    if f"sha256:{seen.hexdigest()}" != digest:
+        raise LayoutError(
+            f"{what} {digest} is damaged: its bytes hash to sha256:{seen.hexdigest()}",
+            cause="The file was changed after it was written.",
+            next_step=REBUILD,
+        )
+
+
+def with_additions(image: Mapping[str, Inode], additions: Iterable[Addition], mtime: int) -> dict[str, Inode]:
     """The image with these entries. Raises LayoutError where one of its files stands where a folder has to be."""
     paths = dict(image)
     for addition in additions:
         standing = paths.get(addition.path)
         folder = addition.content is None and not addition.link
-        if standing is not None and (folder or addition.keep):
+        if standing is not None and folder:
             continue
         if standing is not None and standing.is_folder:
             raise LayoutError(f"/{addition.path} is a folder in the image, and a runtime wants a file there")
@@ -134,15 +138,9 @@ def with_additions(image: Mapping[str, Inode], additions: Sequence[Addition], mt
             above = paths.setdefault(parent, msgspec.structs.replace(IMPLIED, mtime=mtime))
             if not above.is_folder:
                 raise LayoutError(f"/{parent} is no folder in the image, and a runtime wants /{addition.path} in it")
-        kind = _FOLDER if folder else _LINK if addition.link else _FILE
-        content = addition.content or b""
+        kind, content = _FOLDER if folder else _LINK if addition.link else _FILE, addition.content or b""
         paths[addition.path] = Inode(
-            kind=kind,
-            mode=addition.mode,
-            mtime=mtime,
-            size=len(content),
-            link=addition.link,
-            content=content,
+            kind=kind, mode=addition.mode, mtime=mtime, size=len(content), link=addition.link, content=content
         )
     return paths
 
