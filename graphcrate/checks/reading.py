@@ -41,7 +41,7 @@ def with_layers(layout: Layout, layers: Sequence[spec.Descriptor]) -> Layout:
 def _pulled(ref: str, tools: Tools, fetch: Fetch) -> tuple[Opened, tuple[str, ...]]:
     """An image of a registry by its reference, and which of its layers were left there."""
     name = reference.parse(ref)
-    source = pull.repository(name, tools.environment)
+    source = pull.repository(name, tools.ctx.environment)
     document = source.manifest(name.digest or name.tag)
     index: tuple[spec.Descriptor, ...] = ()
     if document.media_type in spec.INDEX_TYPES:
@@ -49,12 +49,12 @@ def _pulled(ref: str, tools: Tools, fetch: Fetch) -> tuple[Opened, tuple[str, ..
         if len(index) == 1 and index[0].platform is None:
             document = source.manifest(index[0].digest)
     document = pull.for_platform(source, document, str(name))
-    manifest, config = pull.documents(source, document.digest, tools.cache, any_platform=True)
+    manifest, config = pull.documents(source, document.digest, tools.ctx.cache, any_platform=True)
     layers, unread = _chosen(manifest.layers, fetch)
-    with tools.progress.task(f"pulling {name}", sum(layer.size for layer in layers)) as task:
-        pull.download(source, layers, tools.cache, task.advance)
+    with tools.ctx.progress.task(f"pulling {name}", sum(layer.size for layer in layers)) as task:
+        pull.download(source, layers, tools.ctx.cache, task.advance)
     descriptor = spec.Descriptor(media_type=document.media_type, digest=document.digest, size=len(document.data))
-    layout = Layout(path=tools.cache.root, descriptor=descriptor, manifest=manifest, config=config, records=())
+    layout = Layout(path=tools.ctx.cache.root, descriptor=descriptor, manifest=manifest, config=config, records=())
     found = trees.read_layout(str(name), with_layers(layout, layers), tools)
     typed = msgspec.structs.replace(manifest, media_type=document.media_type)
     return dataclasses.replace(found, manifest=typed, index=index), unread

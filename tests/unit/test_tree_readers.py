@@ -7,6 +7,7 @@ import json
 import os
 import tarfile
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 
 import pytest
 import zstandard
@@ -96,8 +97,8 @@ SETTINGS = {
 @contextmanager
 def tools_in(directory):
     with ExitStack() as stack:
-        cache, wanted = Cache(directory / "cache"), Wanted(keep=is_kept)
-        yield Tools(cache=cache, progress=Silent(), environment={}, stack=stack, jobs=2, wanted=wanted)
+        ctx = SimpleNamespace(cache=Cache(directory / "cache"), progress=Silent(), environment={})
+        yield Tools(ctx, stack, Wanted(keep=is_kept))
 
 
 @pytest.fixture
@@ -299,7 +300,7 @@ def cached(tools, read=None, name="reader-1", digest=DIGEST):
             links_below={"f": "below"},
         )
 
-    found = layers.cached_layer(tools.cache, digest, spool, read or layer)
+    found = layers.cached_layer(tools.ctx.cache, digest, spool, read or layer)
     return found.mapped(lambda one: (one.entry, one.place and spool.read(one.place))), bool(reads)
 
 
@@ -314,7 +315,7 @@ def test_a_layer_is_read_once_by_each_reader(tools):
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"", lambda data: b"x" + data, bytes.upper])
 def test_a_damaged_record_is_read_anew_and_written_again(tools, damage):
     first, _ = cached(tools)
-    (path,) = tools.cache.path("trees", "x").parent.iterdir()
+    (path,) = tools.ctx.cache.path("trees", "x").parent.iterdir()
     path.write_bytes(damage(path.read_bytes()))
     assert cached(tools) == (first, True)
     assert cached(tools) == (first, False)
@@ -326,4 +327,4 @@ def test_a_layer_that_cannot_be_read_leaves_no_record(tools):
 
     with pytest.raises(LayoutError):
         cached(tools, broken)
-    assert list(tools.cache.path("trees", "x").parent.iterdir()) == []
+    assert list(tools.ctx.cache.path("trees", "x").parent.iterdir()) == []

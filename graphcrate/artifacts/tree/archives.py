@@ -75,7 +75,7 @@ def read_docker(reference: str, tools: Tools) -> Opened:
 
     from graphcrate.host import docker_engine
 
-    with docker_engine.connected(tools.environment) as engine:
+    with docker_engine.connected(tools.ctx.environment) as engine:
         try:
             size = int(engine.api.inspect_image(reference)["Size"])
             engine.api.timeout = None  # Docker may write all of it to its disk before the first byte comes
@@ -83,7 +83,7 @@ def read_docker(reference: str, tools: Tools) -> Opened:
         except (docker.errors.ImageNotFound, docker.errors.NullResource) as error:
             raise _unknown("Docker", reference, "docker image ls") from error
         except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-            raise docker_engine.explain(engine.endpoint, error, tools.environment) from error
+            raise docker_engine.explain(engine.endpoint, error, tools.ctx.environment) from error
 
 
 def read_podman(reference: str, tools: Tools) -> Opened:
@@ -95,10 +95,10 @@ def read_podman(reference: str, tools: Tools) -> Opened:
             raise _unknown("podman", reference, "podman image ls")
         raise process.failure(["podman", "image", "inspect", reference], found.returncode, found.lines)
     size = next((int(line) for line in found.lines if line.isdigit()), 0)
-    tools.cache.require(size, f"saving podman's image {reference}")
-    with tools.cache.folder() as folder:
+    tools.ctx.cache.require(size, f"saving podman's image {reference}")
+    with tools.ctx.cache.folder() as folder:
         saved = folder / "image.tar"
-        tools.progress.note(f"podman saves {reference}")
+        tools.ctx.progress.note(f"podman saves {reference}")
         save = ["podman", "save", "--quiet", "--format", "docker-archive", "--output", str(saved), reference]
         done = process.run(save, environment=environment)
         if done.returncode:
@@ -119,7 +119,7 @@ def _unknown(engine: str, reference: str, command: str) -> UsageError:
 def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tools) -> Opened:
     """Read the one image in a tar, compressed or not. Raises LayoutError where there is none, or are several."""
     spool = Spool(tools)
-    with tools.progress.task(f"reading {name}", size) as task:
+    with tools.ctx.progress.task(f"reading {name}", size) as task:
 
         def counted() -> Iterator[bytes]:
             for piece in pieces:

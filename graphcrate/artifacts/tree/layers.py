@@ -16,6 +16,7 @@ from graphcrate.artifacts.formats.merged import Inode, content_of, inode_of
 from graphcrate.artifacts.tree.reader import Opened, Place, Spool, Tools
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
+from graphcrate.host.workers import default_jobs
 from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind, Tree
 from graphcrate.oci import spec
@@ -143,15 +144,15 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
                 return read_layer(stream, spool)
 
         try:
-            return cached_layer(tools.cache, descriptor.digest, spool, read_blob)
+            return cached_layer(tools.ctx.cache, descriptor.digest, spool, read_blob)
         except LayoutError as error:
             raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
 
     layers: list[LayerTree] = []
     broken = ""
-    with tools.progress.task(f"reading {name}", sum(descriptor.size for _, descriptor in blobs)) as task:
+    with tools.ctx.progress.task(f"reading {name}", sum(descriptor.size for _, descriptor in blobs)) as task:
         try:
-            layers = parallel(read, blobs, threads=tools.jobs, advance=task.advance, size=lambda one: one[1].size)
+            layers = parallel(read, blobs, threads=default_jobs(), advance=task.advance, size=lambda one: one[1].size)
         except LayoutError as error:
             if not tools.wanted.patient:
                 raise

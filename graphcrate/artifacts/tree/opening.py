@@ -10,22 +10,9 @@ from graphcrate.artifacts.tree import archives, filesystems, layers
 from graphcrate.artifacts.tree.compare import is_kept, judge
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.context import Context
-from graphcrate.host.workers import default_jobs
 from graphcrate.model.errors import UsageError
 from graphcrate.model.tree import Allowance, Comparison
 from graphcrate.oci import reference
-
-
-def tools(ctx: Context, stack: ExitStack, wanted: Wanted) -> Tools:
-    """What readers work with, after this content."""
-    return Tools(
-        cache=ctx.cache,
-        progress=ctx.progress,
-        environment=ctx.environment,
-        stack=stack,
-        jobs=default_jobs(),
-        wanted=wanted,
-    )
 
 
 def compare(
@@ -34,7 +21,7 @@ def compare(
     """Read both and compare them. Raises UsageError for what does not exist, LayoutError for what cannot be read."""
     readers = [reader(locate(ref, output)) for ref in (first, second)]  # both, before the long work begins
     with ExitStack() as stack:
-        one, other = (read(tools(ctx, stack, Wanted(keep=is_kept))) for read in readers)
+        one, other = (read(Tools(ctx, stack, Wanted(keep=is_kept))) for read in readers)
         return judge(one, other, allowances)
 
 

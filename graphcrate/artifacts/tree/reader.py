@@ -11,9 +11,9 @@ from typing import IO, NamedTuple, cast
 import msgspec
 
 from graphcrate.artifacts.formats import runtime_files
-from graphcrate.host.cache import Cache
+from graphcrate.host.context import Context
 from graphcrate.host.parallel import Advance, parallel
-from graphcrate.host.progress import Progress
+from graphcrate.host.workers import default_jobs
 from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry, Tree
 from graphcrate.oci import spec
@@ -56,15 +56,12 @@ class Opened:
     broken: str = ""  #: why the tree is empty; see `Wanted.patient`
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Tools:
     """What readers work with. Whatever they put into `stack` lives until the comparison is done."""
 
-    cache: Cache
-    progress: Progress
-    environment: Mapping[str, str]
+    ctx: Context
     stack: ExitStack
-    jobs: int
     wanted: Wanted
 
 
@@ -80,7 +77,7 @@ class Spool:
 
     def __init__(self, tools: Tools) -> None:
         self.wanted = tools.wanted
-        path = tools.stack.enter_context(tools.cache.folder()) / "contents"
+        path = tools.stack.enter_context(tools.ctx.cache.folder()) / "contents"
         self._file = cast("IO[bytes]", tools.stack.enter_context(path.open("w+b")))
         self._lock = threading.Lock()
         self._end = 0
@@ -123,8 +120,8 @@ def with_hashes(
             advance(len(chunk))
         return msgspec.structs.replace(entries[path], sha256=digest.hexdigest())
 
-    with tools.progress.task(f"reading {name}", sum(entries[path].size for path in order)) as task:
-        hashes = parallel(hashed, order, threads=tools.jobs, advance=task.advance)
+    with tools.ctx.progress.task(f"reading {name}", sum(entries[path].size for path in order)) as task:
+        hashes = parallel(hashed, order, threads=default_jobs(), advance=task.advance)
     return entries | dict(zip(order, hashes, strict=True))
 
 

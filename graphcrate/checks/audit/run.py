@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.tree import binaries, opening
+from graphcrate.artifacts.tree import binaries
 from graphcrate.artifacts.tree.binaries import Read
 from graphcrate.artifacts.tree.reader import Tools
 from graphcrate.checks import audit, reading
@@ -87,7 +87,7 @@ class _Reader:
         return read
 
     def _tools(self, below: str) -> Tools:
-        return opening.tools(self._ctx, self._stack, binaries.wanted(self._folder, below))
+        return Tools(self._ctx, self._stack, binaries.wanted(self._folder, below))
 
 
 def _over(name: str, upper: Read, lower: Read | None, site: str) -> Contents:

@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.tree import layers as trees
-from graphcrate.artifacts.tree import opening
-from graphcrate.artifacts.tree.reader import Opened, Wanted, settings_of
+from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, settings_of
 from graphcrate.checks import contracts, reading
 from graphcrate.checks.contracts.view import make_view, wants_content
 from graphcrate.checks.reading import Fetch
@@ -42,7 +41,7 @@ def check(
 def read_view(ref: str, ctx: Context, output: Path = Path("dist"), fetch: Fetch = "small") -> ImageView:
     """What contracts ask about, of any artifact that `diff` takes, or of REGISTRY/NAME:TAG."""
     with ExitStack() as stack:
-        opened, form, unread = reading.opened(ref, opening.tools(ctx, stack, _WANTED), output, fetch)
+        opened, form, unread = reading.opened(ref, Tools(ctx, stack, _WANTED), output, fetch)
         return msgspec.structs.replace(_view(ref, opened, unread), form=form)
 
 
@@ -62,7 +61,7 @@ def _planned_view(report: BuildReport, plan: Plan, ctx: Context) -> ImageView:
     packages = [package for step in steps if not isinstance(step, ToolkitStep) for package in step.packages]
     read = [layer for layer, record in zip(layout.layers, layout.records, strict=True) if record.title not in known]
     with ExitStack() as stack:
-        tools = opening.tools(ctx, stack, _WANTED)
+        tools = Tools(ctx, stack, _WANTED)
         opened = trees.read_layout(report.name, reading.with_layers(layout, read), tools)
         opened = dataclasses.replace(opened, manifest=layout.manifest)
         view = _view(report.name, opened, (), {package.name: package.version for package in packages})
