@@ -9,11 +9,12 @@ libraries, of the whole image and of the cut one. Sizes in MB. Needs some 10 GB 
 
 import argparse
 import functools
+import json
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,19 +35,20 @@ for path in libraries:
     try:
         ctypes.CDLL(str(path), mode=os.RTLD_NOW)
     except OSError as error:
-        bad.append(str(error))
-print(len(libraries) - len(bad), "of", len(libraries), *bad)
+        bad.append(path.name)
+print(len(libraries) - len(bad), "of", len(libraries), *bad and ["(not", *bad, "as in the whole image)"])
 """
-#: A library of which nothing is left for the architecture, or nothing can be read, counts as none.
+#: library → number of programs; what cuobjdump cannot read is left out: it stops at PTX of that architecture in zeros
 LIST = """
-import pathlib, subprocess, sys, torch
-count = 0
+import json, pathlib, subprocess, sys, torch
+counts = {}
 for path in pathlib.Path(torch.__file__).parents[1].rglob("*.so*"):
     if path.stat().st_size > 1 << 20:
         command = [sys.argv[1], "-lelf", "-arch", sys.argv[2], str(path)]
         done = subprocess.run(command, capture_output=True, text=True)
-        count += sum(line.startswith("ELF file") for line in done.stdout.splitlines())
-print(count)
+        if " fatal " not in done.stderr:
+            counts[path.name] = sum(line.startswith("ELF file") for line in done.stdout.splitlines())
+print(json.dumps(counts))
 """
 
 
@@ -84,8 +86,7 @@ def variant(stack: str, cuda: str, gpus: Sequence[str]) -> Iterator[Row]:
             continue
         cut, seconds = built(stack, cuda, "--gpu", gpu, "--slim", "all")
         zeros = sum(one.bytes for layer in cut.layers for one in layer.cut)
-        before, after = programs(whole, capability), programs(cut, capability)
-        told = f"{after}" if before == after else f"{after}, and {before} in the whole image"
+        told = alike(programs(whole, capability), programs(cut, capability))
         loaded = run(cut, "python", "-c", LOAD).strip()
         yield Row(f"for {gpu.upper()}", cut.bytes, zeros, sif_of(cut), seconds, loaded, told)
 
@@ -116,15 +117,30 @@ def call(*command: str) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def programs(report: BuildReport, capability: str) -> int:
-    """How many programs of exactly this capability cuobjdump lists in all libraries of an image."""
+def programs(report: BuildReport, capability: str) -> dict[str, int]:
+    """How many programs of exactly this capability cuobjdump lists in each library of an image that it can read."""
     architecture = f"sm_{capability.replace('.', '')}"
-    return int(run(report, "python", "-c", LIST, f"/work/{cuobjdump()}", architecture))
+    listed: dict[str, int] = json.loads(run(report, "python", "-c", LIST, f"/work/{cuobjdump()}", architecture))
+    return listed
+
+
+def alike(whole: Mapping[str, int], cut: Mapping[str, int]) -> str:
+    """What the listings of both say."""
+    same = [name for name, count in whole.items() if count and cut.get(name) == count]
+    other = [name for name, count in whole.items() if name in cut and cut[name] != count]
+    unread = sum(count > 0 and name not in cut for name, count in whole.items())
+    text = f"{sum(whole[name] for name in same)} in {len(same)} libraries, as in the whole image"
+    return text + (f"; {unread} cannot be read" if unread else "") + (f"; **other in {other}**" if other else "")
 
 
 @functools.cache
 def cuobjdump() -> str:
-    """NVIDIA's program, from its wheel, below the working folder: the image sees that as /work."""
+    """NVIDIA's program, from its wheel, below the working folder: the image sees that as /work.
+
+    One that lies there as `cuobjdump/cuobjdump` is taken: newer ones know no Volta.
+    """
+    if (own := Path("cuobjdump", "cuobjdump")).is_file():
+        return str(own)
     call(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", "cuobjdump", "nvidia-cuda-cuobjdump")
     (wheel,) = Path("cuobjdump").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
