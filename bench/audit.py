@@ -83,8 +83,7 @@ def with_code(rootfs: Path) -> dict[Path, GpuCode]:
     found = {}
     for path in sorted(rootfs.rglob("*.so*")):
         if path.is_file() and not path.is_symlink():
-            with path.open("rb") as file:
-                one = binary.of_file(file, path.name)
+            one = binary.read(path, path.name)
             if one is not None and one.code != GpuCode():
                 found[path] = one.code
     return found

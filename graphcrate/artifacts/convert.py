@@ -7,18 +7,18 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from graphcrate.artifacts import locate
-from graphcrate.artifacts.formats import docker_archive, enroot, packed, sif, singularity, squashfs_writer
-from graphcrate.artifacts.formats.merged import Addition, Inode, Merged, read_merged, with_additions
+from graphcrate.artifacts.formats import docker_archive, packed, runtime_files, sif, squashfs_writer
+from graphcrate.artifacts.formats.merged import Addition, Inode, read_merged, size_of, with_additions
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.artifacts.locate import find_image
+from graphcrate.artifacts.locate import Form as ImageForm
+from graphcrate.artifacts.locate import find_image, locate
 from graphcrate.compat import facts
 from graphcrate.compat.facts import numbers
 from graphcrate.host import settings
@@ -46,7 +46,7 @@ _GROWTH = 1.05
 _CHUNK = 1 << 20
 _KERNEL = re.compile(r"\d+\.\d+")
 _ARCHIVE = "an archive (skopeo copy docker-archive:FILE oci:FOLDER:TAG makes a layout of it)"
-_CALLED: Mapping[locate.Form, str] = {
+_CALLED: Mapping[ImageForm, str] = {
     "sif": "a SIF",
     "squashfs": "a squashfs",
     "archive": _ARCHIVE,
@@ -86,7 +86,7 @@ class Converted(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: bool = False  #: it was there already, made of the same layout in the same way
 
 
-class _Job(msgspec.Struct, frozen=True):
+class _Job(NamedTuple):
     """One conversion on its way."""
 
     request: Request
@@ -94,17 +94,25 @@ class _Job(msgspec.Struct, frozen=True):
     layout: Layout
     name: str
     target: Path
-
-    @property
-    def created(self) -> int:
-        """When the image was made, in Unix seconds: the time of all that is added."""
-        return created_of(self.layout)
+    created: int  #: when the image was made, in Unix seconds: the time of all that is added
 
     @property
     def title(self) -> str:
         """What the result says it was made from."""
         tag = f":{self.layout.tag}" if self.layout.tag else ""
         return f"{self.name}{tag}@{self.layout.digest}"
+
+    @property
+    def layers_size(self) -> int:
+        return sum(layer.size for layer in self.layout.layers)
+
+
+class _Written(NamedTuple):
+    """What a writer has to say of its result. `size` None: that of the file."""
+
+    compression: str = ""
+    unchanged: bool = False
+    size: int | None = None
 
 
 def convert(request: Request, ctx: Context) -> Converted:
@@ -114,16 +122,35 @@ def convert(request: Request, ctx: Context) -> Converted:
     """
     start = settings.now()
     check_options(request, _OPTIONS, request.to, request.to)
-    layout, name = _found(request)
+    image = locate(request.ref, request.images)
+    if image.form not in ("layout", "registry"):
+        raise UsageError(
+            f"{request.ref} is {_CALLED[image.form]}, and a conversion begins with an OCI layout",
+            cause="Every other form is made from the layout, which alone has all of the image.",
+            next_step="./build.py convert NAME:TAG --to …    (./build.py image … makes the layout)",
+        )
+    layout, report = find_image(request.ref, request.images)
+    name = report.name.rpartition("/")[2] or "image"
     target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"
     if request.link is not None:
         _check_link(request.link, target)
-    job = _Job(request, ctx, layout, name, target)
-    result = _WRITERS[request.to](job)
+    written = _WRITERS[request.to](_Job(request, ctx, layout, name, target, created_of(layout)))
     if request.link is not None:
         link(request.link, Path(os.path.relpath(target.resolve(), request.link.absolute().parent.resolve())))
-    digest = _sha256(target) if request.hashed and request.to != "rootfs" else ""
-    return msgspec.structs.replace(result, seconds=round(settings.now() - start, 3), sha256=digest)
+    sha256 = ""
+    if request.hashed and request.to != "rootfs":
+        with target.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Converted(
+        path=str(target),
+        form=request.to,
+        layout=layout.digest,
+        size=target.stat().st_size if written.size is None else written.size,
+        seconds=round(settings.now() - start, 3),
+        compression=written.compression,
+        sha256=sha256,
+        unchanged=written.unchanged,
+    )
 
 
 def check_options(
@@ -159,31 +186,15 @@ def created_of(layout: Layout) -> int:
     return min(max(int(moment.timestamp()), 0), 0xFFFFFFFF)
 
 
-def _found(request: Request) -> tuple[Layout, str]:
-    """The layout and the image's name. Raises UsageError for anything else that exists, by what it is."""
-    image = locate.locate(request.ref, request.images)
-    if image.form not in ("layout", "registry"):
-        raise UsageError(
-            f"{request.ref} is {_CALLED[image.form]}, and a conversion begins with an OCI layout",
-            cause="Every other form is made from the layout, which alone has all of the image.",
-            next_step="./build.py convert NAME:TAG --to …    (./build.py image … makes the layout)",
-        )
-    layout, report = find_image(request.ref, request.images)
-    name = report.name.rpartition("/")[2] or "image"
-    return layout, name
-
-
 def _refuse_existing(job: _Job) -> None:
     """Raises UsageError where something stands that may not be replaced."""
-    if not os.path.lexists(job.target):
-        return
     if job.target.is_dir() and not job.target.is_symlink():
         raise UsageError(
             f"{job.target} is a folder that is there already",
             cause="Folders are never replaced, not by --force either.",
             next_step=f"rm -r {job.target}    or name another place: --output PATH",
         )
-    if not job.request.force:
+    if os.path.lexists(job.target) and not job.request.force:
         raise UsageError(
             f"{job.target} exists already",
             cause="It is not what this conversion would write, or nothing tells whether it is.",
@@ -191,14 +202,13 @@ def _refuse_existing(job: _Job) -> None:
         )
 
 
-def _sif(job: _Job) -> Converted:
+def _sif(job: _Job) -> _Written:
     fitting = choose_compression(job.request.kernel)
     compression = job.request.compression or fitting
-    run = job.layout.config.run
-    definition = singularity.definition(job.layout.config, job.title)
+    definition = runtime_files.definition(job.layout.config, job.title)
     blobs = (
         sif.Blob(sif.TYPE_DEFINITION, "", definition.encode()),
-        sif.Blob(sif.TYPE_JSON, "oci-config.json", msgspec.json.encode(run)),
+        sif.Blob(sif.TYPE_JSON, "oci-config.json", msgspec.json.encode(job.layout.config.run)),
     )
     # What the bytes depend on, so that an image that is there tells what it was made from.
     way = f"{compression} {packed.LEVELS[compression]} {packed.BLOCKS[compression]} {packed.FORMAT}"
@@ -212,13 +222,14 @@ def _sif(job: _Job) -> Converted:
     front(0)  # refuses what cannot be before the work begins
     if _is_same(job.target, offset, front):
         job.ctx.progress.note(f"{job.target} is there, made of the same layout in the same way")
-        return _converted(job, compression, unchanged=True)
+        return _Written(compression, unchanged=True)
     _refuse_existing(job)
-    _write_squashed(job, compression, [*singularity.additions(job.layout.config, definition)], offset, front)
-    return _converted(job, compression)
+    additions = runtime_files.singularity_additions(job.layout.config, definition)
+    _write_squashed(job, compression, additions, offset, front)
+    return _Written(compression)
 
 
-def _sqsh(job: _Job) -> Converted:
+def _sqsh(job: _Job) -> _Written:
     fitting = choose_compression(job.request.kernel)
     # unsquashfs or squashfuse reads it: no kernel does
     compression = job.request.compression or Compression.ZSTD
@@ -228,8 +239,8 @@ def _sqsh(job: _Job) -> Converted:
             f"kernel; where that is older than {facts.limits().tools_zstd.since} (2019): --compression gzip"
         )
     _refuse_existing(job)
-    _write_squashed(job, compression, [*enroot.additions(job.layout.config, f"oci:{job.title}")])
-    return _converted(job, compression)
+    _write_squashed(job, compression, runtime_files.enroot_additions(job.layout.config, f"oci:{job.title}"))
+    return _Written(compression)
 
 
 def _is_same(target: Path, offset: int, front: Callable[[int], bytes]) -> bool:
@@ -245,14 +256,13 @@ def _is_same(target: Path, offset: int, front: Callable[[int], bytes]) -> bool:
 def _write_squashed(
     job: _Job,
     compression: Compression,
-    additions: Sequence[Addition],
+    additions: Iterable[Addition],
     offset: int = 0,
     front: Callable[[int], bytes] | None = None,
 ) -> None:
     """Write the image with `additions` as a squashfs at `offset` of the target, after the `front` for its size."""
     require_room(job.target.absolute().parent, int(job.layout.size * _GROWTH), job.target)
-    total = sum(layer.size for layer in job.layout.layers)
-    with job.ctx.progress.task(f"compressing layers ({compression})", total) as task:
+    with job.ctx.progress.task(f"compressing layers ({compression})", job.layers_size) as task:
         merged, layers = packed.read_packed(job.layout, compression, job.ctx.cache, task.advance)
     total = sum(layer.data.stat().st_size for layer in layers)
     with (
@@ -261,13 +271,14 @@ def _write_squashed(
     ):
         merged = with_additions(merged, additions, job.created)
         if job.request.to == "sqsh":
-            merged = enroot.imported(merged)
+            merged = runtime_files.enroot_imported(merged)
         with part.open("xb", buffering=_CHUNK) as stream:
             stream.seek(offset)
             squashfs_writer.write(stream, merged, layers, compression, job.created, task.advance)
-        if front:
-            with part.open("r+b") as file:
-                file.write(front(part.stat().st_size - offset))
+            if front:
+                data = front(stream.tell() - offset)
+                stream.seek(0)
+                stream.write(data)
 
 
 def choose_compression(kernel: str | None) -> Compression:
@@ -285,7 +296,7 @@ def choose_compression(kernel: str | None) -> Compression:
     return Compression.ZSTD if mounts_zstd else Compression.GZIP
 
 
-def _archive(job: _Job) -> Converted:
+def _archive(job: _Job) -> _Written:
     _refuse_existing(job)
     require_room(job.target.absolute().parent, job.layout.size, job.target)
     with (
@@ -294,12 +305,11 @@ def _archive(job: _Job) -> Converted:
         job.ctx.progress.task(f"writing {job.target.name}", job.layout.size) as task,
     ):
         if job.request.to == "docker":
-            docker_archive.write_docker(
-                stream, job.layout, docker_name(job.name, job.layout.tag), job.created, task.advance
-            )
+            name = docker_name(job.name, job.layout.tag)
+            docker_archive.write_docker(stream, job.layout, name, job.created, task.advance)
         else:
             docker_archive.write_oci(stream, job.layout, job.created, task.advance)
-    return _converted(job)
+    return _Written()
 
 
 def docker_name(name: str, tag: str) -> str | None:
@@ -311,7 +321,7 @@ def docker_name(name: str, tag: str) -> str | None:
     return None
 
 
-def _rootfs(job: _Job) -> Converted:
+def _rootfs(job: _Job) -> _Written:
     if os.geteuid() != 0:
         raise HostError(
             "a root file system is faithful only with its files' owners, which root alone can give them",
@@ -319,11 +329,11 @@ def _rootfs(job: _Job) -> Converted:
             "(a user's own ids; or sudo; `./build.py run` needs neither)",
         )
     _refuse_existing(job)
-    total = sum(layer.size for layer in job.layout.layers)
-    with job.ctx.progress.task("checking layers", total) as task:
+    with job.ctx.progress.task("checking layers", job.layers_size) as task:
         merged = read_merged(job.layout, task.advance)
-    require_room(job.target.absolute().parent, merged.size, job.target)
-    with job.ctx.progress.task(f"unpacking to {job.target.name}", total) as task:
+    size = size_of(merged)
+    require_room(job.target.absolute().parent, size, job.target)
+    with job.ctx.progress.task(f"unpacking to {job.target.name}", job.layers_size) as task:
         unpack(job.layout.layer_blobs, job.target, advance=task.advance)
     try:
         _check_faithful(job.target, merged)
@@ -332,14 +342,13 @@ def _rootfs(job: _Job) -> Converted:
         raise
     finally:
         job.target.with_name(f".{job.target.name}.lock").unlink(missing_ok=True)
-    return msgspec.structs.replace(_converted(job), size=merged.size)
+    return _Written(size=size)
 
 
-def _check_faithful(root: Path, merged: Merged) -> None:
+def _check_faithful(root: Path, image: Mapping[str, Inode]) -> None:
     """Raises HostError where the machine could not give a path its kind, mode or owner."""
-    for path, inode in merged.paths.items():
-        place = root / path
-        if (what := _unlike(place, inode)) is not None:
+    for path, inode in image.items():
+        if (what := _unlike(root / path, inode)) is not None:
             raise HostError(
                 f"/{path} cannot be unpacked faithfully here: its {what} is not what the image says",
                 cause="Root lacks a capability or an id (in a container or a user namespace), or the disk is a "
@@ -361,24 +370,7 @@ def _unlike(place: Path, inode: Inode) -> str | None:
     return "mode" if not place.is_symlink() and stat.S_IMODE(seen.st_mode) != inode.mode else None
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _converted(job: _Job, compression: Compression | None = None, *, unchanged: bool = False) -> Converted:
-    return Converted(
-        path=str(job.target),
-        form=job.request.to,
-        layout=job.layout.digest,
-        size=job.target.stat().st_size,
-        seconds=0.0,
-        compression=compression.value if compression else "",
-        unchanged=unchanged,
-    )
-
-
-_WRITERS: Mapping[Form, Callable[[_Job], Converted]] = {
+_WRITERS: Mapping[Form, Callable[[_Job], _Written]] = {
     "sif": _sif,
     "sqsh": _sqsh,
     "docker": _archive,

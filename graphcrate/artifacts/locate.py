@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from graphcrate.artifacts.formats.kinds import kind_of
+from graphcrate.artifacts.formats import sif, squashfs
 from graphcrate.model.errors import UNREADABLE, UsageError
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.oci import reference
@@ -21,6 +21,7 @@ FORMS = (
 )
 #: as skopeo writes them; the path says what it is
 _PATH_PREFIXES = ("oci:", "oci-archive:", "docker-archive:")
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _REMOTE = ("oras://", "library://", "http://", "https://")
 
 
@@ -80,6 +81,17 @@ def read_report(path: Path) -> BuildReport | None:
     with contextlib.suppress(OSError, *UNREADABLE):
         return msgspec.json.decode(path.read_bytes(), type=BuildReport)
     return None
+
+
+def kind_of(path: Path) -> Literal["sif", "squashfs", "archive"] | None:
+    """What a file is by its first bytes, whatever its name: "archive" for a tar, compressed or not; or None."""
+    with path.open("rb") as file:
+        head = file.read(512)
+    if sif.is_sif(head):
+        return "sif"
+    if head.startswith(squashfs.MAGIC):
+        return "squashfs"
+    return "archive" if head[257:262] == b"ustar" or head.startswith((GZIP_MAGIC, ZSTD_MAGIC)) else None
 
 
 def check_digest(ref: str, output: Path) -> None:

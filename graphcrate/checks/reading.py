@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
@@ -10,28 +9,15 @@ import msgspec
 
 from graphcrate.artifacts import pull
 from graphcrate.artifacts.locate import locate
-from graphcrate.artifacts.tree import layouts, opening
-from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
-from graphcrate.host.context import Context
-from graphcrate.host.workers import default_jobs
+from graphcrate.artifacts.tree import layers as trees
+from graphcrate.artifacts.tree import opening
+from graphcrate.artifacts.tree.reader import Opened, Tools
 from graphcrate.oci import reference, spec
 from graphcrate.oci.layout import Layout
 
 #: Which layers of an image on a registry are brought here: up to a gigabyte in all, the lowest first; all; none.
 Fetch = Literal["small", "all", "none"]
 _MOST_FETCHED = 10**9
-
-
-def tools(ctx: Context, stack: ExitStack, wanted: Wanted) -> Tools:
-    """What readers work with, after this content."""
-    return Tools(
-        cache=ctx.cache,
-        progress=ctx.progress,
-        environment=ctx.environment,
-        stack=stack,
-        jobs=default_jobs(),
-        wanted=wanted,
-    )
 
 
 def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> tuple[Opened, str, tuple[str, ...]]:
@@ -55,7 +41,7 @@ def with_layers(layout: Layout, layers: Sequence[spec.Descriptor]) -> Layout:
 def _pulled(ref: str, tools: Tools, fetch: Fetch) -> tuple[Opened, tuple[str, ...]]:
     """An image of a registry by its reference, and which of its layers were left there."""
     name = reference.parse(ref)
-    source = pull.repository(name, tools.environment)
+    source = pull.repository(name, tools.ctx.environment)
     document = source.manifest(name.digest or name.tag)
     index: tuple[spec.Descriptor, ...] = ()
     if document.media_type in spec.INDEX_TYPES:
@@ -63,13 +49,13 @@ def _pulled(ref: str, tools: Tools, fetch: Fetch) -> tuple[Opened, tuple[str, ..
         if len(index) == 1 and index[0].platform is None:
             document = source.manifest(index[0].digest)
     document = pull.for_platform(source, document, str(name))
-    manifest, config = pull.documents(source, document.digest, tools.cache, any_platform=True)
+    manifest, config = pull.documents(source, document.digest, tools.ctx.cache, any_platform=True)
     layers, unread = _chosen(manifest.layers, fetch)
-    with tools.progress.task(f"pulling {name}", sum(layer.size for layer in layers)) as task:
-        pull.download(source, layers, tools.cache, task.advance)
+    with tools.ctx.progress.task(f"pulling {name}", sum(layer.size for layer in layers)) as task:
+        pull.download(source, layers, tools.ctx.cache, task.advance)
     descriptor = spec.Descriptor(media_type=document.media_type, digest=document.digest, size=len(document.data))
-    layout = Layout(path=tools.cache.root, descriptor=descriptor, manifest=manifest, config=config, records=())
-    found = layouts.read(str(name), with_layers(layout, layers), tools)
+    layout = Layout(path=tools.ctx.cache.root, descriptor=descriptor, manifest=manifest, config=config, records=())
+    found = trees.read_layout(str(name), with_layers(layout, layers), tools)
     typed = msgspec.structs.replace(manifest, media_type=document.media_type)
     return dataclasses.replace(found, manifest=typed, index=index), unread
 

@@ -354,16 +354,16 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Compare the files of two images: layouts, archives, engines' images, SIF files, squashfs, folders."""
-    from graphcrate.artifacts.tree import opening, wording
-    from graphcrate.artifacts.tree.allowances import ALLOWANCES
+    from graphcrate.artifacts.tree import opening
+    from graphcrate.artifacts.tree.compare import ALLOWANCES, lines, summary
     from graphcrate.model.errors import DifferenceError
     from graphcrate.model.lock import encode
 
     comparison = opening.compare(first, second, _context(), () if strict else ALLOWANCES, output)
-    told = "".join(f"{line}\n" for line in wording.lines(comparison, everything=everything))
+    told = "".join(f"{line}\n" for line in lines(comparison, everything=everything))
     sys.stdout.write(encode(comparison).decode() if as_json else told)
     if comparison.unexpected:
-        raise DifferenceError(f"{first} and {second} are not the same: {wording.summary(comparison)}")
+        raise DifferenceError(f"{first} and {second} are not the same: {summary(comparison)}")
 
 
 @app.command()

@@ -18,10 +18,10 @@ CHUNK = 1 << 20
 MAX_READ = 1 << 24
 
 
-_InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
+InflateError = cast("type[Exception]", igzip_lib.error)  # its stub declares an instance
 
 
-class _Hash(Protocol):
+class Hash(Protocol):
     def update(self, data: bytes, /) -> None: ...
 
     def hexdigest(self) -> str: ...
@@ -30,7 +30,7 @@ class _Hash(Protocol):
 class _Compressed(io.RawIOBase):
     """The blob's own bytes; counts and, where wanted, hashes them on their way to the decompressor."""
 
-    def __init__(self, file: IO[bytes], advance: Callable[[int], None] | None, digest: _Hash | None) -> None:
+    def __init__(self, file: IO[bytes], advance: Callable[[int], None] | None, digest: Hash | None) -> None:
         self._file, self._advance, self._digest = file, advance, digest
 
     def readable(self) -> bool:
@@ -49,7 +49,7 @@ class _Compressed(io.RawIOBase):
 class TarStream:
     """The uncompressed bytes of a layer, readable forward only; `tarfile` reads headers from it."""
 
-    def __init__(self, source: IO[bytes], digest: _Hash | None, broken: tuple[type[Exception], ...]) -> None:
+    def __init__(self, source: IO[bytes], digest: Hash | None, broken: tuple[type[Exception], ...]) -> None:
         self._source, self._digest, self._broken = source, digest, broken
         self._position = 0
 
@@ -105,8 +105,8 @@ def open_blob(
     blob: LayerBlob,
     *,
     advance: Callable[[int], None] | None = None,
-    digest: _Hash | None = None,
-    diff_id: _Hash | None = None,
+    digest: Hash | None = None,
+    diff_id: Hash | None = None,
 ) -> Iterator[TarStream]:
     """Open a layer, gzip (any number of members), zstd or plain. `advance` counts compressed bytes.
 
@@ -129,12 +129,12 @@ def open_blob(
         yield inflated(kind, compressed, diff_id)
 
 
-def inflated(kind: str, compressed: IO[bytes], diff_id: _Hash | None = None) -> TarStream:
+def inflated(kind: str, compressed: IO[bytes], diff_id: Hash | None = None) -> TarStream:
     """The tar in these bytes; `kind` is one of `spec.LAYER_TAR`, `LAYER_GZIP`, `LAYER_ZSTD`."""
     if kind == spec.LAYER_GZIP:
         # BadGzipFile (an OSError without a number) for headers and checksums, EOFError for a file that is cut off.
         inflating = cast("IO[bytes]", igzip.IGzipFile(fileobj=compressed, mode="rb"))  # type: ignore[no-untyped-call]
-        return TarStream(inflating, diff_id, (_InflateError, OSError, EOFError))
+        return TarStream(inflating, diff_id, (InflateError, OSError, EOFError))
     if kind == spec.LAYER_ZSTD:
         import zstandard  # only base layers of others are zstd
 
@@ -184,6 +184,6 @@ def members(stream: TarStream) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFil
     stream.drain()
 
 
-def sha256() -> _Hash:
+def sha256() -> Hash:
     """A hash for `open_blob`."""
     return hashlib.sha256()

@@ -11,6 +11,7 @@ from graphcrate.oci.names import Names, entry_path, is_whiteout, whiteout
 
 #: What a reader keeps of an entry.
 Kept = TypeVar("Kept")
+Other = TypeVar("Other")
 
 
 @dataclass
@@ -23,6 +24,11 @@ class Entries(Generic[Kept]):
     removed: set[str] = field(default_factory=set)
     emptied: set[str] = field(default_factory=set)
     links_below: dict[str, str] = field(default_factory=dict)  #: hard links to files of the layers below
+
+    def mapped(self, change: Callable[[Kept], Other]) -> "Entries[Other]":
+        """The same layer with `change` of what is kept of each entry."""
+        found = {path: change(kept) for path, kept in self.found.items()}
+        return Entries(found, self.folders, self.implied, self.removed, self.emptied, self.links_below)
 
 
 def read_entries(stream: TarStream, keep: Callable[[str, tarfile.TarInfo], Kept]) -> Entries[Kept]:

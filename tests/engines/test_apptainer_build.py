@@ -68,7 +68,7 @@ def image(cache, tmp_path_factory):
 
 def unpacked(path, folder):
     """The files of a SIF."""
-    offset = sif.root_partition(Path(path)).offset
+    offset = sif.root_offset(Path(path))
     call("unsquashfs", "-quiet", "-no-progress", "-offset", offset, "-dest", folder / "root", path)
     return folder / "root"
 

@@ -9,11 +9,11 @@ import pytest
 
 from graphcrate.artifacts import convert
 from graphcrate.artifacts.convert import Request
-from graphcrate.artifacts.formats import packed, sif, squashfs_writer
+from graphcrate.artifacts.formats import packed, runtime_files, sif, squashfs_writer
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.tree import opening
-from graphcrate.artifacts.tree.allowances import ALLOWANCES
+from graphcrate.artifacts.tree.compare import ALLOWANCES
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import DiskFullError
@@ -89,14 +89,14 @@ def without(seen, *paths):
 
 def added(layout, to):
     """Paths that the conversion adds or replaces."""
-    form = convert.singularity if to == "sif" else convert.enroot
-    return {addition.path for addition in form.additions(layout.config, "")}
+    additions = runtime_files.singularity_additions if to == "sif" else runtime_files.enroot_additions
+    return {addition.path for addition in additions(layout.config, "")}
 
 
 @pytest.mark.parametrize("compression", list(Compression))
 def test_unsquashfs_finds_the_files_as_they_are(made, layout, files, scratch, compression):
     path = made("sif", compression=compression)
-    offset = sif.root_partition(path).offset
+    offset = sif.root_offset(path)
     call("unsquashfs", "-no-progress", "-offset", offset, "-dest", scratch / "root", path)
     seen, more = tree(scratch / "root"), added(layout, "sif")
     assert set(seen) - set(files) - {"var"} <= more
@@ -112,7 +112,7 @@ def test_unsquashfs_finds_the_files_as_they_are(made, layout, files, scratch, co
 @pytest.mark.parametrize("compression", list(Compression))
 def test_the_kernel_mounts_the_partition(made, layout, files, scratch, compression):
     path = made("sif", compression=compression)
-    options = f"loop,ro,offset={sif.root_partition(path).offset}"
+    options = f"loop,ro,offset={sif.root_offset(path)}"
     (scratch / "mnt").mkdir()
     call("mount", "-t", "squashfs", "-o", options, path, scratch / "mnt")
     kept = ("etc/hosts", "etc/resolv.conf")
@@ -126,7 +126,7 @@ def test_the_kernel_mounts_the_partition(made, layout, files, scratch, compressi
 def test_squashfuse_mounts_the_partition(made, files, scratch, compression):
     path = made("sif", compression=compression)
     (scratch / "mnt").mkdir()
-    call("squashfuse", "-o", f"offset={sif.root_partition(path).offset},ro", path, scratch / "mnt")
+    call("squashfuse", "-o", f"offset={sif.root_offset(path)},ro", path, scratch / "mnt")
     seen = tree(scratch / "mnt")
     assert set(files) <= set(seen)
     assert [seen[name][4] for name in ("opt/replaced", "opt/second", "opt/sparse")] == [
@@ -324,7 +324,7 @@ def test_scripts_for_engines_before_3_6_do_the_same(made, scratch, action):
     """Those run the image's own actions; there is none for this system, so a chroot stands for it."""
     path = made("sif")
     call(
-        *("unsquashfs", "-no-progress", "-offset", sif.root_partition(path).offset),
+        *("unsquashfs", "-no-progress", "-offset", sif.root_offset(path)),
         *("-dest", scratch / "root", path),
     )
     command = ["chroot", scratch / "root", f"/.singularity.d/actions/{action}", *ACTIONS[action]]

@@ -85,7 +85,7 @@ def contents(files, *packages, base=True, python="3.11", links=None, **fields):
     binaries = {}
     for path, what in files.items():
         data = what if isinstance(what, bytes) else make_elf(**what)
-        found = binary.of_stream(iter([data]), path)
+        found = binary.read([data], path)
         if found is not None:
             binaries[path] = found
     return Contents(

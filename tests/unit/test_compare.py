@@ -1,13 +1,15 @@
 """Trees are compared in every aspect; what may differ is listed, and nothing else may."""
 
+import importlib.util
+
 import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from graphcrate.artifacts.tree import wording
-from graphcrate.artifacts.tree.allowances import ALLOWANCES
-from graphcrate.artifacts.tree.compare import compiled, differences, judge
+from graphcrate.artifacts.tree import compare
+from graphcrate.artifacts.tree.compare import ALLOWANCES, compiled, differences, is_kept, same
+from graphcrate.artifacts.tree.reader import Opened
 from graphcrate.model.tree import Allowance, Difference, Entry, Tree
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -36,8 +38,12 @@ def tree(form="layout", owners=True, settings=None, **more):
     return Tree(name=form, form=form, owners=owners, settings=settings, **more)
 
 
-def never(form, path):
-    raise AssertionError(f"{path} was compared as {form}")
+def judge(first, second, allowances, contents=({}, {})):
+    """Compare trees with these contents. None but those may be read."""
+    one, other = (
+        Opened(tree=tree, read=held.__getitem__) for tree, held in zip((first, second), contents, strict=True)
+    )
+    return compare.judge(one, other, allowances)
 
 
 @given(trees, trees)
@@ -50,7 +56,7 @@ def test_equal_is_equal_in_everything_that_both_know(one, other):
             for path, entry in tree.entries.items()
         }
 
-    assert judge(one, one, ALLOWANCES, never).unexpected == ()
+    assert judge(one, one, ALLOWANCES).unexpected == ()
     same_settings = None in (one.settings, other.settings) or one.settings == other.settings
     assert (not list(differences(one, other))) == (seen(one) == seen(other) and same_settings)
 
@@ -74,8 +80,8 @@ def test_every_single_change_is_found_where_it_is(one, data):
 
 @given(trees, trees)
 def test_lines_can_be_written_and_name_every_path_but_those_in_folders_that_are_missing(one, other):
-    comparison = judge(one, other, (), never)
-    text = "\n".join(wording.lines(comparison, everything=True))
+    comparison = judge(one, other, ())
+    text = "\n".join(compare.lines(comparison, everything=True))
     text.encode()
     for difference in comparison.unexpected:
         parents = [found.path for found in comparison.unexpected if "folder" in (found.first, found.second)]
@@ -103,7 +109,25 @@ def test_patterns(pattern, path, expected):
     assert bool(compiled((pattern,)).fullmatch(path)) is expected
 
 
-def unexpected(path, aspect, form, same=lambda *_: True):
+BYTECODE = importlib.util.MAGIC_NUMBER + b"\1\0\0\0source!!"
+LAUNCHER = b"""#!/opt/venv/bin/python
+import sys
+from tqdm.cli import main
+if __name__ == '__main__':
+    sys.argv[0] = sys.argv[0].removesuffix('.exe')
+    sys.exit(main())
+"""
+HUB = f"{SITE}/torch/__pycache__/hub.cpython-311.pyc"
+RECORD = f"{SITE}/six-1.17.0.dist-info/RECORD"
+#: the same in other words
+WORDED = {
+    HUB: (BYTECODE + b"N", BYTECODE + b"\xce"),
+    RECORD: (b"a,b,1\n", b"a,b,1\r\n"),
+    "/opt/venv/bin/torchrun": (LAUNCHER, LAUNCHER.replace(b"'", b'"')),
+}
+
+
+def unexpected(path, aspect, form, contents=(b"", b"")):
     """What is not allowed of one difference between a layout and such an artifact."""
     file = Entry("file", 0o644, size=1, sha256=HASHES[0])
     other = {
@@ -113,8 +137,8 @@ def unexpected(path, aspect, form, same=lambda *_: True):
         "kind": Entry("device", 0o644),
         "absent": None,
     }[aspect]
-    one = tree(entries={path: file})
-    return judge(one, tree(form, entries={} if other is None else {path: other}), ALLOWANCES, same).unexpected
+    trees = tree(entries={path: file}), tree(form, entries={} if other is None else {path: other})
+    return judge(*trees, ALLOWANCES, [{path: content} for content in contents]).unexpected
 
 
 @pytest.mark.parametrize(
@@ -127,16 +151,13 @@ def unexpected(path, aspect, form, same=lambda *_: True):
         ("/dev/null", "kind", "sif", True),
         (f"{SITE}/six-1.17.0.dist-info/INSTALLER", "content", "docker", True),
         (f"{SITE}/six-1.17.0.dist-info/REQUESTED", "absent", "docker", True),
-        (f"{SITE}/six-1.17.0.dist-info/RECORD", "content", "docker", True),
-        (f"{SITE}/torch/__pycache__/hub.cpython-311.pyc", "content", "docker", True),
-        ("/opt/venv/bin/torchrun", "content", "docker", True),
         ("/opt/venv/bin/pip3.11", "absent", "docker", True),
         ("/etc/resolv.conf", "content", "docker", False),  # nobody but Apptainer and podman touches it
         ("/dev/null", "absent", "docker", False),
         (f"{SITE}/torch/hub.py", "content", "docker", False),
-        (f"{SITE}/torch/__pycache__/hub.cpython-311.pyc", "absent", "docker", False),
-        (f"{SITE}/torch/__pycache__/hub.cpython-311.pyc", "mode", "docker", False),
-        (f"{SITE}/six-1.17.0.dist-info/RECORD", "absent", "docker", False),
+        (HUB, "absent", "docker", False),
+        (HUB, "mode", "docker", False),
+        (RECORD, "absent", "docker", False),
         (f"{SITE}/six-1.17.0.dist-info/METADATA", "content", "docker", False),
         ("/opt/venv/bin/torchrun", "absent", "docker", False),
         ("/opt/venv/.lock", "absent", "docker", False),
@@ -146,43 +167,31 @@ def test_what_may_differ(path, aspect, form, may):
     assert (not unexpected(path, aspect, form)) is may
 
 
-@pytest.mark.parametrize(
-    ("path", "form"),
-    [
-        (f"{SITE}/torch/__pycache__/hub.cpython-311.pyc", "bytecode"),
-        (f"{SITE}/six-1.17.0.dist-info/RECORD", "record"),
-        ("/opt/venv/bin/torchrun", "launcher"),
-    ],
-)
-def test_some_contents_may_differ_only_in_their_wording(path, form):
-    asked = []
-
-    def differs(*arguments):
-        asked.append(arguments)
-        return False
-
-    assert unexpected(path, "content", "docker", differs)
-    assert asked == [(form, path)]
+@pytest.mark.parametrize("path", WORDED)
+def test_some_contents_may_differ_only_in_their_wording(path):
+    one, other = WORDED[path]
+    assert not unexpected(path, "content", "docker", (one, other))
+    assert unexpected(path, "content", "docker", (one, b"other"))
 
 
 def test_settings_are_compared_where_both_have_them():
     one = tree(entries={}, settings={"environment A": "1", "label io.buildah.version": "1.28", "user": "me"})
     other = tree("podman", entries={}, settings={"environment A": "2"})
-    comparison = judge(one, other, ALLOWANCES, never)
+    comparison = judge(one, other, ALLOWANCES)
     assert comparison.unexpected == (
         Difference("environment A", "setting", "'1'", "'2'"),
         Difference("user", "setting", "'me'", ""),
     )
     assert [difference.path for _, (difference,) in comparison.allowed] == ["label io.buildah.version"]
     assert comparison.compared == ("owners", "settings")
-    assert judge(one, tree(entries={}), (), never).compared == ("owners",)
+    assert judge(one, tree(entries={}), ()).compared == ("owners",)
 
 
 def test_the_words():
     one = tree(entries={"/b": Entry("folder", 0o755), "/b-c": Entry("fifo", 0o600), "/b/c": Entry("fifo", 0o600)})
     other = tree("docker", entries={"/new\x1b[31m": Entry("symlink", 0o777, link="x")})
     allowance = Allowance(reason="because", patterns=("/b-c",), aspects=("only in the first",))
-    assert list(wording.lines(judge(one, other, (allowance,), never), everything=True)) == [
+    assert list(compare.lines(judge(one, other, (allowance,)), everything=True)) == [
         "first   layout, 3 paths",
         "second  docker, 1 paths",
         "compared: paths, kinds, modes, contents, links, owners",
@@ -194,9 +203,129 @@ def test_the_words():
         "     1 because",
         "       only in the first: /b-c (fifo)",
     ]
-    comparison = judge(one, other, (allowance,), never)
-    assert wording.summary(comparison) == "3 differences: 2 only in the first, 1 only in the second"
-    assert list(wording.lines(judge(one, one, (), never)))[-1] == "identical"
-    assert list(wording.lines(judge(one, tree(entries=dict(list(one.entries.items())[::2])), (allowance,), never)))[
-        -2:
-    ] == ["equal but for what may differ:", "     1 because"]
+    comparison = judge(one, other, (allowance,))
+    assert compare.summary(comparison) == "3 differences: 2 only in the first, 1 only in the second"
+    assert list(compare.lines(judge(one, one, ())))[-1] == "identical"
+    assert list(compare.lines(judge(one, tree(entries=dict(list(one.entries.items())[::2])), (allowance,))))[-2:] == [
+        "equal but for what may differ:",
+        "     1 because",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (BYTECODE + b"N", BYTECODE + b"\xce", True),  # other reference marks
+        (BYTECODE + b"N", BYTECODE[:-1] + b"?N", False),  # of another source
+        (BYTECODE + b"N", b"\x55\r\r\n" + BYTECODE[4:] + b"N", False),  # by another Python
+        (BYTECODE, BYTECODE, False),  # no code
+        (b"", b"", False),
+    ],
+)
+def test_bytecode_of_one_source_by_one_python(one, other, expected):
+    assert same("bytecode", one, other) is expected
+
+
+OURS = b"""#!/opt/venv/bin/python
+# -*- coding: utf-8 -*-
+import re
+import sys
+from tqdm.cli import main
+if __name__ == "__main__":
+    sys.argv[0] = re.sub(r"(-script\\.pyw|\\.exe)?$", "", sys.argv[0])
+    sys.exit(main())
+"""
+UVS = b"""#!/opt/venv/bin/python
+# -*- coding: utf-8 -*-
+import sys
+from tqdm.cli import main
+if __name__ == "__main__":
+    if sys.argv[0].endswith("-script.pyw"):
+        sys.argv[0] = sys.argv[0][:-11]
+    elif sys.argv[0].endswith(".exe"):
+        sys.argv[0] = sys.argv[0][:-4]
+    sys.exit(main())
+"""
+
+
+def test_launchers_are_the_same_in_other_words():
+    assert same("launcher", OURS, UVS)
+    assert same("launcher", UVS, LAUNCHER)
+    assert same("launcher", LAUNCHER, OURS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"/opt/venv/bin/python", b"/usr/bin/python"),
+        (b"tqdm.cli", b"tqdm.cl"),
+        (b"import main", b"import main2"),
+        (b"main())", b"main.run())"),
+        (b"import sys\n", b"import sys\nimport os\n"),
+        (b"    sys.exit", b"    print()\n    sys.exit"),
+        (b"[:-4]", b"[:-4] + evil()"),
+        (b"sys.exit(main())\n", b"sys.exit(main())\nmain()\n"),
+    ],
+)
+def test_launchers_that_do_something_else_are_not(old, new):
+    assert old in UVS
+    assert not same("launcher", OURS, UVS.replace(old, new))
+
+
+def test_scripts_that_are_no_launchers_are_compared_by_their_bytes():
+    assert not same("launcher", b"#!/bin/sh\necho 1\n", b"#!/bin/sh\necho 2\n")
+    assert not same("launcher", b"\xff", b"\xff")
+
+
+def record(*rows):
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
+ROWS = ("tqdm/__init__.py,sha256=abc,10", "tqdm-4.dist-info/METADATA,sha256=def,20", '"tqdm/a,b.py",sha256=ghi,30')
+
+
+def test_records_of_two_installers():
+    ours = record(
+        *ROWS,
+        "../../../bin/tqdm,sha256=one,211",
+        "tqdm-4.dist-info/INSTALLER,sha256=one,11",
+        "tqdm-4.dist-info/RECORD,,",
+        "tqdm/__pycache__/__init__.cpython-311.pyc,,",
+    )
+    uvs = record(
+        "../../../bin/tqdm,sha256=two,294",
+        "../../../bin/pip3.11,sha256=two,294",
+        *reversed(ROWS),
+        "tqdm-4.dist-info/INSTALLER,sha256=two,2",
+        "tqdm-4.dist-info/RECORD,,",
+        "tqdm-4.dist-info/REQUESTED,sha256=two,0",
+        "tqdm-4.dist-info/direct_url.json,sha256=two,75",
+        "tqdm-4.dist-info/uv_cache.json,sha256=two,127",
+    )
+    assert same("record", ours, uvs)
+    assert same("record", ours.replace(b"\n", b"\r\n"), uvs)
+    for old, new in ((b"abc", b"abd"), (b",10", b",11"), (b"../bin/tqdm", b"../bin/tqdm2"), (b"METADATA", b"WHEEL")):
+        assert old in uvs
+        assert not same("record", ours, uvs.replace(old, new))
+    assert not same("record", ours, uvs + b"tqdm/more.py,sha256=x,1\n")
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"a,b\n", b"a,b,c,d\n", b'"a,b,c\n'])
+def test_a_malformed_record_is_never_the_same(content):
+    assert not same("record", content, content)
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "expected"),
+    [
+        ("/opt/venv/lib/python3.11/site-packages/a/__pycache__/b.cpython-311.pyc", 5, True),
+        ("/opt/venv/lib/python3.11/site-packages/a/__pycache__/b.cpython-311.pyc", 1 << 25, False),
+        ("opt/venv/lib/python3.11/site-packages/a-1.dist-info/RECORD", 5, True),
+        ("/a/RECORD", 5, False),
+        ("/opt/venv/bin/tqdm", 300, True),
+        ("/opt/venv/bin/ninja", 300_000, False),
+        ("/a/b.py", 5, False),
+    ],
+)
+def test_what_readers_keep(path, size, expected):
+    assert is_kept(path, size) is expected

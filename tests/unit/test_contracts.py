@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from graphcrate.artifacts.tree import start_scripts
+from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT, read_settings
 from graphcrate.checks import contracts, wording
 from graphcrate.checks.contracts import CHECKS
 from graphcrate.model.contract import RUNTIMES, FileFact, Finding, Host, ImageView, Inspection, Settings
@@ -110,10 +110,10 @@ SIF_VARIABLES = {"PATH": "/opt/venv/bin:/bin", "LANG": "C.UTF-8", "ODD": "a$b", 
 
 
 def test_settings_of_a_sif():
-    settings = start_scripts.of_sif(lambda path: SIF.get(path, ""))
+    settings = read_settings({SIF_SCRIPT}, lambda path: SIF.get(path, ""))
     assert settings.variables == {**SIF_VARIABLES, "OURS": "it's", "BROKEN": "a"}
     assert settings.labels["graphcrate.torch"] == "2.0.1"
-    assert start_scripts.of_sif(lambda path: "[broken").labels == {}
+    assert read_settings({SIF_SCRIPT}, lambda path: "[broken").labels == {}
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_settings_of_a_sif():
     [('#!/bin/sh\nexec "$@"\n', "pass"), ("#!/bin/sh\npython /main.py\n", "fail"), (OCI_SCRIPT, "fail")],
 )
 def test_the_run_script_of_a_sif_is_its_entry_point(text, status):
-    script = {start_scripts.SIF_SCRIPT[1:].replace("/", "__"): FileFact(kind="file", text=text, mode=0o755)}
-    view = {"form": "sif", **configured(entrypoint=(start_scripts.SIF_SCRIPT,)), **files(**script)}
+    script = {SIF_SCRIPT[1:].replace("/", "__"): FileFact(kind="file", text=text, mode=0o755)}
+    view = {"form": "sif", **configured(entrypoint=(SIF_SCRIPT,)), **files(**script)}
     finding = verdict("entrypoint", view)
     assert finding.status == status, finding.seen
     assert text != OCI_SCRIPT or "/entry 'a b'" in finding.seen
@@ -131,7 +131,7 @@ def test_the_run_script_of_a_sif_is_its_entry_point(text, status):
 def test_settings_of_what_enroot_imported():
     rc = "mkdir -p \"/work\"\nif [ $# -gt 0 ]; then\n    exec '/entry' 'a b' \"$@\"\nelse\n    exec bash\nfi\n"
     texts = {"/etc/rc": rc, "/etc/environment": "# made\nPATH=/bin\nA=b=c\n"}
-    settings = start_scripts.of_enroot(lambda path: texts.get(path, ""))
+    settings = read_settings(texts, lambda path: texts.get(path, ""))
     assert settings.entrypoint == ("/entry", "a b")
     assert settings.variables == {"PATH": "/bin", "A": "b=c"}
 

@@ -33,7 +33,7 @@ PLACE = SimpleNamespace(progress=Silent(), environment={}, cache=None)
 
 def names(path, offset=None):
     """The paths in a SIF or a squashfs."""
-    with Squashfs(Path(path), sif.root_partition(Path(path)).offset if offset is None else offset) as image:
+    with Squashfs(Path(path), sif.root_offset(Path(path)) if offset is None else offset) as image:
         return {name.lstrip("/") for name, _, _ in image.entries()}
 
 
@@ -67,7 +67,7 @@ def test_a_sif_lies_beside_the_layout(tmp_path, image):
     assert result.size == path.stat().st_size
     assert result.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert path.stat().st_mode & 0o777 == 0o755
-    assert path.read_bytes()[sif.root_partition(path).offset :][:4] == b"hsqs"
+    assert path.read_bytes()[sif.root_offset(path) :][:4] == b"hsqs"
     assert {"b", ".singularity.d/runscript", "singularity"} <= names(path)
     assert "a" not in names(path)
 

@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from graphcrate.artifacts.formats.merged import Addition, read_merged, with_additions
+from graphcrate.artifacts.formats.merged import Addition, read_merged, size_of, with_additions
 from graphcrate.artifacts.formats.packed import BLOCKS, Compression, read_packed
 from graphcrate.artifacts.formats.squashfs import Squashfs
 from graphcrate.artifacts.formats.squashfs_writer import write
@@ -65,9 +65,9 @@ def test_names_of_one_file_stay_one_file_across_layers(tmp_path):
     contents = {name: content for name, (_, content) in members(path).items()}
     # `three` links to the new `one`: links to layers below are made when the layer's own files are there
     assert contents == {"one": b"new", "three": b"new", "four": b"content", "other": b"content"}
-    assert image.size == len(b"new" + b"content" + b"content"), "each content once"
-    assert len({id(image.paths[name]) for name in ("one", "three")}) == 1
-    assert len({id(image.paths[name]) for name in ("four", "other")}) == 2
+    assert size_of(image) == len(b"new" + b"content" + b"content"), "each content once"
+    assert len({id(image[name]) for name in ("one", "three")}) == 1
+    assert len({id(image[name]) for name in ("four", "other")}) == 2
 
 
 def test_owners_modes_devices_pipes_and_odd_names_pass(tmp_path):
@@ -85,12 +85,12 @@ def test_owners_modes_devices_pipes_and_odd_names_pass(tmp_path):
     path, image = squash(tmp_path, written)
     found = members(path)
     su, null, pipe = (found[name][0] for name in ("su", "dev/null", "pipe"))
-    assert (su.mode, su.uid, su.gid, image.paths["su"].mtime) == (0o4755, 5, 1 << 30, 9)
-    assert image.paths["old"].mtime == 0
+    assert (su.mode, su.uid, su.gid, image["su"].mtime) == (0o4755, 5, 1 << 30, 9)
+    assert image["old"].mtime == 0
     assert (null.kind, null.link, null.mode) == ("device", "c 1:300", 0o666)
     assert (pipe.kind, pipe.mode) == ("fifo", 0o600)
     assert found["n\udcff\udcfe" + "long" * 60][1] == b"name"
-    root = image.paths[""]
+    root = image[""]
     assert (root.mode, root.mtime, root.uid, root.gid) == (0o750, 7, 3, 4)
 
 
@@ -99,7 +99,7 @@ def test_extended_attributes_are_those_that_a_squashfs_has(tmp_path):
     attributes = {"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\udc80", "SCHILY.xattr.system.posix_acl": "no"}
     written = layout(tmp_path, [file("ping", b"p", pax_headers={**attributes, "comment": "no"}), file("x", b"y")])
     path, image = squash(tmp_path, written)
-    assert image.paths["ping"].xattrs == (
+    assert image["ping"].xattrs == (
         ("SCHILY.xattr.security.capability", "\x01\x00\x00\x02\udc80"),
         ("SCHILY.xattr.system.posix_acl", "no"),
     )
@@ -205,24 +205,22 @@ def test_an_altered_layer_is_named_by_its_digest(tmp_path):
 def test_additions_replace_or_keep_what_is_there(tmp_path):
     written = layout(
         tmp_path,
-        [folder("etc", mode=0o700, mtime=3), file("etc/hosts", b"h", uid=9), file("kept", b"k"), symlink("var", "x")],
+        [folder("etc", mode=0o700, mtime=3), file("etc/hosts", b"h", uid=9), symlink("var", "x")],
     )
     additions = [
         Addition("etc"),
         Addition("etc/hosts", 0o644, b""),
-        Addition("kept", content=b"other", keep=True),
         Addition("new/deep", 0o700, b"script"),
         Addition("var", link="y"),
     ]
     path, image = squash(tmp_path, written, change=lambda merged: with_additions(merged, additions, mtime=5))
-    found, added = members(path), with_additions(image, additions, mtime=5).paths
+    found, added = members(path), with_additions(image, additions, mtime=5)
     assert (found["etc"][0].mode, added["etc"].mtime) == (0o700, 3)
     assert (found["etc/hosts"][1], found["etc/hosts"][0].uid) == (b"", 0)
-    assert found["kept"][1] == b"k"
     assert (found["new/deep"][1], found["new/deep"][0].mode, added["new/deep"].mtime) == (b"script", 0o700, 5)
     assert (found["new"][0].mode, added["new"].mtime) == (0o755, 5)
     assert found["var"][0].link == "y"
-    assert image.paths["etc/hosts"].size == 1, "the image itself is as it was"
+    assert image["etc/hosts"].size == 1, "the image itself is as it was"
 
 
 @pytest.mark.parametrize(

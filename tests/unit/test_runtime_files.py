@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcrate.artifacts.formats import enroot, singularity
+from graphcrate.artifacts.formats import runtime_files
 from graphcrate.artifacts.formats.merged import read_merged, with_additions
-from graphcrate.artifacts.formats.singularity import variables, words
+from graphcrate.artifacts.formats.runtime_files import variables, words
 from graphcrate.oci.spec import ImageConfig, RootFS, RunConfig
 from tests.unit.small_layouts import layout
 from tests.unit.tars import entry, file, folder
@@ -43,7 +43,7 @@ def test_only_names_that_a_shell_has_are_variables():
 
 
 def test_the_environment_is_the_images_unless_the_host_has_it():
-    text = singularity.environment_script(RunConfig(env=("PATH=/opt/venv/bin:/bin", "A=it's ${X}", "B=")))
+    text = runtime_files.environment_script(RunConfig(env=("PATH=/opt/venv/bin:/bin", "A=it's ${X}", "B=")))
     assert text == (
         "#!/bin/sh\nexport PATH='/opt/venv/bin:/bin'\n"
         "[ -n \"${A:-}\" ] || A='it'\"'\"'s ${X}'\nexport A\n"
@@ -64,11 +64,15 @@ def test_the_environment_is_the_images_unless_the_host_has_it():
     ],
 )
 def test_the_run_script_ends_in_the_arguments(run, text):
-    assert singularity.run_script(RunConfig(**run)) == f"#!/bin/sh\n{text}"
+    assert runtime_files.run_script(RunConfig(**run)) == f"#!/bin/sh\n{text}"
 
 
 def test_singularity_finds_its_files():
-    seen = by_path(singularity.additions(config(cmd=("sh",), labels={"graphcrate.torch": "2.0.1"}), "Bootstrap: oci\n"))
+    seen = by_path(
+        runtime_files.singularity_additions(
+            config(cmd=("sh",), labels={"graphcrate.torch": "2.0.1"}), "Bootstrap: oci\n"
+        )
+    )
     scripts = ("runscript", "startscript", "test", *(f"actions/{name}" for name in ("exec", "run", "shell", "start")))
     for name in (*scripts, "actions/test", "env/10-docker2singularity.sh", "env/99-base.sh"):
         addition = seen[f".singularity.d/{name}"]
@@ -84,7 +88,7 @@ def test_singularity_finds_its_files():
     assert labels["graphcrate.torch"] == "2.0.1"
     assert labels["org.label-schema.build-date"] == "2023-11-14T22:13:20Z"
     assert b"import torch" in seen[".singularity.d/test"].content
-    assert ".singularity.d/test" not in by_path(singularity.additions(config(), ""))
+    assert ".singularity.d/test" not in by_path(runtime_files.singularity_additions(config(), ""))
     for link in (addition for addition in seen.values() if addition.link):
         assert link.link in seen, "no link leads nowhere"
 
@@ -92,10 +96,10 @@ def test_singularity_finds_its_files():
 def test_the_definition_says_where_the_image_comes_from():
     told = config(labels={"org.opencontainers.image.description": "CUDA and PyTorch"})
     assert (
-        singularity.definition(told, "pyg:1@sha256:0") == "# CUDA and PyTorch\nBootstrap: oci\nFrom: pyg:1@sha256:0\n"
+        runtime_files.definition(told, "pyg:1@sha256:0") == "# CUDA and PyTorch\nBootstrap: oci\nFrom: pyg:1@sha256:0\n"
     )
     odd = config(labels={"org.opencontainers.image.description": "a\n%post\nrm -rf /"})
-    assert singularity.definition(odd, "x") == "Bootstrap: oci\nFrom: x\n"
+    assert runtime_files.definition(odd, "x") == "Bootstrap: oci\nFrom: x\n"
 
 
 def test_enroots_files_are_those_of_its_import():
@@ -107,7 +111,7 @@ def test_enroots_files_are_those_of_its_import():
         "cmd": ("it's",),
         "volumes": {"/data": {}},
     }
-    seen = by_path(enroot.additions(config(**run), "oci:pyg:1"))
+    seen = by_path(runtime_files.enroot_additions(config(**run), "oci:pyg:1"))
     assert seen["work dir"].content is None
     assert seen["etc/environment"].content == b"PATH=/bin\nA=b c\n"
     assert seen["etc/fstab"].content == b"${ENROOT_ROOTFS}/data /data none x-create=dir,bind,rw,nosuid,nodev\n"
@@ -142,7 +146,7 @@ fi
     ],
 )
 def test_enroot_starts_entry_point_and_command(run, with_arguments, without):
-    lines = enroot.rc(config(**run), "oci:x").splitlines()
+    lines = runtime_files.enroot_rc(config(**run), "oci:x").splitlines()
     assert [line for line in lines if line.startswith("    exec")] == [with_arguments, without]
     assert 'cd "/" && unset OLDPWD || exit 1' in lines
 
@@ -159,7 +163,7 @@ def test_enroots_files_are_all_roots_and_readable(tmp_path):
             ],
         )
     )
-    paths = enroot.imported(with_additions(image, list(enroot.additions(config(), "x")), 0)).paths
+    paths = runtime_files.enroot_imported(with_additions(image, runtime_files.enroot_additions(config(), "x"), 0))
     assert {(inode.uid, inode.gid) for inode in paths.values()} == {(0, 0)}
     assert paths["closed"].mode == 0o755
     assert paths["closed/secret"].mode == 0o501

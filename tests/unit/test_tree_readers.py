@@ -1,12 +1,13 @@
 """One tree, whatever form it comes in: layers, archives, folders; and what cannot be read says why."""
 
+import dataclasses
 import gzip
 import hashlib
-import io
 import json
 import os
 import tarfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 
 import pytest
 import zstandard
@@ -14,18 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.artifacts.tree import archives, filesystems, layouts
-from graphcrate.artifacts.tree.archives import Chunks
-from graphcrate.artifacts.tree.layers import Found, merge, read_layer
-from graphcrate.artifacts.tree.reader import Spool, Tools, owners_known
+from graphcrate.artifacts.tree import archives, filesystems, layers
+from graphcrate.artifacts.tree.compare import is_kept
+from graphcrate.artifacts.tree.layers import Found, read_layout
+from graphcrate.artifacts.tree.reader import Spool, Tools, Wanted, owners_known
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.tree import Entry
 from graphcrate.oci import spec
-from graphcrate.oci.blob import open_blob
 from graphcrate.oci.entries import Entries
-from tests.unit.tars import blob, compressed, entry, file, folder, hardlink, sha256, symlink, tar
+from tests.unit import small_layouts
+from tests.unit.tars import compressed, entry, file, folder, hardlink, sha256, symlink, tar
 from tests.unit.test_layer_cases import Model, operations
 
 LAYERS = (
@@ -93,24 +94,22 @@ SETTINGS = {
 }
 
 
+@contextmanager
+def tools_in(directory):
+    with ExitStack() as stack:
+        ctx = SimpleNamespace(cache=Cache(directory / "cache"), progress=Silent(), environment={})
+        yield Tools(ctx, stack, Wanted(keep=is_kept))
+
+
 @pytest.fixture
 def tools(tmp_path):
-    with ExitStack() as stack:
-        yield Tools(cache=Cache(tmp_path / "cache"), progress=Silent(), environment={}, stack=stack, jobs=2)
+    with tools_in(tmp_path) as made:
+        yield made
 
 
-def merged(directory, *layers, stack):
-    spool = Spool(Cache(directory / "cache"), stack)
-    read = []
-    for entries in layers:
-        with open_blob(blob(directory, entries)) as stream:
-            read.append(read_layer(stream, spool))
-    return {f"/{path}": found.entry for path, found in merge(read).items()}
-
-
-def docker_archive(layers=LAYERS, config=CONFIG, *, modern=False, images=1):
+def docker_archive(entries=LAYERS, config=CONFIG, *, modern=False, images=1):
     """What `docker save` writes: 20.10 with a folder per layer, 25 and later with blobs."""
-    tars = [tar(entries) for entries in layers]
+    tars = [tar(layer) for layer in entries]
     name = (
         (lambda data: f"blobs/sha256/{sha256(data)[7:]}") if modern else (lambda data: f"{sha256(data)[7:]}/layer.tar")
     )
@@ -146,16 +145,17 @@ def oci_archive(media_type=spec.LAYER_GZIP, *, nested=False):
 
 @settings(max_examples=40)
 @given(st.lists(st.lists(operations, max_size=8), min_size=1, max_size=4))
-def test_the_tree_of_layers_is_that_of_the_unpacked_layers(tmp_path_factory, drawn):
+def test_the_tree_of_a_layout_is_that_of_the_unpacked_layers(tmp_path_factory, drawn):
     model, directory = Model(), tmp_path_factory.mktemp("layers")
-    layers = [model.layer(drawn_layer) for drawn_layer in drawn]
-    unpack([blob(directory, layer) for layer in layers], directory / "root")
-    with ExitStack() as stack:
-        tree = merged(directory, *layers, stack=stack)
-        stack_tools = Tools(cache=Cache(directory / "cache"), progress=Silent(), environment={}, stack=stack, jobs=1)
-        unpacked = filesystems.read_folder("root", directory / "root", stack_tools).tree.entries
-    plain = {path: (entry.kind, entry.mode, entry.sha256, entry.link) for path, entry in tree.items()}
-    assert plain == {path: (entry.kind, entry.mode, entry.sha256, entry.link) for path, entry in unpacked.items()}
+    written = small_layouts.layout(directory, *(model.layer(drawn_layer) for drawn_layer in drawn))
+    unpack(written.layer_blobs, directory / "root")
+    with tools_in(directory) as tools:
+        trees = read_layout("x", written, tools).tree, filesystems.read_folder("x", directory / "root", tools).tree
+    one, other = (
+        {path: (entry.kind, entry.mode, entry.sha256, entry.link) for path, entry in tree.entries.items()}
+        for tree in trees
+    )
+    assert one == other
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,14 @@ def test_the_tree_of_layers_is_that_of_the_unpacked_layers(tmp_path_factory, dra
         (([entry("a", b"Z")],), "unknown type"),
     ],
 )
-def test_layers_that_no_engine_would_take_are_refused(tmp_path, layers, message):
-    with ExitStack() as stack, pytest.raises(LayoutError, match=message):
-        merged(tmp_path, *layers, stack=stack)
+def test_layers_that_no_engine_would_take_are_refused_or_noted(tmp_path, tools, layers, message):
+    written = small_layouts.layout(tmp_path, *layers)
+    with pytest.raises(LayoutError, match=message):
+        read_layout("x", written, tools)
+    patient = dataclasses.replace(tools, wanted=dataclasses.replace(tools.wanted, patient=True))
+    found = read_layout("x", written, patient)
+    assert message in found.broken
+    assert not found.tree.entries
 
 
 @pytest.mark.parametrize(
@@ -230,12 +235,6 @@ def test_what_is_no_image_says_why_and_which(tmp_path, tools, data, message):
     assert str(caught.value).startswith("the name: ")
 
 
-@given(st.lists(st.binary(max_size=5), max_size=20), st.integers(1, 7))
-def test_pieces_are_one_file(pieces, size):
-    reader = io.BufferedReader(Chunks(pieces), size)
-    assert b"".join(iter(lambda: reader.read(size), b"")) == b"".join(pieces)
-
-
 def test_a_folder_is_read_without_following_links(tmp_path, tools):
     root = tmp_path / "root"
     (root / "etc").mkdir(parents=True)
@@ -279,62 +278,53 @@ def test_owners_say_something_when_there_are_two():
 DIGEST = f"sha256:{'ab' * 32}"
 
 
-@pytest.fixture
-def place(tools):
-    return tools.cache, Spool(tools.cache, tools.stack)
+def spool_of(tools, name="reader-1"):
+    """Where a reader of this name keeps contents."""
+    wanted = dataclasses.replace(tools.wanted, name=name)
+    return Spool(dataclasses.replace(tools, wanted=wanted))
 
 
-def layer(spool):
-    kept = Found(Entry("file", 0o644, 0, 0, 5), spool.add(b"hello"))
-    return Entries(
-        found={"a/b": kept, "a/c": kept, "d": Found(Entry("folder", 0o755)), "e": Found(Entry("file", 0o600, size=9))},
-        folders={"d"},
-        implied={"a"},
-        removed={"gone"},
-        emptied={"opaque"},
-        links_below={"f": "below"},
-    )
+def cached(tools, read=None, name="reader-1", digest=DIGEST):
+    """What is taken of a layer, and whether it was read."""
+    spool, reads = spool_of(tools, name), []
+
+    def layer():
+        reads.append(1)
+        kept = Found(Entry("file", 0o644, 0, 0, 5), spool.add(b"hello"))
+        return Entries(
+            found={"a/b": kept, "d": Found(Entry("folder", 0o755)), "e": Found(Entry("file", 0o600, size=9))},
+            folders={"d"},
+            implied={"a"},
+            removed={"gone"},
+            emptied={"opaque"},
+            links_below={"f": "below"},
+        )
+
+    found = layers.cached_layer(tools.ctx.cache, digest, spool, read or layer)
+    return found.mapped(lambda one: (one.entry, one.place and spool.read(one.place))), bool(reads)
 
 
-def seen(found, spool):
-    contents = {path: one.place and spool.read(one.place) for path, one in found.found.items()}
-    entries = {path: one.entry for path, one in found.found.items()}
-    return contents, entries, found.folders, found.implied, found.removed, found.emptied, found.links_below
-
-
-def test_the_second_time_nothing_is_read(place):
-    cache, spool = place
-    first = layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
-    second = layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: pytest.fail("read again"))
-    assert seen(second, spool) == seen(first, spool)
-
-
-@pytest.mark.parametrize(("reader", "digest"), [("reader-2", DIGEST), ("reader-1", f"sha256:{'cd' * 32}")])
-def test_another_reader_or_layer_is_read(place, reader, digest):
-    cache, spool = place
-    layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
-    reads = []
-    layouts.cached_layer(cache, reader, digest, spool, lambda: reads.append(1) or layer(spool))
-    assert reads == [1]
+def test_a_layer_is_read_once_by_each_reader(tools):
+    first, _ = cached(tools)
+    assert first.found["a/b"][1] == b"hello"
+    assert cached(tools) == (first, False)
+    assert cached(tools, name="reader-2") == (first, True)
+    assert cached(tools, digest=f"sha256:{'cd' * 32}") == (first, True)
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"", lambda data: b"x" + data, bytes.upper])
-def test_a_damaged_record_is_read_anew_and_written_again(place, damage):
-    cache, spool = place
-    layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
-    (path,) = cache.path("trees", "x").parent.iterdir()
+def test_a_damaged_record_is_read_anew_and_written_again(tools, damage):
+    first, _ = cached(tools)
+    (path,) = tools.ctx.cache.path("trees", "x").parent.iterdir()
     path.write_bytes(damage(path.read_bytes()))
-    again = layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: layer(spool))
-    assert again.found.keys() == layer(spool).found.keys()
-    layouts.cached_layer(cache, "reader-1", DIGEST, spool, lambda: pytest.fail("read again"))
+    assert cached(tools) == (first, True)
+    assert cached(tools) == (first, False)
 
 
-def test_a_layer_that_cannot_be_read_leaves_no_record(place):
-    cache, spool = place
-
+def test_a_layer_that_cannot_be_read_leaves_no_record(tools):
     def broken():
         raise LayoutError("broken")
 
     with pytest.raises(LayoutError):
-        layouts.cached_layer(cache, "reader-1", DIGEST, spool, broken)
-    assert list(cache.path("trees", "x").parent.iterdir()) == []
+        cached(tools, broken)
+    assert list(tools.ctx.cache.path("trees", "x").parent.iterdir()) == []

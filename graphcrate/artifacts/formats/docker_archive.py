@@ -1,125 +1,100 @@
 """An image in one tar, as `docker load` and `skopeo copy oci-archive:` take it. Blobs go in as they are."""
 
 import hashlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 import msgspec
 
-from graphcrate.model.errors import LayoutError
+from graphcrate.artifacts.formats.merged import check_digest
 from graphcrate.oci import spec
 from graphcrate.oci.blob import CHUNK, open_blob
-from graphcrate.oci.layout import REBUILD, Layout, check_presence
+from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.spec import Descriptor, LayerBlob
 from graphcrate.oci.tar import END_OF_ARCHIVE, Kind, header, padding
 
+Advance = Callable[[int], None]
 
-def write_oci(stream: IO[bytes], layout: Layout, created: int, advance: Callable[[int], None]) -> None:
+
+def write_oci(stream: IO[bytes], layout: Layout, created: int, advance: Advance) -> None:
     """The layout as it is, in a tar. Raises LayoutError for a blob that is missing, cut off or altered."""
-    check_presence(layout)
-    archive = _Archive(stream, created)
-    for descriptor in _once(layout.descriptor, layout.manifest.config, *layout.layers):
-        archive.blob(layout, descriptor, advance)
+    archive = _Archive(stream, layout, created, advance)
+    archive.blob(layout.descriptor)
+    archive.blob(layout.manifest.config)
+    for layer in layout.layers:
+        archive.blob(layer)
     index = spec.Index(schema_version=2, media_type=spec.INDEX, manifests=(layout.descriptor,))
-    archive.data("index.json", msgspec.json.encode(index) + b"\n")
-    archive.data("oci-layout", msgspec.json.encode({"imageLayoutVersion": spec.LAYOUT_VERSION}) + b"\n")
-    archive.finish()
+    archive.document("index.json", index)
+    archive.document("oci-layout", {"imageLayoutVersion": spec.LAYOUT_VERSION})
+    stream.write(END_OF_ARCHIVE)
 
 
-def write_docker(
-    stream: IO[bytes], layout: Layout, name: str | None, created: int, advance: Callable[[int], None]
-) -> None:
+def write_docker(stream: IO[bytes], layout: Layout, name: str | None, created: int, advance: Advance) -> None:
     """What `docker save` writes: manifest.json, the configuration, the layers. `name` is the image's, with its tag.
 
     Layers stay compressed, since every Docker inflates gzip; those of zstd, which old ones cannot, are inflated here.
     Raises LayoutError as `write_oci`.
     """
-    check_presence(layout)
-    archive = _Archive(stream, created)
-    places = {}
-    for layer in _once(*layout.layers):
+    archive = _Archive(stream, layout, created, advance)
+    for layer in layout.layers:
         if spec.LAYER_TYPES.get(layer.media_type) == spec.LAYER_ZSTD:
-            places[layer.digest] = archive.inflated(layout, layer, advance)
+            archive.inflated(layer)
         else:
-            places[layer.digest] = archive.blob(layout, layer, advance)
-    config = archive.blob(layout, layout.manifest.config, advance)
-    saved = {
-        "Config": config,
-        "RepoTags": [name] if name else None,
-        "Layers": [places[x.digest] for x in layout.layers],
-    }
-    archive.data("manifest.json", msgspec.json.encode([saved]) + b"\n")
-    archive.finish()
-
-
-def _once(*descriptors: Descriptor) -> list[Descriptor]:
-    return list({descriptor.digest: descriptor for descriptor in descriptors}.values())
+            archive.blob(layer)
+    config = layout.manifest.config
+    archive.blob(config)
+    layers = [archive.places[layer.digest] for layer in layout.layers]
+    saved = {"Config": archive.places[config.digest], "RepoTags": [name] if name else None, "Layers": layers}
+    archive.document("manifest.json", [saved])
+    stream.write(END_OF_ARCHIVE)
 
 
 class _Archive:
-    """A tar that is being written."""
+    """A tar that is being written. `places`: names of the blobs in it, by digest; each goes in once."""
 
-    def __init__(self, stream: IO[bytes], created: int) -> None:
-        self._stream, self._created = stream, created
+    def __init__(self, stream: IO[bytes], layout: Layout, created: int, advance: Advance) -> None:
+        check_presence(layout)
+        self._stream, self._layout, self._created, self._advance = stream, layout, created, advance
+        self.places: dict[str, str] = {}
         for folder in ("blobs", "blobs/sha256"):
             stream.write(header(folder, Kind.FOLDER, mode=0o755, mtime=created))
 
-    def data(self, path: str, content: bytes) -> None:
-        self._begin(path, len(content))
-        self._stream.write(content)
-        self._stream.write(padding(len(content)))
+    def document(self, path: str, value: object) -> None:
+        data = msgspec.json.encode(value) + b"\n"
+        self._file(path, len(data), (data,))
 
-    def blob(self, layout: Layout, descriptor: Descriptor, advance: Callable[[int], None]) -> str:
-        """A blob as it is, checked on its way; its name."""
-        path = _place(descriptor.digest)
-        self._begin(path, descriptor.size)
-        digest = hashlib.sha256()
-        for chunk in _chunks(layout.blob(descriptor.digest)):
-            digest.update(chunk)
-            self._stream.write(chunk)
-            advance(len(chunk))
-        _require(descriptor, digest.hexdigest())
-        self._stream.write(padding(descriptor.size))
-        return path
+    def blob(self, descriptor: Descriptor) -> None:
+        """A blob as it is, checked on its way."""
+        if descriptor.digest not in self.places:
+            self._put(descriptor, descriptor.digest, descriptor.size, self._checked(descriptor))
 
-    def inflated(self, layout: Layout, layer: Descriptor, advance: Callable[[int], None]) -> str:
-        """A layer as a plain tar; its name. Read twice: a tar wants the size first."""
-        blob = LayerBlob(path=layout.blob(layer.digest), media_type=layer.media_type)
+    def inflated(self, layer: Descriptor) -> None:
+        """A layer as a plain tar. Read twice: a tar wants the size first."""
+        if layer.digest in self.places:
+            return
+        blob = LayerBlob(path=self._layout.blob(layer.digest), media_type=layer.media_type)
         digest, diff_id = hashlib.sha256(), hashlib.sha256()
-        with open_blob(blob, advance=advance, digest=digest, diff_id=diff_id) as stream:
+        with open_blob(blob, advance=self._advance, digest=digest, diff_id=diff_id) as stream:
             stream.drain()
             size = stream.tell()
-        _require(layer, digest.hexdigest())
-        path = _place(diff_id.hexdigest())
-        self._begin(path, size)
+        check_digest("the blob", layer.digest, digest)
         with open_blob(blob) as stream:
-            for chunk in stream.chunks(size):
-                self._stream.write(chunk)
-        self._stream.write(padding(size))
-        return path
+            self._put(layer, diff_id.hexdigest(), size, stream.chunks(size))
 
-    def finish(self) -> None:
-        self._stream.write(END_OF_ARCHIVE)
+    def _put(self, descriptor: Descriptor, name: str, size: int, pieces: Iterable[bytes]) -> None:
+        place = self.places[descriptor.digest] = f"blobs/sha256/{name.removeprefix('sha256:')}"
+        self._file(place, size, pieces)
 
-    def _begin(self, path: str, size: int) -> None:
+    def _file(self, path: str, size: int, pieces: Iterable[bytes]) -> None:
         self._stream.write(header(path, Kind.FILE, mode=0o644, mtime=self._created, size=size))
+        self._stream.writelines(pieces)
+        self._stream.write(padding(size))
 
-
-def _place(digest: str) -> str:
-    return f"blobs/sha256/{digest.removeprefix('sha256:')}"
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(CHUNK):
-            yield chunk
-
-
-def _require(descriptor: Descriptor, hexadecimal: str) -> None:
-    if f"sha256:{hexadecimal}" != descriptor.digest:
-        raise LayoutError(
-            f"the blob {descriptor.digest} is damaged: its bytes hash to sha256:{hexadecimal}",
-            cause="The file was changed after it was written.",
-            next_step=REBUILD,
-        )
+    def _checked(self, descriptor: Descriptor) -> Iterator[bytes]:
+        digest = hashlib.sha256()
+        with self._layout.blob(descriptor.digest).open("rb", buffering=0) as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+                self._advance(len(chunk))
+                yield chunk
+        check_digest("the blob", descriptor.digest, digest)

@@ -1,14 +1,14 @@
 """An image's files: what its layers come to, each once, and where the content of each is."""
 
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
 
 import msgspec
 
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci.blob import CHUNK, TarStream, open_blob, sha256
+from graphcrate.oci.blob import CHUNK, Hash, TarStream, open_blob, sha256
 from graphcrate.oci.entries import Entries, overlaid, parents, read_entries
 from graphcrate.oci.layout import REBUILD, Layout, check_presence
 from graphcrate.oci.spec import LayerBlob
@@ -63,19 +63,12 @@ class Addition(NamedTuple):
     path: str
     mode: int = 0o755
     content: bytes | None = None  #: of a file
-    link: str = ""  #: target of a symbolic link; with neither it is a folder
-    keep: bool = False  #: what the image has at this path stays; folders always do
+    link: str = ""  #: target of a symbolic link; with neither it is a folder, and one that is there stays
 
 
-class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """The image's files. Paths are relative, the root is empty."""
-
-    paths: Mapping[str, Inode]
-
-    @property
-    def size(self) -> int:
-        """Bytes of all contents, each counted once."""
-        return sum(inode.size for inode in set_of(self.paths.values()))
+def size_of(paths: Mapping[str, Inode]) -> int:
+    """Bytes of all contents, each counted once."""
+    return sum(inode.size for inode in set_of(paths.values()))
 
 
 def set_of(inodes: Iterable[Inode]) -> list[Inode]:
@@ -83,55 +76,61 @@ def set_of(inodes: Iterable[Inode]) -> list[Inode]:
     return list({id(inode): inode for inode in inodes}.values())
 
 
-Keep = Callable[[str, tarfile.TarInfo], Inode]
-
-
-def read_merged(layout: Layout, advance: Callable[[int], None] | None = None) -> Merged:
+def read_merged(layout: Layout, advance: Callable[[int], None] | None = None) -> dict[str, Inode]:
     """Read and check every layer, on all cores, without files' contents. `advance` counts compressed bytes.
 
-    Raises LayoutError for a layer that is missing, cut off or altered (by its digest), or that no engine would take.
+    Paths are relative, the root is empty. Raises LayoutError for a layer that is missing, cut off or altered (by its
+    digest), or that no engine would take.
     """
     check_presence(layout)
     layers = parallel(
         lambda number, advancing: read_checked(
             layout.layer_blobs[number],
             layout.layers[number].digest,
-            lambda _: inode_of,
+            lambda path, header, _: inode_of(path, header),
             advancing,
         ),
         range(len(layout.layers)),
         advance=advance,
         size=lambda number: layout.layers[number].size,
     )
-    return Merged(paths=overlaid(layers, IMPLIED))
+    return overlaid(layers, IMPLIED)
 
 
 def read_checked(
-    blob: LayerBlob, digest: str, keep: Callable[[TarStream], Keep], advance: Callable[[int], None]
+    blob: LayerBlob,
+    digest: str,
+    keep: Callable[[str, tarfile.TarInfo, TarStream], Inode],
+    advance: Callable[[int], None],
 ) -> Entries[Inode]:
-    """Read a layer to its end; `keep` gets its stream. Raises LayoutError where the bytes have another digest."""
+    """Read a layer to its end. Raises LayoutError where the bytes have another digest."""
     seen = sha256()
     try:
         with open_blob(blob, advance=advance, digest=seen) as stream:
-            entries = read_entries(stream, keep(stream))
+            entries = read_entries(stream, lambda path, header: keep(path, header, stream))
     except LayoutError as error:
         raise LayoutError(f"layer {digest}: {error.what}", cause=error.cause, next_step=REBUILD) from error
-    if f"sha256:{seen.hexdigest()}" != digest:
-        raise LayoutError(
-            f"layer {digest} is damaged: its bytes hash to sha256:{seen.hexdigest()}",
-            cause="The file was changed after it was written.",
-            next_step=REBUILD,
-        )
+    check_digest("layer", digest, seen)
     return entries
 
 
-def with_additions(merged: Merged, additions: Sequence[Addition], mtime: int) -> Merged:
+def check_digest(what: str, digest: str, seen: Hash) -> None:
+    """Raises LayoutError where the bytes of a layout's blob have another digest."""
+    if f"sha256:{seen.hexdigest()}" != digest:
+        raise LayoutError(
+            f"{what} {digest} is damaged: its bytes hash to sha256:{seen.hexdigest()}",
+            cause="The file was changed after it was written.",
+            next_step=REBUILD,
+        )
+
+
+def with_additions(image: Mapping[str, Inode], additions: Iterable[Addition], mtime: int) -> dict[str, Inode]:
     """The image with these entries. Raises LayoutError where one of its files stands where a folder has to be."""
-    paths = dict(merged.paths)
+    paths = dict(image)
     for addition in additions:
         standing = paths.get(addition.path)
         folder = addition.content is None and not addition.link
-        if standing is not None and (folder or addition.keep):
+        if standing is not None and folder:
             continue
         if standing is not None and standing.is_folder:
             raise LayoutError(f"/{addition.path} is a folder in the image, and a runtime wants a file there")
@@ -139,17 +138,11 @@ def with_additions(merged: Merged, additions: Sequence[Addition], mtime: int) ->
             above = paths.setdefault(parent, msgspec.structs.replace(IMPLIED, mtime=mtime))
             if not above.is_folder:
                 raise LayoutError(f"/{parent} is no folder in the image, and a runtime wants /{addition.path} in it")
-        kind = _FOLDER if folder else _LINK if addition.link else _FILE
-        content = addition.content or b""
+        kind, content = _FOLDER if folder else _LINK if addition.link else _FILE, addition.content or b""
         paths[addition.path] = Inode(
-            kind=kind,
-            mode=addition.mode,
-            mtime=mtime,
-            size=len(content),
-            link=addition.link,
-            content=content,
+            kind=kind, mode=addition.mode, mtime=mtime, size=len(content), link=addition.link, content=content
         )
-    return msgspec.structs.replace(merged, paths=paths)
+    return paths
 
 
 def inode_of(path: str, header: tarfile.TarInfo) -> Inode:

@@ -19,16 +19,7 @@ import msgspec
 import zstandard
 from isal import isal_zlib
 
-from graphcrate.artifacts.formats.merged import (
-    IMPLIED,
-    Inode,
-    Keep,
-    Merged,
-    Stored,
-    content_of,
-    inode_of,
-    read_checked,
-)
+from graphcrate.artifacts.formats.merged import IMPLIED, Inode, Stored, content_of, inode_of, read_checked
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
@@ -82,15 +73,9 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Index(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept beside the blocks: the layer's entries, each inode once."""
+    """What is kept beside the blocks, together with the layer's `Entries`, which have numbers of inodes."""
 
     inodes: tuple[Inode, ...]
-    found: dict[str, int]
-    folders: tuple[str, ...]
-    implied: tuple[str, ...]
-    removed: tuple[str, ...]
-    emptied: tuple[str, ...]
-    links_below: dict[str, str]
     fragments: tuple[Stored, ...]
 
 
@@ -199,7 +184,7 @@ def _blocks(pieces: Iterable[bytes], size: int) -> Iterator[memoryview]:
 
 def read_packed(
     layout: Layout, compression: Compression, cache: Cache, advance: Callable[[int], None]
-) -> tuple[Merged, tuple[Packed, ...]]:
+) -> tuple[dict[str, Inode], tuple[Packed, ...]]:
     """The image's files and where their blocks are, packing on all cores what the cache lacks.
 
     `advance` counts bytes of layers. Raises LayoutError for a layer that is missing, cut off or altered (by its
@@ -226,7 +211,7 @@ def read_packed(
             read, range(len(blobs)), advance=advance, size=lambda number: layout.layers[number].size, threads=jobs
         )
     entries = [entry for entry, _ in layers]
-    return Merged(paths=overlaid(entries, IMPLIED)), tuple(packed for _, packed in layers)
+    return overlaid(entries, IMPLIED), tuple(packed for _, packed in layers)
 
 
 def _pack(
@@ -243,16 +228,13 @@ def _pack(
     with (folder / "data").open("xb", buffering=CHUNK) as data:
         packer = Packer(data, compression, pool, depth)
 
-        def keeping(stream: TarStream) -> Keep:
-            def keep(path: str, header: tarfile.TarInfo) -> Inode:
-                inode = inode_of(path, header)
-                file = packer.add(inode.size, content_of(header, stream)) if inode.is_file else None
-                held[id(inode)] = inode, file
-                return inode
+        def keep(path: str, header: tarfile.TarInfo, stream: TarStream) -> Inode:
+            inode = inode_of(path, header)
+            file = packer.add(inode.size, content_of(header, stream)) if inode.is_file else None
+            held[id(inode)] = inode, file
+            return inode
 
-            return keep
-
-        entries = read_checked(blob, digest, keeping, advance)
+        entries = read_checked(blob, digest, keep, advance)
         packer.finish()
     numbers = {identity: number for number, identity in enumerate(held)}
     index = _Index(
@@ -260,32 +242,21 @@ def _pack(
             inode if file is None else msgspec.structs.replace(inode, stored=file.stored)
             for inode, file in held.values()
         ),
-        found={path: numbers[id(inode)] for path, inode in entries.found.items()},
-        folders=tuple(entries.folders),
-        implied=tuple(entries.implied),
-        removed=tuple(entries.removed),
-        emptied=tuple(entries.emptied),
-        links_below=entries.links_below,
         fragments=tuple(fragment.stored for fragment in packer.fragments),
     )
+    kept = msgspec.to_builtins(entries.mapped(lambda inode: numbers[id(inode)])) | msgspec.to_builtins(index)
     # By the standard library: names that are not UTF-8 have surrogates, which it alone writes.
-    (folder / "index.json").write_text(json.dumps(msgspec.to_builtins(index)), "ascii")
+    (folder / "index.json").write_text(json.dumps(kept), "ascii")
 
 
 def _load(folder: Path, number: int) -> tuple[Entries[Inode], Packed]:
-    index = msgspec.convert(json.loads((folder / "index.json").read_text("ascii")), _Index)
+    kept = json.loads((folder / "index.json").read_text("ascii"))
+    index = msgspec.convert(kept, _Index)
     inodes = [
         inode
         if inode.stored is None
         else msgspec.structs.replace(inode, stored=msgspec.structs.replace(inode.stored, layer=number))
         for inode in index.inodes
     ]
-    entries = Entries(
-        found={path: inodes[at] for path, at in index.found.items()},
-        folders=set(index.folders),
-        implied=set(index.implied),
-        removed=set(index.removed),
-        emptied=set(index.emptied),
-        links_below=index.links_below,
-    )
+    entries = msgspec.convert(kept, Entries[int]).mapped(inodes.__getitem__)
     return entries, Packed(data=folder / "data", fragments=index.fragments)

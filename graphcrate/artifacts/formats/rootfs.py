@@ -1,28 +1,45 @@
 """Layers to a root file system, with neither an engine nor root.
 
-Each layer is unpacked into a folder of its own, all of them side by side; then they are merged in order by renaming.
-So whiteouts act on the layers below and on nothing else, whatever their place in the tar, and no layer can make
-another write through a link of its own.
+The files of each layer are unpacked side by side, by number; those that the image has in the end are then renamed to
+their paths. No name of a layer touches the disk before `oci.entries` has judged all of them, so nothing is followed.
 """
 
-# As in `artifacts.formats.stage`.
-# ruff: noqa: PTH102, PTH104, PTH108, PTH114, PTH208
+# System calls on strings: with tens of thousands of files, Path objects cost more than the calls.
+# ruff: noqa: PTH101, PTH102, PTH104, PTH123, PTH211
 
+import contextlib
+import errno
+import itertools
 import os
 import stat
-from collections.abc import Callable, Sequence
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.artifacts.formats.stage import Attributes, Stage, apply, stage_layer
+from graphcrate.artifacts.formats.merged import IMPLIED, XATTR, Inode, content_of, inode_of
 from graphcrate.host.atomic import appearing
-from graphcrate.host.cache import remove_tree
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import LayoutError
+from graphcrate.oci.blob import TarStream, open_blob
+from graphcrate.oci.entries import Entries, overlaid, read_entries
 from graphcrate.oci.spec import LayerBlob
 
 _ROOT = "root"
-#: of a folder that no layer has an entry for; a fixed time, so that the tree depends on the layers alone
-_IMPLIED = Attributes(mode=0o755, uid=0, gid=0, mtime=0)
+#: A root without the capability, or in a user namespace that lacks the id, does without.
+_NOT_PERMITTED = (errno.EPERM, errno.EINVAL, errno.ENOTSUP)
+_BYTES = ("utf-8", "surrogateescape")  #: how `tarfile` has the values of extended attributes as text
+_LINKED = Inode(kind=tarfile.REGTYPE, mode=0)  #: what a hard link shares has attributes of its own
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """An inode and where it is on the disk: nowhere yet (a folder, a device that could not be made), or at `place`."""
+
+    inode: Inode
+    mtime: int  #: nanoseconds of Unix time
+    place: str = ""
+    stays: bool = False  #: another name is a hard link to `place`
 
 
 def unpack(
@@ -40,130 +57,118 @@ def unpack(
     Raises LayoutError for a layer that is broken or would leave the folder.
     """
     with appearing(destination, _ROOT) as partial:
-        if partial is not None:
-            _unpack(layers, partial, advance, below)
-
-
-def _unpack(
-    layers: Sequence[LayerBlob], partial: Path, advance: Callable[[int], None] | None, below: Path | None
-) -> None:
-    privileged = os.geteuid() == 0
-    stages = parallel(
-        lambda number, advancing: stage_layer(layers[number], partial / str(number), advancing, privileged),
-        range(len(layers)),
-        advance=advance,
-        size=lambda number: layers[number].path.stat().st_size,
-    )
-    tree = _Tree(partial / _ROOT, privileged)
-    if below is not None:
-        tree.share(below)
-    for stage in stages:
-        tree.merge(stage)
-    tree.finish()
-
-
-class _Tree:
-    """The root file system while layers are merged into it."""
-
-    def __init__(self, root: Path, privileged: bool) -> None:
-        self._root, self._privileged = str(root), privileged
-        self._folders: dict[str, Attributes] = {}
-        root.mkdir()
-        root.chmod(0o755)
-
-    def share(self, other: Path) -> None:
-        """Begin with the folders and files of another tree. Files are links; merging replaces, and never writes."""
-        for at, folders, names in os.walk(other):
-            inside = at.removeprefix(str(other)).lstrip("/")
-            place = f"{self._root}/{inside}".rstrip("/")
-            for name in list(folders):
-                if os.path.islink(f"{at}/{name}"):
-                    folders.remove(name)
-                    names.append(name)
-            for name in names:
-                os.link(f"{at}/{name}", f"{place}/{name}", follow_symlinks=False)
-            for name in folders:
-                path = f"{inside}/{name}".lstrip("/")
-                os.mkdir(f"{self._root}/{path}")
-                found = os.lstat(f"{at}/{name}")
-                xattrs = tuple((key, os.getxattr(f"{at}/{name}", key)) for key in os.listxattr(f"{at}/{name}"))
-                mode = stat.S_IMODE(found.st_mode)
-                self._folders[path] = Attributes(mode, found.st_uid, found.st_gid, found.st_mtime_ns, xattrs)
-
-    def merge(self, stage: Stage) -> None:
-        """Put a layer over what is there."""
-        for path in stage.emptied:
-            if self._is_folder(path):
-                for name in os.listdir(f"{self._root}/{path}"):
-                    self._remove(f"{path}/{name}".lstrip("/"))
-        for path in stage.removed:
-            if self._is_folder(path.rpartition("/")[0]) and os.path.lexists(f"{self._root}/{path}"):
-                self._remove(path)
-        self._merge_folder("", stage)
-        for path in stage.implied:
-            self._folders.setdefault(path, _IMPLIED)
-        self._folders.update(stage.folders)
-        for path, target in stage.links:
-            self._link(path, target)
-        remove_tree(Path(stage.root))
-
-    def finish(self) -> None:
-        """Give folders their modes and times, the deepest first: a parent may close itself."""
-        for path in sorted(self._folders, reverse=True):
-            apply(f"{self._root}/{path}".rstrip("/"), self._folders[path], self._privileged)
-
-    def _merge_folder(self, folder: str, stage: Stage) -> None:
-        with os.scandir(f"{stage.root}/{folder}") as entries:
-            for entry in list(entries):
-                path = f"{folder}/{entry.name}".lstrip("/")
-                place = f"{self._root}/{path}"
-                try:
-                    standing = os.lstat(place).st_mode
-                except FileNotFoundError:
-                    os.rename(entry.path, place)
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    if stat.S_ISDIR(standing):
-                        self._merge_folder(path, stage)
-                        continue
-                    if path not in stage.folders:
-                        raise LayoutError(
-                            f"a layer has files below {path}, which is not a folder in the layers below it",
-                            cause="Engines disagree on what that means: some follow a link, others replace it.",
-                        )
-                self._remove(path)
-                os.rename(entry.path, place)
-
-    def _link(self, path: str, target: str) -> None:
-        """A hard link to a file of a layer below."""
-        parent = target.rpartition("/")[0]
-        source, place = f"{self._root}/{target}", f"{self._root}/{path}"
-        if not self._is_folder(parent) or not os.path.lexists(source) or stat.S_ISDIR(os.lstat(source).st_mode):
-            raise LayoutError(f"{path} is a hard link to {target}, which is not a file of this layer or those below")
-        if os.path.lexists(place):
-            if os.path.samestat(os.lstat(place), os.lstat(source)):
-                return
-            self._remove(path)
-        os.link(source, place, follow_symlinks=False)
-
-    def _is_folder(self, path: str) -> bool:
-        """Whether it is a folder and no part of its path a link, which could lead outside."""
-        place = self._root
-        for part in path.split("/") if path else ():
-            place = f"{place}/{part}"
-            try:
-                mode = os.lstat(place).st_mode
-            except FileNotFoundError:
-                return False
-            if not stat.S_ISDIR(mode):
-                return False
-        return True
-
-    def _remove(self, path: str) -> None:
-        place = f"{self._root}/{path}"
-        if not stat.S_ISDIR(os.lstat(place).st_mode):
-            os.unlink(place)
+        if partial is None:
             return
-        remove_tree(Path(place))
-        for below in [folder for folder in self._folders if folder == path or folder.startswith(f"{path}/")]:
-            del self._folders[below]
+        privileged = os.geteuid() == 0
+        staged = parallel(
+            lambda number, advancing: _stage(layers[number], partial / str(number), advancing, privileged),
+            range(len(layers)),
+            advance=advance,
+            size=lambda number: layers[number].path.stat().st_size,
+        )
+        # A fixed time, so that the tree depends on the layers alone.
+        merged = overlaid([*([_tree(below)] if below else ()), *staged], _Node(IMPLIED, 0))
+        _build(merged, str(partial / _ROOT), privileged)
+
+
+def _stage(blob: LayerBlob, folder: Path, advance: Callable[[int], None], privileged: bool) -> Entries[_Node]:
+    """Unpack the files of a layer into the new `folder`."""
+    folder.mkdir()
+    numbers = itertools.count()
+
+    def keep(path: str, header: tarfile.TarInfo) -> _Node:
+        inode = inode_of(path, header)
+        node = _Node(inode, int(header.mtime * 1_000_000_000))
+        if not inode.is_folder:
+            place = f"{folder}/{next(numbers)}"
+            if _make(place, inode, header, stream, privileged):
+                node.place = place
+                _apply(place, node, privileged)
+        return node
+
+    try:
+        with open_blob(blob, advance=advance) as stream:
+            return read_entries(stream, keep)
+    except LayoutError as error:
+        raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
+
+
+def _make(place: str, inode: Inode, header: tarfile.TarInfo, stream: TarStream, privileged: bool) -> bool:
+    """Make a file, link, pipe or device; False for a device that cannot be made."""
+    if inode.is_file:
+        with open(place, "xb") as file:
+            file.writelines(content_of(header, stream))
+    elif inode.kind == tarfile.SYMTYPE:
+        os.symlink(inode.link, place)
+    elif inode.kind == tarfile.FIFOTYPE:
+        os.mkfifo(place)
+    elif privileged:
+        with _permitted():
+            kind = stat.S_IFCHR if inode.kind == tarfile.CHRTYPE else stat.S_IFBLK
+            os.mknod(place, kind | 0o600, os.makedev(*inode.device))
+        return os.path.lexists(place)
+    else:
+        return False
+    return True
+
+
+def _tree(root: Path) -> Entries[_Node]:
+    """An unpacked tree as if it were a layer. Its files are linked, and never written."""
+    tree = Entries[_Node]()
+    for at, folders, names in os.walk(root):
+        for place in (at, *(f"{at}/{name}" for name in (*folders, *names))):
+            path, status = place.removeprefix(str(root)).lstrip("/"), os.lstat(place)
+            if not stat.S_ISDIR(status.st_mode):
+                tree.found[path] = _Node(_LINKED, 0, place, stays=True)
+            elif path not in tree.folders:
+                xattrs = tuple(
+                    (f"{XATTR}{key}", os.getxattr(place, key).decode(*_BYTES)) for key in os.listxattr(place)
+                )
+                mode, uid, gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+                inode = Inode(kind=tarfile.DIRTYPE, mode=mode, uid=uid, gid=gid, xattrs=xattrs)
+                tree.found[path] = _Node(inode, status.st_mtime_ns)
+                tree.folders.add(path)
+    return tree
+
+
+def _build(merged: Mapping[str, _Node], root: str, privileged: bool) -> None:
+    folders: list[tuple[str, _Node]] = []
+    for path in sorted(merged):
+        node, place = merged[path], f"{root}/{path}".rstrip("/")
+        if node.inode.is_folder:
+            os.mkdir(place)
+            folders.append((place, node))
+        elif node.stays:
+            os.link(node.place, place, follow_symlinks=False)
+        elif node.place:
+            os.rename(node.place, place)
+            node.place, node.stays = place, True
+    for place, node in reversed(folders):  # the deepest first: a parent may close itself, and gets its time at last
+        _apply(place, node, privileged)
+
+
+def _apply(place: str, node: _Node, privileged: bool) -> None:
+    """Set owner, extended attributes, mode and time. Of extended attributes those that the kernel takes."""
+    inode = node.inode
+    if privileged:
+        if inode.uid or inode.gid:
+            with _permitted():
+                os.chown(place, inode.uid, inode.gid, follow_symlinks=False)
+        for name, value in inode.xattrs:
+            with _permitted():
+                os.setxattr(place, name.removeprefix(XATTR), value.encode(*_BYTES), follow_symlinks=False)
+    if inode.kind != tarfile.SYMTYPE:
+        os.chmod(place, inode.mode)  # after chown, which clears the set-user-id bit
+    try:
+        os.utime(place, ns=(node.mtime, node.mtime), follow_symlinks=False)
+    except OverflowError as error:
+        raise LayoutError(f"a time of {node.mtime} ns is out of range") from error
+
+
+@contextlib.contextmanager
+def _permitted() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NOT_PERMITTED:
+            raise

@@ -40,26 +40,19 @@ class Blob(NamedTuple):
     data: bytes
 
 
-class Partition(NamedTuple):
-    """Bytes of the file that hold a squashfs."""
-
-    offset: int
-    size: int
-
-
 def is_sif(head: bytes) -> bool:
     """Whether a file that begins with these (at least 42) bytes is one."""
     return head[MAGIC_OFFSET : MAGIC_OFFSET + len(MAGIC)] == MAGIC
 
 
-def root_partition(path: Path) -> Partition:
-    """The squashfs that the image runs from. Raises LayoutError where there is none, or another file system."""
+def root_offset(path: Path) -> int:
+    """Where the squashfs begins that the image runs from. Raises LayoutError for another file system, or for none."""
     total = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(_HEADER.size)
         if len(head) < _HEADER.size or not is_sif(head):
             raise LayoutError(f"{path} is no SIF file")
-        count, offset = _HEADER.unpack(head)[-5], _HEADER.unpack(head)[-4]
+        count, offset = _HEADER.unpack(head)[-5:-3]
         if not 0 <= count <= _MOST_DESCRIPTORS or not 0 <= offset <= total:
             raise LayoutError(f"{path}: the SIF header is malformed")
         file.seek(offset)
@@ -70,15 +63,15 @@ def root_partition(path: Path) -> Partition:
         system, purpose = _PARTITION.unpack_from(extra)
         if kind != _TYPE_PARTITION or not used or purpose != _PRIMARY:
             continue
-        if system != 1:
+        if system != _SQUASHFS:
             raise LayoutError(
                 f"{path}: its root file system is {_FILE_SYSTEMS.get(system, f'of unknown type {system}')}",
                 cause="Only a squashfs can be read without its engine.",
             )
-        start, size = numbers[3], numbers[4]
+        start, size = numbers[3:5]
         if start < 0 or size < 0 or start + size > total:
             raise LayoutError(f"{path}: the partition ends beyond the file; it was cut short")
-        return Partition(start, size)
+        return int(start)
     raise LayoutError(f"{path}: the SIF has no root file system")
 
 
@@ -95,14 +88,17 @@ def front(blobs: Sequence[Blob], size: int, architecture: str, identity: uuid.UU
     """
     if (code := _ARCHITECTURES.get(architecture)) is None:
         raise LayoutError(f"a SIF cannot be of the architecture {architecture!r}")
-    start = partition_offset(blobs)
+    start, data = partition_offset(blobs), b"".join(blob.data for blob in blobs)
+    objects = [(blob.kind, 0, len(blob.data), blob.name, b"") for blob in blobs]
+    padding = start - _DATA_OFFSET - len(data)
+    objects.append((_TYPE_PARTITION, padding, size, "", _PARTITION.pack(_SQUASHFS, _PRIMARY) + code))
     table, position = b"", _DATA_OFFSET
-    for number, blob in enumerate(blobs, 1):
-        table += _descriptor(blob.kind, number, position, len(blob.data), len(blob.data), created, blob.name)
-        position += len(blob.data)
-    extra = _PARTITION.pack(_SQUASHFS, _PRIMARY) + code
-    padded = start - position + size
-    table += _descriptor(_TYPE_PARTITION, len(blobs) + 1, start, size, padded, created, "", extra)
+    for number, (kind, before, length, name, extra) in enumerate(objects, 1):
+        position += before
+        places = position, length, before + length
+        # No owner: the last two numbers are of the past.
+        table += _DESCRIPTOR.pack(kind, 1, number, _GROUP, 0, *places, created, created, 0, 0, name.encode(), extra)
+        position += length
     header = _HEADER.pack(
         _LAUNCH,
         MAGIC,
@@ -118,15 +114,5 @@ def front(blobs: Sequence[Blob], size: int, architecture: str, identity: uuid.UU
         _DATA_OFFSET,
         start + size - _DATA_OFFSET,
     )
-    data = b"".join(blob.data for blob in blobs)
     whole = header.ljust(_DESCRIPTORS_OFFSET, b"\0") + table.ljust(_DATA_OFFSET - _DESCRIPTORS_OFFSET, b"\0") + data
     return whole.ljust(start, b"\0")
-
-
-def _descriptor(
-    kind: int, number: int, offset: int, size: int, padded: int, created: int, name: str, extra: bytes = b""
-) -> bytes:
-    # No owner: these two fields are of the past.
-    return _DESCRIPTOR.pack(
-        kind, 1, number, _GROUP, 0, offset, size, padded, created, created, 0, 0, name.encode(), extra
-    )

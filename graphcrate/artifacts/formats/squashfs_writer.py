@@ -4,16 +4,19 @@ Format 4.0 as in Linux's Documentation/filesystems/squashfs.rst and fs/squashfs/
 little-endian. The same files in the same layers, packed alike, give the same bytes.
 """
 
+import itertools
 import struct
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, BinaryIO, NamedTuple
+from dataclasses import dataclass, field
+from operator import attrgetter, itemgetter
+from typing import IO, BinaryIO
 
 import msgspec
 from isal import isal_zlib
 
-from graphcrate.artifacts.formats.merged import XATTR, Inode, Merged, Stored, set_of
+from graphcrate.artifacts.formats.merged import XATTR, Inode, Stored, set_of
 from graphcrate.artifacts.formats.packed import BLOCKS, RAW, Compression, Packed, Packer, compressor
 from graphcrate.host.cache import remove_tree
 from graphcrate.model.errors import CacheError, LayoutError
@@ -46,7 +49,7 @@ _PREFIXES = ("user.", "trusted.", "security.")
 
 def write(
     stream: BinaryIO,
-    merged: Merged,
+    image: Mapping[str, Inode],
     layers: Sequence[Packed],
     compression: Compression,
     created: int,
@@ -58,10 +61,10 @@ def write(
     """
     begin = stream.tell()
     stream.write(bytes(_SUPERBLOCK.size))
-    placed, fragments = _copy(stream, begin, merged, layers, compression, advance)
+    placed, fragments = _copy(stream, begin, image, layers, compression, advance)
     compress = compressor(compression)
     block = BLOCKS[compression]
-    tree = _Tree(merged, placed, compress, block)
+    tree = _Tree(image, placed, compress, block)
     starts = []
     for table in (tree.inodes, tree.folders):
         starts.append(stream.tell() - begin)
@@ -71,8 +74,7 @@ def write(
         struct.pack(f"<{len(tree.references)}Q", *tree.references),
         struct.pack(f"<{len(tree.ids)}I", *tree.ids),
     )
-    for data in tables:
-        starts.append(_write_table(stream, begin, data, compress))
+    starts += [_write_table(stream, begin, data, compress) for data in tables]
     starts.append(tree.xattrs.write(stream, begin, compress))
     end = stream.tell() - begin
     stream.write(bytes(-end % _ALIGNMENT))
@@ -107,13 +109,13 @@ def write(
 def _copy(
     stream: BinaryIO,
     begin: int,
-    merged: Merged,
+    image: Mapping[str, Inode],
     layers: Sequence[Packed],
     compression: Compression,
     advance: Callable[[int], None],
 ) -> tuple[dict[int, Stored], list[tuple[int, int]]]:
     """Copy all blocks, layer by layer. Return where files are now, by identity, and the fragment blocks."""
-    files = [inode for inode in set_of(merged.paths[path] for path in sorted(merged.paths)) if inode.is_file]
+    files = [inode for inode in set_of(image[path] for path in sorted(image)) if inode.is_file]
     placed: dict[int, Stored] = {}
     fragments: list[tuple[int, int]] = []
     for number, packed in enumerate(layers):
@@ -193,14 +195,16 @@ class _Metadata:
         self._blocks += head.to_bytes(2, "little") + (data if raw else packed)
 
 
-def _write_table(stream: BinaryIO, begin: int, data: bytes, compress: Callable[[bytes], bytes]) -> int:
-    """Write a table of fixed entries: its blocks, then the list of their places. Return where the list is."""
+def _write_table(
+    stream: BinaryIO, begin: int, data: bytes, compress: Callable[[bytes], bytes], head: bytes = b""
+) -> int:
+    """Write a table of fixed entries: its blocks, then `head` and the list of their places. Return where those are."""
     table = _Metadata(compress)
     table.add(data)
     start = stream.tell() - begin
     stream.write(table.finish())
     places = stream.tell() - begin
-    stream.write(b"".join((start + block).to_bytes(8, "little") for block in table.starts))
+    stream.write(head + b"".join((start + block).to_bytes(8, "little") for block in table.starts))
     return places
 
 
@@ -235,108 +239,90 @@ class _Xattrs:
         """Write the tables. Return where they begin; `_NO_TABLE` where there are no attributes."""
         if not self._sets:
             return _NO_TABLE
-        pairs = stream.tell() - begin
+        head = struct.pack("<QII", stream.tell() - begin, len(self._sets), 0)
         stream.write(self._pairs.finish())
-        table = _Metadata(compress)
-        table.add(bytes(self._table))
-        start = stream.tell() - begin
-        stream.write(table.finish())
-        head = stream.tell() - begin
-        stream.write(struct.pack("<QII", pairs, len(self._sets), 0))
-        stream.write(b"".join((start + block).to_bytes(8, "little") for block in table.starts))
-        return head
+        return _write_table(stream, begin, bytes(self._table), compress, head)
 
 
-class _Name(NamedTuple):
-    """An entry of a folder."""
+@dataclass(slots=True, eq=False)
+class _Node:
+    """An inode on its way. `names`: of a folder, sorted; `links`: names that it has; `place`: where it is written."""
 
-    name: bytes
-    path: str
     inode: Inode
+    names: list[tuple[bytes, "_Node"]] = field(default_factory=list)
+    number: int = 0
+    links: int = 0
+    place: int = -1
 
 
 class _Tree:
     """Inodes and the listings of folders. `references` are the inodes' places, by their numbers from 1 on."""
 
     def __init__(
-        self, merged: Merged, placed: dict[int, Stored], compress: Callable[[bytes], bytes], block: int
+        self, image: Mapping[str, Inode], placed: dict[int, Stored], compress: Callable[[bytes], bytes], block: int
     ) -> None:
-        self._block = block
         self.inodes, self.folders, self.xattrs = _Metadata(compress), _Metadata(compress), _Xattrs(compress)
-        self.ids: list[int] = []
-        self._id_numbers: dict[int, int] = {}
-        self._placed = placed
-        self._names: dict[str, list[_Name]] = {path: [] for path, inode in merged.paths.items() if inode.is_folder}
-        for path, inode in merged.paths.items():
+        self.ids: dict[int, int] = {}  #: owner → number
+        self._placed, self._block = placed, block
+        ordered = sorted(image, key=lambda path: path.split("/") if path else [])
+        # A folder has one path, and folders that no layer has an entry for share an inode.
+        folders = {path: _Node(image[path]) for path in ordered if image[path].is_folder}
+        others: dict[int, _Node] = {}
+        for path, inode in image.items():
             if path:
                 parent, _, name = path.rpartition("/")
-                self._names[parent].append(_Name(_encoded(name), path, inode))
-        folders = sorted(self._names, key=lambda path: path.split("/") if path else [])
-        self._numbers: dict[str | int, int] = {"": 1}
-        self._links: dict[str | int, int] = {}
-        for folder in folders:
-            self._names[folder].sort()
-            for _, path, inode in self._names[folder]:
-                key = _key(path, inode)
-                self._numbers.setdefault(key, len(self._numbers) + 1)
-                self._links[key] = self._links.get(key, 0) + 1
-        self.references = [-1] * len(self._numbers)
+                node = folders[path] if inode.is_folder else others.setdefault(id(inode), _Node(inode))
+                folders[parent].names.append((_encoded(name), node))
+        numbers = itertools.count(2)
+        folders[""].number = 1
+        for folder in folders.values():
+            folder.names.sort(key=itemgetter(0))
+            for _, node in folder.names:
+                node.number = node.number or next(numbers)
+                node.links += 1
         # From the leaves to the root: a listing refers to inodes that are written.
-        for folder in reversed(folders):
-            self._write_folder(folder, merged.paths[folder])
+        for path, folder in reversed(folders.items()):
+            above = folders[path.rpartition("/")[0]].number if path else len(folders) + len(others) + 1
+            self._write_folder(folder, above)
+        written = sorted((*folders.values(), *others.values()), key=attrgetter("number"))
+        self.references = [node.place for node in written]
 
-    def _write_folder(self, path: str, folder: Inode) -> None:
-        names = self._names[path]
-        for _, below, inode in names:
-            if not inode.is_folder and self.references[self._numbers[id(inode)] - 1] < 0:
-                self._write_inode(below, inode, *self._described(inode))
+    def _write_folder(self, folder: _Node, above: int) -> None:
+        for _, node in folder.names:
+            if not node.inode.is_folder and node.place < 0:
+                self._write_inode(node, *self._described(node))
         (first, offset), length = self.folders.place, 0
         index: list[bytes] = []
         last = first
-        for group in self._groups(names):
-            base, block = self._number(group[0]), self._reference(group[0]) >> 16
+        for group in _groups(folder.names):
+            name, head = group[0]
             start = self.folders.place[0]
             if start != last:  # a reader may begin here, with the first of these names
-                index.append(struct.pack("<III", length, start, len(group[0].name) - 1) + group[0].name)
+                index.append(struct.pack("<III", length, start, len(name) - 1) + name)
                 last = start
-            listing = struct.pack("<III", len(group) - 1, block, base)
-            for name in group:
-                place, kind = self._reference(name) & 0xFFFF, _TYPES[name.inode.kind]
-                listing += struct.pack("<HhHH", place, self._number(name) - base, kind, len(name.name) - 1) + name.name
+            listing = struct.pack("<III", len(group) - 1, head.place >> 16, head.number)
+            for name, node in group:
+                kind, number = _TYPES[node.inode.kind], node.number - head.number
+                listing += struct.pack("<HhHH", node.place & 0xFFFF, number, kind, len(name) - 1) + name
             self.folders.add(listing)
             length += len(listing)
         size = length + 3  # as if "." and ".." were in it
-        links = 2 + sum(name.inode.is_folder for name in names)
-        above = self._numbers[path.rpartition("/")[0]] if path else len(self.references) + 1
-        xattr = self.xattrs.number(folder.xattrs)
+        links = 2 + sum(node.inode.is_folder for _, node in folder.names)
+        xattr = self.xattrs.number(folder.inode.xattrs)
         if index or xattr != _NO_XATTR:
             body = struct.pack("<IIIIHHI", links, size, first, above, len(index), offset, xattr)
-            self._write_inode(path, folder, _FOLDER + _EXTENDED, body + b"".join(index))
+            self._write_inode(folder, _FOLDER + _EXTENDED, body + b"".join(index))
         else:
-            self._write_inode(path, folder, _FOLDER, struct.pack("<IIHHI", first, links, size, offset, above))
+            self._write_inode(folder, _FOLDER, struct.pack("<IIHHI", first, links, size, offset, above))
 
-    def _groups(self, names: Sequence[_Name]) -> Iterator[list[_Name]]:
-        """The names that may stand below one header: their inodes begin in one block and have near numbers."""
-        group: list[_Name] = []
-        for name in names:
-            if group and (
-                len(group) == _MOST_NAMES
-                or self._reference(name) >> 16 != self._reference(group[0]) >> 16
-                or not -_FARTHEST <= self._number(name) - self._number(group[0]) < _FARTHEST
-            ):
-                yield group
-                group = []
-            group.append(name)
-        if group:
-            yield group
-
-    def _described(self, inode: Inode) -> tuple[int, bytes]:
+    def _described(self, node: _Node) -> tuple[int, bytes]:
         """Type and body of what is not a folder."""
-        kind, links, xattr = _TYPES[inode.kind], self._links[id(inode)], self.xattrs.number(inode.xattrs)
-        more = b"" if xattr == _NO_XATTR else struct.pack("<I", xattr)
+        inode = node.inode
+        kind, xattr = _TYPES[inode.kind], self.xattrs.number(inode.xattrs)
         if kind == _FILE:
-            return self._described_file(inode, links, xattr)
-        body = struct.pack("<I", links)
+            return self._described_file(inode, node.links, xattr)
+        more = b"" if xattr == _NO_XATTR else struct.pack("<I", xattr)
+        body = struct.pack("<I", node.links)
         if kind == _LINK:
             target = _encoded(inode.link)
             body += struct.pack("<I", len(target)) + target
@@ -357,32 +343,31 @@ class _Tree:
         numbers = (stored.start, inode.size, empty, links, fragment, stored.offset, xattr)
         return _FILE + _EXTENDED, struct.pack("<QQQIIII", *numbers) + blocks
 
-    def _write_inode(self, path: str, inode: Inode, kind: int, body: bytes) -> None:
-        number = self._numbers[_key(path, inode)]
+    def _write_inode(self, node: _Node, kind: int, body: bytes) -> None:
+        inode = node.inode
         block, offset = self.inodes.place
-        self.references[number - 1] = block << 16 | offset
-        owners = self._id(inode.uid), self._id(inode.gid)
+        node.place = block << 16 | offset
         mode = 0o777 if inode.link else inode.mode  # Linux has no other mode of a link
-        self.inodes.add(struct.pack("<HHHHII", kind, mode, *owners, inode.mtime, number) + body)
-
-    def _id(self, owner: int) -> int:
-        if owner not in self._id_numbers:
-            if len(self.ids) == _MOST_IDS:
-                raise LayoutError("the image's files have more owners and groups than a squashfs can hold")
-            self._id_numbers[owner] = len(self.ids)
-            self.ids.append(owner)
-        return self._id_numbers[owner]
-
-    def _number(self, name: _Name) -> int:
-        return self._numbers[_key(name.path, name.inode)]
-
-    def _reference(self, name: _Name) -> int:
-        return self.references[self._number(name) - 1]
+        owners = [self.ids.setdefault(owner, len(self.ids)) for owner in (inode.uid, inode.gid)]
+        if len(self.ids) > _MOST_IDS:
+            raise LayoutError("the image's files have more owners and groups than a squashfs can hold")
+        self.inodes.add(struct.pack("<HHHHII", kind, mode, *owners, inode.mtime, node.number) + body)
 
 
-def _key(path: str, inode: Inode) -> str | int:
-    """What tells inodes apart: a folder has one path, and folders that no layer has an entry for share a value."""
-    return path if inode.is_folder else id(inode)
+def _groups(names: Iterable[tuple[bytes, _Node]]) -> Iterator[list[tuple[bytes, _Node]]]:
+    """The names that may stand below one header: their inodes begin in one block and have near numbers."""
+    group: list[tuple[bytes, _Node]] = []
+    for name, node in names:
+        if group and (
+            len(group) == _MOST_NAMES
+            or node.place >> 16 != group[0][1].place >> 16
+            or not -_FARTHEST <= node.number - group[0][1].number < _FARTHEST
+        ):
+            yield group
+            group = []
+        group.append((name, node))
+    if group:
+        yield group
 
 
 def _encoded(text: str) -> bytes:

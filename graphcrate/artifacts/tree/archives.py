@@ -8,18 +8,16 @@ import io
 import itertools
 import posixpath
 import tarfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from graphcrate.artifacts.formats.kinds import GZIP_MAGIC, ZSTD_MAGIC
-from graphcrate.artifacts.tree.layers import Documents, LayerTree, opened, read_layer
+from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
+from graphcrate.artifacts.tree.layers import LayerTree, opened, read_layer
 from graphcrate.artifacts.tree.reader import Opened, Spool, Tools
 from graphcrate.host import process, settings
-from graphcrate.host.progress import Task
 from graphcrate.model.errors import UNREADABLE, LayoutError, UsageError
 from graphcrate.model.tree import Form
 from graphcrate.oci import spec
@@ -27,6 +25,7 @@ from graphcrate.oci.blob import CHUNK, MAX_READ, TarStream, inflated, members
 
 _PIECE = 1 << 21
 _Document = TypeVar("_Document")
+_Part = TypeVar("_Part")
 
 
 class _Saved(msgspec.Struct, frozen=True, rename="pascal"):
@@ -37,24 +36,16 @@ class _Saved(msgspec.Struct, frozen=True, rename="pascal"):
     repo_tags: tuple[str, ...] | None = None
 
 
-@dataclass
-class _Archive:
-    """What was found on the way, by its name in the tar."""
+class _Image(NamedTuple):
+    """What an archive says of its image."""
 
-    documents: dict[str, bytes] = field(default_factory=dict)
-    layers: dict[str, LayerTree] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)
-
-    def resolved(self, name: str) -> str:
-        """The name that links lead to: Docker saves a layer that comes twice as a link."""
-        for _ in range(len(self.links) + 1):
-            if name not in self.links:
-                break
-            name = self.links[name]
-        return name
+    layers: list[LayerTree]
+    config: spec.ImageConfig
+    manifest: spec.Manifest | None = None
+    entries: tuple[spec.Descriptor, ...] = ()  #: of the index that it was chosen from
 
 
-class Chunks(io.RawIOBase):
+class _Chunks(io.RawIOBase):
     """A file of pieces that come one after another, readable forward only."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
@@ -84,18 +75,15 @@ def read_docker(reference: str, tools: Tools) -> Opened:
 
     from graphcrate.host import docker_engine
 
-    name = f"docker:{reference}"
-    with docker_engine.connected(tools.environment) as engine:
+    with docker_engine.connected(tools.ctx.environment) as engine:
         try:
             size = int(engine.api.inspect_image(reference)["Size"])
             engine.api.timeout = None  # Docker may write all of it to its disk before the first byte comes
-            with tools.progress.task(f"reading {name}", size) as task:
-                pieces = _counted(engine.api.get_image(reference, _PIECE), task)
-                return _read(name, "docker", Chunks(pieces), tools)
+            return _read(f"docker:{reference}", "docker", engine.api.get_image(reference, _PIECE), size, tools)
         except (docker.errors.ImageNotFound, docker.errors.NullResource) as error:
             raise _unknown("Docker", reference, "docker image ls") from error
         except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-            raise docker_engine.explain(engine.endpoint, error, tools.environment) from error
+            raise docker_engine.explain(engine.endpoint, error, tools.ctx.environment) from error
 
 
 def read_podman(reference: str, tools: Tools) -> Opened:
@@ -107,59 +95,47 @@ def read_podman(reference: str, tools: Tools) -> Opened:
             raise _unknown("podman", reference, "podman image ls")
         raise process.failure(["podman", "image", "inspect", reference], found.returncode, found.lines)
     size = next((int(line) for line in found.lines if line.isdigit()), 0)
-    tools.cache.require(size, f"saving podman's image {reference}")
-    name = f"podman:{reference}"
-    with tools.cache.folder() as folder:
+    tools.ctx.cache.require(size, f"saving podman's image {reference}")
+    with tools.ctx.cache.folder() as folder:
         saved = folder / "image.tar"
-        tools.progress.note(f"podman saves {reference}")
+        tools.ctx.progress.note(f"podman saves {reference}")
         save = ["podman", "save", "--quiet", "--format", "docker-archive", "--output", str(saved), reference]
         done = process.run(save, environment=environment)
         if done.returncode:
             raise process.failure(save, done.returncode, done.lines)
-        return read_file(name, saved, tools, form="podman")
+        return read_file(f"podman:{reference}", saved, tools, form="podman")
 
 
 def read_file(name: str, path: Path, tools: Tools, form: Form = "archive") -> Opened:
     """An image in a tar on the disk. Raises LayoutError."""
-    with (
-        path.open("rb", buffering=0) as file,
-        tools.progress.task(f"reading {name}", path.stat().st_size) as task,
-    ):
-        return _read(name, form, Chunks(_counted(iter(lambda: file.read(_PIECE), b""), task)), tools)
-
-
-def _read(name: str, form: Form, source: io.RawIOBase, tools: Tools) -> Opened:
-    """Read the one image in a tar, compressed or not. Raises LayoutError where there is none, or are several."""
-    spool = Spool(tools.cache, tools.stack, tools.wanted)
-    archive = _Archive()
-    try:
-        for member, _ in members(stream := _stream(source)):
-            path = posixpath.normpath(member.name)
-            if member.issym():
-                archive.links[path] = posixpath.normpath(posixpath.join(posixpath.dirname(path), member.linkname))
-            elif member.islnk():
-                archive.links[path] = posixpath.normpath(member.linkname)
-            elif member.isfile() and member.size:
-                _read_member(archive, path, member, stream, spool)
-        documents, layers = _docker_image(archive) if "manifest.json" in archive.documents else _oci_image(archive)
-        return opened(name, form, layers, documents, spool)
-    except LayoutError as error:
-        raise LayoutError(f"{name}: {error.what}", cause=error.cause, next_step=error.next_step) from error
-
-
-def _counted(pieces: Iterable[bytes], task: Task) -> Iterator[bytes]:
-    for piece in pieces:
-        task.advance(len(piece))
-        yield piece
+    with path.open("rb", buffering=0) as file:
+        return _read(name, form, iter(lambda: file.read(_PIECE), b""), path.stat().st_size, tools)
 
 
 def _unknown(engine: str, reference: str, command: str) -> UsageError:
     return UsageError(f"{engine} has no image {reference!r}", next_step=f"{command}    lists those that there are")
 
 
-def _stream(source: io.RawIOBase) -> TarStream:
+def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tools) -> Opened:
+    """Read the one image in a tar, compressed or not. Raises LayoutError where there is none, or are several."""
+    spool = Spool(tools)
+    with tools.ctx.progress.task(f"reading {name}", size) as task:
+
+        def counted() -> Iterator[bytes]:
+            for piece in pieces:
+                task.advance(len(piece))
+                yield piece
+
+        try:
+            image = _Archive(_stream(counted()), spool).image()
+            return opened(name, form, image.layers, spool, *image[1:])
+        except LayoutError as error:
+            raise LayoutError(f"{name}: {error.what}", cause=error.cause, next_step=error.next_step) from error
+
+
+def _stream(pieces: Iterable[bytes]) -> TarStream:
     """The tar in these bytes, whatever it is compressed with."""
-    reader = io.BufferedReader(source, CHUNK)
+    reader = io.BufferedReader(_Chunks(pieces), CHUNK)
     head = reader.peek(len(ZSTD_MAGIC))
     kind = spec.LAYER_TAR
     if head.startswith(GZIP_MAGIC):
@@ -169,49 +145,82 @@ def _stream(source: io.RawIOBase) -> TarStream:
     return inflated(kind, cast("IO[bytes]", reader))
 
 
-def _read_member(archive: _Archive, path: str, member: tarfile.TarInfo, stream: TarStream, spool: Spool) -> None:
-    """A document or a layer; whatever else there is means nothing."""
-    pieces = stream.chunks(member.size)
-    first = next(pieces)
-    if first[:1] in (b"{", b"[") and first[257:262] != b"ustar" and member.size <= MAX_READ:
-        archive.documents[path] = first + b"".join(pieces)
-    elif path.startswith("blobs/") or path.endswith(".tar"):
+class _Archive:
+    """All that is in a tar, by its names there."""
+
+    def __init__(self, stream: TarStream, spool: Spool) -> None:
+        self.documents: dict[str, bytes] = {}
+        self.layers: dict[str, LayerTree] = {}
+        self.links: dict[str, str] = {}
+        for member, _ in members(stream):
+            path = posixpath.normpath(member.name)
+            if member.issym():
+                self.links[path] = posixpath.normpath(posixpath.join(posixpath.dirname(path), member.linkname))
+            elif member.islnk():
+                self.links[path] = posixpath.normpath(member.linkname)
+            elif member.isfile() and member.size:
+                self._read_member(path, member, stream, spool)
+
+    def _read_member(self, path: str, member: tarfile.TarInfo, stream: TarStream, spool: Spool) -> None:
+        """A document or a layer; whatever else there is means nothing."""
+        pieces = stream.chunks(member.size)
+        first = next(pieces)
+        if first[:1] in (b"{", b"[") and first[257:262] != b"ustar" and member.size <= MAX_READ:
+            self.documents[path] = first + b"".join(pieces)
+        elif path.startswith("blobs/") or path.endswith(".tar"):
+            try:
+                self.layers[path] = read_layer(_stream(itertools.chain((first,), pieces)), spool)
+            except LayoutError as error:
+                raise LayoutError(f"layer {path}: {error.what}", cause=error.cause) from error
+
+    def image(self) -> _Image:
+        """The one image. Raises LayoutError where there is none, or are several."""
+        if "manifest.json" not in self.documents:
+            return self._oci_image()
+        saved = self._decoded("manifest.json", tuple[_Saved, ...])
+        if len(saved) != 1:
+            names = ", ".join(tag for image in saved for tag in image.repo_tags or ("(untagged)",))
+            raise LayoutError(
+                f"the archive has {len(saved)} images, one was expected", cause=f"It has: {names or 'none'}."
+            )
+        config = self._decoded(saved[0].config, spec.ImageConfig)
+        return _Image([self._named(self.layers, name) for name in saved[0].layers], config)
+
+    def _oci_image(self) -> _Image:
+        if "index.json" not in self.documents:
+            raise LayoutError(
+                "the tar has neither manifest.json nor index.json",
+                cause="It is no image that Docker, podman or skopeo saved; a root file system perhaps.",
+                next_step="mkdir root && tar -C root -xf FILE    and give the folder",
+            )
+        entries: tuple[spec.Descriptor, ...] = ()
+        index = self._decoded("index.json", spec.Index)
+        while True:
+            images = [entry for entry in index.manifests if entry.platform is None or _is_ours(entry.platform)]
+            if len(images) != 1:
+                raise LayoutError(f"the archive has {len(images)} images for linux/amd64, one was expected")
+            if images[0].media_type not in spec.INDEX_TYPES:
+                break
+            index = self._decoded(_blob(images[0]), spec.Index)
+            entries = index.manifests
+        manifest = self._decoded(_blob(images[0]), spec.Manifest)
+        layers = [self._named(self.layers, _blob(layer)) for layer in manifest.layers]
+        return _Image(layers, self._decoded(_blob(manifest.config), spec.ImageConfig), manifest, entries)
+
+    def _named(self, parts: Mapping[str, _Part], name: str) -> _Part:
+        """Find a part, through links: Docker saves a layer that comes twice as one."""
+        path = posixpath.normpath(name)
+        for _ in self.links:
+            path = self.links.get(path, path)
+        if path not in parts:
+            raise LayoutError(f"{name} is missing from the archive")
+        return parts[path]
+
+    def _decoded(self, name: str, kind: type[_Document]) -> _Document:
         try:
-            archive.layers[path] = read_layer(_stream(Chunks(itertools.chain((first,), pieces))), spool)
-        except LayoutError as error:
-            raise LayoutError(f"layer {path}: {error.what}", cause=error.cause) from error
-
-
-def _docker_image(archive: _Archive) -> tuple[Documents, list[LayerTree]]:
-    saved = _decoded(archive, "manifest.json", tuple[_Saved, ...])
-    if len(saved) != 1:
-        names = ", ".join(tag for image in saved for tag in image.repo_tags or ("(untagged)",))
-        raise LayoutError(f"the archive has {len(saved)} images, one was expected", cause=f"It has: {names or 'none'}.")
-    config = _decoded(archive, saved[0].config, spec.ImageConfig)
-    return Documents(config), [_layer(archive, name) for name in saved[0].layers]
-
-
-def _oci_image(archive: _Archive) -> tuple[Documents, list[LayerTree]]:
-    if "index.json" not in archive.documents:
-        raise LayoutError(
-            "the tar has neither manifest.json nor index.json",
-            cause="It is no image that Docker, podman or skopeo saved; a root file system perhaps.",
-            next_step="mkdir root && tar -C root -xf FILE    and give the folder",
-        )
-    index = _decoded(archive, "index.json", spec.Index)
-    entries: tuple[spec.Descriptor, ...] = ()
-    while True:
-        images = [entry for entry in index.manifests if entry.platform is None or _is_ours(entry.platform)]
-        if len(images) != 1:
-            raise LayoutError(f"the archive has {len(images)} images for linux/amd64, one was expected")
-        if images[0].media_type not in spec.INDEX_TYPES:
-            break
-        index = _decoded(archive, _blob(images[0]), spec.Index)
-        entries = index.manifests
-    manifest = _decoded(archive, _blob(images[0]), spec.Manifest)
-    config = _decoded(archive, _blob(manifest.config), spec.ImageConfig)
-    documents = Documents(config, manifest, entries)
-    return documents, [_layer(archive, _blob(layer)) for layer in manifest.layers]
+            return msgspec.json.decode(self._named(self.documents, name), type=kind)
+        except UNREADABLE as error:
+            raise LayoutError(f"{name} is malformed: {error}") from error
 
 
 def _is_ours(platform: spec.Platform) -> bool:
@@ -220,20 +229,3 @@ def _is_ours(platform: spec.Platform) -> bool:
 
 def _blob(descriptor: spec.Descriptor) -> str:
     return f"blobs/{descriptor.digest.replace(':', '/')}"
-
-
-def _layer(archive: _Archive, name: str) -> LayerTree:
-    found = archive.layers.get(archive.resolved(posixpath.normpath(name)))
-    if found is None:
-        raise LayoutError(f"the layer {name} is missing from the archive")
-    return found
-
-
-def _decoded(archive: _Archive, name: str, kind: type[_Document]) -> _Document:
-    data = archive.documents.get(archive.resolved(posixpath.normpath(name)))
-    if data is None:
-        raise LayoutError(f"{name} is missing from the archive")
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except UNREADABLE as error:
-        raise LayoutError(f"{name} is malformed: {error}") from error

@@ -1,9 +1,10 @@
 """What an audit asks about, of images, wheels and folders: programs and libraries, packages' metadata, links."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from packaging.utils import canonicalize_name
 
 from graphcrate.artifacts.formats import binary
 from graphcrate.artifacts.formats.elf import SYSTEM_FOLDERS
-from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, settings_of
+from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, settings_of, whole
 from graphcrate.artifacts.wheel import open_wheel
-from graphcrate.artifacts.wheel_archive import Member
+from graphcrate.compat.facts import numbers
+from graphcrate.host.workers import default_jobs
 from graphcrate.model.audit import Binary, Contents, Distribution
 from graphcrate.model.contract import Settings
 from graphcrate.model.plan import VENV
@@ -25,7 +27,7 @@ _SMALLEST_BINARY = 64  #: bytes: an ELF header
 _SITE = re.compile(r"(?P<site>(?:/.*)?/(?:site|dist)-packages)/(?P<rest>.*)")
 _PYTHON = re.compile(r"/python(\d+\.\d+)/(?:site|dist)-packages(?:/|$)")
 _METADATA = re.compile(r"[^/]+\.(dist-info/METADATA|egg-info/PKG-INFO|egg-info)")
-_RECORD = re.compile(r"([^/]+\.dist-info)/RECORD")
+_RECORD = re.compile(r"[^/]+\.dist-info/RECORD")
 _INTERPRETER = re.compile(r"/.*/bin/python(3\.\d+)")
 _MODULE = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[^/]*\.so$")
 _SETTINGS = re.compile(
@@ -62,9 +64,17 @@ class Read:
 
 def wanted(folder: Path, below: str = "") -> Wanted:
     """What a reader has to keep. `folder`: for temporary files; `below`: where in an image the artifact would lie."""
+
+    def distil(path: str, content: Iterable[bytes] | Path) -> bytes:
+        """Keep of a program or library what the loader goes by, of METADATA and its like the text, else nothing."""
+        if _is_text(f"{below}{path}"):
+            return whole(path, content)
+        found = binary.read(content, path, folder)
+        return msgspec.msgpack.encode(found) if found else b""
+
     return Wanted(
         keep=lambda path, size: keeps(f"{below}{path}", size),
-        distiller=_Distiller(folder, below),
+        distil=distil,
         name="" if below else f"binaries-{_VERSION}",
         hashes=False,
         patient=True,
@@ -82,25 +92,28 @@ def keeps(path: str, size: int) -> bool:
 
 def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
     """Of an artifact that was opened with `wanted`."""
-    entries = {f"{below}{path}": entry for path, entry in opened.tree.entries.items()}
-    read = Read(form=opened.tree.form)
-    read.links = {path: entry.link for path, entry in entries.items() if entry.kind == "symlink"}
-    read.unread = (f"the layers cannot be read: {opened.broken}",) if opened.broken else ()
-    for path, entry in entries.items():
-        if entry.kind == "file" and (found := _TOOLKIT.fullmatch(path)):
-            read.toolkit[found[1]] = read.toolkit.get(found[1], 0) + entry.size
-    paths = [path for path, entry in entries.items() if entry.kind == "file" and keeps(path, entry.size)]
+    read = Read(form=opened.tree.form, unread=(f"the layers cannot be read: {opened.broken}",) if opened.broken else ())
+    kept: dict[str, int] = {}
+    for inside, entry in opened.tree.entries.items():
+        path = f"{below}{inside}"
+        if entry.kind == "symlink":
+            read.links[path] = entry.link
+        elif entry.kind == "file":
+            if found := _TOOLKIT.fullmatch(path):
+                read.toolkit[found[1]] = read.toolkit.get(found[1], 0) + entry.size
+            if keeps(path, entry.size):
+                kept[path] = entry.size
     with (
-        tools.progress.task("looking at programs and libraries", sum(entries[path].size for path in paths)) as task,
-        ThreadPoolExecutor(tools.jobs) as pool,
+        tools.ctx.progress.task("looking at programs and libraries", sum(kept.values())) as task,
+        ThreadPoolExecutor(default_jobs()) as pool,
     ):
 
         def content(path: str) -> bytes:
             data = opened.read(path.removeprefix(below))
-            task.advance(entries[path].size)
+            task.advance(kept[path])
             return data
 
-        for path, data in zip(paths, pool.map(content, paths), strict=True):
+        for path, data in zip(kept, pool.map(content, kept), strict=True):
             _add(read, path, data)
     read.settings = settings_of(opened, lambda path: read.texts.get(path, b"").decode("utf-8", "replace"))
     return read
@@ -108,17 +121,17 @@ def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
 
 def of_wheels(wheels: Sequence[Path], site: str, tools: Tools) -> Read:
     """Of wheels, as they would lie in this folder. Raises IntegrityError for one that is none."""
-    read, distiller = Read(form="wheels"), tools.wanted.distiller
+    read = Read(form="wheels")
     for path in wheels:
         with (
-            tools.progress.task(f"reading {path.name}", path.stat().st_size) as task,
+            tools.ctx.progress.task(f"reading {path.name}", path.stat().st_size) as task,
             open_wheel(path) as wheel,
         ):
             for member in wheel.members:
-                place = _installed(member, site)
+                place = _installed(member.name, site)
                 if keeps(place, member.size):
                     pieces = wheel.archive.chunks(member, wheel.records.get(member.name, ""))
-                    _add(read, place, distiller.of_pieces(place, pieces))
+                    _add(read, place, tools.wanted.distil(place, pieces))
                     for _ in pieces:  # so that its hash is checked
                         pass
                 task.advance(member.packed)
@@ -127,13 +140,12 @@ def of_wheels(wheels: Sequence[Path], site: str, tools: Tools) -> Read:
 
 def over(upper: Read, lower: Read, site: str) -> Read:
     """Packages that lie in the folder `site`, laid over an image."""
-    return Read(
+    return replace(
+        lower,
         form=upper.form,
         binaries=lower.binaries | upper.binaries,
         texts=lower.texts | upper.texts,
         links=lower.links | upper.links,
-        toolkit=lower.toolkit,
-        settings=lower.settings,
         unread=(*lower.unread, *upper.unread),
         laid=site,
     )
@@ -144,19 +156,24 @@ def contents(name: str, read: Read, *, base: bool, python: str = "") -> Contents
 
     `python`: what `python_of` says of the part that the audit is about.
     """
-    settings = read.settings
-    variables, labels = (settings.variables, settings.labels) if settings else ({}, {})
+    variables, labels = (read.settings.variables, read.settings.labels) if read.settings else ({}, {})
+    texts = {path: data.decode("utf-8", "replace") for path, data in read.texts.items()}
     return Contents(
         name=name,
         form=read.form,
         binaries=read.binaries,
         links=read.links,
-        distributions=tuple(_distributions(read.texts)),
+        distributions=tuple(_distributions(texts)),
         python=python or python_of(read),
         base=base,
-        folders=tuple(dict.fromkeys((*_configured(read.texts), *SYSTEM_FOLDERS))),
+        folders=tuple(dict.fromkeys((*_configured(texts), *SYSTEM_FOLDERS))),
         preferred=tuple(filter(None, variables.get("LD_LIBRARY_PATH", "").split(":"))),
-        environments=dict(_environments(read.texts)),
+        # Whether a virtual environment sees the system's packages: PEP 405.
+        environments={
+            found["folder"]: _SEES_SYSTEM.search(text) is not None
+            for path, text in texts.items()
+            if (found := _ENVIRONMENT.fullmatch(path))
+        },
         laid=read.laid,
         architectures=tuple(filter(None, re.split(r"[,;]", labels.get(_ARCHITECTURES, "")))),
         toolkit=read.toolkit,
@@ -168,43 +185,15 @@ def contents(name: str, read: Read, *, base: bool, python: str = "") -> Contents
 def interpreter_of(read: Read) -> str:
     """ "3.11": of the newest Python that an image has as a program; empty for none."""
     versions = {found[1] for path in read.binaries if (found := _INTERPRETER.fullmatch(path))}
-    return max(versions, key=lambda version: tuple(map(int, version.split("."))), default="")
+    return max(versions, key=numbers, default="")
 
 
 def python_of(read: Read) -> str:
     """ "3.11": of the folder with most packages, else of what extension modules are named after; or empty."""
-    seen: dict[str, int] = {}
-    for path in read.texts:
-        if found := _PYTHON.search(path):
-            seen[found[1]] = seen.get(found[1], 0) + 1
+    seen = Counter(found[1] for path in read.texts if (found := _PYTHON.search(path)))
     if not seen:
-        for path in read.binaries:
-            if found := _MODULE.search(path):
-                version = f"{found[1]}.{found[2]}"
-                seen[version] = seen.get(version, 0) + 1
+        seen = Counter(f"{found[1]}.{found[2]}" for path in read.binaries if (found := _MODULE.search(path)))
     return max(seen, key=lambda version: seen[version], default="")
-
-
-class _Distiller:
-    """Keeps of a program or library what the loader goes by, of METADATA and its like the text, of all else nothing."""
-
-    def __init__(self, folder: Path, below: str) -> None:
-        self._folder, self._below = folder, below
-
-    def of_pieces(self, path: str, pieces: Iterable[bytes]) -> bytes:
-        if _is_text(f"{self._below}{path}"):
-            return b"".join(pieces)
-        return _encoded(binary.of_stream(pieces, path, self._folder))
-
-    def of_file(self, path: str, file: Path) -> bytes:
-        if _is_text(f"{self._below}{path}"):
-            return file.read_bytes()
-        with file.open("rb") as stream:
-            return _encoded(binary.of_file(stream, path))
-
-
-def _encoded(found: Binary | None) -> bytes:
-    return msgspec.msgpack.encode(found) if found else b""
 
 
 def _is_text(path: str) -> bool:
@@ -220,59 +209,47 @@ def _add(read: Read, path: str, data: bytes) -> None:
         read.binaries[path] = msgspec.msgpack.decode(data, type=Binary)
 
 
-def _installed(member: Member, site: str) -> str:
-    """Where an installer puts a member (PEP 427, the .data folder)."""
-    top, _, rest = member.name.partition("/")
+def _installed(name: str, site: str) -> str:
+    """Where an installer puts a member of a wheel (PEP 427, the .data folder)."""
+    top, _, rest = name.partition("/")
     if not top.endswith(".data"):
-        return f"{site}/{member.name}"
+        return f"{site}/{name}"
     scheme, _, rest = rest.partition("/")
     if scheme in ("purelib", "platlib"):
         return f"{site}/{rest}"
     return f"{VENV}/bin/{rest}" if scheme == "scripts" else f"{VENV}/{rest}"
 
 
-def _distributions(texts: Mapping[str, bytes]) -> Iterator[Distribution]:
-    files: dict[str, frozenset[str]] = {}
-    for path, data in texts.items():
+def _distributions(texts: Mapping[str, str]) -> Iterator[Distribution]:
+    for path, text in sorted(texts.items()):
         place = _SITE.fullmatch(path)
-        if place and (found := _RECORD.fullmatch(place["rest"])):
-            files[f"{place['site']}/{found[1]}"] = frozenset(_recorded(place["site"], data))
-    for path, data in sorted(texts.items()):
-        place = _SITE.fullmatch(path)
-        if place is None or not (found := _METADATA.fullmatch(place["rest"])):
+        if place is None or not _METADATA.fullmatch(place["rest"]):
             continue
-        message = HeaderParser().parsestr(data.decode("utf-8", "replace"))
-        name = str(message["Name"] or "")
-        if name:
+        message = HeaderParser().parsestr(text)
+        if name := str(message["Name"] or ""):
+            record = texts.get(f"{path.rpartition('/')[0]}/RECORD", "")
             yield Distribution(
                 name=canonicalize_name(name),
                 version=str(message["Version"] or ""),
                 folder=place["site"],
                 requires=tuple(str(line) for line in message.get_all("Requires-Dist", [])),
                 python=str(message["Requires-Python"] or ""),
-                files=files.get(path.rpartition("/")[0], frozenset()),
+                files=frozenset(_recorded(place["site"], record)),
             )
 
 
-def _environments(texts: Mapping[str, bytes]) -> Iterator[tuple[str, bool]]:
-    """(folder of a virtual environment, whether it sees the system's packages: PEP 405)."""
-    for path, data in texts.items():
-        if found := _ENVIRONMENT.fullmatch(path):
-            yield found["folder"], _SEES_SYSTEM.search(data.decode("utf-8", "replace")) is not None
-
-
-def _recorded(site: str, record: bytes) -> Iterator[str]:
+def _recorded(site: str, record: str) -> Iterator[str]:
     """Paths of libraries and programs in a RECORD. A name with a comma is quoted, and none of ours."""
-    for line in record.decode("utf-8", "replace").splitlines():
+    for line in record.splitlines():
         name = line.partition(",")[0]
         if not name.endswith(_TEXTS) and not name.startswith(("/", "..")):
             yield f"{site}/{name}"
 
 
-def _configured(texts: Mapping[str, bytes]) -> Iterator[str]:
+def _configured(texts: Mapping[str, str]) -> Iterator[str]:
     """Folders of /etc/ld.so.conf.d, in the order of its files' names."""
-    for path in sorted(path for path in texts if _LOADER_FOLDERS.fullmatch(path)):
-        for line in texts[path].decode("utf-8", "replace").splitlines():
+    for path in sorted(filter(_LOADER_FOLDERS.fullmatch, texts)):
+        for line in texts[path].splitlines():
             folder = line.partition("#")[0].strip()
             if folder.startswith("/"):
                 yield folder

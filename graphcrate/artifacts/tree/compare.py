@@ -1,14 +1,147 @@
-"""Two trees to their differences, and differences to what is allowed and what is not. Pure."""
+"""Two artifacts to their differences, those to what may differ and what may not, and all of it to lines. Pure.
 
+What may differ between the embedded build, `docker build` and `apptainer build` of one lock is in `ALLOWANCES`, each
+with its reason; whatever is not there is a difference. Each was seen between real artifacts; docs/decisions/equality.md
+tells how. Installers word some files each in their own way; what those say must be the same.
+"""
+
+import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
-from graphcrate.model.tree import Allowance, Comparison, Difference, Entry, Sameness, Tree
+from graphcrate.artifacts.tree.reader import Opened
+from graphcrate.model.tree import Allowance, Aspect, Comparison, Difference, Entry, Sameness, Tree
+from graphcrate.model.words import printable
 
-#: Whether the file at this path is the same in both trees when it is compared in this form.
-Same = Callable[[Sameness, str], bool]
-#: An artifact of these forms may come from any engine.
-_ANY_ENGINE = ("folder", "squashfs")
+_ONLY: tuple[Aspect, ...] = ("only in the first", "only in the second")
+_PACKAGES = "/opt/venv/lib/python*/site-packages"
+
+ALLOWANCES = (
+    Allowance(
+        reason="Apptainer's own files, by which it starts the image",
+        patterns=(
+            *("/.singularity.d", "/.singularity.d/**", "/singularity", "/environment"),
+            *("/.exec", "/.run", "/.shell", "/.test"),
+        ),
+        aspects=(*_ONLY, "content"),
+        forms=("sif",),
+    ),
+    Allowance(
+        reason="Apptainer and podman make or empty them: the machine's own are mounted there",
+        patterns=("/etc/resolv.conf", "/etc/hosts"),
+        aspects=(*_ONLY, "content", "mode"),
+        forms=("sif", "podman", "archive"),
+    ),
+    Allowance(
+        reason="devices, which a build without root cannot make; the machine's own /dev is mounted there",
+        patterns=("/dev/*",),
+        aspects=(*_ONLY, "kind"),
+        forms=("sif",),
+    ),
+    Allowance(
+        reason="bytecode of the same source by the same Python (equal headers); its reference marks may differ",
+        patterns=(f"{_PACKAGES}/**/*.pyc",),
+        aspects=("content",),
+        same="bytecode",
+    ),
+    Allowance(
+        reason="RECORD lists what its installer added; all other rows agree",
+        patterns=(f"{_PACKAGES}/*.dist-info/RECORD",),
+        aspects=("content",),
+        same="record",
+    ),
+    Allowance(
+        reason="the installer's notes about itself and where the wheel came from",
+        patterns=tuple(
+            f"{_PACKAGES}/*.dist-info/{name}" for name in ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json")
+        ),
+        aspects=(*_ONLY, "content"),
+    ),
+    Allowance(
+        reason="launchers, which each installer words in its own way; the same Python, module and function",
+        patterns=("/opt/venv/bin/*",),
+        aspects=("content",),
+        same="launcher",
+    ),
+    Allowance(
+        reason="uv makes pip's launcher under the name of the image's Python too",
+        patterns=("/opt/venv/bin/pip3.*",),
+        aspects=_ONLY,
+    ),
+    Allowance(
+        reason="podman and buildah label what they build",
+        patterns=("label io.buildah.version",),
+        aspects=("setting",),
+        forms=("podman", "archive", "docker"),
+    ),
+)
+
+
+#: A larger file is compared by its bytes alone, so that nobody's image fills our memory.
+LARGEST = 1 << 24
+_LAUNCHER_LIMIT = 1 << 12
+_PYC_HEADER = 16  #: magic number, flags (PEP 552), and hash, or time and size, of the source
+#: A file that the installer itself adds: rows about it say nothing about the package.
+_INSTALLERS_OWN = re.compile(
+    r".*\.pyc|.*\.dist-info/(INSTALLER|REQUESTED|direct_url\.json|uv_cache\.json|uv_build\.json)|(.*/)?bin/pip3\.\d+"
+)
+_RECORDED_LAUNCHER = re.compile(r"(\.\./)+bin/[^/]+")
+#: What launchers of `installer`, uv and pip's distlib do with their own name, which matters on Windows alone.
+_OWN_NAME = (
+    r"""    sys\.argv\[0\] = re\.sub\(r"\(-script\\\.pyw\|\\\.exe\)\?\$", "", sys\.argv\[0\]\)\n"""
+    r"""|    if sys\.argv\[0\]\.endswith\("-script\.pyw"\):\n        sys\.argv\[0\] = sys\.argv\[0\]\[:-11\]\n"""
+    r"""    elif sys\.argv\[0\]\.endswith\("\.exe"\):\n        sys\.argv\[0\] = sys\.argv\[0\]\[:-4\]\n"""
+    r"""|    sys\.argv\[0\] = sys\.argv\[0\]\.removesuffix\("\.exe"\)\n"""
+)
+_LAUNCHER = re.compile(
+    r"#!(?P<python>\S+)\n"
+    r"(?:# -\*- coding: utf-8 -\*-\n)?"
+    r"(?:import re\n)?import sys\n"
+    r"from (?P<module>[\w.]+) import (?P<name>\w+)\n\n*"
+    r"""if __name__ == "__main__":\n"""
+    rf"(?:{_OWN_NAME})"
+    r"    sys\.exit\((?P<call>[\w.]+)\(\)\)\n?"
+)
+
+
+def is_kept(path: str, size: int) -> bool:
+    """Whether a reader has to keep this file's content, because it may be compared in another form than its bytes."""
+    if path.endswith((".pyc", ".dist-info/RECORD")):
+        return size <= LARGEST
+    return "/bin/" in path and size <= _LAUNCHER_LIMIT
+
+
+def same(form: Sameness, first: bytes, second: bytes) -> bool:
+    """Whether two contents are the same in this form. False where either is not of that form."""
+    if form == "bytecode":
+        return len(first) > _PYC_HEADER < len(second) and first[:_PYC_HEADER] == second[:_PYC_HEADER]
+    if form == "record":
+        return None is not _record(first) == _record(second)
+    if form == "launcher":
+        return None is not _launcher(first) == _launcher(second)
+    return True
+
+
+def _record(content: bytes) -> frozenset[tuple[str, ...]] | None:
+    """RECORD's rows without those about what the installer adds; of launchers the path alone."""
+    try:
+        rows = list(csv.reader(content.decode().splitlines(), strict=True))
+    except (UnicodeDecodeError, csv.Error):
+        return None
+    if any(len(row) != 3 for row in rows):
+        return None
+    return frozenset(
+        (row[0],) if _RECORDED_LAUNCHER.fullmatch(row[0]) else tuple(row)
+        for row in rows
+        if not _INSTALLERS_OWN.fullmatch(row[0])
+    )
+
+
+def _launcher(content: bytes) -> tuple[str, ...] | None:
+    """(interpreter, module, name, what is called) of a script that an installer made for an entry point."""
+    found = _LAUNCHER.fullmatch(content.decode("utf-8", "replace").replace("'", '"'))
+    return found.group("python", "module", "name", "call") if found else None
 
 
 def differences(first: Tree, second: Tree) -> Iterator[Difference]:
@@ -16,13 +149,14 @@ def differences(first: Tree, second: Tree) -> Iterator[Difference]:
 
     Owners count only where both trees know them. What lies below a folder that one tree lacks is listed too.
     """
-    owners = first.owners and second.owners
-    for path in sorted(first.entries.keys() | second.entries.keys(), key=_tree_order):
+    paths = first.entries.keys() | second.entries.keys()
+    for path in sorted(paths, key=lambda path: path.replace("/", "\0")):  # what a folder holds right behind it
         one, other = first.entries.get(path), second.entries.get(path)
         if one is None or other is None:
-            yield _alone(path, one, other)
+            alone = [_described(entry) if entry else "" for entry in (one, other)]
+            yield Difference(path, _ONLY[one is None], *alone)
         elif one != other:
-            yield from _between(path, one, other, owners)
+            yield from _between(path, one, other, first.owners and second.owners)
     if first.settings is not None and second.settings is not None:
         for name in sorted(first.settings.keys() | second.settings.keys()):
             values = first.settings.get(name), second.settings.get(name)
@@ -30,33 +164,37 @@ def differences(first: Tree, second: Tree) -> Iterator[Difference]:
                 yield Difference(name, "setting", *("" if value is None else repr(value) for value in values))
 
 
-def judge(first: Tree, second: Tree, allowances: Sequence[Allowance], same: Same) -> Comparison:
+def judge(first: Opened, second: Opened, allowances: Sequence[Allowance]) -> Comparison:
     """Compare, and sort the differences by whether an allowance covers them; the first that does counts."""
+    one, other = first.tree, second.tree
     usable = [
-        (allowance, compiled(allowance.patterns)) for allowance in allowances if _concerns(allowance, first, second)
+        (allowance, compiled(allowance.patterns))
+        for allowance in allowances
+        # A folder or a squashfs may come from any engine.
+        if not allowance.forms or {one.form, other.form} & {*allowance.forms, "folder", "squashfs"}
     ]
     unexpected: list[Difference] = []
-    allowed: dict[str, tuple[Allowance, list[Difference]]] = {}
-    for difference in differences(first, second):
+    allowed: dict[Allowance, list[Difference]] = {allowance: [] for allowance, _ in usable}
+    for difference in differences(one, other):
         for allowance, patterns in usable:
-            if _covers(allowance, patterns, difference, same):
-                allowed.setdefault(allowance.reason, (allowance, []))[1].append(difference)
+            if (
+                difference.aspect in allowance.aspects
+                and patterns.fullmatch(difference.path)
+                and (difference.aspect != "content" or _same(allowance.same, difference.path, first, second))
+            ):
+                allowed[allowance].append(_encodable(difference))
                 break
         else:
-            unexpected.append(difference)
-    compared = ["owners"] * (first.owners and second.owners)
-    compared += ["settings"] * (first.settings is not None and second.settings is not None)
+            unexpected.append(_encodable(difference))
+    compared = ["owners"] * (one.owners and other.owners)
+    compared += ["settings"] * (one.settings is not None and other.settings is not None)
     return Comparison(
-        first=first.name,
-        second=second.name,
-        entries=(len(first.entries), len(second.entries)),
+        first=one.name,
+        second=other.name,
+        entries=(len(one.entries), len(other.entries)),
         compared=tuple(compared),
-        unexpected=tuple(map(_encodable, unexpected)),
-        allowed=tuple(
-            (allowance, tuple(map(_encodable, allowed[allowance.reason][1])))
-            for allowance in allowances
-            if allowance.reason in allowed
-        ),
+        unexpected=tuple(unexpected),
+        allowed=tuple((allowance, tuple(found)) for allowance, found in allowed.items() if found),
     )
 
 
@@ -67,36 +205,17 @@ def compiled(patterns: Iterable[str]) -> re.Pattern[str]:
 
 def _expression(pattern: str) -> str:
     stem = pattern.removesuffix("/**")
-    parts = ("(?:.*/)?" if part == "**/" else "[^/]*" if part == "*" else re.escape(part) for part in _split(stem))
+    known = {"**/": "(?:.*/)?", "*": "[^/]*"}
+    parts = (known.get(part) or re.escape(part) for part in re.split(r"((?<=/)\*\*/|\*)", stem))
     return f"(?:{''.join(parts)}{'/.+' if stem != pattern else ''})"
 
 
-def _split(pattern: str) -> list[str]:
-    return [part for part in re.split(r"((?<=/)\*\*/|\*)", pattern) if part]
-
-
-def _concerns(allowance: Allowance, first: Tree, second: Tree) -> bool:
-    return not allowance.forms or any(tree.form in (*allowance.forms, *_ANY_ENGINE) for tree in (first, second))
-
-
-def _covers(allowance: Allowance, patterns: re.Pattern[str], difference: Difference, same: Same) -> bool:
-    if difference.aspect not in allowance.aspects or not patterns.fullmatch(difference.path):
-        return False
-    if difference.aspect != "content" or allowance.same == "any":
+def _same(form: Sameness, path: str, first: Opened, second: Opened) -> bool:
+    if form == "any":
         return True
-    return same(allowance.same, difference.path)
-
-
-def _tree_order(path: str) -> str:
-    """Sorts what lies in a folder right behind it."""
-    return path.replace("/", "\0")
-
-
-def _alone(path: str, one: Entry | None, other: Entry | None) -> Difference:
-    if one is not None:
-        return Difference(path, "only in the first", first=_described(one))
-    assert other is not None
-    return Difference(path, "only in the second", second=_described(other))
+    if any(not is_kept(path, opened.tree.entries[path].size) for opened in (first, second)):
+        return False
+    return same(form, first.read(path), second.read(path))
 
 
 def _between(path: str, one: Entry, other: Entry, owners: bool) -> Iterator[Difference]:
@@ -130,3 +249,56 @@ def _encodable(difference: Difference) -> Difference:
         text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for text in texts
     )
     return Difference(path, difference.aspect, first, second)
+
+
+def lines(comparison: Comparison, *, everything: bool = False) -> Iterator[str]:
+    """A comparison for people: what differs, then what may, by reason; `everything`: each path of the latter too."""
+    yield f"first   {comparison.first}, {comparison.entries[0]} paths"
+    yield f"second  {comparison.second}, {comparison.entries[1]} paths"
+    compared = "".join(f", {what}" for what in comparison.compared)
+    yield f"compared: paths, kinds, modes, contents, links{compared}"
+    yield ""
+    if not comparison.unexpected and not comparison.allowed:
+        yield "identical"
+        return
+    yield from _listed(comparison.unexpected)
+    if not comparison.unexpected:
+        yield "equal but for what may differ:"
+    elif comparison.allowed:
+        yield ""
+        yield "what may differ:"
+    for allowance, found in comparison.allowed:
+        yield f"{len(found):6} {allowance.reason}"
+        if everything:
+            yield from (f"       {line}" for line in _listed(found))
+
+
+def summary(comparison: Comparison) -> str:
+    """`3 differences: 2 mode, 1 content`."""
+    number = len(comparison.unexpected)
+    counts = Counter(difference.aspect for difference in comparison.unexpected)
+    parts = ", ".join(f"{count} {aspect}" for aspect, count in counts.items())
+    return f"{number} difference{'s' if number != 1 else ''}: {parts}"
+
+
+def _listed(found: Iterable[Difference]) -> Iterator[str]:
+    """A line each; what lies below a folder that one of them lacks is counted in the folder's line."""
+    below: list[tuple[Difference, int]] = []
+    for difference in found:
+        if below and _is_below(difference, below[-1][0]):
+            below[-1] = below[-1][0], below[-1][1] + 1
+        else:
+            below.append((difference, 0))
+    for difference, count in below:
+        path, first, second = map(printable, (difference.path, difference.first, difference.second))
+        if difference.aspect in _ONLY:
+            more = f" and {count} below it" if count else ""
+            yield f"{difference.aspect}: {path} ({first or second}{more})"
+        else:
+            yield f"{difference.aspect}: {path}: {first or 'none'} | {second or 'none'}"
+
+
+def _is_below(difference: Difference, other: Difference) -> bool:
+    folder = "folder" in (other.first, other.second)
+    same_side = other.aspect in _ONLY and difference.aspect == other.aspect
+    return folder and same_side and difference.path.startswith(f"{other.path.rstrip('/')}/")

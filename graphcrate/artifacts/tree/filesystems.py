@@ -39,34 +39,27 @@ def read_folder(name: str, root: Path, tools: Tools) -> Opened:
             next_step="run the same command with sudo, or compare the image that the folder was made of",
         ) from error
     tree = Tree(name=name, form="folder", entries=entries, owners=owners_known(entries))
-    distiller = tools.wanted.distiller
-    return Opened(tree=tree, read=lambda path: distiller.of_file(path, Path(f"{root}{path}")))
+    return Opened(tree=tree, read=lambda path: tools.wanted.distil(path, Path(f"{root}{path}")))
 
 
-def read_sif(name: str, path: Path, tools: Tools) -> Opened:
-    """The primary partition of a SIF. Raises LayoutError."""
-    return _read_squashfs(name, "sif", path, sif.root_partition(path).offset, tools)
-
-
-def read_squashfs(name: str, path: Path, tools: Tools) -> Opened:
-    """A squashfs on its own: enroot's `.sqsh`, or of any other maker. Raises LayoutError."""
-    return _read_squashfs(name, "squashfs", path, 0, tools)
-
-
-def _read_squashfs(name: str, form: Form, path: Path, offset: int, tools: Tools) -> Opened:
-    image = tools.stack.enter_context(Squashfs(path, offset))
+def read_squashed(form: Form, name: str, path: Path, tools: Tools) -> Opened:
+    """Read a SIF's primary partition, or a squashfs: enroot's `.sqsh`, or of any other maker. Raises LayoutError."""
+    image = tools.stack.enter_context(Squashfs(path, sif.root_offset(path) if form == "sif" else 0))
     entries: dict[str, Entry] = {}
     contents: dict[str, Content] = {}
     for place, entry, content in image.entries():
         entries[place] = entry
         if content is not None:
             contents[place] = content
-    distiller = tools.wanted.distiller
     # In the order of the file, so that the disk and the blocks that several small files share are read once.
     ordered = sorted(contents, key=lambda place: (contents[place].start, contents[place].fragment))
     entries = with_hashes(name, entries, ordered, lambda place: image.chunks(contents[place]), tools)
     tree = Tree(name=name, form=form, entries=entries, owners=owners_known(entries))
-    return Opened(tree=tree, read=lambda place: distiller.of_pieces(place, image.chunks(contents[place])))
+    return Opened(
+        tree=tree,
+        read=lambda place: tools.wanted.distil(place, image.chunks(contents[place])),
+        compression=image.compression,
+    )
 
 
 def _walk(root: str, folder: str) -> Iterator[tuple[str, Entry]]:

@@ -1,24 +1,35 @@
-"""Layers to a tree, read from their tars without unpacking anything: one pass over each, then merged in order."""
+"""Layers to a tree, read from their tars without unpacking anything: one pass over each, then merged in order.
+
+The layers of an OCI image layout are read side by side. Where the reader has a name, the cache remembers what it took
+of each, under the layer's digest and that name, since many images share a layer.
+"""
 
 import hashlib
 import json
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
+from isal import igzip, igzip_lib
 
-from graphcrate.artifacts.formats.merged import content_of
-from graphcrate.artifacts.tree.reader import Opened, Place, Spool
-from graphcrate.model.errors import LayoutError
+from graphcrate.artifacts.formats.merged import Inode, content_of, inode_of
+from graphcrate.artifacts.tree.reader import Opened, Place, Spool, Tools
+from graphcrate.host.cache import Cache
+from graphcrate.host.parallel import parallel
+from graphcrate.host.workers import default_jobs
+from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind, Tree
 from graphcrate.oci import spec
-from graphcrate.oci.blob import TarStream
+from graphcrate.oci.blob import InflateError, TarStream, open_blob
 from graphcrate.oci.entries import Entries, overlaid, read_entries
+from graphcrate.oci.layout import Layout
+from graphcrate.oci.spec import LayerBlob
 
-#: A folder that no layer has an entry for, as `artifacts.formats.rootfs` makes it.
-_IMPLIED = Entry("folder", 0o755)
+_FOLDER = "trees"
+_FAST = 1  #: igzip's level
 _KINDS: dict[bytes, Kind] = {
     tarfile.DIRTYPE: "folder",
+    tarfile.REGTYPE: "file",
     tarfile.SYMTYPE: "symlink",
     tarfile.CHRTYPE: "device",
     tarfile.BLKTYPE: "device",
@@ -34,43 +45,66 @@ class Found(msgspec.Struct, frozen=True):
 
 
 LayerTree = Entries[Found]
+#: A folder that no layer has an entry for.
+_IMPLIED = Found(Entry("folder", 0o755))
 
 
 def read_layer(stream: TarStream, spool: Spool) -> LayerTree:
-    """Read one layer to its end, hashing its files. Raises LayoutError for one that `artifacts.formats.rootfs` would
-    refuse."""
-    return read_entries(stream, lambda path, member: _found(path, member, stream, spool))
+    """Read one layer to its end, hashing its files. Raises LayoutError for one that nobody would unpack."""
+
+    def keep(path: str, header: tarfile.TarInfo) -> Found:
+        inode = inode_of(path, header)
+        if inode.is_file:
+            return _file(path, inode, content_of(header, stream), spool)
+        link, mode = inode.link, 0o777 if inode.link else inode.mode
+        if inode.kind in (tarfile.CHRTYPE, tarfile.BLKTYPE):
+            link = "{} {}:{}".format("c" if inode.kind == tarfile.CHRTYPE else "b", *inode.device)
+        return Found(Entry(_KINDS[inode.kind], mode, inode.uid, inode.gid, 0, "", link))
+
+    return read_entries(stream, keep)
 
 
-def merge(layers: Sequence[LayerTree]) -> dict[str, Found]:
-    """Put layers over one another, lowest first. Raises LayoutError where they contradict each other."""
-    return overlaid(layers, Found(_IMPLIED))
+def _file(path: str, inode: Inode, content: Iterator[bytes], spool: Spool) -> Found:
+    wanted, place, digest = spool.wanted, None, hashlib.sha256()
 
+    def pieces() -> Iterator[bytes]:
+        for chunk in content:
+            if wanted.hashes:
+                digest.update(chunk)
+            yield chunk
 
-class Documents(msgspec.Struct, frozen=True):
-    """What an image says of itself beside its layers."""
-
-    config: spec.ImageConfig
-    manifest: spec.Manifest | None = None
-    index: tuple[spec.Descriptor, ...] = ()
+    kept = wanted.keep(f"/{path}", inode.size)
+    if kept or wanted.hashes:
+        rest = pieces()
+        place = spool.add(wanted.distil(f"/{path}", rest)) if kept else None
+        for _ in rest:  # what nobody looked at
+            pass
+    sha256 = digest.hexdigest() if wanted.hashes else ""
+    return Found(Entry("file", inode.mode, inode.uid, inode.gid, inode.size, sha256), place)
 
 
 def opened(
-    name: str, form: Form, layers: Sequence[LayerTree], documents: Documents, spool: Spool, broken: str = ""
+    name: str,
+    form: Form,
+    layers: Sequence[LayerTree],
+    spool: Spool,
+    config: spec.ImageConfig,
+    manifest: spec.Manifest | None = None,
+    index: tuple[spec.Descriptor, ...] = (),
+    broken: str = "",
 ) -> Opened:
-    """Open an image from its layers and its documents. `broken`: why its layers cannot be read; the tree is empty."""
+    """Open an image from its layers and its documents. `broken`: why its layers cannot be read; the tree is empty.
+
+    Raises LayoutError where the layers contradict each other.
+    """
     try:
-        merged = {} if broken else merge(layers)
+        merged = {} if broken else overlaid(layers, _IMPLIED)
     except LayoutError as error:
         if not spool.wanted.patient:
             raise
         merged, broken = {}, error.what
-    tree = Tree(
-        name=name,
-        form=form,
-        entries={f"/{path}": found.entry for path, found in merged.items()},
-        settings=settings_of(documents.config),
-    )
+    entries = {f"/{path}": found.entry for path, found in merged.items()}
+    tree = Tree(name=name, form=form, entries=entries, settings=_settings(config))
 
     def read(path: str) -> bytes:
         place = merged[path.removeprefix("/")].place
@@ -78,53 +112,72 @@ def opened(
             raise KeyError(path)
         return spool.read(place)
 
-    config, manifest, index = documents.config, documents.manifest, documents.index
     return Opened(tree=tree, read=read, config=config, manifest=manifest, index=index, broken=broken)
 
 
-def settings_of(config: spec.ImageConfig) -> dict[str, str]:
+def _settings(config: spec.ImageConfig) -> dict[str, str]:
     """What containers of the image start with, by name. What is empty is absent."""
     run = config.run
-    settings = {f"environment {name}": value for name, value in run.environment.items()}
-    settings |= {f"label {name}": value for name, value in (run.labels or {}).items()}
-    settings["entrypoint"] = json.dumps(run.entrypoint) if run.entrypoint else ""
-    settings["command"] = json.dumps(run.cmd) if run.cmd else ""
-    settings["working folder"] = run.working_dir if run.working_dir not in (None, "/") else ""
-    settings["user"] = run.user or ""
-    settings["volumes"] = " ".join(sorted(run.volumes or ()))
-    settings["platform"] = f"{config.os}/{config.architecture}"
-    return {name: value for name, value in settings.items() if value or name.startswith(("environment ", "label "))}
+    settings = {
+        "entrypoint": json.dumps(run.entrypoint) if run.entrypoint else "",
+        "command": json.dumps(run.cmd) if run.cmd else "",
+        "working folder": run.working_dir if run.working_dir not in (None, "/") else "",
+        "user": run.user or "",
+        "volumes": " ".join(sorted(run.volumes or ())),
+        "platform": f"{config.os}/{config.architecture}",
+    }
+    named = {f"environment {name}": value for name, value in run.environment.items()}
+    named |= {f"label {name}": value for name, value in (run.labels or {}).items()}
+    return named | {name: value for name, value in settings.items() if value}
 
 
-def _found(path: str, member: tarfile.TarInfo, stream: TarStream, spool: Spool) -> Found:
-    kind, mode, link = _KINDS.get(member.type), member.mode & 0o7777, ""
-    if member.isfile():
-        sha256, place = _content(path, member, stream, spool)
-        return Found(Entry("file", mode, member.uid, member.gid, member.size, sha256), place)
-    if kind is None:
-        raise LayoutError(f"{path} is of an unknown type {member.type!r}")
-    if kind == "symlink":
-        mode, link = 0o777, member.linkname
-    elif kind == "device":
-        link = f"{'c' if member.ischr() else 'b'} {member.devmajor}:{member.devminor}"
-    return Found(Entry(kind, mode, member.uid, member.gid, 0, "", link))
+def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
+    """Read an OCI image layout. Raises LayoutError for layers that are broken or contradict each other."""
+    spool = Spool(tools)
+    blobs = list(zip(layout.layer_blobs, layout.layers, strict=True))
+
+    def read(one: tuple[LayerBlob, spec.Descriptor], advance: Callable[[int], None]) -> LayerTree:
+        blob, descriptor = one
+
+        def read_blob() -> LayerTree:
+            with open_blob(blob, advance=advance) as stream:
+                return read_layer(stream, spool)
+
+        try:
+            return cached_layer(tools.ctx.cache, descriptor.digest, spool, read_blob)
+        except LayoutError as error:
+            raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
+
+    layers: list[LayerTree] = []
+    broken = ""
+    with tools.ctx.progress.task(f"reading {name}", sum(descriptor.size for _, descriptor in blobs)) as task:
+        try:
+            layers = parallel(read, blobs, threads=default_jobs(), advance=task.advance, size=lambda one: one[1].size)
+        except LayoutError as error:
+            if not tools.wanted.patient:
+                raise
+            broken = error.what
+    return opened(name, "layout", layers, spool, layout.config, layout.manifest, layout.index, broken)
 
 
-def _content(path: str, member: tarfile.TarInfo, stream: TarStream, spool: Spool) -> tuple[str, Place | None]:
-    wanted = spool.wanted
-    kept = wanted.keep(f"/{path}", member.size)
-    if not kept and not wanted.hashes:
-        return "", None
-    digest = hashlib.sha256()
+def cached_layer(cache: Cache, digest: str, spool: Spool, read: Callable[[], LayerTree]) -> LayerTree:
+    """Return the layer of this digest as the spool's reader sees it, from the cache or read now.
 
-    def hashed() -> Iterator[bytes]:
-        for chunk in content_of(member, stream):
-            if wanted.hashes:
-                digest.update(chunk)
-            yield chunk
-
-    pieces = hashed()
-    place = spool.add(wanted.distiller.of_pieces(f"/{path}", pieces)) if kept else None
-    for _ in pieces:  # what nobody looked at
+    `read` raises LayoutError.
+    """
+    if not spool.wanted.name:
+        return read()
+    path = cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{spool.wanted.name}")
+    try:
+        data = igzip_lib.decompress(path.read_bytes(), flag=igzip_lib.DECOMP_GZIP)
+        # In place of their places in a spool, entries have contents.
+        record = msgspec.msgpack.decode(data, type=Entries[tuple[Entry, bytes | None]])
+        return record.mapped(lambda kept: Found(kept[0], None if kept[1] is None else spool.add(kept[1])))
+    except FileNotFoundError:
         pass
-    return digest.hexdigest() if wanted.hashes else "", place
+    except (InflateError, *UNREADABLE):  # of a version that wrote otherwise, or damaged
+        path.unlink(missing_ok=True)
+    layer = read()
+    record = layer.mapped(lambda found: (found.entry, None if found.place is None else spool.read(found.place)))
+    cache.write(path, igzip.compress(msgspec.msgpack.encode(record), compresslevel=_FAST))
+    return layer

@@ -1,22 +1,18 @@
 """What a person names on the command line, to a tree; and two of them to a comparison."""
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from graphcrate.artifacts.locate import Form, Located, locate
-from graphcrate.artifacts.tree import archives, contents, filesystems, layouts
-from graphcrate.artifacts.tree.compare import judge
-from graphcrate.artifacts.tree.reader import Opened, Tools
+from graphcrate.artifacts.locate import Located, locate
+from graphcrate.artifacts.tree import archives, filesystems, layers
+from graphcrate.artifacts.tree.compare import is_kept, judge
+from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.context import Context
-from graphcrate.host.workers import default_jobs
 from graphcrate.model.errors import UsageError
-from graphcrate.model.tree import Allowance, Comparison, Sameness
+from graphcrate.model.tree import Allowance, Comparison
 from graphcrate.oci import reference
-
-#: Reads the artifact that was found.
-Reader = Callable[[Tools], Opened]
 
 
 def compare(
@@ -25,49 +21,32 @@ def compare(
     """Read both and compare them. Raises UsageError for what does not exist, LayoutError for what cannot be read."""
     readers = [reader(locate(ref, output)) for ref in (first, second)]  # both, before the long work begins
     with ExitStack() as stack:
-        tools = Tools(
-            cache=ctx.cache,
-            progress=ctx.progress,
-            environment=ctx.environment,
-            stack=stack,
-            jobs=default_jobs(),
-        )
-        one, other = (read(tools) for read in readers)
-
-        def same(form: Sameness, path: str) -> bool:
-            if any(not contents.is_kept(path, opened.tree.entries[path].size) for opened in (one, other)):
-                return False
-            return contents.same(form, one.read(path), other.read(path))
-
-        return judge(one.tree, other.tree, allowances, same)
+        one, other = (read(Tools(ctx, stack, Wanted(keep=is_kept))) for read in readers)
+        return judge(one, other, allowances)
 
 
-def reader(image: Located) -> Reader:
+def reader(image: Located) -> Callable[[Tools], Opened]:
     """Choose how an image is read. Raises UsageError for one on a registry, LayoutError."""
-    if image.form == "registry":
-        address = image.name if "://" in image.name else f"{reference.SCHEME}{image.name}"
-        raise UsageError(
-            f"{image.ref} is on a registry, which cannot be compared directly yet",
-            next_step=f"skopeo copy {address} oci:copy:tag    and compare ./copy",
-        )
-    if image.form == "layout":
-        if not image.has_layout:
+    match image.form:
+        case "registry":
+            address = image.name if "://" in image.name else f"{reference.SCHEME}{image.name}"
+            raise UsageError(
+                f"{image.ref} is on a registry, which cannot be compared directly yet",
+                next_step=f"skopeo copy {address} oci:copy:tag    and compare ./copy",
+            )
+        case "layout":
+            if image.has_layout:
+                return partial(layers.read_layout, image.ref, image.layout())
             raise UsageError(
                 f"{image.ref} has no OCI layout", cause="An engine built it.", next_step=f"give docker:{image.name}"
             )
-        return functools.partial(layouts.read, image.ref, image.layout())
-    if image.form in _STORES:
-        return functools.partial(_STORES[image.form], image.name)
-    return functools.partial(_FILES[image.form], image.ref, image.path)
-
-
-_STORES: Mapping[Form, Callable[[str, Tools], Opened]] = {
-    "docker": archives.read_docker,
-    "podman": archives.read_podman,
-}
-_FILES: Mapping[Form, Callable[[str, Path, Tools], Opened]] = {
-    "sif": filesystems.read_sif,
-    "squashfs": filesystems.read_squashfs,
-    "archive": archives.read_file,
-    "rootfs": filesystems.read_folder,
-}
+        case "docker":
+            return partial(archives.read_docker, image.name)
+        case "podman":
+            return partial(archives.read_podman, image.name)
+        case "archive":
+            return partial(archives.read_file, image.ref, image.path)
+        case "rootfs":
+            return partial(filesystems.read_folder, image.ref, image.path)
+        case "sif" | "squashfs":
+            return partial(filesystems.read_squashed, image.form, image.ref, image.path)

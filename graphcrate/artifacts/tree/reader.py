@@ -1,4 +1,4 @@
-"""An artifact that was read, and the contents that were kept of it."""
+"""What readers work with, and what they give: an artifact's tree, and the contents that were wanted of it."""
 
 import hashlib
 import threading
@@ -6,53 +6,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol, cast
+from typing import IO, NamedTuple, cast
 
 import msgspec
 
-from graphcrate.artifacts.tree import start_scripts
-from graphcrate.artifacts.tree.contents import is_kept
-from graphcrate.host.cache import Cache
+from graphcrate.artifacts.formats import runtime_files
+from graphcrate.host.context import Context
 from graphcrate.host.parallel import Advance, parallel
-from graphcrate.host.progress import Progress
+from graphcrate.host.workers import default_jobs
 from graphcrate.model.contract import Settings
 from graphcrate.model.tree import Entry, Tree
 from graphcrate.oci import spec
 
 
-class Distiller(Protocol):
-    """Makes of a file what is kept in the place of its content. Called from several threads."""
-
-    def of_pieces(self, path: str, pieces: Iterable[bytes]) -> bytes:
-        """Of a file that comes in pieces."""
-        ...
-
-    def of_file(self, path: str, file: Path) -> bytes:
-        """Of a file on the disk."""
-        ...
-
-
-class _Plain:
-    def of_pieces(self, path: str, pieces: Iterable[bytes]) -> bytes:
-        return b"".join(pieces)
-
-    def of_file(self, path: str, file: Path) -> bytes:
-        return file.read_bytes()
-
-
-PLAIN = _Plain()
+def whole(path: str, content: Iterable[bytes] | Path) -> bytes:
+    """Keep all of a file, which comes in pieces or lies on the disk."""
+    return content.read_bytes() if isinstance(content, Path) else b"".join(content)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What a reader is after: whose content it keeps (absolute path, size), in which form, and whether it hashes files.
 
-    `name`: of the distiller and its version, where layers of a layout may be remembered (`layouts`).
-    `patient`: layers that are broken or contradict each other are told of in `Opened.broken`, and raise nothing.
+    `distil` makes of a file what is kept in the place of its content; it is called from several threads. `name`: of it
+    and its version, where layers of a layout may be remembered. `patient`: layers that are broken or contradict each
+    other are told of in `Opened.broken`, and raise nothing.
     """
 
-    keep: Callable[[str, int], bool] = is_kept
-    distiller: Distiller = PLAIN
+    keep: Callable[[str, int], bool]
+    distil: Callable[[str, Iterable[bytes] | Path], bytes] = whole
     name: str = ""
     hashes: bool = True
     patient: bool = False
@@ -70,19 +52,17 @@ class Opened:
     config: spec.ImageConfig | None = None
     manifest: spec.Manifest | None = None
     index: tuple[spec.Descriptor, ...] = ()  #: entries of the index that the image was chosen from
+    compression: str = ""  #: of a squashfs
     broken: str = ""  #: why the tree is empty; see `Wanted.patient`
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Tools:
     """What readers work with. Whatever they put into `stack` lives until the comparison is done."""
 
-    cache: Cache
-    progress: Progress
-    environment: Mapping[str, str]
+    ctx: Context
     stack: ExitStack
-    jobs: int
-    wanted: Wanted = Wanted()
+    wanted: Wanted
 
 
 class Place(NamedTuple):
@@ -95,10 +75,10 @@ class Place(NamedTuple):
 class Spool:
     """Contents of small files, gathered in a temporary file while archives stream by. Safe with several threads."""
 
-    def __init__(self, cache: Cache, stack: ExitStack, wanted: Wanted = Wanted()) -> None:
-        self.wanted = wanted
-        path = stack.enter_context(cache.folder()) / "contents"
-        self._file = cast("IO[bytes]", stack.enter_context(path.open("w+b")))
+    def __init__(self, tools: Tools) -> None:
+        self.wanted = tools.wanted
+        path = tools.stack.enter_context(tools.ctx.cache.folder()) / "contents"
+        self._file = cast("IO[bytes]", tools.stack.enter_context(path.open("w+b")))
         self._lock = threading.Lock()
         self._end = 0
 
@@ -140,29 +120,27 @@ def with_hashes(
             advance(len(chunk))
         return msgspec.structs.replace(entries[path], sha256=digest.hexdigest())
 
-    with tools.progress.task(f"reading {name}", sum(entries[path].size for path in order)) as task:
-        return entries | dict(
-            zip(order, parallel(hashed, order, threads=tools.jobs, advance=task.advance), strict=True)
-        )
+    with tools.ctx.progress.task(f"reading {name}", sum(entries[path].size for path in order)) as task:
+        hashes = parallel(hashed, order, threads=default_jobs(), advance=task.advance)
+    return entries | dict(zip(order, hashes, strict=True))
 
 
-def settings_of(opened: Opened, text: start_scripts.Text) -> Settings | None:
+def settings_of(opened: Opened, text: runtime_files.Text) -> Settings | None:
     """How its containers start: by its configuration, or by what Apptainer and enroot wrote into its files.
 
-    None for a plain folder. `text` gives a file's content, empty for one that is not there."""
-    config, entries = opened.config, opened.tree.entries
-    if config is not None:
-        run = config.run
-        return Settings(
-            platform=f"{config.os}/{config.architecture}",
-            environment=run.env or (),
-            user=run.user or "",
-            entrypoint=run.entrypoint or (),
-            command=run.cmd or (),
-            working_folder=run.working_dir or "",
-            volumes=tuple(sorted(run.volumes or ())),
-            labels=run.labels or {},
-        )
-    if start_scripts.SIF_SCRIPT in entries:
-        return start_scripts.of_sif(text)
-    return start_scripts.of_enroot(text) if start_scripts.ENROOT_SCRIPT in entries else None
+    None for a plain folder. `text` gives a file's content, empty for one that is not there.
+    """
+    config = opened.config
+    if config is None:
+        return runtime_files.read_settings(opened.tree.entries, text)
+    run = config.run
+    return Settings(
+        platform=f"{config.os}/{config.architecture}",
+        environment=run.env or (),
+        user=run.user or "",
+        entrypoint=run.entrypoint or (),
+        command=run.cmd or (),
+        working_folder=run.working_dir or "",
+        volumes=tuple(sorted(run.volumes or ())),
+        labels=run.labels or {},
+    )

@@ -87,7 +87,7 @@ class _Reader:
         return read
 
     def _tools(self, below: str) -> Tools:
-        return reading.tools(self._ctx, self._stack, binaries.wanted(self._folder, below))
+        return Tools(self._ctx, self._stack, binaries.wanted(self._folder, below))
 
 
 def _over(name: str, upper: Read, lower: Read | None, site: str) -> Contents:

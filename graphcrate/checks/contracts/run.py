@@ -7,10 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.formats import sif
-from graphcrate.artifacts.formats.squashfs import Squashfs
-from graphcrate.artifacts.tree import layouts
-from graphcrate.artifacts.tree.reader import Opened, Wanted, settings_of
+from graphcrate.artifacts.tree import layers as trees
+from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, settings_of
 from graphcrate.checks import contracts, reading
 from graphcrate.checks.contracts.view import make_view, wants_content
 from graphcrate.checks.reading import Fetch
@@ -43,12 +41,8 @@ def check(
 def read_view(ref: str, ctx: Context, output: Path = Path("dist"), fetch: Fetch = "small") -> ImageView:
     """What contracts ask about, of any artifact that `diff` takes, or of REGISTRY/NAME:TAG."""
     with ExitStack() as stack:
-        opened, form, unread = reading.opened(ref, reading.tools(ctx, stack, _WANTED), output, fetch)
-        view = msgspec.structs.replace(_view(ref, opened, unread), form=form)
-    if form not in ("sif", "squashfs"):
-        return view
-    with Squashfs(Path(ref), sif.root_partition(Path(ref)).offset if form == "sif" else 0) as image:
-        return msgspec.structs.replace(view, compression=image.compression)
+        opened, form, unread = reading.opened(ref, Tools(ctx, stack, _WANTED), output, fetch)
+        return msgspec.structs.replace(_view(ref, opened, unread), form=form)
 
 
 def of_build(report: BuildReport, plan: Plan, ctx: Context, gpus: tuple[str, ...] = ()) -> tuple[Finding, ...]:
@@ -67,8 +61,8 @@ def _planned_view(report: BuildReport, plan: Plan, ctx: Context) -> ImageView:
     packages = [package for step in steps if not isinstance(step, ToolkitStep) for package in step.packages]
     read = [layer for layer, record in zip(layout.layers, layout.records, strict=True) if record.title not in known]
     with ExitStack() as stack:
-        tools = reading.tools(ctx, stack, _WANTED)
-        opened = layouts.read(report.name, reading.with_layers(layout, read), tools)
+        tools = Tools(ctx, stack, _WANTED)
+        opened = trees.read_layout(report.name, reading.with_layers(layout, read), tools)
         opened = dataclasses.replace(opened, manifest=layout.manifest)
         view = _view(report.name, opened, (), {package.name: package.version for package in packages})
     site = (site_packages(plan.stack.python),) if packages else ()
@@ -105,5 +99,6 @@ def _view(
         without_platform=sum(entry.platform is None for entry in opened.index),
         unread=(f"the layers cannot be read: {opened.broken}", *unread) if opened.broken else unread,
         broken=opened.broken,
+        compression=opened.compression,
     )
     return make_view(base, entries, read, distributions)

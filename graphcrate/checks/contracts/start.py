@@ -5,7 +5,7 @@ import re
 import shlex
 from posixpath import basename
 
-from graphcrate.artifacts.tree.start_scripts import SIF_SCRIPT
+from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT
 from graphcrate.checks.contracts.check import absent, check, failed, is_root, passed, settings_check, unknown, warned
 from graphcrate.checks.contracts.view import LARGEST_TEXT, is_file, text_of
 from graphcrate.compat.planning import SYSTEM_PATH

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.formats.kinds import kind_of
+from graphcrate.artifacts.locate import kind_of
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Progress
 from graphcrate.model.errors import UsageError

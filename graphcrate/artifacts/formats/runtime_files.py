@@ -1,0 +1,295 @@
+"""The files by which Singularity, Apptainer and enroot start an image: made of its configuration, and read back. Pure.
+
+Singularity: paths, links and modes as `apptainer build` 1.4 makes them of the same image (`internal/pkg/build/sources`
+there); the scripts are ours. Releases before 3.6 carry out the scripts in `actions`, newer ones read `env` and do the
+rest by themselves; so each says what the image's configuration says, in both.
+enroot: as `docker::configure` and `docker::_prepare_layers` in src/docker.sh of 4.1.2 (see also its
+doc/image-format.md); the words of the files are an interface, so they are the same.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from graphcrate.artifacts.formats.merged import Addition, Inode
+from graphcrate.model.contract import Settings
+from graphcrate.model.errors import UNREADABLE
+from graphcrate.model.plan import VENV
+from graphcrate.oci.spec import ImageConfig, RunConfig
+
+#: A small file's text; empty where it is not there.
+Text = Callable[[str], str]
+
+_HOME = ".singularity.d"
+SIF_SCRIPT = f"/{_HOME}/runscript"
+_ENROOT_SCRIPT = "/etc/rc"
+#: mount points: a kernel without overlayfs cannot make them in an image
+_FOLDERS = ("dev", "etc", "home", "proc", "root", "sys", "tmp", "var/tmp")
+_LINKS = {
+    "singularity": f"{_HOME}/runscript",
+    "environment": f"{_HOME}/env/90-environment.sh",
+    ".exec": f"{_HOME}/actions/exec",
+    ".run": f"{_HOME}/actions/run",
+    ".shell": f"{_HOME}/actions/shell",
+    ".test": f"{_HOME}/actions/test",
+}
+_SH = "#!/bin/sh\n"
+_ENVIRONMENT = """for script in /.singularity.d/env/*.sh; do
+    if [ -f "$script" ]; then
+        . "$script"
+    fi
+done
+"""
+#: an engine before 3.6 has PID 1 wait for this signal
+_START = """kill -CONT 1
+%s
+if [ -x /.singularity.d/startscript ]; then
+    exec /.singularity.d/startscript
+fi
+"""
+_TEST = """if [ -x /.singularity.d/test ]; then
+    exec /.singularity.d/test "$@"
+fi
+echo "this image has no test"
+"""
+_SHELL = """if [ -x "${SINGULARITY_SHELL:-}" ]; then
+    exec "$SINGULARITY_SHELL" "$@"
+elif [ -x /bin/bash ]; then
+    export SHELL=/bin/bash
+    exec /bin/bash --norc "$@"
+fi
+export SHELL=/bin/sh
+exec /bin/sh "$@"
+"""
+_ACTIONS = {
+    "exec": f'{_SH}{_ENVIRONMENT}\nexec "$@"\n',
+    "run": f'{_SH}{_ENVIRONMENT}\nexec /.singularity.d/runscript "$@"\n',
+    "shell": f"{_SH}{_ENVIRONMENT}\n{_SHELL}",
+    "start": f"{_SH}{_START % _ENVIRONMENT}",
+    "test": f"{_SH}{_ENVIRONMENT}\n{_TEST}",
+}
+#: libraries that the engine brings from the host (`--nv`) come after the image's own; it tells by the name 99-base
+_BASE = f"""{_SH}LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}/.singularity.d/libs"
+if [ -z "${{PS1:-}}" ]; then
+    if [ -n "${{APPTAINER_CONTAINER:-}}" ]; then PS1="Apptainer> "; else PS1="Singularity> "; fi
+fi
+export LD_LIBRARY_PATH PS1
+"""
+#: what a user asked for by SINGULARITYENV_PATH, …_PREPEND_PATH and …_APPEND_PATH
+_RUNTIME = f"""{_SH}PATH="${{SING_USER_DEFINED_PREPEND_PATH:+$SING_USER_DEFINED_PREPEND_PATH:}}$PATH"
+PATH="$PATH${{SING_USER_DEFINED_APPEND_PATH:+:$SING_USER_DEFINED_APPEND_PATH}}"
+PATH="${{SING_USER_DEFINED_PATH:-$PATH}}"
+unset SING_USER_DEFINED_PREPEND_PATH SING_USER_DEFINED_APPEND_PATH SING_USER_DEFINED_PATH
+export PATH
+"""
+_RC_LOCAL = """# This file is sourced by /etc/rc when the container starts.
+# It can be used to manipulate the entrypoint or the command of the container.
+"""
+_SIF_VARIABLES = ("/.singularity.d/env/10-docker2singularity.sh", "/.singularity.d/env/90-environment.sh")
+#: `export A=b`, and `A=b` or `[ … ] || A=b` of what is exported elsewhere
+_ASSIGNMENT = re.compile(r"^\s*(export\s+|\[[^\n]*\]\s*\|\|\s*)?([A-Za-z_]\w*)=(.*)$", re.MULTILINE)
+_EXPORTED = re.compile(r"^\s*export\s+((?:[A-Za-z_]\w*\s*)+)$", re.MULTILINE)
+_DEFAULT = re.compile(r'"?\$\{(\w+):-"?(.*?)"?\}"?', re.DOTALL)
+_ESCAPED = re.compile(r"""\\(["$`\\])""")
+_EXEC = re.compile(r"""^\s*exec\s+(.*?)\s*"\$@"\s*$""", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def singularity_additions(config: ImageConfig, definition: str) -> Iterator[Addition]:
+    """What Singularity wants, folders before what is in them. `definition` is what `inspect --deffile` shows."""
+    run = config.run
+    for folder in (_HOME, *(f"{_HOME}/{name}" for name in ("actions", "env", "libs")), *_FOLDERS):
+        yield Addition(folder)
+    # Empty, as in Apptainer's own images: the host's are bound there.
+    for name in ("etc/hosts", "etc/resolv.conf"):
+        yield Addition(name, 0o644, b"")
+    labels = run.labels or {}
+    scripts = {
+        **{f"actions/{name}": text for name, text in _ACTIONS.items()},
+        "env/01-base.sh": _SH,
+        "env/10-docker2singularity.sh": environment_script(run),
+        "env/90-environment.sh": _SH,
+        "env/99-base.sh": _BASE,
+        "env/99-runtimevars.sh": _RUNTIME,
+        "runscript": run_script(run),
+        "startscript": _SH,
+    }
+    if "graphcrate.torch" in labels:  # the same as the rendered definition's %test
+        check = words((f"{VENV}/bin/python", "-c", "import torch; print(torch.__version__)"))
+        scripts["test"] = f'{_SH}exec {check} "$@"\n'
+    for name, text in scripts.items():
+        yield Addition(f"{_HOME}/{name}", 0o755, text.encode("utf-8", "surrogateescape"))
+    # The image's labels, and those by which `inspect` tells what it is.
+    labels = {
+        **labels,
+        "org.label-schema.schema-version": "1.0",
+        "org.label-schema.build-arch": config.architecture,
+        "org.label-schema.build-date": config.created or "",
+    }
+    yield Addition(f"{_HOME}/Singularity", 0o644, definition.encode())
+    yield Addition(f"{_HOME}/labels.json", 0o644, json.dumps(labels, indent="\t", sort_keys=True).encode())
+    for name, target in _LINKS.items():
+        yield Addition(name, 0o777, link=target)
+
+
+def definition(config: ImageConfig, reference: str) -> str:
+    """The definition file of an image that was made from a layout: where it comes from."""
+    title = (config.run.labels or {}).get("org.opencontainers.image.description", "")
+    comment = f"# {title}\n" if title and "\n" not in title else ""
+    return f"{comment}Bootstrap: oci\nFrom: {reference}\n"
+
+
+def environment_script(run: RunConfig) -> str:
+    """The image's variables. Engines before 3.6 let the host's in, which win there, but for PATH and empty ones."""
+    lines = [_SH]
+    for name, value in variables(run.env or ()):
+        if name == "PATH":
+            lines.append(f"export PATH={_quoted(value)}\n")
+        else:
+            lines.append(f'[ -n "${{{name}:-}}" ] || {name}={_quoted(value)}\nexport {name}\n')
+    return "".join(lines)
+
+
+def run_script(run: RunConfig) -> str:
+    """Entry point and command; arguments take the command's place, as in other engines."""
+    entry, command = _started(run)
+    default = f"if [ $# -eq 0 ]; then\n    set -- {words(command)}\nfi\n" if command else ""
+    before = f"{words(entry)} " if entry else ""
+    return f'{_SH}{default}exec {before}"$@"\n'
+
+
+def variables(env: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Names and values of a configuration's `Env`; without what no shell can name."""
+    for entry in env:
+        name, _, value = entry.partition("=")
+        if _NAME.fullmatch(name):
+            yield name, value
+
+
+def words(arguments: Iterable[str]) -> str:
+    """A command line of a POSIX shell."""
+    return " ".join(map(_quoted, arguments))
+
+
+def _quoted(text: str) -> str:
+    """One word of a POSIX shell, whatever is in it.
+
+    A single quote in double ones: Apptainer's own interpreter keeps the backslash of `\\'` where it is assigned.
+    """
+    return "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+def _started(run: RunConfig) -> tuple[list[str], list[str]]:
+    """Entry point and command; a shell where the image has neither."""
+    entry = [*(run.entrypoint or ())]
+    return entry, [*(run.cmd or ())] or ([] if entry else ["/bin/sh"])
+
+
+def enroot_additions(config: ImageConfig, reference: str) -> Iterator[Addition]:
+    """The entries that enroot's import adds."""
+    run = config.run
+    if folder := (run.working_dir or "").strip("/"):
+        yield Addition(folder)
+    mount = "${{ENROOT_ROOTFS}}{0} {0} none x-create=dir,bind,rw,nosuid,nodev\n"
+    files = {
+        "rc": enroot_rc(config, reference),
+        "rc.local": _RC_LOCAL,
+        "fstab": "".join(map(mount.format, sorted(run.volumes or ()))),
+        "environment": "".join(f"{entry}\n" for entry in run.env or ()),
+    }
+    for name, text in files.items():
+        yield Addition(f"etc/{name}", 0o644, text.encode("utf-8", "surrogateescape"))
+
+
+def enroot_rc(config: ImageConfig, reference: str) -> str:
+    """The script that a container starts by: working folder, entry point, and arguments or else the command."""
+    run = config.run
+    entry, command = _started(run)
+    labels = "".join(f"# {name} {' '.join(text.split(chr(10)))}\n" for name, text in (run.labels or {}).items())
+    folder = run.working_dir or "/"
+    start = f"exec {words(entry)}".rstrip()
+    return f"""# enroot-provenance: {reference}
+{labels}
+mkdir -p "{folder}" 2> /dev/null
+cd "{folder}" && unset OLDPWD || exit 1
+
+if [ -s /etc/rc.local ]; then
+    . /etc/rc.local
+fi
+
+if [ $# -gt 0 ]; then
+    {start} "$@"
+else
+    {f"{start} {words(command)}".rstrip()}
+fi
+"""
+
+
+def enroot_imported(image: Mapping[str, Inode]) -> dict[str, Inode]:
+    """The files as the import unpacks and packs them: root's, without devices, readable and folders writable to it."""
+    changed: dict[int, Inode] = {}
+    return {
+        path: changed.setdefault(id(inode), _imported(inode))
+        for path, inode in image.items()
+        if not path.startswith("dev/")
+    }
+
+
+def _imported(inode: Inode) -> Inode:
+    mode = inode.mode
+    if inode.is_folder:
+        mode |= 0o700
+    elif inode.is_file:
+        mode |= 0o400 | (0o100 if mode & 0o111 else 0)
+    return msgspec.structs.replace(inode, mode=mode, uid=0, gid=0, xattrs=())
+
+
+def read_settings(paths: Container[str], text: Text) -> Settings | None:
+    """How containers of a tree with these paths start, by what Apptainer or enroot wrote; None where neither did."""
+    if SIF_SCRIPT in paths:
+        return _read_singularity(text)
+    return _read_enroot(text) if _ENROOT_SCRIPT in paths else None
+
+
+def _read_singularity(text: Text) -> Settings:
+    """What `/.singularity.d` says. Apptainer writes `export A="${A:-"value"}"`, we `[ -n "${A:-}" ] || A='value'`."""
+    variables: dict[str, str] = {}
+    for path in _SIF_VARIABLES:
+        script = text(path)
+        exported = {name for names in _EXPORTED.findall(script) for name in names.split()}
+        for before, name, value in _ASSIGNMENT.findall(script):
+            if before.startswith("export") or name in exported:
+                variables[name] = _value(value.strip())
+    try:
+        stated = msgspec.json.decode(text("/.singularity.d/labels.json"), type=dict[str, object])
+    except UNREADABLE:
+        stated = {}
+    labels = {name: str(value) for name, value in stated.items()}
+    environment = tuple(f"{name}={value}" for name, value in variables.items())
+    return Settings(platform="", environment=environment, entrypoint=(SIF_SCRIPT,), labels=labels)
+
+
+def _value(written: str) -> str:
+    """The value of a shell's assignment, as far as it stands there."""
+    if found := _DEFAULT.fullmatch(written):
+        return _ESCAPED.sub(r"\1", found[2])
+    if "'" in written and not written.startswith('"'):
+        try:
+            return "".join(shlex.split(written)[:1])
+        except ValueError:  # a quote that a later line closes
+            return written.strip("'")
+    return _ESCAPED.sub(r"\1", written.strip('"'))
+
+
+def _read_enroot(text: Text) -> Settings:
+    """What `enroot import` wrote into /etc/rc and /etc/environment."""
+    lines = tuple(line for line in text("/etc/environment").splitlines() if "=" in line and not line.startswith("#"))
+    found = _EXEC.search(text(_ENROOT_SCRIPT))
+    try:
+        entrypoint = tuple(shlex.split(found[1])) if found else ()
+    except ValueError:
+        entrypoint = ()
+    return Settings(platform="", environment=lines, entrypoint=entrypoint)
