@@ -42,27 +42,31 @@ def cut(
     with target.open("w+b", buffering=0) as stream:
         for chunk in archive.chunks(member, recorded):
             stream.write(chunk)
-        code: list[elf.Extent] = []
-        whole = 0
-        for place_of_code in _fat_binaries(stream, member.name):
-            # What is not understood stays as it is.
-            with contextlib.suppress(IntegrityError):
-                found = fatbin.unloaded(stream, place_of_code, member.name, slim.capabilities, keep_ptx=slim.ptx)
-                code += found.code
-                whole += found.whole
-        if not code:
+        zeros, whole = cut_file(stream, member.name, slim)
+        if not zeros:
             target.unlink()
             return None
-        for extent in code:
-            stream.seek(extent.offset)
-            for start in range(0, extent.size, CHUNK):
-                stream.write(bytes(min(CHUNK, extent.size - start)))
         stream.seek(0)
         digest = hashlib.file_digest(stream, "sha256").digest()
-    zeros = sum(extent.size for extent in code)
     about = CutFile(package=package, path=place, bytes=zeros, packed=0, before=member.packed, whole=whole)
     identity = "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
     return Cut(path=target, identity=identity, size=member.size, about=about)
+
+
+def cut_file(stream: BinaryIO, name: str, slim: Slim) -> tuple[int, int]:
+    """Cut a library where it lies. (zeros, fat binaries that stay whole); what is not understood stays as it is."""
+    code: list[elf.Extent] = []
+    whole = 0
+    for part in _fat_binaries(stream, name):
+        with contextlib.suppress(IntegrityError):
+            found = fatbin.unloaded(stream, part, name, slim.capabilities, keep_ptx=slim.ptx)
+            code += found.code
+            whole += found.whole
+    for extent in code:
+        stream.seek(extent.offset)
+        for start in range(0, extent.size, CHUNK):
+            stream.write(bytes(min(CHUNK, extent.size - start)))
+    return sum(extent.size for extent in code), whole
 
 
 def _fat_binaries(stream: BinaryIO, name: str) -> Iterator[elf.Extent]:

@@ -1,0 +1,86 @@
+"""An image cut to a V100, from real wheels: it runs, its libraries load, nothing else differs, other GPUs are out."""
+
+import json
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.engine("user namespaces"),
+]
+LOAD = """
+import ctypes, os, pathlib, torch
+libraries = [path for path in pathlib.Path(torch.__file__).parents[1].rglob("*.so*") if path.stat().st_size > 1 << 20]
+for path in libraries:
+    if "torchaudio_sox" not in path.name:  # which wants a library that no wheel brings
+        ctypes.CDLL(str(path), mode=os.RTLD_NOW)
+print(len(libraries))
+"""
+
+
+#: torch for CUDA of the package index, which every machine reaches
+STACK = ("torch", "--cuda", "11.8", "--channel", "pypi")
+CUT = ("image", *STACK, "--gpu", "v100", "--slim", "yes", "--json")
+
+
+@pytest.fixture(scope="module")
+def whole(workplace):
+    """The report of the image with all of its code."""
+    return workplace.run("image", *STACK, "--no-smoke", "--json").json
+
+
+@pytest.fixture(scope="module")
+def cut(workplace):
+    """The report of the image that is cut to a V100."""
+    return workplace.run(*CUT).json
+
+
+def test_it_is_smaller_runs_and_says_what_was_cut(workplace, whole, cut):
+    assert cut["tag"].endswith("-sm70-slim")
+    assert [suite["status"] for suite in cut["suites"]] == ["passed"]
+    files = {one["path"].rpartition("/")[2]: one for layer in cut["layers"] for one in layer["cut"]}
+    assert {"libtorch_cuda.so", "libtorch_cuda_linalg.so", "libnccl.so.2"} <= set(files)
+    assert not any(name.startswith(("libcublas", "libcudnn")) for name in files)
+    assert all(one["packed"] < one["before"] for one in files.values() if one["bytes"] > 1e7)
+    assert cut["bytes"] < 0.85 * whole["bytes"]
+    assert any(note.startswith("slim: ") for note in cut["notes"])
+    again = workplace.run(*CUT)
+    assert again.json["digest"] == cut["digest"]
+    assert "making" not in again.err
+
+
+def test_every_library_loads_with_all_its_symbols(workplace, cut):
+    done = workplace.run("run", f"torch:{cut['tag']}", "--", "python", "-c", LOAD)
+    assert done.code == 0, done.err
+    assert int(done.out) > 20
+
+
+def test_it_differs_in_what_was_cut_alone(workplace, whole, cut):
+    done = workplace.run("diff", workplace.layout(whole), workplace.layout(cut), "--strict", "--json")
+    changed = {one["path"] for one in json.loads(done.out)["unexpected"] if one["path"].startswith("/opt/venv")}
+    told = {path for path in changed if path.endswith((".dist-info/RECORD", "/sitecustomize.py"))}
+    assert changed - told == {one["path"] for layer in cut["layers"] for one in layer["cut"]}
+    assert len(told) > 1
+
+
+@pytest.mark.parametrize("command", ["check", "audit"])
+def test_it_fails_for_another_gpu(workplace, cut, command):
+    layout = workplace.layout(cut)
+    assert workplace.run(command, layout, "--gpu", "v100").code == 0
+    done = workplace.run(command, layout, "--gpu", "a100")
+    assert done.code == {"check": 14, "audit": 15}[command], done.err
+    assert "A100" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--slim", "yes"), "none is named"),
+        (("--slim", "all", "--gpu", "v100", "--engine", "docker"), "docker installs wheels as they are"),
+    ],
+)
+def test_a_wish_that_cannot_be_met_is_refused(workplace, words, what):
+    done = workplace.run("image", *STACK, *words)
+    assert done.code == 2
+    assert what in done.err
