@@ -177,18 +177,22 @@ def test_no_room_is_said_before_the_work(tmp_path, image, monkeypatch):
     ("to", "function", "packed"),
     [
         ("sif", "packed.Packer.finish", False),
-        ("sif", "squashfs_writer._copy_run", True),
-        ("sqsh", "packed.Packer.finish", False),
         ("sqsh", "squashfs_writer._copy_run", True),
         ("oci-archive", "docker_archive.write_oci", False),
     ],
 )
-def test_a_disk_that_fills_up_leaves_nothing(tmp_path, image, monkeypatch, to, function, packed):
-    def full(*_):
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [(OSError(28, "No space left on device"), DiskFullError), (KeyboardInterrupt(), KeyboardInterrupt)],
+)
+def test_a_disk_that_fills_up_and_an_interrupt_leave_nothing(
+    tmp_path, image, monkeypatch, to, function, packed, error, result
+):
+    def fail(*_):
+        raise error
 
-    monkeypatch.setattr(f"graphcrate.artifacts.formats.{function}", full)
-    with pytest.raises(DiskFullError, match="is full"):
+    monkeypatch.setattr(f"graphcrate.artifacts.formats.{function}", fail)
+    with pytest.raises(result):
         converted(tmp_path, to)
     assert not [*tmp_path.rglob("*.s??*"), *tmp_path.rglob("*.oci.tar")]
     assert bool(leftovers(tmp_path)) == packed, "compressed layers stay in the cache"
