@@ -1,7 +1,11 @@
 """Bad luck while an image is built: a clear error, an exit code of its own, nothing half-written, and the way on."""
 
 import dataclasses
+import hashlib
+import random
+import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -44,6 +48,29 @@ def test_ctrl_c_and_kill_9(workplace, built_image, scratch):
     kill(process)
     assert not list((place.folder / "dist").glob("*/*/oci"))
     goes_on(place, built_image)
+
+
+@pytest.mark.parametrize("form", ["sif", "sqsh"])
+def test_kill_9_at_any_moment_of_a_conversion(workplace, built_image, scratch, form):
+    place = Workplace(workplace.folder, scratch / "cache")
+    command = ("convert", built_image.layout, "--to", form, "--compression", "zstd", "--output", scratch / f"x.{form}")
+    start = time.monotonic()
+    whole = place.run(*command, "--json").json
+    seconds = time.monotonic() - start
+    (scratch / f"x.{form}").unlink()
+    random.seed(form)
+    for _ in range(6):
+        shutil.rmtree(scratch / "cache")
+        process = place.start(*command)
+        time.sleep(random.uniform(0, seconds))
+        kill(process)
+        if (made := scratch / f"x.{form}").exists():  # it was killed after that, or between
+            assert hashlib.sha256(made.read_bytes()).hexdigest() == whole["sha256"]
+            made.unlink()
+    again = place.run(*command, "--force", "--json").json
+    assert again["sha256"] == whole["sha256"]
+    assert place.leftovers() == []
+    assert sorted(path.name for path in scratch.iterdir()) == ["cache", f"x.{form}"]
 
 
 @pytest.mark.engine("mount", "root")
