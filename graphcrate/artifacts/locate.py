@@ -22,6 +22,7 @@ FORMS = (
 #: as skopeo writes them; the path says what it is
 _PATH_PREFIXES = ("oci:", "oci-archive:", "docker-archive:")
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_LABELS = ("candidate", "torch", "torch.cuda", "cuda", "python", "lock.sha256")
 _REMOTE = ("oras://", "library://", "http://", "https://")
 
 
@@ -60,7 +61,12 @@ def locate(ref: str, output: Path) -> Located:
             return Located(ref=ref, form=engine, name=ref.removeprefix(f"{engine}:"))
     if ref.startswith(_REMOTE):
         return Located(ref=ref, form="registry", name=ref)
-    return _at_path(ref) or find_built(ref, output) or _on_registry(ref) or _missing(ref, output)
+    if found := _at_path(ref) or _built(ref, output):
+        return found
+    is_path = not ref.startswith(reference.SCHEME) and Path(ref.partition("/")[0]).exists()
+    if not is_path and (name := reference.on_registry(ref)):
+        return Located(ref=ref, form="registry", name=name)
+    raise _missing(ref, output)
 
 
 def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
@@ -70,7 +76,7 @@ def find_image(ref: str, output: Path) -> tuple[Layout, BuildReport]:
     """
     found = locate(ref, output)
     if not found.has_layout:
-        _missing(ref, output)
+        raise _missing(ref, output)
     layout = found.layout()
     report = read_report(layout.path.parent / "report.json")
     return layout, report if report and report.digest == layout.digest else _foreign_report(layout)
@@ -132,7 +138,7 @@ def _at_path(ref: str) -> Located | None:
     return Located(ref=ref, form="rootfs", name=path.resolve().name, path=path)
 
 
-def find_built(ref: str, output: Path) -> Located | None:
+def _built(ref: str, output: Path) -> Located | None:
     """Find a build of ours by NAME:TAG[@DIGEST] below `output`; NAME alone is the newest build.
 
     Raises UsageError where it has another digest now.
@@ -150,16 +156,10 @@ def find_built(ref: str, output: Path) -> Located | None:
     return Located(ref=ref, form="layout", name=name, path=folder / "oci", ours=folder)
 
 
-def _on_registry(ref: str) -> Located | None:
-    is_path = not ref.startswith(reference.SCHEME) and Path(ref.partition("/")[0]).exists()
-    name = "" if is_path else reference.on_registry(ref)
-    return Located(ref=ref, form="registry", name=name) if name else None
-
-
-def _missing(ref: str, output: Path) -> Located:
+def _missing(ref: str, output: Path) -> UsageError:
     present = [f"{p.parent.parent.parent.name}:{p.parent.parent.name}" for p in output.glob("*/*/oci/index.json")]
     near = difflib.get_close_matches(ref, present, n=3, cutoff=0.3) or present[:3]
-    raise UsageError(
+    return UsageError(
         f"there is no image {ref!r}" + (f"; there are {', '.join(near)}" if near else f" in {output}/"),
         cause=f"An image is {FORMS}.",
         next_step="make image CUDA=11.8    builds one",
@@ -176,28 +176,25 @@ def _name_of(layout: Path) -> str:
     return report.name if report else layout.resolve().name
 
 
-def _foreign_report(layout: "Layout") -> BuildReport:
+def _foreign_report(layout: Layout) -> BuildReport:
     """What a layout without our report says of itself."""
-    labels = layout.labels
-    name = labels.get("org.opencontainers.image.title", layout.path.name)
-    size = sum(layer.size for layer in layout.layers)
+    size, path = sum(layer.size for layer in layout.layers), str(layout.path)
+    ours = {name: layout.labels.get(f"graphcrate.{name}", "") for name in _LABELS}
     return BuildReport(
-        artifact=Artifact(
-            engine="unknown", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=size
-        ),
-        name=name,
+        artifact=Artifact(engine="unknown", kind="layout", reference=path, digest=layout.digest, bytes=size),
+        name=layout.labels.get("org.opencontainers.image.title", layout.path.name),
         tag=layout.tag or "",
         digest=layout.digest,
-        layout=str(layout.path),
+        layout=path,
         bytes=size,
-        candidate=labels.get("graphcrate.candidate", ""),
-        torch=labels.get("graphcrate.torch", ""),
-        torch_cuda=labels.get("graphcrate.torch.cuda", ""),
-        cuda=labels.get("graphcrate.cuda", ""),
-        python=labels.get("graphcrate.python", ""),
+        candidate=ours["candidate"],
+        torch=ours["torch"],
+        torch_cuda=ours["torch.cuda"],
+        cuda=ours["cuda"],
+        python=ours["python"],
         packages=(),
         smoke=None,
         seconds=0.0,
         layers=layout.records,
-        lock_sha256=labels.get("graphcrate.lock.sha256", ""),
+        lock_sha256=ours["lock.sha256"],
     )

@@ -2,8 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,9 +11,9 @@ import msgspec
 
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.host.cache import Cache
+from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.parallel import parallel
-from graphcrate.host.progress import Progress
 from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError, ResolutionError
 from graphcrate.model.lock import PLATFORM
 from graphcrate.model.report import LayerRecord, Owner
@@ -40,6 +39,17 @@ def repository(reference: Reference, environment: Mapping[str, str]) -> Reposito
     trusted = credentials.trusted_realms(environment)
     find = functools.partial(credentials.find, reference, environment)
     return Repository(Client(environment), reference, find, trusted_realms=trusted)
+
+
+def find(reference: Reference, ctx: Context) -> tuple[Repository, str]:
+    """Ask for the image for linux/amd64 that a reference means today: its repository and digest. Raises as `documents`.
+
+    Its manifest is in the cache then.
+    """
+    source = repository(reference, ctx.environment)
+    document = for_platform(source, source.manifest(reference.digest or reference.tag), str(reference))
+    _cached(ctx.cache, document.digest, lambda: document.data)
+    return source, document.digest
 
 
 def for_platform(source: Repository, document: Document, name: str) -> Document:
@@ -71,27 +81,26 @@ def documents(
 
     Unless `any_platform`, of an image for linux/amd64.
     """
-    place = cache.blob(digest)
-    document = place.read_bytes() if place.is_file() else source.manifest(digest).data
-    manifest = decode(document, spec.Manifest, digest)
+    manifest = decode(_cached(cache, digest, lambda: source.manifest(digest).data), spec.Manifest, digest)
     if manifest.config.media_type not in spec.CONFIG_TYPES:
         raise ResolutionError(f"{digest} holds {manifest.config.media_type}, and no container image")
-    place = cache.blob(manifest.config.digest)
-    content = place.read_bytes() if place.is_file() else source.config(manifest.config)
-    config = decode(content, spec.ImageConfig, manifest.config.digest)
+    data = _cached(cache, manifest.config.digest, lambda: source.config(manifest.config))
+    config = decode(data, spec.ImageConfig, manifest.config.digest)
     if not any_platform and f"{config.os}/{config.architecture}" != PLATFORM:
         raise _no_platform(digest, [(config.os, config.architecture)])
     if len(config.rootfs.diff_ids) != len(manifest.layers):
         raise IntegrityError(f"{digest} has {len(manifest.layers)} layers, its configuration tells of others")
-    keep(cache, {digest: document, manifest.config.digest: content})
     return manifest, config
 
 
-def keep(cache: Cache, blobs: Mapping[str, bytes]) -> None:
-    """Put these documents into the cache."""
-    for digest, data in blobs.items():
-        if not cache.blob(digest).is_file():
-            cache.write(cache.blob(digest), data)
+def _cached(cache: Cache, digest: str, fetch: Callable[[], bytes]) -> bytes:
+    """The document of this digest, from the cache or fetched into it."""
+    place = cache.blob(digest)
+    if place.is_file():
+        return place.read_bytes()
+    data = fetch()
+    cache.write(place, data)
+    return data
 
 
 def folder(digest: str, cache: Cache) -> Path:
@@ -99,18 +108,17 @@ def folder(digest: str, cache: Cache) -> Path:
     return cache.path("bases", "registry", f"{digest.removeprefix('sha256:')}-{FORMAT}", "rootfs").parent
 
 
-def pull(
-    source: Repository, name: str, digest: str, cache: Cache, progress: Progress
-) -> tuple[tuple[LayerRecord, ...], Path]:
+def pull(source: Repository, name: str, digest: str, ctx: Context) -> tuple[tuple[LayerRecord, ...], Path]:
     """The image's layers, and its files as a root file system; at once where they are in the cache.
 
     `name` is the repository's, for titles. Raises NetworkError, IntegrityError, LayoutError, DiskFullError.
     """
+    cache = ctx.cache
     place, rootfs = folder(digest, cache) / "layers.json", folder(digest, cache) / "rootfs"
     if (known := _known(place, rootfs, cache)) is None:
         with cache.exclusively(f"base-{digest.removeprefix('sha256:')}"), cache.guard():
             if (known := _known(place, rootfs, cache)) is None:
-                known = _bring(source, name, digest, rootfs, cache, progress)
+                known = _bring(source, name, digest, rootfs, ctx)
                 cache.write(place, msgspec.json.encode(known))
     return known, rootfs
 
@@ -122,9 +130,8 @@ def _known(place: Path, rootfs: Path, cache: Cache) -> tuple[LayerRecord, ...] |
     return layers if all(cache.blob(layer.digest).is_file() for layer in layers) else None
 
 
-def _bring(
-    source: Repository, name: str, digest: str, rootfs: Path, cache: Cache, progress: Progress
-) -> tuple[LayerRecord, ...]:
+def _bring(source: Repository, name: str, digest: str, rootfs: Path, ctx: Context) -> tuple[LayerRecord, ...]:
+    cache, progress = ctx.cache, ctx.progress
     manifest, config = documents(source, digest, cache)
     for layer in manifest.layers:
         if layer.media_type not in spec.LAYER_TYPES:
@@ -136,12 +143,13 @@ def _bring(
     cache.require(size * GROWTH, f"the base {name}")
     with progress.task(f"pulling {name}", size) as task:
         download(source, manifest.layers, cache, task.advance)
-    with progress.task(f"checking {name}", size) as task, ThreadPoolExecutor(THREADS) as pool:
-        checked = [
-            pool.submit(_checked, layer, diff_id, cache, task.advance)
-            for layer, diff_id in zip(manifest.layers, config.rootfs.diff_ids, strict=True)
-        ]
-        layers = [future.result() for future in checked]
+    with progress.task(f"checking {name}", size) as task:
+        layers = parallel(
+            lambda one, advancing: _checked(*one, cache, advancing),
+            list(zip(manifest.layers, config.rootfs.diff_ids, strict=True)),
+            threads=THREADS,
+            advance=task.advance,
+        )
     titled = tuple(
         msgspec.structs.replace(
             layer,
@@ -195,23 +203,19 @@ def _as_gzip(blob: LayerBlob, cache: Cache) -> tuple[str, int]:
     """The same tar as gzip in the cache, its bytes alike on any machine; (digest, size)."""
     with cache.folder() as folder:
         place, digest = folder / "layer", sha256()
-        with place.open("wb") as target:
-            for member in _members(blob):
+        with place.open("wb") as target, open_blob(blob) as stream:
+            piece = stream.read(PIECE)
+            while piece or not target.tell():  # one member for an empty layer too
+                member = bytes(deflate.gzip_compress(piece, LEVEL))
                 digest.update(member)
                 target.write(member)
+                piece = stream.read(PIECE)
             target.flush()
             os.fsync(target.fileno())
         size = place.stat().st_size
         name = f"sha256:{digest.hexdigest()}"
         cache.adopt(place, cache.blob(name))
     return name, size
-
-
-def _members(blob: LayerBlob) -> Iterator[bytes]:
-    with open_blob(blob) as stream:
-        yield bytes(deflate.gzip_compress(stream.read(PIECE), LEVEL))  # one for an empty layer too
-        while piece := stream.read(PIECE):
-            yield bytes(deflate.gzip_compress(piece, LEVEL))
 
 
 def _no_platform(name: str, known: Iterable[tuple[str, str]]) -> ResolutionError:

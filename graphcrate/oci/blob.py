@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import io
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, Protocol, cast
 
 from isal import igzip, igzip_lib
@@ -27,22 +27,25 @@ class Hash(Protocol):
     def hexdigest(self) -> str: ...
 
 
-class _Compressed(io.RawIOBase):
-    """The blob's own bytes; counts and, where wanted, hashes them on their way to the decompressor."""
+class Chunks(io.RawIOBase):
+    """A file of pieces that come one after another, readable forward only."""
 
-    def __init__(self, file: IO[bytes], advance: Callable[[int], None] | None, digest: Hash | None) -> None:
-        self._file, self._advance, self._digest = file, advance, digest
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._rest = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (a buffer; typing has no name for it in 3.11)
-        count: int = self._file.readinto(buffer)  # type: ignore[attr-defined]
-        if count:
-            if self._digest is not None:
-                self._digest.update(memoryview(buffer)[:count])  # type: ignore[arg-type]
-            if self._advance is not None:
-                self._advance(count)
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = memoryview(piece)
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
         return count
 
 
@@ -125,8 +128,16 @@ def open_blob(
             f"there is no {blob.path}", cause="The copy stopped in the middle, or a blob was removed."
         ) from error
     with opened as file:
-        compressed = cast("IO[bytes]", io.BufferedReader(_Compressed(cast("IO[bytes]", file), advance, digest), CHUNK))
-        yield inflated(kind, compressed, diff_id)
+
+        def pieces() -> Iterator[bytes]:
+            while piece := file.read(CHUNK):
+                if digest is not None:
+                    digest.update(piece)
+                if advance is not None:
+                    advance(len(piece))
+                yield piece
+
+        yield inflated(kind, cast("IO[bytes]", io.BufferedReader(Chunks(pieces()), CHUNK)), diff_id)
 
 
 def inflated(kind: str, compressed: IO[bytes], diff_id: Hash | None = None) -> TarStream:

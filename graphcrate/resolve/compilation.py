@@ -107,10 +107,8 @@ def lock_toolkit(
     """
     if option.provider == "image":
         wanted = reference.parse(option.reference)
-        source = pull.repository(wanted, ctx.environment)
-        document = pull.for_platform(source, source.manifest(wanted.digest or wanted.tag), str(wanted))
-        pull.keep(ctx.cache, {document.digest: document.data})
-        return ImageToolkit(version=option.version, reference=wanted.name, digest=document.digest)
+        _, digest = pull.find(wanted, ctx)
+        return ImageToolkit(version=option.version, reference=wanted.name, digest=digest)
     debs = _debian(option, ctx) if option.provider == "debian" else ()
     pins = toolkits.requirements(option, installed)
     # What the wheels depend on is there to run programs, and nothing runs here. As overrides too: what they ask of one

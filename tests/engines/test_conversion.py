@@ -9,7 +9,7 @@ import pytest
 
 from graphcrate.artifacts import convert
 from graphcrate.artifacts.convert import Request
-from graphcrate.artifacts.formats import packed, runtime_files, sif, squashfs_writer
+from graphcrate.artifacts.formats import runtime_files, sif
 from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.artifacts.tree import opening
@@ -134,12 +134,6 @@ def test_squashfuse_mounts_the_partition(made, files, scratch, compression):
     ]
 
 
-@pytest.mark.parametrize("to", ["docker", "oci-archive", "sqsh"])
-def test_a_form_has_the_same_bytes_again(layout, place, scratch, to):
-    paths = [convert.convert(Request(ref=str(layout.path), to=to, output=scratch / name), place).path for name in "ab"]
-    assert Path(paths[0]).read_bytes() == Path(paths[1]).read_bytes()
-
-
 def test_a_disk_that_fills_up_is_said_and_nothing_stays(layout, place, monkeypatch, scratch):
     call("mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", scratch)
     request = Request(ref=str(layout.path), to="sif", output=scratch / "small.sif")
@@ -162,20 +156,6 @@ def test_a_cache_that_fills_up_is_said_and_nothing_stays(layout, place, scratch)
     assert len(whole) < len(layout.layers)
     assert not list((scratch / "cache" / "tmp").glob("run-*/*"))
     small.cache.close()
-
-
-@pytest.mark.parametrize(("module", "name"), [(packed.Packer, "finish"), (squashfs_writer, "_copy_run")])
-def test_an_interrupt_leaves_nothing(layout, monkeypatch, scratch, module, name):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    cache = Cache(scratch / "cache")
-    place = SimpleNamespace(cache=cache, progress=Silent(), environment={})
-    monkeypatch.setattr(module, name, stop)
-    with pytest.raises(KeyboardInterrupt):
-        convert.convert(Request(ref=str(layout.path), to="sqsh", output=scratch / "x.sqsh"), place)
-    assert [path.name for path in scratch.iterdir()] == ["cache"]
-    cache.close()
 
 
 def test_enroots_squashfs_has_its_files_and_its_script_starts_the_command(made, layout, files, scratch):

@@ -1,6 +1,7 @@
 """Trees are compared in every aspect; what may differ is listed, and nothing else may."""
 
 import importlib.util
+import itertools
 
 import msgspec
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from graphcrate.artifacts.tree import compare
-from graphcrate.artifacts.tree.compare import ALLOWANCES, compiled, differences, is_kept, same
+from graphcrate.artifacts.tree.compare import ALLOWANCES, differences
 from graphcrate.artifacts.tree.reader import Opened
 from graphcrate.model.tree import Allowance, Difference, Entry, Tree
 
@@ -90,49 +91,31 @@ def test_lines_can_be_written_and_name_every_path_but_those_in_folders_that_are_
 
 
 @pytest.mark.parametrize(
-    ("pattern", "path", "expected"),
+    ("pattern", "covered", "others"),
     [
-        ("/dev/*", "/dev/null", True),
-        ("/dev/*", "/dev/pts/0", False),
-        ("/x/**", "/x", False),
-        ("/x/**", "/x/y/z", True),
-        ("/x/**", "/xy/z", False),
-        ("/x/**/*.pyc", "/x/a.pyc", True),
-        ("/x/**/*.pyc", "/x/y/z/a.pyc", True),
-        ("/x/**/*.pyc", "/x/y/z/a.py", False),
-        ("/a.b", "/aXb", False),
-        ("/pip3.*", "/pip3.11\n", True),
-        ("/pip3.*", "/pip3", False),
+        ("/dev/*", ["/dev/null"], ["/dev/pts/0"]),
+        ("/x/**", ["/x/y/z"], ["/x", "/xy/z"]),
+        ("/x/**/*.pyc", ["/x/a.pyc", "/x/y/z/a.pyc"], ["/x/y/z/a.py"]),
+        ("/a.b", ["/a.b"], ["/aXb"]),
+        ("/pip3.*", ["/pip3.11\n"], ["/pip3"]),
     ],
 )
-def test_patterns(pattern, path, expected):
-    assert bool(compiled((pattern,)).fullmatch(path)) is expected
+def test_patterns(pattern, covered, others):
+    matched = compare.compiled((pattern,)).fullmatch
+    assert [path for path in (*covered, *others) if matched(path)] == covered
 
 
 BYTECODE = importlib.util.MAGIC_NUMBER + b"\1\0\0\0source!!"
-LAUNCHER = b"""#!/opt/venv/bin/python
-import sys
-from tqdm.cli import main
-if __name__ == '__main__':
-    sys.argv[0] = sys.argv[0].removesuffix('.exe')
-    sys.exit(main())
-"""
 HUB = f"{SITE}/torch/__pycache__/hub.cpython-311.pyc"
-RECORD = f"{SITE}/six-1.17.0.dist-info/RECORD"
-#: the same in other words
-WORDED = {
-    HUB: (BYTECODE + b"N", BYTECODE + b"\xce"),
-    RECORD: (b"a,b,1\n", b"a,b,1\r\n"),
-    "/opt/venv/bin/torchrun": (LAUNCHER, LAUNCHER.replace(b"'", b'"')),
-}
+INFO = f"{SITE}/six-1.17.0.dist-info"
+BIN = "/opt/venv/bin"
 
 
-def unexpected(path, aspect, form, contents=(b"", b"")):
+def unexpected(path, aspect, form="docker", contents=(b"", b"")):
     """What is not allowed of one difference between a layout and such an artifact."""
     file = Entry("file", 0o644, size=1, sha256=HASHES[0])
     other = {
         "mode": msgspec.structs.replace(file, mode=0o755),
-        "owner": msgspec.structs.replace(file, uid=1),
         "content": msgspec.structs.replace(file, sha256=HASHES[1]),
         "kind": Entry("device", 0o644),
         "absent": None,
@@ -141,37 +124,134 @@ def unexpected(path, aspect, form, contents=(b"", b"")):
     return judge(*trees, ALLOWANCES, [{path: content} for content in contents]).unexpected
 
 
-@pytest.mark.parametrize(
-    ("path", "aspect", "form", "may"),
-    [
-        ("/.singularity.d/labels.json", "absent", "sif", True),
-        ("/environment", "absent", "sif", True),
-        ("/etc/resolv.conf", "content", "sif", True),
-        ("/etc/hosts", "absent", "podman", True),
-        ("/dev/null", "kind", "sif", True),
-        (f"{SITE}/six-1.17.0.dist-info/INSTALLER", "content", "docker", True),
-        (f"{SITE}/six-1.17.0.dist-info/REQUESTED", "absent", "docker", True),
-        ("/opt/venv/bin/pip3.11", "absent", "docker", True),
-        ("/etc/resolv.conf", "content", "docker", False),  # nobody but Apptainer and podman touches it
-        ("/dev/null", "absent", "docker", False),
-        (f"{SITE}/torch/hub.py", "content", "docker", False),
-        (HUB, "absent", "docker", False),
-        (HUB, "mode", "docker", False),
-        (RECORD, "absent", "docker", False),
-        (f"{SITE}/six-1.17.0.dist-info/METADATA", "content", "docker", False),
-        ("/opt/venv/bin/torchrun", "absent", "docker", False),
-        ("/opt/venv/.lock", "absent", "docker", False),
-    ],
+MAY = (
+    *(("/.singularity.d/labels.json", "absent", "sif"), ("/environment", "absent", "sif")),
+    *(("/etc/resolv.conf", "content", "sif"), ("/etc/hosts", "absent", "podman"), ("/dev/null", "kind", "sif")),
+    *((f"{INFO}/INSTALLER", "content"), (f"{INFO}/REQUESTED", "absent"), (f"{BIN}/pip3.11", "absent")),
 )
-def test_what_may_differ(path, aspect, form, may):
-    assert (not unexpected(path, aspect, form)) is may
+MAY_NOT = (
+    *(("/etc/resolv.conf", "content"), ("/dev/null", "absent")),  # nobody but Apptainer and podman touches it
+    *((f"{SITE}/torch/hub.py", "content"), (HUB, "absent"), (HUB, "mode"), (f"{INFO}/RECORD", "absent")),
+    *((f"{INFO}/METADATA", "content"), (f"{BIN}/torchrun", "absent"), ("/opt/venv/.lock", "absent")),
+)
+
+
+@pytest.mark.parametrize("difference", [*MAY, *MAY_NOT])
+def test_what_may_differ(difference):
+    assert (not unexpected(*difference)) is (difference in MAY)
+
+
+OURS = b"""#!/opt/venv/bin/python
+# -*- coding: utf-8 -*-
+import re
+import sys
+from tqdm.cli import main
+if __name__ == "__main__":
+    sys.argv[0] = re.sub(r"(-script\\.pyw|\\.exe)?$", "", sys.argv[0])
+    sys.exit(main())
+"""
+UVS = b"""#!/opt/venv/bin/python
+# -*- coding: utf-8 -*-
+import sys
+from tqdm.cli import main
+if __name__ == "__main__":
+    if sys.argv[0].endswith("-script.pyw"):
+        sys.argv[0] = sys.argv[0][:-11]
+    elif sys.argv[0].endswith(".exe"):
+        sys.argv[0] = sys.argv[0][:-4]
+    sys.exit(main())
+"""
+PIPS = b"""#!/opt/venv/bin/python
+import sys
+from tqdm.cli import main
+if __name__ == '__main__':
+    sys.argv[0] = sys.argv[0].removesuffix('.exe')
+    sys.exit(main())
+"""
+RECORD = b"""tqdm/__init__.py,sha256=abc,10
+tqdm-4.dist-info/METADATA,sha256=def,20
+"tqdm/a,b.py",sha256=ghi,30
+../../../bin/tqdm,sha256=one,211
+tqdm-4.dist-info/INSTALLER,sha256=one,11
+tqdm-4.dist-info/RECORD,,
+tqdm/__pycache__/__init__.cpython-311.pyc,,
+"""
+UVS_RECORD = b"""../../../bin/tqdm,sha256=two,294
+../../../bin/pip3.11,sha256=two,294
+"tqdm/a,b.py",sha256=ghi,30
+tqdm-4.dist-info/METADATA,sha256=def,20
+tqdm/__init__.py,sha256=abc,10
+tqdm-4.dist-info/INSTALLER,sha256=two,2
+tqdm-4.dist-info/RECORD,,
+tqdm-4.dist-info/REQUESTED,sha256=two,0
+tqdm-4.dist-info/direct_url.json,sha256=two,75
+tqdm-4.dist-info/uv_cache.json,sha256=two,127
+"""
+#: path → contents that say the same, and what may not take the place of what in the last
+WORDED = {
+    HUB: (
+        (BYTECODE + b"N", BYTECODE + b"\xce"),  # other reference marks
+        # of another source; by another Python; no code
+        [(b"e!!", b"e!?"), (BYTECODE[:4], b"\x55\r\r\n"), (b"\xce", b"")],
+    ),
+    f"{BIN}/tqdm": (
+        (OURS, PIPS, UVS),
+        [
+            (b"/opt/venv/bin/python", b"/usr/bin/python"),
+            (b"tqdm.cli", b"tqdm.cl"),
+            (b"import main", b"import main2"),
+            (b"main())", b"main.run())"),
+            (b"import sys\n", b"import sys\nimport os\n"),
+            (b"    sys.exit", b"    print()\n    sys.exit"),
+            (b"[:-4]", b"[:-4] + evil()"),
+            (b"sys.exit(main())\n", b"sys.exit(main())\nmain()\n"),
+        ],
+    ),
+    f"{INFO}/RECORD": (
+        (RECORD, RECORD.replace(b"\n", b"\r\n"), UVS_RECORD),
+        [
+            *((b"abc", b"abd"), (b",10", b",11"), (b"../bin/tqdm", b"../bin/tqdm2"), (b"METADATA", b"WHEEL")),
+            (b"tqdm/__init__", b"tqdm/more.py,sha256=x,1\ntqdm/__init__"),
+        ],
+    ),
+}
 
 
 @pytest.mark.parametrize("path", WORDED)
 def test_some_contents_may_differ_only_in_their_wording(path):
-    one, other = WORDED[path]
-    assert not unexpected(path, "content", "docker", (one, other))
-    assert unexpected(path, "content", "docker", (one, b"other"))
+    same, changes = WORDED[path]
+    for contents in itertools.pairwise(same):
+        assert not unexpected(path, "content", contents=contents)
+    for old, new in changes:
+        assert old in same[-1]
+        assert unexpected(path, "content", contents=(same[0], same[-1].replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        *((HUB, b""), (HUB, BYTECODE), (f"{BIN}/tqdm", b"\xff"), (f"{BIN}/tqdm", b"#!/bin/sh\necho 1\n")),
+        *((f"{INFO}/RECORD", content) for content in (b"\xff", b"a,b\n", b"a,b,c,d\n", b'"a,b,c\n')),
+    ],
+)
+def test_what_is_not_of_its_form_is_compared_by_its_bytes(path, content):
+    assert unexpected(path, "content", contents=(content, content))
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "expected"),
+    [
+        (HUB, 5, True),
+        (HUB, 1 << 25, False),
+        (f"{INFO}/RECORD", 5, True),
+        ("/a/RECORD", 5, False),
+        (f"{BIN}/tqdm", 300, True),
+        (f"{BIN}/ninja", 300_000, False),
+        ("/a/b.py", 5, False),
+    ],
+)
+def test_what_readers_keep(path, size, expected):
+    assert compare.is_kept(path, size) is expected
 
 
 def test_settings_are_compared_where_both_have_them():
@@ -210,122 +290,3 @@ def test_the_words():
         "equal but for what may differ:",
         "     1 because",
     ]
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        (BYTECODE + b"N", BYTECODE + b"\xce", True),  # other reference marks
-        (BYTECODE + b"N", BYTECODE[:-1] + b"?N", False),  # of another source
-        (BYTECODE + b"N", b"\x55\r\r\n" + BYTECODE[4:] + b"N", False),  # by another Python
-        (BYTECODE, BYTECODE, False),  # no code
-        (b"", b"", False),
-    ],
-)
-def test_bytecode_of_one_source_by_one_python(one, other, expected):
-    assert same("bytecode", one, other) is expected
-
-
-OURS = b"""#!/opt/venv/bin/python
-# -*- coding: utf-8 -*-
-import re
-import sys
-from tqdm.cli import main
-if __name__ == "__main__":
-    sys.argv[0] = re.sub(r"(-script\\.pyw|\\.exe)?$", "", sys.argv[0])
-    sys.exit(main())
-"""
-UVS = b"""#!/opt/venv/bin/python
-# -*- coding: utf-8 -*-
-import sys
-from tqdm.cli import main
-if __name__ == "__main__":
-    if sys.argv[0].endswith("-script.pyw"):
-        sys.argv[0] = sys.argv[0][:-11]
-    elif sys.argv[0].endswith(".exe"):
-        sys.argv[0] = sys.argv[0][:-4]
-    sys.exit(main())
-"""
-
-
-def test_launchers_are_the_same_in_other_words():
-    assert same("launcher", OURS, UVS)
-    assert same("launcher", UVS, LAUNCHER)
-    assert same("launcher", LAUNCHER, OURS)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b"/opt/venv/bin/python", b"/usr/bin/python"),
-        (b"tqdm.cli", b"tqdm.cl"),
-        (b"import main", b"import main2"),
-        (b"main())", b"main.run())"),
-        (b"import sys\n", b"import sys\nimport os\n"),
-        (b"    sys.exit", b"    print()\n    sys.exit"),
-        (b"[:-4]", b"[:-4] + evil()"),
-        (b"sys.exit(main())\n", b"sys.exit(main())\nmain()\n"),
-    ],
-)
-def test_launchers_that_do_something_else_are_not(old, new):
-    assert old in UVS
-    assert not same("launcher", OURS, UVS.replace(old, new))
-
-
-def test_scripts_that_are_no_launchers_are_compared_by_their_bytes():
-    assert not same("launcher", b"#!/bin/sh\necho 1\n", b"#!/bin/sh\necho 2\n")
-    assert not same("launcher", b"\xff", b"\xff")
-
-
-def record(*rows):
-    return "".join(f"{row}\n" for row in rows).encode()
-
-
-ROWS = ("tqdm/__init__.py,sha256=abc,10", "tqdm-4.dist-info/METADATA,sha256=def,20", '"tqdm/a,b.py",sha256=ghi,30')
-
-
-def test_records_of_two_installers():
-    ours = record(
-        *ROWS,
-        "../../../bin/tqdm,sha256=one,211",
-        "tqdm-4.dist-info/INSTALLER,sha256=one,11",
-        "tqdm-4.dist-info/RECORD,,",
-        "tqdm/__pycache__/__init__.cpython-311.pyc,,",
-    )
-    uvs = record(
-        "../../../bin/tqdm,sha256=two,294",
-        "../../../bin/pip3.11,sha256=two,294",
-        *reversed(ROWS),
-        "tqdm-4.dist-info/INSTALLER,sha256=two,2",
-        "tqdm-4.dist-info/RECORD,,",
-        "tqdm-4.dist-info/REQUESTED,sha256=two,0",
-        "tqdm-4.dist-info/direct_url.json,sha256=two,75",
-        "tqdm-4.dist-info/uv_cache.json,sha256=two,127",
-    )
-    assert same("record", ours, uvs)
-    assert same("record", ours.replace(b"\n", b"\r\n"), uvs)
-    for old, new in ((b"abc", b"abd"), (b",10", b",11"), (b"../bin/tqdm", b"../bin/tqdm2"), (b"METADATA", b"WHEEL")):
-        assert old in uvs
-        assert not same("record", ours, uvs.replace(old, new))
-    assert not same("record", ours, uvs + b"tqdm/more.py,sha256=x,1\n")
-
-
-@pytest.mark.parametrize("content", [b"\xff", b"a,b\n", b"a,b,c,d\n", b'"a,b,c\n'])
-def test_a_malformed_record_is_never_the_same(content):
-    assert not same("record", content, content)
-
-
-@pytest.mark.parametrize(
-    ("path", "size", "expected"),
-    [
-        ("/opt/venv/lib/python3.11/site-packages/a/__pycache__/b.cpython-311.pyc", 5, True),
-        ("/opt/venv/lib/python3.11/site-packages/a/__pycache__/b.cpython-311.pyc", 1 << 25, False),
-        ("opt/venv/lib/python3.11/site-packages/a-1.dist-info/RECORD", 5, True),
-        ("/a/RECORD", 5, False),
-        ("/opt/venv/bin/tqdm", 300, True),
-        ("/opt/venv/bin/ninja", 300_000, False),
-        ("/a/b.py", 5, False),
-    ],
-)
-def test_what_readers_keep(path, size, expected):
-    assert is_kept(path, size) is expected

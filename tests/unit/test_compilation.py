@@ -88,16 +88,12 @@ def test_a_toolkit_of_wheels(offers):
 
 
 def test_an_image_is_locked_by_its_digest(offers, monkeypatch):
-    document = SimpleNamespace(digest=f"sha256:{'a' * 64}", data=b"{}")
-    stand_in = SimpleNamespace(
-        repository=lambda wanted, environment: SimpleNamespace(manifest=lambda tag: tag),
-        for_platform=lambda source, manifest, name: document if manifest == "11.8.0-devel-ubuntu22.04" else None,
-        keep=lambda cache, documents: None,
-    )
-    monkeypatch.setattr(compilation, "pull", stand_in)
+    digest = f"sha256:{'a' * 64}"
+    tags = {"11.8.0-devel-ubuntu22.04": digest}
+    monkeypatch.setattr(compilation, "pull", SimpleNamespace(find=lambda wanted, ctx: (None, tags[wanted.tag])))
     reference = "docker.io/nvidia/cuda:11.8.0-devel-ubuntu22.04"
     found = locked(Option(provider="image", version="11.8", reference=reference), {}, offers)
-    assert found == ImageToolkit(version="11.8", reference="docker.io/nvidia/cuda", digest=document.digest)
+    assert found == ImageToolkit(version="11.8", reference="docker.io/nvidia/cuda", digest=digest)
 
 
 COMPILED = [

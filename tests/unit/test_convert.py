@@ -1,7 +1,6 @@
 """Conversions up to the program that writes a squashfs: what it is told, what is refused, what errors become."""
 
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -72,10 +71,10 @@ def test_a_sif_lies_beside_the_layout(tmp_path, image):
     assert "a" not in names(path)
 
 
-def test_the_same_layout_gives_the_same_bytes(tmp_path, image):
-    first = converted(tmp_path, output=tmp_path / "one.sif")
-    second = converted(tmp_path, output=tmp_path / "other.sif")
-    assert Path(first.path).read_bytes() == Path(second.path).read_bytes()
+@pytest.mark.parametrize("to", [form for form in converting.FORMS if form != "rootfs"])
+def test_the_same_layout_gives_the_same_bytes(tmp_path, image, to):
+    one, other = (Path(converted(tmp_path, to, output=tmp_path / name).path).read_bytes() for name in "ab")
+    assert one == other
 
 
 def test_an_unchanged_sif_is_not_written_again(tmp_path, image):
@@ -117,45 +116,27 @@ def test_a_link_leads_to_the_result(tmp_path, image, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("folder", "step"), [(False, "mv {link} {link}.old"), (True, "name another place: --link PATH")]
+    ("make", "step"),
+    [(Path.touch, "mv {link} {link}.old"), (Path.mkdir, "name another place: --link PATH"), (None, "--output and")],
 )
-def test_what_is_in_the_way_of_the_link_is_told_before_the_work(tmp_path, image, folder, step):
-    link = tmp_path / "pyg.sif"
-    link.mkdir() if folder else link.write_text("mine")
-    with pytest.raises(HostError, match="in the way") as caught:
-        converted(tmp_path, link=link)
+def test_what_is_in_the_way_of_the_link_is_told_before_the_work(tmp_path, image, make, step):
+    link, output = tmp_path / "pyg.sif", tmp_path / "dist" / "new.sif"
+    if make is None:
+        output = tmp_path / "dist" / ".." / "pyg.sif"
+    else:
+        make(link)
+    with pytest.raises((HostError, UsageError), match=r"in the way|the link and what it leads to") as caught:
+        converted(tmp_path, link=link, output=output)
     assert caught.value.next_step.startswith(step.format(link=link))
     assert "rm " not in caught.value.next_step
     assert not squashed(tmp_path)
-    assert not (tmp_path / "dist" / "pyg" / "1.0" / "pyg.sif").exists()
 
 
-def test_a_link_to_itself_is_told_before_the_work(tmp_path, image):
-    with pytest.raises(UsageError, match="the link and what it leads to"):
-        converted(tmp_path, output=tmp_path / "pyg.sif", link=tmp_path / "dist" / ".." / "pyg.sif")
-    assert not squashed(tmp_path)
-
-
-def test_enroots_image_has_its_files(tmp_path, image):
-    result = converted(tmp_path, "sqsh")
-    assert result.path.endswith("/pyg.sqsh")
-    assert result.compression == "zstd"
-    assert {"b", "etc/rc", "etc/environment", "etc/fstab", "etc/rc.local"} <= names(result.path, 0)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "compression"),
-    [
-        (None, "gzip"),
-        ("3.10", "gzip"),
-        ("4.13.16", "gzip"),
-        ("4.14", "zstd"),
-        ("5.4.0-1-amd64", "zstd"),
-        ("10.0", "zstd"),
-    ],
-)
-def test_the_kernel_chooses_the_compression(kernel, compression):
-    assert converting.choose_compression(kernel) == compression
+def test_the_kernel_chooses_the_compression(tmp_path, image):
+    kernels = (None, "3.10", "4.13.16", "4.14", "5.4.0-1-amd64", "10.0")
+    assert [converting.choose_compression(kernel) for kernel in kernels] == ["gzip"] * 3 + ["zstd"] * 3
+    with pytest.raises(UsageError, match="'latest' is no kernel's version"):
+        converted(tmp_path, kernel="latest")
 
 
 @pytest.mark.parametrize(
@@ -165,14 +146,15 @@ def test_the_kernel_chooses_the_compression(kernel, compression):
         ({"kernel": "3.10"}, "zstd", True),
         ({"kernel": "3.10", "compression": Compression.ZSTD}, "zstd", False),
         ({"kernel": "5.14", "compression": Compression.GZIP}, "gzip", False),
-        ({"compression": Compression.GZIP}, "gzip", False),
     ],
 )
 def test_no_kernel_mounts_enroots_image(tmp_path, image, monkeypatch, more, compression, noted):
     notes = []
     monkeypatch.setattr(PLACE.progress, "note", notes.append)
-    assert converted(tmp_path, "sqsh", **more).compression == compression
+    result = converted(tmp_path, "sqsh", **more)
+    assert (result.path.rpartition("/")[2], result.compression) == ("pyg.sqsh", compression)
     assert [("unsquashfs" in note, "--compression gzip" in note) for note in notes] == [(True, True)] * noted
+    assert {"b", "etc/rc", "etc/environment", "etc/fstab", "etc/rc.local"} <= names(result.path, 0)
 
 
 @pytest.mark.parametrize("to", ["docker", "oci-archive", "rootfs"])
@@ -180,11 +162,6 @@ def test_no_kernel_mounts_enroots_image(tmp_path, image, monkeypatch, more, comp
 def test_what_a_form_has_no_use_for_is_said(tmp_path, image, to, option):
     with pytest.raises(UsageError, match=f"--{next(iter(option))} does not apply to {to}"):
         converted(tmp_path, to, **option)
-
-
-def test_no_kernel_is_refused(tmp_path, image):
-    with pytest.raises(UsageError, match="'latest' is no kernel's version"):
-        converted(tmp_path, kernel="latest")
 
 
 def test_no_room_is_said_before_the_work(tmp_path, image, monkeypatch):
@@ -200,18 +177,22 @@ def test_no_room_is_said_before_the_work(tmp_path, image, monkeypatch):
     ("to", "function", "packed"),
     [
         ("sif", "packed.Packer.finish", False),
-        ("sif", "squashfs_writer._copy_run", True),
-        ("sqsh", "packed.Packer.finish", False),
         ("sqsh", "squashfs_writer._copy_run", True),
         ("oci-archive", "docker_archive.write_oci", False),
     ],
 )
-def test_a_disk_that_fills_up_leaves_nothing(tmp_path, image, monkeypatch, to, function, packed):
-    def full(*_):
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [(OSError(28, "No space left on device"), DiskFullError), (KeyboardInterrupt(), KeyboardInterrupt)],
+)
+def test_a_disk_that_fills_up_and_an_interrupt_leave_nothing(
+    tmp_path, image, monkeypatch, to, function, packed, error, result
+):
+    def fail(*_):
+        raise error
 
-    monkeypatch.setattr(f"graphcrate.artifacts.formats.{function}", full)
-    with pytest.raises(DiskFullError, match="is full"):
+    monkeypatch.setattr(f"graphcrate.artifacts.formats.{function}", fail)
+    with pytest.raises(result):
         converted(tmp_path, to)
     assert not [*tmp_path.rglob("*.s??*"), *tmp_path.rglob("*.oci.tar")]
     assert bool(leftovers(tmp_path)) == packed, "compressed layers stay in the cache"
@@ -226,8 +207,9 @@ def test_an_altered_layout_is_named_by_its_digest(tmp_path, image, to):
     path.chmod(0o644)
     data = path.read_bytes()
     path.write_bytes(data[:9] + b"\x07" + data[10:])  # the operating system in the gzip header: the tar is the same
-    with pytest.raises(LayoutError, match=f"{digest} is damaged"):
+    with pytest.raises(LayoutError, match=f"{digest} is damaged") as caught:
         converted(tmp_path, to)
+    assert "build the image again" in caught.value.next_step
     path.write_bytes(data[:-1])
     with pytest.raises(LayoutError, match=f"{digest} has"):
         converted(tmp_path, to)
@@ -245,39 +227,33 @@ def test_what_is_no_layout_is_said_by_name(tmp_path, image):
         converted(tmp_path, ref="pyg:2")
 
 
+def extracted(path):
+    """Contents of the files in a tar, by name."""
+    with tarfile.open(path) as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}
+
+
 def test_an_oci_archive_is_the_layout(tmp_path, image):
-    result = converted(tmp_path, "oci-archive")
-    with tarfile.open(result.path) as archive:
-        for member in filter(tarfile.TarInfo.isfile, archive):
-            place = tmp_path / "again" / member.name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(archive.extractfile(member).read())
+    for name, content in extracted(converted(tmp_path, "oci-archive").path).items():
+        (tmp_path / "again" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "again" / name).write_bytes(content)
     again = read_layout(tmp_path / "again", "1.0")
     assert validate(again) == ()
     assert again.digest == image.digest
-    assert Path(result.path).read_bytes() == Path(converted(tmp_path, "oci-archive", force=True).path).read_bytes()
 
 
-def test_an_archive_for_docker_names_its_parts(tmp_path, image):
-    result = converted(tmp_path, "docker")
-    with tarfile.open(result.path) as archive:
-        saved = json.load(archive.extractfile("manifest.json"))
-        assert saved[0]["RepoTags"] == ["pyg:1.0"]
-        layers = [archive.extractfile(name).read() for name in saved[0]["Layers"]]
-        config = archive.extractfile(saved[0]["Config"]).read()
-    assert [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers] == [x.digest for x in image.layers]
-    assert json.loads(config)["rootfs"]["diff_ids"] == list(image.config.rootfs.diff_ids)
-
-
-def test_dockers_archive_has_no_zstd(tmp_path):
-    written = small_layouts.layout(tmp_path / "dist/pyg/1.0", [file("a", b"a" * 5000)], media_type=spec.LAYER_ZSTD)
-    result = converted(tmp_path, "docker", ref=str(written.path))
-    with tarfile.open(result.path) as archive:
-        name = json.load(archive.extractfile("manifest.json"))[0]["Layers"][0]
-        layer = archive.extractfile(name).read()
-    assert f"sha256:{hashlib.sha256(layer).hexdigest()}" == written.config.rootfs.diff_ids[0]
-    with tarfile.open(fileobj=io.BytesIO(layer)) as inner:
-        assert inner.getnames() == ["a"]
+@pytest.mark.parametrize("media_type", [spec.LAYER_GZIP, spec.LAYER_ZSTD])
+def test_an_archive_for_docker_names_its_parts_and_has_no_zstd(tmp_path, media_type):
+    layers = [file("a", b"a" * 5000)], [file("b", b"b")], [file("a", b"a" * 5000)]  # the first comes twice
+    written = small_layouts.layout(tmp_path / "dist/pyg/1.0", *layers, media_type=media_type)
+    found = extracted(converted(tmp_path, "docker", ref=str(written.path), output=tmp_path / "pyg.tar").path)
+    (saved,) = json.loads(found["manifest.json"])
+    assert saved["RepoTags"] == ["oci:1.0"]
+    assert json.loads(found[saved["Config"]])["rootfs"]["diff_ids"] == list(written.config.rootfs.diff_ids)
+    digests = [f"sha256:{hashlib.sha256(found[name]).hexdigest()}" for name in saved["Layers"]]
+    compressed = tuple(layer.digest for layer in written.layers)
+    assert tuple(digests) == (compressed if media_type == spec.LAYER_GZIP else written.config.rootfs.diff_ids)
+    assert sorted(found) == sorted({"manifest.json", saved["Config"], *saved["Layers"]})
 
 
 @pytest.mark.parametrize(
@@ -287,17 +263,14 @@ def test_docker_gets_names_that_it_takes(name, tag, wanted):
     assert converting.docker_name(name, tag) == wanted
 
 
-def test_a_folder_is_for_root(tmp_path, image, monkeypatch):
+def test_a_folder_is_for_root_and_faithful(tmp_path, image, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(HostError, match="owners") as caught:
         converted(tmp_path, "rootfs")
     assert "unshare" in caught.value.next_step
-
-
-def test_a_folder_that_is_not_faithful_is_refused(tmp_path, image, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(converting, "unpack", lambda _, root, advance: (root.mkdir(), (root / "b").touch(0o600)))
-    with pytest.raises(HostError, match=r"/b? ?cannot be unpacked faithfully|/b cannot"):
+    with pytest.raises(HostError, match=r"/b? ?cannot be unpacked faithfully"):
         converted(tmp_path, "rootfs")
     assert not (tmp_path / "dist/pyg/1.0/pyg.rootfs").exists()
 
@@ -317,7 +290,6 @@ def test_the_command_prints_the_path_or_all(tmp_path, image, monkeypatch):
 @pytest.mark.parametrize(
     ("created", "seconds"),
     [
-        ("2023-11-14T22:13:20Z", 1_700_000_000),
         ("2023-11-14T23:13:20+01:00", 1_700_000_000),
         ("2023-11-14T22:13:20", 1_700_000_000),
         (None, 0),

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphcrate.artifacts.formats.merged import read_merged
+from graphcrate.artifacts.tree.layers import read_layout
 from graphcrate.model.errors import LayoutError
 from graphcrate.oci.validate import validate
 from tests.unit.layer_cases import MEANING, REFUSED, REFUSED_IN_DETAIL, pointing
@@ -12,6 +13,7 @@ from tests.unit.small_layouts import layout
 from tests.unit.tars import file, folder, hardlink, symlink
 from tests.unit.test_merged import as_model, squash
 from tests.unit.test_rootfs import tree, unpacked
+from tests.unit.test_tree_readers import tools_in
 
 NAMES = ("a", "b", "c")
 paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join)
@@ -106,29 +108,36 @@ class Model:
             self.tree[path] = node
 
 
-def as_unpacked(root):
-    """As `Model.tree` has it."""
+def meanings(place, *layers):
+    """What each reader makes of them, as `Model.tree` has it."""
+    written = layout(place / "layout", *layers)
+    assert validate(written) == ()
     kinds = {"link": "symlink"}
-    return {name: (kinds.get(value[0], value[0]), value[1]) for name, value in tree(root).items()}
+    yield {name: (kinds.get(value[0], value[0]), value[1]) for name, value in tree(unpacked(place, *layers)).items()}
+    yield as_model(squash(place, written)[0])
+    with tools_in(place, keep=lambda path, size: True) as tools:
+        opened = read_layout("x", written, tools)
+        values = {"folder": lambda _, entry: entry.mode, "symlink": lambda _, entry: entry.link}
+        yield {
+            path[1:]: (entry.kind, values.get(entry.kind, lambda path, _: opened.read(path))(path, entry))
+            for path, entry in opened.tree.entries.items()
+            if path != "/"
+        }
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.lists(operations, max_size=8), min_size=1, max_size=5))
 def test_layers_mean_what_the_specification_says(tmp_path_factory, drawn):
-    model, place = Model(), tmp_path_factory.mktemp("model")
+    model = Model()
     layers = [model.layer(operations) for operations in drawn]
-    written = layout(place / "layout", *layers)
-    assert as_unpacked(unpacked(place, *layers)) == model.tree
-    assert as_model(squash(place, written)[0]) == model.tree
-    assert validate(written) == ()
+    for found in meanings(tmp_path_factory.mktemp("model"), *layers):
+        assert found == model.tree
 
 
 @pytest.mark.parametrize("case", MEANING)
 def test_all_readers_understand_them_alike(tmp_path, case):
     layers, meaning = MEANING[case]
-    written = layout(tmp_path / "layout", *layers)
-    assert validate(written) == ()
-    for found in (as_unpacked(unpacked(tmp_path, *layers)), as_model(squash(tmp_path, written)[0])):
+    for found in meanings(tmp_path, *layers):
         assert {path: None if value[0] == "folder" else value[1] for path, value in found.items()} == meaning
 
 
@@ -145,6 +154,7 @@ def test_all_readers_refuse_them_and_nothing_leaves_the_root_or_stays_half_unpac
     assert [path.name for path in out.iterdir()] == ["secret"]
     if message not in [message for _, message in REFUSED_IN_DETAIL]:
         written = layout(tmp_path / "layout", *layers)
-        for read in (validate, read_merged):
-            with pytest.raises(LayoutError, match=message):
-                read(written)
+        with tools_in(tmp_path) as tools:
+            for read in (validate, read_merged, lambda written: read_layout("x", written, tools)):
+                with pytest.raises(LayoutError, match=message):
+                    read(written)

@@ -52,19 +52,27 @@ def test_the_environment_is_the_images_unless_the_host_has_it():
 
 
 @pytest.mark.parametrize(
-    ("run", "text"),
+    ("run", "singularity", "enroot"),
     [
-        ({"cmd": ("/bin/bash",)}, "if [ $# -eq 0 ]; then\n    set -- '/bin/bash'\nfi\nexec \"$@\"\n"),
-        ({"entrypoint": ("python", "-u")}, "exec 'python' '-u' \"$@\"\n"),
+        ({}, "if [ $# -eq 0 ]; then\n    set -- '/bin/sh'\nfi\nexec \"$@\"\n", ('exec "$@"', "exec '/bin/sh'")),
+        (
+            {"cmd": ("bash", "-l")},
+            "if [ $# -eq 0 ]; then\n    set -- 'bash' '-l'\nfi\nexec \"$@\"\n",
+            ('exec "$@"', "exec 'bash' '-l'"),
+        ),
+        ({"entrypoint": ("e", "-u")}, "exec 'e' '-u' \"$@\"\n", ("exec 'e' '-u' \"$@\"", "exec 'e' '-u'")),
         (
             {"entrypoint": ("e",), "cmd": ("a b", "c")},
             "if [ $# -eq 0 ]; then\n    set -- 'a b' 'c'\nfi\nexec 'e' \"$@\"\n",
+            ("exec 'e' \"$@\"", "exec 'e' 'a b' 'c'"),
         ),
-        ({}, "if [ $# -eq 0 ]; then\n    set -- '/bin/sh'\nfi\nexec \"$@\"\n"),
     ],
 )
-def test_the_run_script_ends_in_the_arguments(run, text):
-    assert runtime_files.run_script(RunConfig(**run)) == f"#!/bin/sh\n{text}"
+def test_entry_point_and_command_are_started_and_arguments_take_the_commands_place(run, singularity, enroot):
+    assert runtime_files.run_script(RunConfig(**run)) == f"#!/bin/sh\n{singularity}"
+    lines = runtime_files.enroot_rc(config(**run), "oci:x").splitlines()
+    assert tuple(line.strip() for line in lines if line.startswith("    exec")) == enroot
+    assert 'cd "/" && unset OLDPWD || exit 1' in lines
 
 
 def test_singularity_finds_its_files():
@@ -135,20 +143,6 @@ else
     exec '/entry' 'it'"'"'s'
 fi
 """
-
-
-@pytest.mark.parametrize(
-    ("run", "with_arguments", "without"),
-    [
-        ({}, '    exec "$@"', "    exec '/bin/sh'"),
-        ({"cmd": ("bash", "-l")}, '    exec "$@"', "    exec 'bash' '-l'"),
-        ({"entrypoint": ("e",)}, "    exec 'e' \"$@\"", "    exec 'e'"),
-    ],
-)
-def test_enroot_starts_entry_point_and_command(run, with_arguments, without):
-    lines = runtime_files.enroot_rc(config(**run), "oci:x").splitlines()
-    assert [line for line in lines if line.startswith("    exec")] == [with_arguments, without]
-    assert 'cd "/" && unset OLDPWD || exit 1' in lines
 
 
 def test_enroots_files_are_all_roots_and_readable(tmp_path):

@@ -1,4 +1,4 @@
-"""A SIF's bytes before its partition. What the real engines make of them is tested in tests/engines."""
+"""A SIF's bytes before its partition, written and read. What engines make of them is tested in tests/engines."""
 
 import hashlib
 import struct
@@ -61,13 +61,38 @@ def test_its_bytes_are_these():
 GOLDEN = "6342312c9a666a01628b1760770074fd08188dfc488be9be8b49ccef3d85188f"
 
 
-def test_what_is_written_is_read(tmp_path):
-    path = tmp_path / "image.sif"
-    path.write_bytes(front() + PARTITION)
-    assert sif.is_sif(path.read_bytes()[:64])
+#: where front() has the partition's descriptor: its kind, place and size, and after the name file system and purpose
+DESCRIPTOR = 4096 + 2 * 585
+KIND, PLACE, SIZE, SYSTEM, PURPOSE = (DESCRIPTOR + offset for offset in (0, 17, 25, 201, 205))
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "message"),
+    [
+        (SYSTEM, 2, "ext3"),
+        (SYSTEM, 5, "encrypted"),
+        (KIND, 0x4005, "no root file system"),
+        (PURPOSE, 3, "no root file system"),
+        (SIZE + 4, 1, "cut short"),
+        (PLACE + 4, -1, "cut short"),
+    ],
+)
+def test_what_is_written_is_read_unless_its_partition_cannot_be(tmp_path, offset, value, message):
+    path, data = tmp_path / "image.sif", bytearray(front() + PARTITION)
+    path.write_bytes(data)
+    assert sif.is_sif(data[:64])
     assert sif.root_offset(path) == 32768
-    path.write_bytes(front() + PARTITION[:-1])
-    with pytest.raises(LayoutError, match="cut short"):
+    struct.pack_into("<i", data, offset, value)
+    path.write_bytes(data)
+    with pytest.raises(LayoutError, match=message):
+        sif.root_offset(path)
+
+
+@pytest.mark.parametrize("length", [0, 50, 127, 128, 4100, 32768 + len(PARTITION) - 1])
+def test_a_file_that_is_cut_short(tmp_path, length):
+    path = tmp_path / "image.sif"
+    path.write_bytes((front() + PARTITION)[:length])
+    with pytest.raises(LayoutError):
         sif.root_offset(path)
 
 

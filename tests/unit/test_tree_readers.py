@@ -11,23 +11,18 @@ from types import SimpleNamespace
 
 import pytest
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.artifacts.tree import archives, filesystems, layers
+from graphcrate.artifacts.tree import archives, filesystems
 from graphcrate.artifacts.tree.compare import is_kept
-from graphcrate.artifacts.tree.layers import Found, read_layout
-from graphcrate.artifacts.tree.reader import Spool, Tools, Wanted, owners_known
+from graphcrate.artifacts.tree.layers import read_layout
+from graphcrate.artifacts.tree.reader import Tools, Wanted, owners_known
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import HostError, LayoutError
 from graphcrate.model.tree import Entry
 from graphcrate.oci import spec
-from graphcrate.oci.entries import Entries
 from tests.unit import small_layouts
 from tests.unit.tars import compressed, entry, file, folder, hardlink, sha256, symlink, tar
-from tests.unit.test_layer_cases import Model, operations
 
 LAYERS = (
     [
@@ -60,6 +55,7 @@ def content(data, mode=0o644, uid=0, gid=0):
     return Entry("file", mode, uid, gid, len(data), hashlib.sha256(data).hexdigest())
 
 
+PYC = "/lib/module/__pycache__/module.cpython-311.pyc"
 TREE = {
     "/": Entry("folder", 0o755),
     "/etc": Entry("folder", 0o755),
@@ -77,7 +73,7 @@ TREE = {
     "/lib": Entry("folder", 0o755),
     "/lib/module": Entry("folder", 0o755),
     "/lib/module/__pycache__": Entry("folder", 0o755),
-    "/lib/module/__pycache__/module.cpython-311.pyc": content(b"bytecode"),
+    PYC: content(b"bytecode"),
 }
 CONFIG = {
     "architecture": "amd64",
@@ -95,10 +91,10 @@ SETTINGS = {
 
 
 @contextmanager
-def tools_in(directory):
+def tools_in(directory, keep=is_kept):
     with ExitStack() as stack:
         ctx = SimpleNamespace(cache=Cache(directory / "cache"), progress=Silent(), environment={})
-        yield Tools(ctx, stack, Wanted(keep=is_kept))
+        yield Tools(ctx, stack, Wanted(keep=keep))
 
 
 @pytest.fixture
@@ -143,39 +139,6 @@ def oci_archive(media_type=spec.LAYER_GZIP, *, nested=False):
     return tar([file("index.json", index), file("oci-layout", b'{"imageLayoutVersion": "1.0.0"}'), *files])
 
 
-@settings(max_examples=40)
-@given(st.lists(st.lists(operations, max_size=8), min_size=1, max_size=4))
-def test_the_tree_of_a_layout_is_that_of_the_unpacked_layers(tmp_path_factory, drawn):
-    model, directory = Model(), tmp_path_factory.mktemp("layers")
-    written = small_layouts.layout(directory, *(model.layer(drawn_layer) for drawn_layer in drawn))
-    unpack(written.layer_blobs, directory / "root")
-    with tools_in(directory) as tools:
-        trees = read_layout("x", written, tools).tree, filesystems.read_folder("x", directory / "root", tools).tree
-    one, other = (
-        {path: (entry.kind, entry.mode, entry.sha256, entry.link) for path, entry in tree.entries.items()}
-        for tree in trees
-    )
-    assert one == other
-
-
-@pytest.mark.parametrize(
-    ("layers", "message"),
-    [
-        (([symlink("a", "b")], [file("a/file")]), "not a folder in the layers below"),
-        (([file("../a")],), "leaves the root"),
-        (([entry("a", b"Z")],), "unknown type"),
-    ],
-)
-def test_layers_that_no_engine_would_take_are_refused_or_noted(tmp_path, tools, layers, message):
-    written = small_layouts.layout(tmp_path, *layers)
-    with pytest.raises(LayoutError, match=message):
-        read_layout("x", written, tools)
-    patient = dataclasses.replace(tools, wanted=dataclasses.replace(tools.wanted, patient=True))
-    found = read_layout("x", written, patient)
-    assert message in found.broken
-    assert not found.tree.entries
-
-
 @pytest.mark.parametrize(
     "archive",
     [
@@ -196,21 +159,15 @@ def test_an_archive_is_read_in_one_pass(tmp_path, tools, archive):
     assert opened.tree.entries == TREE
     assert opened.tree.settings == SETTINGS
     assert opened.tree.owners
-    assert opened.read("/lib/module/__pycache__/module.cpython-311.pyc") == b"bytecode"
+    assert opened.read(PYC) == b"bytecode"
 
 
 def test_a_layer_that_docker_saved_twice_is_a_link(tmp_path, tools):
-    data = tar([file("a", b"a")])
     manifest = [{"Config": "c.json", "RepoTags": None, "Layers": ["one/layer.tar", "two/layer.tar"]}]
-    archive = tar(
-        [
-            file("one/layer.tar", data),
-            symlink("two/layer.tar", "../one/layer.tar"),
-            file("c.json", json.dumps(CONFIG).encode()),
-            file("manifest.json", json.dumps(manifest).encode()),
-        ]
-    )
-    (tmp_path / "image.tar").write_bytes(archive)
+    layers = [file("one/layer.tar", tar([file("a", b"a")])), symlink("two/layer.tar", "../one/layer.tar")]
+    documents = {"c.json": CONFIG, "manifest.json": manifest}
+    files = [file(name, json.dumps(document).encode()) for name, document in documents.items()]
+    (tmp_path / "image.tar").write_bytes(tar([*layers, *files]))
     assert archives.read_file("x", tmp_path / "image.tar", tools).tree.entries["/a"] == content(b"a")
 
 
@@ -275,56 +232,40 @@ def test_owners_say_something_when_there_are_two():
     assert not owners_known({})
 
 
-DIGEST = f"sha256:{'ab' * 32}"
+def asking(tools, **wanted):
+    """The tools with another wish."""
+    return dataclasses.replace(tools, wanted=dataclasses.replace(tools.wanted, **wanted))
 
 
-def spool_of(tools, name="reader-1"):
-    """Where a reader of this name keeps contents."""
-    wanted = dataclasses.replace(tools.wanted, name=name)
-    return Spool(dataclasses.replace(tools, wanted=wanted))
-
-
-def cached(tools, read=None, name="reader-1", digest=DIGEST):
-    """What is taken of a layer, and whether it was read."""
-    spool, reads = spool_of(tools, name), []
-
-    def layer():
-        reads.append(1)
-        kept = Found(Entry("file", 0o644, 0, 0, 5), spool.add(b"hello"))
-        return Entries(
-            found={"a/b": kept, "d": Found(Entry("folder", 0o755)), "e": Found(Entry("file", 0o600, size=9))},
-            folders={"d"},
-            implied={"a"},
-            removed={"gone"},
-            emptied={"opaque"},
-            links_below={"f": "below"},
-        )
-
-    found = layers.cached_layer(tools.ctx.cache, digest, spool, read or layer)
-    return found.mapped(lambda one: (one.entry, one.place and spool.read(one.place))), bool(reads)
-
-
-def test_a_layer_is_read_once_by_each_reader(tools):
-    first, _ = cached(tools)
-    assert first.found["a/b"][1] == b"hello"
-    assert cached(tools) == (first, False)
-    assert cached(tools, name="reader-2") == (first, True)
-    assert cached(tools, digest=f"sha256:{'cd' * 32}") == (first, True)
+def test_a_patient_reader_is_told_what_is_broken(tmp_path, tools):
+    for number, layers in enumerate(([[symlink("a", "b")], [file("a/file")]], [[entry("a", b"Z")]])):
+        written = small_layouts.layout(tmp_path / str(number), *layers)
+        with pytest.raises(LayoutError) as caught:
+            read_layout("x", written, tools)
+        found = read_layout("x", written, asking(tools, patient=True))
+        assert (found.broken, found.tree.entries, found.config) == (caught.value.what, {}, written.config)
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"", lambda data: b"x" + data, bytes.upper])
-def test_a_damaged_record_is_read_anew_and_written_again(tools, damage):
-    first, _ = cached(tools)
-    (path,) = tools.ctx.cache.path("trees", "x").parent.iterdir()
-    path.write_bytes(damage(path.read_bytes()))
-    assert cached(tools) == (first, True)
-    assert cached(tools) == (first, False)
+def test_a_layer_is_read_once_by_each_reader_unless_the_record_is_damaged(tmp_path, tools, damage):
+    written, named = small_layouts.layout(tmp_path, *LAYERS), asking(tools, name="reader-1")
+    blobs = {blob.path: blob.path.read_bytes() for blob in written.layer_blobs}
 
+    def check(content):
+        for path in blobs:
+            path.chmod(0o644)
+            path.write_bytes(content or blobs[path])
+        found = read_layout("x", written, named)
+        assert found.tree.entries == TREE
+        assert found.read(PYC) == b"bytecode"
 
-def test_a_layer_that_cannot_be_read_leaves_no_record(tools):
-    def broken():
-        raise LayoutError("broken")
-
+    check(b"")
+    check(b"broken")
     with pytest.raises(LayoutError):
-        cached(tools, broken)
-    assert list(tools.ctx.cache.path("trees", "x").parent.iterdir()) == []
+        read_layout("x", written, asking(tools, name="reader-2"))
+    records = list(tools.ctx.cache.path("trees", "x").parent.iterdir())
+    assert len(records) == len(blobs), "none of the reader that failed"
+    for path in records:
+        path.write_bytes(damage(path.read_bytes()))
+    check(b"")
+    check(b"broken")

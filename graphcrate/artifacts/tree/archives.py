@@ -10,7 +10,7 @@ import posixpath
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar, cast
+from typing import IO, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -21,7 +21,7 @@ from graphcrate.host import process, settings
 from graphcrate.model.errors import UNREADABLE, LayoutError, UsageError
 from graphcrate.model.tree import Form
 from graphcrate.oci import spec
-from graphcrate.oci.blob import CHUNK, MAX_READ, TarStream, inflated, members
+from graphcrate.oci.blob import CHUNK, MAX_READ, Chunks, TarStream, inflated, members
 
 _PIECE = 1 << 21
 _Document = TypeVar("_Document")
@@ -43,28 +43,6 @@ class _Image(NamedTuple):
     config: spec.ImageConfig
     manifest: spec.Manifest | None = None
     entries: tuple[spec.Descriptor, ...] = ()  #: of the index that it was chosen from
-
-
-class _Chunks(io.RawIOBase):
-    """A file of pieces that come one after another, readable forward only."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces = iter(pieces)
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (a buffer; typing has no name for it in 3.11)
-        while not self._rest:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return 0
-            self._rest = memoryview(piece)
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
 
 
 def read_docker(reference: str, tools: Tools) -> Opened:
@@ -135,7 +113,7 @@ def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tool
 
 def _stream(pieces: Iterable[bytes]) -> TarStream:
     """The tar in these bytes, whatever it is compressed with."""
-    reader = io.BufferedReader(_Chunks(pieces), CHUNK)
+    reader = io.BufferedReader(Chunks(pieces), CHUNK)
     head = reader.peek(len(ZSTD_MAGIC))
     kind = spec.LAYER_TAR
     if head.startswith(GZIP_MAGIC):

@@ -8,7 +8,7 @@ tells how. Installers word some files each in their own way; what those say must
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from graphcrate.artifacts.tree.reader import Opened
 from graphcrate.model.tree import Allowance, Aspect, Comparison, Difference, Entry, Sameness, Tree
@@ -112,17 +112,6 @@ def is_kept(path: str, size: int) -> bool:
     return "/bin/" in path and size <= _LAUNCHER_LIMIT
 
 
-def same(form: Sameness, first: bytes, second: bytes) -> bool:
-    """Whether two contents are the same in this form. False where either is not of that form."""
-    if form == "bytecode":
-        return len(first) > _PYC_HEADER < len(second) and first[:_PYC_HEADER] == second[:_PYC_HEADER]
-    if form == "record":
-        return None is not _record(first) == _record(second)
-    if form == "launcher":
-        return None is not _launcher(first) == _launcher(second)
-    return True
-
-
 def _record(content: bytes) -> frozenset[tuple[str, ...]] | None:
     """RECORD's rows without those about what the installer adds; of launchers the path alone."""
     try:
@@ -211,11 +200,16 @@ def _expression(pattern: str) -> str:
 
 
 def _same(form: Sameness, path: str, first: Opened, second: Opened) -> bool:
+    """Whether two contents are the same in this form. False where either is not of that form."""
     if form == "any":
         return True
     if any(not is_kept(path, opened.tree.entries[path].size) for opened in (first, second)):
         return False
-    return same(form, first.read(path), second.read(path))
+    one, other = first.read(path), second.read(path)
+    if form == "bytecode":
+        return len(one) > _PYC_HEADER < len(other) and one[:_PYC_HEADER] == other[:_PYC_HEADER]
+    meaning: Callable[[bytes], object] = _record if form == "record" else _launcher
+    return None is not meaning(one) == meaning(other)
 
 
 def _between(path: str, one: Entry, other: Entry, owners: bool) -> Iterator[Difference]:

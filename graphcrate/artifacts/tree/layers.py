@@ -14,7 +14,6 @@ from isal import igzip, igzip_lib
 
 from graphcrate.artifacts.formats.merged import Inode, content_of, inode_of
 from graphcrate.artifacts.tree.reader import Opened, Place, Spool, Tools
-from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
 from graphcrate.model.errors import UNREADABLE, LayoutError
@@ -144,7 +143,7 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
                 return read_layer(stream, spool)
 
         try:
-            return cached_layer(tools.ctx.cache, descriptor.digest, spool, read_blob)
+            return _remembered(descriptor.digest, tools, spool, read_blob)
         except LayoutError as error:
             raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
 
@@ -160,14 +159,11 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
     return opened(name, "layout", layers, spool, layout.config, layout.manifest, layout.index, broken)
 
 
-def cached_layer(cache: Cache, digest: str, spool: Spool, read: Callable[[], LayerTree]) -> LayerTree:
-    """Return the layer of this digest as the spool's reader sees it, from the cache or read now.
-
-    `read` raises LayoutError.
-    """
-    if not spool.wanted.name:
+def _remembered(digest: str, tools: Tools, spool: Spool, read: Callable[[], LayerTree]) -> LayerTree:
+    """The layer of this digest as the reader sees it, from the cache or read now."""
+    if not tools.wanted.name:
         return read()
-    path = cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{spool.wanted.name}")
+    path = tools.ctx.cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{tools.wanted.name}")
     try:
         data = igzip_lib.decompress(path.read_bytes(), flag=igzip_lib.DECOMP_GZIP)
         # In place of their places in a spool, entries have contents.
@@ -179,5 +175,5 @@ def cached_layer(cache: Cache, digest: str, spool: Spool, read: Callable[[], Lay
         path.unlink(missing_ok=True)
     layer = read()
     record = layer.mapped(lambda found: (found.entry, None if found.place is None else spool.read(found.place)))
-    cache.write(path, igzip.compress(msgspec.msgpack.encode(record), compresslevel=_FAST))
+    tools.ctx.cache.write(path, igzip.compress(msgspec.msgpack.encode(record), compresslevel=_FAST))
     return layer

@@ -34,18 +34,16 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> RegistryBase:
     """
     wanted = reference.parse(spec.reference)
     ctx.progress.note(f"base: asking {wanted.host} for {wanted}")
-    source = pull.repository(wanted, ctx.environment)
-    document = pull.for_platform(source, source.manifest(wanted.digest or wanted.tag), str(wanted))
-    pull.keep(ctx.cache, {document.digest: document.data})
-    _, config = pull.documents(source, document.digest, ctx.cache)
+    source, digest = pull.find(wanted, ctx)
+    _, config = pull.documents(source, digest, ctx.cache)
     if version := config.run.environment.get("PYTHON_VERSION"):  # the official Python images tell their version so
         if not f"{version}.".startswith(f"{python}."):
             raise _no_python(str(wanted), python, [version])
         interpreter = f"/usr/local/bin/python{python}"
     else:
-        _, rootfs = pull.pull(source, wanted.name, document.digest, ctx.cache, ctx.progress)
+        _, rootfs = pull.pull(source, wanted.name, digest, ctx)
         interpreter = find_python(rootfs, python, str(wanted))
-    return RegistryBase(reference=wanted.name, digest=document.digest, interpreter=interpreter)
+    return RegistryBase(reference=wanted.name, digest=digest, interpreter=interpreter)
 
 
 def prepare(lock: RegistryBase, ctx: Context) -> Base:
@@ -55,7 +53,7 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
     """
     name = f"{lock.reference}@{lock.digest}"
     source = pull.repository(reference.parse(name), ctx.environment)
-    layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx.cache, ctx.progress)
+    layers, rootfs = pull.pull(source, lock.reference, lock.digest, ctx)
     _, config = pull.documents(source, lock.digest, ctx.cache)
     # Asked once per image and interpreter.
     record = pull.folder(lock.digest, ctx.cache) / f"{lock.interpreter.strip('/').replace('/', '-')}.facts.json"
