@@ -225,7 +225,10 @@ def answer(explanation: Explanation) -> Answer:
         torch = "torch of the folder" if row.torch == "*" else f"torch {row.torch}" if row.torch else "-"
         label = f"CUDA {row.cuda:4}  {torch}{pyg}{by}"
         style = "bold green" if row.chosen else _STYLES[row.verdict.status]
-        rows.append(table.Row((label, headline, "\n".join(_details(row))), style))
+        details = [*_details(row)]
+        if row.chosen and explanation.target.gpus and row.cuda != "cpu":
+            details.append("smaller: SLIM=yes, with code for these GPUs alone (docs/slim.md)")
+        rows.append(table.Row((label, headline, "\n".join(details)), style))
     return Answer((table.Table(_COLUMNS, tuple(rows), styled=1),), opening=tuple(opening), aligned=True)
 
 
