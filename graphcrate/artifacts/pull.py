@@ -204,12 +204,10 @@ def _as_gzip(blob: LayerBlob, cache: Cache) -> tuple[str, int]:
     with cache.folder() as folder:
         place, digest = folder / "layer", sha256()
         with place.open("wb") as target, open_blob(blob) as stream:
-            piece = stream.read(PIECE)
-            while piece or not target.tell():  # one member for an empty layer too
+            while (piece := stream.read(PIECE)) or not target.tell():  # one member for an empty layer too
                 member = bytes(deflate.gzip_compress(piece, LEVEL))
                 digest.update(member)
                 target.write(member)
-                piece = stream.read(PIECE)
             target.flush()
             os.fsync(target.fileno())
         size = place.stat().st_size

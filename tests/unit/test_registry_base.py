@@ -102,6 +102,12 @@ def test_layers_of_every_type_become_an_image_that_is_valid(server, cache, tmp_p
     assert validate(write_layout(tmp_path / "oci", image, cache.blob, "t")) == ()
 
 
+def test_a_layer_without_a_byte_is_gzip_too(cache, tmp_path):
+    (tmp_path / "empty").touch()
+    digest, size = pull._as_gzip(spec.LayerBlob(path=tmp_path / "empty", media_type=spec.LAYER_TAR), cache)
+    assert (gzip.decompress(cache.blob(digest).read_bytes()), size > 0) == (b"", True)
+
+
 def test_once_in_the_cache_nothing_is_asked(server, cache, started):
     server.image("team/base", [SYSTEM, PYTHON], "v1", types=ALL_TYPES)
     lock = locked(server, cache)
