@@ -111,9 +111,9 @@ INFO = f"{SITE}/six-1.17.0.dist-info"
 BIN = "/opt/venv/bin"
 
 
-def unexpected(path, aspect, form="docker", contents=(b"", b"")):
+def unexpected(path, aspect, form="docker", contents=(b"", b""), size=1):
     """What is not allowed of one difference between a layout and such an artifact."""
-    file = Entry("file", 0o644, size=1, sha256=HASHES[0])
+    file = Entry("file", 0o644, size=size, sha256=HASHES[0])
     other = {
         "mode": msgspec.structs.replace(file, mode=0o755),
         "content": msgspec.structs.replace(file, sha256=HASHES[1]),
@@ -222,6 +222,7 @@ def test_some_contents_may_differ_only_in_their_wording(path):
     same, changes = WORDED[path]
     for contents in itertools.pairwise(same):
         assert not unexpected(path, "content", contents=contents)
+    assert unexpected(path, "content", contents=same[:2], size=1 << 25), "too large to be looked at"
     for old, new in changes:
         assert old in same[-1]
         assert unexpected(path, "content", contents=(same[0], same[-1].replace(old, new)))

@@ -1,5 +1,7 @@
 """What layers mean: unpacked, as a squashfs and checked, compared with tables and with a simple model."""
 
+import copy
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,13 +10,94 @@ from graphcrate.artifacts.formats.merged import read_merged
 from graphcrate.artifacts.tree.layers import read_layout
 from graphcrate.model.errors import LayoutError
 from graphcrate.oci.validate import validate
-from tests.unit.layer_cases import MEANING, REFUSED, REFUSED_IN_DETAIL, pointing
+from tests.unit import tars
 from tests.unit.small_layouts import layout
 from tests.unit.tars import file, folder, hardlink, symlink
 from tests.unit.test_merged import as_model, squash
 from tests.unit.test_rootfs import tree, unpacked
 from tests.unit.test_tree_readers import tools_in
 
+#: layers, lowest first → the image's tree: path → content of a file, target of a link, None for a folder
+MEANING = {
+    "whiteouts remove files, folders and links of layers below only": (
+        [
+            [file("a"), file("d/e/f"), symlink("l", "d"), file("keep", b"k")],
+            [file(".wh.a"), file(".wh.d"), file(".wh.l"), file(".wh.never"), file("d/new", b"n"), file("gone/.wh.x")],
+        ],
+        {"d": None, "d/new": b"n", "keep": b"k"},
+    ),
+    "an opaque folder, marked first": (
+        [[file("d/old"), file("d/sub/old"), file("k", b"k")], [folder("d"), file("d/.wh..wh..opq"), file("d/n", b"n")]],
+        {"d": None, "d/n": b"n", "k": b"k"},
+    ),
+    "an opaque folder, marked last": (
+        [[file("d/old"), file("d/sub/old"), file("k", b"k")], [folder("d"), file("d/n", b"n"), file("d/.wh..wh..opq")]],
+        {"d": None, "d/n": b"n", "k": b"k"},
+    ),
+    "an opaque root": ([[file("a/b"), folder("c")], [file(".wh..wh..opq"), file("new", b"n")]], {"new": b"n"}),
+    "a file becomes a folder, and a folder a file or a link": (
+        [
+            [file("a"), file("b/c"), symlink("l", "b"), folder("m/n")],
+            [folder("a"), file("a/x", b"x"), file("b", b"b"), folder("l"), file("l/y", b"y"), symlink("m", "b")],
+        ],
+        {"a": None, "a/x": b"x", "b": b"b", "l": None, "l/y": b"y", "m": "b"},
+    ),
+    "a hard link to a symbolic link links the link": (
+        [[symlink("l", "/etc/passwd"), hardlink("m", "l")], [hardlink("n", "l")]],
+        dict.fromkeys("lmn", "/etc/passwd"),
+    ),
+    "leading slashes of links, long names, other letters": (
+        [
+            [folder("./"), folder("./bin/"), file("./bin/sh", b"s"), symlink("sbin", "bin")],
+            [file("bin/.wh.sh"), file("bin/bash", b"b"), hardlink("bin/dash", "/bin/bash")],
+            [file("a" * 200 + "/" + "b" * 150, b"long"), file("ünï", b"u")],
+        ],
+        {
+            "bin": None,
+            "bin/bash": b"b",
+            "bin/dash": b"b",
+            "sbin": "bin",
+            "a" * 200: None,
+            "a" * 200 + "/" + "b" * 150: b"long",
+            "ünï": b"u",
+        },
+    ),
+}
+OUT = "/outside"  #: the tests' own folder takes its place
+#: layers, lowest first, and what is said of them
+REFUSED = [
+    ([[file("../evil")]], "leaves the root"),
+    ([[file("a/../../b")]], "leaves the root"),
+    ([[file("/etc/passwd")]], "absolute"),
+    ([[file("a"), file("a")]], "in it twice"),
+    ([[folder("a"), folder("./a/")]], "in it twice"),
+    ([[file("a"), file("a/b")]], "lies below a"),
+    ([[symlink("a", "/"), file("a/b/c")]], "lies below a"),
+    ([[symlink("l", OUT), file("l/evil")]], "lies below l"),
+    ([[symlink("l", OUT)], [file("l/evil")]], "files below l"),
+    ([[symlink("l", OUT)], [file("l/sub/evil")]], "files below l"),
+    ([[file("a/b"), file("a")]], "is a folder and no folder"),
+    ([[file("./")]], "is a folder and no folder"),
+    ([[symlink("l", OUT)], [hardlink("x", "l/secret")]], "hard link to l/secret, which is not a file"),
+    ([[hardlink("x", "../secret")]], "leaves the root"),
+    ([[hardlink("a", "b")]], "hard link to b, which is not a file"),
+    ([[hardlink("a", "a")]], "hard link to a, which is not a file"),
+    ([[hardlink("a", "b")], [file("b")]], "hard link to b, which is not a file"),
+    ([[file("a")], [file(".wh.a"), hardlink("x", "a")]], "hard link to a, which is not a file"),
+    ([[file("a")], [hardlink("x", "a/b")]], "hard link to a/b"),
+    ([[folder("a")], [hardlink("x", "a")]], "hard link to a"),
+    ([[hardlink("x", ".wh.y")]], "hard link to .wh.y"),
+    ([[file(".wh.y"), hardlink("x", ".wh.y")]], "hard link to .wh.y"),
+    ([[file(".wh.")]], "removes nothing"),
+    ([[file(".wh...")]], "removes nothing"),
+]
+#: what only those refuse that take more from a layer than names
+OVERLAPPING = {"GNU.sparse.map": "0,4,2,4", "GNU.sparse.size": "8", "GNU.sparse.name": "x"}
+REFUSED_IN_DETAIL = [
+    ([[tars.entry("x", b"Z")], []], "unknown type"),
+    ([[file("x", mtime=1e30)]], "time"),
+    ([[file("x", b"datadata", pax_headers=OVERLAPPING)]], "map does not fit"),
+]
 NAMES = ("a", "b", "c")
 paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join)
 operations = st.tuples(st.sampled_from(["file", "folder", "symlink", "hardlink", "whiteout", "opaque"]), paths, paths)
@@ -143,11 +226,12 @@ def test_all_readers_understand_them_alike(tmp_path, case):
 
 @pytest.mark.parametrize(("layers", "message"), [*REFUSED, *REFUSED_IN_DETAIL])
 def test_all_readers_refuse_them_and_nothing_leaves_the_root_or_stays_half_unpacked(tmp_path, layers, message):
-    out, work = tmp_path / "outside", tmp_path / "work"
+    out, work, layers = tmp_path / "outside", tmp_path / "work", copy.deepcopy(layers)
     out.mkdir()
     work.mkdir()
     (out / "secret").write_text("secret")
-    layers = pointing(layers, out)
+    for member, _ in (entry for layer in layers for entry in layer):
+        member.linkname = member.linkname.replace(OUT, str(out))
     with pytest.raises(LayoutError, match=message):
         unpacked(work, *layers)
     assert [path for path in work.iterdir() if path.is_dir()] == []

@@ -18,12 +18,12 @@ _LATEST = 0xFFFFFFFF  #: time that a squashfs can hold, in Unix seconds
 _FOLDER, _FILE, _LINK = tarfile.DIRTYPE, tarfile.REGTYPE, tarfile.SYMTYPE
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """Where compressed blocks are: in the file of a packed layer, one after another."""
+class Stored(msgspec.Struct, kw_only=True):
+    """Where compressed blocks are: in the file of a packed layer, one after another. Complete when all are written."""
 
     layer: int = 0  #: lowest 0
     start: int = 0  #: of the first block, in bytes
-    sizes: tuple[int, ...] = ()  #: of the blocks as a squashfs has them: 0 is a hole, `RAW` says not compressed
+    sizes: list[int] = []  #: of the blocks as a squashfs has them: 0 is a hole, `packed.RAW` says not compressed
     crc: int = 0  #: CRC-32 of the blocks as they are stored
     fragment: int | None = None  #: number of the fragment block that has the whole content of a small file
     offset: int = 0  #: in it

@@ -69,36 +69,14 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
     """A packed layer: the file with its blocks, and where the fragment blocks (ends of several files) are in it."""
 
     data: Path
-    fragments: tuple[Stored, ...]
+    fragments: list[Stored]
 
 
 class _Index(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept beside the blocks, together with the layer's `Entries`, which have numbers of inodes."""
 
-    inodes: tuple[Inode, ...]
-    fragments: tuple[Stored, ...]
-
-
-class _File:
-    """A file on its way into blocks, or a block that holds several files' ends."""
-
-    def __init__(self, fragment: int | None = None, offset: int = 0) -> None:
-        self._fragment, self._offset = fragment, offset
-        self._start, self._crc = 0, 0
-        self._sizes: list[int] = []
-
-    def add(self, position: int, block: bytes, *, raw: bool) -> None:
-        if block and not self._crc:
-            self._start = position
-        self._crc = isal_zlib.crc32(block, self._crc)
-        self._sizes.append(len(block) | (RAW if raw else 0))
-
-    @property
-    def stored(self) -> Stored:
-        """Where it is; to be asked when all is written."""
-        return Stored(
-            start=self._start, sizes=tuple(self._sizes), crc=self._crc, fragment=self._fragment, offset=self._offset
-        )
+    inodes: list[Inode]
+    fragments: list[Stored]
 
 
 class Packer:
@@ -120,26 +98,26 @@ class Packer:
         self._stream, self._pool, self._depth = stream, pool, depth
         self._compress, self._block = compressor(compression), BLOCKS[compression]
         self._position, self._first_fragment = position, first_fragment
-        self._waiting: deque[tuple[Future[tuple[bytes, bool]] | None, _File]] = deque()
+        self._waiting: deque[tuple[Future[tuple[bytes, bool]] | None, Stored]] = deque()
         self._ends = bytearray()
-        self.fragments: list[_File] = []
+        self.fragments: list[Stored] = []
 
-    def add(self, size: int, pieces: Iterable[bytes]) -> _File:
+    def add(self, size: int, pieces: Iterable[bytes]) -> Stored:
         """Write one file. One that is shorter than a block goes into a fragment block with others."""
         if not size:
-            return _File()
+            return Stored()
         if size < self._block:
             if len(self._ends) + size > self._block:
                 self._end_fragment()
-            file = _File(self._first_fragment + len(self.fragments), len(self._ends))
+            place = Stored(fragment=self._first_fragment + len(self.fragments), offset=len(self._ends))
             for piece in pieces:
                 self._ends += piece
-            return file
-        file = _File()
+            return place
+        place = Stored()
         for block in _blocks(pieces, self._block):
             hole = block == _ZEROS[: len(block)]
-            self._put(file, None if hole else self._pool.submit(self._packed, block))
-        return file
+            self._put(place, None if hole else self._pool.submit(self._packed, block))
+        return place
 
     def finish(self) -> None:
         """Write all that waits."""
@@ -149,7 +127,7 @@ class Packer:
 
     def _end_fragment(self) -> None:
         if self._ends:
-            self.fragments.append(_File())
+            self.fragments.append(Stored())
             self._put(self.fragments[-1], self._pool.submit(self._packed, bytes(self._ends)))
             self._ends.clear()
 
@@ -157,15 +135,18 @@ class Packer:
         packed = self._compress(block)
         return (bytes(block), True) if len(packed) >= len(block) else (packed, False)
 
-    def _put(self, file: _File, block: Future[tuple[bytes, bool]] | None) -> None:
-        self._waiting.append((block, file))
+    def _put(self, place: Stored, block: Future[tuple[bytes, bool]] | None) -> None:
+        self._waiting.append((block, place))
         if len(self._waiting) > self._depth:
             self._write()
 
     def _write(self) -> None:
-        block, file = self._waiting.popleft()
+        block, place = self._waiting.popleft()
         data, raw = (b"", False) if block is None else block.result()
-        file.add(self._position, data, raw=raw)
+        if data and not place.crc:
+            place.start = self._position
+        place.crc = isal_zlib.crc32(data, place.crc)
+        place.sizes.append(len(data) | (RAW if raw else 0))
         self._stream.write(data)
         self._position += len(data)
 
@@ -224,26 +205,22 @@ def _pack(
     advance: Callable[[int], None],
 ) -> None:
     """Write a layer's blocks and index into `folder`."""
-    held: dict[int, tuple[Inode, _File | None]] = {}
+    held: list[Inode] = []
     with (folder / "data").open("xb", buffering=CHUNK) as data:
         packer = Packer(data, compression, pool, depth)
 
         def keep(path: str, header: tarfile.TarInfo, stream: TarStream) -> Inode:
             inode = inode_of(path, header)
-            file = packer.add(inode.size, content_of(header, stream)) if inode.is_file else None
-            held[id(inode)] = inode, file
+            if inode.is_file:
+                stored = packer.add(inode.size, content_of(header, stream))
+                inode = msgspec.structs.replace(inode, stored=stored)
+            held.append(inode)
             return inode
 
         entries = read_checked(blob, digest, keep, advance)
         packer.finish()
-    numbers = {identity: number for number, identity in enumerate(held)}
-    index = _Index(
-        inodes=tuple(
-            inode if file is None else msgspec.structs.replace(inode, stored=file.stored)
-            for inode, file in held.values()
-        ),
-        fragments=tuple(fragment.stored for fragment in packer.fragments),
-    )
+    numbers = {id(inode): number for number, inode in enumerate(held)}
+    index = _Index(inodes=held, fragments=packer.fragments)
     kept = msgspec.to_builtins(entries.mapped(lambda inode: numbers[id(inode)])) | msgspec.to_builtins(index)
     # By the standard library: names that are not UTF-8 have surrogates, which it alone writes.
     (folder / "index.json").write_text(json.dumps(kept), "ascii")
@@ -252,11 +229,8 @@ def _pack(
 def _load(folder: Path, number: int) -> tuple[Entries[Inode], Packed]:
     kept = json.loads((folder / "index.json").read_text("ascii"))
     index = msgspec.convert(kept, _Index)
-    inodes = [
-        inode
-        if inode.stored is None
-        else msgspec.structs.replace(inode, stored=msgspec.structs.replace(inode.stored, layer=number))
-        for inode in index.inodes
-    ]
-    entries = msgspec.convert(kept, Entries[int]).mapped(inodes.__getitem__)
+    for inode in index.inodes:
+        if inode.stored is not None:
+            inode.stored.layer = number
+    entries = msgspec.convert(kept, Entries[int]).mapped(index.inodes.__getitem__)
     return entries, Packed(data=folder / "data", fragments=index.fragments)

@@ -4,6 +4,7 @@ Format 4.0 as in Linux's Documentation/filesystems/squashfs.rst and fs/squashfs/
 little-endian. What the file claims is checked before it is used: images may be anybody's.
 """
 
+import contextlib
 import functools
 import lzma
 import os
@@ -11,8 +12,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn
 
 import msgspec
 
@@ -27,6 +27,7 @@ _STORED = 1 << 15  #: in the header of a block of metadata: it is not compressed
 _STORED_DATA = 1 << 24  #: the same in the size of a block of data
 _NO_FRAGMENT = 0xFFFFFFFF
 _LARGEST_BLOCK = 1 << 20
+_LONGEST = 1 << 26  #: bytes that one inode or listing may take
 #: type of an inode, basic and extended
 _KINDS: tuple[Kind, ...] = ("folder", "file", "symlink", "device", "device", "fifo", "socket")
 _COMPRESSIONS = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}
@@ -42,7 +43,7 @@ class Content(msgspec.Struct, frozen=True):
     offset: int  #: in it
 
 
-class Squashfs:
+class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
     """An open squashfs. Raises LayoutError for one that is broken or of a compression that is not known."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
@@ -54,10 +55,7 @@ class Squashfs:
             self._file.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def entries(self) -> Iterator[tuple[str, Entry, Content | None]]:
@@ -112,26 +110,26 @@ class Squashfs:
 
     def _decompressor(self) -> Callable[[bytes, int], bytes]:
         """(data, most bytes) → data. lzo's gives all that there is."""
-        name = self.compression
-        if name == "gzip":
-            return lambda data, most: zlib.decompressobj().decompress(data, most)
-        if name == "xz":
-            return lambda data, most: lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(data, most)
-        # The others are imported where an image asks for them.
-        if name == "zstd":
-            import zstandard
+        match self.compression:
+            case "gzip":
+                return lambda data, most: zlib.decompressobj().decompress(data, most)
+            case "xz":
+                return lambda data, most: lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(data, most)
+            # The others are imported where an image asks for them.
+            case "zstd":
+                import zstandard
 
-            return lambda data, most: zstandard.ZstdDecompressor().decompress(data, max_output_size=most)
-        if name == "lzo":
-            import lzallright
+                return lambda data, most: zstandard.ZstdDecompressor().decompress(data, max_output_size=most)
+            case "lzo":
+                import lzallright
 
-            return lambda data, most: lzallright.LZOCompressor.decompress(data, most)
-        if name == "lz4":
-            import lz4.block
+                return lzallright.LZOCompressor.decompress
+            case "lz4":
+                import lz4.block
 
-            return lambda data, most: lz4.block.decompress(data, uncompressed_size=most)
+                return lambda data, most: lz4.block.decompress(data, uncompressed_size=most)
         raise LayoutError(
-            f"{self._path}: a squashfs compressed with {name} cannot be read",
+            f"{self._path}: a squashfs compressed with {self.compression} cannot be read",
             cause="Known are gzip, lzo, lz4, xz and zstd.",
             next_step=f"unsquashfs -d FOLDER {self._path}    and give the folder",
         )
@@ -168,9 +166,8 @@ class Squashfs:
             start, size, _, _, fragment, offset, _ = stream.unpack("<QQQIIII")
         else:
             start, fragment, offset, size = stream.unpack("<IIII")
-        whole, rest = divmod(size, self._block_size)
-        count = whole + (1 if rest and fragment == _NO_FRAGMENT else 0)
-        if 4 * count > stream.longest:
+        count = size // self._block_size if fragment != _NO_FRAGMENT else -(-size // self._block_size)
+        if 4 * count > _LONGEST:
             self.fail("a file has more blocks than there can be")
         return Content(start, stream.unpack(f"<{count}I"), size, fragment, offset)
 
@@ -250,8 +247,6 @@ class Squashfs:
 class _Stream:
     """Metadata from a place on, over as many blocks as it takes."""
 
-    longest = 1 << 26  #: bytes that one inode or listing may take
-
     def __init__(self, image: Squashfs, place: int, offset: int) -> None:
         self._image, self._next = image, place
         self._data, self._position = b"", 0
@@ -264,7 +259,7 @@ class _Stream:
         return struct.unpack(form, self.take(struct.calcsize(form)))
 
     def take(self, size: int) -> bytes:
-        if size > self.longest:
+        if size > _LONGEST:
             self._image.fail("a name or a list is longer than there can be")
         while len(self._data) - self._position < size:
             self._more()

@@ -144,8 +144,7 @@ def _copy(
         packer = Packer(stream, compression, pool, 1, stream.tell() - begin, len(fragments))
         added = {id(inode): packer.add(inode.size, (inode.content,)) for inode in files if inode.stored is None}
         packer.finish()
-    placed |= {identity: file.stored for identity, file in added.items()}
-    return placed, fragments + [(end.stored.start, end.stored.sizes[0]) for end in packer.fragments]
+    return placed | added, fragments + [(end.start, end.sizes[0]) for end in packer.fragments]
 
 
 def _copy_run(source: IO[bytes], stream: BinaryIO, stored: Stored, advance: Callable[[int], None]) -> bool:
@@ -339,7 +338,7 @@ class _Tree:
         if links == 1 and xattr == _NO_XATTR and not holes and max(stored.start, inode.size) <= 0xFFFFFFFF:
             return _FILE, struct.pack("<IIII", stored.start, fragment, stored.offset, inode.size) + blocks
         # The last block may be shorter than the others.
-        empty = max(holes * self._block - (-inode.size % self._block if stored.sizes[-1:] == (0,) else 0), 0)
+        empty = max(holes * self._block - (-inode.size % self._block if stored.sizes[-1:] == [0] else 0), 0)
         numbers = (stored.start, inode.size, empty, links, fragment, stored.offset, xattr)
         return _FILE + _EXTENDED, struct.pack("<QQQIIII", *numbers) + blocks
 
