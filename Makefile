@@ -6,6 +6,14 @@
 .PHONY: help image sif publish render generate lock list test test-unit test-engines test-all lint bench clean
 
 STACK ?= pyg
+# A setting that is misspelt would be left out in silence. What programs read from the environment may be given here too.
+settings := $(sort $(shell sed -n 's/^# Settings: //p' $(firstword $(MAKEFILE_LIST)) | grep -o '[A-Z_]*=' | tr -d =))
+given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+strange := $(filter-out $(settings) PYTHON CI ENGINES HOME PATH TMPDIR SHELL DEBIAN_% GRAPHCRATE_% UV_% PIP_% SSL_% XDG_% SOURCE_DATE_EPOCH %_proxy %_PROXY MAKE%,$(given))
+ifneq ($(strange),)
+nearest := $(shell python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1].upper(), sys.argv[2:], n=1, cutoff=0.5))' '$(firstword $(strange))' $(settings) 2>/dev/null)
+$(error $(firstword $(strange)) is no setting$(if $(nearest),; the nearest is $(nearest)). There are $(settings))
+endif
 option = $(if $(2),--$(1) '$(2)')
 python := .venv/bin/python
 # -E -s: what environment modules leave in PYTHONPATH is not for us

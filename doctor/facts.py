@@ -108,6 +108,15 @@ GPU_CAPABILITIES = {
     "RTX5060": "12.0",
     "RTX5070": "12.0",
     "RTX5080": "12.0",
+    "GTX1060": "6.1",
+    "GTX1070": "6.1",
+    "GTX1080": "6.1",
+    "TITAN_XP": "6.1",
+    "GTX1650": "7.5",
+    "GTX1660": "7.5",
+    "M40": "5.2",
+    "M60": "5.2",
+    "K80": "3.7",
 }
 
 #: CUDA of our variants, torch, compute capabilities with machine code

@@ -205,6 +205,12 @@ def _refuse_existing(job: _Job) -> None:
 def _sif(job: _Job) -> _Written:
     fitting = choose_compression(job.request.kernel)
     compression = job.request.compression or fitting
+    if job.request.kernel and compression is Compression.ZSTD and fitting is Compression.GZIP:
+        raise UsageError(
+            f"Linux {job.request.kernel} cannot mount a SIF with zstd: kernels can from "
+            f"{facts.limits().kernel_zstd.since} on",
+            next_step="leave --compression out: gzip is taken for that kernel",
+        )
     definition = runtime_files.definition(job.layout.config, job.title)
     blobs = (
         sif.Blob(sif.TYPE_DEFINITION, "", definition.encode()),

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
+from graphcrate.cli.options import Gpus, joined
+
 Names = Annotated[
     list[str],
     typer.Argument(help="An image (as for `check`), wheels, or a folder of installed packages.", metavar="REF|WHEEL…"),
 ]
 Base = Annotated[str, typer.Option(help="Image or root file system that wheels or a folder of packages lie in.")]
-Gpu = Annotated[str, typer.Option(help="GPU models that there must be code for, such as v100,a100.")]
 Target = Annotated[str, typer.Option(help="A machine of targets/, dgx2 say: its GPUs.")]
 Output = Annotated[Path, typer.Option(help="Where images are.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
@@ -19,7 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdo
 def audit(
     names: Names,
     base: Base = "",
-    gpu: Gpu = "",
+    gpu: Gpus = None,
     target: Target = "",
     output: Output = Path("dist"),
     as_json: Json = False,
@@ -35,9 +36,10 @@ def audit(
     from graphcrate.model.errors import AuditError
 
     ctx = here()
-    gpus = gpu_models(gpu) if gpu else ()
+    named = joined(gpu) or ""
+    gpus = gpu_models(named) if named else ()
     if target:
-        gpus = explain.find_target(ctx, Said(target=target, gpu=gpu)).gpus or ()
+        gpus = explain.find_target(ctx, Said(target=target, gpu=named)).gpus or ()
     found = auditing.run(names, ctx, base=base, gpus=gpus, output=output)
     tables.write(found, wording.audit(found), as_json=as_json)
     if failures := wording.count(one.severity for one in found.findings).get("fail"):

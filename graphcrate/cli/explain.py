@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
+from graphcrate.cli.options import Gpus, cuda_version, joined
+
 Stack = Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch.", metavar="[STACK]")]
 Name = Annotated[str, typer.Option(help="A machine of targets/, dgx2 say, or the path of such a file.")]
-Asked = Annotated[str | None, typer.Option(help="Say first what becomes of this CUDA version.")]
-Gpu = Annotated[str, typer.Option(help="GPU models of the machine, such as v100 or v100,a100.")]
+Asked = Annotated[str | None, typer.Option(callback=cuda_version, help="Say first what becomes of this CUDA version.")]
 Driver = Annotated[str, typer.Option(help="Its NVIDIA driver, 450.80.02 say.")]
 Runtime = Annotated[list[str] | None, typer.Option(help="docker, apptainer, pyxis or pai; again for more.")]
 RuntimeVersion = Annotated[str, typer.Option(help="Version of the one runtime; of pyxis that of enroot.")]
@@ -20,7 +21,7 @@ def explain(
     stack: Stack = "pyg",
     target: Name = "",
     cuda: Asked = None,
-    gpu: Gpu = "",
+    gpu: Gpus = None,
     driver: Driver = "",
     runtime: Runtime = None,
     runtime_version: RuntimeVersion = "",
@@ -38,7 +39,7 @@ def explain(
     ctx = here()
     said = Said(
         target=target,
-        gpu=gpu,
+        gpu=joined(gpu) or "",
         driver=driver,
         runtimes=tuple(runtime or ()),
         runtime_version=runtime_version,

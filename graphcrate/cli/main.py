@@ -14,6 +14,7 @@ import typer
 from graphcrate import __version__
 from graphcrate.cli import audit, cache, explain, publish, test
 from graphcrate.cli import exit as cli_end
+from graphcrate.cli.options import CudaOrNone, Gpus, cuda_version, joined
 
 if TYPE_CHECKING:
     from graphcrate.compat.request import BuildRequest
@@ -40,11 +41,6 @@ With = Annotated[
 Requirements = Annotated[list[Path] | None, typer.Option(help="A requirements file of packages to add.")]
 Apt = Annotated[list[str] | None, typer.Option(help="Debian packages to add.")]
 Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
-Cuda = Annotated[str, typer.Option(help='CUDA version, "11.8" say, or "cpu".')]
-CudaOrNone = Annotated[
-    str | None, typer.Option(help='CUDA version or "cpu"; else the newest that the named machine runs, or 11.8.')
-]
-Gpu = Annotated[str | None, typer.Option(help="GPU models that the image must run on, such as v100 or v100,a100.")]
 Driver = Annotated[str, typer.Option(help="NVIDIA driver that it must run with, 450.80.02 say.")]
 Target = Annotated[str, typer.Option(help="Machine that it must run on, by its name in targets/: dgx2 say.")]
 Channel = Annotated[str | None, typer.Option(help="Use only candidates of this channel (pytorch, pypi, local).")]
@@ -127,7 +123,7 @@ def image(
     with_: With = None,
     requirements: Requirements = None,
     apt: Apt = None,
-    gpu: Gpu = None,
+    gpu: Gpus = None,
     driver: Driver = "",
     target: Target = "",
     channel: Channel = None,
@@ -157,7 +153,7 @@ def image(
         additions=additions,
         recipe=recipe,
         cuda=cuda,
-        gpu=gpu,
+        gpu=joined(gpu),
         driver=driver,
         target=target or ("" if gpu or driver else config().target),
         channel=channel,
@@ -247,7 +243,7 @@ def render(
     name: Annotated[
         str | None, typer.Argument(help="Recipe, or the file of one of your own; all if left out.", metavar="NAME")
     ] = None,
-    cuda: Annotated[str | None, typer.Option(help="CUDA version; every one if left out.")] = None,
+    cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="CUDA version; all if left out.")] = None,
     base: Annotated[
         Literal["debian", "python", "nvidia"], typer.Option(help="python: Docker's images; nvidia: CUDA images.")
     ] = "debian",
@@ -373,7 +369,7 @@ def check(
         list[str] | None, typer.Option(help="docker, apptainer, pyxis or pai; again for more; all if left out.")
     ] = None,
     runtime_version: Annotated[str, typer.Option(help="Version of the one runtime; of pyxis that of enroot.")] = "",
-    gpu: Gpu = None,
+    gpu: Gpus = None,
     driver: Annotated[str, typer.Option(help="NVIDIA driver of the host, 450.80.02 say.")] = "",
     kernel: Annotated[str, typer.Option(help="Kernel of the host, 3.10 say.")] = "",
     glibc: Annotated[str, typer.Option(help="glibc of the host, 2.35 say.")] = "",
@@ -394,7 +390,12 @@ def check(
 
     named = tuple(runtime or ())
     said = targets.Said(
-        gpu=gpu or "", driver=driver, runtimes=named, runtime_version=runtime_version, kernel=kernel, glibc=glibc
+        gpu=joined(gpu) or "",
+        driver=driver,
+        runtimes=named,
+        runtime_version=runtime_version,
+        kernel=kernel,
+        glibc=glibc,
     )
     host, runtimes = targets.host_of(said, shm), targets.runtimes_of(named)
     found = checking.check(ref, host, _context(), runtimes=runtimes, output=output, fetch=fetch)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from graphcrate.cli.options import Gpus, cuda_version, joined
+
 if TYPE_CHECKING:
     from graphcrate.host.context import Context
 
@@ -14,8 +16,7 @@ Image = Annotated[
     str, typer.Argument(help="NAME:TAG below dist/, a layout, or a recipe, which is built first.", metavar="REF|NAME")
 ]
 To = Annotated[str, typer.Option(help="registry.example/team, acr:cn-hangzhou/ns, oras://…, a folder.")]
-Cuda = Annotated[str | None, typer.Option(help="CUDA version of a recipe to build first.")]
-Gpu = Annotated[str | None, typer.Option(help="GPU models to build it for.")]
+Cuda = Annotated[str | None, typer.Option(callback=cuda_version, help="CUDA version of a recipe to build first.")]
 Target = Annotated[str, typer.Option(help="A machine of targets/ to build it for.")]
 Form = Annotated[
     Literal["docker", "oci"] | None,
@@ -50,7 +51,7 @@ def publish(
     image: Image,
     to: To = "",
     cuda: Cuda = None,
-    gpu: Gpu = None,
+    gpu: Gpus = None,
     target: Target = "",
     form: Form = None,
     tag: Tag = None,
@@ -91,7 +92,9 @@ def publish(
     )
     registry.destination_of(request, ctx, to)  # fail before anything is built
     if ":" not in image and not Path(image).exists():
-        request = dataclasses.replace(request, ref=_built(image, cuda, gpu, target, output, ctx))
+        request = dataclasses.replace(request, ref=_built(image, cuda, joined(gpu), target, output, ctx))
+    elif cuda or gpu or target:
+        raise _built_already(image)
     published = registry.publish(request, ctx, to)
     for runtime, line in published.lines.items():
         ctx.progress.note(f"{runtime}: {line}")
@@ -102,6 +105,15 @@ def publish(
         asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
         insisting = BuildRequest.again(asked, channel=report.fallback.channel).command()
         sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting)))
+
+
+def _built_already(image: str) -> Exception:
+    from graphcrate.model.errors import UsageError
+
+    return UsageError(
+        f"{image} is built: --cuda, --gpu and --target are for a recipe, which is built first",
+        next_step=f"./build.py publish {image} --to …, or publish pyg --cuda … --gpu … --to …",
+    )
 
 
 def _configured(image: str) -> str:

@@ -12,7 +12,12 @@ import msgspec
 from graphcrate.model.errors import UsageError
 from graphcrate.model.recipe import Candidate
 
-_ARCHITECTURE = re.compile(r"(?:sm_(?=\d+$)|(?=\d+\.))(?P<major>\d+)\.?(?P<minor>\d)", re.IGNORECASE)  #: sm_80, 8.0
+_ARCHITECTURE = re.compile(
+    r"(?:(?:sm|compute)_?(?=\d+$)|(?=\d+\.))(?P<major>\d+)\.?(?P<minor>\d)", re.IGNORECASE
+)  #: sm_80, 8.0
+#: a model by its number alone, or an architecture: 3090, 2080ti, 89
+_NUMBER = re.compile(r"(\d{2,4})(?:\s*(?:TI|SUPER|LAPTOP))?")
+_AMD = re.compile(r"mi\d{2,3}|gfx|radeon|rx ?\d|instinct|amd", re.IGNORECASE)
 _VERSION = re.compile(r"\d+(?:\.\d+)*", re.ASCII)
 _Table = TypeVar("_Table")
 
@@ -134,11 +139,26 @@ def gpu_model(gpu: str) -> str:
     longest = max(fitting, key=len, default="")
     if longest and all(name in longest for name in fitting):
         return fitting[longest]
+    if (bare := _NUMBER.fullmatch(gpu.strip().upper())) and (of_number := _numbered(bare[1])):
+        return of_number
+    if _AMD.match(gpu.strip()):
+        raise UsageError(
+            f"{gpu!r} is a GPU of AMD's: these images are for CUDA, which NVIDIA's GPUs run",
+            next_step="an image with PyTorch for ROCm, from its makers",
+        )
     near = difflib.get_close_matches("".join(words), all_gpus(), n=3, cutoff=0.3)
     raise UsageError(
         f"unknown GPU {gpu!r}" + (f"; the nearest are {', '.join(near)}" if near else ""),
         next_step=f"choose one of: {', '.join(gpus())}    (or an architecture: sm_80)",
     )
+
+
+def _numbered(number: str) -> str:
+    """The one model with this number (3090), or the architecture that it is (89); empty for none or several."""
+    if len(number) < 4:
+        return f"sm_{number}" if f"{number[:-1]}.{number[-1]}" in {*all_gpus().values()} else ""
+    names = [name for name in all_gpus() if re.sub(r"\D", "", name) == number]
+    return names[0] if len(names) == 1 else ""
 
 
 def compute_capability(gpu: str) -> str:
@@ -219,6 +239,11 @@ def oldest_driver(cuda: str) -> str:
 def own_driver(cuda: str) -> str:
     """The driver that came with this CUDA version; older ones cannot compile its PTX. Empty where nobody knows."""
     return _drivers().toolkit.get(cuda, "")
+
+
+def cuda_versions() -> Iterable[str]:
+    """Every CUDA version whose driver is known."""
+    return _drivers().toolkit
 
 
 def newest_cuda(driver: str) -> str:

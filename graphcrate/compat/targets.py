@@ -69,6 +69,12 @@ def joined(said: Said, known: Target) -> Target:
     for option in ("driver", "kernel", "glibc", "runtime_version"):
         if (value := getattr(said, option)) and not facts.numbers(value):
             raise UsageError(f"--{option.replace('_', '-')} {value!r} is no version", next_step=_VERSION_LIKE)
+    if said.driver in facts.cuda_versions():
+        raise UsageError(
+            f"{said.driver} is a CUDA version, and --driver wants the driver's",
+            cause="nvidia-smi shows both in its first lines: Driver Version, and CUDA Version beside it.",
+            next_step="nvidia-smi --query-gpu=driver_version --format=csv,noheader    says it alone",
+        )
     gpus = None if known.gpus is None else tuple(map(facts.gpu_model, known.gpus))
     models = facts.gpu_models(said.gpu) if said.gpu else gpus
     for has, option, value in _contradicted(said, known, named, gpus, models):

@@ -38,6 +38,28 @@ def test_an_unknown_cuda_is_answered_with_the_nearest(call):
     assert "make image STACK=pyg CUDA=11.8" in err
 
 
+@pytest.mark.parametrize("version", ["11.9.0", "cu119", " 11.9 "])
+def test_a_cuda_version_as_people_write_it(call, version):
+    assert "'11.9'" in call("image", "pyg", "--cuda", version)[2]
+
+
+@pytest.mark.parametrize("option", ["--cuda", "--gpu"])
+@pytest.mark.parametrize("command", ["image", "explain"])
+def test_an_option_that_is_empty_is_refused(call, command, option):
+    code, _, err = call(command, "pyg", option, "")
+    assert (code, f"{option} is empty" in err) == (2, True)
+
+
+def test_gpus_that_are_named_again_add_up(call):
+    _, out, _ = call("explain", "torch", "--gpu", "v100", "--gpu", "h100")
+    assert "V100 (sm_70), H100 (sm_90)" in out
+
+
+def test_options_of_a_build_are_refused_for_an_image_that_is_built(call, tmp_path):
+    code, _, err = call("publish", "pyg:there", "--to", str(tmp_path), "--gpu", "v100")
+    assert (code, "--gpu and --target are for a recipe" in err) == (2, True)
+
+
 def test_an_unknown_recipe_is_answered_with_the_nearest(call):
     code, _, err = call("image", "pig")
     assert code == 2

@@ -137,6 +137,8 @@ def test_the_kernel_chooses_the_compression(tmp_path, image):
     assert [converting.choose_compression(kernel) for kernel in kernels] == ["gzip"] * 3 + ["zstd"] * 3
     with pytest.raises(UsageError, match="'latest' is no kernel's version"):
         converted(tmp_path, kernel="latest")
+    with pytest.raises(UsageError, match=r"Linux 3\.10 cannot mount a SIF with zstd"):
+        converted(tmp_path, kernel="3.10", compression=Compression.ZSTD)
 
 
 @pytest.mark.parametrize(

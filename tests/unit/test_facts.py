@@ -23,6 +23,12 @@ PYG = next(recipe for recipe in RECIPES if recipe.name == "pyg")
         ("sm_80", "sm_80", "8.0"),
         ("SM_103", "sm_103", "10.3"),
         ("12.0", "sm_120", "12.0"),
+        ("3090", "RTX3090", "8.6"),
+        ("2080ti", "RTX2080", "7.5"),
+        ("gtx1080", "GTX1080", "6.1"),
+        ("k80", "K80", "3.7"),
+        ("sm89", "sm_89", "8.9"),
+        ("89", "sm_89", "8.9"),
     ],
 )
 def test_gpus_as_people_and_nvidia_smi_write_them_and_as_architectures(gpu, model, capability):
@@ -30,9 +36,15 @@ def test_gpus_as_people_and_nvidia_smi_write_them_and_as_architectures(gpu, mode
     assert facts.compute_capability(gpu) == facts.compute_capability(model) == capability
 
 
-@pytest.mark.parametrize("gpu", ["", "v100 a100", "sm_99", "80", "1.2.3", "RTX 6000"])
+@pytest.mark.parametrize("gpu", ["", "v100 a100", "sm_99", "99", "4000", "1.2.3", "RTX 6000"])
 def test_what_names_no_gpu_or_two_is_refused(gpu):
     with pytest.raises(UsageError, match="unknown GPU"):
+        facts.gpu_model(gpu)
+
+
+@pytest.mark.parametrize("gpu", ["mi300", "MI250X", "gfx90a", "Radeon RX 7900"])
+def test_amds_gpus_are_called_so(gpu):
+    with pytest.raises(UsageError, match="a GPU of AMD's"):
         facts.gpu_model(gpu)
 
 

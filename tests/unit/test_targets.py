@@ -78,6 +78,7 @@ def test_what_was_said_completes_a_target(said, known, found):
         ({"runtimes": ("apptainer",), "runtime_version": "1.2"}, "apptainer 3.5, and --runtime-version says 1.2"),
         ({"runtime_version": "1.2"}, "a version of which runtime?"),
         ({"driver": "newest"}, "--driver 'newest' is no version"),
+        ({"driver": "12.2"}, "12.2 is a CUDA version, and --driver wants the driver's"),
         ({"gpu": "v10"}, "unknown GPU 'v10'"),
         ({"runtimes": ("kubernetes",)}, "there is no runtime 'kubernetes'"),
     ],
