@@ -9,11 +9,27 @@ from typing import Any, NoReturn
 import typer.core
 
 from graphcrate.host.context import Context
-from graphcrate.model.errors import GraphcrateError
+from graphcrate.model.errors import GraphcrateError, UsageError
+
+#: what other programs call a command
+_ELSEWHERE = {
+    **dict.fromkeys(("build", "make", "create"), "image"),
+    **dict.fromkeys(("exec", "shell", "start"), "run"),
+    **dict.fromkeys(("push", "upload", "deploy"), "publish"),
+    **dict.fromkeys(("info", "show"), "inspect"),
+    **dict.fromkeys(("sif", "sqsh", "export", "save"), "convert"),
+    **dict.fromkeys(("submit", "sbatch", "srun"), "job"),
+}
 
 
 class Commands(typer.core.TyperGroup):
     """All commands. click would end without a word after an interrupt, and with 1 where nobody reads on."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 (as below)
+        """Name the command of ours for one that other programs have. Raises UsageError."""
+        if args and args[0] not in self.commands and (ours := _ELSEWHERE.get(args[0])):
+            raise UsageError(f"there is no command {args[0]!r}", next_step=f"./build.py {ours} …    is what does that")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401 (click's, of which typer has a copy that is its own)
         with exiting():

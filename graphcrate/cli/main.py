@@ -404,10 +404,10 @@ def check(
         raise ContractError(f"{ref} breaks {failures} of {len(found.findings)} contracts")
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})
 def run(
     ref: Ref,
-    command: Annotated[list[str], typer.Argument(help="Command and its arguments, after `--`.")],
+    command: Annotated[list[str], typer.Argument(help="Command and its arguments; `--` before them where in doubt.")],
     network: Annotated[bool, typer.Option(help="Let it use this machine's network, as other runtimes do.")] = True,
     output: Output = Path("dist"),
 ) -> None:

@@ -12,7 +12,17 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.target import Target
 
 _FIELDS = f"fields are {', '.join(Target.__struct_fields__)}"
-_ALSO_CALLED: dict[str, Runtime] = {"podman": "docker", "singularity": "apptainer", "enroot": "pyxis", "slurm": "pyxis"}
+#: other names of runtimes, which every command takes
+ALSO_CALLED: dict[str, Runtime] = {
+    "podman": "docker",
+    "singularity": "apptainer",
+    "singularity-ce": "apptainer",
+    "singularityce": "apptainer",
+    "enroot": "pyxis",
+    "slurm": "pyxis",
+    "pai-dlc": "pai",
+    "pai-dsw": "pai",
+}
 _VERSION_LIKE = "write it like 450.80.02 or 3.10"
 
 
@@ -44,7 +54,7 @@ def _contradictions(target: Target) -> Iterator[tuple[str, str]]:
         yield "drivers", "a machine without a GPU has no driver"
     for name in target.runtimes:
         if name not in RUNTIMES:
-            meant = _ALSO_CALLED.get(name)
+            meant = ALSO_CALLED.get(name)
             told = f"; it is called {meant} here" if meant else f"; there are {', '.join(RUNTIMES)}"
             yield f"runtimes.{name}", f"there is no runtime {name!r}{told}"
 
@@ -116,7 +126,7 @@ def runtimes_of(names: Sequence[str]) -> tuple[Runtime, ...]:
     """The runtimes that a person named, in any form of their names. Raises UsageError."""
     found = []
     for name in names:
-        runtime = _ALSO_CALLED.get(name.lower(), name.lower())
+        runtime = ALSO_CALLED.get(name.lower(), name.lower())
         if runtime not in RUNTIMES:
             raise UsageError(f"there is no runtime {name!r}", next_step=f"choose from: {', '.join(RUNTIMES)}")
         found.append(runtime)

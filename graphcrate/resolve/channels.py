@@ -102,6 +102,10 @@ def mirror_of(request: SourceOptions) -> Mirror:
         return Mirror()
     if "://" in request.mirror:
         base = request.mirror.rstrip("/")
+        if not urllib.parse.urlsplit(base).netloc and not base.startswith("file://"):
+            raise UsageError(
+                f"the mirror {request.mirror!r} names no host", next_step="MIRROR=https://mirror.example.com/pytorch"
+            )
         return Mirror(pytorch=base + "/{tag}", pyg=base + "/{page}")
     if request.mirror not in MIRRORS:
         raise UsageError(

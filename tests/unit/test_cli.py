@@ -38,6 +38,12 @@ def test_an_unknown_cuda_is_answered_with_the_nearest(call):
     assert "make image STACK=pyg CUDA=11.8" in err
 
 
+@pytest.mark.parametrize(("word", "ours"), [("build", "image"), ("exec", "run"), ("push", "publish")])
+def test_a_command_of_other_programs_is_answered_with_ours(call, word, ours):
+    code, _, err = call(word, "pyg")
+    assert (code, f"./build.py {ours}" in err) == (2, True)
+
+
 @pytest.mark.parametrize("version", ["11.9.0", "cu119", " 11.9 "])
 def test_a_cuda_version_as_people_write_it(call, version):
     assert "'11.9'" in call("image", "pyg", "--cuda", version)[2]

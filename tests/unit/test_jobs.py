@@ -136,6 +136,8 @@ OUT_OF_REACH = [
     ("pyg:2", "singularity", "--to sif"),
     ("pyg:3", "pyxis", "names no registry"),
     ("pyg:3", "pai-dlc", "names no registry"),
+    ("torch:2.0.1-cu118", "pai-dsw", "names no registry"),
+    ("pyg.sif", "docker", "docker runs images of a registry, and pyg.sif is a file"),
     ("pyg.sqsh", "singularity", "opens a .sif"),
     ("pyg.sif", "pyxis", "opens a .sqsh"),
     ("registry.example.com/a/b:1", "singularity", "needs a file"),
@@ -167,6 +169,18 @@ def test_names_and_programs_follow_the_image():
     assert jobs.image_name("/lustre/pyg.sif") == "pyg"
     assert jobs.default_command("torch:2").endswith("/torch_check.py")
     assert jobs.default_command("pyg:2").endswith("/dna.py")
+    with pytest.raises(UsageError, match="what shall run in mine:1"):
+        jobs.default_command("mine:1")
+
+
+@pytest.mark.parametrize(("name", "runtime"), [("apptainer", "singularity"), ("enroot", "pyxis"), ("podman", "docker")])
+def test_runtimes_have_their_other_names(name, runtime):
+    assert jobs.read_runtime(name) == runtime
+
+
+@pytest.mark.parametrize("name", ["pytorch-19.10-py3.simg", "old.img", "new.sif"])
+def test_singularitys_older_files_are_taken(name, tmp_path):
+    assert jobs.find_image(f"/lustre/{name}", Runtime.SINGULARITY, tmp_path) == f"/lustre/{name}"
 
 
 def test_what_users_of_a_published_image_type():

@@ -10,6 +10,7 @@ import msgspec
 from graphcrate.artifacts.locate import check_digest
 from graphcrate.compat import addresses, facts
 from graphcrate.compat.planning import EXAMPLES
+from graphcrate.compat.targets import ALSO_CALLED
 from graphcrate.engines.render.layout import rendered
 from graphcrate.model.errors import UsageError
 from graphcrate.model.job import Job, Mount, Runtime
@@ -18,6 +19,10 @@ from graphcrate.oci.reference import Reference
 
 #: the file that a runtime of Slurm opens
 _FORMS = {Runtime.SINGULARITY: "sif", Runtime.PYXIS: "sqsh"}
+#: stack → what of its examples proves it
+_PROGRAMS = {"torch": "torch_check.py", "pyg": "dna.py", "glt": "dna.py"}
+#: what Singularity opens; older releases wrote the last two
+_SINGULARITY = (".sif", ".simg", ".img")
 #: names of jobs and partitions, which are written without quotes
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*", re.ASCII)
 _ACCOUNT = re.compile(r"[A-Za-z0-9._@:/+-]+", re.ASCII)
@@ -27,9 +32,11 @@ _TIME = re.compile(r"\d+(?:-\d+)?(?::\d+){0,2}", re.ASCII)
 
 
 def read_runtime(name: str) -> Runtime:
-    """Read the name of a runtime. Raises UsageError."""
+    """Read the name of a runtime, any of its names. Raises UsageError."""
+    if name not in tuple(Runtime):
+        name = ALSO_CALLED.get(name, name)
     try:
-        return Runtime(name)
+        return Runtime("singularity" if name == "apptainer" else name)
     except ValueError:
         raise UsageError(f"there is no runtime {name!r}; there are {', '.join(Runtime)}") from None
 
@@ -50,8 +57,14 @@ def find_image(ref: str, runtime: Runtime, output: Path) -> str:
     ref = reference.on_registry(ref) if ref.startswith(reference.SCHEME) else ref
     path = Path(ref)
     form = _FORMS.get(runtime)
-    if form and (path.suffix in (".sif", ".sqsh") or path.is_file()):
-        if path.suffix != f".{form}":
+    is_file = path.suffix in (*_SINGULARITY, ".sqsh") or path.is_file()
+    if is_file and form is None:
+        raise UsageError(
+            f"{runtime} runs images of a registry, and {path.name} is a file",
+            next_step="--runtime singularity    (or pyxis for a .sqsh), or give the image's name",
+        )
+    if form and is_file:
+        if path.suffix not in (_SINGULARITY if form == "sif" else (".sqsh",)):
             raise UsageError(f"{runtime} opens a .{form}, and not {path.name}")
         # as given: the file may be on the cluster alone. pyxis knows a file by its first letter
         return f"./{path}" if runtime is Runtime.PYXIS and not str(path).startswith((".", "/")) else str(path)
@@ -68,7 +81,9 @@ def find_image(ref: str, runtime: Runtime, output: Path) -> str:
         )
     if runtime is Runtime.SINGULARITY:
         raise UsageError(f"singularity needs a file: there is no {ref}", next_step="give the path of a .sif")
-    if runtime is not Runtime.DOCKER and "." not in ref.partition("/")[0] and (ours or "/" not in ref):
+    host, below, _ = ref.partition("/")
+    names_registry = below and ("." in host or ":" in host or host == "localhost")
+    if runtime is not Runtime.DOCKER and not names_registry and (ours or not below):
         raise UsageError(
             f"{runtime} pulls from a registry, and {ref!r} names no registry",
             next_step=f"give its address there: registry.<region>.aliyuncs.com/<namespace>/{ref}"
@@ -85,8 +100,14 @@ def image_name(ref: str) -> str:
 
 
 def default_command(ref: str) -> str:
-    """Return the command of the program that proves one of our images."""
-    return f"python {EXAMPLES}/{'torch_check.py' if image_name(ref).startswith('torch') else 'dna.py'}"
+    """Return the command of the program that proves an image of our stacks. Raises UsageError for another image."""
+    program = next((program for stack, program in _PROGRAMS.items() if image_name(ref).startswith(stack)), "")
+    if not program:
+        raise UsageError(
+            f"what shall run in {ref}? It is no image of a stack, which bring a program",
+            next_step="--command 'python train.py'",
+        )
+    return f"python {EXAMPLES}/{program}"
 
 
 def text(job: Job) -> str:

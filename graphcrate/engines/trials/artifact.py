@@ -11,6 +11,7 @@ import msgspec
 from graphcrate.artifacts import convert
 from graphcrate.artifacts.locate import Form, Located, locate, read_report
 from graphcrate.compat.catalog import find_variant
+from graphcrate.compat.targets import ALSO_CALLED
 from graphcrate.engines.builders import embedded
 from graphcrate.host import oci_engine
 from graphcrate.host.context import Context
@@ -66,6 +67,8 @@ def find(
     for name in suites:
         if name not in SUITES:
             raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(SUITES)}.")
+    if runner not in RUNNERS:
+        runner = ALSO_CALLED.get(runner, runner)
     if runner not in RUNNERS:
         raise UsageError(f"there is no runner {runner!r}; there are {', '.join(RUNNERS)}")
     source = locate(reference, output)
