@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from graphcrate.compat.request import BuildRequest
     from graphcrate.host.context import Context
     from graphcrate.model.recipe import Additions
-    from graphcrate.model.report import BuildReport
 
 app = typer.Typer(
     cls=cli_end.Commands,
@@ -173,18 +172,24 @@ def image(
         lines, value = pipeline.plan_image(request, _context())
         sys.stdout.write(encode(value).decode() if as_json else "".join(f"{line}\n" for line in lines))
         return
+    _build(request, as_json)
+
+
+def _build(request: "BuildRequest", as_json: bool) -> None:
+    """Build the image, print it, and say last what of it has to be the last word."""
+    import msgspec
+
+    from graphcrate.build import pipeline, summary
+    from graphcrate.compat import fallback
+    from graphcrate.host import settings
+    from graphcrate.model.lock import encode
+
+    start = settings.now()
     report = pipeline.build_image(request, _context())
     sys.stdout.write(encode(report).decode() if as_json else f"{report.reference}\n")
     sys.stdout.flush()
-    _close(request, report)
-
-
-def _close(request: "BuildRequest", report: "BuildReport") -> None:
-    """What of an image has to be the last word of its build."""
-    import msgspec
-
-    from graphcrate.compat import fallback
-
+    seconds = settings.now() - start
+    sys.stderr.write("".join(f"{_context().as_typed(line)}\n" for line in summary.lines(report, seconds)))
     if report.fallback:
         insisting = msgspec.structs.replace(request, cuda=report.cuda, channel=report.fallback.channel)
         lines = fallback.closing(report, insisting.command())

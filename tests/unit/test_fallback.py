@@ -77,13 +77,18 @@ def test_what_it_cannot_do_is_the_last_word_of_a_build_new_and_unchanged(call, n
     assert out.count("\n") == 1
     assert err.startswith("plan for ")
     assert err.endswith("\n" + golden)
-    assert call("image", *arguments) == (0, out, golden)
+    code, again, err = call("image", *arguments)
+    assert (code, again) == (0, out)
+    assert err.startswith("image   ")
+    assert err.endswith("\n" + golden)
 
 
 def test_an_image_that_is_what_was_asked_for_ends_with_its_name(call):
     code, out, err = call("image", "pyg", "--cuda", "11.7")
     assert (code, out.count("\n"), "fall-back" in err) == (0, 1, False)
-    assert call("image", "pyg", "--cuda", "11.7") == (0, out, "")
+    code, again, err = call("image", "pyg", "--cuda", "11.7")
+    assert (code, again) == (0, out)
+    assert [line[:6] for line in err.splitlines()] == ["image ", "next  "]
 
 
 def test_the_plan_the_report_and_inspect_say_it_too(call):
