@@ -10,9 +10,12 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
 
 from graphcrate.checks.contracts import CHECKS
+from graphcrate.cli import main
 from graphcrate.compat import facts, glt, own, recipes
 from graphcrate.model import errors
 from graphcrate.model.recipe import Variant
@@ -32,6 +35,7 @@ def files() -> Iterator[tuple[Path, str]]:
     }
     for name, tables in pages.items():
         yield ROOT / name, filled((ROOT / name).read_text(encoding="utf-8"), tables)
+    yield ROOT / "docs" / "commands.md", commands()
     yield ROOT / "recipes" / "recipe.schema.json", json.dumps(recipes.schema(), indent=2) + "\n"
     yield ROOT / "doctor" / "facts.py", doctor_facts()
 
@@ -67,6 +71,42 @@ def _variant(variant: Variant) -> tuple[str, ...]:
     base = variant.base.reference or f"Debian {variant.base.suite}"
     ways = "; ".join(f"{way.name} ({', '.join(way.channels)})" for way in variant.candidates)
     return (variant.cuda, torch, variant.torch_geometric or "", variant.python, base, ways)
+
+
+def commands() -> str:
+    """The page of commands: each with its arguments and options, from the functions that they call."""
+    parts = [
+        "# Commands and options\n",
+        "Of `./build.py` in a checkout, and of `graphcrate` where it is installed.\n",
+    ]
+    known = {one.name or one.callback.__name__.rstrip("_"): one.callback for one in main.app.registered_commands}
+    for name, function in sorted(known.items()):
+        parts.append(f"## {name}\n\n{inspect.getdoc(function)}\n")
+        hints = get_type_hints(function, include_extras=True)
+        asked = inspect.signature(function).parameters
+        rows = [
+            _asked(each, hints[each], asked[each].default) for each in asked if get_origin(hints[each]) is Annotated
+        ]
+        if rows:
+            parts.append(table(("", "what it says"), rows) + "\n")
+    return "\n".join(parts)
+
+
+def _asked(name: str, hint: Any, default: object) -> tuple[str, str]:  # noqa: ANN401  a form of typing's
+    """An argument or an option with its values, and what its help says."""
+    kind, info = get_args(hint)[:2]
+    values = [value for part in (kind, *get_args(kind)) if get_origin(part) is Literal for value in get_args(part)]
+    text = (info.help or "").replace("|", "\\|")
+    if isinstance(default, str | Path) and str(default):
+        text += f" Default: {default}."
+    if isinstance(info, typer.models.ArgumentInfo):
+        return f"`{(info.metavar or name.upper()).replace('|', ' or ')}`", text
+    # typer takes the first name for a default, and puts that right when it is called.
+    named = [word for word in (info.default, *(info.param_decls or ())) if isinstance(word, str) and word[:2] == "--"]
+    written = named or [f"--{name.replace('_', '-')}"]
+    if kind is bool and not named:
+        written.append(f"--no-{name.replace('_', '-')}")
+    return f"`{', '.join(written)}`" + (f" {', '.join(values)}" if values else ""), text
 
 
 def own_fields() -> str:
