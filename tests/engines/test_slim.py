@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from graphcrate.host.cache import remove_tree
+from tests.engines.workplace import second_place
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.network,
@@ -25,18 +28,25 @@ CUT = ("image", *STACK, "--gpu", "v100", "--slim", "yes", "--json")
 
 
 @pytest.fixture(scope="module")
-def whole(workplace):
-    """The report of the image with all of its code."""
-    return workplace.run("image", *STACK, "--no-smoke", "--json").json
+def place(workplace, built_image, own):
+    """A folder and a cache for this module alone: 12 GB that nobody wants after it."""
+    yield second_place(workplace, own / "slim", base=True)
+    remove_tree(own / "slim")
 
 
 @pytest.fixture(scope="module")
-def cut(workplace):
+def whole(place):
+    """The report of the image with all of its code."""
+    return place.run("image", *STACK, "--no-smoke", "--json").json
+
+
+@pytest.fixture(scope="module")
+def cut(place):
     """The report of the image that is cut to a V100."""
-    return workplace.run(*CUT).json
+    return place.run(*CUT).json
 
 
-def test_it_is_smaller_runs_and_says_what_was_cut(workplace, whole, cut):
+def test_it_is_smaller_runs_and_says_what_was_cut(place, whole, cut):
     assert cut["tag"].endswith("-sm70-slim")
     assert [suite["status"] for suite in cut["suites"]] == ["passed"]
     files = {one["path"].rpartition("/")[2]: one for layer in cut["layers"] for one in layer["cut"]}
@@ -45,19 +55,19 @@ def test_it_is_smaller_runs_and_says_what_was_cut(workplace, whole, cut):
     assert all(one["packed"] < one["before"] for one in files.values() if one["bytes"] > 1e7)
     assert cut["bytes"] < 0.85 * whole["bytes"]
     assert any(note.startswith("slim: ") for note in cut["notes"])
-    again = workplace.run(*CUT)
+    again = place.run(*CUT)
     assert again.json["digest"] == cut["digest"]
     assert "making" not in again.err
 
 
-def test_every_library_loads_with_all_its_symbols(workplace, cut):
-    done = workplace.run("run", f"torch:{cut['tag']}", "--", "python", "-c", LOAD)
+def test_every_library_loads_with_all_its_symbols(place, cut):
+    done = place.run("run", f"torch:{cut['tag']}", "--", "python", "-c", LOAD)
     assert done.code == 0, done.err
     assert int(done.out) > 20
 
 
-def test_it_differs_in_what_was_cut_alone(workplace, whole, cut):
-    done = workplace.run("diff", workplace.layout(whole), workplace.layout(cut), "--strict", "--json")
+def test_it_differs_in_what_was_cut_alone(place, whole, cut):
+    done = place.run("diff", place.layout(whole), place.layout(cut), "--strict", "--json")
     changed = {one["path"] for one in json.loads(done.out)["unexpected"] if one["path"].startswith("/opt/venv")}
     told = {path for path in changed if path.endswith((".dist-info/RECORD", "/sitecustomize.py"))}
     assert changed - told == {one["path"] for layer in cut["layers"] for one in layer["cut"]}
@@ -65,10 +75,10 @@ def test_it_differs_in_what_was_cut_alone(workplace, whole, cut):
 
 
 @pytest.mark.parametrize("command", ["check", "audit"])
-def test_it_fails_for_another_gpu(workplace, cut, command):
-    layout = workplace.layout(cut)
-    assert workplace.run(command, layout, "--gpu", "v100").code == 0
-    done = workplace.run(command, layout, "--gpu", "a100")
+def test_it_fails_for_another_gpu(place, cut, command):
+    layout = place.layout(cut)
+    assert place.run(command, layout, "--gpu", "v100").code == 0
+    done = place.run(command, layout, "--gpu", "a100")
     assert done.code == {"check": 14, "audit": 15}[command], done.err
     assert "A100" in done.out
 
@@ -80,7 +90,7 @@ def test_it_fails_for_another_gpu(workplace, cut, command):
         (("--slim", "all", "--gpu", "v100", "--engine", "docker"), "docker installs wheels as they are"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_refused(workplace, words, what):
-    done = workplace.run("image", *STACK, *words)
+def test_a_wish_that_cannot_be_met_is_refused(place, words, what):
+    done = place.run("image", *STACK, *words)
     assert done.code == 2
     assert what in done.err

@@ -95,6 +95,25 @@ def checks(ctx, reference, **fields):
     return {check.what: (check.ok, check.said) for check in found.checks}
 
 
+def test_an_image_of_a_recipe_of_ones_own_is_judged_by_the_stack_that_it_extends(folder, publish):
+    report = msgspec.json.decode((folder / "report.json").read_bytes(), type=BuildReport)
+    mine = msgspec.structs.replace(report, name="mine", asked=Asked(recipe="torch", variant="11.7"))
+    (folder / "report.json").write_bytes(encode(mine))
+    assert publish().reference.endswith(f"/mine:{TAG}")
+
+
+def test_cutting_nvidias_libraries_is_said_where_others_can_pull(folder, publish, ctx, monkeypatch):
+    notes = []
+    monkeypatch.setattr(type(ctx.progress), "note", lambda _, text: notes.append(text), raising=False)
+    monkeypatch.setattr(publishing, "is_loopback", lambda _: False)
+    report = msgspec.json.decode((folder / "report.json").read_bytes(), type=BuildReport)
+    for slim, warned in (("yes", False), ("all", True)):
+        cut = msgspec.structs.replace(report, asked=Asked(recipe="torch", variant="11.7", slim=slim))
+        (folder / "report.json").write_bytes(encode(cut))
+        publish()
+        assert any("NVIDIA's own libraries were cut" in note for note in notes) is warned
+
+
 def test_the_tag_is_set_when_all_of_it_is_there(registry, publish):
     found = publish(tags=("latest",))
     puts = [one.path for one in registry.asked if one.method == "PUT" and "/manifests/" in one.path]
