@@ -61,17 +61,8 @@ def publish(request: Request, ctx: Context, to: str) -> Published:
     start = settings.now()
     destination = destination_of(request, ctx, to)
     candidate = examine(request, ctx)
-    asked = candidate.report.asked
-    if (
-        isinstance(destination, Registry)
-        and asked
-        and asked.slim == "all"
-        and not is_loopback(destination.host.partition(":")[0])
-    ):
-        ctx.progress.note(
-            f"warning: NVIDIA's own libraries were cut in this image, and {destination.host} hands it on: "
-            f"{slim.TERMS}. Keep it within your site, or publish one with SLIM=yes"
-        )
+    if isinstance(destination, Registry):
+        _warn_of_terms(candidate, destination, ctx)
     if isinstance(destination, Folder):
         published = _to_folder(request, ctx, candidate, Path(destination.path))
     else:
