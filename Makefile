@@ -42,7 +42,7 @@ publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=
 render: .venv/ready-run ## write the Dockerfiles and Singularity definitions under images/
 	@$(graphcrate) render
 
-generate: .venv/ready-run ## write the tables of README.md and docs/ from the code
+generate: .venv/ready-run ## write the tables of docs/ from the code
 	@$(python) -m tools.generate
 
 lock: .venv/ready-run ## resolve a variant again and write its lock under images/

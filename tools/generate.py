@@ -1,4 +1,4 @@
-"""Write what is generated: tables of README.md and docs/contracts.md, the JSON schema of recipes, the doctor's facts.
+"""Write what is generated: tables of docs/, the page of commands, the JSON schema of recipes, the doctor's facts.
 
 `make generate` (`python -m tools.generate`) rewrites them; a unit test fails when one is stale.
 """
@@ -27,9 +27,9 @@ OTHER_CODES = {0: "done", 1: "a fault of graphcrate itself, with a traceback", 1
 
 def files() -> Iterator[tuple[Path, str]]:
     """Each generated file, or file with generated parts, and its text."""
-    readme = {"variants": variants(), "exit codes": exit_codes(), "settings": settings()}
     pages = {
-        "README.md": readme,
+        "docs/images.md": {"variants": variants()},
+        "docs/settings.md": {"exit codes": exit_codes(), "settings": settings()},
         "docs/contracts.md": {"contracts": contracts()},
         "docs/customize.md": {"fields": own_fields()},
     }

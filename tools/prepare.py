@@ -2,7 +2,7 @@
 
 Words on the command line: `run` (what graphcrate needs), `dev` (that, linters and tests), `system` (Debian's packages).
 Each leaves a stamp in `.venv`, so that a second `make` does not start this program. All messages go to stderr.
-Only the standard library: this runs before anything is installed. Exit codes are graphcrate's own (see README.md).
+Only the standard library: this runs before anything is installed. Exit codes: docs/settings.md.
 """
 
 import contextlib

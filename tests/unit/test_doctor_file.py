@@ -129,10 +129,10 @@ def test_a_gpu_is_known_by_its_name(name, capability):
     assert cuda.capability_of(name) == capability
 
 
-def test_the_readmes_example_is_what_it_prints(capsys):
-    readme = (doctor_file.ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_pages_example_is_what_it_prints(capsys):
+    page = (doctor_file.ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
     question, answer = re.search(
-        r'^\$ \./build\.py doctor --explain "(.*)"\n((?:.+\n)+?)```', readme, re.MULTILINE
+        r'^\$ \./build\.py doctor --explain "(.*)"\n((?:.+\n)+?)```', page, re.MULTILINE
     ).groups()
     assert command.main(["--explain", question]) == 0
     assert capsys.readouterr().out == answer
