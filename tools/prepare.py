@@ -1,6 +1,6 @@
-"""Makes the project's own environment: `.venv` with pinned, hashed requirements, and programs of the system.
+"""Makes the project's own environment: `.venv` with pinned, hashed requirements.
 
-Words on the command line: `run` (what graphcrate needs), `dev` (that, linters and tests), `system` (Debian's packages).
+Words on the command line: `run` (what graphcrate needs), `dev` (that, linters and tests).
 Each leaves a stamp in `.venv`, so that a second `make` does not start this program. All messages go to stderr.
 Only the standard library: this runs before anything is installed. Exit codes: docs/settings.md.
 """

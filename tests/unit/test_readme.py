@@ -60,3 +60,14 @@ def test_links_lead_to_files():
     for name, page in {"README.md": README, **PAGES}.items():
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page):
             assert ((ROOT / name).parent / target).exists(), (name, target)
+
+
+def test_the_chinese_page_has_the_commands_of_the_readme():
+    def typed(page):
+        blocks = "".join(re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+        tables = re.findall(r"^\|[^|]*\| `([^`]+)`", page, re.MULTILINE)
+        return {line.partition(" #")[0].strip() for line in [*blocks.splitlines(), *tables]}
+
+    chinese = typed(PAGES[Path("docs/zh/README.md")])
+    assert len(chinese) > 15
+    assert chinese <= typed(README)
