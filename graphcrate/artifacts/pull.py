@@ -31,6 +31,7 @@ PIECE = 1 << 20  #: uncompressed bytes of one gzip member, where a layer is comp
 LEVEL = 6
 GROWTH = 5  #: from compressed bytes to those on the disk, with all that is unpacked
 DEEPEST_INDEX = 3
+_ANOTHER = "name another tag of it, whose manifest is an image for linux/amd64"
 _Document = TypeVar("_Document")
 
 
@@ -61,6 +62,7 @@ def for_platform(source: Repository, document: Document, name: str) -> Document:
             raise ResolutionError(
                 f"{name} is of type {document.media_type or 'unknown'}, and no image that can be used",
                 cause="It is an artifact of another kind, or an image in Docker's format of before 2016.",
+                next_step=_ANOTHER,
             )
         listed = {
             entry.digest: (entry.platform.os, entry.platform.architecture)
@@ -71,7 +73,9 @@ def for_platform(source: Repository, document: Document, name: str) -> Document:
         if not fitting:
             raise _no_platform(name, listed.values())
         document = source.manifest(fitting[0])
-    raise ResolutionError(f"{name} is an index of indexes of indexes, and no image that can be used")
+    raise ResolutionError(
+        f"{name} is an index of indexes of indexes, and no image that can be used", next_step=_ANOTHER
+    )
 
 
 def documents(
@@ -83,7 +87,9 @@ def documents(
     """
     manifest = decode(_cached(cache, digest, lambda: source.manifest(digest).data), spec.Manifest, digest)
     if manifest.config.media_type not in spec.CONFIG_TYPES:
-        raise ResolutionError(f"{digest} holds {manifest.config.media_type}, and no container image")
+        raise ResolutionError(
+            f"{digest} holds {manifest.config.media_type}, and no container image", next_step=_ANOTHER
+        )
     data = _cached(cache, manifest.config.digest, lambda: source.config(manifest.config))
     config = decode(data, spec.ImageConfig, manifest.config.digest)
     if not any_platform and f"{config.os}/{config.architecture}" != PLATFORM:

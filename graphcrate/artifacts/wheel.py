@@ -115,7 +115,10 @@ def supported_tags(python: str, glibc: str) -> tuple[Tag, ...]:
 def _platforms(glibc: str) -> Iterator[str]:
     major, minor = (int(part) for part in glibc.split(".")[:2])
     if major != 2:
-        raise BuildError(f"glibc {glibc} is not known: manylinux is defined for glibc 2")
+        raise BuildError(
+            f"glibc {glibc} is not known: manylinux is defined for glibc 2",
+            next_step="take a base with glibc 2 (base.suite in the recipe)",
+        )
     for number in range(minor, 4, -1):
         yield f"manylinux_2_{number}_x86_64"
         if number in _OLD_MANYLINUX:

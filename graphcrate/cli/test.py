@@ -154,7 +154,9 @@ def job(
 def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matrix: bool) -> None:
     """Raise UsageError for options that do not go together."""
     if matrix and runner not in ("auto", "slurm"):
-        raise UsageError(f"--matrix runs jobs of Slurm, and the runner is {runner}")
+        raise UsageError(
+            f"--matrix runs jobs of Slurm, and the runner is {runner}", next_step="leave --runner out, or --matrix"
+        )
     if not matrix and (len(refs) > 1 or len(partitions) > 1):
         raise UsageError("several images or partitions are a matrix", next_step="the same command with --matrix")
     in_slurm = matrix or runner == "slurm"

@@ -178,7 +178,9 @@ def read_requirements(path: Path) -> tuple[list[str], list[str]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        raise UsageError(
+            f"{path} cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
+        ) from error
     for number, line in _logical_lines(text):
         where = f"{path}:{number}"
         option, _, value = line.replace("=", " ", 1).partition(" ") if line.startswith("--") else line.partition(" ")
@@ -227,7 +229,9 @@ def _words(text: str) -> Iterable[str]:
         try:
             return shlex.split(text)
         except ValueError as error:
-            raise UsageError(f"--with {text!r} cannot be read: {error}") from error
+            raise UsageError(
+                f"--with {text!r} cannot be read: {error}", next_step='close the quotation: --with "lightning wandb"'
+            ) from error
     return [text]
 
 

@@ -22,7 +22,9 @@ def read(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}:1: the {what} cannot be read: {error}") from error
+        raise RecipeError(
+            f"{path}:1: the {what} cannot be read: {error}", next_step="give the path of a text file, in UTF-8"
+        ) from error
 
 
 def parse(

@@ -24,6 +24,7 @@ from graphcrate.host import gpu as gpus
 from graphcrate.model.errors import HostError
 
 HOSTS = "127.0.0.1\tlocalhost {name}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+_AGAIN = "./build.py cache --free bases    (the next run makes the base again)"
 #: settings under /proc/sys that can forbid user namespaces: the value that does, the value that allows them
 RESTRICTIONS = {
     "kernel.unprivileged_userns_clone": ("0", "1"),
@@ -152,7 +153,11 @@ def _try(
 def check(rootfs: Path, binds: Sequence[Bind]) -> None:
     """Raises HostError for what cannot work: not a root file system, no such bind, a disk that forbids programs."""
     if not any((rootfs / name).is_dir() for name in namespaces.OWN_FOLDERS):
-        raise HostError(f"{rootfs} is not a root file system", cause="It has none of /proc, /sys, /dev, /tmp, /run.")
+        raise HostError(
+            f"{rootfs} is not a root file system",
+            cause="It has none of /proc, /sys, /dev, /tmp, /run.",
+            next_step=_AGAIN,
+        )
     if os.statvfs(rootfs).f_flag & os.ST_NOEXEC:
         raise HostError(
             f"no program can be run from {rootfs}",
@@ -166,7 +171,10 @@ def check_binds(binds: Sequence[Bind]) -> None:
     """Raises HostError for a source that is not there."""
     for bind in binds:
         if not bind.source.exists():
-            raise HostError(f"{bind.source} does not exist, so the image cannot have it as {bind.target}")
+            raise HostError(
+                f"{bind.source} does not exist, so the image cannot have it as {bind.target}",
+                next_step=f"mkdir -p {bind.source}",
+            )
 
 
 def network_files(network: bool) -> dict[str, str]:
@@ -190,7 +198,10 @@ def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, st
     """The error for a machine where nothing worked. `restrictions`: what `_restrictions` found."""
     first = failures[0]
     if first.stage == "chdir":
-        return HostError(f"the command's working folder cannot be entered: {first.what}")
+        return HostError(
+            f"the command's working folder cannot be entered: {first.what}",
+            next_step="start from a folder that everybody may enter: cd /tmp",
+        )
     what = "no command can be run inside the image on this machine"
     engine = "or use an engine that is set up here: ENGINE=docker, podman or apptainer"
     for name, (forbidding, allowing) in RESTRICTIONS.items():

@@ -10,18 +10,23 @@ import msgspec
 
 
 class GraphcrateError(Exception):
-    """Base of all expected errors. `cause` and `next_step` are full sentences or empty."""
+    """Base of all expected errors. `cause` and `next_step` are full sentences or empty.
+
+    `usual`: the next step of errors of a class where whoever raises one has no better.
+    """
 
     exit_code: ClassVar[int] = 1
+    usual: ClassVar[str] = ""
 
-    def __init_subclass__(cls, *, exit_code: int = 0) -> None:
+    def __init_subclass__(cls, *, exit_code: int = 0, usual: str = "") -> None:
         cls.exit_code = exit_code or cls.exit_code
+        cls.usual = usual or cls.usual
 
     def __init__(self, what: str, *, cause: str = "", next_step: str = "") -> None:
         super().__init__(what)
         self.what = what
         self.cause = cause
-        self.next_step = next_step
+        self.next_step = next_step or self.usual
 
     def __str__(self) -> str:
         parts = {"": self.what, "cause: ": self.cause, "next:  ": self.next_step}
@@ -48,7 +53,9 @@ class NetworkError(GraphcrateError, exit_code=5):
     """A file or page is not available from any source: no network, HTTP error, time-out."""
 
 
-class IntegrityError(GraphcrateError, exit_code=6):
+class IntegrityError(
+    GraphcrateError, exit_code=6, usual="fetch or copy it again; if it stays so, tell whoever published it"
+):
     """Bytes are not what the lock, RECORD, CRC or digest says, or an archive is malformed or hostile."""
 
 
@@ -64,7 +71,9 @@ class BuildError(GraphcrateError, exit_code=9):
     """A step of a build failed: a child process, an sdist, a conflict between two wheels."""
 
 
-class SmokeError(GraphcrateError, exit_code=10):
+class SmokeError(
+    GraphcrateError, exit_code=10, usual="read its log, which is named above; ./build.py doctor looks at the node"
+):
     """The image was built but its smoke test failed."""
 
 
@@ -72,19 +81,19 @@ class CacheError(GraphcrateError, exit_code=11):
     """The cache folder cannot be created, read or written, or is not to be cleared while another run uses it."""
 
 
-class LayoutError(IntegrityError, exit_code=12):
+class LayoutError(IntegrityError, exit_code=12, usual="build the image again, or copy it again from where it is whole"):
     """An OCI image layout breaks an invariant of the specification."""
 
 
-class DifferenceError(GraphcrateError, exit_code=13):
+class DifferenceError(GraphcrateError, exit_code=13, usual="the list above says what differs; --all lists what may"):
     """Two artifacts that were compared differ in what they should share."""
 
 
-class ContractError(GraphcrateError, exit_code=14):
+class ContractError(GraphcrateError, exit_code=14, usual="the list above has the fix of each"):
     """An image that was checked breaks a contract of a runtime that it was checked for."""
 
 
-class AuditError(GraphcrateError, exit_code=15):
+class AuditError(GraphcrateError, exit_code=15, usual="the list above has the fix of each"):
     """A program or library in what was audited cannot be loaded, or cannot run on the GPUs that it is for."""
 
 

@@ -163,7 +163,10 @@ class Session:
             answer = _Token()
         token = answer.token or answer.access_token
         if not token or not token.isascii() or not token.isprintable():
-            raise NetworkError(f"{host} gave no token for {self.name}: its answer is malformed")
+            raise NetworkError(
+                f"{host} gave no token for {self.name}: its answer is malformed",
+                next_step="log in again (docker login), or ask who runs the registry",
+            )
         return token
 
     def _check_realm(self, realm: str) -> None:

@@ -47,7 +47,11 @@ def run_suite(
     where the suite draws. Raises UsageError for an unknown suite, HostError when nothing can be run at all.
     """
     if name not in SUITES:
-        raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(SUITES)}.")
+        raise UsageError(
+            f"there is no smoke suite {name!r}",
+            cause=f"There are {', '.join(SUITES)}.",
+            next_step=f"name one of them: {next(iter(SUITES))}",
+        )
     suite = SUITES[name]
     on_gpu = runs_on_gpu(device)
     limit = suite.cuda_limit if on_gpu else suite.cpu_limit

@@ -46,7 +46,7 @@ def test_differences_have_an_exit_code_of_their_own(call, layout):
     assert "content: /etc/passwd: 4 bytes" in out
     assert "setting: environment A: 'b' | 'c'\n" in out
     told = "3 differences: 1 mode, 1 content, 1 setting"
-    assert err.endswith(f"graphcrate: one:tag and two:tag are not the same: {told}\n")
+    assert f"graphcrate: one:tag and two:tag are not the same: {told}\n" in err
     code, out, _ = call("one:tag", "two:tag", "--json")
     found = json.loads(out)
     assert (code, found["first"], found["entries"]) == (13, "one:tag", [4, 4])

@@ -124,3 +124,16 @@ def test_every_make_target_is_explained_and_phony():
     targets = set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
     assert targets == set(re.findall(r"^([a-z-]+):.*## ", text, re.MULTILINE))
     assert targets == set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())
+
+
+def test_every_error_has_a_next_step():
+    """Those of its class, where whoever raises it has no better."""
+    lacking = []
+    for path in sorted((ROOT / "graphcrate").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                kind = getattr(errors, node.func.id, None)
+                is_error = isinstance(kind, type) and issubclass(kind, errors.GraphcrateError)
+                if is_error and not kind.usual and "next_step" not in {word.arg for word in node.keywords}:
+                    lacking.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert lacking == []

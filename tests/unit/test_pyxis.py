@@ -95,7 +95,7 @@ def test_an_image_that_pyxis_does_not_start_is_told_in_enroots_words(in_job):
     lines = ["slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli", "srun: error: task 0"]
     steps = Steps(["pyxis_graphcrate-7"], lines, code=1)
     artifact = Artifact(engine="pyxis", kind="sqsh", reference="/a.sqsh", digest="x", bytes=0)
-    with pytest.raises(HostError, match=r"does not start /a.sqsh: Command not found: nvidia-container-cli$"):
+    with pytest.raises(HostError, match=r"does not start /a.sqsh: Command not found: nvidia-container-cli\n"):
         with in_job(steps, artifact):
             pass
     assert steps.containers == []

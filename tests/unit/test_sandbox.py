@@ -58,7 +58,7 @@ def test_missing_working_folder_is_not_blamed_on_the_machine():
     failure = sandbox.Failure("user", "chdir", errno.ENOENT, "No such file or directory: '/nowhere'")
     error = sandbox.explain([failure], 1000, {"user.max_user_namespaces": "0"})
     assert "/nowhere" in error.what
-    assert not error.next_step
+    assert "namespaces" not in str(error)
 
 
 def test_folder_that_is_no_root_file_system_is_refused(tmp_path: Path):

@@ -56,6 +56,7 @@ def write(folder: Path, order: Order, text: str, name: str) -> None:
             raise HostError(
                 f"{order.certificates} cannot be read: {error.strerror}",
                 cause="It was given as the authorities to trust (SSL_CERT_FILE).",
+                next_step="unset SSL_CERT_FILE, or name a file that you can read",
             ) from error
     for place in [*folder.rglob("*"), folder]:
         if place.is_dir() or place.parent.name != WHEELS:  # those are links to the cache's own files

@@ -38,7 +38,9 @@ def read_runtime(name: str) -> Runtime:
     try:
         return Runtime("singularity" if name == "apptainer" else name)
     except ValueError:
-        raise UsageError(f"there is no runtime {name!r}; there are {', '.join(Runtime)}") from None
+        raise UsageError(
+            f"there is no runtime {name!r}; there are {', '.join(Runtime)}", next_step=f"--runtime {Runtime.PYXIS}"
+        ) from None
 
 
 def read_mount(text: str) -> Mount:
@@ -65,7 +67,9 @@ def find_image(ref: str, runtime: Runtime, output: Path) -> str:
         )
     if form and is_file:
         if path.suffix not in (_SINGULARITY if form == "sif" else (".sqsh",)):
-            raise UsageError(f"{runtime} opens a .{form}, and not {path.name}")
+            raise UsageError(
+                f"{runtime} opens a .{form}, and not {path.name}", next_step=f"./build.py convert NAME:TAG --to {form}"
+            )
         # as given: the file may be on the cluster alone. pyxis knows a file by its first letter
         return f"./{path}" if runtime is Runtime.PYXIS and not str(path).startswith((".", "/")) else str(path)
     folder = output / ref.partition("@")[0].replace(":", "/")
@@ -218,9 +222,11 @@ def _check(job: Job) -> None:
         ("--time", job.time, _TIME),
     ):
         if value and not form.fullmatch(value):
-            raise UsageError(f"invalid {name} {value!r}")
+            raise UsageError(f"invalid {name} {value!r}", next_step=f"letters, digits and . _ - alone: {name} …")
     if job.nodes < 1 or job.gpus < 0 or job.cpus < 0:
-        raise UsageError("a job has at least one node, and no negative number of GPUs or cores")
+        raise UsageError(
+            "a job has at least one node, and no negative number of GPUs or cores", next_step="--nodes 1 --gpus 1"
+        )
     if "\n" in job.command or not job.command.strip():
         raise UsageError("invalid command: not one line", next_step="put the steps into a script, and run that")
     slurm, dlc = job.runtime.is_slurm, job.runtime is Runtime.PAI_DLC
@@ -235,10 +241,13 @@ def _check(job: Job) -> None:
         ("--nodes", job.nodes > 1, slurm or dlc),
     ):
         if given and not known:
-            raise UsageError(f"a job of {job.runtime} has no {option}")
+            raise UsageError(f"a job of {job.runtime} has no {option}", next_step=f"leave {option} out")
     partition = facts.sites().partitions.get(job.partition)
     if partition and partition.gpus and job.gpus > partition.gpus:
-        raise UsageError(f"a node of {job.partition} has {partition.gpus} GPUs, not {job.gpus}")
+        raise UsageError(
+            f"a node of {job.partition} has {partition.gpus} GPUs, not {job.gpus}",
+            next_step=f"--gpus {partition.gpus}, and --nodes for more",
+        )
 
 
 def _in_double_quotes(words: str) -> str:

@@ -68,7 +68,10 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
             # enroot's first complaint, which the others follow from
             complaints = [line.partition("[ERROR]")[2].strip() for line in made.lines if "[ERROR]" in line]
             why = (complaints or [*made.lines[-1:], "no word of why"])[0]
-            raise HostError(f"pyxis does not start {artifact.reference}: {why}")
+            raise HostError(
+                f"pyxis does not start {artifact.reference}: {why}",
+                next_step="./build.py doctor    on the node, and show it and this line to who runs the cluster",
+            )
         yield Container(name, variables)
     finally:
         if left := _remove(name, variables):

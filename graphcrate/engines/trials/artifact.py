@@ -66,11 +66,18 @@ def find(
     """
     for name in suites:
         if name not in SUITES:
-            raise UsageError(f"there is no smoke suite {name!r}", cause=f"There are {', '.join(SUITES)}.")
+            raise UsageError(
+                f"there is no smoke suite {name!r}",
+                cause=f"There are {', '.join(SUITES)}.",
+                next_step=f"--suite {next(iter(SUITES))}",
+            )
     if runner not in RUNNERS:
         runner = ALSO_CALLED.get(runner, runner)
     if runner not in RUNNERS:
-        raise UsageError(f"there is no runner {runner!r}; there are {', '.join(RUNNERS)}")
+        raise UsageError(
+            f"there is no runner {runner!r}; there are {', '.join(RUNNERS)}",
+            next_step="leave --runner out: the one that opens the image is taken",
+        )
     source = locate(reference, output)
     default = _DEFAULTS[source.form]
     chosen = default if runner == "auto" else runner

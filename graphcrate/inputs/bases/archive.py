@@ -178,7 +178,10 @@ class Archive:
             stem = f"{component}/binary-{ARCHITECTURE}/Packages"
             kind = next((kind for kind in _UNPACKERS if f"{stem}{kind}" in by_name), None)
             if kind is None:
-                raise NetworkError(f"{redacted(place)} has no list of packages of {component}")
+                raise NetworkError(
+                    f"{redacted(place)} has no list of packages of {component}",
+                    next_step="DEBIAN_MIRROR=http://another-mirror/debian make image …",
+                )
             sha256 = by_name[f"{stem}{kind}"]
             # By its hash where the mirror has that: under its name there may be a newer list by now.
             by_hash = "\nAcquire-By-Hash: yes" in release

@@ -14,6 +14,7 @@ from graphcrate.inputs.bases.install import Owner
 from graphcrate.model.errors import BuildError
 from graphcrate.oci.tar import Kind, header, padding
 
+_OTHER = "./build.py lock …    (takes the suite's packages of today), or tell who wrote graphcrate"
 CHUNK = 1 << 20
 #: dpkg's own rules in the image say the same as LEFT_OUT, so that packages installed later stay as small
 DPKG_RULES = """\
@@ -79,7 +80,7 @@ def entries(root: Path, owners: Mapping[str, Owner], suite: str, mtime: int) -> 
             link = str(place.readlink())
             yield header(path, Kind.SYMBOLIC_LINK, mode=0o777, mtime=mtime, link=link, uid=uid, gid=gid)
         elif not stat.S_ISREG(status.st_mode):
-            raise BuildError(f"the Debian system has an entry that a base layer cannot have: /{path}")
+            raise BuildError(f"the Debian system has an entry that a base layer cannot have: /{path}", next_step=_OTHER)
         elif (target := first.setdefault((status.st_dev, status.st_ino), path)) != path:
             yield header(path, Kind.HARD_LINK, mode=mode, mtime=mtime, link=target, uid=uid, gid=gid)
         else:
@@ -126,7 +127,7 @@ def sources(example: str, suite: str) -> str:
     """
     lines = [line for line in example.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines or suite not in "".join(lines):
-        raise BuildError(f"apt's example of sources is not for {suite}")
+        raise BuildError(f"apt's example of sources is not for {suite}", next_step=_OTHER)
     text = "\n".join(re.sub(r"\bmain( +(contrib|non-free\S*))+", "main", line) for line in lines) + "\n"
     text = re.sub(rf"(://[^/\s]+)/? ({suite}-security) ", r"\1/debian-security \2 ", text)
     if "-updates" not in text:

@@ -158,5 +158,8 @@ def try_import(job: Job, wheels: Sequence[Path], venv: Path, folder: Path) -> tu
         return (f"Importing it in the image ended by signal {done.returncode - 128}.", *done.lines[-5:])
     if not done.lines:
         names = ", ".join(wheel.name for wheel in wheels)
-        raise HostError(f"{names} could not be tried out in the image (exit code {done.returncode})")
+        raise HostError(
+            f"{names} could not be tried out in the image (exit code {done.returncode})",
+            next_step="unshare -Ur true    says whether user namespaces work here",
+        )
     return done.lines[-10:]

@@ -117,7 +117,9 @@ def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
         unpack(sdist, temporary)
     except IntegrityError as error:
         raise BuildError(
-            f"{package.file.name} cannot be unpacked: {error}", cause="It is damaged, or no .tar.gz."
+            f"{package.file.name} cannot be unpacked: {error.what}",
+            cause="It is damaged, or no .tar.gz.",
+            next_step="./build.py lock …    (takes another version of it)",
         ) from error
     tops = list(temporary.iterdir())
     if len(tops) != 1 or not (tops[0] / "setup.py").is_file():

@@ -103,6 +103,7 @@ def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache)
                 f"Python {interpreter.version} of the image could not compile packages (exit code {done.returncode})"
                 + "".join(f"\n    {line}" for line in done.lines[-20:]),
                 cause="The base's Python is broken, or the machine ran out of memory or room.",
+                next_step="df -h, free -h; then the same command again, or ./build.py cache --free bases",
             )
         for path, job in zip(compiled, jobs, strict=True):
             Bundle(path).close()  # raises where it is not whole

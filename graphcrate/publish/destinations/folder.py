@@ -50,7 +50,9 @@ def publish(
     """
     for word in (name, tag):
         if not _WORD.fullmatch(word):
-            raise UsageError(f"{word!r} cannot be part of a file's name")
+            raise UsageError(
+                f"{word!r} cannot be part of a file's name", next_step="--tag with letters, digits and . _ - alone"
+            )
     target, latest = folder / f"{name}-{tag}{suffix}", folder / f"{name}{suffix}"
     checksum, size = target.with_name(f"{target.name}.sha256"), source.stat().st_size
     with os_errors.explaining(folder):

@@ -57,7 +57,9 @@ def push_sif(
     if not sif.is_file() or kind_of(sif) != "sif":
         raise UsageError(f"{sif} is no SIF", next_step="./build.py convert NAME:TAG --to sif")
     if reference.digest:
-        raise UsageError(f"{reference}: a digest says what an image is, not where it goes")
+        raise UsageError(
+            f"{reference}: a digest says what an image is, not where it goes", next_step="--to oras://HOST/NAME:TAG"
+        )
     with progress.task(f"reading {sif.name}", sif.stat().st_size) as task:
         layer = spec.Descriptor(
             media_type=LAYER,
