@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 
 from tests.conftest import program
