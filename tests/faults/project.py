@@ -162,7 +162,7 @@ def copy(place, folder, *, warm=False, **changes):
     if warm:
         shutil.copytree(place.cache, folder / "cache", symlinks=True)
     moved = {**place.environment, "HOME": str(folder), "TMPDIR": str(folder / "tmp")}
-    (folder / "tmp").mkdir()
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)
     changes["environment"] = {**moved, **changes.get("environment", {})}
     return dataclasses.replace(place, folder=folder / "project", cache=folder / "cache", **changes)
 
