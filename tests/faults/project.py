@@ -193,6 +193,14 @@ def failed(place, finished, *codes):
     return finished.err
 
 
+def said(finished, most=150):
+    """The sentence of a failure, without what is another one each time."""
+    line = next(line for line in finished.err.splitlines() if line.startswith("graphcrate: "))
+    text = re.sub(r"127\.0\.0\.1:\d+", "HOST", line.removeprefix("graphcrate: "))
+    text = re.sub(r"/\S*/(project|cache)/", "", re.sub(r"[0-9a-f]{16,}", "…", text))
+    return f'"{text if len(text) <= most else text[:most] + "…"}"'
+
+
 def left_behind(place):
     """Files half-written, temporary files, mounts and processes of a place where no command runs."""
     found = [str(path) for path in place.leftovers()]

@@ -1,13 +1,17 @@
 """The machine: disks that fill, caches that lie on file servers or rot, many builders, clocks, secrets."""
 
+import base64
 import contextlib
 import dataclasses
+import gzip
 import json
 import os
 import random
 import shutil
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +20,8 @@ from tests.conftest import ROOT
 from tests.engines.workplace import finish
 from tests.faults import project, refusing
 from tests.faults.rows import ALL, Ended, Watch, row, rows
+from tests.faults.test_network import changed
+from tests.faults.test_same import pretending
 
 MIB = 1 << 20
 
@@ -33,13 +39,6 @@ def small_disk(folder, **options):
         yield lambda **new: subprocess.run(["mount", "-o", f"remount,{words(new)}", folder], check=True)
     finally:
         subprocess.run(["umount", folder], check=True)
-
-
-def pretending(place, what):
-    """The place on a machine that is not what it says (`pretending.py`)."""
-    path = {"PYTHONPATH": f"{place.folder}:{ROOT}"}
-    program = (sys.executable, "-s", "-m", "tests.faults.pretending", what)
-    return dataclasses.replace(place, environment={**place.environment, **path}, program=program)
 
 
 def filled(origin, scratch, limits, kind):
@@ -210,3 +209,68 @@ def chosen(cache, random_):
             kinds.setdefault((name.parts[0], name.suffix), []).append(name)
     most = 1000 if ALL else 2
     return [path for paths in kinds.values() for path in random_.sample(paths, min(most, len(paths)))]
+
+
+SECRETS = {"index": "canary-index", "registry": "canary-registry", "key": "canary-key", "other": "canary-other"}
+
+
+@row(
+    "Host",
+    "secrets in addresses, the environment and docker's login",
+    "`lock`, `image`, `keys`, `publish --key`, `convert`",
+)
+def test_secrets(origin, cold):
+    host, index = origin.door.address, origin.index.url("/simple").replace("//", f"//user:{SECRETS['index']}@")
+    hidden = {"UV_DEFAULT_INDEX": index, "COSIGN_PASSWORD": SECRETS["key"], "WANDB_API_KEY": SECRETS["other"]}
+    place = dataclasses.replace(cold, environment={**cold.environment, **hidden})
+    (cold.cache.parent / ".docker").mkdir()
+    auth = base64.b64encode(f"user:{SECRETS['registry']}".encode()).decode()
+    login = cold.cache.parent / ".docker/config.json"
+    login.write_text(json.dumps({"auths": {host: {"auth": auth}}}))
+    commands = [
+        ("lock", "torch", "--cuda", "cpu"),
+        project.IMAGE,
+        ("keys",),
+        ("publish", f"torch:{origin.tag}", "--to", f"{host}/secrets", "--allow-cpu-only", "--key", "cosign.key"),
+        ("convert", f"torch:{origin.tag}", "--to", "sif"),
+    ]
+    said = b""
+    with changed(origin.registry, login="basic", user="user", password=SECRETS["registry"]), watching() as seen:
+        for command in commands:
+            done = place.run(*command)
+            assert done.code == 0, done.err
+            said += f"{done.out}{done.err}".encode()
+    assert f"secrets/torch/manifests/{origin.tag}" in origin.registry.documents
+    files = [path for path in cold.cache.parent.rglob("*") if path.is_file() and path != login]
+    documents = [data for _, data in origin.registry.documents.values()]
+    places = [("output", said), ("processes", b" ".join(seen)), *(("registry", data) for data in documents)]
+    for where, data in [*places, *((str(path), content(path)) for path in files)]:
+        for secret in (*SECRETS.values(), auth):
+            assert secret.encode() not in data, (secret, where)
+    return Ended(f"in none of {len(files)} files, no layer, document, output or command line of {len(seen)} processes")
+
+
+def content(path):
+    """A file's bytes, and those that are compressed in it."""
+    data = path.read_bytes()
+    return data + (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else b"")
+
+
+@contextlib.contextmanager
+def watching():
+    """Command lines of processes that run meanwhile, as anybody may read them."""
+    seen, over = set(), threading.Event()
+
+    def look():
+        while not over.wait(0.02):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    seen.add(path.read_bytes())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
