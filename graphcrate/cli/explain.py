@@ -29,7 +29,7 @@ def explain(
     glibc: Glibc = "",
     as_json: Json = False,
 ) -> None:
-    """Say which variant is the newest that runs on a machine, and what stands against the others."""
+    """Say which CUDA version runs on a machine, and why others do not."""
     from graphcrate.cli import tables
     from graphcrate.cli.config import here
     from graphcrate.compat import catalog

@@ -65,7 +65,7 @@ def publish(
     output: Output = Path("dist"),
     as_json: Json = False,
 ) -> None:
-    """Publish an image that passed audit, contracts and suites; prints where. Blobs first, proofs, then the tag."""
+    """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
     from graphcrate.artifacts import locate
     from graphcrate.artifacts.formats.packed import Compression
     from graphcrate.cli.config import here
@@ -148,7 +148,7 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Verify a published image: signature, bill of materials, provenance, suites, contracts, audit."""
+    """Verify a published image and its statements. They are materials, provenance, suites, contracts, audit."""
     from graphcrate.build import pipeline
     from graphcrate.cli.config import here
     from graphcrate.model.errors import ProofError
@@ -174,7 +174,7 @@ def verify(
 def keys(
     output: Annotated[Path, typer.Option(help="Folder for cosign.key and cosign.pub.")] = Path(),
 ) -> None:
-    """Make a pair of keys to sign with, in cosign's form; COSIGN_PASSWORD or a person gives the password."""
+    """Make a pair of keys to sign with, in cosign's format. COSIGN_PASSWORD or the terminal gives the password."""
     from graphcrate.cli.config import here
     from graphcrate.host.attach import ask_password
     from graphcrate.model.errors import UsageError

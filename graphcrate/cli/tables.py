@@ -1,4 +1,4 @@
-"""Print answers: tables for a terminal, lines for scripts, JSON for programs. Decides nothing."""
+"""Print answers: text for people, JSON for programs. Decides nothing."""
 
 import sys
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from graphcrate.compat import facts
+from graphcrate.model.answer import Answer
 from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec, Recipe
 from graphcrate.model.report import BuildReport, LayerRecord
-from graphcrate.model.table import Answer
 from graphcrate.model.words import size
 
 
@@ -66,30 +66,13 @@ def layers_table(layers: Sequence[LayerRecord]) -> Table:
 
 
 def write(value: Any, answer: Answer, *, as_json: bool) -> None:  # noqa: ANN401 (what msgspec encodes)
-    """Write a command's answer to stdout: as JSON, as tables on a terminal, else as lines for scripts."""
+    """Write a command's answer to stdout: as JSON, or as text, on a terminal in its width and with colours."""
     if as_json:
         sys.stdout.write(encode(value).decode())
-    elif sys.stdout.isatty():
-        show(answer, Console())
-    else:
-        sys.stdout.write("".join(f"{line}\n" for line in answer.lines()))
-
-
-def show(answer: Answer, console: Console) -> None:
-    """Print an answer's tables."""
-    for line in answer.opening:
-        console.print(Text(line))
-    for table in answer.tables:
-        shown = [index for index, column in enumerate(table.columns) if column.only != "lines"]
-        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for index in shown:
-            drawn.add_column(table.columns[index].head, ratio=table.columns[index].ratio, overflow="fold")
-        for row in table.rows:
-            drawn.add_row(*(Text(row.cells[index], row.style if index == table.styled else "") for index in shown))
-        if table.rows:
-            console.print(drawn)
-    if answer.summary:
-        console.print(Text(answer.summary))
+        return
+    console = Console(soft_wrap=True)
+    for line, style in answer.lines(console.width if sys.stdout.isatty() else 0):
+        console.print(Text(line, style))
 
 
 def inspect(console: Console, report: BuildReport, environment: Sequence[str]) -> None:

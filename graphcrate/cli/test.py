@@ -79,7 +79,7 @@ def try_image(
     output: Output = Path("dist"),
     as_json: Json = False,
 ) -> None:
-    """Run an image's smoke suites with any runner, also as jobs of Slurm."""
+    """Run an image's test suites, here or as Slurm jobs."""
     from graphcrate.cli.config import here
     from graphcrate.engines.trials import artifact, progress, testing
     from graphcrate.model.lock import encode
@@ -126,7 +126,7 @@ def job(
     workspace: Workspace = "",
     output: Output = Path("dist"),
 ) -> None:
-    """Print the job that runs an image: a script for sbatch or a shell, a request or an address for Alibaba PAI."""
+    """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
     from graphcrate.engines.render import jobs
     from graphcrate.model.job import Job
 

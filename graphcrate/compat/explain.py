@@ -16,16 +16,14 @@ from graphcrate.compat.facts import numbers
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.targets import Said
 from graphcrate.host.context import Context
-from graphcrate.model import table
+from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import Outcome
-from graphcrate.model.table import Answer, Column
 from graphcrate.model.target import Explanation, Reason, Row, Software, Target, Verdict
 
 #: what is built where neither a CUDA version nor a machine is named
 USUAL_CUDA = "11.8"
-_COLUMNS = (Column("candidate", 3), Column("there it", 4), Column("fix, source, conditions", 6))
 _WORDS = {
     "native": "runs natively", "jit": "runs, slow first start", "unknown": "not known", "rejected": "does not run",
 }  # fmt: skip
@@ -209,10 +207,12 @@ def _machine(explanation: Explanation) -> str:
 
 
 def answer(explanation: Explanation) -> Answer:
-    """Make a row of each candidate, the newest first, below what was asked and the answer to it."""
+    """Word each candidate, the newest first, below what was asked and the answer to it."""
     opening = [f"{explanation.rows[0].recipe} on {_machine(explanation)}"]
-    rows, on_cpu = [], explanation.target.gpus == ()
+    entries, on_cpu = [], explanation.target.gpus == ()
     for row in explanation.rows:
+        if row.cuda == "cpu" and explanation.target.gpus and not row.chosen and explanation.asked != "cpu":
+            continue  # whoever names a GPU does not ask for these
         words = "runs on the CPU" if on_cpu and row.verdict.status == "native" else _WORDS[row.verdict.status]
         if row.chosen:
             headline = f"chosen, {words}: {row.command}"
@@ -228,8 +228,8 @@ def answer(explanation: Explanation) -> Answer:
         details = [*_details(row)]
         if row.chosen and explanation.target.gpus and row.cuda != "cpu":
             details.append("smaller: SLIM=yes, with code for these GPUs alone (docs/slim.md)")
-        rows.append(table.Row((label, headline, "\n".join(details)), style))
-    return Answer((table.Table(_COLUMNS, tuple(rows), styled=1),), opening=tuple(opening), aligned=True)
+        entries.append(Entry(label, headline, tuple(details), style))
+    return Answer((Section(tuple(entries)),), opening=tuple(opening))
 
 
 def _details(row: Row) -> Iterator[str]:

@@ -133,17 +133,19 @@ def runtimes_of(names: Sequence[str]) -> tuple[Runtime, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def host_of(said: Said, shm: str) -> Host:
-    """A host as a person describes it. `shm`: `64m`, `8g`, as `docker run --shm-size` takes it. Raises UsageError."""
-    machine = joined(said, Target())
+def host_of(machine: Target, shm: str) -> Host:
+    """Turn a machine into a host, of several drivers with the oldest. Raises UsageError.
+
+    `shm`: `64m`, `8g`, as `docker run --shm-size` takes it.
+    """
     size = re.fullmatch(r"(\d+)([kmg]?)i?b?", shm.strip().lower())
     if shm and size is None:
         raise UsageError(f"--shm {shm!r} is no size", next_step="write it as docker does: --shm 64m, --shm 8g")
     return Host(
         gpus=machine.gpus or (),
-        driver=said.driver,
-        kernel=said.kernel,
-        glibc=said.glibc,
+        driver=min(machine.drivers, key=facts.numbers, default=""),
+        kernel=machine.kernel,
+        glibc=machine.glibc,
         shm=int(size[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[size[2]] if size else None,
         versions={name: version for name, version in machine.runtimes.items() if version},
     )

@@ -174,7 +174,9 @@ def _audit_refusals(report: BuildReport, audit: Audit | None, name: str) -> Iter
     for finding in audit.findings:
         if finding.severity == "fail":
             place = " ".join(filter(None, (finding.package, finding.file)))
-            yield Refusal(what=f"audit: {place}: {finding.what}", fix=finding.fix or f"./build.py audit {name}")
+            yield Refusal(
+                what=f"audit: {place}: {finding.what}", fix=finding.fix or f"./build.py check {name} --only binaries"
+            )
 
 
 def _contract_refusals(report: BuildReport, name: str) -> Iterator[Refusal]:

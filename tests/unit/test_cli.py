@@ -11,11 +11,14 @@ import pytest
 import typer
 
 from graphcrate.build import pipeline
+from graphcrate.cli import exit as cli_exit
 from graphcrate.cli import main
 from graphcrate.compat.catalog import nearest_cuda
 from tests import ROOT
 from tests.unit import small_layouts
 from tests.unit.tars import folder
+
+COMMANDS = typer.main.get_command(main.app).commands
 
 
 @pytest.fixture
@@ -125,13 +128,21 @@ def test_list_as_a_table_names_gpus(call):
     assert "2.0.1+cu118" in out
 
 
-@pytest.mark.parametrize(
-    "command", ["image", "list", "lock", "inspect", "validate", "diff", "check", "run", "test", "job", "schema"]
-)
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help(call, command):
     code, out, _ = call(command, "--help")
     assert code == 0
-    assert "Usage" in out
+    assert "usage" in out.lower()
+
+
+def test_help_names_every_command_once_in_its_group_with_a_whole_sentence(call):
+    code, out, _ = call("--help")
+    assert code == 0
+    grouped = [name for names in cli_exit.GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(name for name, command in COMMANDS.items() if not command.hidden)
+    lines = [line for line in out.partition("Build:")[2].splitlines() if line.startswith("  ")]
+    assert len(lines) == len(grouped)
+    assert not [line for line in lines if line.endswith("...")]
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,20 @@ _CONDA = "/opt/conda/envs/audited"  #: where an environment of conda's lies, bes
 
 
 def run(
-    names: Sequence[str], ctx: Context, *, base: str = "", gpus: Sequence[str] = (), output: Path = Path("dist")
+    names: Sequence[str],
+    ctx: Context,
+    *,
+    base: str = "",
+    gpus: Sequence[str] = (),
+    output: Path = Path("dist"),
+    fetch: reading.Fetch = "all",
 ) -> Audit:
     """Audit one image or folder, or wheels. `base`: an image that wheels and folders lie in.
 
     Raises UsageError for what does not exist, LayoutError, IntegrityError for what cannot be read.
     """
     with ExitStack() as stack:
-        contents = _Reader(ctx, stack, output).contents(names, base)
+        contents = _Reader(ctx, stack, output, fetch).contents(names, base)
     capabilities = {name.removesuffix("+PTX") for name in contents.architectures}
     compiled_for = [model for model, capability in facts.gpus().items() if capability in capabilities]
     return audit.judge(contents, gpus or compiled_for)
@@ -48,8 +54,8 @@ def of_build(report: BuildReport, ctx: Context, gpus: tuple[str, ...] = ()) -> A
 
 
 class _Reader:
-    def __init__(self, ctx: Context, stack: ExitStack, output: Path) -> None:
-        self._ctx, self._stack, self._output = ctx, stack, output
+    def __init__(self, ctx: Context, stack: ExitStack, output: Path, fetch: reading.Fetch = "all") -> None:
+        self._ctx, self._stack, self._output, self._fetch = ctx, stack, output, fetch
         self._folder = stack.enter_context(ctx.cache.folder())
 
     def contents(self, names: Sequence[str], base: str) -> Contents:
@@ -81,7 +87,7 @@ class _Reader:
 
     def opened(self, name: str, below: str = "") -> Read:
         tools = self._tools(below)
-        opened, form, unread = reading.opened(name, tools, self._output, "all")
+        opened, form, unread = reading.opened(name, tools, self._output, self._fetch)
         read = binaries.of_opened(opened, tools, below)
         read.form, read.unread = form, (*read.unread, *unread)
         return read
