@@ -12,7 +12,7 @@ given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$
 strange := $(filter-out $(settings) PYTHON CI ENGINES HOME PATH TMPDIR SHELL DEBIAN_% GRAPHCRATE_% UV_% PIP_% SSL_% XDG_% SOURCE_DATE_EPOCH %_proxy %_PROXY MAKE%,$(given))
 ifneq ($(strange),)
 nearest := $(shell python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1].upper(), sys.argv[2:], n=1, cutoff=0.5))' '$(firstword $(strange))' $(settings) 2>/dev/null)
-$(error $(firstword $(strange)) is no setting$(if $(nearest),; the nearest is $(nearest)). There are $(settings))
+$(error $(firstword $(strange)) is not a setting$(if $(nearest),; the nearest is $(nearest)). There are $(settings))
 endif
 option = $(if $(2),--$(1) '$(2)')
 python := .venv/bin/python

@@ -138,7 +138,7 @@ def contracts() -> str:
         (f"`{check.id}`", check.title, ", ".join(check.runtimes), cell(check.reason), cell(check.source))
         for check in CHECKS
     ]
-    return table(("check", "what it wants", "runtimes", "reason", "source"), rows)
+    return table(("check", "requirement", "runtimes", "reason", "source"), rows)
 
 
 def cell(text: str) -> str:

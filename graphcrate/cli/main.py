@@ -40,8 +40,8 @@ With = Annotated[
 Requirements = Annotated[list[Path] | None, typer.Option(help="A requirements file of packages to add.")]
 Apt = Annotated[list[str] | None, typer.Option(help="Debian packages to add.")]
 Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
-Driver = Annotated[str, typer.Option(help="NVIDIA driver that it must run with, 450.80.02 say.")]
-Target = Annotated[str, typer.Option(help="Machine that it must run on, by its name in targets/: dgx2 say.")]
+Driver = Annotated[str, typer.Option(help="NVIDIA driver that it must run with, such as 450.80.02.")]
+Target = Annotated[str, typer.Option(help="Machine that it must run on, by its name in targets/, such as dgx2.")]
 Channel = Annotated[str | None, typer.Option(help="Use only candidates of this channel (pytorch, pypi, local).")]
 Mirror = Annotated[str | None, typer.Option(help="sjtu, aliyun, nju, tuna, or the URL of a mirror.")]
 Wheels = Annotated[Path | None, typer.Option(help="Folder of wheels for the local channel.")]
@@ -67,7 +67,7 @@ Smoke = Annotated[bool, typer.Option(help="Run the smoke test inside the image."
 Device = Annotated[
     Literal["auto", "cpu", "cuda"], typer.Option(help="What the smoke test runs on; auto: a GPU where there is one.")
 ]
-Rerun = Annotated[bool, typer.Option("--rerun", help="Run what it passed on such a machine before, too.")]
+Rerun = Annotated[bool, typer.Option("--rerun", help="Run again what passed on such a machine before.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what would be built, and build nothing.")]
 Engine = Annotated[
     str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")

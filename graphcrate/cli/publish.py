@@ -185,6 +185,6 @@ def keys(
     if password is None:
         password = ask_password("password for the new key: ")
     if password is None:
-        raise UsageError("there is nobody to ask for a password", next_step=f"{PASSWORD}=… ./build.py keys")
+        raise UsageError("there is no terminal to ask for a password", next_step=f"{PASSWORD}=… ./build.py keys")
     for path in keyfile.make_pair(output, password):
         sys.stdout.write(f"{path}\n")

@@ -134,7 +134,7 @@ CUBLAS = package("nvidia-cublas-cu12", "12.4")
         ([needing("torch>=2.0,<2.1", "numpy; python_version < '3.9'", "extra; extra == 'x'", "?broken")], []),
         ([needing("torch==2.0.0")], [("warn", "a", "requires torch==2.0.0; 2.0.1 is installed")]),
         ([needing("gone>=1")], [("warn", "a", "requires gone>=1, which is not installed")]),
-        ([needing(python=">=3.7,<3.10")], [("warn", "a", "wants Python >=3.7,<3.10; the image has 3.11")]),
+        ([needing(python=">=3.7,<3.10")], [("warn", "a", "needs Python >=3.7,<3.10; the image has 3.11")]),
         ([needing(python="soon")], []),
         ([package("torch", "2.0.0")], [("warn", "torch", "is installed twice: 2.0.1 and 2.0.0")]),
         *[  # markers that nobody can evaluate

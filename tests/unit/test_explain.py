@@ -168,7 +168,7 @@ def test_all_gpus_of_a_list_must_run():
             "12.1",
             {"target": "dgx2", "gpu": "v100"},
             "does not run on dgx2: V100",
-            "CUDA 12 wants driver",
+            "CUDA 12 needs driver",
             "make image CUDA=11.8 TARGET=dgx2    (what runs there: 11.6, 11.7, 11.8)",
         ),
         ("11.7", {"gpu": "p4,v100,b300"}, "B300 (sm_103)", "no code for", "make image GPU=p4    (one image for each"),

@@ -108,7 +108,7 @@ def default_command(ref: str) -> str:
     program = next((program for stack, program in _PROGRAMS.items() if image_name(ref).startswith(stack)), "")
     if not program:
         raise UsageError(
-            f"what shall run in {ref}? It is no image of a stack, which bring a program",
+            f"what shall run in {ref}? It is not an image of a stack, which bring a program",
             next_step="--command 'python train.py'",
         )
     return f"python {EXAMPLES}/{program}"
