@@ -68,7 +68,7 @@ Device = Annotated[
     Literal["auto", "cpu", "cuda"], typer.Option(help="What the smoke test runs on; auto: a GPU where there is one.")
 ]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Run again what passed on such a machine before.")]
-PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what would be built, and build nothing.")]
+PlanOnly = Annotated[bool, typer.Option("--plan", "--dry-run", help="Print what would be built, and build nothing.")]
 Engine = Annotated[
     str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
 ]
