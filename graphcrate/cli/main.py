@@ -197,7 +197,10 @@ def _build(request: "BuildRequest", as_json: bool) -> None:
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
+def list_(
+    gpus: Annotated[bool, typer.Option("--gpus", help="Show which GPUs run which CUDA version.")] = False,
+    as_json: Json = False,
+) -> None:
     """List stacks and their variants."""
     from graphcrate.compat import catalog
 
@@ -209,8 +212,15 @@ def list_(as_json: Json = False) -> None:
     from rich.console import Console
 
     from graphcrate.cli import tables
+    from graphcrate.compat.support import MARKS, support
 
-    Console(width=None if sys.stdout.isatty() else 200).print(tables.variants_table(recipes, locked))
+    if not gpus:
+        sys.stdout.write("".join(f"{line}\n" for line in tables.variants(recipes, locked)))
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    for recipe in recipes:
+        console.print(tables.heat_map(support(recipe)), end="\n\n")
+    console.print("   ".join(f"{mark} {meaning}" for mark, meaning in MARKS.values()))
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """Print answers: text for people, JSON for programs. Decides nothing."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -10,42 +10,59 @@ from rich.table import Table
 from rich.text import Text
 
 from graphcrate.compat import facts
+from graphcrate.compat.support import MARKS, Support
 from graphcrate.model.answer import Answer
 from graphcrate.model.lock import encode
-from graphcrate.model.recipe import BaseSpec, Recipe
+from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, LayerRecord
 from graphcrate.model.words import size
 
-
-def base_line(base: BaseSpec) -> str:
-    """`Debian bookworm` or the registry reference."""
-    return base.reference if base.provider == "registry" else f"Debian {base.suite}"
+_MARK_STYLES = {"native": "green", "jit": "yellow", "unknown": "dim", "rejected": "dim"}
+_HEADS = ("stack", "CUDA", "torch", "PyG", "Python", "GPUs", "driver from", "lock")
 
 
-def variants_table(recipes: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> Table:
-    """Every recipe's variants. `locked`: (recipe, CUDA, candidate) that have a committed lock."""
-    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
-    for column in ("recipe", "CUDA", "torch", "PyG", "Python", "base", "candidate", "locked", "GPUs"):
-        table.add_column(column, overflow="fold")
+def variants(recipes: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield a line for each variant, at most 80 wide. `locked`: (recipe, CUDA, candidate) with a committed lock."""
+    rows: list[tuple[str, ...]] = [_HEADS]
     for recipe in recipes:
         for variant in recipe.variants:
             if variant.unavailable is not None:
-                base, why = base_line(variant.base), f"not available: {variant.unavailable.why}"
-                table.add_row(recipe.name, variant.cuda, "-", "-", variant.python, base, why, "no", "-")
-            for candidate in variant.candidates:
-                yes = (recipe.name, variant.cuda, candidate.name) in locked
-                table.add_row(
+                rows.append((recipe.name, variant.cuda, "not available: ./build.py image explains", *[""] * 5))
+                continue
+            first = variant.candidates[0]
+            capabilities = [facts.compute_capability(model).replace(".", "") for model in facts.gpu_names(first)]
+            rows.append(
+                (
                     recipe.name,
                     variant.cuda,
-                    "newest in the folder" if candidate.torch == "*" else candidate.torch,
+                    "of a folder" if first.torch == "*" else first.torch,
                     variant.torch_geometric or "-",
                     variant.python,
-                    base_line(variant.base),
-                    candidate.name,
-                    "yes" if yes else "no",
-                    ", ".join(facts.gpu_names(candidate)) or "-",
+                    f"sm_{capabilities[0]} to sm_{capabilities[-1]}" if capabilities else "-",
+                    facts.oldest_driver(variant.cuda) or "-",
+                    "yes" if any(cuda == variant.cuda for name, cuda, _ in locked if name == recipe.name) else "no",
                 )
-    return table
+            )
+    widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(_HEADS))]
+    for row in rows:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def heat_map(found: Support) -> Text:
+    """Draw which GPUs run which CUDA versions, with colours where the terminal has them."""
+    names = [
+        f"{', '.join(row.models[:3])}{' …' if row.models[3:] else ''} (sm_{row.capability.replace('.', '')})"
+        for row in found.rows
+    ]
+    width = max(map(len, names))
+    drawn = Text(f"{found.recipe:{width}}" + "".join(f"{cuda:>6}" for cuda in found.drivers) + "\n", "bold")
+    drawn.append(f"{'driver from':{width}}" + "".join(f"{one.partition('.')[0]:>6}" for one in found.drivers.values()))
+    for name, row in zip(names, found.rows, strict=True):
+        drawn.append(f"\n{name:{width}}")
+        for cuda in found.drivers:
+            status = row.cells[cuda].status
+            drawn.append(f"{MARKS[status][0]:>6}", _MARK_STYLES[status])
+    return drawn
 
 
 def layers_table(layers: Sequence[LayerRecord]) -> Table:

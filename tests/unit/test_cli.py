@@ -13,6 +13,7 @@ import typer
 from graphcrate.build import pipeline
 from graphcrate.cli import exit as cli_exit
 from graphcrate.cli import main
+from graphcrate.compat import recipes
 from graphcrate.compat.catalog import nearest_cuda
 from tests import ROOT
 from tests.unit import small_layouts
@@ -121,11 +122,23 @@ def test_list_as_json_has_a_line_per_variant_and_candidate(call):
     assert not any("H100" in row["gpus"] for row in compatible.values())
 
 
-def test_list_as_a_table_names_gpus(call):
+def test_list_has_a_line_for_each_variant_in_80_columns(call):
     code, out, _ = call("list")
     assert code == 0
-    assert "V100" in out
-    assert "2.0.1+cu118" in out
+    lines = out.splitlines()
+    assert len(lines) == 1 + sum(len(recipes.load(path).variants) for path in (ROOT / "recipes").glob("*.toml"))
+    assert max(map(len, lines)) <= 80
+    pyg = ["pyg", "11.8", "2.0.1+cu118", "2.3.1", "3.11", "sm_60", "to", "sm_90", "450.80.02", "no"]
+    assert pyg in [line.split() for line in lines]
+
+
+def test_list_draws_which_gpus_run_which_cuda(call):
+    code, out, _ = call("list", "--gpus")
+    assert code == 0
+    pyg = out.partition("\npyg ")[2].partition("\n\n")[0].splitlines()
+    marks = dict(zip(pyg[0].split(), next(line for line in pyg if line.startswith("V100")).split()[3:], strict=True))
+    assert marks == {"13.0": "·", "12.8": "●", "12.6": "●", "12.1": "●", "11.8": "●", "11.7": "●", "11.6": "●"}
+    assert max(map(len, out.splitlines())) <= 120
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
