@@ -1,5 +1,6 @@
 """The story of an image, one call per stage: recipe → lock → plan → layers → layout → smoke test → report."""
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from graphcrate.artifacts.locate import read_report
-from graphcrate.build import extensions
+from graphcrate.build import extensions, summary
 from graphcrate.compat import fallback, own, planning, slim
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import examples, find_variant, lock_path
@@ -22,7 +23,7 @@ from graphcrate.model.lock import Added, DebianBase, Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions, Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, PackageLine
-from graphcrate.model.words import size
+from graphcrate.model.words import listed, size
 
 if TYPE_CHECKING:
     from graphcrate.build.with_engine import Engine
@@ -258,7 +259,12 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport:
     built = extensions.built(lock, ctx)
     for line in _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, job.engine, built, plan):
         ctx.progress.note(line)
-    artifact, layers = job.engine.build(plan, lock, job.request, folder, ctx)
+    try:
+        artifact, layers = job.engine.build(plan, lock, job.request, folder, ctx)
+    except BaseException:
+        with contextlib.suppress(OSError):  # empty: the first image of this name
+            folder.parent.rmdir()
+        raise
     report = _report(artifact, layers, plan, resolution)
     if saved := slim.saved(layers):
         ctx.progress.note(saved)
@@ -271,9 +277,12 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport:
         asked=job.request.asked(report),
     )
     write_value(folder / "lock.json", lock)
+    ctx.progress.note(summary.step(3, "check the image"))
     report = _check(job, plan, report)
     for path in _aliases(job, plan):
         link(path, Path(plan.tag))
+    if job.request.smoke:
+        ctx.progress.note(summary.step(4, f"test it by {listed(job.variant.smoke or job.recipe.smoke)}"))
     return report
 
 
