@@ -156,8 +156,21 @@ def _finish(job: _Job, resolution: "Resolution", below: BuildReport | None = Non
     _link_newest(job, report)
     if job.request.smoke:
         report = _test(job, report, resolution.lock, below)
+    _draw(job, report)
     new_image.raise_if_broken(report)
     return report
+
+
+def _draw(job: _Job, report: BuildReport) -> None:
+    """Write the page of an image beside its report, where that is newer."""
+    folder = job.folder(report.name, report.tag)
+    written = folder / "report.json"
+    page = folder / "report.html"
+    if not report.layout or (page.is_file() and page.stat().st_mtime_ns >= written.stat().st_mtime_ns):
+        return
+    from graphcrate.pages import report as pages
+
+    write_file(page, pages.html(pages.read(report.layout, job.ctx, job.request.output)).encode())
 
 
 def _is_on_top(lock: Lock, additions: Additions) -> bool:

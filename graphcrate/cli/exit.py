@@ -25,7 +25,7 @@ _ELSEWHERE = {
 GROUPS = {
     "Build": ("image", "list", "explain", "lock", "render", "schema"),
     "Use": ("run", "convert", "job", "test"),
-    "Look at": ("check", "inspect", "diff", "audit"),
+    "Look at": ("check", "inspect", "report", "diff", "audit"),
     "Share": ("publish", "verify", "keys"),
     "Help": ("doctor", "cache"),
 }

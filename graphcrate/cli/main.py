@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import cache, check, explain, publish, test
+from graphcrate.cli import cache, check, explain, pages, publish, test
 from graphcrate.cli import exit as cli_end
 from graphcrate.cli.options import CudaOrNone, Gpus, cuda_version, joined
 
@@ -383,6 +383,7 @@ def run(
 app.command()(check.check)
 app.command(hidden=True)(check.validate)
 app.command()(check.audit)
+app.command()(pages.report)
 app.command()(cache.cache)
 app.command()(explain.explain)
 app.command()(publish.publish)

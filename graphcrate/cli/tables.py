@@ -68,17 +68,20 @@ def heat_map(found: Support) -> Text:
 def layers_table(layers: Sequence[LayerRecord]) -> Table:
     """Layers by size with their largest owners."""
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, title="layers, largest first", title_justify="left")
+    table.add_column("", width=20)
     table.add_column("compressed", justify="right")
     table.add_column("unpacked", justify="right")
     table.add_column("layer")
     table.add_column("owners", overflow="fold")
+    largest_layer = max((layer.size for layer in layers), default=1) or 1
     for layer in sorted(layers, key=lambda layer: -layer.size):
         largest = sorted(layer.owners, key=lambda owner: -owner.bytes)
         owners = ", ".join(
             f"{owner.name} {owner.version} {size(owner.bytes)}".replace("  ", " ") for owner in largest[:5]
         )
         more = f" and {len(largest) - 5} more" if len(largest) > 5 else ""
-        table.add_row(size(layer.size), size(layer.unpacked_size), layer.title, owners + more)
+        bar = "█" * round(20 * layer.size / largest_layer) or "▏"
+        table.add_row(bar, size(layer.size), size(layer.unpacked_size), layer.title, owners + more)
     return table
 
 

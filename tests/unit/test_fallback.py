@@ -47,6 +47,7 @@ def call(context, monkeypatch, typed):
         chosen = Outcome(candidate=candidate.name, chosen=True)
         return Resolution(lock=lock, candidate=candidate, outcomes=(OUT, chosen))
 
+    monkeypatch.setattr(pipeline, "_draw", lambda *_: None)  # there is no layout to read
     monkeypatch.setattr(pipeline, "_resolve", resolved)
     monkeypatch.setattr(with_engine.Embedded, "build", lambda *_: (ARTIFACT, ()))
     monkeypatch.setattr(with_engine.Embedded, "exists", lambda *_: True)

@@ -1,7 +1,8 @@
 """An audit from what a person names to its report: reads image, wheels or folder, asks `audit`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -10,9 +11,12 @@ from graphcrate.artifacts.tree import binaries
 from graphcrate.artifacts.tree.binaries import Read
 from graphcrate.artifacts.tree.reader import Tools
 from graphcrate.checks import audit, reading
+from graphcrate.checks.audit import code
+from graphcrate.checks.audit.packages import Packages
 from graphcrate.compat import facts
 from graphcrate.host.context import Context
-from graphcrate.model.audit import Audit, Contents
+from graphcrate.model.audit import Audit, Contents, Finding
+from graphcrate.model.contract import Settings
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import site_packages
 from graphcrate.model.report import BuildReport
@@ -39,6 +43,35 @@ def run(
     capabilities = {name.removesuffix("+PTX") for name in contents.architectures}
     compiled_for = [model for model, capability in facts.gpus().items() if capability in capabilities]
     return audit.judge(contents, gpus or compiled_for)
+
+
+@dataclass(frozen=True)
+class Look:
+    """An image seen through its programs and libraries. `by_gpu`: for a model of each compute capability ("7.0")."""
+
+    audit: Audit
+    texts: Mapping[str, bytes]  #: METADATA and its like, by absolute path
+    settings: Settings | None
+    packages: Mapping[str, tuple[str, int]]  #: normalised name → version, bytes of its programs and libraries
+    by_gpu: Mapping[str, tuple[Finding, ...]]
+
+
+def look(name: str, ctx: Context, output: Path, gpus: Sequence[str] = ()) -> Look:
+    """Read an image once: its audit, its packages, and what keeps it from running on each GPU. Raises as `run`."""
+    with ExitStack() as stack:
+        read = _Reader(ctx, stack, output).opened(name)
+    contents = binaries.contents(name, read, base=True)
+    owners = Packages(contents)
+    sizes = {one.name: (one.version, 0) for one in contents.distributions}
+    for path, binary in contents.binaries.items():
+        owner = owners.owner(path)
+        version, known = sizes.get(owner.name, (owners.version(owner), 0))
+        sizes[owner.name] = version, known + binary.size
+    models = {capability: model for model, capability in reversed(facts.gpus().items())}
+    by_gpu = {
+        capability: tuple(code.findings(contents, owners, [model])) for capability, model in sorted(models.items())
+    }
+    return Look(audit.judge(contents, gpus), read.texts, read.settings, sizes, by_gpu)
 
 
 def read_image(name: str, ctx: Context) -> Read:
