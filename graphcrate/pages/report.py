@@ -180,10 +180,11 @@ def _boxes(packages: Sequence[Package]) -> list[tuple[Box, str]]:
     values = [(one.name, one.bytes) for one in largest[:_MOST_BOXES]]
     if rest := sum(one.bytes for one in largest[_MOST_BOXES:]):
         values.append((f"{len(largest) - _MOST_BOXES} more", rest))
-    return [(box, _group(box.label)) for box in treemap(values, 1000, 420)]
+    return [(box, group_of(box.label)) for box in treemap(values, 1000, 420)]
 
 
-def _group(name: str) -> str:
+def group_of(name: str) -> str:
+    """Name the family of a package, which has a colour of its own."""
     return next((group for group, pattern in reversed(_GROUPS) if pattern.fullmatch(name.lower())), "other")
 
 
