@@ -121,10 +121,11 @@ def _check(path: Path, sha256: str) -> None:
     with path.open("rb", buffering=0) as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != sha256:
+        path.unlink(missing_ok=True)
         raise IntegrityError(
             f"{path.name} in the cache has sha256 {digest} and the lock says {sha256}",
-            cause="The file was changed or damaged after it was downloaded.",
-            next_step=f"rm {path}    (the next run fetches it again)",
+            cause="The file was changed or damaged after it was downloaded; it has been removed.",
+            next_step="the same command again fetches it again",
         )
 
 
