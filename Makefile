@@ -12,9 +12,9 @@ given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$
 strange := $(filter-out $(settings) PYTHON CI ENGINES FAULTS FUZZ HOME PATH TMPDIR SHELL DEBIAN_% GRAPHCRATE_% UV_% PIP_% SSL_% XDG_% SOURCE_DATE_EPOCH %_proxy %_PROXY MAKE%,$(given))
 ifneq ($(strange),)
 nearest := $(shell python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1].upper(), sys.argv[2:], n=1, cutoff=0.5))' '$(firstword $(strange))' $(settings) 2>/dev/null)
-$(error $(firstword $(strange)) is no setting$(if $(nearest),; the nearest is $(nearest)). There are $(settings))
+$(error $(firstword $(strange)) is not a setting$(if $(nearest),; the nearest is $(nearest)). There are $(settings))
 endif
-option = $(if $(2),--$(1) '$(2)')
+option = $(if $(2),--$(1) '$(subst ','\'',$(2))')
 python := .venv/bin/python
 # -E -s: what environment modules leave in PYTHONPATH is not for us
 graphcrate := $(python) -E -s build.py
@@ -36,6 +36,7 @@ sif: .venv/ready-run ## the same image for Singularity and Apptainer: make sif C
 	$(graphcrate) convert "$$image" --to sif --force --link '$(or $(notdir $(basename $(RECIPE))),$(STACK)).sif' $(call option,kernel,$(KERNEL)) $(call option,compression,$(COMPRESSION))
 
 publish: .venv/ready-run ## build, prove and publish: make publish CUDA=11.8 TO=registry.example/team KEY=cosign.key
+	@$(graphcrate) publish '$(or $(RECIPE),$(STACK))' $(call option,cuda,$(CUDA)) --plan $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only)
 	@image=$$($(graphcrate) image $(request) $(own) $(machine) $(call option,flavour,$(FLAVOUR)) $(call option,slim,$(SLIM)) --engine embedded) && \
 	$(graphcrate) publish "$$image" $(call option,to,$(TO)) $(call option,key,$(KEY)) $(if $(ALLOW_CPU_ONLY),--allow-cpu-only)
 

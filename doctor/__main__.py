@@ -45,7 +45,7 @@ def arguments(argv: List[str]) -> argparse.Namespace:
         prog="doctor",
         description="Looks at this machine or container: what CUDA, torch and PyG will meet there, and what to "
         "do about it. "
-        "Writes nothing. Exit code 0: nothing stands against it; 7: something cannot work; 2: wrong usage, or an "
+        "Writes nothing. Exit code 0: nothing is wrong; 7: something cannot work; 2: wrong usage, or an "
         "error that is "
         "not known.",
     )

@@ -167,7 +167,7 @@ def _python_path(host: Host, python: Interpreter, container: str) -> Iterator[Fi
         why = "Python takes these before its own packages: `undefined symbol`, wrong versions"
         yield fail("python-path", f"PYTHONPATH={value} shadows {listed(sorted(shadowed))}", why, fix)
     elif container:
-        yield warn("python-path", "PYTHONPATH=" + value, "what lies there comes before the image's packages", fix)
+        yield warn("python-path", "PYTHONPATH=" + value, "what is there comes before the image's packages", fix)
     else:
         yield note(
             "python-path",

@@ -19,6 +19,7 @@ from graphcrate.cli import main
 from graphcrate.compat import facts, glt, own, recipes
 from graphcrate.model import errors
 from graphcrate.model.recipe import Variant
+from tools.pictures import pictures
 
 ROOT = Path(__file__).resolve().parent.parent
 #: codes that no error class stands for
@@ -35,6 +36,7 @@ def files() -> Iterator[tuple[Path, str]]:
     }
     for name, tables in pages.items():
         yield ROOT / name, filled((ROOT / name).read_text(encoding="utf-8"), tables)
+    yield from pictures()
     yield ROOT / "docs" / "commands.md", commands()
     yield ROOT / "recipes" / "recipe.schema.json", json.dumps(recipes.schema(), indent=2) + "\n"
     yield ROOT / "doctor" / "facts.py", doctor_facts()
@@ -138,7 +140,7 @@ def contracts() -> str:
         (f"`{check.id}`", check.title, ", ".join(check.runtimes), cell(check.reason), cell(check.source))
         for check in CHECKS
     ]
-    return table(("check", "what it wants", "runtimes", "reason", "source"), rows)
+    return table(("check", "requirement", "runtimes", "reason", "source"), rows)
 
 
 def cell(text: str) -> str:

@@ -171,7 +171,7 @@ def _check_link(path: Path, target: Path) -> None:
     if path.parent.resolve() / path.name == target.parent.resolve() / target.name:
         raise UsageError(f"{path} would be the link and what it leads to", next_step="--output and --link differ")
     if path.is_dir() and not path.is_symlink():
-        raise HostError(f"{path} is in the way: a link is to be there", next_step="name another place: --link PATH")
+        raise HostError(f"{path} exists and is not a link", next_step="name another place: --link PATH")
     check_link(path)
 
 
@@ -296,7 +296,7 @@ def choose_compression(kernel: str | None) -> Compression:
         return Compression.GZIP
     if (version := _KERNEL.match(kernel)) is None:
         raise UsageError(
-            f"{kernel!r} is no kernel's version", next_step="--kernel 3.10    (`uname -r` on the target says it)"
+            f"{kernel!r} is not a kernel's version", next_step="--kernel 3.10    (`uname -r` on the target says it)"
         )
     mounts_zstd = numbers(version[0]) >= numbers(facts.limits().kernel_zstd.since)
     return Compression.ZSTD if mounts_zstd else Compression.GZIP

@@ -130,7 +130,9 @@ def _at_path(ref: str) -> Located | None:
     if path.is_file():
         form = kind_of(path)
         if form is None:
-            raise UsageError(f"{path} is no image: neither a tar nor a SIF nor a squashfs", next_step=f"give {FORMS}")
+            raise UsageError(
+                f"{path} is not an image: neither a tar nor a SIF nor a squashfs", next_step=f"give {FORMS}"
+            )
         return Located(ref=ref, form=form, name=path.name, path=path)
     for folder in (path, path / "oci"):
         if _is_layout(folder):

@@ -172,10 +172,10 @@ class Archive:
         name = info.filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
         # zipfile moves offsets when bytes precede the archive or its end tells a wrong place.
         if not 0 <= info.header_offset < os.fstat(self._descriptor).st_size:
-            self.fail(info.filename, "its local header lies outside of the file")
+            self.fail(info.filename, "its local header is outside of the file")
         head = os.pread(self._descriptor, _LOCAL_HEADER.size + len(name), info.header_offset)
         if len(head) < _LOCAL_HEADER.size:
-            self.fail(info.filename, "its local header lies outside of the file")
+            self.fail(info.filename, "its local header is outside of the file")
         (magic, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = _LOCAL_HEADER.unpack_from(head)
         if magic != b"PK\x03\x04":
             self.fail(info.filename, "has no local header where the directory says")
@@ -217,7 +217,7 @@ class Archive:
         for name in seen:
             parent = name.rpartition("/")[0]
             if parent in seen:
-                self.fail(name, f"lies below {parent}, which is a file")
+                self.fail(name, f"is below {parent}, which is a file")
 
 
 class Checker:

@@ -1,5 +1,6 @@
 """The story of an image, one call per stage: recipe → lock → plan → layers → layout → smoke test → report."""
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from graphcrate.artifacts.locate import read_report
-from graphcrate.build import extensions
+from graphcrate.build import extensions, summary
 from graphcrate.compat import fallback, own, planning, slim
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.catalog import examples, find_variant, lock_path
@@ -22,7 +23,7 @@ from graphcrate.model.lock import Added, DebianBase, Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions, Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, PackageLine
-from graphcrate.model.words import size
+from graphcrate.model.words import listed, size
 
 if TYPE_CHECKING:
     from graphcrate.build.with_engine import Engine
@@ -155,8 +156,21 @@ def _finish(job: _Job, resolution: "Resolution", below: BuildReport | None = Non
     _link_newest(job, report)
     if job.request.smoke:
         report = _test(job, report, resolution.lock, below)
+    _draw(job, report)
     new_image.raise_if_broken(report)
     return report
+
+
+def _draw(job: _Job, report: BuildReport) -> None:
+    """Write the page of an image beside its report, where that is newer."""
+    folder = job.folder(report.name, report.tag)
+    written = folder / "report.json"
+    page = folder / "report.html"
+    if not report.layout or (page.is_file() and page.stat().st_mtime_ns >= written.stat().st_mtime_ns):
+        return
+    from graphcrate.pages import report as pages
+
+    write_file(page, pages.html(pages.read(report.layout, job.ctx, job.request.output)).encode())
 
 
 def _is_on_top(lock: Lock, additions: Additions) -> bool:
@@ -258,7 +272,12 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport:
     built = extensions.built(lock, ctx)
     for line in _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, job.engine, built, plan):
         ctx.progress.note(line)
-    artifact, layers = job.engine.build(plan, lock, job.request, folder, ctx)
+    try:
+        artifact, layers = job.engine.build(plan, lock, job.request, folder, ctx)
+    except BaseException:
+        with contextlib.suppress(OSError):  # empty: the first image of this name
+            folder.parent.rmdir()
+        raise
     report = _report(artifact, layers, plan, resolution)
     if saved := slim.saved(layers):
         ctx.progress.note(saved)
@@ -271,9 +290,12 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport:
         asked=job.request.asked(report),
     )
     write_value(folder / "lock.json", lock)
+    ctx.progress.note(summary.step(3, "check the image"))
     report = _check(job, plan, report)
     for path in _aliases(job, plan):
         link(path, Path(plan.tag))
+    if job.request.smoke:
+        ctx.progress.note(summary.step(4, f"test it by {listed(job.variant.smoke or job.recipe.smoke)}"))
     return report
 
 

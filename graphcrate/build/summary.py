@@ -1,9 +1,14 @@
-"""The last lines of a build: what was tested with which figures, the image, what to mind, what to type next."""
+"""What a build says of its progress as a whole, and its last lines: tests with figures, image, warnings, commands."""
 
 from collections.abc import Iterator, Sequence
 
 from graphcrate.model.report import BuildReport, SmokeReport
 from graphcrate.model.words import listed, size
+
+
+def step(number: int, what: str) -> str:
+    """Word the beginning of a step of a build."""
+    return f"step {number} of 4: {what}"
 
 
 def lines(report: BuildReport, seconds: float) -> Iterator[str]:

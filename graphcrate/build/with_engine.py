@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from graphcrate.build import summary
 from graphcrate.compat import slim
 from graphcrate.engines.builders import LAYER_FORMAT
 from graphcrate.host import process
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.lock import DebianBase, Lock
-from graphcrate.model.plan import Plan, content_id
+from graphcrate.model.plan import CompileStep, Plan, content_id
 from graphcrate.model.recipe import Channel
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord
 
@@ -68,7 +69,9 @@ class Engine:
         from graphcrate.engines.builders import BUILDERS, Order
 
         folder.mkdir(parents=True, exist_ok=True)
+        ctx.progress.note(summary.step(1, "make the base"))
         base, notes = _base(plan, lock, ctx)
+        ctx.progress.note(summary.step(2, f"build with {self.name}"))
         order = Order(
             plan=plan,
             folder=folder,
@@ -120,6 +123,7 @@ class Embedded(Engine):
         from graphcrate.resolve.base import prepare_base
         from graphcrate.resolve.fetch import fetch
 
+        ctx.progress.note(summary.step(1, "download files, make the base"))
         with ThreadPoolExecutor(2) as side:
             # Bases are made by Debian's tools while wheels arrive.
             base = side.submit(prepare_base, ctx, plan.base.base)
@@ -146,6 +150,9 @@ class Embedded(Engine):
             environment=ctx.environment,
             progress=ctx.progress,
         )
+        compiled = sum(len(one.packages) for one in plan.steps if isinstance(one, CompileStep))
+        compiling = f", compile {compiled} packages" if compiled else ""
+        ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{compiling}"))
         layout = embedded.build_layout(order)
         return embedded.artifact(layout), layout.records
 

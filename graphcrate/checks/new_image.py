@@ -46,5 +46,5 @@ def raise_if_broken(report: BuildReport) -> None:
     raise AuditError(
         f"{report.name}:{report.tag} was built, and cannot work as a whole: {report.audit.failures[0]}",
         cause=f"{report.audit.fail} of the audit's findings are failures.",
-        next_step=f"./build.py audit {report.image}    says what breaks and how to mend it",
+        next_step=f"./build.py check {report.image} --only binaries    says what breaks and how to fix it",
     )

@@ -8,10 +8,11 @@ from typing import Literal
 import msgspec
 
 from graphcrate.artifacts import pull
-from graphcrate.artifacts.locate import locate
+from graphcrate.artifacts.locate import FORMS, locate
 from graphcrate.artifacts.tree import layers as trees
 from graphcrate.artifacts.tree import opening
 from graphcrate.artifacts.tree.reader import Opened, Tools
+from graphcrate.model.errors import UsageError
 from graphcrate.oci import reference, spec
 from graphcrate.oci.layout import Layout
 
@@ -29,6 +30,8 @@ def opened(ref: str, tools: Tools, output: Path, fetch: Fetch) -> tuple[Opened, 
     if image.form == "registry":
         found, unread = _pulled(image.name, tools, fetch)
         return found, "registry", unread
+    if image.form == "rootfs" and not any(image.path.iterdir()):
+        raise UsageError(f"the folder {image.path} is empty", next_step=f"give {FORMS}")
     found = opening.reader(image)(tools)
     return found, found.tree.form, ()
 

@@ -1,28 +1,16 @@
 """Word contracts' findings and audits for people and scripts. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.audit import Audit, PackageCode
 from graphcrate.model.contract import Finding, Inspection
-from graphcrate.model.table import Answer, Column, Row, Table
 from graphcrate.model.words import printable
 
 #: of a contract's status or an audit's severity, the worst first: in words, and in rich's
 _WORDS = {"fail": "fail", "warn": "warn", "unknown": "not known", "note": "note", "pass": "pass"}
 _STYLES = {"fail": "bold red", "warn": "yellow", "unknown": "dim", "note": "dim", "pass": "green"}
-_CONTRACT_COLUMNS = (
-    *(Column("status"), Column("id", only="lines"), Column("runtimes", only="lines")),
-    *(Column("check", 3, "terminal"), Column("seen", 4), Column("why", 5), Column("fix", 4)),
-)
-_AUDIT_COLUMNS = (
-    *(Column(""), Column("check", only="lines"), Column("package", 2), Column("file", 3)),
-    *(Column("what", 5), Column("breaks", 3), Column("fix", 3)),
-)
-_CODE_COLUMNS = (
-    *(Column("", only="lines"), Column("check", only="lines"), Column("package")),
-    *(Column("version", only="terminal"), Column("file", only="lines"), Column("GPU code")),
-)
 
 
 def count(statuses: Iterable[str]) -> dict[str, int]:
@@ -36,13 +24,27 @@ def counted(statuses: Iterable[str]) -> str:
     return ", ".join(f"{number} {_WORDS[status]}" for status, number in count(statuses).items())
 
 
-def contracts(inspection: Inspection) -> Answer:
-    """Make a row of each finding, the worst first."""
-    rows = []
+def contracts(inspection: Inspection, *, everything: bool = True) -> Answer:
+    """Word each finding, the worst first; without `everything` only what fails or warns."""
+    entries = []
     for one in _sorted(inspection.findings):
-        identity = (one.status, one.check, ",".join(one.runtimes), f"{one.title} ({', '.join(one.runtimes)})")
-        rows.append(Row((*identity, one.seen, one.why, one.fix), _STYLES[one.status]))
-    return Answer((Table(_CONTRACT_COLUMNS, tuple(rows)),), summary=counted(one.status for one in inspection.findings))
+        if everything or one.status in ("fail", "warn"):
+            text = f"{one.title} ({', '.join(one.runtimes)})"
+            if one.status == "pass":
+                entries.append(_entry(one.status, f"{text}: {one.seen}", {}))
+            else:
+                entries.append(_entry(one.status, text, {"seen": one.seen, "why": one.why, "fix": one.fix}))
+    summary = (*_unread(inspection.unread), counted(one.status for one in inspection.findings))
+    return Answer((Section(tuple(entries)),), summary=summary)
+
+
+def _entry(status: str, text: str, details: Mapping[str, str]) -> Entry:
+    lines = tuple(f"{name}: {value}" for name, value in details.items() if value)
+    return Entry(_WORDS[status], text, lines, _STYLES[status])
+
+
+def _unread(reasons: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"not read: {reason}" for reason in reasons)
 
 
 def contracts_after_build(findings: Iterable[Finding], ref: str) -> Iterator[str]:
@@ -61,21 +63,26 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: list(_WORDS).index(finding.status))
 
 
-def audit(found: Audit) -> Answer:
-    """Make a row of each finding, the worst first, and one for the GPU code of each package."""
-    findings = [
-        Row((one.severity, one.check, one.package, one.file, one.what, one.breaks, one.fix), _STYLES[one.severity])
+def audit(found: Audit, *, everything: bool = True) -> Answer:
+    """Word each finding, the worst first, and the GPU code of each package; else only what fails or warns."""
+    entries = [
+        _entry(
+            one.severity,
+            " ".join(part for part in (one.package, one.file) if part) + f": {one.what}",
+            {"breaks": one.breaks, "fix": one.fix},
+        )
         for one in found.findings
+        if everything or one.severity != "note"
     ]
-    packages = [Row(("code", "architectures", one.package, one.version, "", code(one))) for one in found.code]
+    packages = [Entry(f"{one.package} {one.version}".rstrip(), code(one)) for one in found.code if everything]
     floors = [f"glibc {found.glibc}"] * bool(found.glibc) + [f"GLIBCXX {found.glibcxx}"] * bool(found.glibcxx)
-    told = (
+    summary = (
         f"{found.binaries} programs and libraries of {found.bytes / 1e9:.1f} GB: "
         + (counted(one.severity for one in found.findings) or "nothing is wrong")
-        + (f"; its packages want {' and '.join(floors)}" if floors else "")
+        + (f"; its packages need {' and '.join(floors)}" if floors else "")
     )
-    tables = Table(_AUDIT_COLUMNS, tuple(findings)), Table(_CODE_COLUMNS, tuple(packages))
-    return Answer(tables, summary=told, last=f"done\t\t\t\t{told}")
+    sections = Section(tuple(entries)), Section(tuple(packages), "GPU code")
+    return Answer(sections, summary=(*_unread(found.unread), summary))
 
 
 def code(package: PackageCode) -> str:
@@ -90,7 +97,7 @@ def audit_after_build(found: Audit, ref: str) -> Iterator[str]:
     if not told:
         yield f"audit: {found.binaries} programs and libraries, nothing that cannot be loaded or run"
         return
-    yield f"audit: {counted(one.severity for one in told)}    (./build.py audit {ref})"
+    yield f"audit: {counted(one.severity for one in told)}    (./build.py check {ref} --only binaries)"
     for one in told:
         words = f"{printable(f'{one.package} {one.file}'.rstrip())}: {printable(one.what)}; {printable(one.fix)}"
         yield f"  {one.severity}  {words}".rstrip("; ")

@@ -35,7 +35,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdo
 
 
 def cache(free: Free = None, as_json: Json = False) -> None:
-    """Show what the cache takes of the disk; --free FOLDER gives it back. Images in dist/ are not touched."""
+    """Show what the cache takes of the disk, or free it: --free FOLDER. Images in dist/ are not touched."""
     from graphcrate.cli.config import here
     from graphcrate.model.words import size
 

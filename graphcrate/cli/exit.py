@@ -21,6 +21,15 @@ _ELSEWHERE = {
     **dict.fromkeys(("submit", "sbatch", "srun"), "job"),
 }
 
+#: every command, as `--help` lists them
+GROUPS = {
+    "Build": ("image", "list", "explain", "lock", "render", "schema"),
+    "Use": ("run", "convert", "job", "test"),
+    "Look at": ("check", "inspect", "report", "diff", "audit"),
+    "Share": ("publish", "verify", "keys", "catalog"),
+    "Help": ("doctor", "cache"),
+}
+
 
 class Commands(typer.core.TyperGroup):
     """All commands. click would end without a word after an interrupt, and with 1 where nobody reads on."""
@@ -30,6 +39,13 @@ class Commands(typer.core.TyperGroup):
         if args and args[0] not in self.commands and (ours := _ELSEWHERE.get(args[0])):
             raise UsageError(f"there is no command {args[0]!r}", next_step=f"./build.py {ours} …    is what does that")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 (as below)
+        """Write the commands in groups."""
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                rows = [(name, self.commands[name].get_short_help_str(limit=72)) for name in names]
+                formatter.write_dl(rows)
 
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401 (click's, of which typer has a copy that is its own)
         with exiting():

@@ -7,13 +7,13 @@ import typer
 from graphcrate.cli.options import Gpus, cuda_version, joined
 
 Stack = Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch.", metavar="[STACK]")]
-Name = Annotated[str, typer.Option(help="A machine of targets/, dgx2 say, or the path of such a file.")]
-Asked = Annotated[str | None, typer.Option(callback=cuda_version, help="Say first what becomes of this CUDA version.")]
-Driver = Annotated[str, typer.Option(help="Its NVIDIA driver, 450.80.02 say.")]
+Name = Annotated[str, typer.Option(help="A machine of targets/, such as dgx2, or the path of such a file.")]
+Asked = Annotated[str | None, typer.Option(callback=cuda_version, help="Show this CUDA version first.")]
+Driver = Annotated[str, typer.Option(help="Its NVIDIA driver, such as 450.80.02.")]
 Runtime = Annotated[list[str] | None, typer.Option(help="docker, apptainer, pyxis or pai; again for more.")]
 RuntimeVersion = Annotated[str, typer.Option(help="Version of the one runtime; of pyxis that of enroot.")]
-Kernel = Annotated[str, typer.Option(help="Its kernel, 3.10 say.")]
-Glibc = Annotated[str, typer.Option(help="Its glibc, 2.35 say.")]
+Kernel = Annotated[str, typer.Option(help="Its kernel, such as 3.10.")]
+Glibc = Annotated[str, typer.Option(help="Its glibc, such as 2.35.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
 
@@ -29,7 +29,7 @@ def explain(
     glibc: Glibc = "",
     as_json: Json = False,
 ) -> None:
-    """Say which variant is the newest that runs on a machine, and what stands against the others."""
+    """Say which CUDA version runs on a machine, and why others do not."""
     from graphcrate.cli import tables
     from graphcrate.cli.config import here
     from graphcrate.compat import catalog

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import audit, cache, explain, publish, test
+from graphcrate.cli import cache, check, explain, pages, publish, test
 from graphcrate.cli import exit as cli_end
 from graphcrate.cli.options import CudaOrNone, Gpus, cuda_version, joined
 
@@ -40,8 +40,8 @@ With = Annotated[
 Requirements = Annotated[list[Path] | None, typer.Option(help="A requirements file of packages to add.")]
 Apt = Annotated[list[str] | None, typer.Option(help="Debian packages to add.")]
 Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
-Driver = Annotated[str, typer.Option(help="NVIDIA driver that it must run with, 450.80.02 say.")]
-Target = Annotated[str, typer.Option(help="Machine that it must run on, by its name in targets/: dgx2 say.")]
+Driver = Annotated[str, typer.Option(help="NVIDIA driver that it must run with, such as 450.80.02.")]
+Target = Annotated[str, typer.Option(help="Machine that it must run on, by its name in targets/, such as dgx2.")]
 Channel = Annotated[str | None, typer.Option(help="Use only candidates of this channel (pytorch, pypi, local).")]
 Mirror = Annotated[str | None, typer.Option(help="sjtu, aliyun, nju, tuna, or the URL of a mirror.")]
 Wheels = Annotated[Path | None, typer.Option(help="Folder of wheels for the local channel.")]
@@ -67,8 +67,8 @@ Smoke = Annotated[bool, typer.Option(help="Run the smoke test inside the image."
 Device = Annotated[
     Literal["auto", "cpu", "cuda"], typer.Option(help="What the smoke test runs on; auto: a GPU where there is one.")
 ]
-Rerun = Annotated[bool, typer.Option("--rerun", help="Run what it passed on such a machine before, too.")]
-PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what would be built, and build nothing.")]
+Rerun = Annotated[bool, typer.Option("--rerun", help="Run again what passed on such a machine before.")]
+PlanOnly = Annotated[bool, typer.Option("--plan", "--dry-run", help="Print what would be built, and build nothing.")]
 Engine = Annotated[
     str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
 ]
@@ -140,7 +140,7 @@ def image(
     plan: PlanOnly = False,
     as_json: Json = False,
 ) -> None:
-    """Build an image and prove it by a training run inside it."""
+    """Build an image and test it by a training run inside."""
     from graphcrate.build import pipeline
     from graphcrate.cli.config import config
     from graphcrate.compat.request import BuildRequest
@@ -197,8 +197,11 @@ def _build(request: "BuildRequest", as_json: bool) -> None:
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
-    """Show recipes and their variants."""
+def list_(
+    gpus: Annotated[bool, typer.Option("--gpus", help="Show which GPUs run which CUDA version.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List stacks and their variants."""
     from graphcrate.compat import catalog
 
     ctx = _context()
@@ -209,8 +212,15 @@ def list_(as_json: Json = False) -> None:
     from rich.console import Console
 
     from graphcrate.cli import tables
+    from graphcrate.compat.support import MARKS, support
 
-    Console(width=None if sys.stdout.isatty() else 200).print(tables.variants_table(recipes, locked))
+    if not gpus:
+        sys.stdout.write("".join(f"{line}\n" for line in tables.variants(recipes, locked)))
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    for recipe in recipes:
+        console.print(tables.heat_map(support(recipe)), end="\n\n")
+    console.print("   ".join(f"{mark} {meaning}" for mark, meaning in MARKS.values()))
 
 
 @app.command()
@@ -223,7 +233,7 @@ def lock(
     extensions: Extensions = "auto",
     toolkit: Toolkit = None,
 ) -> None:
-    """Resolve again and write images/NAME/VARIANT/CANDIDATE.lock.json; prints its path."""
+    """Resolve a variant again and write its lock. Prints the path: images/NAME/VARIANT/CANDIDATE.lock.json."""
     from graphcrate.build import pipeline
     from graphcrate.cli.config import config
     from graphcrate.compat.request import BuildRequest
@@ -254,7 +264,7 @@ def render(
     ] = "debian",
     output: Annotated[Path | None, typer.Option(help="Folder for NAME/VARIANT/…; images/ if left out.")] = None,
 ) -> None:
-    """Write Dockerfiles and Singularity definitions; prints the folders that changed."""
+    """Write Dockerfiles and Singularity definitions. Prints the folders that changed."""
     from graphcrate.compat import own
     from graphcrate.engines.render import files
 
@@ -277,7 +287,7 @@ def render(
 
 @app.command()
 def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> None:
-    """Show an image: layers by size and owner, environment, packages."""
+    """Show an image's layers, packages and environment."""
     from graphcrate.artifacts.locate import find_image
     from graphcrate.model.lock import encode
 
@@ -291,18 +301,6 @@ def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> N
 
     console = Console(width=None if sys.stdout.isatty() else 160)
     tables.inspect(console, report, [f"{name}={value}" for name, value in layout.environment.items()])
-
-
-@app.command()
-def validate(ref: Ref, output: Output = Path("dist")) -> None:
-    """Re-check every invariant of an OCI layout: sizes, digests, diff_ids, archives."""
-    from graphcrate.artifacts.locate import find_image
-    from graphcrate.oci.validate import validate as check
-
-    layout, _ = find_image(ref, output)
-    for warning in check(layout):
-        sys.stderr.write(f"warning: {warning}\n")
-    sys.stdout.write(f"{layout.path}: valid, {layout.digest}\n")
 
 
 @app.command()
@@ -326,7 +324,7 @@ def convert(
     link: Annotated[Path | None, typer.Option(help="Make this a symbolic link to the result.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Make of an image what a runtime takes; prints its path."""
+    """Convert to SIF, enroot squashfs, a docker archive or a folder. Prints the path."""
     from graphcrate.artifacts import convert as converting
     from graphcrate.artifacts.formats.packed import Compression
     from graphcrate.model.lock import encode
@@ -354,7 +352,7 @@ def diff(
     strict: Annotated[bool, typer.Option("--strict", help="Nothing may differ.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare the files of two images: layouts, archives, engines' images, SIF files, squashfs, folders."""
+    """Compare two images file by file. They may be layouts, archives, engines' images, SIF, squashfs or folders."""
     from graphcrate.artifacts.tree import opening
     from graphcrate.artifacts.tree.compare import ALLOWANCES, lines, summary
     from graphcrate.model.errors import DifferenceError
@@ -367,48 +365,6 @@ def diff(
         raise DifferenceError(f"{first} and {second} are not the same: {summary(comparison)}")
 
 
-@app.command()
-def check(
-    ref: Annotated[str, typer.Argument(help="Whatever `diff` takes, or REGISTRY/NAME:TAG.", metavar="REF")],
-    runtime: Annotated[
-        list[str] | None, typer.Option(help="docker, apptainer, pyxis or pai; again for more; all if left out.")
-    ] = None,
-    runtime_version: Annotated[str, typer.Option(help="Version of the one runtime; of pyxis that of enroot.")] = "",
-    gpu: Gpus = None,
-    driver: Annotated[str, typer.Option(help="NVIDIA driver of the host, 450.80.02 say.")] = "",
-    kernel: Annotated[str, typer.Option(help="Kernel of the host, 3.10 say.")] = "",
-    glibc: Annotated[str, typer.Option(help="glibc of the host, 2.35 say.")] = "",
-    shm: Annotated[str, typer.Option(help="Size of /dev/shm in containers, 64m say.")] = "",
-    fetch: Annotated[
-        Literal["small", "all", "none"],
-        typer.Option(help="Layers to bring from a registry: small: 1 GB in all."),
-    ] = "small",
-    output: Output = Path("dist"),
-    as_json: Json = False,
-) -> None:
-    """Check an image, anybody's, against what runtimes and a host need of it; exit code 14 where something fails."""
-    from graphcrate.checks import wording
-    from graphcrate.checks.contracts import run as checking
-    from graphcrate.cli import tables
-    from graphcrate.compat import targets
-    from graphcrate.model.errors import ContractError
-
-    named = tuple(runtime or ())
-    said = targets.Said(
-        gpu=joined(gpu) or "",
-        driver=driver,
-        runtimes=named,
-        runtime_version=runtime_version,
-        kernel=kernel,
-        glibc=glibc,
-    )
-    host, runtimes = targets.host_of(said, shm), targets.runtimes_of(named)
-    found = checking.check(ref, host, _context(), runtimes=runtimes, output=output, fetch=fetch)
-    tables.write(found, wording.contracts(found), as_json=as_json)
-    if failures := wording.count(one.status for one in found.findings).get("fail"):
-        raise ContractError(f"{ref} breaks {failures} of {len(found.findings)} contracts")
-
-
 @app.command(context_settings={"ignore_unknown_options": True})
 def run(
     ref: Ref,
@@ -416,7 +372,7 @@ def run(
     network: Annotated[bool, typer.Option(help="Let it use this machine's network, as other runtimes do.")] = True,
     output: Output = Path("dist"),
 ) -> None:
-    """Run a command inside an image without any engine, with this terminal; the working directory is /work there."""
+    """Run a command inside an image without any engine. This directory is /work inside."""
     from graphcrate.artifacts.locate import find_image
     from graphcrate.build import pipeline
 
@@ -424,7 +380,11 @@ def run(
     sys.exit(pipeline.run_inside(layout, command, _context(), network=network))
 
 
-app.command()(audit.audit)
+app.command()(check.check)
+app.command(hidden=True)(check.validate)
+app.command()(check.audit)
+app.command()(pages.report)
+app.command()(pages.catalog)
 app.command()(cache.cache)
 app.command()(explain.explain)
 app.command()(publish.publish)
@@ -436,7 +396,7 @@ app.command()(test.job)
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def doctor(context: typer.Context) -> None:
-    """Look at this machine or container: what cannot work, why, and what to do. --explain TEXT: of an error."""
+    """Diagnose this machine or container, or an error: --explain TEXT. Says what cannot work, why, and what to do."""
     sys.path.insert(0, str(_context().root))  # where it lies in an installed package too
     from doctor.__main__ import main as look_around
 
@@ -447,7 +407,7 @@ def doctor(context: typer.Context) -> None:
 def schema(
     own: Annotated[bool, typer.Option("--own", help="Of recipes of your own, which extend a stack.")] = False,
 ) -> None:
-    """Print the JSON schema of recipe files."""
+    """Print the JSON schema of recipe files, for editors."""
     from graphcrate.compat import own as own_recipes
     from graphcrate.compat import recipes
 

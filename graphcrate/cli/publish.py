@@ -42,7 +42,10 @@ Kernel = Annotated[
 Squashed = Annotated[
     Literal["gzip", "zstd"] | None, typer.Option(help="Of those files, whatever the kernel; of sqsh zstd if left out.")
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="In a folder: another file of that name gives way.")]
+Replace = Annotated[bool, typer.Option("--replace", help="In a folder: overwrite another file of that name.")]
+PlanOnly = Annotated[
+    bool, typer.Option("--plan", help="Check the destination, and whether it may be published; send nothing.")
+]
 Output = Annotated[Path, typer.Option(help="Where images are.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
@@ -63,16 +66,13 @@ def publish(
     compression: Squashed = None,
     replace: Replace = False,
     output: Output = Path("dist"),
+    plan: PlanOnly = False,
     as_json: Json = False,
 ) -> None:
-    """Publish an image that passed audit, contracts and suites; prints where. Blobs first, proofs, then the tag."""
-    from graphcrate.artifacts import locate
+    """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
     from graphcrate.artifacts.formats.packed import Compression
     from graphcrate.cli.config import here
-    from graphcrate.compat import fallback
-    from graphcrate.compat.request import BuildRequest
     from graphcrate.model.lock import encode
-    from graphcrate.model.report import Asked
     from graphcrate.publish import policy, registry
 
     ctx = here()
@@ -91,20 +91,40 @@ def publish(
         replace=replace,
     )
     registry.destination_of(request, ctx, to)  # fail before anything is built
-    if ":" not in image and not Path(image).exists():
+    if _is_recipe(image):
+        policy.refuse_early(request, Path(image).stem, cuda)
+        if plan:
+            return
         request = dataclasses.replace(request, ref=_built(image, cuda, joined(gpu), target, output, ctx))
     elif cuda or gpu or target:
         raise _built_already(image)
+    if plan:
+        policy.examine(request, ctx)
+        return
     published = registry.publish(request, ctx, to)
     for runtime, line in published.lines.items():
         ctx.progress.note(f"{runtime}: {line}")
     sys.stdout.write(encode(published).decode() if as_json else f"{published.reference}@{published.digest}\n")
     sys.stdout.flush()
-    report = locate.find_image(request.ref, output)[1]
+    _warn_of_fallback(request.ref, output)
+
+
+def _warn_of_fallback(ref: str, output: Path) -> None:
+    from graphcrate.artifacts import locate
+    from graphcrate.compat import fallback
+    from graphcrate.compat.request import BuildRequest
+    from graphcrate.model.report import Asked
+
+    report = locate.find_image(ref, output)[1]
     if report.fallback:
         asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
         insisting = BuildRequest.again(asked, channel=report.fallback.channel).command()
         sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting)))
+
+
+def _is_recipe(image: str) -> bool:
+    """Whether this names a recipe, one's own too, and no image."""
+    return image.endswith(".toml") or (":" not in image and not Path(image).exists())
 
 
 def _built_already(image: str) -> Exception:
@@ -122,8 +142,8 @@ def _configured(image: str) -> str:
 
     if to := config().to:
         return to
-    step = f"./build.py publish {image} --to registry.example/team    (make publish TO=…)"
-    raise UsageError("publish wants to know where", next_step=step)
+    step = f"make publish … TO=registry.example/team    (./build.py publish {image} --to …)"
+    raise UsageError("there is no destination: TO, or --to", next_step=step)
 
 
 def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Path, ctx: "Context") -> str:
@@ -148,20 +168,25 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Verify a published image: signature, bill of materials, provenance, suites, contracts, audit."""
+    """Verify a published image and its statements. They are materials, provenance, suites, contracts, audit."""
     from graphcrate.build import pipeline
+    from graphcrate.cli import tables
     from graphcrate.cli.config import here
-    from graphcrate.model.errors import ProofError
-    from graphcrate.model.lock import encode
+    from graphcrate.model.answer import Answer, Entry, Section
+    from graphcrate.model.errors import ProofError, UsageError
+    from graphcrate.oci import reference
     from graphcrate.publish import verify as verifying
 
+    if not reference.on_registry(ref):
+        raise UsageError(
+            f"{ref!r} names no registry, and `verify` is for what was published",
+            next_step=f"./build.py check {ref}    for an image here; docker.io/{ref} for one of Docker Hub",
+        )
     request = verifying.Request(ref=ref, key=key, rebuild=rebuild, wheels=wheels)
     result = verifying.run(request, here(), pipeline.build_image)
-    if as_json:
-        sys.stdout.write(encode(result).decode())
-    else:
-        for check in result.checks:
-            sys.stdout.write(f"{'pass' if check.ok else 'fail'}\t{check.what}\t{check.said}\n")
+    words = {True: ("pass", "green"), False: ("fail", "bold red")}
+    entries = [Entry(words[one.ok][0], f"{one.what}: {one.said}", style=words[one.ok][1]) for one in result.checks]
+    tables.write(result, Answer((Section(tuple(entries)),)), as_json=as_json)
     failed = [check for check in result.checks if not check.ok]
     if failed:
         raise ProofError(
@@ -174,17 +199,19 @@ def verify(
 def keys(
     output: Annotated[Path, typer.Option(help="Folder for cosign.key and cosign.pub.")] = Path(),
 ) -> None:
-    """Make a pair of keys to sign with, in cosign's form; COSIGN_PASSWORD or a person gives the password."""
+    """Make a pair of keys to sign with, in cosign's format. COSIGN_PASSWORD or the terminal gives the password."""
     from graphcrate.cli.config import here
     from graphcrate.host.attach import ask_password
     from graphcrate.model.errors import UsageError
     from graphcrate.publish.attest import keyfile
     from graphcrate.publish.attest.keys import PASSWORD
 
+    if not output.is_dir():
+        raise UsageError(f"there is no folder {output}", next_step=f"mkdir -p {output}")
     password = here().environment.get(PASSWORD)
     if password is None:
         password = ask_password("password for the new key: ")
     if password is None:
-        raise UsageError("there is nobody to ask for a password", next_step=f"{PASSWORD}=… ./build.py keys")
+        raise UsageError("there is no terminal to ask for a password", next_step=f"{PASSWORD}=… ./build.py keys")
     for path in keyfile.make_pair(output, password):
         sys.stdout.write(f"{path}\n")

@@ -1,7 +1,7 @@
-"""Print answers: tables for a terminal, lines for scripts, JSON for programs. Decides nothing."""
+"""Print answers: text for people, JSON for programs. Decides nothing."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -10,86 +10,89 @@ from rich.table import Table
 from rich.text import Text
 
 from graphcrate.compat import facts
+from graphcrate.compat.support import MARKS, Support
+from graphcrate.model.answer import Answer
 from graphcrate.model.lock import encode
-from graphcrate.model.recipe import BaseSpec, Recipe
+from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, LayerRecord
-from graphcrate.model.table import Answer
 from graphcrate.model.words import size
 
-
-def base_line(base: BaseSpec) -> str:
-    """`Debian bookworm` or the registry reference."""
-    return base.reference if base.provider == "registry" else f"Debian {base.suite}"
+_MARK_STYLES = {"native": "green", "jit": "yellow", "unknown": "dim", "rejected": "dim"}
+_HEADS = ("stack", "CUDA", "torch", "PyG", "Python", "GPUs", "driver from", "lock")
 
 
-def variants_table(recipes: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> Table:
-    """Every recipe's variants. `locked`: (recipe, CUDA, candidate) that have a committed lock."""
-    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
-    for column in ("recipe", "CUDA", "torch", "PyG", "Python", "base", "candidate", "locked", "GPUs"):
-        table.add_column(column, overflow="fold")
+def variants(recipes: Sequence[Recipe], locked: set[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield a line for each variant, at most 80 wide. `locked`: (recipe, CUDA, candidate) with a committed lock."""
+    rows: list[tuple[str, ...]] = [_HEADS]
     for recipe in recipes:
         for variant in recipe.variants:
             if variant.unavailable is not None:
-                base, why = base_line(variant.base), f"not available: {variant.unavailable.why}"
-                table.add_row(recipe.name, variant.cuda, "-", "-", variant.python, base, why, "no", "-")
-            for candidate in variant.candidates:
-                yes = (recipe.name, variant.cuda, candidate.name) in locked
-                table.add_row(
+                rows.append((recipe.name, variant.cuda, "not available: ./build.py image explains", *[""] * 5))
+                continue
+            first = variant.candidates[0]
+            capabilities = [facts.compute_capability(model).replace(".", "") for model in facts.gpu_names(first)]
+            rows.append(
+                (
                     recipe.name,
                     variant.cuda,
-                    "newest in the folder" if candidate.torch == "*" else candidate.torch,
+                    "of a folder" if first.torch == "*" else first.torch,
                     variant.torch_geometric or "-",
                     variant.python,
-                    base_line(variant.base),
-                    candidate.name,
-                    "yes" if yes else "no",
-                    ", ".join(facts.gpu_names(candidate)) or "-",
+                    f"sm_{capabilities[0]} to sm_{capabilities[-1]}" if capabilities else "-",
+                    facts.oldest_driver(variant.cuda) or "-",
+                    "yes" if any(cuda == variant.cuda for name, cuda, _ in locked if name == recipe.name) else "no",
                 )
-    return table
+            )
+    widths = [max(len(row[column]) for row in rows if row[-1]) for column in range(len(_HEADS))]
+    for row in rows:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def heat_map(found: Support) -> Text:
+    """Draw which GPUs run which CUDA versions, with colours where the terminal has them."""
+    names = [
+        f"{', '.join(row.models[:3])}{' …' if row.models[3:] else ''} (sm_{row.capability.replace('.', '')})"
+        for row in found.rows
+    ]
+    width = max(map(len, names))
+    drawn = Text(f"{found.recipe:{width}}" + "".join(f"{cuda:>6}" for cuda in found.drivers) + "\n", "bold")
+    drawn.append(f"{'driver from':{width}}" + "".join(f"{one.partition('.')[0]:>6}" for one in found.drivers.values()))
+    for name, row in zip(names, found.rows, strict=True):
+        drawn.append(f"\n{name:{width}}")
+        for cuda in found.drivers:
+            status = row.cells[cuda].status
+            drawn.append(f"{MARKS[status][0]:>6}", _MARK_STYLES[status])
+    return drawn
 
 
 def layers_table(layers: Sequence[LayerRecord]) -> Table:
     """Layers by size with their largest owners."""
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, title="layers, largest first", title_justify="left")
+    table.add_column("", width=20)
     table.add_column("compressed", justify="right")
     table.add_column("unpacked", justify="right")
     table.add_column("layer")
     table.add_column("owners", overflow="fold")
+    largest_layer = max((layer.size for layer in layers), default=1) or 1
     for layer in sorted(layers, key=lambda layer: -layer.size):
         largest = sorted(layer.owners, key=lambda owner: -owner.bytes)
         owners = ", ".join(
             f"{owner.name} {owner.version} {size(owner.bytes)}".replace("  ", " ") for owner in largest[:5]
         )
         more = f" and {len(largest) - 5} more" if len(largest) > 5 else ""
-        table.add_row(size(layer.size), size(layer.unpacked_size), layer.title, owners + more)
+        bar = "█" * round(20 * layer.size / largest_layer) or "▏"
+        table.add_row(bar, size(layer.size), size(layer.unpacked_size), layer.title, owners + more)
     return table
 
 
 def write(value: Any, answer: Answer, *, as_json: bool) -> None:  # noqa: ANN401 (what msgspec encodes)
-    """Write a command's answer to stdout: as JSON, as tables on a terminal, else as lines for scripts."""
+    """Write a command's answer to stdout: as JSON, or as text, on a terminal in its width and with colours."""
     if as_json:
         sys.stdout.write(encode(value).decode())
-    elif sys.stdout.isatty():
-        show(answer, Console())
-    else:
-        sys.stdout.write("".join(f"{line}\n" for line in answer.lines()))
-
-
-def show(answer: Answer, console: Console) -> None:
-    """Print an answer's tables."""
-    for line in answer.opening:
-        console.print(Text(line))
-    for table in answer.tables:
-        shown = [index for index, column in enumerate(table.columns) if column.only != "lines"]
-        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for index in shown:
-            drawn.add_column(table.columns[index].head, ratio=table.columns[index].ratio, overflow="fold")
-        for row in table.rows:
-            drawn.add_row(*(Text(row.cells[index], row.style if index == table.styled else "") for index in shown))
-        if table.rows:
-            console.print(drawn)
-    if answer.summary:
-        console.print(Text(answer.summary))
+        return
+    console = Console(soft_wrap=True)
+    for line, style in answer.lines(console.width if sys.stdout.isatty() else 0):
+        console.print(Text(line, style))
 
 
 def inspect(console: Console, report: BuildReport, environment: Sequence[str]) -> None:

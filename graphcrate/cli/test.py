@@ -43,7 +43,8 @@ Ref = Annotated[
 Where = Annotated[str, typer.Option(help="pyxis, singularity, docker, pai-dlc or pai-dsw.")]
 Command = Annotated[str, typer.Option(help="What is run, as a shell has it; else the image's own program.")]
 JobName = Annotated[str, typer.Option(help="The job's name; else the image's.")]
-OnePartition = Annotated[str, typer.Option(help="Slurm: partition; cores are known of dgx2 and a100.")]
+OnePartition = Annotated[str, typer.Option(help="Slurm: partition; its cores for each GPU come from targets/.")]
+Target = Annotated[str, typer.Option(help="Slurm: the machine of targets/, or a file like those, with the partition.")]
 Nodes = Annotated[int, typer.Option(help="Machines.")]
 Gpus = Annotated[int, typer.Option(help="GPUs on each of them.")]
 PerGpu = Annotated[
@@ -79,7 +80,7 @@ def try_image(
     output: Output = Path("dist"),
     as_json: Json = False,
 ) -> None:
-    """Run an image's smoke suites with any runner, also as jobs of Slurm."""
+    """Run an image's test suites, here or as Slurm jobs."""
     from graphcrate.cli.config import here
     from graphcrate.engines.trials import artifact, progress, testing
     from graphcrate.model.lock import encode
@@ -114,6 +115,7 @@ def job(
     command: Command = "",
     name: JobName = "",
     partition: OnePartition = "",
+    target: Target = "",
     nodes: Nodes = 1,
     gpus: Gpus = 1,
     per_gpu: PerGpu = None,
@@ -126,10 +128,13 @@ def job(
     workspace: Workspace = "",
     output: Output = Path("dist"),
 ) -> None:
-    """Print the job that runs an image: a script for sbatch or a shell, a request or an address for Alibaba PAI."""
+    """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
+    from graphcrate.cli.config import here
+    from graphcrate.compat import explain
     from graphcrate.engines.render import jobs
     from graphcrate.model.job import Job
 
+    ctx = here()
     where = jobs.read_runtime(runtime)
     wanted = Job(
         runtime=where,
@@ -148,6 +153,11 @@ def job(
         driver=driver,
         workspace=workspace,
     )
+    if known := explain.find_partition(ctx, partition, target):
+        wanted = jobs.in_partition(wanted, known)
+    if where.is_slurm and not wanted.cpus:
+        what = f"the cores of partition {partition or '(none named)'} are not known"
+        ctx.progress.note(f"{what}: the job gets Slurm's default, often one; --cpus N asks for N for each GPU")
     sys.stdout.write(jobs.text(wanted))
 
 

@@ -16,16 +16,15 @@ from graphcrate.compat.facts import numbers
 from graphcrate.compat.request import BuildRequest
 from graphcrate.compat.targets import Said
 from graphcrate.host.context import Context
-from graphcrate.model import table
+from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.errors import ResolutionError, UsageError
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import Outcome
-from graphcrate.model.table import Answer, Column
-from graphcrate.model.target import Explanation, Reason, Row, Software, Target, Verdict
+from graphcrate.model.target import Explanation, Partition, Reason, Row, Software, Target, Verdict
 
 #: what is built where neither a CUDA version nor a machine is named
 USUAL_CUDA = "11.8"
-_COLUMNS = (Column("candidate", 3), Column("there it", 4), Column("fix, source, conditions", 6))
+_USUAL = "the default where no machine is named, which runs on most"
 _WORDS = {
     "native": "runs natively", "jit": "runs, slow first start", "unknown": "not known", "rejected": "does not run",
 }  # fmt: skip
@@ -47,12 +46,21 @@ def find_target(ctx: Context, said: Said) -> Target:
     return targets.joined(said, targets.load(path))
 
 
+def find_partition(ctx: Context, name: str, target: str) -> Partition | None:
+    """Find a partition of Slurm in the target that is named, or in any. Raises UsageError, RecipeError."""
+    names = [target] if target else [path.stem for path in sorted((ctx.root / "targets").glob("*.toml"))]
+    known = (find_target(ctx, Said(target=one)).partitions for one in names)
+    return next((partitions[name] for partitions in known if name in partitions), None)
+
+
 def settle(ctx: Context, name: str, cuda: str | None, said: Said) -> tuple[str, str | None]:
     """Settle the CUDA version and the GPUs ("v100,a100") of a request, with a note of what was chosen.
 
     Raises UsageError, RecipeError, ResolutionError where nothing runs.
     """
     if said == Said():
+        if cuda is None:
+            ctx.progress.note(f"CUDA {USUAL_CUDA}: {_USUAL}; GPU=… or TARGET=… takes the newest that runs there")
         return cuda or USUAL_CUDA, None
     target = find_target(ctx, said)
     if cuda is None:
@@ -96,13 +104,15 @@ def explain(recipe: Recipe, target: Target, said: Said, cuda: str | None = None)
     """Judge every candidate, the newest first. `cuda`: the version that was asked about.
 
     Chosen is the newest that runs, by machine code or by PTX, else the newest that nobody knows of; where there is no
-    GPU the variant for the CPU, which is a tenth of the size.
+    GPU the variant for the CPU, which is a tenth of the size; where nothing was said of the machine the usual one.
     """
     rows = [row for variant in recipe.variants for row in _rows(recipe, variant, target, said)]
     rows.sort(key=_age, reverse=True)  # stable: candidates stay in the recipe's order
     accepted = [row for row in rows if row.verdict.accepted]
     if target.gpus == ():
         accepted = [row for row in accepted if row.cuda == "cpu"] or accepted
+    if said == Said():
+        accepted = [row for row in accepted if row.cuda == USUAL_CUDA] or accepted
     chosen = next(iter([row for row in accepted if row.verdict.status != "unknown"] or accepted), None)
     return Explanation(
         target=target,
@@ -209,11 +219,14 @@ def _machine(explanation: Explanation) -> str:
 
 
 def answer(explanation: Explanation) -> Answer:
-    """Make a row of each candidate, the newest first, below what was asked and the answer to it."""
+    """Word each candidate, the newest first, below what was asked and the answer to it."""
     opening = [f"{explanation.rows[0].recipe} on {_machine(explanation)}"]
-    rows, on_cpu = [], explanation.target.gpus == ()
+    entries, on_cpu = [], explanation.target.gpus == ()
     for row in explanation.rows:
-        words = "runs on the CPU" if on_cpu and row.verdict.status == "native" else _WORDS[row.verdict.status]
+        if row.cuda == "cpu" and explanation.target.gpus and not row.chosen and explanation.asked != "cpu":
+            continue  # whoever names a GPU does not ask for these
+        native_cpu = row.verdict.status == "native" and (on_cpu or row.cuda == "cpu")
+        words = "runs on the CPU" if native_cpu else _WORDS[row.verdict.status]
         if row.chosen:
             headline = f"chosen, {words}: {row.command}"
         else:
@@ -226,10 +239,12 @@ def answer(explanation: Explanation) -> Answer:
         label = f"CUDA {row.cuda:4}  {torch}{pyg}{by}"
         style = "bold green" if row.chosen else _STYLES[row.verdict.status]
         details = [*_details(row)]
+        if row.chosen and explanation.asked == "" and explanation.target == Target():
+            details.insert(0, _USUAL)
         if row.chosen and explanation.target.gpus and row.cuda != "cpu":
             details.append("smaller: SLIM=yes, with code for these GPUs alone (docs/slim.md)")
-        rows.append(table.Row((label, headline, "\n".join(details)), style))
-    return Answer((table.Table(_COLUMNS, tuple(rows), styled=1),), opening=tuple(opening), aligned=True)
+        entries.append(Entry(label, headline, tuple(details), style))
+    return Answer((Section(tuple(entries)),), opening=tuple(opening))
 
 
 def _details(row: Row) -> Iterator[str]:

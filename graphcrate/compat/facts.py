@@ -4,7 +4,7 @@ import difflib
 import functools
 import importlib.resources
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -75,18 +75,6 @@ class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="k
     suites: dict[str, Suite]
 
 
-class Partition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A partition of Slurm. `gpus` on a node, 0 where nobody says."""
-
-    cores_per_gpu: int
-    gpus: int = 0
-
-
-class _Sites(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    partitions: Mapping[str, Partition]
-    instances: Mapping[str, str]
-
-
 def table(name: str, kind: type[_Table]) -> _Table:
     """Read `data/<name>.toml` as a value of this type. Raises msgspec.ValidationError for one that is none."""
     data = (importlib.resources.files("graphcrate.compat") / "data" / f"{name}.toml").read_bytes()
@@ -98,8 +86,8 @@ _drivers = functools.cache(functools.partial(table, "drivers", _Drivers))
 _builds = functools.cache(functools.partial(table, "torch", dict[str, tuple[TorchBuild, ...]]))
 #: what runtimes, kernels and C libraries take from which version on
 limits = functools.cache(functools.partial(table, "runtimes", _Limits))
-#: what clusters and clouds give with their GPUs: partitions by name, instances by their number of GPUs
-sites = functools.cache(functools.partial(table, "sites", _Sites))
+#: instances of Alibaba PAI by their number of GPUs
+instances = functools.cache(functools.partial(table, "instances", dict[str, str]))
 
 
 def numbers(version: str) -> tuple[int, ...]:

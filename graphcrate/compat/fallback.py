@@ -31,10 +31,10 @@ def limits(torch: str, torch_cuda: str, cuda: str) -> tuple[str, ...]:
         return ()
     clauses = []
     if oldest := facts.oldest_driver(torch_cuda):
-        clauses.append(f"wants driver {oldest} or newer")
+        clauses.append(f"needs driver {oldest} or newer")
     made, own = facts.own_driver(torch_cuda), facts.own_driver(cuda)
     if made and own and numbers(made) > numbers(own):
-        clauses.append(f"wants driver {made} or newer for what CUDA {torch_cuda} makes as PTX (CUDA {cuda}: {own})")
+        clauses.append(f"needs driver {made} or newer for what CUDA {torch_cuda} makes as PTX (CUDA {cuda}: {own})")
     if models := _without_code(torch, torch_cuda):
         clauses.append(f"has no code for {_named(models)}")
     return tuple(clauses)

@@ -104,7 +104,7 @@ def given(
     debian = tuple(name for text in apt for name in text.replace(",", " ").split())
     for name in debian:
         if not _APT.fullmatch(name):
-            raise UsageError(f"--apt: {name!r} is no name of a Debian package", next_step='--apt "git graphviz"')
+            raise UsageError(f"--apt: {name!r} is not a name of a Debian package", next_step='--apt "git graphviz"')
     return Additions(
         packages=tuple(dict.fromkeys(wanted)),
         constraints=tuple(constraints),
@@ -218,7 +218,7 @@ def _refuse(option: str, where: str) -> None:
     for options, (cause, step) in _REFUSED.items():
         if option in options:
             raise UsageError(f"{where}: {option} is not taken from a requirements file", cause=cause, next_step=step)
-    raise UsageError(f"{where}: {option} is no option of a requirements file", next_step="mend the line")
+    raise UsageError(f"{where}: {option} is not an option of a requirements file", next_step="mend the line")
 
 
 def _words(text: str) -> Iterable[str]:
@@ -254,7 +254,7 @@ def _package(text: str, folder: Path, where: str) -> str:
         wanted = Requirement(text)
     except InvalidRequirement as error:
         raise UsageError(
-            f"{where}: {text!r} is no package: {str(error).splitlines()[0]}",
+            f"{where}: {text!r} is not a package: {str(error).splitlines()[0]}",
             next_step="lightning, 'dgl==2.1', './mypkg', './file.whl' or 'git+https://HOST/PATH@COMMIT'",
         ) from error
     if wanted.url:
@@ -268,13 +268,13 @@ def _package(text: str, folder: Path, where: str) -> str:
 def _contradictions(recipe: OwnRecipe) -> Iterator[tuple[str, str]]:
     for name in recipe.apt:
         if not _APT.fullmatch(name):
-            yield "apt", f"{name!r} is no name of a Debian package"
+            yield "apt", f"{name!r} is not a name of a Debian package"
     for name in recipe.env:
         if not _VARIABLE.fullmatch(name):
-            yield "env", f"{name!r} is no name of a variable"
+            yield "env", f"{name!r} is not a name of a variable"
     for place in recipe.files:
         if not place.startswith("/") or ".." in place.split("/"):
-            yield "files", f"{place!r} is no absolute path in the image"
+            yield "files", f"{place!r} is not an absolute path in the image"
     if recipe.smoke_minutes < 1:
         yield "smoke_minutes", "at least 1"
 

@@ -291,7 +291,7 @@ def _venv(python: str, executable: str) -> tuple[steps.PlannedFile, ...]:
     home = executable.rpartition("/")[0]
     config = f"home = {home}\ninclude-system-site-packages = false\nversion = {python}\nexecutable = {executable}\n"
     profile = (
-        "# Debian's /etc/profile sets PATH anew; enroot starts a login shell, so put the environment back in front.\n"
+        "# Debian's /etc/profile sets PATH again; enroot starts a login shell, so put the environment back in front.\n"
         f'case ":$PATH:" in *:{VENV}/bin:*) ;; *) PATH="{VENV}/bin:$PATH"; export PATH ;; esac\n'
     )
     return (

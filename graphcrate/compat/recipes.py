@@ -54,11 +54,11 @@ def _repeated(names: Sequence[str]) -> Iterator[int]:
 
 def _bad_variant(variant: Variant) -> _Wrong:
     if not _CUDA.fullmatch(variant.cuda):
-        yield "cuda", f'{variant.cuda!r} is no CUDA version: write "11.8", or "cpu"'
+        yield "cuda", f'{variant.cuda!r} is not a CUDA version: write "11.8", or "cpu"'
     if not re.fullmatch(r"3\.\d+", variant.python):
-        yield "python", f'{variant.python!r} is no Python version: write "3.11"'
+        yield "python", f'{variant.python!r} is not a Python version: write "3.11"'
     if variant.torch_geometric and not _VERSION.fullmatch(variant.torch_geometric):
-        yield "torch_geometric", f'{variant.torch_geometric!r} is no exact version such as "2.3.1"'
+        yield "torch_geometric", f'{variant.torch_geometric!r} is not an exact version such as "2.3.1"'
     yield from _bad_base(variant.base, variant.python)
     yield from _bad_requirements("requirements", variant.requirements)
     yield from _bad_requirements("extensions", variant.extensions)
@@ -80,7 +80,7 @@ def _bad_architectures(variant: Variant) -> _Wrong:
     field, given = "architectures", variant.architectures
     for architecture in given:
         if not _ARCHITECTURE.fullmatch(architecture):
-            yield field, f'{architecture!r} is no compute capability: write "8.0", or "9.0+PTX" for newer GPUs too'
+            yield field, f'{architecture!r} is not a compute capability: write "8.0", or "9.0+PTX" for newer GPUs too'
     if len(set(given)) < len(given):
         yield field, "an architecture stands twice"
     if given and variant.cuda == "cpu":
@@ -99,9 +99,9 @@ def _bad_candidate(candidate: Candidate, cuda: str) -> _Wrong:
     if not candidate.channels:
         yield "channels", "a candidate needs at least one channel"
     if not _VERSION.fullmatch(candidate.torch):
-        yield "torch", f'{candidate.torch!r} is no exact version such as "2.0.1+cu118"'
+        yield "torch", f'{candidate.torch!r} is not an exact version such as "2.0.1+cu118"'
     if not _CUDA.fullmatch(candidate.torch_cuda):
-        yield "torch_cuda", f"{candidate.torch_cuda!r} is no CUDA version"
+        yield "torch_cuda", f"{candidate.torch_cuda!r} is not a CUDA version"
     if candidate.suffix and not re.fullmatch(r"-[a-z0-9.]+", candidate.suffix):
         yield "suffix", f'{candidate.suffix!r} cannot end a tag: write "-compat"'
     if candidate.torch_cuda != cuda and not candidate.suffix:
@@ -125,7 +125,7 @@ def _bad_requirements(path: str, requirements: Sequence[str]) -> _Wrong:
         try:
             Requirement(text)
         except InvalidRequirement as error:
-            yield path, f"{text!r} is no PEP 508 requirement: {str(error).splitlines()[0]}"
+            yield path, f"{text!r} is not a PEP 508 requirement: {str(error).splitlines()[0]}"
 
 
 def _bad_suites(path: str, suites: Sequence[str]) -> _Wrong:

@@ -83,13 +83,13 @@ def _driver(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
         return
     oldest = facts.oldest_driver(stack.torch_cuda)
     if not oldest:
-        yield _Found("unknown", f"which driver CUDA {stack.torch_cuda} wants is not known", _DRIVERS)
+        yield _Found("unknown", f"which driver CUDA {stack.torch_cuda} needs is not known", _DRIVERS)
         return
     major, dashed = stack.torch_cuda.partition(".")[0], stack.torch_cuda.replace(".", "-")
     fix = f"driver >= {oldest}"
     if whom := _forward_compatible(target.gpus or ()):
         fix += f"; for {whom} NVIDIA's package cuda-compat-{dashed} may do instead"
-    yield from _wants(driver, oldest, f"CUDA {major} wants driver {oldest} or newer", fix, _DRIVERS)
+    yield from _wants(driver, oldest, f"CUDA {major} needs driver {oldest} or newer", fix, _DRIVERS)
 
 
 def _forward_compatible(gpus: Sequence[str]) -> str:
@@ -217,7 +217,7 @@ def _python(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     wanted += [(f"PyG {release.version}", release.python, release.known)] if release is not None else []
     for name, python, source in wanted:
         if python and not SpecifierSet(python).contains(stack.python):
-            what = f"{name} wants Python {python}; the image has {stack.python}"
+            what = f"{name} needs Python {python}; the image has {stack.python}"
             yield _Found("rejects", what, source, f"a base with Python {python} in the recipe")
 
 
@@ -231,7 +231,7 @@ def _glt(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     if judged.reasons:
         other = release or glt.releases()[-1]
         wants = f"torch {listed(other.torch)} for CUDA {other.cuda} on Python {listed(other.python)}"
-        fix = judged.next_step or f"{glt.NAME} {other.version} wants {wants}"
+        fix = judged.next_step or f"{glt.NAME} {other.version} needs {wants}"
         yield _Found("rejects", judged.reasons[0].rstrip("."), _GLT, fix)
     elif release is None:
         yield _Found("unknown", f"nobody has checked {name}", _GLT)
@@ -251,19 +251,19 @@ def _base(stack: Software, target: Target, driver: str) -> Iterator[_Found]:
     suite = limits.suites.get(stack.suite)
     if suite is None:
         if stack.suite or target.kernel:
-            what = "the base's C library is not known: which kernel it wants, `check` tells of the built image"
+            what = "the base's C library is not known: which kernel it needs, `check` says of the built image"
             yield _Found("note", what)
         return
     has, newer = f"Debian {stack.suite} has {suite.glibc}", "a newer suite in the recipe"
     build = facts.torch_build(stack.torch, stack.torch_cuda)
     if build is not None and build.glibc and numbers(suite.glibc) < numbers(build.glibc):
-        yield _Found("rejects", f"torch {stack.torch} wants glibc {build.glibc}; {has}", _who_says(build), newer)
+        yield _Found("rejects", f"torch {stack.torch} needs glibc {build.glibc}; {has}", _who_says(build), newer)
     if target.kernel and numbers(target.kernel) < numbers(suite.kernel):
         what = f"glibc {suite.glibc} of Debian {stack.suite} needs Linux {suite.kernel}, and this is {target.kernel}"
         yield _Found("rejects", what, suite.known, f"Linux {suite.kernel} or newer")
     wanted = limits.driver_glibc
     if _uses_gpu(stack, target) and numbers(suite.glibc) < numbers(wanted.since):
-        yield _Found("rejects", f"the driver's libraries want glibc {wanted.since}; {has}", wanted.source, newer)
+        yield _Found("rejects", f"the driver's libraries need glibc {wanted.since}; {has}", wanted.source, newer)
     if target.glibc and "apptainer" in target.runtimes and numbers(suite.glibc) < numbers(target.glibc):
         what = f"glibc {suite.glibc} is older than the host's {target.glibc}: graphics libraries of --nv may not load"
         yield _Found("note", what)

@@ -47,7 +47,7 @@ def _contradictions(target: Target) -> Iterator[tuple[str, str]]:
     versions += [(f"runtimes.{name}", version) for name, version in target.runtimes.items()]
     for field, version in versions:
         if version and not facts.numbers(version):
-            yield field, f"{version!r} is no version: {_VERSION_LIKE}"
+            yield field, f"{version!r} is not a version: {_VERSION_LIKE}"
     if len(set(target.drivers)) < len(target.drivers) or "" in target.drivers:
         yield "drivers", "a driver stands twice or is empty"
     if target.gpus == () and target.drivers:
@@ -78,10 +78,10 @@ def joined(said: Said, known: Target) -> Target:
         raise UsageError("a version of which runtime?", next_step="--runtime pyxis --runtime-version 3.4.1")
     for option in ("driver", "kernel", "glibc", "runtime_version"):
         if (value := getattr(said, option)) and not facts.numbers(value):
-            raise UsageError(f"--{option.replace('_', '-')} {value!r} is no version", next_step=_VERSION_LIKE)
+            raise UsageError(f"--{option.replace('_', '-')} {value!r} is not a version", next_step=_VERSION_LIKE)
     if said.driver in facts.cuda_versions():
         raise UsageError(
-            f"{said.driver} is a CUDA version, and --driver wants the driver's",
+            f"{said.driver} is a CUDA version, and --driver takes the version of the driver",
             cause="nvidia-smi shows both in its first lines: Driver Version, and CUDA Version beside it.",
             next_step="nvidia-smi --query-gpu=driver_version --format=csv,noheader    says it alone",
         )
@@ -133,17 +133,19 @@ def runtimes_of(names: Sequence[str]) -> tuple[Runtime, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def host_of(said: Said, shm: str) -> Host:
-    """A host as a person describes it. `shm`: `64m`, `8g`, as `docker run --shm-size` takes it. Raises UsageError."""
-    machine = joined(said, Target())
+def host_of(machine: Target, shm: str) -> Host:
+    """Turn a machine into a host, of several drivers with the oldest. Raises UsageError.
+
+    `shm`: `64m`, `8g`, as `docker run --shm-size` takes it.
+    """
     size = re.fullmatch(r"(\d+)([kmg]?)i?b?", shm.strip().lower())
     if shm and size is None:
-        raise UsageError(f"--shm {shm!r} is no size", next_step="write it as docker does: --shm 64m, --shm 8g")
+        raise UsageError(f"--shm {shm!r} is not a size", next_step="write it as docker does: --shm 64m, --shm 8g")
     return Host(
         gpus=machine.gpus or (),
-        driver=said.driver,
-        kernel=said.kernel,
-        glibc=said.glibc,
+        driver=min(machine.drivers, key=facts.numbers, default=""),
+        kernel=machine.kernel,
+        glibc=machine.glibc,
         shm=int(size[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[size[2]] if size else None,
         versions={name: version for name, version in machine.runtimes.items() if version},
     )

@@ -41,7 +41,7 @@ def check_link(path: Path) -> None:
     if not path.exists() or path.is_symlink():  # in this order: somebody may be making the link
         return
     quoted = shlex.quote(str(path))
-    raise HostError(f"{path} is in the way: a link is to be there", next_step=f"mv {quoted} {quoted}.old")
+    raise HostError(f"{path} exists and is not a link", next_step=f"mv {quoted} {quoted}.old")
 
 
 def link(path: Path, target: Path) -> None:

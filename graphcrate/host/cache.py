@@ -195,7 +195,7 @@ class Cache:
             )
         return CacheError(
             f"the cache folder {self.root} cannot be written: {error.strerror}",
-            cause="It belongs to another user or lies on a read-only file system.",
+            cause="It belongs to another user or is on a read-only file system.",
             next_step="choose a folder of your own: GRAPHCRATE_CACHE=/path make image …",
         )
 

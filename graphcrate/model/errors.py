@@ -98,7 +98,7 @@ class AuditError(GraphcrateError, exit_code=15, usual="the list above has the fi
 
 
 class GateError(GraphcrateError, exit_code=16):
-    """An image may not be published: its audit, contracts or suites stand against it, or are missing."""
+    """An image may not be published: its audit, contracts or suites failed or are missing."""
 
 
 class ProofError(GraphcrateError, exit_code=17):

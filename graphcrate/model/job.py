@@ -43,7 +43,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 1
     gpus: int = 1  #: on each node
     per_gpu: bool = False  #: one process for each GPU; else one for each node
-    cpus: int = 0  #: for each GPU; 0: what the site gives, where that is known
+    cpus: int = 0  #: for each GPU; 0: as many as Slurm gives
     time: str = ""
     account: str = ""
     mounts: tuple[Mount, ...] = ()

@@ -11,6 +11,13 @@ Status = Literal["native", "jit", "unknown", "rejected"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
+class Partition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A partition of Slurm. 0: not known."""
+
+    cores_per_gpu: int = 0
+    gpus: int = 0  #: on a node
+
+
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A machine, as `targets/*.toml` or a person describes it. What is empty or None is not known."""
 
@@ -21,6 +28,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kernel: str = ""
     glibc: str = ""
     runtimes: Mapping[str, str] = {}  #: runtime → version, which may be empty; of pyxis that of enroot
+    partitions: Mapping[str, Partition] = {}  #: of Slurm
 
 
 class Software(msgspec.Struct, frozen=True, kw_only=True):

@@ -161,7 +161,7 @@ class LayerWriter:
         parent = path.rpartition("/")[0]
         if parent and parent not in self._folders:
             if parent in self._files:
-                raise IntegrityError(f"{path} lies below {parent}, which is a file")
+                raise IntegrityError(f"{path} is below {parent}, which is a file")
             self.folder(parent, FOLDER_MODES.get(parent, 0o755))
 
     def _tar(self, content: bytes) -> None:

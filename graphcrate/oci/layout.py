@@ -223,7 +223,7 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise LayoutError(
-            f"{path} is missing", cause="The folder is no OCI image layout, or not a whole one."
+            f"{path} is missing", cause="The folder is not an OCI image layout, or not a whole one."
         ) from error
 
 

@@ -64,7 +64,7 @@ class Names:
         parent = path.rpartition("/")[0]
         while parent and parent not in self.implied:
             if parent in self.files or parent in self.whiteouts:
-                raise LayoutError(f"{path} lies below {parent}, which is not a folder")
+                raise LayoutError(f"{path} is below {parent}, which is not a folder")
             self.implied.add(parent)
             parent = parent.rpartition("/")[0]
         if member.isdir():

@@ -174,13 +174,13 @@ class Session:
         host = host_of(realm)
         if self.address.startswith("https:") and not realm.startswith("https://"):
             raise NetworkError(
-                f"{self.host} wants a login at {host} without encryption",
+                f"{self.host} asks for a login at {host} without encryption",
                 next_step="ask the registry's administrator: the realm of its challenge must be an https address",
             )
         if self._credential is not None and not realms.may_see(realm, self.address, self._trusted):
             raise NetworkError(
-                f"{self.host} wants its login to be told to {host}, which is of another site",
-                cause="Its token server is elsewhere, or someone on the way wants the password.",
+                f"{self.host} asks for its login to be sent to {host}, which is of another site",
+                cause="Its token server is elsewhere, or someone on the way asks for the password.",
                 next_step=f"if {host} is known to be the registry's token server: REGISTRY_REALMS={host}, then again",
             )
 

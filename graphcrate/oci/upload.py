@@ -125,7 +125,7 @@ def _begun(repository: Repository, response: Response) -> str:
         raise session.unexpected(response, f"an upload to {repository.name}")
     if session.address.startswith("https:") and not url.startswith("https:"):
         raise NetworkError(
-            f"{session.host} wants the image sent to {host_of(url)} without encryption",
+            f"{session.host} asks for the image to be sent to {host_of(url)} without encryption",
             next_step="ask the registry's administrator: the Location of an upload must be an https address",
         )
     least = response.headers.get("OCI-Chunk-Min-Length") or ""

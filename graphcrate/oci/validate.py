@@ -26,14 +26,14 @@ class LayerFacts:
     entries: Entries[None]
 
 
-def validate(layout: Layout) -> tuple[str, ...]:
-    """Read every layer. Raises LayoutError.
+def validate(layout: Layout, advance: Callable[[int], None] | None = None) -> tuple[str, ...]:
+    """Read every layer; `advance` counts compressed bytes. Raises LayoutError.
 
     Returns warnings: what breaks no rule but should not be there, such as blobs that nothing refers to.
     """
     check_presence(layout)
     _check_documents(layout)
-    facts = parallel(inspect_layer, layout.layer_blobs, size=lambda blob: blob.path.stat().st_size)
+    facts = parallel(inspect_layer, layout.layer_blobs, advance=advance, size=lambda blob: blob.path.stat().st_size)
     for layer, diff_id, seen in zip(layout.layers, layout.config.rootfs.diff_ids, facts, strict=True):
         if seen.digest != layer.digest:
             raise LayoutError(f"layer {layer.digest} is damaged: its bytes hash to {seen.digest}", next_step=REBUILD)

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import msgspec
 
+from graphcrate.checks import licences
 from graphcrate.checks.audit import run as auditing
 from graphcrate.host.context import Context
 from graphcrate.model.errors import ResolutionError
@@ -13,7 +14,7 @@ from graphcrate.oci import push, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.registry import Repository
 from graphcrate.oci.upload import Blob
-from graphcrate.publish.attest import facts, provenance, sbom, signing, statement
+from graphcrate.publish.attest import provenance, sbom, signing, statement
 from graphcrate.publish.attest.keys import PrivateKey
 from graphcrate.publish.attest.statement import Statement, Subject
 from graphcrate.publish.policy import Candidate
@@ -37,7 +38,7 @@ def of(candidate: Candidate, subject: Subject, ctx: Context) -> tuple[Statement,
     made = provenance.provenance(
         lock, asked, engine=report.artifact.engine, created=lock.created, build_key=report.build_key, devel=devel
     )
-    known = facts.of_image(auditing.read_image(str(candidate.layout.path), ctx).texts, lock.python)
+    known = licences.of_image(auditing.read_image(str(candidate.layout.path), ctx).texts, lock.python)
     cut = [one for layer in report.layers for one in layer.cut]
     bill = msgspec.json.decode(sbom.sbom(lock, subject, created=lock.created, devel=devel, facts=known, cut=cut))
     smoke = statement.smoke(candidate.evidence.suites, cpu_only_allowed=candidate.evidence.cpu_only)

@@ -14,6 +14,7 @@ from graphcrate.artifacts.formats.packed import Compression
 from graphcrate.artifacts.locate import find_image
 from graphcrate.checks import new_image
 from graphcrate.compat import catalog
+from graphcrate.host import gpu
 from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit
 from graphcrate.model.errors import UNREADABLE, GateError, UsageError
@@ -101,6 +102,25 @@ def examine(request: Request, ctx: Context) -> Candidate:
     return Candidate(layout=layout, report=report, lock=lock, audit=audit, evidence=evidence)
 
 
+def refuse_early(request: Request, name: str, cuda: str | None) -> None:
+    """Refuse before a build what could not go out after it. Raises GateError.
+
+    `name`: of the recipe. The build's own run decides on a machine with a GPU; elsewhere a pass of an earlier job on a
+    node must be remembered beside an image of this recipe.
+    """
+    if request.allow_cpu_only or cuda == _CPU or gpu.is_here():
+        return
+    remembered = (_read(path, Pass) for path in (request.output / name).glob(f"*/{memory.FOLDER}/*.json"))
+    if any(one and _is_gpu(one.report) for one in remembered):
+        return
+    raise GateError(
+        f"no suite of {name} has passed on a GPU, and this machine has none",
+        cause="Images are published after a test on a GPU, or where one says otherwise, which is recorded beside them.",
+        next_step="make publish … ALLOW_CPU_ONLY=yes (./build.py publish … --allow-cpu-only); or build it, then "
+        "./build.py test NAME:TAG --runner slurm --partition … --gres gpu:1",
+    )
+
+
 def _lock(path: Path) -> Lock:
     """Raises UsageError for none, and for one that an older graphcrate wrote."""
     try:
@@ -174,7 +194,9 @@ def _audit_refusals(report: BuildReport, audit: Audit | None, name: str) -> Iter
     for finding in audit.findings:
         if finding.severity == "fail":
             place = " ".join(filter(None, (finding.package, finding.file)))
-            yield Refusal(what=f"audit: {place}: {finding.what}", fix=finding.fix or f"./build.py audit {name}")
+            yield Refusal(
+                what=f"audit: {place}: {finding.what}", fix=finding.fix or f"./build.py check {name} --only binaries"
+            )
 
 
 def _contract_refusals(report: BuildReport, name: str) -> Iterator[Refusal]:

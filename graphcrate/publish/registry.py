@@ -8,6 +8,7 @@ import msgspec
 
 from graphcrate.artifacts import convert
 from graphcrate.compat import slim
+from graphcrate.compat.planning import EXAMPLES
 from graphcrate.engines.render import jobs
 from graphcrate.host import settings
 from graphcrate.host.attach import ask_password
@@ -168,10 +169,11 @@ def _to_folder(request: Request, ctx: Context, candidate: Candidate, shared: Pat
 def _line(form: FileForm, placed: folder.Placed, candidate: Candidate) -> tuple[str, str]:
     """Runtime and what its users type."""
     report, path = candidate.report, placed.latest or placed.path
+    nv = "" if report.torch_cuda == "cpu" else " --nv"
     if form == "sif":
-        return "singularity", f"singularity run --nv {path} python dna.py"
+        return "singularity", f"singularity run{nv} {path} python {EXAMPLES}/torch_check.py"
     if form == "sqsh":
-        return "srun", f"srun --container-image={Path(path).absolute()} python /opt/graphcrate/examples/torch_check.py"
+        return "srun", f"srun --container-image={Path(path).absolute()} python {EXAMPLES}/torch_check.py"
     there, proofs = (
         f"dist/{report.name}/{report.tag}",
         Path(placed.path).with_name(f"{report.name}-{report.tag}.proofs"),

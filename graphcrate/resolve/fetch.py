@@ -198,6 +198,6 @@ def _opened(source: Path) -> "BufferedReader":
     except OSError as error:
         raise HostError(
             f"{source} cannot be read: {error.strerror}",
-            cause="The file, or a folder above it, belongs to another user or is no plain file.",
+            cause="The file, or a folder above it, belongs to another user or is not a plain file.",
             next_step=f"ls -l {shlex.quote(str(source))}    (or name another folder: WHEELS=/path)",
         ) from error

@@ -50,7 +50,7 @@ class Listings:
         except (*UNREADABLE, ValueError) as error:  # an address of it may be malformed
             raise NetworkError(
                 f"{source.title} answers with something that is not an index page: {error}",
-                cause="A login page, a portal or a broken mirror stands in the way.",
+                cause="A login page, a portal or a broken mirror answers instead.",
                 next_step="open the index in a browser, or name another one: MIRROR=…",
             ) from error
 

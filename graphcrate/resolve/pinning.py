@@ -172,7 +172,7 @@ def _failure(lines: Sequence[str]) -> ResolutionError | NetworkError:
     if NETWORK_WORDS.search(text):
         return NetworkError(
             f"uv cannot read the package index\n{text}",
-            cause="No network, a proxy in the way, or an index that is down.",
+            cause="No network, a proxy that refuses, or an index that is down.",
             next_step="check the network and the index that pip and uv are set to, then run the same command again",
         )
     return ResolutionError(

@@ -305,3 +305,18 @@ def plain_user():
 def as_user(user, *command):
     """A command that runs as this user, by whom the folder `HOME` is named."""
     return [program("setpriv"), f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *command]
+
+
+@pytest.fixture
+def browser(scratch):
+    """Headless Chromium."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = program("chromium")
+    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", f"--user-data-dir={scratch}/browser"):
+        options.add_argument(word)
+    options.add_argument("--window-size=1300,900")
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(program("chromedriver")))
+    yield driver
+    driver.quit()

@@ -45,7 +45,7 @@ def test_lock_has_what_images_need_and_no_host(lock):
 def test_unknown_package_and_wrong_python_are_named(cache):
     with pytest.raises(ResolutionError, match="no-such-package"):
         debian.lock(BaseSpec(suite=SUITE, packages=("no-such-package",)), PYTHON, place(cache, os.environ))
-    with pytest.raises(ResolutionError, match=r"has Python 3\.11, and the recipe wants 3\.9"):
+    with pytest.raises(ResolutionError, match=r"has Python 3\.11, and the recipe needs 3\.9"):
         debian.lock(BaseSpec(suite=SUITE), "3.9", place(cache, os.environ))
 
 

@@ -12,7 +12,6 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.conftest import program
 from tests.engines.daemons import free_ports
 from tests.engines.workplace import kill, small_stack, until
 
@@ -64,18 +63,6 @@ def notebook(workplace, built_image, scratch):
         yield address
     finally:
         kill(process)
-
-
-@pytest.fixture
-def browser(scratch):
-    options = webdriver.ChromeOptions()
-    options.binary_location = program("chromium")
-    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", f"--user-data-dir={scratch}/browser"):
-        options.add_argument(word)
-    options.add_argument("--window-size=1300,900")
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(program("chromedriver")))
-    yield driver
-    driver.quit()
 
 
 def test_a_cell_trains_and_draws(notebook, browser):

@@ -45,7 +45,7 @@ def test_what_is_said_of_it_holds(workplace, built_image, published):
     found = {check["what"]: check for check in checked.json["checks"]}
     assert set(found) == {"bill of materials", "provenance", "smoke suites", "contracts", "audit", "rebuild"}
     assert all(check["ok"] for check in found.values())
-    assert "signed by nobody" in found["audit"]["said"]
+    assert "not signed" in found["audit"]["said"]
     assert found["rebuild"]["said"] == "built again, the same bytes"
 
 
@@ -109,7 +109,7 @@ def test_a_signature_and_another_key(workplace, built_image, registry, scratch):
     assert unsigned.code == 0, unsigned.err
     key = scratch / "ours/cosign.pub"
     early = workplace.run("verify", reference, "--key", key)
-    assert (early.code, early.out.partition("\n")[0].split("\t")[:2]) == (17, ["fail", "signature"])
+    assert (early.code, early.out.startswith("fail  signature: ")) == (17, True)
 
     signed = signer.run(
         "publish", built_image.layout, "--to", reference, "--key", scratch / "ours/cosign.key", "--json"
@@ -118,7 +118,7 @@ def test_a_signature_and_another_key(workplace, built_image, registry, scratch):
     assert PASSWORD["COSIGN_PASSWORD"] not in signed.out + signed.err
     checked = workplace.run("verify", reference, "--key", key)
     assert checked.code == 0, checked.err
-    assert {line.partition("\t")[0] for line in checked.out.splitlines()} == {"pass"}
+    assert {line.split()[0] for line in checked.out.splitlines()} == {"pass"}
     wrong = workplace.run("verify", reference, "--key", scratch / "theirs/cosign.pub")
     assert wrong.code == 17
     assert "another key" in wrong.err

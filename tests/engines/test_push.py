@@ -216,7 +216,7 @@ def test_a_hostile_realm_hears_nothing(token_registry, authority, layout):
     with FaultProxy(token_registry, authority=authority) as evil, tunnel(evil.address) as proxy:
         environment = {"https_proxy": proxy, "SSL_CERT_FILE": str(authority.bundle)}
         with FaultProxy(token_registry, realm="https://evil.example/token") as between:
-            with pytest.raises(NetworkError, match=r"wants its login to be told to evil\.example"):
+            with pytest.raises(NetworkError, match=r"asks for its login to be sent to evil\.example"):
                 send(between.address, layout, "team/lured:v1", login=LOGIN, environment=environment)
         assert evil.seen == []
 

@@ -16,7 +16,7 @@ LOAD = """
 import ctypes, os, pathlib, torch
 libraries = [path for path in pathlib.Path(torch.__file__).parents[1].rglob("*.so*") if path.stat().st_size > 1 << 20]
 for path in libraries:
-    if "torchaudio_sox" not in path.name:  # which wants a library that no wheel brings
+    if "torchaudio_sox" not in path.name:  # which needs a library that no wheel brings
         ctypes.CDLL(str(path), mode=os.RTLD_NOW)
 print(len(libraries))
 """

@@ -16,10 +16,10 @@ def make(*words):
 @pytest.mark.parametrize(
     ("word", "what"),
     [
-        ("CUDDA=12.1", "CUDDA is no setting; the nearest is CUDA."),
-        ("cuda=12.1", "cuda is no setting; the nearest is CUDA."),
-        ("FLAVOR=devel", "FLAVOR is no setting; the nearest is FLAVOUR."),
-        ("QUX=1", "QUX is no setting. There are ALLOW_CPU_ONLY"),
+        ("CUDDA=12.1", "CUDDA is not a setting; the nearest is CUDA."),
+        ("cuda=12.1", "cuda is not a setting; the nearest is CUDA."),
+        ("FLAVOR=devel", "FLAVOR is not a setting; the nearest is FLAVOUR."),
+        ("QUX=1", "QUX is not a setting. There are ALLOW_CPU_ONLY"),
     ],
 )
 def test_a_misspelt_setting_is_refused(word, what):

@@ -154,8 +154,8 @@ def test_the_newest_of_all_archives_with_all_that_it_depends_on(server, cache):
 @pytest.mark.parametrize(
     ("stanzas", "message"),
     [
-        ([], "the recipe wants a, which is not in it"),
-        ([stanza("a", Depends="b (>= 2) | c"), stanza("b")], r"a wants b \(>= 2\) \| c, which"),
+        ([], "the recipe needs a, which is not in it"),
+        ([stanza("a", Depends="b (>= 2) | c"), stanza("b")], r"a needs b \(>= 2\) \| c, which"),
         ([stanza("a", Depends="b"), stanza("b", Conflicts="a (<< 2)")], "b and a of .* cannot be installed together"),
     ],
 )

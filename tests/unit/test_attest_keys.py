@@ -118,9 +118,9 @@ def rewritten(change):
         ("no cosign uses", rewritten(lambda body: body["kdf"]["params"].update(p=1 << 20))),
         ("no cosign uses", rewritten(lambda body: body["kdf"]["params"].update(r=0))),
         ("does not open", rewritten(lambda body: body.update(ciphertext="AAAA"))),
-        ("no private key", b""),
-        ("no private key", COSIGN_PUB),
-        ("no private key", b"\x00\xff" * 50),
+        ("not a private key", b""),
+        ("not a private key", COSIGN_PUB),
+        ("not a private key", b"\x00\xff" * 50),
     ],
 )
 def test_a_damaged_or_hostile_key_file_is_refused(name, data):
@@ -210,7 +210,7 @@ def test_the_password_comes_from_the_environment_else_from_a_person(tmp_path):
     key = keyfile.read_private(private, {}, lambda prompt: prompts.append(prompt) or "geheim")
     assert key.public.pem == public.read_bytes()
     assert prompts == [f"password of {private}: "]
-    with pytest.raises(UsageError, match="nobody to ask") as caught:
+    with pytest.raises(UsageError, match="no terminal to ask") as caught:
         keyfile.read_private(private, {}, lambda prompt: None)
     assert "COSIGN_PASSWORD" in caught.value.next_step
     with pytest.raises(UsageError, match="does not open"):

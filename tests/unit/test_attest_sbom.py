@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packageurl import PackageURL
 
+from graphcrate.checks import licences as facts
+from graphcrate.checks.licences import PackageFacts
 from graphcrate.model.lock import ImageToolkit, LockedFile, LockedPackage, WheelToolkit, decode_lock
 from graphcrate.model.recipe import Channel
-from graphcrate.publish.attest import facts
-from graphcrate.publish.attest.facts import PackageFacts
 from graphcrate.publish.attest.inventory import items
 from graphcrate.publish.attest.sbom import sbom
 from tests.unit.proof_lock import COMPILATION, CREATED, LOCK, ON_REGISTRY, PACKAGES, SUBJECT, sdist, wheel

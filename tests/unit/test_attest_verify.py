@@ -203,7 +203,7 @@ def test_without_a_key_statements_are_attached_as_they_are():
     assert {layer["mediaType"] for layer in layers} == {"application/vnd.in-toto+json"}
     assert layers[0]["annotations"] == {"in-toto.io/predicate-type": SMOKE}
     assert statement.decode(made["att"].blobs[layers[0]["digest"]]) == ABOUT
-    nobody = "attached, and signed by nobody"
+    nobody = "attached, and not signed"
     assert verdicts(made["att"], None) == [(kind, "verified", nobody) for kind in (SMOKE, "urn:x:y")]
     assert verdicts(made["att"], KEY) == [(kind, "absent", nobody) for kind in (SMOKE, "urn:x:y")]
 

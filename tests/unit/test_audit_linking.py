@@ -151,7 +151,7 @@ OF_32 = b"\x7fELF\x01\x01\x01" + bytes(57)
     [
         ({TAGGED.format("a", 39): GOOD}, [("fail", "is for Python 3.9; the image has 3.11")]),
         ({TAGGED.format("a", 311): {**GOOD, "machine": 183}}, [("fail", "is made for AARCH64, not for x86-64")]),
-        ({TAGGED.format("a", 39): {}, TAGGED.format("a", 311): {}}, []),  # beside ours it lies idle
+        ({TAGGED.format("a", 39): {}, TAGGED.format("a", 311): {}}, []),  # beside ours it is idle
         # torchao 0.18: one for 3.10 in a wheel of the stable ABI, which works with 3.11
         ({"_C.abi3.so": {}, TAGGED.format("_C_mx", 310): {}}, [("warn", "is for Python 3.10; the image has 3.11")]),
         ({"a.so": make_elf()[:100]}, [("fail", "is not a whole ELF file")]),
@@ -270,7 +270,7 @@ def test_names_cannot_speak_to_the_terminal():
     evil = package("evil", files=[f"{SITE}/evil/\x1b[2Ja.so"])
     judged = audit.judge(stack(GOOD, evil, files={f"{SITE}/evil/\x1b[2Ja.so": changed(undefined=(FAIL[:-1] + "x",))}))
     assert judged.findings
-    assert all("\x1b" not in line for line in wording.audit(judged).lines())
+    assert all("\x1b" not in line for line, _ in wording.audit(judged).lines())
 
 
 def test_names_that_no_demangler_knows_stay():

@@ -31,7 +31,7 @@ def files(module):
         rows = "".join(f"{path.removeprefix(f'{SITE}/')},,\n" for path in sorted(one.files))
         contents[f"{info}/RECORD"] = rows.encode()
     contents["/etc/ld.so.conf.d/local.conf"] = b"# ours\n/usr/lib/x86_64-linux-gnu\n"
-    contents[f"{SITE}/torch/__init__.py"] = b"\x7fELF is no library here\n"
+    contents[f"{SITE}/torch/__init__.py"] = b"\x7fELF is not a library here\n"
     return contents
 
 

@@ -1,9 +1,6 @@
 """Variants that are refused, and images by their names and digests."""
 
-import io
-
 import pytest
-from rich.console import Console
 
 from graphcrate.artifacts import locate
 from graphcrate.cli import tables
@@ -24,9 +21,7 @@ def test_a_refused_variant_says_why_and_what_to_do_instead():
 def test_a_refused_variant_stands_in_the_list_but_not_among_what_can_be_built():
     glt = recipes.load(ROOT / "recipes" / "glt.toml")
     assert [entry["cuda"] for entry in catalog.describe([glt], set())] == ["11.6", "11.6", "11.7", "12.1"]
-    shown = io.StringIO()
-    Console(width=400, file=shown).print(tables.variants_table([glt], set()))
-    assert "not available: " in shown.getvalue()
+    assert any("not available: " in line for line in tables.variants([glt], set()))
 
 
 def test_a_digest_that_is_named_is_that_of_the_image(tmp_path):

@@ -11,6 +11,7 @@ from graphcrate.compat import targets
 from graphcrate.model.contract import FileFact
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import BaseImage, BaseStep, ConfigStep, FilesStep, Plan, PlannedFile, Stack, WheelsStep
+from graphcrate.model.target import Target
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 from tests.unit import small_layouts, tars
@@ -54,7 +55,7 @@ RUN = {"Env": [f"{name}={value}" for name, value in GOOD.items()], "Cmd": ["sh"]
 
 @pytest.fixture
 def call(context, typed):
-    return lambda *arguments: typed("check", *arguments)
+    return lambda *arguments: typed("check", "--only", "runtimes", *arguments)
 
 
 @pytest.fixture
@@ -68,21 +69,21 @@ def layout(tmp_path):
 
 
 def statuses(out):
-    return {finding["check"]: finding["status"] for finding in json.loads(out)["findings"]}
+    return {finding["check"]: finding["status"] for finding in json.loads(out)["runtimes"]["findings"]}
 
 
 HOST_OPTIONS = ("--gpu", "v100", "--driver", "450.80.02", "--kernel", "3.10", "--shm", "8g")
 
 
-def test_a_good_image_ends_with_0_and_says_each_check_in_lines_or_json(call, layout):
+def test_a_good_image_ends_with_0_and_every_finding_has_a_line(call, layout):
     image = layout(BASE, [PROFILE], WHEELS)
-    code, out, err = call("image:tag", *HOST_OPTIONS)
+    code, out, err = call("image:tag", *HOST_OPTIONS, "--all")
     assert code == 0, err + out
-    rows = [line.split("\t") for line in out.splitlines()]
-    assert {row[0] for row in rows} == {"unknown", "pass"}
-    assert ["pass", "driver", "docker,apptainer,pyxis,pai"] in [row[:3] for row in rows]
+    labels = {line.split("  ")[0] for line in out.splitlines() if line and line[0] != " "}
+    assert labels == {"not known", "pass", "runtimes"}
+    assert "pass       driver" in out.replace("the driver", "driver"), out
     code, out, _ = call(image, "--json", "--runtime", "singularity", "--runtime", "docker", *HOST_OPTIONS)
-    said = json.loads(out)
+    said = json.loads(out)["runtimes"]
     assert (code, said["runtimes"]) == (0, ["apptainer", "docker"])
     assert (said["host"]["driver"], said["host"]["shm"]) == ("450.80.02", 8 << 30)
     runtimes = {tuple(finding["runtimes"]) for finding in said["findings"]}
@@ -91,12 +92,41 @@ def test_a_good_image_ends_with_0_and_says_each_check_in_lines_or_json(call, lay
 
 def test_a_broken_image_ends_with_14_and_says_why_and_what_to_do(call, layout):
     image = layout(BASE, WHEELS, environment={"PATH": GOOD["PATH"]})
-    code, out, err = call(image, "--runtime", "pyxis", "--runtime-version", "3.4.0")
+    asked = (image, "--runtime", "pyxis", "--runtime-version", "3.4.0")
+    code, out, err = call(*asked)
     assert code == 14
     assert "breaks 4 of 3" in err
-    failed = {line.split("\t")[1]: line for line in out.splitlines() if line.startswith("fail")}
-    assert set(failed) == {"path-login", "visible-devices", "driver-capabilities", "manifest-type"}
-    assert "ENV NVIDIA_VISIBLE_DEVICES=all" in failed["visible-devices"]
+    assert sum(line.startswith("fail  ") for line in out.splitlines()) == 4
+    assert "pass" not in out.splitlines()[0]
+    assert "      fix: ENV NVIDIA_VISIBLE_DEVICES=all" in out
+    failed = {name for name, status in statuses(call(*asked, "--json")[1]).items() if status == "fail"}
+    assert failed == {"path-login", "visible-devices", "driver-capabilities", "manifest-type"}
+
+
+def test_the_whole_check_has_a_line_for_each_part(typed, layout):
+    image = layout(BASE, [PROFILE], WHEELS)
+    code, out, err = typed("check", image, *HOST_OPTIONS)
+    assert code == 0, err + out
+    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["bytes", "runtimes", "binaries"]
+    assert json.loads(typed("check", image, "--only", "bytes", "--json")[1])["bytes"]["layers"] == 3
+    code, out, err = typed("check", image, "--only", "programs")
+    assert (code, out) == (2, "")
+    assert "choose from: bytes, runtimes, binaries" in err
+
+
+def test_damaged_bytes_end_the_check_with_12(typed, layout):
+    image = layout(BASE, WHEELS)
+    blob = read_layout(image).layer_blobs[0].path
+    overwrite(blob, blob.read_bytes()[:200])
+    assert [typed(*words)[0] for words in (("check", image), ("validate", image))] == [12, 12]
+
+
+def test_a_target_is_the_machine_that_is_checked_for(call, layout, tmp_path):
+    image = layout(BASE, [PROFILE], WHEELS)
+    described = 'gpus = ["V100"]\ndrivers = ["470.1", "450.80.02"]\nruntimes = { apptainer = "1.2" }\n'
+    (tmp_path / "mine.toml").write_text(described)
+    said = json.loads(call(image, "--target", "mine.toml", "--json")[1])["runtimes"]
+    assert (said["host"]["gpus"], said["host"]["driver"], said["runtimes"]) == (["V100"], "450.80.02", ["apptainer"])
 
 
 @pytest.mark.parametrize(
@@ -119,9 +149,9 @@ def test_arguments_that_mean_nothing(call, layout, arguments, message):
 def test_sizes_as_docker_has_them(context):
     sizes = {"64m": 64 << 20, "8g": 8 << 30, "8GiB": 8 << 30, "1024": 1024, "": None, "64kb": 64 << 10}
     for text, size in sizes.items():
-        assert targets.host_of(targets.Said(), text).shm == size
+        assert targets.host_of(Target(), text).shm == size
     with pytest.raises(UsageError):
-        targets.host_of(targets.Said(), "-1")
+        targets.host_of(Target(), "-1")
 
 
 def test_archives_give_the_view_of_the_layout(context, layout, tmp_path):
@@ -171,7 +201,7 @@ def test_layers_that_contradict_each_other_or_were_cut_off_are_a_finding(call, l
         code, out, err = call(image, "--json", "--runtime", "docker")
         assert code == 14, err
         assert (statuses(out)["layers"], statuses(out)["glibc"]) == ("fail", "unknown")
-        assert json.loads(out)["unread"]
+        assert json.loads(out)["runtimes"]["unread"]
 
 
 def test_what_is_no_image(call, tmp_path):
@@ -193,7 +223,7 @@ def test_an_image_of_a_registry(context, call, registry):
     plain = f"{registry.host}/team/image:1.0"
     code, out, err = call(f"docker://{plain}", *HOST_OPTIONS, "--json")
     assert code == 0, err
-    assert json.loads(out)["form"] == "registry"
+    assert json.loads(out)["runtimes"]["form"] == "registry"
     assert set(statuses(out).values()) == {"pass", "unknown"}
     assert call(plain, *HOST_OPTIONS, "--json")[:2] == (code, out.replace(f"docker://{plain}", plain))
     assert checking.read_view(f"docker://{registry.host}#team/image:1.0", context).torch == "2.0.1+cu118"  # enroot's
@@ -205,7 +235,7 @@ def test_layers_that_are_left_on_the_registry_are_not_taken_for_absent(context, 
     found = statuses(out)
     assert (code, found["user-site"]) == (0, "pass")
     assert found["shell"] == found["path-login"] == found["etc"] == "unknown"
-    assert "--fetch all" in json.loads(out)["unread"][0]
+    assert "--fetch all" in json.loads(out)["runtimes"]["unread"][0]
 
 
 def test_only_the_lowest_layers_are_brought_and_no_foreign_ones(context, monkeypatch, registry):

@@ -11,11 +11,15 @@ import pytest
 import typer
 
 from graphcrate.build import pipeline
+from graphcrate.cli import exit as cli_exit
 from graphcrate.cli import main
+from graphcrate.compat import recipes
 from graphcrate.compat.catalog import nearest_cuda
 from tests import ROOT
 from tests.unit import small_layouts
 from tests.unit.tars import folder
+
+COMMANDS = typer.main.get_command(main.app).commands
 
 
 @pytest.fixture
@@ -118,20 +122,40 @@ def test_list_as_json_has_a_line_per_variant_and_candidate(call):
     assert not any("H100" in row["gpus"] for row in compatible.values())
 
 
-def test_list_as_a_table_names_gpus(call):
+def test_list_has_a_line_for_each_variant_in_80_columns(call):
     code, out, _ = call("list")
     assert code == 0
-    assert "V100" in out
-    assert "2.0.1+cu118" in out
+    lines = out.splitlines()
+    assert len(lines) == 1 + sum(len(recipes.load(path).variants) for path in (ROOT / "recipes").glob("*.toml"))
+    assert max(map(len, lines)) <= 80
+    pyg = ["pyg", "11.8", "2.0.1+cu118", "2.3.1", "3.11", "sm_60", "to", "sm_90", "450.80.02", "no"]
+    assert pyg in [line.split() for line in lines]
 
 
-@pytest.mark.parametrize(
-    "command", ["image", "list", "lock", "inspect", "validate", "diff", "check", "run", "test", "job", "schema"]
-)
+def test_list_draws_which_gpus_run_which_cuda(call):
+    code, out, _ = call("list", "--gpus")
+    assert code == 0
+    pyg = out.partition("\npyg ")[2].partition("\n\n")[0].splitlines()
+    marks = dict(zip(pyg[0].split(), next(line for line in pyg if line.startswith("V100")).split()[3:], strict=True))
+    assert marks == {"13.0": "·", "12.8": "●", "12.6": "●", "12.1": "●", "11.8": "●", "11.7": "●", "11.6": "●"}
+    assert max(map(len, out.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help(call, command):
     code, out, _ = call(command, "--help")
     assert code == 0
-    assert "Usage" in out
+    assert "usage" in out.lower()
+
+
+def test_help_names_every_command_once_in_its_group_with_a_whole_sentence(call):
+    code, out, _ = call("--help")
+    assert code == 0
+    grouped = [name for names in cli_exit.GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(name for name, command in COMMANDS.items() if not command.hidden)
+    lines = [line for line in out.partition("Build:")[2].splitlines() if line.startswith("  ")]
+    assert len(lines) == len(grouped)
+    assert not [line for line in lines if line.endswith("...")]
 
 
 @pytest.mark.parametrize(

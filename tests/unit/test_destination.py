@@ -47,7 +47,7 @@ def test_a_strange_realm_gets_no_login_until_the_user_says_so():
         login = Credential(user="robot", password="canary-token")
         with pytest.raises(NetworkError) as caught:
             Repository(Client({}, sleep=lambda _: None), where, lambda: login).manifest("v1")
-    assert "told to tokens.example.net" in caught.value.what
+    assert "sent to tokens.example.net" in caught.value.what
     assert "REGISTRY_REALMS=tokens.example.net" in caught.value.next_step
     assert "canary" not in str(caught.value)
     assert credentials.trusted_realms({"REGISTRY_REALMS": "Tokens.example.net, b.example,"}) == (

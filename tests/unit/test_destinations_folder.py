@@ -119,7 +119,7 @@ def test_words_that_leave_the_folder_are_refused(source, folder, name, tag):
 def test_a_file_in_the_links_place_is_refused_before_anything_is_copied(source, folder):
     folder.mkdir(parents=True)
     (folder / "pyg.sif").write_bytes(b"mine")
-    with pytest.raises(HostError, match="in the way"):
+    with pytest.raises(HostError, match="exists and is not a link"):
         put(source(1), folder, "1")
     assert names(folder) == ["pyg.sif"]
 

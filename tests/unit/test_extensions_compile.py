@@ -203,7 +203,7 @@ def test_slower_ways_fewer_jobs_and_failures_are_heard(progress):
     for stray in ("Traceback (most recent call last):", "7"):
         watcher.read(stray)
     slower, fewer = progress.lines
-    assert "one wants more than the small headers, in a.cu at least" in slower
+    assert "one needs more than the small headers, in a.cu at least" in slower
     assert "(a.cu(3): error: no such)" in slower
     assert "from here 1 at a time, and b.cu again" in fewer
     assert (watcher.failed, watcher.source, watcher.log) == ("one", "b.cu", "/build/x.log")

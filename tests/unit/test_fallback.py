@@ -47,6 +47,7 @@ def call(context, monkeypatch, typed):
         chosen = Outcome(candidate=candidate.name, chosen=True)
         return Resolution(lock=lock, candidate=candidate, outcomes=(OUT, chosen))
 
+    monkeypatch.setattr(pipeline, "_draw", lambda *_: None)  # there is no layout to read
     monkeypatch.setattr(pipeline, "_resolve", resolved)
     monkeypatch.setattr(with_engine.Embedded, "build", lambda *_: (ARTIFACT, ()))
     monkeypatch.setattr(with_engine.Embedded, "exists", lambda *_: True)
@@ -120,17 +121,17 @@ def test_what_is_said_of_it_is_what_the_rules_find(recipe, variant, candidate):
         assert (model in said.no_code) == (verdict.status == "rejected"), model
     oldest = facts.oldest_driver(variant.cuda)
     assert oldest == "450.80.02", "minor-version compatibility of CUDA 11"
-    assert f"wants driver {oldest} or newer" in said.limits
+    assert f"needs driver {oldest} or newer" in said.limits
     assert rules.judge(bare, Target(gpus=("V100",), drivers=(oldest,))).accepted
     assert not rules.judge(bare, Target(gpus=("V100",), drivers=("450.51",))).accepted
 
 
 def test_ptx_of_a_newer_cuda_is_a_limit_and_that_of_an_older_one_is_none():
-    ptx = "wants driver 515.43.04 or newer for what CUDA 11.7 makes as PTX (CUDA 11.6: 510.39.01)"
+    ptx = "needs driver 515.43.04 or newer for what CUDA 11.7 makes as PTX (CUDA 11.6: 510.39.01)"
     assert ptx in fallback.limits("1.13.1", "11.7", "11.6")
     assert not any("PTX" in limit for limit in fallback.limits("2.0.1", "11.7", "11.8"))
     assert fallback.limits("2.0.1", "11.7", "11.7") == ()
-    assert fallback.limits("99.0", "11.7", "11.8") == ("wants driver 450.80.02 or newer",), "nobody knows its code"
+    assert fallback.limits("99.0", "11.7", "11.8") == ("needs driver 450.80.02 or newer",), "nobody knows its code"
 
 
 def test_a_recipe_that_prefers_nothing_else_has_no_command_to_insist():

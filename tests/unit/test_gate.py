@@ -1,11 +1,14 @@
 """gate: only what was audited, keeps its contracts and passed its suites goes out; each reason is said with its fix."""
 
+import dataclasses
+
 import msgspec
 import pytest
 
 from graphcrate.model.audit import Audit
 from graphcrate.model.audit import Finding as AuditFinding
 from graphcrate.model.contract import Finding
+from graphcrate.model.errors import GateError
 from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
 from graphcrate.publish import policy
 
@@ -139,6 +142,19 @@ def test_a_gpu_is_wanted_where_the_image_is_for_one():
     for_cpu = msgspec.structs.replace(on_cpu, torch_cuda="cpu")
     assert (reasons(for_cpu), judged(for_cpu).cpu_only) == ([], False)
     assert reasons(on_cpu, passes=[passed(suite("ops", device="2 x Tesla V100"))]) == []
+
+
+def test_what_could_not_go_out_after_a_build_is_refused_before(tmp_path, monkeypatch):
+    request = policy.Request(ref="pyg", output=tmp_path)
+    monkeypatch.setattr(policy.gpu, "is_here", lambda: False)
+    with pytest.raises(GateError, match="this machine has none") as caught:
+        policy.refuse_early(request, "pyg", "11.8")
+    assert "ALLOW_CPU_ONLY=yes" in caught.value.next_step
+    policy.refuse_early(request, "pyg", "cpu")
+    policy.refuse_early(dataclasses.replace(request, allow_cpu_only=True), "pyg", "11.8")
+    (tmp_path / "pyg/1/passes").mkdir(parents=True)
+    (tmp_path / "pyg/1/passes/a.json").write_bytes(msgspec.json.encode(passed(suite(device="Tesla V100"))))
+    policy.refuse_early(request, "pyg", "11.8")
 
 
 def test_permission_is_for_the_gpu_alone():

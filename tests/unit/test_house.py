@@ -137,3 +137,54 @@ def test_every_error_has_a_next_step():
                 if is_error and not kind.usual and "next_step" not in {word.arg for word in node.keywords}:
                     lacking.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert lacking == []
+
+
+#: words that readers stumbled over, and what says it better
+STUMBLED_OVER = {
+    r"can(not)? be had|\bto be had\b": "is (not) available",
+    r"\bis none\b(?! of)": "is not one, there is no",
+    r"\bis no (?!longer|more|reason)\w+": "is not a",
+    r"\bin the way\b": "exists, blocks",
+    r", say\b|\b say[,.)]": "such as",
+    r"\b(stands?|speaks?) against\b": "does not allow",
+    r"\bcomes? by\b": "get",
+    r"\bno use for\b": "does not need",
+    r"\banew\b": "again",
+    r"\blies\b": "is",
+    r"\bwants (?!to\b)": "needs",
+}
+
+
+def words_for_people():
+    """What a person reads: strings of the program (help, errors, results), README and the pages for users."""
+    for path in PYTHON:
+        if label(path).startswith(("graphcrate/", "doctor/")):
+            yield from ((f"{label(path)}:{node.lineno}", node.value) for node in strings(tree(path)))
+    for path in FILES:
+        if path.suffix == ".md" and label(path) in PAGES:
+            yield from ((f"{label(path)}:{at}", line) for at, line in enumerate(TEXTS[path].splitlines(), 1))
+
+
+def strings(module):
+    """String constants that are sentences: no docstrings but those of commands, no programs for another Python."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    first = [node.body[0] for node in ast.walk(module) if isinstance(node, documented) and node.body]
+    docstrings = {id(one.value) for one in first if isinstance(one, ast.Expr)}
+    for node in ast.walk(module):
+        text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+        if text and "import " not in node.value:
+            yield node
+
+
+PAGES = {"README.md", "docs/commands.md", "docs/contracts.md", "docs/checks.md", "docs/settings.md", "docs/README.md"}
+
+
+def test_words_that_readers_stumbled_over_are_gone():
+    hits = [
+        f"{place}: {text.strip()[:100]!r}: write {better!r}"
+        for place, text in words_for_people()
+        for pattern, better in STUMBLED_OVER.items()
+        for hit in re.finditer(pattern, text)
+        if not re.search(r"there $", text[: hit.start()], re.IGNORECASE)
+    ]
+    assert hits == []

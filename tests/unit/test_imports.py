@@ -14,6 +14,7 @@ FLOORS = {
     "publish": 7,
     "resolve": 6,
     "engines": 6,
+    "pages": 6,
     "inputs": 5,
     "checks": 5,
     "smoke": 5,
@@ -23,7 +24,7 @@ FLOORS = {
     "host": 2,
     "model": 1,
 }
-#: from one room to another: a tree of thirteen rooms that anybody can hold in their head
+#: from one room to another: a tree of fourteen rooms that anybody can hold in their head
 MOST_ARROWS = 75
 #: what only `host` may import: processes, connections, the clock
 DOORS = {
@@ -55,6 +56,8 @@ PURE = {
     "graphcrate.artifacts.formats.runtime_files": True,
     "graphcrate.artifacts.tree.compare": True,
     "graphcrate.engines.render": True,
+    "graphcrate.pages.charts": True,
+    "graphcrate.pages.html": True,
     "graphcrate.engines.render.files": False,
     "graphcrate.engines.render.jobs": False,
     "graphcrate.oci.image": True,

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphcrate.compat import targets
 from graphcrate.engines.render import jobs
 from graphcrate.model.errors import UsageError
 from graphcrate.model.job import Job, Mount, Runtime
 from graphcrate.oci.reference import parse
+from tests import ROOT
 
 GOLDEN = Path(__file__).parent / "jobs"
 REGISTRY = "registry.example.com/team/pyg:2.3.1-torch2.0.1-cu118-py311"
@@ -26,21 +28,30 @@ def job(runtime, image, command="python dna.py", **options):
     return Job(runtime=Runtime(runtime), name="pyg", image=image, command=command, **options)
 
 
+def in_partition(*arguments, **options):
+    """A job with what targets/ says of its partition."""
+    wanted = job(*arguments, **options)
+    target = targets.load(ROOT / "targets" / f"{wanted.partition}.toml")
+    return jobs.in_partition(wanted, target.partitions[wanted.partition])
+
+
 SAMPLES = {
-    "dgx2.sbatch": job("singularity", "/lustre/img/pyg.sif", partition="dgx2", gpus=2),
-    "dgx2-per-gpu.sbatch": job(
+    "dgx2.sbatch": in_partition("singularity", "/lustre/img/pyg.sif", partition="dgx2", gpus=2),
+    "dgx2-per-gpu.sbatch": in_partition(
         "singularity", "/lustre/our images/pyg.sif", "python train.py", partition="dgx2", gpus=4, nodes=2, per_gpu=True,
         mounts=(Mount("/lustre/data", "/data"),), time="02:00:00", account="acct-gnn",
     ),
-    "a100.sbatch": job("pyxis", REGISTRY, partition="a100"),
-    "a100-nodes.sbatch": job(
+    "a100.sbatch": in_partition("pyxis", REGISTRY, partition="a100"),
+    "a100-nodes.sbatch": in_partition(
         "pyxis", REGISTRY, "python train.py --epochs 3", partition="a100", nodes=2, gpus=4, per_gpu=True,
         mounts=(Mount("/data/ogb", "/data"),),
     ),
     "sqsh.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "cd /data && python dna.py", partition="a100", cpus=8),
     "sqsh-cpu.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", partition="a100", gpus=0, cpus=8),
-    "sqsh-nodes.sbatch": job("pyxis", "/lustre/img/pyg.sqsh", "python train.py", partition="a100", nodes=2),
-    "variable.sbatch": job("singularity", "/lustre/img/pyg.sif", "OMP_NUM_THREADS=4 python train.py", partition="dgx2"),
+    "sqsh-nodes.sbatch": in_partition("pyxis", "/lustre/img/pyg.sqsh", "python train.py", partition="a100", nodes=2),
+    "variable.sbatch": in_partition(
+        "singularity", "/lustre/img/pyg.sif", "OMP_NUM_THREADS=4 python train.py", partition="dgx2"
+    ),
     "docker.sh": job("docker", "pyg:2.3.1", gpus=2),
     "docker-per-gpu.sh": job("docker", "pyg:2.3.1", "python train.py", gpus=2, per_gpu=True),
     "docker-cpu.sh": job("docker", "pyg:2.3.1", gpus=0, mounts=(Mount("/data/ogb", "/data"),)),
@@ -86,7 +97,6 @@ def test_pai_pulls_inside_the_vpc(given, expected):
         (job("pai-dlc", ALIYUN, gpus=3), "1, 4"),
         (job("pai-dlc", ALIYUN, "train.sh", per_gpu=True), "python"),
         (job("pyxis", REGISTRY, driver="535.54.03"), "no --driver"),
-        (job("singularity", "/a.sif", partition="dgx2", gpus=17), "16 GPUs"),
         (job("singularity", "/a.sif", partition="a b"), "--partition 'a b'"),
         (job("singularity", "/a.sif", time="soon"), "--time"),
         (job("singularity", "/a.sif", "python a.py\nrm -r b"), "one line"),
@@ -97,6 +107,21 @@ def test_what_a_runtime_cannot_do_is_refused_by_name(wanted, message):
     with pytest.raises(UsageError, match=message):
         jobs.text(wanted)
     assert jobs.text(msgspec.structs.replace(SAMPLES["dlc.json"], gpus=3, instance="ecs.own")).count("ecs.own") == 1
+
+
+def test_a_job_asks_for_what_its_partition_has(typed, context):
+    with pytest.raises(UsageError, match="a node of dgx2 has 16 GPUs, not 17"):
+        in_partition("singularity", "/a.sif", partition="dgx2", gpus=17)
+    described = "gpus = ['H100']\n[partitions.gpu]\ncores_per_gpu = 12\n"
+    (context.root / "targets").mkdir()
+    (context.root / "targets" / "ours.toml").write_text(described)
+    asked = ("job", "/a.sif", "--runtime", "singularity", "--command", "python a.py", "--gpus", "2")
+    assert "--cpus-per-task=24" in typed(*asked, "--partition", "gpu")[1]
+    _, out, err = typed(*asked, "--partition", "other")
+    assert "cpus-per-task" not in out
+    assert "--cpus N asks for N for each GPU" in err
+    (context.root / "mine.toml").write_text(described.replace("12", "3"))
+    assert "--cpus-per-task=6" in typed(*asked, "--partition", "gpu", "--target", str(context.root / "mine.toml"))[1]
 
 
 @pytest.mark.parametrize("command", ["OMP_NUM_THREADS=4 python train.py", " _A=1 B=2 python train.py", "A= train"])

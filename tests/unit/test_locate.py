@@ -63,7 +63,7 @@ def test_an_image_is_located_by_its_name_or_path(images, ref, form, name, path):
         ("pyg:1.1", "there is no image 'pyg:1.1'; there are pyg:1.0"),
         ("elsewhere/pyg", "there is no image"),
         ("a.sif/pyg:1.0", "there is no image"),
-        ("a.txt", "a.txt is no image: neither a tar nor a SIF nor a squashfs"),
+        ("a.txt", "a.txt is not an image: neither a tar nor a SIF nor a squashfs"),
         (f"pyg:1.0@sha256:{'0' * 64}", "and sha256:0000"),
     ],
 )

@@ -140,7 +140,11 @@ TARGETS = {
     ),
     "record": (lambda: [record()], read_record, IntegrityError),
     "deb": (lambda: [package()], read_package, IntegrityError),
-    "squashfs": (lambda: [squashfs_samples.sample(one) for one in test_squashfs.COMPRESSIONS], read_squashfs, LayoutError),
+    "squashfs": (
+        lambda: [squashfs_samples.sample(one) for one in test_squashfs.COMPRESSIONS],
+        read_squashfs,
+        LayoutError,
+    ),
     "sif": (lambda: [in_sif()], read_sif, LayoutError),
     "elf": (lambda: [test_elf.WHOLE], lambda data, _: elf.read_stream(io.BytesIO(data), "a.so"), IntegrityError),
     "fatbin": (

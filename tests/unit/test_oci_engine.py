@@ -258,7 +258,7 @@ def test_a_base_that_is_there_is_not_loaded_again(order, program, name, monkeypa
 @pytest.mark.parametrize(
     ("changes", "options"),
     [
-        ({"base": None}, {"BASE": ["podman"]}),  # the text says what to pull, and podman wants a registry's name
+        ({"base": None}, {"BASE": ["podman"]}),  # the text says what to pull, and podman needs a registry's name
         ({"environment": {"http_proxy": "http://localhost:3128"}}, {"--network": ["docker", "podman"]}),
         ({"environment": {"BUILDAH_ISOLATION": "oci"}}, {"--isolation": []}),
     ],

@@ -85,7 +85,7 @@ def test_the_same_again_sends_nothing(image):
 def test_anything_but_a_sif_is_refused(tmp_path, content):
     (tmp_path / "x.sif").write_bytes(content)
     with WritableRegistry() as server:
-        with pytest.raises(UsageError, match="no SIF"):
+        with pytest.raises(UsageError, match="not a SIF"):
             push(server, tmp_path / "x.sif")
         assert server.asked == []
 

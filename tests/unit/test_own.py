@@ -44,7 +44,7 @@ def test_the_words_of_the_command_line(folder, words, packages):
 @pytest.mark.parametrize(
     ("word", "what"),
     [
-        ("light=ning", "'light=ning' is no package"),
+        ("light=ning", "'light=ning' is not a package"),
         ("./nothing", "./nothing is neither a wheel nor a folder with a pyproject.toml"),
         ("x @ https://host.example/x.whl", "x is given by an address"),
         ("'open", "cannot be read: No closing quotation"),
@@ -57,7 +57,7 @@ def test_a_word_that_is_no_package_is_refused(folder, word, what):
 
 def test_debian_packages(folder):
     assert own.given([], [], ["git graphviz", "tmux,vim"]).apt == ("git", "graphviz", "tmux", "vim")
-    with pytest.raises(UsageError, match="'Git!' is no name"):
+    with pytest.raises(UsageError, match="'Git!' is not a name"):
         own.given([], [], ["Git!"])
 
 
@@ -79,8 +79,8 @@ def test_a_requirements_file(folder):
         ("a\n--index-url https://user:secret@host.example\n", "requirements.txt:2: --index-url is not taken"),
         ("-i https://host.example\n", "requirements.txt:1: -i is not taken"),
         ("--pre\n", "requirements.txt:1: --pre is not taken"),
-        ("--nonsense\n", "requirements.txt:1: --nonsense is no option"),
-        ("a\nb c\n", "requirements.txt:2: 'b c' is no package"),
+        ("--nonsense\n", "requirements.txt:1: --nonsense is not an option"),
+        ("a\nb c\n", "requirements.txt:2: 'b c' is not a package"),
         ("-r absent.txt\n", "absent.txt cannot be read"),
     ],
 )
@@ -114,9 +114,9 @@ def test_a_recipe_of_ones_own(folder):
     ("line", "error", "what"),
     [
         ("pips = []", RecipeError, "mine.toml:2: pips: "),
-        ('apt = ["Git"]', RecipeError, "mine.toml:2: apt: 'Git' is no name"),
-        ('env = { "a b" = "" }', RecipeError, "mine.toml:2: env: 'a b' is no name"),
-        ('files = { "opt/x" = "x" }', RecipeError, "mine.toml:2: files: 'opt/x' is no absolute path"),
+        ('apt = ["Git"]', RecipeError, "mine.toml:2: apt: 'Git' is not a name"),
+        ('env = { "a b" = "" }', RecipeError, "mine.toml:2: env: 'a b' is not a name"),
+        ('files = { "opt/x" = "x" }', RecipeError, "mine.toml:2: files: 'opt/x' is not an absolute path"),
         ('files = { "/opt/x" = "absent" }', UsageError, "absent cannot be put into the image"),
         ("smoke_minutes = 0", RecipeError, "mine.toml:2: smoke_minutes: at least 1"),
         ('requirements = "absent.txt"', UsageError, "absent.txt cannot be read"),

@@ -25,6 +25,6 @@ def test_what_is_in_the_way_of_a_further_tag_is_said_before_the_build(tmp_path):
     plan = SimpleNamespace(name="pyg", tag="1.0", aliases=("0.1.0-debian12",))
     pipeline._check_aliases(job, plan)
     (tmp_path / "pyg" / "0.1.0-debian12").mkdir(parents=True)
-    with pytest.raises(UsageError, match="in the way") as caught:
+    with pytest.raises(UsageError, match="exists and is not a link") as caught:
         pipeline._check_aliases(job, plan)
     assert caught.value.next_step.startswith("mv ")

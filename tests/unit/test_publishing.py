@@ -135,7 +135,7 @@ def test_what_is_attached_is_about_this_image_and_names_no_machine(ctx, registry
     found = publish()
     told = checks(ctx, found.reference)
     assert set(told) == {"bill of materials", "provenance", "smoke suites", "contracts", "audit"}
-    assert set(told.values()) == {(True, "attached, and signed by nobody")}
+    assert set(told.values()) == {(True, "attached, and not signed")}
     assert all(b"secret-node" not in data for data in registry.blobs.values())
     assert any(b'"cpuOnlyAllowed":false' in data for data in registry.blobs.values())
 

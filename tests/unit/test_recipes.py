@@ -44,7 +44,7 @@ def test_compatible_candidate_is_told_apart_and_keeps_cupti():
         ('suite = "bookworm"', 'suite = "buster"', "variant[1].base", "bullseye, bookworm, trixie"),
         ('"numpy<2"', '"numpy<<2"', "variant[0].requirements", "PEP 508"),
         ('cuda = "11.8"', 'cuda = "12.8"', "variant[5].cuda", "twice"),
-        ('cuda = "11.8"', 'cuda = "eleven"', "variant[2].cuda", "no CUDA version"),
+        ('cuda = "11.8"', 'cuda = "eleven"', "variant[2].cuda", "is not a CUDA version"),
         ('torch = "2.0.1"', 'torch = ">=2.0"', "variant[1].candidate[0].torch", "exact version"),
         ('suffix = "-compat"', 'suffix = "compat"', "variant[0].candidate[1].suffix", "-compat"),
         ('suffix = "-compat"', "", "variant[0].candidate[1]", "torch is for CUDA 11.7, and the tag must tell"),

@@ -301,7 +301,7 @@ def test_planned_files_are_written_as_they_are():
 @every_form
 def test_debians_toolkit_is_not_for_other_distributions(write):
     image = chosen_image("nvidia", RECIPE.variant("11.7"))
-    with pytest.raises(BuildError, match=r"nvidia/cuda:11\.7\.1-base-ubuntu22\.04 is no Debian"):
+    with pytest.raises(BuildError, match=r"nvidia/cuda:11\.7\.1-base-ubuntu22\.04 is not a Debian"):
         write(plan(TOOLKITS["debian"], image=image))
     write(plan(TOOLKITS["image"], image=image))
 

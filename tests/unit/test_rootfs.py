@@ -185,7 +185,7 @@ def test_two_at_once_give_one_whole_tree(tmp_path):
 
 def test_one_broken_layer_stops_the_others(tmp_path):
     blobs = [tars.blob(tmp_path, [file("a", b"x" * 100_000)]) for _ in range(3)]
-    (tmp_path / "broken").write_bytes(b"this is no gzip")
+    (tmp_path / "broken").write_bytes(b"this is not a gzip")
     broken = spec.LayerBlob(path=tmp_path / "broken", media_type=spec.LAYER_GZIP)
     with pytest.raises(LayoutError, match="layer broken"):
         unpack([broken, *blobs], tmp_path / "root")

@@ -36,7 +36,7 @@ def verdict(stack=STACK, gpus=("V100",), driver="550.54.15", **target):
 @pytest.mark.parametrize(
     ("stack", "target", "rule", "what", "fix"),
     [
-        ({}, {"driver": "450.80.02"}, "driver", "CUDA 12 wants driver 525.60.13 or newer, and this is 450.80.02", ANY),
+        ({}, {"driver": "450.80.02"}, "driver", "CUDA 12 needs driver 525.60.13 or newer, and this is 450.80.02", ANY),
         ({}, {"driver": "470"}, "driver", "525.60.13 or newer, and this is 470", ANY),
         ({}, {"gpus": ("sm_80", "RTX3090"), **OLD}, "driver", "", "driver >= 525.60.13$"),
         ({}, {"gpus": ("V100", "sm_80", "sm_75"), **OLD}, "driver", "", DATA_CENTER),
@@ -53,9 +53,9 @@ def verdict(stack=STACK, gpus=("V100",), driver="550.54.15", **target):
         (GLT, {"gpus": ("A100",), "driver": "525.85.12"}, "graphlearn-torch", "drivers from 530.30.02 on", "driver >="),
         (GLT | TORCH_1, {}, "graphlearn-torch", "torch 1.13.1", "ask for graphlearn-torch==0.2.2"),
         (GLT | {"packages": ("torch",)}, {}, "graphlearn-torch", "imports torch_sparse", "add torch-sparse to"),
-        (GLT | {"python": "3.13"}, {}, "graphlearn-torch", "no wheel for Python 3.13", "graphlearn-torch 0.2.4 wants"),
-        ({"python": "3.7"}, {}, "Python", "torch 2.3.1 wants Python >=3.8", "a base with Python >=3.8"),
-        (PYG, {}, "Python", "PyG 2.7.0 wants Python >=3.10; the image has 3.9", "a base with Python >=3.10"),
+        (GLT | {"python": "3.13"}, {}, "graphlearn-torch", "no wheel for Python 3.13", "graphlearn-torch 0.2.4 needs"),
+        ({"python": "3.7"}, {}, "Python", "torch 2.3.1 needs Python >=3.8", "a base with Python >=3.8"),
+        (PYG, {}, "Python", "PyG 2.7.0 needs Python >=3.10; the image has 3.9", "a base with Python >=3.10"),
         ({}, {"kernel": "2.6.32-754.el6"}, BASE, "glibc 2.36 of Debian bookworm needs Linux 3.2", "Linux 3.2"),
         ({}, {"runtimes": {"apptainer": "2.6"}}, "runtime", "SIF needs Singularity 3.0, and this is 2.6", "a folder: "),
     ],
@@ -88,7 +88,7 @@ def test_what_rejects_has_the_constraint_its_source_and_the_nearest_fix(stack, t
         (GLT, {}, "native", ""),
         (GLT, {"gpus": ("A100",)}, "jit", "graphlearn-torch 0.2.4 has PTX alone for A100 (sm_80): the driver compiles"),
         (GLT | {"glt": "0.9.9"}, {}, "unknown", "nobody has checked graphlearn-torch 0.9.9"),
-        ({"torch_cuda": "99.0"}, {}, "unknown", "which driver CUDA 99.0 wants is not known"),
+        ({"torch_cuda": "99.0"}, {}, "unknown", "which driver CUDA 99.0 needs is not known"),
         ({}, {"kernel": "3.10.0-1160.el7"}, "native", ""),
         ({"suite": ""}, {"kernel": "3.10"}, "native", "the base's C library is not known"),
         ({"suite": "bullseye"}, {"glibc": "2.35", "runtimes": {"apptainer": ""}}, "native", "2.31 is older than"),
@@ -124,7 +124,7 @@ def test_a_base_older_than_torchs_glibc_is_rejected(monkeypatch):
     older = {"old": msgspec.structs.replace(known.suites["bullseye"], glibc="2.24")}
     monkeypatch.setattr(facts, "limits", lambda: msgspec.structs.replace(known, suites=older))
     (reason,) = verdict({"torch": "2.7.1", "torch_cuda": "12.6", "suite": "old"}).reasons
-    assert reason.what == "torch 2.7.1 wants glibc 2.28; Debian old has 2.24"
+    assert reason.what == "torch 2.7.1 needs glibc 2.28; Debian old has 2.24"
 
 
 def test_of_several_drivers_the_oldest_that_serves_best_is_named():

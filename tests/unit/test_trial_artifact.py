@@ -159,7 +159,7 @@ def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monke
         ("torch:2", "auto", (), "there are torch:1", ""),
         ("torch:1", "auto", ("nonsense",), "no smoke suite 'nonsense'", ""),
         ("a.sif", "auto", (), "no suites are known", "--suite"),
-        ("text", "auto", (), "is no image", ""),
+        ("text", "auto", (), "is not an image", ""),
         ("a.sqsh", "auto", ("torch",), "runs in Slurm, with pyxis", "--runner slurm --partition NAME"),
         ("a.sqsh", "slurm", ("torch",), "srun has no --container-image here", "give a .sif"),
         (REGISTRY, "auto", ("torch",), "runs in Slurm, with pyxis", "--runner slurm --partition NAME"),

@@ -65,7 +65,7 @@ def test_folders_and_signatures_need_no_record(tmp_path):
         ("./evil.py", "not a plain relative path"),
         ("pkg/.", "not a plain relative path"),
         ("pkg/..", "not a plain relative path"),
-        ("pkg/__init__.py/evil.py", "lies below pkg/__init__.py"),
+        ("pkg/__init__.py/evil.py", "is below pkg/__init__.py"),
     ],
 )
 def test_hostile_names_are_refused(tmp_path, name, words):

@@ -131,7 +131,8 @@ def test_an_engine_gets_the_locks_own_base_and_else_pulls_its_like_and_it_is_sai
     assert (tmp_path / "out").is_dir()
     assert docker.orders[0].base is (own if made else None)
     assert docker.orders[0].certificates is None
-    assert ctx.progress.lines == list(artifact.notes)
+    steps = ["step 1 of 4: make the base", *artifact.notes, "step 2 of 4: build with docker"]
+    assert ctx.progress.lines == steps
     assert ["debian:bookworm-slim" in note for note in artifact.notes] == ([] if made else [True])
 
 

@@ -133,11 +133,11 @@ def with_additions(image: Mapping[str, Inode], additions: Iterable[Addition], mt
         if standing is not None and folder:
             continue
         if standing is not None and standing.is_folder:
-            raise LayoutError(f"/{addition.path} is a folder in the image, and a runtime wants a file there")
+            raise LayoutError(f"/{addition.path} is a folder in the image, and a runtime needs a file there")
         for parent in parents(addition.path):
             above = paths.setdefault(parent, msgspec.structs.replace(IMPLIED, mtime=mtime))
             if not above.is_folder:
-                raise LayoutError(f"/{parent} is no folder in the image, and a runtime wants /{addition.path} in it")
+                raise LayoutError(f"/{parent} is not a folder in the image, and a runtime needs /{addition.path} in it")
         kind, content = _FOLDER if folder else _LINK if addition.link else _FILE, addition.content or b""
         paths[addition.path] = Inode(
             kind=kind, mode=addition.mode, mtime=mtime, size=len(content), link=addition.link, content=content

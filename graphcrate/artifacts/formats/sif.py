@@ -51,7 +51,7 @@ def root_offset(path: Path) -> int:
     with path.open("rb") as file:
         head = file.read(_HEADER.size)
         if len(head) < _HEADER.size or not is_sif(head):
-            raise LayoutError(f"{path} is no SIF file")
+            raise LayoutError(f"{path} is not a SIF file")
         count, offset = _HEADER.unpack(head)[-5:-3]
         if not 0 <= count <= _MOST_DESCRIPTORS or not 0 <= offset <= total:
             raise LayoutError(f"{path}: the SIF header is malformed")

@@ -69,7 +69,7 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
             if listing is None:
                 continue
             if reference in seen:
-                self.fail("a folder lies in itself")
+                self.fail("a folder is in itself")
             seen.add(reference)
             below = path.rstrip("/")
             waiting += [(f"{below}/{name}", inside) for name, inside in self._names(*listing)]
@@ -94,7 +94,7 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
     def _open(self) -> None:
         head = self._read(0, _SUPERBLOCK.size)
         if head[:4] != MAGIC:
-            self.fail("this is no squashfs")
+            self.fail("this is not a squashfs")
         _, _, _, block_size, fragments, compression, _, _, ids, major, _, *places = _SUPERBLOCK.unpack(head)
         root, _, id_table, _, inodes, folders, fragment_table, _ = places
         if major != 4 or not 4096 <= block_size <= _LARGEST_BLOCK:

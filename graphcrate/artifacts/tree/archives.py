@@ -168,7 +168,7 @@ class _Archive:
         if "index.json" not in self.documents:
             raise LayoutError(
                 "the tar has neither manifest.json nor index.json",
-                cause="It is no image that Docker, podman or skopeo saved; a root file system perhaps.",
+                cause="It is not an image that Docker, podman or skopeo saved; a root file system perhaps.",
                 next_step="mkdir root && tar -C root -xf FILE    and give the folder",
             )
         entries: tuple[spec.Descriptor, ...] = ()

@@ -40,7 +40,7 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
             continue
         if binary.code_fault:
             what = f"has code for GPUs that is not understood ({binary.code_fault})"
-            breaks = "nothing, as far as can be told: for which GPUs it is, is not known"
+            breaks = "nothing, as far as is known: for which GPUs it is, is not known"
             yield packages.finding("architectures", "warn", path, what, breaks)
         is_named = named.get(binary.soname or basename(path), set()) - {path}
         if binary.code == GpuCode() or (_is_nvidias(owner.name) and not is_named):
@@ -63,7 +63,7 @@ def _lacks(code: GpuCode, package: str, capability: str, label: str) -> tuple[Se
     if any(compiles_for(ptx, capability) for ptx in code.ptx):
         breaks = "the driver compiles it at the first start, which is slow, and only if it is new enough"
         return "warn", f"has PTX alone for {label}: {has}", breaks, fix
-    breaks = "`no kernel image is available for execution on the device`" if own else "what it does is not to be had"
+    breaks = "`no kernel image is available for execution on the device`" if own else "its functions fail"
     return "fail" if own else "warn", f"has no code for {label}: {has}", breaks, fix
 
 

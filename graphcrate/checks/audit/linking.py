@@ -108,7 +108,7 @@ class Linking:
             yield self._fault("files", path, binary.fault, "Python does not load it", "install its package again")
             return
         if what := binary.fault or binary.opaque:
-            yield self._packages.finding("files", "warn", path, what, "what it needs cannot be told")
+            yield self._packages.finding("files", "warn", path, what, "what it needs is not known")
             return
         if self._is_foreign(path):
             yield from self._foreign(path, binary)

@@ -42,7 +42,7 @@ def _python(one: Distribution, pythons: Sequence[str]) -> Iterator[Finding]:
     with contextlib.suppress(InvalidSpecifier, InvalidVersion):
         wanted = SpecifierSet(one.python)
         if pythons and not any(wanted.contains(f"{python}.99", prereleases=True) for python in pythons):
-            what = f"wants Python {one.python}; the image has {listed(pythons)}"
+            what = f"needs Python {one.python}; the image has {listed(pythons)}"
             fix = f"a release of {one.name} for Python {listed(pythons)}"
             yield _finding(one, "warn", what, "it may not even be imported", fix)
 

@@ -1,7 +1,8 @@
 """An audit from what a person names to its report: reads image, wheels or folder, asks `audit`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -10,9 +11,12 @@ from graphcrate.artifacts.tree import binaries
 from graphcrate.artifacts.tree.binaries import Read
 from graphcrate.artifacts.tree.reader import Tools
 from graphcrate.checks import audit, reading
+from graphcrate.checks.audit import code
+from graphcrate.checks.audit.packages import Packages
 from graphcrate.compat import facts
 from graphcrate.host.context import Context
-from graphcrate.model.audit import Audit, Contents
+from graphcrate.model.audit import Audit, Contents, Finding
+from graphcrate.model.contract import Settings
 from graphcrate.model.errors import UsageError
 from graphcrate.model.plan import site_packages
 from graphcrate.model.report import BuildReport
@@ -22,17 +26,52 @@ _CONDA = "/opt/conda/envs/audited"  #: where an environment of conda's lies, bes
 
 
 def run(
-    names: Sequence[str], ctx: Context, *, base: str = "", gpus: Sequence[str] = (), output: Path = Path("dist")
+    names: Sequence[str],
+    ctx: Context,
+    *,
+    base: str = "",
+    gpus: Sequence[str] = (),
+    output: Path = Path("dist"),
+    fetch: reading.Fetch = "all",
 ) -> Audit:
     """Audit one image or folder, or wheels. `base`: an image that wheels and folders lie in.
 
     Raises UsageError for what does not exist, LayoutError, IntegrityError for what cannot be read.
     """
     with ExitStack() as stack:
-        contents = _Reader(ctx, stack, output).contents(names, base)
+        contents = _Reader(ctx, stack, output, fetch).contents(names, base)
     capabilities = {name.removesuffix("+PTX") for name in contents.architectures}
     compiled_for = [model for model, capability in facts.gpus().items() if capability in capabilities]
     return audit.judge(contents, gpus or compiled_for)
+
+
+@dataclass(frozen=True)
+class Look:
+    """An image seen through its programs and libraries. `by_gpu`: for a model of each compute capability ("7.0")."""
+
+    audit: Audit
+    texts: Mapping[str, bytes]  #: METADATA and its like, by absolute path
+    settings: Settings | None
+    packages: Mapping[str, tuple[str, int]]  #: normalised name → version, bytes of its programs and libraries
+    by_gpu: Mapping[str, tuple[Finding, ...]]
+
+
+def look(name: str, ctx: Context, output: Path, gpus: Sequence[str] = ()) -> Look:
+    """Read an image once: its audit, its packages, and what keeps it from running on each GPU. Raises as `run`."""
+    with ExitStack() as stack:
+        read = _Reader(ctx, stack, output).opened(name)
+    contents = binaries.contents(name, read, base=True)
+    owners = Packages(contents)
+    sizes = {one.name: (one.version, 0) for one in contents.distributions}
+    for path, binary in contents.binaries.items():
+        owner = owners.owner(path)
+        version, known = sizes.get(owner.name, (owners.version(owner), 0))
+        sizes[owner.name] = version, known + binary.size
+    models = {capability: model for model, capability in reversed(facts.gpus().items())}
+    by_gpu = {
+        capability: tuple(code.findings(contents, owners, [model])) for capability, model in sorted(models.items())
+    }
+    return Look(audit.judge(contents, gpus), read.texts, read.settings, sizes, by_gpu)
 
 
 def read_image(name: str, ctx: Context) -> Read:
@@ -48,8 +87,8 @@ def of_build(report: BuildReport, ctx: Context, gpus: tuple[str, ...] = ()) -> A
 
 
 class _Reader:
-    def __init__(self, ctx: Context, stack: ExitStack, output: Path) -> None:
-        self._ctx, self._stack, self._output = ctx, stack, output
+    def __init__(self, ctx: Context, stack: ExitStack, output: Path, fetch: reading.Fetch = "all") -> None:
+        self._ctx, self._stack, self._output, self._fetch = ctx, stack, output, fetch
         self._folder = stack.enter_context(ctx.cache.folder())
 
     def contents(self, names: Sequence[str], base: str) -> Contents:
@@ -81,7 +120,7 @@ class _Reader:
 
     def opened(self, name: str, below: str = "") -> Read:
         tools = self._tools(below)
-        opened, form, unread = reading.opened(name, tools, self._output, "all")
+        opened, form, unread = reading.opened(name, tools, self._output, self._fetch)
         read = binaries.of_opened(opened, tools, below)
         read.form, read.unread = form, (*read.unread, *unread)
         return read

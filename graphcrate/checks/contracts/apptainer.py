@@ -58,7 +58,7 @@ def working_folder(view: ImageView, host: Host, settings: Settings) -> Verdict:
         return warned(f"WORKDIR {path} is hidden by the host's own", "WORKDIR /workspace, or none")
     if (file := view.files.get(path.rstrip("/"))) and file.real == "folder":
         return passed(f"WORKDIR {path}")
-    return absent(view, warned(f"WORKDIR {path} is no folder of the image", "RUN mkdir it"))
+    return absent(view, warned(f"WORKDIR {path} is not a folder of the image", "RUN mkdir it"))
 
 
 @check("names and addresses can be bound", "apptainer", "pyxis")

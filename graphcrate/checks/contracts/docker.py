@@ -15,7 +15,7 @@ _DEFAULT_SHM, _ENOUGH_SHM = 64 << 20, 1 << 30
 
 @check("an image of layers", "docker", "pai")
 def layered(view: ImageView, host: Host) -> Verdict:
-    """Docker and registries take images of layers; a SIF, a squashfs or a folder is none.
+    """Docker and registries take images of layers; a SIF, a squashfs or a folder has no layers.
     Source: OCI image specification 1.1
     """
     if view.form in ("sif", "squashfs", "folder"):
@@ -67,7 +67,7 @@ def clone3(view: ImageView, host: Host) -> Verdict:
         return passed(f"glibc {library.version} does without clone3")
     version = host.versions.get("docker", "")
     if not version:
-        return unknown(f"glibc {library.version} wants Docker {_CLONE3_DOCKER}", "--runtime docker --runtime-version …")
+        return unknown(f"glibc {library.version} needs Docker {_CLONE3_DOCKER}", "--runtime docker --runtime-version …")
     if is_older(version, _CLONE3_DOCKER):
         fix = "update Docker, or --security-opt seccomp=unconfined"
         return failed(f"glibc {library.version}, and Docker {version}", fix)

@@ -41,9 +41,9 @@ def driver(view: ImageView, host: Host) -> Verdict:
         return answer
     oldest, own = facts.oldest_driver(view.cuda), facts.own_driver(view.cuda)
     if not oldest:
-        return unknown(f"CUDA {view.cuda}: which driver it wants is not known")
+        return unknown(f"CUDA {view.cuda}: which driver it needs is not known")
     if not host.driver:
-        return unknown(f"CUDA {view.cuda} wants driver {oldest} or newer", _ASK_DRIVER)
+        return unknown(f"CUDA {view.cuda} needs driver {oldest} or newer", _ASK_DRIVER)
     told = f"driver {host.driver}, CUDA {view.cuda}"
     if not is_older(host.driver, oldest):
         if own and is_older(host.driver, own):
@@ -55,10 +55,10 @@ def driver(view: ImageView, host: Host) -> Verdict:
         return warned(f"{told}: only by the image's forward-compatibility libraries, on datacenter GPUs", fix)
     major = newest.partition(".")[0]
     instead = f"an image for CUDA {major}" if facts.oldest_driver(newest) else "an older image"
-    return failed(f"{told}, which wants {oldest} or newer", f"{instead}, or update the driver")
+    return failed(f"{told}, which needs {oldest} or newer", f"{instead}, or update the driver")
 
 
-@settings_check("states the driver that it wants", "docker", "pyxis", "pai")
+@settings_check("states the driver that it needs", "docker", "pyxis", "pai")
 def require_cuda(view: ImageView, host: Host, settings: Settings) -> Verdict:
     """nvidia-container-cli reads NVIDIA_REQUIRE_CUDA at the start and refuses a driver that is too old, with a clear
     message; a condition that is too strict refuses drivers that would do.
@@ -162,7 +162,7 @@ def glibc(view: ImageView, host: Host) -> Verdict:
     if not library.version:
         return unknown("glibc of an unknown version")
     if is_older(library.version, _DRIVER_GLIBC):
-        return failed(f"glibc {library.version}; the driver's libraries want {_DRIVER_GLIBC}", "a newer base")
+        return failed(f"glibc {library.version}; the driver's libraries need {_DRIVER_GLIBC}", "a newer base")
     if host.glibc and is_older(library.version, host.glibc):
         fix = f"a base with glibc {host.glibc}, or strike the library that is named from nvliblist.conf"
         return warned(f"glibc {library.version}, the host has {host.glibc}: its graphics libraries may not load", fix)
@@ -232,9 +232,9 @@ def ptx(view: ImageView, host: Host) -> Verdict:
         return passed(f"machine code for {', '.join(host.gpus)}")
     who, oldest = max(wanted.items(), key=lambda pair: facts.numbers(pair[1]))
     if not host.driver or not oldest:
-        return unknown(f"{who} wants driver {oldest or 'of its toolkit'} or newer", "--driver VERSION")
+        return unknown(f"{who} needs driver {oldest or 'of its toolkit'} or newer", "--driver VERSION")
     if is_older(host.driver, oldest):
         return failed(
-            f"{who} wants driver {oldest}, the host has {host.driver}", "a newer driver, or GPU=… in the build"
+            f"{who} needs driver {oldest}, the host has {host.driver}", "a newer driver, or GPU=… in the build"
         )
     return passed(f"{who}; driver {host.driver} compiles it")

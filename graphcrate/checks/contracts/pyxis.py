@@ -132,7 +132,7 @@ def path_login(view: ImageView, host: Host, settings: Settings) -> Verdict:
     return absent(view, failed(f"/etc/profile sets PATH again, and {lost[0]} is lost", fix))
 
 
-@settings_check("torch is told its rank", "pyxis")
+@settings_check("torch gets its rank", "pyxis")
 def pytorch_version(view: ImageView, host: Host, settings: Settings) -> Verdict:
     """Only for images that have PYTORCH_VERSION pyxis sets RANK and LOCAL_RANK, and enroot's hook, where a site has it,
     MASTER_ADDR, MASTER_PORT and WORLD_SIZE; without them init_process_group under srun fails.
@@ -286,7 +286,7 @@ def env_values(view: ImageView, host: Host, settings: Settings) -> Verdict:
         if "\n" in value or "${" in value:
             broken.append(f"{name} has {'a newline' if chr(10) in value else '${…}'}")
         elif not (name.isascii() and name.isidentifier()):
-            changed.append(f"{name!r} is no identifier")
+            changed.append(f"{name!r} is not an identifier")
         elif len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
             changed.append(f"{name!r} is in quotes")
     if broken:

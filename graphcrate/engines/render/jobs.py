@@ -14,6 +14,7 @@ from graphcrate.compat.targets import ALSO_CALLED
 from graphcrate.engines.render.layout import rendered
 from graphcrate.model.errors import UsageError
 from graphcrate.model.job import Job, Mount, Runtime
+from graphcrate.model.target import Partition
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
 
@@ -108,7 +109,7 @@ def default_command(ref: str) -> str:
     program = next((program for stack, program in _PROGRAMS.items() if image_name(ref).startswith(stack)), "")
     if not program:
         raise UsageError(
-            f"what shall run in {ref}? It is no image of a stack, which bring a program",
+            f"what shall run in {ref}? It is not an image of a stack, which bring a program",
             next_step="--command 'python train.py'",
         )
     return f"python {EXAMPLES}/{program}"
@@ -117,9 +118,7 @@ def default_command(ref: str) -> str:
 def text(job: Job) -> str:
     """Write the job as its runtime reads it. Raises UsageError for what this runtime cannot do."""
     _check(job)
-    partition = facts.sites().partitions.get(job.partition)
-    for_gpu = job.cpus or (partition.cores_per_gpu if partition else 0)
-    cores = for_gpu * max(job.gpus, 1) // job.tasks  # of each process; 0 where neither the user nor the site gives them
+    cores = job.cpus * max(job.gpus, 1) // job.tasks  # of each process; 0 leaves it to Slurm
     values: dict[str, object] = {
         "job": job,
         "command": _for_exec(job.command),
@@ -152,7 +151,7 @@ def _binds(option: str, job: Job) -> str:
 
 def _dlc(job: Job) -> dict[str, object]:
     """Write a CreateJob of PAI's API 2020-12-03. PAI makes a PyTorch job's first worker its master."""
-    known = facts.sites().instances
+    known = facts.instances()
     if not job.instance and str(job.gpus) not in known:
         raise UsageError(
             f"no instance of PAI with {job.gpus} GPUs is known; known are those with {', '.join(known)}",
@@ -242,12 +241,16 @@ def _check(job: Job) -> None:
     ):
         if given and not known:
             raise UsageError(f"a job of {job.runtime} has no {option}", next_step=f"leave {option} out")
-    partition = facts.sites().partitions.get(job.partition)
-    if partition and partition.gpus and job.gpus > partition.gpus:
+
+
+def in_partition(job: Job, partition: Partition) -> Job:
+    """Give a job the cores of its partition where it names none. Raises UsageError for more GPUs than a node has."""
+    if partition.gpus and job.gpus > partition.gpus:
         raise UsageError(
             f"a node of {job.partition} has {partition.gpus} GPUs, not {job.gpus}",
             next_step=f"--gpus {partition.gpus}, and --nodes for more",
         )
+    return msgspec.structs.replace(job, cpus=job.cpus or partition.cores_per_gpu)
 
 
 def _in_double_quotes(words: str) -> str:

@@ -79,7 +79,7 @@ def base(plan: Plan, *, environment: bool = True) -> str:
             runs += "# The virtual environment, as `python3 -m venv` would make it, without its activation scripts.\n"
             runs += _planned(inside)
         if others:
-            runs += "# Login shells, which enroot starts, set PATH anew."
+            runs += "# Login shells, which enroot starts, set PATH again."
             later = any("$" in file.content for file in others)
             runs += " Variables are for them, not for this command.\n#: SC2016\n" if later else "\n"
             runs += _planned(others)
@@ -184,7 +184,7 @@ def _debs(plan: Plan, toolkit: DebianToolkit) -> str:
     if plan.base.image.python_from is PythonFrom.UV:
         raise BuildError(
             f"a text of {plan.name}:{plan.tag} cannot have Debian's nvcc {toolkit.version}: "
-            f"{plan.base.image.reference} is no Debian",
+            f"{plan.base.image.reference} is not a Debian image",
             next_step=f"./build.py lock {plan.name} --cuda {plan.stack.cuda} --toolkit image    (or --base debian)",
         )
     edits = f"s/\\bmain\\b/main {' '.join(COMPONENTS)}/"

@@ -164,7 +164,7 @@ def about(plan: Plan) -> tuple[str, ...]:
     ]
     if stack.missing:
         costs = (f"{missing.name} ({missing.cost})" if missing.cost else missing.name for missing in stack.missing)
-        why = "Not in it, for want of a wheel when it was locked, with what that costs"
+        why = "Not in it, for lack of a wheel when it was locked, with what that costs"
         paragraphs.append(f"{why}: {'; '.join(costs)}.")
     if not stack.locked:
         paragraphs.append(

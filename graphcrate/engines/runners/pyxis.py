@@ -55,7 +55,7 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[
     if "SLURM_JOB_ID" not in environment:
         raise HostError(
             "pyxis runs images in jobs only",
-            cause="This is no job of Slurm.",
+            cause="This is not a job of Slurm.",
             next_step="./build.py test … --runner slurm --partition NAME    submits one",
         )
     name = f"graphcrate-{environment['SLURM_JOB_ID']}"

@@ -166,7 +166,7 @@ def load(engine: _Store, path: Path, environment: Mapping[str, str]) -> Artifact
     if artifact is None:
         raise UsageError(
             f"{engine} loads no image from {path}: {' '.join(done.lines[-1:])}",
-            cause="It is no archive of `docker save`; Docker before 25 does not read OCI archives.",
+            cause="It is not an archive of `docker save`; Docker before 25 does not read OCI archives.",
             next_step=f"skopeo copy oci-archive:{path} docker-archive:image.tar:name:tag",
         )
     return artifact
@@ -224,6 +224,6 @@ def _recipe_suites(reference: str, report: BuildReport | None, ctx: Context) -> 
             return variant.smoke or recipe.smoke
     raise UsageError(
         f"no suites are known for {reference}",
-        cause="No report of a build lies beside it that would name its recipe.",
+        cause="No report of a build is beside it that would name its recipe.",
         next_step=f"--suite {next(iter(SUITES))}    (there are {', '.join(SUITES)})",
     )

@@ -149,7 +149,7 @@ class Archive:
         if not found:
             near = difflib.get_close_matches(clause.strip(), self._by_name, n=3)
             raise ResolutionError(
-                f"Debian {self._suite} cannot give a base: {asking} wants {clause.strip()}, which is not in it",
+                f"Debian {self._suite} cannot give a base: {asking} needs {clause.strip()}, which is not in it",
                 next_step=f"correct the name; near it {'are' if len(near) > 1 else 'is'} {', '.join(near)}"
                 if near
                 else "correct the name",

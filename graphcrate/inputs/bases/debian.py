@@ -43,7 +43,7 @@ def lock(spec: BaseSpec, python: str, ctx: Context) -> DebianBase:
     have = ".".join(python_version(base).split(".")[:2])
     if have != python:
         raise ResolutionError(
-            f"Debian {spec.suite} has Python {have}, and the recipe wants {python}",
+            f"Debian {spec.suite} has Python {have}, and the recipe needs {python}",
             next_step="choose the suite by its Python (bullseye 3.9, bookworm 3.11, trixie 3.13), " + REGISTRY_INSTEAD,
         )
     return base

@@ -58,12 +58,12 @@ class Watcher:
         elif event == "slower" and name not in self._slower:
             self._slower.add(name)
             self._progress.note(
-                f"compiling: {name} wants more than the small headers, in {source} at least; what does gets torch's "
+                f"compiling: {name} needs more than the small headers, in {source} at least; what does gets torch's "
                 f"own and takes longer ({first_error(message['said'])})"
             )
         elif event == "fewer":
             self._progress.note(
-                f"compiling: the kernel ended a compiler for want of memory; from here {message['jobs']} at a time, "
+                f"compiling: the kernel ended a compiler for lack of memory; from here {message['jobs']} at a time, "
                 f"and {source} again"
             )
         elif event == "built":
@@ -133,7 +133,7 @@ def diagnose(output: str, compilation: Compilation) -> tuple[str, str, str]:
         ),
         (
             r"No module named|ImportError",
-            "The build wants a Python package that is neither torch's nor one of the tools.",
+            "The build needs a Python package that is neither torch's nor one of the tools.",
             "EXTENSIONS=wheels make image …    (an image without what must be compiled)",
         ),
         (

@@ -124,7 +124,7 @@ def _git(arguments: Sequence[str], url: str, environment: Mapping[str, str]) -> 
         tail = "".join(f"\n    {line}" for line in done.lines[-4:])
         raise NetworkError(
             f"git cannot fetch {redacted(url)}{tail}",
-            cause="No network, no such repository or commit, or one that wants a password.",
+            cause="No network, no such repository or commit, or one that asks for a password.",
             next_step=f"git clone {redacted(url)}    (and give the folder: ./NAME)",
         )
     return lines

@@ -22,8 +22,8 @@ def read_private(path: Path, environment: Mapping[str, str], ask: Callable[[str]
             password = ask(f"password of {path}: ")
     if password is None:
         raise UsageError(
-            f"{path} is locked and there is nobody to ask for its password",
-            cause="This is no terminal.",
+            f"{path} is locked and there is no terminal to ask for its password",
+            cause="This is not a terminal.",
             next_step=f"{keys.PASSWORD}=… and the same command again    (in CI from its secrets)",
         )
     return keys.read_private(pem, password.encode(), str(path))

@@ -114,7 +114,7 @@ def read_private(pem: bytes, password: bytes, name: str) -> PrivateKey:
         if locked and not sealed and isinstance(error, ValueError):
             raise _wrong_password(name) from error
         raise UsageError(
-            f"{name} is no private key in PEM form", next_step="give the file that cosign calls cosign.key"
+            f"{name} is not a private key in PEM form", next_step="give the file that cosign calls cosign.key"
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _wrong_kind(name)
@@ -127,7 +127,7 @@ def read_public(pem: bytes, name: str) -> PublicKey:
         key = serialization.load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise UsageError(
-            f"{name} is no public key in PEM form", next_step="give the file that cosign calls cosign.pub"
+            f"{name} is not a public key in PEM form", next_step="give the file that cosign calls cosign.pub"
         ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _wrong_kind(name)
@@ -196,4 +196,6 @@ def _wrong_kind(name: str) -> UsageError:
 
 
 def _damaged(name: str) -> UsageError:
-    return UsageError(f"{name} is damaged: it is no whole cosign key", next_step="copy it again from where it was made")
+    return UsageError(
+        f"{name} is damaged: it is not a whole cosign key", next_step="copy it again from where it was made"
+    )

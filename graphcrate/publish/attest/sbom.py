@@ -17,10 +17,10 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from graphcrate import __version__
+from graphcrate.checks.licences import PackageFacts
 from graphcrate.compat.facts import limits
 from graphcrate.model.lock import DebianBase, Lock, Toolkit
 from graphcrate.model.report import CutFile
-from graphcrate.publish.attest.facts import PackageFacts
 from graphcrate.publish.attest.inventory import Item, Kind, items
 from graphcrate.publish.attest.statement import Subject
 

@@ -17,7 +17,7 @@ from graphcrate.publish.attest.statement import Statement
 
 _OLDER = "https://in-toto.io/Statement/v0.1"  #: the same fields; what `cosign attest` 3.1 still writes
 _UNREADABLE = (*UNREADABLE, binascii.Error)
-_NOBODY = "attached, and signed by nobody"
+_NOBODY = "attached, and not signed"
 _UNCHECKED = "attached and signed, signature not checked: no key was given"
 
 
@@ -54,7 +54,7 @@ def signature(digest: str, manifest: bytes | None, blobs: Mapping[str, bytes], k
     try:
         layers = msgspec.json.decode(manifest, type=spec.Manifest).layers
     except _UNREADABLE:
-        return _malformed("what lies under the signature's tag is no manifest")
+        return _malformed("what is under the signature's tag is not a manifest")
     return best(
         digest, (_simple(digest, layer, blobs, key) for layer in layers if layer.media_type == signing.SIMPLE_SIGNING)
     )

@@ -55,7 +55,7 @@ def push_sif(
     IntegrityError, LayoutError for a file that changes meanwhile.
     """
     if not sif.is_file() or kind_of(sif) != "sif":
-        raise UsageError(f"{sif} is no SIF", next_step="./build.py convert NAME:TAG --to sif")
+        raise UsageError(f"{sif} is not a SIF", next_step="./build.py convert NAME:TAG --to sif")
     if reference.digest:
         raise UsageError(
             f"{reference}: a digest says what an image is, not where it goes", next_step="--to oras://HOST/NAME:TAG"

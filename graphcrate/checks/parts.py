@@ -1,0 +1,114 @@
+"""All that can be said of an image without running it: its bytes, what runtimes require, its programs and libraries."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from graphcrate.artifacts.locate import Located, locate
+from graphcrate.checks import wording
+from graphcrate.checks.audit import run as auditing
+from graphcrate.checks.contracts import run as contracts
+from graphcrate.checks.reading import Fetch
+from graphcrate.host.context import Context
+from graphcrate.model.answer import Answer
+from graphcrate.model.audit import Audit
+from graphcrate.model.contract import Host, Inspection, Runtime
+from graphcrate.model.errors import AuditError, ContractError, GraphcrateError, UsageError
+from graphcrate.model.words import size
+from graphcrate.oci.validate import validate
+
+Part = Literal["bytes", "runtimes", "binaries"]
+PARTS: tuple[Part, ...] = get_args(Part)
+
+
+class Bytes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Every blob of a layout read and compared with its digest. `not_checked`: why there is nothing to compare with."""
+
+    digest: str = ""
+    layers: int = 0
+    size: int = 0  #: of the layers as they are stored
+    warnings: tuple[str, ...] = ()
+    not_checked: str = ""
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """`check --json`. None: a part that was not asked for."""
+
+    image: str
+    bytes: Bytes | None = None
+    runtimes: Inspection | None = None
+    binaries: Audit | None = None
+
+
+def parts_of(names: Sequence[str]) -> tuple[Part, ...]:
+    """Find the parts that a person named; all where none was named. Raises UsageError."""
+    if strange := next((name for name in names if name not in PARTS), None):
+        raise UsageError(f"there is no part {strange!r} of a check", next_step=f"choose from: {', '.join(PARTS)}")
+    return tuple(part for part in PARTS if part in names) or PARTS
+
+
+def check(
+    ref: str,
+    host: Host,
+    ctx: Context,
+    *,
+    parts: Sequence[Part] = PARTS,
+    runtimes: Sequence[Runtime] = (),
+    output: Path = Path("dist"),
+    fetch: Fetch = "small",
+) -> Checked:
+    """Check these parts of an image, whatever its form.
+
+    Raises UsageError for what does not exist, LayoutError for damaged bytes and for what is no image, NetworkError.
+    """
+    return Checked(
+        image=ref,
+        bytes=_bytes(locate(ref, output), ctx) if "bytes" in parts else None,
+        runtimes=contracts.check(ref, host, ctx, runtimes=runtimes, output=output, fetch=fetch)
+        if "runtimes" in parts
+        else None,
+        binaries=auditing.run([ref], ctx, gpus=host.gpus, output=output, fetch=fetch) if "binaries" in parts else None,
+    )
+
+
+def failure(checked: Checked) -> GraphcrateError | None:
+    """The error that a check ends with: contracts before binaries; None where nothing fails."""
+    broken = [one for one in checked.binaries.findings if one.severity == "fail"] if checked.binaries else []
+    if checked.runtimes:
+        findings = checked.runtimes.findings
+        if failures := sum(one.status == "fail" for one in findings):
+            also = f"So do {len(broken)} findings of its programs and libraries." if broken else ""
+            return ContractError(f"{checked.image} breaks {failures} of {len(findings)} contracts", cause=also)
+    if broken:
+        return AuditError(f"{len(broken)} of the findings keep {checked.image} from working")
+    return None
+
+
+def answer(checked: Checked, *, everything: bool) -> Answer:
+    """Word all parts: what fails and warns, or everything, then a line of summary for each part."""
+    answers: list[tuple[str, Answer]] = []
+    if checked.bytes:
+        lines = (*(f"warning: {warning}" for warning in checked.bytes.warnings), _bytes_line(checked.bytes))
+        answers.append(("bytes", Answer((), summary=lines)))
+    if checked.runtimes:
+        answers.append(("runtimes", wording.contracts(checked.runtimes, everything=everything)))
+    if checked.binaries:
+        answers.append(("binaries", wording.audit(checked.binaries, everything=everything)))
+    sections = tuple(section for _, found in answers for section in found.sections)
+    return Answer(sections, summary=tuple(f"{part:8}  {line}" for part, found in answers for line in found.summary))
+
+
+def _bytes(image: Located, ctx: Context) -> Bytes:
+    if not image.has_layout:
+        return Bytes(not_checked=f"not checked: a {image.form} has no digests to compare with")
+    layout = image.layout()
+    total = sum(layer.size for layer in layout.layers)
+    with ctx.progress.task(f"checking {image.name}", total) as task:
+        warnings = validate(layout, task.advance)
+    return Bytes(digest=layout.digest, layers=len(layout.layers), size=total, warnings=warnings)
+
+
+def _bytes_line(found: Bytes) -> str:
+    return found.not_checked or f"{found.layers} layers, {size(found.size)}: every digest is right, {found.digest}"

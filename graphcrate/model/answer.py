@@ -1,0 +1,64 @@
+"""What a command found, as text that reads alike on a terminal, in a pipe and in a log. Pure."""
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from graphcrate.model.words import printable
+
+
+class Entry(NamedTuple):
+    """A finding: its label and one sentence, details below it. `style`: rich's words for the label and sentence."""
+
+    label: str
+    text: str
+    details: tuple[str, ...] = ()
+    style: str = ""
+
+
+class Section(NamedTuple):
+    """Entries below a heading, their sentences in one column."""
+
+    entries: tuple[Entry, ...]
+    heading: str = ""
+
+
+class Answer(NamedTuple):
+    """Lines first, then sections, then a summary."""
+
+    sections: tuple[Section, ...]
+    opening: tuple[str, ...] = ()
+    summary: tuple[str, ...] = ()
+
+    def lines(self, width: int = 0) -> Iterator[tuple[str, str]]:
+        """Yield lines and their styles, wrapped to `width` columns (0: never), without control characters."""
+        yield from _plain(self.opening)
+        for number, section in enumerate(section for section in self.sections if section.entries):
+            if number or self.opening:
+                yield "", ""
+            yield from _plain([section.heading] if section.heading else ())
+            column = max(len(printable(entry.label)) for entry in section.entries) + 2
+            for entry in section.entries:
+                yield from ((line, entry.style) for line in _wrapped(entry.label, entry.text, column, width))
+                for detail in entry.details:
+                    yield from _plain(_wrapped("", detail, column, width))
+        if self.summary and (self.opening or any(section.entries for section in self.sections)):
+            yield "", ""
+        yield from _plain(self.summary)
+
+
+def _plain(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    return ((printable(line), "") for line in lines)
+
+
+def _wrapped(label: str, text: str, column: int, width: int) -> list[str]:
+    first = f"{printable(label):{column}}"
+    if not width:
+        return [(first + printable(text)).rstrip()]
+    return textwrap.wrap(
+        printable(text),
+        max(width, column + 30),
+        initial_indent=first,
+        subsequent_indent=" " * column,
+        break_on_hyphens=False,
+    ) or [first.rstrip()]

@@ -1,0 +1,94 @@
+"""Charts as numbers for SVG: rectangles of a treemap, points of a curve. Pure.
+
+Libraries were weighed: matplotlib and plotly weigh more than an image's page a thousand times over, pygal brings a
+script from elsewhere, squarify is the forty lines below.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+#: what suites print of an epoch
+_EPOCH = re.compile(r"Epoch: (\d+), Loss: ([\d.]+)(?:, Train: [\d.]+, Val: [\d.]+, Test: ([\d.]+))?")
+_STEP = re.compile(r"Step: (\d+), Loss: ([\d.]+)")
+
+
+class Box(NamedTuple):
+    """A rectangle of a treemap, in the chart's own units."""
+
+    label: str
+    value: int
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def treemap(values: Sequence[tuple[str, int]], width: float, height: float) -> list[Box]:
+    """Lay out positive values as rectangles of proportional areas, nearly square (Bruls, Huizing, van Wijk 2000)."""
+    todo = sorted(((label, value) for label, value in values if value > 0), key=lambda one: (-one[1], one[0]))
+    total = sum(value for _, value in todo)
+    if not total:
+        return []
+    scale = width * height / total
+    boxes: list[Box] = []
+    x = y = 0.0
+    while todo:
+        side = min(width, height)
+        row = [todo[0]]
+        for one in todo[1:]:
+            if _worst([*row, one], side, scale) > _worst(row, side, scale):
+                break
+            row.append(one)
+        todo = todo[len(row) :]
+        thick = sum(value for _, value in row) * scale / side
+        at = 0.0
+        for label, value in row:
+            length = value * scale / thick
+            if width >= height:
+                boxes.append(Box(label, value, x, y + at, thick, length))
+            else:
+                boxes.append(Box(label, value, x + at, y, length, thick))
+            at += length
+        if width >= height:
+            x, width = x + thick, width - thick
+        else:
+            y, height = y + thick, height - thick
+    return boxes
+
+
+def _worst(row: Sequence[tuple[str, int]], side: float, scale: float) -> float:
+    """Largest ratio of sides in a row along this side."""
+    areas = [value * scale for _, value in row]
+    thick = sum(areas) / side
+    return max(max(thick * thick / area, area / (thick * thick)) for area in areas)
+
+
+class Curve(NamedTuple):
+    """A training: (epoch, loss) and (epoch, accuracy), as polylines of SVG in a field of 0 to 100 each way."""
+
+    loss: str
+    accuracy: str
+    epochs: int
+    highest: float  #: loss, which is 100
+
+
+def curve(lines: Iterable[str]) -> Curve | None:
+    """Read what a suite printed of its training; None where that is fewer than three points."""
+    points = list(_points(lines))
+    if len(points) < 3:
+        return None
+    last = max(at for at, _, _ in points)
+    highest = max(loss for _, loss, _ in points) or 1.0
+    loss = " ".join(f"{at / last * 100:.1f},{100 - value / highest * 100:.1f}" for at, value, _ in points)
+    accuracy = " ".join(f"{at / last * 100:.1f},{100 - one * 100:.1f}" for at, _, one in points if one is not None)
+    return Curve(loss, accuracy, last, highest)
+
+
+def _points(lines: Iterable[str]) -> Iterator[tuple[int, float, float | None]]:
+    for line in lines:
+        if found := _EPOCH.search(line) or _STEP.search(line):
+            accuracy = found[3] if found.re is _EPOCH else None
+            at = int(found[1])
+            if at > 0:
+                yield at, float(found[2]), float(accuracy) if accuracy else None

@@ -1,0 +1,28 @@
+"""jinja2 for pages: everything that comes from an image is escaped; style and script stand in the page itself."""
+
+import functools
+from collections.abc import Mapping
+
+import jinja2
+
+from graphcrate import __version__
+from graphcrate.model.words import size
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("graphcrate.pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["size"] = size
+    environment.globals["version"] = __version__
+    return environment
+
+
+def rendered(template: str, values: Mapping[str, object]) -> str:
+    """Fill a template of `templates/`. A name that is missing raises jinja2.UndefinedError."""
+    return _environment().get_template(template).render(values)

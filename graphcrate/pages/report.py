@@ -1,0 +1,257 @@
+"""The report of an image, anybody's: what is in it, where it runs, how it was tested. Read here, drawn by templates."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphcrate.artifacts.locate import Located, find_image, locate
+from graphcrate.checks import licences, wording
+from graphcrate.checks.audit import run as auditing
+from graphcrate.checks.audit.run import Look
+from graphcrate.checks.contracts import run as contracts
+from graphcrate.compat import facts
+from graphcrate.host.context import Context
+from graphcrate.model.audit import Finding as AuditFinding
+from graphcrate.model.contract import RUNTIMES, Finding, Host
+from graphcrate.model.report import BuildReport, LayerRecord, SmokeReport
+from graphcrate.pages.charts import Box, Curve, curve, treemap
+from graphcrate.pages.html import rendered
+
+NAME = "report.html"  #: beside report.json
+UNKNOWN = "not known"
+_MOST_BOXES = 40
+_MOST_FINDINGS = 200
+#: a package's colour in the treemap, by its name; the first that fits
+_GROUPS = (
+    ("torch", re.compile(r"torch|torchvision|torchaudio|triton")),
+    ("nvidia", re.compile(r"nvidia-.*|cuda.*")),
+    ("pyg", re.compile(r"torch-(scatter|sparse|cluster|spline-conv|geometric)|pyg-lib|graphlearn-torch|dgl")),
+    ("system", re.compile(r"debian|base|files|bytecode")),
+)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A row of the table. `bytes` unpacked: of a foreign image its programs and libraries alone."""
+
+    name: str
+    version: str
+    source: str
+    licence: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """GPUs of one compute capability. `status`: yes, limits, no; empty: the image has no GPU code."""
+
+    capability: str
+    models: str
+    status: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A test with its curve. `band`: of accuracy that counts as passed, in per cent."""
+
+    report: SmokeReport
+    figures: str
+    curve: Curve | None
+    band: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that a page says. Texts are the image's own: templates escape them."""
+
+    name: str
+    ref: str  #: what commands take
+    form: str
+    digest: str
+    facts: Mapping[str, str]
+    size: int
+    unpacked: int
+    packages: Sequence[Package]
+    layers: Sequence[LayerRecord]
+    boxes: Sequence[tuple[Box, str]]
+    gpus: Sequence[Gpu]
+    driver: str
+    runtimes: Mapping[str, Sequence[Finding]]
+    suites: Sequence[Suite]
+    findings: Sequence[AuditFinding]
+    audited: str
+    warnings: Sequence[str]
+    saved: int  #: bytes that SLIM made zeros
+    environment: Sequence[str]
+    rebuild: str
+    lock: str
+
+
+def read(ref: str, ctx: Context, output: Path) -> Page:
+    """Read all that can be read of an image. Raises UsageError for what does not exist, LayoutError."""
+    image = locate(ref, output)
+    report = find_image(ref, output)[1] if image.has_layout else None
+    own = report if report and report.build_key else None
+    looked = auditing.look(ref, ctx, output)
+    findings = own.contracts if own and own.contracts else contracts.check(ref, Host(), ctx, output=output).findings
+    packages = list(_packages(own, looked))
+    return Page(
+        name=f"{own.name}:{own.tag}" if own else (image.path.name or image.name),
+        ref=own.image if own else ref,
+        form=image.form,
+        digest=report.digest if report else "",
+        facts=_facts(own, looked),
+        size=report.bytes if report else _file_size(image),
+        unpacked=sum(layer.unpacked_size for layer in report.layers) if report else 0,
+        packages=packages,
+        layers=report.layers if report else (),
+        boxes=_boxes(packages),
+        gpus=_gpus(looked),
+        driver=_driver(own, looked),
+        runtimes={name: [one for one in findings if name in one.runtimes] for name in RUNTIMES},
+        suites=[_suite(one, image.path.parent) for one in own.suites] if own else (),
+        findings=looked.audit.findings[:_MOST_FINDINGS],
+        audited=wording.audit(looked.audit).summary[-1],
+        warnings=_warnings(own),
+        saved=sum(cut.bytes for layer in report.layers for cut in layer.cut) if report else 0,
+        environment=looked.settings.environment if looked.settings else (),
+        rebuild=_rebuild(own),
+        lock=own.lock_sha256 if own else "",
+    )
+
+
+def html(page: Page) -> str:
+    """Draw a report as one file."""
+    return rendered("report.html", {"page": page, "unknown": UNKNOWN})
+
+
+def comparison(first: Page, second: Page) -> str:
+    """Draw what differs between two images: packages, bytes, GPUs."""
+    before = {one.name: one for one in first.packages}
+    after = {one.name: one for one in second.packages}
+    rows = [
+        (name, before.get(name), after.get(name))
+        for name in sorted({*before, *after})
+        if _differ(before.get(name), after.get(name))
+    ]
+    gpus = {one.capability: one for one in second.gpus}
+    return rendered(
+        "comparison.html",
+        {
+            "first": first,
+            "second": second,
+            "rows": rows,
+            "same": len({*before, *after}) - len(rows),
+            "gpus": [(one, gpus[one.capability]) for one in first.gpus if one.capability in gpus],
+            "unknown": UNKNOWN,
+        },
+    )
+
+
+def _differ(one: Package | None, other: Package | None) -> bool:
+    return one is None or other is None or (one.version, one.bytes) != (other.version, other.bytes)
+
+
+def _packages(own: BuildReport | None, looked: Look) -> Iterator[Package]:
+    python = looked.audit.python or "3"
+    known = licences.of_image(looked.texts, python)
+    sizes: dict[str, int] = {}
+    for owner in (owner for layer in own.layers for owner in layer.owners) if own else ():
+        sizes[owner.name] = sizes.get(owner.name, 0) + owner.bytes
+    sources = {one.name: one.channel for one in own.packages} if own else {}
+    for name in sorted({*sizes, *looked.packages}):
+        version, binaries = looked.packages.get(name, ("", 0))
+        if not version and not sizes.get(name) and (sizes or not binaries):
+            continue  # what a package's sources or the system's Python have
+        licence = ", ".join(known[name].licences) if name in known else ""
+        yield Package(
+            name="Debian and files" if name == "base" else name,
+            version=version,
+            source=sources.get(name, ""),
+            licence=licence if len(licence) <= 120 and "\n" not in licence else "a text",
+            bytes=sizes.get(name, 0 if sizes else binaries),
+        )
+
+
+def _boxes(packages: Sequence[Package]) -> list[tuple[Box, str]]:
+    largest = sorted(packages, key=lambda one: -one.bytes)
+    values = [(one.name, one.bytes) for one in largest[:_MOST_BOXES]]
+    if rest := sum(one.bytes for one in largest[_MOST_BOXES:]):
+        values.append((f"{len(largest) - _MOST_BOXES} more", rest))
+    return [(box, group_of(box.label)) for box in treemap(values, 1000, 420)]
+
+
+def group_of(name: str) -> str:
+    """Name the family of a package, which has a colour of its own."""
+    return next((group for group, pattern in reversed(_GROUPS) if pattern.fullmatch(name.lower())), "other")
+
+
+def _facts(own: BuildReport | None, looked: Look) -> dict[str, str]:
+    """What it is, in the words of its chips."""
+    version = {name: found[0] for name, found in looked.packages.items()}
+    base = next((layer.title for layer in own.layers if layer.owners), "") if own else ""
+    return {
+        "torch": own.torch if own else version.get("torch", ""),
+        "CUDA": own.cuda if own else "",
+        "PyG": version.get("torch-geometric", ""),
+        "Python": own.python if own else looked.audit.python,
+        "base": base,
+        "glibc needed": looked.audit.glibc,
+    }
+
+
+def _driver(own: BuildReport | None, looked: Look) -> str:
+    found = re.search(r"\+cu(\d+)(\d)", looked.packages.get("torch", ("", 0))[0])
+    cuda = own.torch_cuda if own else f"{found[1]}.{found[2]}" if found else ""
+    return facts.oldest_driver(cuda) if cuda and cuda != "cpu" else ""
+
+
+def _gpus(looked: Look) -> list[Gpu]:
+    """Judge by the bytes of the image's own libraries: what has no code, or PTX alone."""
+    if not looked.audit.code:
+        return []
+    models: dict[str, list[str]] = {}
+    for model, capability in facts.gpus().items():
+        models.setdefault(capability, []).append(model)
+    statuses = {"fail": "no", "warn": "limits"}
+    found = []
+    for capability, names in models.items():
+        judged = [one for one in looked.by_gpu.get(capability, ()) if one.severity in statuses]
+        worst = min((one.severity for one in judged), default="")  # "fail" before "warn"
+        reasons = tuple(f"{one.package} {one.file.rpartition('/')[2]}: {one.what}" for one in judged[:8])
+        found.append(Gpu(capability, ", ".join(names), statuses.get(worst, "yes"), reasons))
+    return found
+
+
+def _suite(report: SmokeReport, folder: Path) -> Suite:
+    try:
+        lines = (folder / f"smoke-{report.suite}.log").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    metrics = report.metrics
+    names = {"test_accuracy": "accuracy", "accuracy": "accuracy", "epochs": "epochs", "last_loss": "loss"}
+    figures = dict.fromkeys(f"{word} {metrics[name]}" for name, word in names.items() if name in metrics)
+    band = metrics.get("accuracy_band")
+    is_band = isinstance(band, list) and len(band) == 2 and all(isinstance(one, int | float) for one in band)
+    return Suite(report, ", ".join(figures), curve(lines), (band[0] * 100, band[1] * 100) if band and is_band else None)
+
+
+def _warnings(own: BuildReport | None) -> list[str]:
+    if own is None:
+        return ["graphcrate did not build it: what follows was read from its bytes."]
+    found = [f"{own.fallback.meaning}; it {'; it '.join(own.fallback.limits)}"] if own.fallback else []
+    if own.cuda != "cpu" and not any(one.driver for one in own.suites):
+        found.append("No suite of it has run on a GPU yet.")
+    return [*found, *(f"missing: {one}" for one in own.missing)]
+
+
+def _rebuild(own: BuildReport | None) -> str:
+    from graphcrate.compat.request import BuildRequest
+
+    return BuildRequest.again(own.asked).command() if own and own.asked else ""
+
+
+def _file_size(image: Located) -> int:
+    return image.path.stat().st_size if image.path.is_file() else 0

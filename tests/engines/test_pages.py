@@ -1,0 +1,79 @@
+"""Pages in a real browser: no error, no request, sorting, filtering, tabs, narrow screens, light and dark."""
+
+import pytest
+from selenium.webdriver.common.by import By
+
+pytestmark = [pytest.mark.slow, pytest.mark.engine("chromium", "chromedriver", "user namespaces")]
+
+
+@pytest.fixture
+def page(workplace, built_image, browser):
+    """The report of the tests' image, opened."""
+    drawn = workplace.run("report", built_image.layout, "--output", "page.html")
+    assert drawn.code == 0, drawn.err
+    browser.get((workplace.folder / "page.html").as_uri())
+    return browser
+
+
+def find(page, selector):
+    return page.find_elements(By.CSS_SELECTOR, selector)
+
+
+def metrics(page, width, *, mobile=False):
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": mobile}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def test_a_report_works_in_a_browser(page):
+    assert page.get_log("browser") == []
+    asked = page.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
+    assert asked == []
+    assert page.execute_script("return performance.timing.domContentLoadedEventEnd > 0")
+
+    names = [cell.text for cell in find(page, "#package-rows > tr > td:first-child")]
+    assert len(names) > 10
+    heads = find(page, "#packages th button")
+    heads[2].click()
+    sizes = [float(cell.get_attribute("data-value")) for cell in find(page, "#package-rows td.number")]
+    assert sizes == sorted(sizes)
+    heads[2].click()
+    assert find(page, "#packages th[aria-sort=descending]")
+
+    field = find(page, "input[type=search]")[0]
+    field.send_keys("torch")
+    shown = [row.text for row in find(page, "#package-rows > tr") if row.is_displayed()]
+    assert 0 < len(shown) < len(names)
+    assert all("torch" in text.lower() for text in shown)
+
+    assert find(page, "#run-apptainer")[0].is_displayed()
+    find(page, "label[for=tab-docker]")[0].click()
+    assert [one.is_displayed() for one in find(page, "#run-apptainer, #run-docker")] == [False, True]
+    assert "docker load" in find(page, "#run-docker pre")[0].text
+
+
+def test_it_fits_a_telephone_and_a_dark_room(page):
+    for width in (360, 1200):
+        metrics(page, width, mobile=width == 360)
+        assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    colours = set()
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        colours.add(page.execute_script("return getComputedStyle(document.body).backgroundColor"))
+    assert len(colours) == 2
+
+
+def test_the_catalogue_finds_in_both_languages(workplace, browser):
+    assert workplace.run("catalog", "--output", "site").code == 0
+    for name in ("index.html", "index.zh.html"):
+        browser.get((workplace.folder / "site" / name).as_uri())
+        metrics(browser, 360, mobile=True)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
+        assert browser.get_log("browser") == []
+        find(browser, "input[type=search]")[0].send_keys("torch 2.7")
+        shown = [card.text.split("\n")[0] for card in find(browser, "a.card") if card.is_displayed()]
+        assert shown == ["pyg CUDA 12.6", "torch CUDA 12.6"]
+    find(browser, "label[for=map-glt]")[0].click()
+    cell = next(one for one in find(browser, "#of-glt td a") if "12.1" in one.get_attribute("aria-label"))
+    cell.click()
+    assert browser.current_url.endswith("/glt-cu121.zh.html")

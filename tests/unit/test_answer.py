@@ -1,0 +1,47 @@
+"""What a command found, as text."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.model.answer import Answer, Entry, Section
+
+ENTRIES = (Entry("fail", "glibc", ("fix: another base", "why: it is too old"), "bold red"), Entry("not known", "shell"))
+
+
+def text(answer, width=0):
+    return [line for line, _ in answer.lines(width)]
+
+
+def test_sentences_stand_in_one_column_with_details_below():
+    answer = Answer((Section(ENTRIES), Section(()), Section((Entry("torch", "7.0"),), "GPU code")), ("asked",), ("2",))
+    assert text(answer) == [
+        *("asked", ""),
+        "fail       glibc",
+        "           fix: another base",
+        "           why: it is too old",
+        "not known  shell",
+        *("", "GPU code"),
+        "torch  7.0",
+        *("", "2"),
+    ]
+    assert [style for line, style in answer.lines() if line.startswith("fail")] == ["bold red"]
+
+
+def test_a_summary_alone_is_a_line():
+    assert text(Answer((Section(()),), summary=("all is well",))) == ["all is well"]
+
+
+def test_lines_wrap_below_their_column():
+    answer = Answer((Section((Entry("fail", "a b c d e f g h i j k l m n o p q r", ("why: " + "word " * 9,)),)),))
+    assert text(answer, 36) == [
+        "fail  a b c d e f g h i j k l m n o",
+        "      p q r",
+        "      why: word word word word word",
+        "      word word word word",
+    ]
+
+
+@given(st.lists(st.builds(Entry, st.text(), st.text(), st.tuples(st.text())), max_size=5), st.sampled_from([0, 80]))
+def test_whatever_an_image_is_named_nothing_speaks_to_the_terminal(entries, width):
+    lines = text(Answer((Section(tuple(entries)),), summary=("\x1b[2J",)), width)
+    assert all(character.isprintable() for line in lines for character in line)

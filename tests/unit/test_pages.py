@@ -1,0 +1,192 @@
+"""Pages of images: everything of an image is escaped, nothing is asked of the network, what is unknown says so."""
+
+import dataclasses
+import html
+import re
+import shutil
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcrate.compat import recipes
+from graphcrate.model.lock import encode
+from graphcrate.model.report import LayerRecord, Owner, PackageLine, SmokeReport
+from graphcrate.oci.layout import read_layout
+from graphcrate.pages import catalog, report
+from graphcrate.pages.charts import curve, treemap
+from graphcrate.pages.words import WORDS
+from tests import ROOT
+from tests.unit import small_layouts
+from tests.unit.tars import file, symlink
+from tests.unit.test_audit_findings import CODE, with_code
+from tests.unit.test_auditing import files
+
+EVIL = "<script>alert('x')</script>"
+LINES = [f"Epoch: {at:03}, Loss: {2 - at / 10:.4f}, Train: 0.5, Val: 0.5, Test: {at / 10:.4f}" for at in (1, 2, 3, 9)]
+
+
+def written(folder, name="image", *, ours=True, labels=None):
+    """An image of the usual stack below dist/, with a report of graphcrate's or without; its path."""
+    place = folder / "dist" / name / "tag"
+    entries = [file(path[1:], data, mode=0o755) for path, data in files(with_code(CODE)).items()]
+    entries += [symlink("lib", "usr/lib"), file(f"opt/{EVIL.replace('/', '')}", b"x")]
+    layout = small_layouts.layout(place, entries, tag="tag", labels=labels or {})
+    if ours:
+        owners = (Owner(name="torch", version="2.0.1", bytes=900), Owner(name=EVIL, version=EVIL, bytes=100))
+        layers = [
+            LayerRecord(title=EVIL, digest="sha256:0", diff_id="sha256:0", size=1, unpacked_size=2, owners=owners)
+        ]
+        suite = SmokeReport(
+            suite="dna", status="passed", device=EVIL, seconds=3.0, reason=EVIL,
+            metrics={"test_accuracy": 0.84, "epochs": 9, "accuracy_band": [0.75, 0.95]},
+        )  # fmt: skip
+        made = small_layouts.report(
+            layout, name=name, build_key="k", layers=tuple(layers), suites=(suite,), missing=(EVIL,),
+            packages=(PackageLine(name="torch", version="2.0.1", channel="pypi"),),
+        )  # fmt: skip
+        (place / "report.json").write_bytes(encode(made))
+        (place / "smoke-dna.log").write_text("\n".join([EVIL, *LINES]))
+    return layout.path
+
+
+def page_of(context, folder, ref, **options):
+    return report.html(report.read(str(written(folder, ref, **options)), context, folder / "dist"))
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_what_an_image_says_is_text(context, tmp_path, ours):
+    text = page_of(context, tmp_path, "image", ours=ours)
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert" in text or not ours
+    assert text.count("<script>") == 1  # the page's own
+
+
+def test_a_page_asks_nobody(context, tmp_path):
+    text = page_of(context, tmp_path, "image")
+    assert not re.search(r"""(?:src|href|action)\s*=\s*["']?(?!#|data:)""", text)
+    assert "default-src 'none'" in text
+    assert len(text.encode()) < 300_000
+
+
+def test_what_is_known_is_there(context, tmp_path):
+    page = report.read(str(written(tmp_path)), context, tmp_path / "dist")
+    assert page.facts["torch"] == "2.0.1"
+    statuses = {one.capability: one.status for one in page.gpus}
+    assert (statuses["6.0"], statuses["7.0"], statuses["9.0"]) == ("no", "yes", "limits")  # PTX of 8.0
+    (suite,) = page.suites
+    assert (suite.figures, suite.band, suite.curve.epochs) == ("accuracy 0.84, epochs 9", (75.0, 95.0), 9)
+    assert {box.label: round(box.width * box.height) for box, _ in page.boxes} == {"torch": 378_000, EVIL: 42_000}
+    assert report.html(page).count("polyline class") == 2
+
+
+def test_what_is_not_known_says_so(context, tmp_path):
+    page = report.read(str(written(tmp_path, ours=False)), context, tmp_path / "dist")
+    assert (page.suites, page.lock) == ((), "")
+    text = report.html(page)
+    assert "graphcrate did not build it" in text
+    assert "No test of it is known here" in text
+    assert report.UNKNOWN in text
+    assert {one.name for one in page.packages} >= {"torch", "torch-scatter"}
+
+
+def test_two_images_side_by_side(context, tmp_path):
+    first = report.read(str(written(tmp_path, "first")), context, tmp_path / "dist")
+    second = report.read(str(written(tmp_path, "second", ours=False)), context, tmp_path / "dist")
+    text = report.comparison(first, second)
+    assert "<script>alert" not in text
+    rows = re.search(r'id="packages".*?</section>', text, re.DOTALL)[0]
+    assert "&lt;script&gt;alert" in rows
+    assert "packages are the same" in report.comparison(first, first)
+
+
+def test_the_command_writes_beside_the_image(context, tmp_path, typed):
+    path = written(tmp_path)
+    code, out, err = typed("report", "image:tag")
+    assert (code, out) == (0, "dist/image/tag/report.html\n"), err
+    assert (path.parent / "report.html").is_file()
+    code, out, _ = typed("report", "image:tag", "image:tag", "--output", "both.html")
+    assert (code, out) == (0, "both.html\n")
+    assert typed("report", "nothing:here")[0] == 2
+
+
+def test_thousands_of_packages_stay_a_page(context, tmp_path):
+    many = [report.Package(f"package-{n}", "1.0", "pypi", "MIT", n) for n in range(2000)]
+    page = report.read(str(written(tmp_path)), context, tmp_path / "dist")
+    text = report.html(dataclasses.replace(page, packages=many, boxes=report._boxes(many)))
+    assert text.count("<g class=") == report._MOST_BOXES + 1
+    assert len(text.encode()) < 600_000
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60))
+def test_rectangles_have_the_areas_of_their_values_and_lie_inside(values):
+    boxes = treemap([(str(number), value) for number, value in enumerate(values)], 1000, 420)
+    total = sum(values)
+    assert len(boxes) == len(values)
+    for box in boxes:
+        assert box.width * box.height == pytest.approx(box.value / total * 420_000, rel=1e-6)
+        assert -1e-6 <= box.x <= box.x + box.width <= 1000 + 1e-6
+        assert -1e-6 <= box.y <= box.y + box.height <= 420 + 1e-6
+
+
+def test_a_curve_needs_three_points():
+    assert curve(LINES[:2]) is None
+    drawn = curve(["noise", *LINES])
+    assert drawn.highest == 1.9
+    assert drawn.accuracy.split()[0] == "11.1,90.0"
+    assert curve([f"Step: {at}, Loss: 1.0" for at in (1, 2, 3)]).accuracy == ""
+
+
+@pytest.fixture
+def site(context, tmp_path):
+    """A catalogue of all recipes, with one image that was built here."""
+    for folder in ("recipes", "images"):
+        shutil.copytree(ROOT / folder, context.root / folder)
+    path = written(tmp_path, "pyg")
+    suite = SmokeReport(suite="dna", status="passed", device=EVIL, seconds=3.0)
+    made = small_layouts.report(read_layout(path), name="pyg", cuda="11.8", suites=(suite,), build_key="k")
+    (path.parent / "report.json").write_bytes(encode(made))
+    moved = msgspec.structs.replace(made, tag="../../outside")
+    shutil.copytree(path.parent, path.parent.with_name("other"))
+    (path.parent.with_name("other") / "report.json").write_bytes(encode(moved))
+    (path.parent / "report.html").write_text("a page")
+    catalog.write(context, tmp_path / "dist", tmp_path / "site")
+    return tmp_path / "site"
+
+
+def test_every_link_of_the_catalogue_leads_to_a_page_of_it(site):
+    pages = {path.name: path.read_text(encoding="utf-8") for path in site.glob("*.html")}
+    variants = sum(len(recipes.load(path).variants) for path in (ROOT / "recipes").glob("*.toml"))
+    assert len(pages) == 2 * (variants + 1)
+    for text in pages.values():
+        for target in re.findall(r'href="([^"]*)"', text):
+            assert (site / html.unescape(target)).is_file(), target
+        assert "<script>alert" not in text
+
+
+def test_both_languages_have_the_same_commands(site):
+    def commands(path):
+        return re.findall(r"<pre>(.*?)</pre>", path.read_text(encoding="utf-8"), re.DOTALL)
+
+    for path in site.glob("*.zh.html"):
+        assert commands(path) == commands(path.with_name(path.name.replace(".zh.", ".")))
+    assert "make image STACK=pyg CUDA=11.8" in commands(site / "pyg-cu118.html")
+    assert {frozenset(words) for words in WORDS.values()} == {frozenset(WORDS["en"])}
+
+
+def test_a_search_finds_by_gpu_driver_runtime_and_package(site):
+    cards = dict(re.findall(r'href="([\w-]+)\.html" data-words="([^"]*)"', (site / "index.html").read_text()))
+    found = {word: {name for name, words in cards.items() if word in words} for word in ("h100", "torch 2.7", "pyxis")}
+    assert "pyg-cu118" in found["h100"]
+    assert "pyg-cu117" not in found["h100"]
+    assert found["torch 2.7"] == {"pyg-cu126", "torch-cu126"}
+    assert len(found["pyxis"]) == len(cards)
+    assert "graphlearn-torch" in cards["glt-cu121"]
+
+
+def test_what_was_measured_is_on_the_variants_page(site):
+    text = (site / "pyg-cu118.html").read_text()
+    assert "&lt;script&gt;" in text
+    assert [path.name for path in (site / "reports").iterdir()] == ["pyg-tag.html"]
+    assert not list(site.parent.rglob("*outside*"))
