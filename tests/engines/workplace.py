@@ -21,6 +21,7 @@ PARTS = (
     "graphcrate",
     "doctor",
     "recipes",
+    "targets",
     "images",
     "examples",
     "suites",
