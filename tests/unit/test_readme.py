@@ -71,3 +71,11 @@ def test_the_chinese_page_has_the_commands_of_the_readme():
     chinese = typed(PAGES[Path("docs/zh/README.md")])
     assert len(chinese) > 15
     assert chinese <= typed(README)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "docs/tutorials").glob("*.md")))
+def test_the_chinese_tutorials_have_the_commands_of_the_english_ones(name):
+    def blocks(page):
+        return re.findall(r"^```.*?^```$", PAGES[Path(page)], re.MULTILINE | re.DOTALL)
+
+    assert blocks(f"docs/zh/tutorials/{name}") == blocks(f"docs/tutorials/{name}")
