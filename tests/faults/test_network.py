@@ -82,7 +82,7 @@ def test_pull_flipped(origin, cold):
     return Ended("exit code 6; then the same command went on", watch.seconds)
 
 
-@row("Network", "blobs on another host than the registry", "`image`, from an empty cache, the registry wants a token")
+@row("Network", "blobs on another host than the registry", "`image`, from an empty cache, the registry needs a token")
 def test_redirect(origin, cold):
     with RegistryServer(blobs=origin.registry.blobs) as storage:
         with changed(origin.registry, storage=f"http://{storage.host}", login="bearer"):
@@ -160,7 +160,7 @@ MOODS = {
     "mount": ("a mount answered with 202", {"mounts": False}, ("--mount-from", "faults/base")),
     "one-chunk": ("a registry that takes an upload in one request only", {"chunks": False}, ()),
     "small": ("a registry that takes at most 1 MiB a request", {"most": 1 << 20}, ()),
-    "least": ("a registry that wants chunks of 8 MiB and more", {"least": 8 << 20}, ()),
+    "least": ("a registry that needs chunks of 8 MiB and more", {"least": 8 << 20}, ()),
     "forgets": ("a registry that forgets how far an upload is", {"tells": False, "forgets": True}, ()),
     "token": ("tokens that expire after twelve requests", {"login": "bearer", "uses": 12}, ()),
 }
