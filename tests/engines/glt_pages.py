@@ -136,6 +136,25 @@ def type_training(hosts, folder, environment):
     assert (told[0]["metrics"]["nodes"], told[0]["metrics"]["tested"]) == (2, 1624)
 
 
+def type_on_one_machine(folder, environment):
+    """Type "On one machine": one part, then both parts at once, after `type_cutting`."""
+    user = Typist(folder, environment, CHANGES)
+    (cut, train), pair = blocks(GLT, "On one machine")
+    one = ("--dataset=ogbn-products", "--dataset=generated --output=data/ogbn-products-in-1")
+    assert [verdict(user.type(command, one))["status"] for command in (cut, train)] == ["passed"] * 2
+    out = user.type("\n".join([*pair, "wait"]))
+    told = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert [(each["status"], each["metrics"]["nodes"]) for each in told] == [("passed", 2)] * 2
+
+
+def type_own_program(folder, environment):
+    """Type "Your own program", after `type_cutting`."""
+    user = Typist(folder, environment)
+    ((copy, run),) = blocks(GLT, "Your own program")
+    user.type(copy)
+    assert user.type(run).splitlines()[-1].startswith("2 parts, gloo: test accuracy ")
+
+
 def type_under_slurm(folder, environment):
     """Type "Train under Slurm", with a cluster of two nodes in the environment, after `type_cutting`."""
     ((command,),) = blocks(GLT, "Train under Slurm")
@@ -185,8 +204,8 @@ def type_notebook(folder, environment):
         ("train_distributed.py ", f"train_distributed.py {SMALL} "),
     )
     user = Typist(folder, environment, changes)
-    ((check, cut, train),) = blocks(PAI, "In a notebook (DSW)")
-    assert [verdict(user.type(command))["status"] for command in (check, cut, train)] == ["passed"] * 3
+    ((*commands,),) = blocks(PAI, "In a notebook (DSW)")
+    assert [verdict(user.type(command))["status"] for command in commands] == ["passed"] * 4
 
 
 def refuse_three_nodes(folder, environment):

@@ -146,6 +146,8 @@ def test_the_page_on_glt_is_typed_on_two_hosts_and_under_slurm(stack, hosts, app
     assert made.code == 0, made.err
     glt_pages.type_cutting(scratch, place.folder / "dist" / "glt" / tag / "glt.sif", apptainer)
     glt_pages.download_products(scratch, apptainer)
+    glt_pages.type_on_one_machine(scratch, apptainer)
+    glt_pages.type_own_program(scratch, apptainer)
     glt_pages.type_training(hosts, scratch, apptainer)
     glt_pages.type_dlc_jobs(hosts, scratch, apptainer)
     glt_pages.type_launching(hosts, scratch, apptainer)

@@ -11,14 +11,16 @@ from tests.engines.typist import blocks, in_project, make_pyg_sif
 DNA, DGX2 = ROOT / "docs" / "tutorials" / "dna.md", ROOT / "docs" / "tutorials" / "dgx2.md"
 #: 200 epochs are for GPUs
 SHORT = ("examples/dna.py", "examples/dna.py --epochs 6 --every 3")
+#: a person's own program: which process it is, of how many
+PLACE = "import os, sys; print(os.environ.get('RANK'), os.environ.get('WORLD_SIZE'), sys.argv[1:])\n"
 
 pytestmark = [pytest.mark.weekly, pytest.mark.engine("slurm", "apptainer build")]
 
 
-def test_dna_on_an_a100(workplace, pyg_image, slurm):
+def test_dna_on_an_a100(workplace, pyg_image, slurm, scratch):
     user = in_project(workplace, pyg_image, slurm.environment, anew=("dist/pyg/*/pyg.sif", "*.sif"))
-    (((make,),), (session,)) = blocks(DNA, "Get the image"), blocks(DNA, "In a session")
-    assert user.type(make, ("make sif CUDA=11.8", make_pyg_sif())).endswith("/pyg.sif\n")
+    (((make, write),), (session,)) = blocks(DNA, "Get the image"), blocks(DNA, "In a session")
+    assert user.type(make, ("make sif CUDA=11.8 TARGET=a100 MIRROR=sjtu", make_pyg_sif())).endswith("/pyg.sif\n")
 
     enter, *lines = session
     typed = "\n".join([f"{enter} <<'END'", *lines, "END"])  # a terminal without a person at it
@@ -27,10 +29,10 @@ def test_dna_on_an_a100(workplace, pyg_image, slurm):
     assert "\nEpoch: 003, Loss: " in out
     assert out.splitlines()[-1].startswith("on cpu: test accuracy ")
 
-    (job,), (write,) = blocks(DNA, "As a job")
-    script = user.folder / "examples" / "slurm" / "dna.sbatch"
+    ((job,),) = blocks(DNA, "As a job")
+    script = user.folder / "dna.sbatch"
     user.type(write)
-    assert (user.folder / "dna.sbatch").read_text() == script.read_text()
+    assert script.read_text() == (user.folder / "examples" / "slurm" / "dna.sbatch").read_text()
     script.write_text(script.read_text().replace(*SHORT))
     assert "Epoch: 006" in user.submit(job)[0]
     script.write_text(script.read_text().replace("--epochs 6", "--epochs 9"))
@@ -38,26 +40,40 @@ def test_dna_on_an_a100(workplace, pyg_image, slurm):
     assert "Epoch: 006" not in again
     assert "Epoch: 009" in again
 
-    ((generate, own),) = blocks(DNA, "With Cora")
+    (copy, run), (as_job,) = blocks(DNA, "Your own program and data")
+    data = ("/data/graphs", str(scratch))
+    user.type(copy)
+    assert "Epoch: 006" in user.type(run, data, ("--root", "--epochs 6 --root"))
+    user.type(as_job, data, ("--root", "--epochs 6 --root"))
+    assert "Epoch: 006" in user.submit("sbatch train.sbatch")[0]
+
+    ((generate, own),) = blocks(DNA, "With Cora, without a network on the nodes")
     user.type(generate)
     assert "Epoch: 020" in user.type(own)
 
 
-def test_pytorch_on_a_dgx2(workplace, pyg_image, slurm):
+def test_pytorch_on_a_dgx2(workplace, pyg_image, slurm, scratch):
     user = in_project(workplace, pyg_image, slurm.environment, anew=("dist/pyg/*/pyg.sif", "*.sif"))
-    (make,), (check,) = blocks(DGX2, "Get the image")
-    user.type(make, ("make sif STACK=torch CUDA=11.7 GPU=v100", make_pyg_sif()))
+    ((make, check, write),) = blocks(DGX2, "Get the image")
+    user.type(make, ("make sif STACK=torch TARGET=dgx2 MIRROR=sjtu", make_pyg_sif()))
     (user.folder / "torch.sif").symlink_to("pyg.sif")  # which stands in for an image of PyTorch alone
-    told = user.typed(check, (" --gpu v100", ""))
-    assert "apptainer" in told.stdout
+    # and has no code for a GPU
+    assert "runtimes" in user.type(check, ("--target dgx2", "--runtime singularity --kernel 3.10"))
+    user.type(write)
 
     (look,), (prove,) = blocks(DGX2, "One command")
     assert user.type(look, (".cuda()", "")).endswith("\ntorch.Size([10, 10])\n")
     assert "\nPyTorch works" in user.type(prove)
 
-    (job,), (write,) = blocks(DGX2, "As a job")
-    user.type(write)
+    ((job,),) = blocks(DGX2, "As a job")
     assert "\nPyTorch works" in user.submit(job)[0]
+
+    ((one, each),) = blocks(DGX2, "Your own program and data")
+    (user.folder / "train.py").write_text(PLACE)
+    user.type(one, ("/lustre/data", str(scratch)))
+    assert user.submit("sbatch train.sbatch")[0] == "None None ['--data', '/data']\n"
+    user.type(each)
+    assert sorted(user.submit("sbatch ddp.sbatch")[0].splitlines()) == ["0 2 []", "1 2 []"]
 
     ((test, again),) = blocks(DGX2, "Test it there")
     at = ("--gres gpu:2", "--gres gpu:2 --suite torch")  # not those of the recipe pyg

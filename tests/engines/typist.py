@@ -7,8 +7,8 @@ import sys
 
 from tests.engines.workplace import pyg_stack
 
-#: `make sif` with this Python, in a folder that needs no preparing
-MAKE_SIF = f"make -o .venv/ready-run graphcrate='{sys.executable} -E -s -m graphcrate.cli.main' sif"
+#: `make sif` with this Python, in a folder that needs no preparing (on its command line, make takes settings alone)
+MAKE_SIF = f"graphcrate='{sys.executable} -E -s -m graphcrate.cli.main' make -e -o .venv/ready-run sif"
 #: what is typed of a page is what lies in blocks of this language; what commands print lies in blocks without one
 LANGUAGE = "sh"
 _HEREDOC = re.compile(r"<<-?\s*'?(\w+)'?")

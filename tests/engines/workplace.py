@@ -22,6 +22,7 @@ PARTS = (
     "graphcrate",
     "doctor",
     "recipes",
+    "targets",
     "images",
     "examples",
     "suites",
