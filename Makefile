@@ -3,13 +3,13 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help image sif publish render generate lock list test test-unit test-engines test-all lint bench clean
+.PHONY: help image sif publish render generate lock list test test-unit test-engines test-all faults fuzz lint bench clean
 
 STACK ?= pyg
 # A setting that is misspelt would be left out in silence. What programs read from the environment may be given here too.
 settings := $(sort $(shell sed -n 's/^# Settings: //p' $(firstword $(MAKEFILE_LIST)) | grep -o '[A-Z_]*=' | tr -d =))
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-strange := $(filter-out $(settings) PYTHON CI ENGINES HOME PATH TMPDIR SHELL DEBIAN_% GRAPHCRATE_% UV_% PIP_% SSL_% XDG_% SOURCE_DATE_EPOCH %_proxy %_PROXY MAKE%,$(given))
+strange := $(filter-out $(settings) PYTHON CI ENGINES FAULTS FUZZ HOME PATH TMPDIR SHELL DEBIAN_% GRAPHCRATE_% UV_% PIP_% SSL_% XDG_% SOURCE_DATE_EPOCH %_proxy %_PROXY MAKE%,$(given))
 ifneq ($(strange),)
 nearest := $(shell python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1].upper(), sys.argv[2:], n=1, cutoff=0.5))' '$(firstword $(strange))' $(settings) 2>/dev/null)
 $(error $(firstword $(strange)) is not a setting$(if $(nearest),; the nearest is $(nearest)). There are $(settings))
@@ -60,17 +60,25 @@ $(info make test: lint, unit tests, one real image, and the engines that are her
 $(info Apptainer, a registry and Slurm and tries the image with them (25 minutes); make test-all compiles whole stacks as well.)
 endif
 test: .venv/ready-dev ## lint, unit tests and one real image: about five minutes
-	@$(pytest) -m 'not slow and not weekly'
+	@$(pytest) -m 'not slow and not weekly and not faults'
 
 test-unit: .venv/ready-dev ## the unit tests alone, which start no program: about a minute
 	@$(pytest) tests/unit
 
 test-engines: .venv/ready-dev ## real Docker, Podman, Apptainer, registry and Slurm, installed as root: 25 minutes
 	@$(python) -m tests.engines.install
-	@ENGINES=prepared $(pytest) -m '(slow or installed) and not weekly'
+	@ENGINES=prepared $(pytest) -m '(slow or installed) and not weekly and not faults'
 
 test-all: test test-engines ## all of it, and what takes hours: whole stacks compiled, tutorials over several nodes
 	@ENGINES=prepared $(pytest) -m weekly
+
+# Rows are recorded while they run; the page is written when all of them have passed.
+faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes docs/faults.md: ten minutes, as root; FAULTS=all: hours
+	@records=$$(mktemp -d) && trap 'rm -rf "$$records"' EXIT && \
+	FAULTS='$(FAULTS)' FAULTS_RECORDS="$$records" $(pytest) -m faults tests/faults && $(python) -m tests.faults.page "$$records"
+
+fuzz: .venv/ready-dev ## read mutated wheels, packages, images, libraries and answers: FUZZ of each (20000), some ten minutes
+	@FUZZ='$(or $(FUZZ),20000)' $(python) -m pytest -n 2 -m fuzz tests/unit
 
 lint: .venv/ready-dev ## ruff, mypy; hadolint, shellcheck and zizmor over what is rendered, scripts and workflows
 	@$(python) -m ruff check . && $(python) -m ruff format --check . && $(python) -m mypy

@@ -114,7 +114,7 @@ def layers(project: Path, cache: Path, fresh: Path, digest: str) -> Run:
     for name in KEPT_FOR_LAYERS:
         link_tree(cache / name, fresh / name)
     for record in (cache / "bases").glob("*/*/layer.json"):
-        blob = "blobs/sha256/" + json.loads(record.read_text())["digest"].removeprefix("sha256:")
+        blob = "blobs/sha256/" + json.loads(record.read_text().splitlines()[0])["digest"].removeprefix("sha256:")
         (fresh / blob).parent.mkdir(parents=True, exist_ok=True)
         os.link(cache / blob, fresh / blob)
     run = graphcrate(

@@ -1,7 +1,7 @@
 """What a test may ask of the machine: `engine(...)`, `network`. In CI what is missing is a failure.
 
-Three stages select by markers (see the Makefile): `make test` has all that is neither `slow` nor `weekly`, with the
-engines that are there; `make test-engines` what is `slow` or needs an engine; `make test-all` the rest too.
+Stages select by markers (see the Makefile): `make test` has all that is neither `slow`, `weekly` nor `faults`, with the
+engines that are there; `make test-engines` what is `slow` or needs an engine; `make faults`, `make test-all` the rest.
 """
 
 import functools

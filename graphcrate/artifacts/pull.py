@@ -10,7 +10,7 @@ import deflate
 import msgspec
 
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.host.cache import Cache
+from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.host.parallel import parallel
@@ -19,6 +19,7 @@ from graphcrate.model.lock import PLATFORM
 from graphcrate.model.report import LayerRecord, Owner
 from graphcrate.oci import credentials, spec
 from graphcrate.oci.blob import open_blob, sha256
+from graphcrate.oci.image import digest_of
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Document, Repository
 from graphcrate.oci.spec import LayerBlob
@@ -102,8 +103,8 @@ def documents(
 def _cached(cache: Cache, digest: str, fetch: Callable[[], bytes]) -> bytes:
     """The document of this digest, from the cache or fetched into it."""
     place = cache.blob(digest)
-    if place.is_file():
-        return place.read_bytes()
+    if place.is_file() and digest_of(data := place.read_bytes()) == digest:
+        return data
     data = fetch()
     cache.write(place, data)
     return data
@@ -125,15 +126,13 @@ def pull(source: Repository, name: str, digest: str, ctx: Context) -> tuple[tupl
         with cache.exclusively(f"base-{digest.removeprefix('sha256:')}"), cache.guard():
             if (known := _known(place, rootfs, cache)) is None:
                 known = _bring(source, name, digest, rootfs, ctx)
-                cache.write(place, msgspec.json.encode(known))
+                cache.keep(place, msgspec.json.encode(known))
     return known, rootfs
 
 
 def _known(place: Path, rootfs: Path, cache: Cache) -> tuple[LayerRecord, ...] | None:
-    if not place.is_file() or not rootfs.is_dir():
-        return None
-    layers = msgspec.json.decode(place.read_bytes(), type=tuple[LayerRecord, ...])
-    return layers if all(cache.blob(layer.digest).is_file() for layer in layers) else None
+    layers = kept(place, tuple[LayerRecord, ...]) if rootfs.is_dir() else None
+    return layers if layers is not None and all(cache.blob(layer.digest).is_file() for layer in layers) else None
 
 
 def _bring(source: Repository, name: str, digest: str, rootfs: Path, ctx: Context) -> tuple[LayerRecord, ...]:

@@ -26,7 +26,7 @@ GROUPS = {
     "Build": ("image", "list", "explain", "lock", "render", "schema"),
     "Use": ("run", "convert", "job", "test"),
     "Look at": ("check", "inspect", "report", "diff", "audit"),
-    "Share": ("publish", "verify", "keys"),
+    "Share": ("publish", "verify", "keys", "catalog"),
     "Help": ("doctor", "cache"),
 }
 

@@ -1,4 +1,4 @@
-"""The command `report`: pages to look at. `main` registers it."""
+"""The commands `report` and `catalog`: pages to look at. `main` registers them."""
 
 import sys
 from pathlib import Path
@@ -30,3 +30,15 @@ def report(ref: Ref, other: Other = None, output: File = None, images: Images = 
     target = output or target
     write_file(target, text.encode())
     sys.stdout.write(f"{target}\n")
+
+
+def catalog(
+    output: Annotated[Path, typer.Option(help="Folder to write.")] = Path("site"),
+    images: Images = Path("dist"),
+) -> None:
+    """Write a catalogue of all stacks as static pages. English and Chinese; with what was measured of images here."""
+    from graphcrate.cli.config import here
+    from graphcrate.pages import catalog as pages
+
+    pages.write(here(), images, output)
+    sys.stdout.write(f"{output / 'index.html'}\n")

@@ -101,9 +101,6 @@ def writing(target: Path, mode: int | None = 0o644) -> Iterator[Path]:
     """
     with explaining(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        for abandoned in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
-            with contextlib.suppress(OSError), locked(abandoned):
-                remove_tree(abandoned)
         with _part(target) as folder:
             grown = folder / target.name
             yield grown
@@ -114,9 +111,38 @@ def writing(target: Path, mode: int | None = 0o644) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _part(target: Path) -> Iterator[Path]:
-    """A new folder beside `target`, locked; removed at the end."""
+    """A new folder beside `target`, locked; removed at the end. What killed runs left there is removed first."""
+    prefix, suffix = f".{target.name}.", ".part"
+    _remove_abandoned(target.parent, prefix, suffix)
+    with _locked_folder(target.parent, prefix, suffix) as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A new folder among the machine's temporary files; removed at the end, after kill -9 by the next of that prefix.
+
+    Raises DiskFullError and HostError.
+    """
+    parent = Path(tempfile.gettempdir())
+    with contextlib.ExitStack() as stack:
+        with explaining(parent / prefix):
+            _remove_abandoned(parent, prefix)
+            folder = stack.enter_context(_locked_folder(parent, prefix))
+        yield folder
+
+
+def _remove_abandoned(parent: Path, prefix: str, suffix: str = "") -> None:
+    """Remove the folders of killed runs: those that nobody has locked."""
+    for abandoned in parent.glob(f"{glob.escape(prefix)}*{suffix}"):
+        with contextlib.suppress(OSError), locked(abandoned):
+            remove_tree(abandoned)
+
+
+@contextlib.contextmanager
+def _locked_folder(parent: Path, prefix: str, suffix: str = "") -> Iterator[Path]:
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=suffix, dir=parent))
         with contextlib.ExitStack() as stack:
             stack.callback(remove_tree, folder)
             try:

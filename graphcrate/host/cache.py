@@ -8,20 +8,24 @@ left behind lies in `tmp/` and is removed by the next run that finds nobody usin
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import filelock
+import msgspec
 
-from graphcrate.model.errors import CacheError, DiskFullError
+from graphcrate.model.errors import UNREADABLE, CacheError, DiskFullError
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: of runs that are at work; all other folders keep what may be made again
 WORKING_FOLDERS = frozenset({"tmp", "locks"})
+_SEAL = b"\ngraphcrate sha256:"  #: between a record and its checksum
+_Record = TypeVar("_Record")
 #: what a person does who needs room
 MORE_ROOM = "see what the cache holds, and free some of it: ./build.py cache"
 
@@ -89,6 +93,10 @@ class Cache:
         """Write these bytes to `target`, whole or not at all."""
         with self.writing(target) as stream:
             stream.write(data)
+
+    def keep(self, target: Path, data: bytes) -> None:
+        """Write a record with its checksum, for `kept` and `kept_bytes`."""
+        self.write(target, data + _SEAL + hashlib.sha256(data).hexdigest().encode())
 
     def adopt(self, temporary: Path, target: Path) -> None:
         """Rename a finished file or folder from this run's temporary folder to its place.
@@ -190,6 +198,27 @@ class Cache:
             cause="It belongs to another user or is on a read-only file system.",
             next_step="choose a folder of your own: GRAPHCRATE_CACHE=/path make image …",
         )
+
+
+def kept_bytes(path: Path) -> bytes | None:
+    """A record that `keep` wrote; None where there is none or it is damaged. One without a checksum comes as it is."""
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    record, seal, checksum = data[: -len(_SEAL) - 64], data[-len(_SEAL) - 64 : -64], data[-64:]
+    if seal != _SEAL:  # of an older version
+        return data
+    return record if hashlib.sha256(record).hexdigest().encode() == checksum else None
+
+
+def kept(path: Path, kind: type[_Record]) -> _Record | None:
+    """The value of a record in JSON; None where there is none, or it is damaged or of another version."""
+    data = kept_bytes(path)
+    try:
+        return None if data is None else msgspec.json.decode(data, type=kind)
+    except UNREADABLE:
+        return None
 
 
 def require_room(

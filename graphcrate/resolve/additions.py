@@ -20,10 +20,11 @@ from packaging.version import Version
 from graphcrate.artifacts.wheel import parse_name
 from graphcrate.compat import own
 from graphcrate.host import settings
+from graphcrate.host.cache import kept
 from graphcrate.inputs.wheels import project
 from graphcrate.inputs.wheels.sdist import build_requires, compiled_sources, read_sdist
-from graphcrate.model.errors import UNREADABLE, ResolutionError
-from graphcrate.model.lock import Added, Compilation, Lock, LockedPackage, decode_lock, encode
+from graphcrate.model.errors import ResolutionError
+from graphcrate.model.lock import Added, Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Additions, Channel, Variant
 from graphcrate.resolve import fetch
 from graphcrate.resolve.base import lock_base, lock_compiler
@@ -85,12 +86,12 @@ def add(
     digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
     place = ctx.cache.path("resolutions", f"{digest}.json")
     if not fresh:
-        for lock in (committed, _read(place)):
+        for lock in (committed, kept(place, Lock)):
             if lock is not None and lock.request_sha256 == digest:
                 return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
     ctx.progress.note("resolving the packages on top of the stack")
     lock = _Resolver(context, resolution, additions, local, offers).lock(digest)
-    ctx.cache.write(place, encode(lock))
+    ctx.cache.keep(place, encode(lock))
     return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
 
 
@@ -365,13 +366,6 @@ def _first_reason(error: ResolutionError) -> str:
     text = " ".join(error.what.split())
     found = re.search(r"Because (.*?)(?:, we can conclude|\.$|\. And)", text)
     return found[1] if found else "another package is against it"
-
-
-def _read(path: Path) -> Lock | None:
-    try:
-        return decode_lock(path.read_bytes())
-    except (OSError, *UNREADABLE):
-        return None
 
 
 def _store_local(package: str, offers: Offers, context: ResolveContext) -> LockedPackage:

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.compat import compilers
+from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, provider
 from graphcrate.model.lock import DebianBase, Lock, RegistryBase, encode
@@ -41,12 +42,13 @@ def with_living_base(ctx: Context, resolution: Resolution) -> Resolution:
     """The resolution with the bases that stand in for the lock's own, which are gone, by `renew_base`."""
     lock, notes = resolution.lock, list(resolution.lock.notes)
     gone = "has newer packages than the committed lock, whose own are gone from the mirror (make lock renews it)"
-    if (place := _replacement(ctx, lock.base)).is_file():
-        base = msgspec.json.decode(place.read_bytes(), type=DebianBase | RegistryBase)
+    own = _replacement(ctx, lock.base)
+    if (base := kept(own, DebianBase) or kept(own, RegistryBase)) is not None:
         lock = msgspec.structs.replace(lock, base=base)
         notes.append(f"the base {gone}")
-    if lock.compilation is not None and (place := _replacement(ctx, lock.compilation.base)).is_file():
-        compiler = msgspec.json.decode(place.read_bytes(), type=DebianBase)
+    of_compiler = lock.compilation and kept(_replacement(ctx, lock.compilation.base), DebianBase)
+    if lock.compilation is not None and of_compiler is not None:
+        compiler = of_compiler
         lock = msgspec.structs.replace(lock, compilation=msgspec.structs.replace(lock.compilation, base=compiler))
         notes.append(f"the base with the compiler {gone}")
     if lock is resolution.lock:
@@ -70,7 +72,7 @@ def renew_base(ctx: Context, variant: Variant, lock: Lock, tried: Lock, *, compi
     if today == own:  # there again: a mirror that lags
         _replacement(ctx, own).unlink(missing_ok=True)
     elif today != gone:
-        ctx.cache.write(_replacement(ctx, own), encode(today))
+        ctx.cache.keep(_replacement(ctx, own), encode(today))
     return today != gone
 
 

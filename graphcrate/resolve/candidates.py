@@ -3,7 +3,6 @@
 docs/decisions/locks-and-fallbacks.md says when earlier locks are used and how a fall-back is left again.
 """
 
-import contextlib
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +11,9 @@ import msgspec
 
 from graphcrate.compat.request import Extensions
 from graphcrate.host import settings
+from graphcrate.host.cache import kept
 from graphcrate.model.errors import UNREADABLE, NetworkError, ResolutionError, UsageError
-from graphcrate.model.lock import Compilation, Lock, LockedPackage, decode_lock, encode
+from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import Outcome
 from graphcrate.resolve.channels import PYTORCH_MIRRORS, mirror_of, names_of
@@ -101,23 +101,21 @@ class LockCandidate:
         except UnavailableError as error:
             self._note_outage(error.what, error.next_step)
             raise
-        self._cache.write(self._path("json"), encode(lock))
+        self._cache.keep(self._path("json"), encode(lock))
         return lock
 
     def _compilation(self, lock: Lock) -> Compilation:
         """What it takes to compile for a devel image, from the cache or locked now; the lock's packages stay."""
         place = self._cache.path("resolutions", f"{lock.sha256}.{self._request.toolkit}.compilation.json")
-        try:
-            return msgspec.json.decode(place.read_bytes(), type=Compilation)
-        except (OSError, *UNREADABLE):
+        if (compilation := kept(place, Compilation)) is None:
             from graphcrate.resolve.compilation import lock_compilation, means_for
 
             context = self._context
             means = means_for(context.variant, self.value, self._request)
             offers = context.offers(self.value, lock)
             compilation = lock_compilation(means, context.variant, lock.packages, offers, context.ctx)
-            self._cache.write(place, msgspec.json.encode(compilation))
-            return compilation
+            self._cache.keep(place, msgspec.json.encode(compilation))
+        return compilation
 
     def _missing(self, lock: Lock) -> list[LockedPackage]:
         return missing_packages(lock, self._cache, self._context.built(lock))
@@ -149,8 +147,8 @@ class LockCandidate:
             self._context.recipe, self._context.variant, self.value
         ):
             self._progress.note(f"the committed lock of {self.value.name} answers an older recipe and is left aside")
-        with contextlib.suppress(OSError, *UNREADABLE):
-            locks.append(decode_lock(self._path("json").read_bytes()))
+        if (resolved := kept(self._path("json"), Lock)) is not None:
+            locks.append(resolved)
         if there := self._context.local_torch if self._is_local else ():
             return [lock for lock in locks if (torch := lock.package("torch")) and torch.file.name in there]
         return locks

@@ -9,7 +9,7 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from graphcrate.host.http import Client
-from graphcrate.model.errors import NetworkError
+from graphcrate.model.errors import UNREADABLE, NetworkError
 from graphcrate.resolve.channels import Kind, Link, Source
 from graphcrate.resolve.target import project_and_version
 
@@ -47,7 +47,7 @@ class Listings:
         parse = parse_json if kind.endswith("json") else parse_html
         try:
             return parse(response.body, response.url)
-        except msgspec.MsgspecError as error:
+        except (*UNREADABLE, ValueError) as error:  # an address of it may be malformed
             raise NetworkError(
                 f"{source.title} answers with something that is not an index page: {error}",
                 cause="A login page, a portal or a broken mirror answers instead.",
@@ -68,7 +68,7 @@ class _Project(msgspec.Struct):
 
 
 def parse_json(body: bytes, page: str) -> tuple[Link, ...]:
-    """A project page as JSON (PEP 691, sizes by PEP 700). Raises msgspec.MsgspecError."""
+    """A project page as JSON (PEP 691, sizes by PEP 700). Raises `model.errors.UNREADABLE` and ValueError."""
     return tuple(
         Link(
             name=file.filename,

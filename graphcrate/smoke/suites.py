@@ -84,9 +84,7 @@ def run_program(
 ) -> Ran:
     """Run a program of a suite; writes `smoke-<name>.log` into `folder`, and the curve where it draws one."""
     # what an unchanged image, which runs nothing, need not load
-    import tempfile
-
-    from graphcrate.host.atomic import write_file
+    from graphcrate.host.atomic import temporary_folder, write_file
     from graphcrate.host.sandbox import Bind, Exec
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,8 +98,8 @@ def run_program(
             say(f"  {line}")
 
     start, late, code = settings.now(), "", 0
-    with tempfile.TemporaryDirectory(prefix="graphcrate-smoke-") as scratch:
-        binds = (Bind(Path(scratch), OUT, read_only=False),)
+    with temporary_folder("graphcrate-smoke-") as scratch:
+        binds = (Bind(scratch, OUT, read_only=False),)
         program = Exec(argv, variables(on_gpu), binds, on_line=hear, timeout=limit, gpu=on_gpu)
         try:
             code = inside.run(program).returncode
@@ -109,7 +107,7 @@ def run_program(
             late = error.what
             lines.append(late)
         write_file(folder / f"smoke-{name}.log", "".join(f"{line}\n" for line in lines).encode(errors="replace"))
-        drawing = Path(scratch) / f"{name}.svg"
+        drawing = scratch / f"{name}.svg"
         if drawing.is_file():
             write_file(kept, drawing.read_bytes())
     return Ran(lines, code, round(settings.now() - start, 2), late)

@@ -26,6 +26,8 @@ _PIECE = 1 << 16
 HOP = ("connection", "transfer-encoding", "keep-alive")
 #: Faults that the registry behind the proxy does not notice.
 UNNOTICED = ("429", "429 after", "503", "500 late", "reset")
+#: Faults of answers with a body: it breaks off, or a bit of it is another.
+BROKEN = ("short", "flipped")
 #: Faults after which it has more than its client knows of: the answer is lost, or a body breaks off.
 NOTICED = ("lost", "cut")
 
@@ -134,7 +136,9 @@ class _Between(BaseHTTPRequestHandler):
         status, headers, content = self.pass_on(body)
         if fault == "lost":
             return self.reset()
-        return self.answer(status, headers, content)
+        if fault == "flipped":
+            content = content[:-1] + bytes([content[-1] ^ 1])
+        return self.answer(status, headers, content, len(content) // 2 if fault == "short" else None)
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
@@ -192,7 +196,8 @@ class _Between(BaseHTTPRequestHandler):
         self.rfile.close()  # it holds the socket, too
         self.connection.close()
 
-    def answer(self, status, headers, content):
+    def answer(self, status, headers, content, most=None):
+        """Pass an answer on; of its content `most` bytes, after which the connection ends."""
         self.send_response(status)
         for name, value in dict(headers).items():
             if name.lower() == "www-authenticate" and self.proxy.realm:
@@ -203,7 +208,8 @@ class _Between(BaseHTTPRequestHandler):
         self.send_header("Content-Length", told or str(len(content)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content)
+            self.wfile.write(content[:most])
+            self.close_connection = self.close_connection or most is not None
 
 
 class _Tunnel(BaseHTTPRequestHandler):

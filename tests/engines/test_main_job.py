@@ -5,9 +5,11 @@ import json
 import os
 import re
 import sys
+import urllib.request
 
 import pytest
 
+from tests import ROOT
 from tests.engines.workplace import call, copy_project, finish, second_place
 
 pytestmark = [pytest.mark.network, pytest.mark.engine("user namespaces")]
@@ -121,6 +123,27 @@ def test_make_says_what_build_py_says(workplace, built_image):
         )
     finally:
         (workplace.folder / ".venv").unlink()
+
+
+@pytest.mark.engine("make", "docker-registry")
+def test_what_the_workflow_publishes_can_be_pulled_and_is_in_the_catalogue(workplace, built_image, registry):
+    (workplace.folder / ".venv").symlink_to(sys.prefix)
+    try:
+        options = zip(built_image.request[1::2], built_image.request[2::2], strict=True)
+        variables = {name.removeprefix("--").upper(): str(value) for name, value in options}
+        environment = {**os.environ, "GRAPHCRATE_CACHE": str(workplace.cache), "STACK": "torch", **variables}
+        call(ROOT / ".ci" / "publish", f"{registry}/Team", folder=workplace.folder, environment=environment)
+    finally:
+        (workplace.folder / ".venv").unlink()
+    label = "cpu" if variables["CUDA"] == "cpu" else f"cu{variables['CUDA'].replace('.', '')}"
+    for repository in ("team/torch", "team/sif/torch"):
+        with urllib.request.urlopen(f"http://{registry}/v2/{repository}/tags/list") as answer:
+            assert label in json.load(answer)["tags"]
+    site = workplace.folder / "site"
+    assert workplace.run("catalog", "--output", site).code == 0
+    page = (site / f"torch-{label}.html").read_text()
+    assert built_image.report["tag"] in page
+    assert (site / "reports" / f"torch-{built_image.report['tag']}.html").is_file()
 
 
 @pytest.mark.engine("make")

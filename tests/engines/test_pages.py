@@ -61,3 +61,19 @@ def test_it_fits_a_telephone_and_a_dark_room(page):
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
         colours.add(page.execute_script("return getComputedStyle(document.body).backgroundColor"))
     assert len(colours) == 2
+
+
+def test_the_catalogue_finds_in_both_languages(workplace, browser):
+    assert workplace.run("catalog", "--output", "site").code == 0
+    for name in ("index.html", "index.zh.html"):
+        browser.get((workplace.folder / "site" / name).as_uri())
+        metrics(browser, 360, mobile=True)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
+        assert browser.get_log("browser") == []
+        find(browser, "input[type=search]")[0].send_keys("torch 2.7")
+        shown = [card.text.split("\n")[0] for card in find(browser, "a.card") if card.is_displayed()]
+        assert shown == ["pyg CUDA 12.6", "torch CUDA 12.6"]
+    find(browser, "label[for=map-glt]")[0].click()
+    cell = next(one for one in find(browser, "#of-glt td a") if "12.1" in one.get_attribute("aria-label"))
+    cell.click()
+    assert browser.current_url.endswith("/glt-cu121.zh.html")

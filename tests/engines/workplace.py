@@ -14,6 +14,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from graphcrate.host.cache import kept_bytes
 from tests.conftest import ROOT, program
 
 #: what a build needs of a clone
@@ -182,7 +183,7 @@ def second_place(workplace, folder, *, base=False, **changes):
     if base:
         shutil.copytree(workplace.cache / "bases", cache / "bases", copy_function=_link, symlinks=True)
         for record in (cache / "bases").glob("debian/*/layer.json"):
-            blob = Path("blobs/sha256", json.loads(record.read_text())["digest"].removeprefix("sha256:"))
+            blob = Path("blobs/sha256", json.loads(kept_bytes(record))["digest"].removeprefix("sha256:"))
             (cache / blob).parent.mkdir(parents=True, exist_ok=True)
             os.link(workplace.cache / blob, cache / blob)
     return Workplace(copy, cache, **changes)

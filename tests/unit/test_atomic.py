@@ -4,11 +4,12 @@ import errno
 import fcntl
 import itertools
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from graphcrate.host.atomic import create, make_folder, replacing, write_file, writing
+from graphcrate.host.atomic import create, make_folder, replacing, temporary_folder, write_file, writing
 from graphcrate.model.errors import DiskFullError, HostError
 
 
@@ -34,6 +35,15 @@ def test_a_small_file_is_for_whom_the_umask_has_it(tmp_path, umask):
     finally:
         os.umask(before)
     assert (tmp_path / "report.json").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_a_temporary_folder_goes_at_the_end_or_with_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "smoke-killed").mkdir()
+    (tmp_path / "other-killed").mkdir()
+    with temporary_folder("smoke-") as first, temporary_folder("smoke-") as second:
+        assert names(tmp_path) == sorted([first.name, second.name, "other-killed"])
+    assert names(tmp_path) == ["other-killed"]
 
 
 def test_an_older_one_stays_until_then_and_after_an_error(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import filelock
 import pytest
 
-from graphcrate.host.cache import Cache, default_root, remove_tree
+from graphcrate.host.cache import Cache, default_root, kept, kept_bytes, remove_tree
 from graphcrate.model.errors import CacheError, DiskFullError
 
 
@@ -43,6 +43,21 @@ def test_a_file_is_whole_or_absent(cache):
         os.umask(before)
     assert target.read_bytes() == b"whole"
     assert target.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_record_comes_back_or_is_none(cache):
+    target = cache.path("records", "a.json")
+    assert kept(target, list[int]) is None
+    cache.keep(target, b"[1,2]")
+    whole = target.read_bytes()
+    assert kept(target, list[int]) == [1, 2]
+    for position in range(len(whole)):
+        target.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        assert kept(target, list[int]) is None, position
+        target.write_bytes(whole[:position])
+        assert kept(target, list[int]) in (None, [1, 2]), position
+    target.write_bytes(b"[3]")
+    assert kept_bytes(target) == b"[3]", "of a version without checksums"
 
 
 def test_what_a_killed_run_left_is_removed_and_a_living_one_is_kept(tmp_path):

@@ -1,6 +1,5 @@
 """formats.elf: what the loader goes by, of libraries made here and of real ones; damaged ones are refused."""
 
-import contextlib
 import io
 import struct
 import sys
@@ -124,15 +123,6 @@ def test_names_and_versions_outside_of_their_tables_are_refused():
     torn = good[: at + 12] + b"\xff\xff\x00\x00" + good[at + 16 :]
     with pytest.raises(IntegrityError, match="leads outside of itself"):
         read(torn)
-
-
-@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=6))
-def test_damage_gives_a_value_or_an_integrity_error(changes):
-    data = bytearray(WHOLE)
-    for at, value in changes:
-        data[at] = value
-    with contextlib.suppress(IntegrityError):
-        assert isinstance(read(bytes(data)), elf.Elf)
 
 
 @given(st.integers(0, len(WHOLE) - 1))

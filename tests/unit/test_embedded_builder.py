@@ -14,7 +14,7 @@ from graphcrate.host.cache import Cache
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.wheels import sdist
-from graphcrate.model.errors import BuildError, DiskFullError, IntegrityError
+from graphcrate.model.errors import BuildError, DiskFullError, IntegrityError, LayoutError
 from graphcrate.model.lock import Compilation, DebianBase, LockedFile, LockedPackage
 from graphcrate.model.plan import (
     BaseImage,
@@ -151,9 +151,10 @@ def test_nothing_is_done_twice_but_for_another_python(tmp_path, cache, compiled_
         ("blobs/sha256/*", Path.unlink),
         ("blobs/sha256/*", lambda path: path.write_bytes(path.read_bytes()[:-1])),
         ("layers/*", lambda path: path.write_bytes(b"{")),
+        ("layers/*", lambda path: path.write_bytes(path.read_bytes().replace(b'"title":"t"', b'"title":"u"'))),
         ("installations/*/*.msgpack", lambda path: path.write_bytes(b"")),
     ],
-    ids=["no blob", "a short one", "record", "installation"],
+    ids=["no blob", "a short one", "record", "other record", "installation"],
 )
 def test_what_is_gone_or_damaged_is_made_again(tmp_path, cache, pattern, damage, compiled_here):
     packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
@@ -165,6 +166,20 @@ def test_what_is_gone_or_damaged_is_made_again(tmp_path, cache, pattern, damage,
     assert build(plan, files, cache) == first
     assert cache.blob(first[0].digest).read_bytes() == content
     assert len(compiled_here) == 1  # the bytecode was still there
+
+
+def test_a_layer_that_rotted_in_the_cache_goes_into_no_image(tmp_path, cache, monkeypatch):
+    packages, files = wheels(tmp_path, one={"one/__init__.py": b"x = 1\n"})
+    plan = planned(wheels_step("t", packages))
+    (first,) = build(plan, files, cache)
+    blob = cache.blob(first.digest)
+    content = blob.read_bytes()
+    blob.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    embedded._check_older([first], cache, blob.stat().st_mtime)  # this build's own were hashed while they were written
+    with pytest.raises(LayoutError, match="layer t is damaged"):
+        embedded._check_older([first], cache, blob.stat().st_mtime + 1)
+    assert build(plan, files, cache) == (first,)
+    assert blob.read_bytes() == content
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,12 @@ def test_a_folder(tmp_path, listings):
         listings.project(Source(Kind.FOLDER, str(tmp_path / "none")), "torch")
 
 
-def test_a_login_page_with_a_json_type_is_no_index(server, listings, monkeypatch):
+ADDRESS = '{"files": [{"filename": "x-1-py3-none-any.whl", "url": "//[", "hashes": {}}]}'
+
+
+@pytest.mark.parametrize("answer", ["<html>please log in</html>", ADDRESS])
+def test_what_has_a_json_type_and_is_no_index(server, listings, monkeypatch, answer):
     server.pages["/simple/x/"] = Page("/", {}, forms=("json",))
-    monkeypatch.setattr("tests.unit.wheel_server.json.dumps", lambda _: "<html>please log in</html>")
+    monkeypatch.setattr("tests.unit.wheel_server.json.dumps", lambda _: answer)
     with pytest.raises(NetworkError, match="not an index page"):
         listings.project(Source(Kind.INDEX, server.url("/simple")), "x")

@@ -1,16 +1,23 @@
 """Pages of images: everything of an image is escaped, nothing is asked of the network, what is unknown says so."""
 
 import dataclasses
+import html
 import re
+import shutil
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphcrate.compat import recipes
 from graphcrate.model.lock import encode
 from graphcrate.model.report import LayerRecord, Owner, PackageLine, SmokeReport
-from graphcrate.pages import report
+from graphcrate.oci.layout import read_layout
+from graphcrate.pages import catalog, report
 from graphcrate.pages.charts import curve, treemap
+from graphcrate.pages.words import WORDS
+from tests import ROOT
 from tests.unit import small_layouts
 from tests.unit.tars import file, symlink
 from tests.unit.test_audit_findings import CODE, with_code
@@ -129,3 +136,57 @@ def test_a_curve_needs_three_points():
     assert drawn.highest == 1.9
     assert drawn.accuracy.split()[0] == "11.1,90.0"
     assert curve([f"Step: {at}, Loss: 1.0" for at in (1, 2, 3)]).accuracy == ""
+
+
+@pytest.fixture
+def site(context, tmp_path):
+    """A catalogue of all recipes, with one image that was built here."""
+    for folder in ("recipes", "images"):
+        shutil.copytree(ROOT / folder, context.root / folder)
+    path = written(tmp_path, "pyg")
+    suite = SmokeReport(suite="dna", status="passed", device=EVIL, seconds=3.0)
+    made = small_layouts.report(read_layout(path), name="pyg", cuda="11.8", suites=(suite,), build_key="k")
+    (path.parent / "report.json").write_bytes(encode(made))
+    moved = msgspec.structs.replace(made, tag="../../outside")
+    shutil.copytree(path.parent, path.parent.with_name("other"))
+    (path.parent.with_name("other") / "report.json").write_bytes(encode(moved))
+    (path.parent / "report.html").write_text("a page")
+    catalog.write(context, tmp_path / "dist", tmp_path / "site")
+    return tmp_path / "site"
+
+
+def test_every_link_of_the_catalogue_leads_to_a_page_of_it(site):
+    pages = {path.name: path.read_text(encoding="utf-8") for path in site.glob("*.html")}
+    variants = sum(len(recipes.load(path).variants) for path in (ROOT / "recipes").glob("*.toml"))
+    assert len(pages) == 2 * (variants + 1)
+    for text in pages.values():
+        for target in re.findall(r'href="([^"]*)"', text):
+            assert (site / html.unescape(target)).is_file(), target
+        assert "<script>alert" not in text
+
+
+def test_both_languages_have_the_same_commands(site):
+    def commands(path):
+        return re.findall(r"<pre>(.*?)</pre>", path.read_text(encoding="utf-8"), re.DOTALL)
+
+    for path in site.glob("*.zh.html"):
+        assert commands(path) == commands(path.with_name(path.name.replace(".zh.", ".")))
+    assert "make image STACK=pyg CUDA=11.8" in commands(site / "pyg-cu118.html")
+    assert {frozenset(words) for words in WORDS.values()} == {frozenset(WORDS["en"])}
+
+
+def test_a_search_finds_by_gpu_driver_runtime_and_package(site):
+    cards = dict(re.findall(r'href="([\w-]+)\.html" data-words="([^"]*)"', (site / "index.html").read_text()))
+    found = {word: {name for name, words in cards.items() if word in words} for word in ("h100", "torch 2.7", "pyxis")}
+    assert "pyg-cu118" in found["h100"]
+    assert "pyg-cu117" not in found["h100"]
+    assert found["torch 2.7"] == {"pyg-cu126", "torch-cu126"}
+    assert len(found["pyxis"]) == len(cards)
+    assert "graphlearn-torch" in cards["glt-cu121"]
+
+
+def test_what_was_measured_is_on_the_variants_page(site):
+    text = (site / "pyg-cu118.html").read_text()
+    assert "&lt;script&gt;" in text
+    assert [path.name for path in (site / "reports").iterdir()] == ["pyg-tag.html"]
+    assert not list(site.parent.rglob("*outside*"))

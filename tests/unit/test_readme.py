@@ -82,7 +82,7 @@ def typed(page):
 @pytest.mark.parametrize("path", CHINESE, ids=str)
 def test_a_chinese_page_has_the_commands_of_the_english_one(path):
     chinese, english = typed(PAGES[path]), typed(of_english(path))
-    assert len(chinese) > 5
+    assert len(chinese) > 2
     if path.name == "README.md":  # the first screen alone
         assert set(chinese) <= set(english)
     else:
@@ -101,5 +101,5 @@ def test_a_chinese_page_links_to_headings_that_exist(path):
 
 
 def test_every_tutorial_has_a_chinese_page():
-    english = {path.name for path in PAGES if path.parent == Path("docs/tutorials")} - {"README.md"}
+    english = {path.name for path in PAGES if path.parent == Path("docs/tutorials")}
     assert english == {path.name for path in CHINESE if path.parent.name == "tutorials"}

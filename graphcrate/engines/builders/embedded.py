@@ -5,7 +5,8 @@ changed package costs one layer.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,12 +15,14 @@ import msgspec
 from graphcrate.engines.builders import Order, work
 from graphcrate.engines.builders.layers import WheelsLayer, Workshop, make
 from graphcrate.host import process, settings
+from graphcrate.host.cache import Cache
+from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.wheels.bytecode import InsidePython
 from graphcrate.inputs.wheels.install import Site
 from graphcrate.inputs.wheels.layer import Claims
-from graphcrate.model.errors import BuildError
+from graphcrate.model.errors import BuildError, LayoutError
 from graphcrate.model.plan import (
     CUDA_HOME,
     LAYER_MTIME,
@@ -55,9 +58,29 @@ def build_layout(order: Order) -> Layout:
     `order.compiled` and `order.toolkit` are called only where the cache lacks the layer that wants them. Raises
     IntegrityError, BuildError, DiskFullError, HostError. Finished layers stay in the cache whatever happens.
     """
+    start = settings.now()
     made, base = build_layers(order, default_jobs()), _base_of(order)
+    _check_older([*base.layers, *made], order.cache, start)
     image = make_image([*base.layers, *made], order.plan.config, order.plan.created, base.environment)
     return write_layout(order.folder / FOLDER, image, order.cache.blob, order.plan.tag)
+
+
+def _check_older(layers: Sequence[LayerRecord], cache: Cache, start: float) -> None:
+    """Read the layers that are older than this build. Raises LayoutError for a damaged one, which is removed."""
+    older = [layer for layer in layers if cache.blob(layer.digest).stat().st_mtime < start]
+    for layer, found in zip(older, parallel(lambda layer, _: _hash(cache.blob(layer.digest)), older), strict=True):
+        if layer.digest != f"sha256:{found}":
+            cache.blob(layer.digest).unlink(missing_ok=True)
+            raise LayoutError(
+                f"the cache's layer {layer.title} is damaged: its bytes hash to sha256:{found}",
+                cause="The cache's disk is faulty, or something wrote to it.",
+                next_step="the same command again makes it once more",
+            )
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _base_of(order: Order) -> Base:
@@ -136,7 +159,7 @@ def _write_layer(step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callabl
                 owner = Owner(name="toolkit", version=step.toolkit.version, bytes=size)
             record = writer.finish(step.title, [owner])
         cache.adopt(blob, cache.blob(record.digest))
-    cache.write(work.record_path(cache, key), msgspec.json.encode(record))
+    cache.keep(work.record_path(cache, key), msgspec.json.encode(record))
     return record
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.engines.builders import LAYER_FORMAT
-from graphcrate.host.cache import Cache
+from graphcrate.host.cache import Cache, kept, kept_bytes
 from graphcrate.host.workers import Advance
 from graphcrate.inputs.wheels import bytecode, sdist
 from graphcrate.inputs.wheels.install import Installation, Site, place
@@ -37,9 +37,10 @@ def installation_path(cache: Cache, origin: str, site: Site) -> Path:
 
 def read_installation(cache: Cache, origin: str, site: Site) -> Installation | None:
     """Where the files of a wheel go that was inspected before."""
+    data = kept_bytes(installation_path(cache, origin, site))
     try:
-        return msgspec.msgpack.decode(installation_path(cache, origin, site).read_bytes(), type=Installation)
-    except (FileNotFoundError, *UNREADABLE):
+        return None if data is None else msgspec.msgpack.decode(data, type=Installation)
+    except UNREADABLE:
         return None
 
 
@@ -50,12 +51,11 @@ def record_path(cache: Cache, key: str) -> Path:
 
 def read_record(cache: Cache, key: str) -> LayerRecord | None:
     """The record of a finished layer whose blob is there with all its bytes; None otherwise."""
-    try:
-        record = msgspec.json.decode(record_path(cache, key).read_bytes(), type=LayerRecord)
-        whole = cache.blob(record.digest).stat().st_size == record.size
-    except (FileNotFoundError, *UNREADABLE):
-        return None
-    return record if whole else None
+    record = kept(record_path(cache, key), LayerRecord)
+    with contextlib.suppress(FileNotFoundError):
+        if record is not None and cache.blob(record.digest).stat().st_size == record.size:
+            return record
+    return None
 
 
 def inspect(
@@ -83,7 +83,7 @@ def inspect(
             if read_installation(cache, origin, site) is None:
                 with open_wheel(path) as opened:
                     installation = place(opened, site)
-                cache.write(installation_path(cache, origin, site), msgspec.msgpack.encode(installation))
+                cache.keep(installation_path(cache, origin, site), msgspec.msgpack.encode(installation))
             wheels.append(
                 WheelFile(name=package.name, version=package.version, path=path, origin=origin, sha256=sha256)
             )
@@ -126,7 +126,7 @@ def write_layer(
         if record is None:
             files = [(wheel, installed(cache, wheel, site)) for wheel in wheels]
             record = write_wheels_layer(title, files, site, cache, lambda amount: advance(int(amount * share)), slim)
-            cache.write(record_path(cache, key), msgspec.json.encode(record))
+            cache.keep(record_path(cache, key), msgspec.json.encode(record))
     return record
 
 

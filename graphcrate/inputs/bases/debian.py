@@ -11,7 +11,7 @@ import msgspec
 from graphcrate.artifacts.formats.rootfs import unpack
 from graphcrate.compat.base_images import DEBIAN_PACKAGES
 from graphcrate.compat.planning import SYSTEM_PATH
-from graphcrate.host.cache import Cache
+from graphcrate.host.cache import Cache, kept
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import Base, BaseDriftError
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD, Archive
@@ -58,7 +58,7 @@ def prepare(lock: DebianBase, ctx: Context) -> Base:
         with cache.exclusively(f"base-{key}"), cache.guard():
             if (layer := _cached(record, cache)) is None:
                 layer = _build(lock, ctx)
-                cache.write(record, msgspec.json.encode(layer))
+                cache.keep(record, msgspec.json.encode(layer))
             with ctx.progress.task(f"unpacking Debian {lock.suite}", layer.size) as task:
                 blob = LayerBlob(path=cache.blob(layer.digest), media_type=layer.media_type)
                 unpack((blob,), rootfs, advance=task.advance)
@@ -86,10 +86,8 @@ def _upstream(lock: DebianBase, name: str) -> str:
 
 
 def _cached(record: Path, cache: Cache) -> LayerRecord | None:
-    if not record.is_file():
-        return None
-    layer = msgspec.json.decode(record.read_bytes(), type=LayerRecord)
-    return layer if cache.blob(layer.digest).is_file() else None
+    layer = kept(record, LayerRecord)
+    return layer if layer is not None and cache.blob(layer.digest).is_file() else None
 
 
 def _build(lock: DebianBase, ctx: Context) -> LayerRecord:

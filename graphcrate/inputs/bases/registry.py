@@ -11,6 +11,7 @@ import msgspec
 
 from graphcrate.artifacts import pull
 from graphcrate.compat.planning import SYSTEM_PATH
+from graphcrate.host.cache import kept
 from graphcrate.host.context import Context
 from graphcrate.host.sandbox import run_in
 from graphcrate.inputs.bases import Base
@@ -57,9 +58,10 @@ def prepare(lock: RegistryBase, ctx: Context) -> Base:
     _, config = pull.documents(source, lock.digest, ctx.cache)
     # Asked once per image and interpreter.
     record = pull.folder(lock.digest, ctx.cache) / f"{lock.interpreter.strip('/').replace('/', '-')}.facts.json"
-    if not record.is_file():
-        ctx.cache.write(record, msgspec.json.encode(_ask_python(rootfs, lock.interpreter, name)))
-    version, glibc = msgspec.json.decode(record.read_bytes(), type=tuple[str, str])
+    if (facts := kept(record, tuple[str, str])) is None:
+        facts = _ask_python(rootfs, lock.interpreter, name)
+        ctx.cache.keep(record, msgspec.json.encode(facts))
+    version, glibc = facts
     return Base(
         layers=layers,
         rootfs=rootfs,

@@ -5,6 +5,7 @@ Shards are cut by sizes alone, each compiled by a fresh interpreter, because `ma
 shared. So the bytes depend on wheel and Python only.
 """
 
+import io
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from graphcrate.artifacts.wheel_archive import Archive
 from graphcrate.host import process, sandbox
-from graphcrate.host.cache import Cache
+from graphcrate.host.cache import Cache, kept_bytes
 from graphcrate.inputs.wheels import compile_program
 from graphcrate.inputs.wheels.install import Installation, Placed, Site
 from graphcrate.model.errors import BuildError
@@ -107,7 +108,7 @@ def compile_shards(jobs: Sequence[Job], interpreter: InsidePython, cache: Cache)
             )
         for path, job in zip(compiled, jobs, strict=True):
             Bundle(path).close()  # raises where it is not whole
-            cache.adopt(path, job.target)
+            cache.keep(job.target, path.read_bytes())
 
 
 class Bundle:
@@ -115,13 +116,14 @@ class Bundle:
 
     def __init__(self, path: Path) -> None:
         """Raises BuildError for a bundle that is not whole."""
-        self._stream = path.open("rb")
+        data = kept_bytes(path)
+        self._stream = io.BytesIO(b"?" if data is None else data)
         try:
             entries = {name: (offset, size) for name, offset, size in compile_program.entries(self._stream)}
         except (ValueError, UnicodeDecodeError) as error:
-            self._stream.close()
+            path.unlink(missing_ok=True)
             raise BuildError(
-                f"the bytecode at {path} is damaged: {error}", next_step=f"rm {path}    (the next run makes it again)"
+                f"the bytecode at {path} is damaged: {error}", next_step="the same command again makes it once more"
             ) from error
         self.files = {name: extent for name, extent in entries.items() if name.endswith(".pyc")}
 

@@ -121,10 +121,12 @@ def _check(path: Path, sha256: str) -> None:
     with path.open("rb", buffering=0) as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != sha256:
+        if ours := path.parent.name == sha256:  # in the cache; a wheel of a person's own folder stays
+            path.unlink(missing_ok=True)
         raise IntegrityError(
-            f"{path.name} in the cache has sha256 {digest} and the lock says {sha256}",
-            cause="The file was changed or damaged after it was downloaded.",
-            next_step=f"rm {path}    (the next run fetches it again)",
+            f"{path.name} has sha256 {digest} and the lock says {sha256}",
+            cause=f"The file was changed or damaged{' in the cache, and has been removed' if ours else ''}.",
+            next_step="the same command again fetches it again" if ours else f"replace {path}, or lock again",
         )
 
 

@@ -17,19 +17,20 @@ for (const table of document.querySelectorAll("table[data-sort]")) {
   });
 }
 for (const field of document.querySelectorAll("input[data-filter]")) {
-  const rows = () => document.querySelectorAll(field.dataset.filter);
-  const words = () => field.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const rows = [...document.querySelectorAll(field.dataset.filter)];
+  const text = (row) => (row.dataset.words ?? row.textContent).toLowerCase();
   field.hidden = false;
   field.addEventListener("input", () => {
-    const asked = words();
+    const phrase = field.value.trim().toLowerCase();
+    // "torch 2.7" as it stands, where anything has it; else each of its words
+    const asked = rows.some((row) => text(row).includes(phrase)) ? [phrase] : phrase.split(/\s+/);
     let shown = 0;
-    for (const row of rows()) {
-      const text = (row.dataset.words ?? row.textContent).toLowerCase();
-      row.hidden = !asked.every((word) => text.includes(word));
+    for (const row of rows) {
+      row.hidden = !asked.every((word) => text(row).includes(word));
       shown += !row.hidden;
     }
     const count = document.getElementById(field.getAttribute("aria-describedby") ?? "");
-    if (count) count.textContent = asked.length ? `${shown} of ${rows().length}` : "";
+    if (count) count.textContent = phrase ? `${shown}/${rows.length}` : "";
   });
 }
 for (const place of document.querySelectorAll(".copy")) {

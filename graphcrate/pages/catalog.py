@@ -1,0 +1,126 @@
+"""The catalogue: every stack at every CUDA version, with what is locked and what was measured, as a folder of pages."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphcrate.artifacts.locate import read_report
+from graphcrate.compat import catalog, facts
+from graphcrate.compat.addresses import cuda_label
+from graphcrate.compat.support import Support, support
+from graphcrate.host.atomic import write_file
+from graphcrate.host.context import Context
+from graphcrate.model.lock import Lock, decode_lock
+from graphcrate.model.recipe import Recipe, Variant
+from graphcrate.model.report import BuildReport
+from graphcrate.pages.html import rendered
+from graphcrate.pages.report import NAME
+from graphcrate.pages.words import LANGUAGES, WORDS
+
+
+@dataclass(frozen=True)
+class Item:
+    """A variant with what is known of it. `lock`: the committed one of its first candidate that has one."""
+
+    recipe: Recipe
+    variant: Variant
+    lock: Lock | None
+    reports: Sequence[BuildReport]  #: of images of it that were built here, the newest first
+    gpus: Mapping[str, str]  #: GPU model → native or jit
+
+    @property
+    def name(self) -> str:
+        """ "pyg-cu118", also of its page."""
+        return f"{self.recipe.name}-{cuda_label(self.variant.cuda)}"
+
+    @property
+    def torch(self) -> str:
+        """The version that the lock has, else the first candidate's; empty where nobody knows."""
+        if self.lock:
+            return next((one.version for one in self.lock.packages if one.name == "torch"), "")
+        first = next(iter(self.variant.candidates), None)
+        return first.torch.replace("*", "") if first else ""
+
+    @property
+    def driver(self) -> str:
+        """The oldest NVIDIA driver; empty for the CPU."""
+        return "" if self.variant.cuda == "cpu" else facts.oldest_driver(self.variant.cuda)
+
+    @property
+    def words(self) -> str:
+        """All that a search may ask for."""
+        packages = [f"{one.name} {one.version}" for one in self.lock.packages] if self.lock else []
+        runs = "docker podman apptainer singularity pyxis slurm pai"
+        stack = f"{self.recipe.name} cuda {self.variant.cuda} torch {self.torch} pyg {self.variant.torch_geometric}"
+        models = " ".join(f"{model} {model.replace('_', ' ')}" for model in self.gpus)
+        return " ".join([stack, f"python {self.variant.python} driver {self.driver}", models, runs, *packages]).lower()
+
+
+def write(ctx: Context, output: Path, site: Path) -> list[Path]:
+    """Write the pages of all variants in all languages below `site`; their paths. `output`: the folder of builds."""
+    recipes = catalog.all_recipes(ctx)
+    maps = [support(recipe) for recipe in recipes]
+    items = list(_items(ctx, output, recipes, maps))
+    written = []
+    for item in items:
+        for report in item.reports:
+            page = Path(report.layout).parent / NAME
+            if page.is_file():
+                written.append(_written(site / "reports" / f"{report.name}-{report.tag}.html", page.read_bytes()))
+    for language in LANGUAGES:
+        values = {"t": WORDS[language], "language": language, "items": items, "maps": maps, "languages": LANGUAGES}
+        written.append(_written(site / file_name("index", language), rendered("catalog.html", values).encode()))
+        for item in items:
+            text = rendered("variant.html", {**values, "item": item, "there": _reports_there(site, item)})
+            written.append(_written(site / file_name(item.name, language), text.encode()))
+    return written
+
+
+def file_name(name: str, language: str) -> str:
+    """The page's file: English has the plain name."""
+    return f"{name}.html" if language == "en" else f"{name}.{language}.html"
+
+
+def _written(path: Path, data: bytes) -> Path:
+    write_file(path, data)
+    return path
+
+
+def _reports_there(site: Path, item: Item) -> dict[str, bool]:
+    return {one.tag: (site / "reports" / f"{one.name}-{one.tag}.html").is_file() for one in item.reports}
+
+
+def _items(ctx: Context, output: Path, recipes: Sequence[Recipe], maps: Sequence[Support]) -> Iterator[Item]:
+    for recipe, found in zip(recipes, maps, strict=True):
+        reports = list(_reports(output / recipe.name))
+        for variant in recipe.variants:
+            statuses = {
+                model: row.cells[variant.cuda].status
+                for row in found.rows
+                if variant.cuda in row.cells
+                for model in row.models
+            }
+            yield Item(
+                recipe=recipe,
+                variant=variant,
+                lock=_lock(ctx, recipe, variant),
+                reports=[one for one in reports if one.cuda == variant.cuda],
+                gpus={model: status for model, status in statuses.items() if status in ("native", "jit")},
+            )
+
+
+def _reports(folder: Path) -> Iterator[BuildReport]:
+    """Reports of images that are there, the newest first; further names of an image are links."""
+    paths = [path for path in folder.glob("*/report.json") if not path.parent.is_symlink()]
+    for path in sorted(paths, key=lambda path: -path.stat().st_mtime):
+        report = read_report(path)
+        if report and report.layout and (report.name, report.tag) == (folder.name, path.parent.name):
+            yield report
+
+
+def _lock(ctx: Context, recipe: Recipe, variant: Variant) -> Lock | None:
+    for candidate in variant.candidates:
+        path = catalog.lock_path(ctx, recipe, variant, candidate)
+        if path.is_file():
+            return decode_lock(path.read_bytes())
+    return None

@@ -1,0 +1,58 @@
+"""Write docs/faults.md from what a run of all rows recorded: python -m tests.faults.page FOLDER."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+from tests import ROOT
+from tests.faults.rows import ALL, GROUPS, ROWS
+
+PAGE = ROOT / "docs" / "faults.md"
+MODULES = ("wheels", "layers", "network", "host", "killed", "same")
+HEAD = """# Faults
+What happens to graphcrate on machines and networks that fail. Each row is a real run of the command line against real
+bytes: an image of 19 MB whose base has a Python, built without a daemon, from a registry and a package index on the
+same machine. `make faults` runs them all and writes this page; {form}.
+
+A fault is survived when nothing is wrong or lost: the same command ends well afterwards with the same digest, no tag
+names a blob that is missing, no half-written file, mount or process is left, and a failure is one sentence with its
+next step and an exit code of its own ([list](settings.md)). The last column: seconds of the slowest command that ended
+well, which has made up for the fault.
+"""
+FORM = {False: "`FAULTS=all` is the longer form", True: "this is its longer form, `FAULTS=all`"}
+
+
+def load():
+    """Every row, in the order of the page."""
+    for name in MODULES:
+        importlib.import_module(f"tests.faults.test_{name}")
+    return sorted(ROWS.items(), key=lambda item: GROUPS.index(item[1].group))
+
+
+def text(records):
+    """The page. `records`: what each row recorded, by its name."""
+    parts, group = [HEAD.format(form=FORM[ALL])], ""
+    for name, row in load():
+        if row.group != group:
+            group = row.group
+            parts.append(
+                f"\n## {group}\n| fault | what was done | how it ended | seconds |\n| --- | --- | --- | --- |\n"
+            )
+        seconds = records[name]["seconds"]
+        cells = (row.fault, row.done, records[name]["how"], "" if seconds is None else f"{seconds:.1f}")
+        parts.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n")
+    return "".join(parts)
+
+
+def main(folder):
+    told = [json.loads(path.read_text()) for path in Path(folder).glob("*.json")]
+    records = {one["name"]: one for one in told}
+    if missing := sorted({name for name, _ in load()} - set(records)):
+        sys.exit(f"no record of {', '.join(missing)}: {PAGE.name} stays as it is")
+    PAGE.write_text(text(records), encoding="utf-8")
+    sys.stdout.write(f"{PAGE.relative_to(ROOT)}: {len(records)} faults\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,57 @@
+"""A program that runs another one whose system calls fail as on a file server: python -m tests.faults.refusing A,B …
+
+A seccomp filter answers them, which children inherit: classic BPF, seccomp(2). For root, who needs no `no_new_privs`
+(with it the programs that map subordinate ids would not work).
+"""
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+
+_LOAD, _JUMP_EQUAL, _JUMP_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_NUMBER, _ARGUMENTS = 0, 16  #: offsets in struct seccomp_data
+_SET_SECCOMP, _FILTER = 22, 2
+_TMPFILE = 0o20000000  #: the bit of O_TMPFILE that is not O_DIRECTORY
+#: x86-64: number, the argument that must have a bit set (None: always), that bit
+_CALLS = {
+    "tmpfile": (257, 2, _TMPFILE, errno.EOPNOTSUPP),  # openat
+    "exchange": (316, 4, 2, errno.EINVAL),  # renameat2
+    "range": (326, None, 0, errno.EXDEV),  # copy_file_range
+    "allocate": (285, None, 0, errno.EOPNOTSUPP),  # fallocate
+    "flock": (73, None, 0, errno.ENOLCK),
+    "sync": (74, None, 0, errno.ESTALE),  # fsync
+    "quota": (74, None, 0, errno.EDQUOT),  # fsync: NFS tells only then
+    "broken": (74, None, 0, errno.EIO),  # fsync
+}
+#: what NFS version 3 and 4 lack
+NFS = ("tmpfile", "exchange", "range", "allocate")
+
+
+def program(names):
+    """The filter: for each call a test of its number, one of its argument, and the error."""
+    code = []
+    for number, argument, bit, error in (_CALLS[name] for name in names):
+        code.append((_LOAD, 0, 0, _NUMBER))
+        if argument is None:
+            code += [(_JUMP_EQUAL, 0, 1, number)]
+        else:
+            code += [(_JUMP_EQUAL, 0, 3, number), (_LOAD, 0, 0, _ARGUMENTS + 8 * argument), (_JUMP_SET, 0, 1, bit)]
+        code.append((_RETURN, 0, 0, _ERRNO | error))
+    return [*code, (_RETURN, 0, 0, _ALLOW)]
+
+
+def main(names, *command):
+    code = b"".join(struct.pack("HBBI", *line) for line in program(names.split(",")))
+    text = ctypes.create_string_buffer(code, len(code))
+    filter_ = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(text))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_SET_SECCOMP, _FILTER, ctypes.create_string_buffer(filter_, len(filter_))):
+        sys.exit(f"refusing: {os.strerror(ctypes.get_errno())}")
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

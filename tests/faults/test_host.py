@@ -1,0 +1,276 @@
+"""The machine: disks that fill, caches that lie on file servers or rot, many builders, clocks, secrets."""
+
+import base64
+import contextlib
+import dataclasses
+import gzip
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from graphcrate.model.errors import CacheError, DiskFullError, HostError, NetworkError
+from tests.conftest import ROOT
+from tests.engines.workplace import finish
+from tests.faults import project, refusing
+from tests.faults.rows import ALL, Ended, Watch, row, rows
+from tests.faults.test_network import changed
+from tests.faults.test_same import pretending
+
+MIB = 1 << 20
+
+
+@contextlib.contextmanager
+def small_disk(folder, **options):
+    """A file system of a few megabytes; sets its limits anew when called."""
+    folder.mkdir(exist_ok=True)
+
+    def words(given):
+        return ",".join(f"{name}={value}" for name, value in given.items())
+
+    subprocess.run(["mount", "-t", "tmpfs", "-o", words(options), "tmpfs", folder], check=True)
+    try:
+        yield lambda **new: subprocess.run(["mount", "-o", f"remount,{words(new)}", folder], check=True)
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def filled(origin, scratch, limits, kind):
+    """Build on disks that have so much left, each time followed by the same command with room; how that went."""
+    ended_full, slowest = 0, 0.0
+    for left in limits:
+        with small_disk(scratch / "disk", size="1g", nr_inodes=30000) as resize:
+            place = project.copy(origin.place, scratch / "disk")
+            used = os.statvfs(scratch / "disk")
+            if kind == "size":
+                resize(size=(used.f_blocks - used.f_bfree) * used.f_frsize + left)
+            else:
+                resize(nr_inodes=used.f_files - used.f_ffree + left)
+            done = pretending(place, "free").run(*project.IMAGE, "--json")
+            if done.code:
+                ended_full += 1
+                said = project.failed(place, done, DiskFullError.exit_code)
+                assert "full" in said or "are free" in said or "No space" in said
+            resize(size="1g", nr_inodes=30000)
+            for layout in place.folder.glob("dist/torch/*/oci"):  # written before there was no room to test it
+                assert place.run("validate", layout).code == 0
+            watch = Watch()
+            project.goes_on(place, origin.digest)
+            slowest = max(slowest, watch.seconds)
+            shutil.rmtree(scratch / "disk/project")
+    assert len(limits) > ended_full >= len(limits) // 3
+    how = f"{ended_full} of {len(limits)} limits stopped it, each with exit code 8 and a sentence, nothing half-written"
+    return Ended(f"{how}; with room the same command went on", slowest)
+
+
+@row(
+    "Host",
+    "a disk that fills at any write, in steps",
+    "`image` with 1 MB left and up where the disk was said to have room",
+)
+@pytest.mark.engine("mount", "root")
+def test_full_disk(origin, scratch):
+    return filled(origin, scratch, range(MIB, 112 * MIB, MIB if ALL else 11 * MIB), "size")
+
+
+@row("Host", "a disk without inodes left, in steps", "`image` with room for 10 more files and up")
+@pytest.mark.engine("mount", "root")
+def test_full_inodes(origin, scratch):
+    return filled(origin, scratch, range(10, 5000, 50 if ALL else 600), "inodes")
+
+
+@row("Host", "a cache that nobody may write to", "`image`, the cache on a read-only mount")
+@pytest.mark.engine("mount", "unshare", "root")
+def test_read_only_cache(origin, cold):
+    cold.cache.mkdir()
+    script = f'mount -t tmpfs -o ro tmpfs "{cold.cache}" && exec "$@"'
+    read_only = dataclasses.replace(cold, prefix=("unshare", "-m", "sh", "-c", script, "sh"))
+    said = project.failed(cold, read_only.run(*project.IMAGE), CacheError.exit_code)
+    assert str(cold.cache) in said
+    watch = Watch()
+    project.goes_on(cold, origin.digest)
+    return Ended("exit code 11, which names the cache and GRAPHCRATE_CACHE", watch.seconds)
+
+
+@row("Host", "no network", "`image`, from an empty cache in a namespace without one")
+@pytest.mark.engine("unshare", "root")
+def test_no_network(origin, cold):
+    apart = dataclasses.replace(cold, prefix=("unshare", "--net"))
+    project.failed(cold, apart.run(*project.IMAGE), NetworkError.exit_code)
+    assert not list(cold.folder.glob("dist/*/*/oci"))
+    watch = Watch()
+    project.goes_on(cold, origin.digest)
+    return Ended("exit code 5; with a network the same command went on", watch.seconds)
+
+
+@row("Host", "32 builders at once on one cache", "`image`, from an empty cache, each with a folder of its own")
+def test_many_builders(origin, cold):
+    watch = Watch()
+    started = [cold.start(*project.IMAGE, "--json", "--output", f"dist/{number}") for number in range(32)]
+    ended = [finish(process, 500) for process in started]
+    assert [(one.code, one.err) for one in ended if one.code] == []
+    assert {json.loads(one.out)["digest"] for one in ended} == {origin.digest}
+    assert project.left_behind(cold) == []
+    return Ended("32 times the same digest", watch.seconds)
+
+
+def refused(place, *names):
+    """The place, where these system calls fail."""
+    prefix = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.faults.refusing", ",".join(names))
+    return dataclasses.replace(place, prefix=prefix)
+
+
+@rows(
+    "Host",
+    "`image` from an empty cache, these system calls refused by seccomp",
+    {
+        "nfs": ("a file server without O_TMPFILE, exchanging names, copying ranges, fallocate", refusing.NFS),
+    },
+)
+@pytest.mark.engine("root")
+def test_poor_file_system(origin, cold, case):
+    watch = Watch()
+    project.goes_on(refused(cold, *case), origin.digest)
+    return Ended("the same digest", watch.seconds)
+
+
+@rows(
+    "Host",
+    "`image` from an empty cache, the system call refused by seccomp, then without that",
+    {
+        "stale": ("a stale handle (ESTALE) when a file is synced", ("sync", HostError)),
+        "quota": ("a quota that NFS tells of only when a file is synced (EDQUOT)", ("quota", DiskFullError)),
+        "disk": ("a disk that fails (EIO) when a file is synced", ("broken", HostError)),
+        "locks": ("a file server without locks (ENOLCK)", ("flock", HostError, CacheError)),
+    },
+)
+@pytest.mark.engine("root")
+def test_failing_file_system(origin, cold, case):
+    call, *kinds = case
+    done = refused(cold, call).run(*project.IMAGE)
+    project.failed(cold, done, *(kind.exit_code for kind in kinds))
+    watch = Watch()
+    project.goes_on(cold, origin.digest)
+    return Ended(f"exit code {done.code} and a sentence; then the same command went on", watch.seconds)
+
+
+def flipped(path, random_):
+    """Flip a bit of a file, whose date and size stay."""
+    status, content = path.stat(), bytearray(path.read_bytes())
+    content[random_.randrange(len(content))] ^= 1 << random_.randrange(8)
+    path.chmod(0o644)
+    path.write_bytes(content)
+    path.chmod(status.st_mode)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@row("Host", "a flipped bit anywhere in the cache", "`image`, files of each folder of the cache; layers there or not")
+def test_flipped_bit(origin, warm, scratch):
+    random_, ends, slowest = random.Random(1), [], 0.0
+    whole = scratch / "whole"
+    warm.cache.rename(whole)
+    for kinds in (set(), {"layers", "built"}):  # without layers what they are made of is read
+        for folder in kinds:
+            shutil.rmtree(whole / folder, ignore_errors=True)
+        for path in chosen(whole, random_):
+            shutil.rmtree(warm.cache, ignore_errors=True)
+            shutil.copytree(whole, warm.cache, symlinks=True)
+            shutil.rmtree(warm.folder / "dist", ignore_errors=True)
+            flipped(warm.cache / path, random_)
+            done = warm.run(*project.IMAGE, "--json")
+            ends.append(done.code)
+            if done.code:
+                project.failed(warm, done, 6, 9, 12)
+            else:
+                made = project.report(warm, done)
+                assert made["digest"] == origin.digest, path
+                assert warm.run("validate", warm.layout(made)).code == 0, path
+            watch = Watch()
+            project.goes_on(warm, origin.digest)
+            slowest = max(slowest, watch.seconds)
+    told = sum(map(bool, ends))
+    how = f"{len(ends) - told} of {len(ends)} did not show or were mended at once, {told} ended with a sentence; "
+    return Ended(how + "the same command again made the same digest", slowest)
+
+
+def chosen(cache, random_):
+    """Some files of each kind; not of unpacked trees, which are what the machine reads like its own programs."""
+    left_out, kinds = {"tmp", "locks", "rootfs", "uv"}, {}
+    for path in sorted(cache.rglob("*")):
+        name = path.relative_to(cache)
+        whole = path.is_file() and not path.is_symlink() and path.stat().st_size
+        if whole and not left_out & set(name.parts):
+            kinds.setdefault((name.parts[0], name.suffix), []).append(name)
+    most = 1000 if ALL else 2
+    return [path for paths in kinds.values() for path in random_.sample(paths, min(most, len(paths)))]
+
+
+SECRETS = {"index": "canary-index", "registry": "canary-registry", "key": "canary-key", "other": "canary-other"}
+
+
+@row(
+    "Host",
+    "secrets in addresses, the environment and docker's login",
+    "`lock`, `image`, `keys`, `publish --key`, `convert`",
+)
+def test_secrets(origin, cold):
+    host, index = origin.door.address, origin.index.url("/simple").replace("//", f"//user:{SECRETS['index']}@")
+    hidden = {"UV_DEFAULT_INDEX": index, "COSIGN_PASSWORD": SECRETS["key"], "WANDB_API_KEY": SECRETS["other"]}
+    place = dataclasses.replace(cold, environment={**cold.environment, **hidden})
+    (cold.cache.parent / ".docker").mkdir()
+    auth = base64.b64encode(f"user:{SECRETS['registry']}".encode()).decode()
+    login = cold.cache.parent / ".docker/config.json"
+    login.write_text(json.dumps({"auths": {host: {"auth": auth}}}))
+    commands = [
+        ("lock", "torch", "--cuda", "cpu"),
+        project.IMAGE,
+        ("keys",),
+        ("publish", f"torch:{origin.tag}", "--to", f"{host}/secrets", "--allow-cpu-only", "--key", "cosign.key"),
+        ("convert", f"torch:{origin.tag}", "--to", "sif"),
+    ]
+    said = b""
+    with changed(origin.registry, login="basic", user="user", password=SECRETS["registry"]), watching() as seen:
+        for command in commands:
+            done = place.run(*command)
+            assert done.code == 0, done.err
+            said += f"{done.out}{done.err}".encode()
+    assert f"secrets/torch/manifests/{origin.tag}" in origin.registry.documents
+    files = [path for path in cold.cache.parent.rglob("*") if path.is_file() and path != login]
+    documents = [data for _, data in origin.registry.documents.values()]
+    places = [("output", said), ("processes", b" ".join(seen)), *(("registry", data) for data in documents)]
+    for where, data in [*places, *((str(path), content(path)) for path in files)]:
+        for secret in (*SECRETS.values(), auth):
+            assert secret.encode() not in data, (secret, where)
+    return Ended(f"in none of {len(files)} files, no layer, document, output or command line of {len(seen)} processes")
+
+
+def content(path):
+    """A file's bytes, and those that are compressed in it."""
+    data = path.read_bytes()
+    return data + (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else b"")
+
+
+@contextlib.contextmanager
+def watching():
+    """Command lines of processes that run meanwhile, as anybody may read them."""
+    seen, over = set(), threading.Event()
+
+    def look():
+        while not over.wait(0.02):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    seen.add(path.read_bytes())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()

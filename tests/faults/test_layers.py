@@ -1,0 +1,161 @@
+"""Bases and layers that lie, from a registry; files of images that are damaged."""
+
+import dataclasses
+import json
+import random
+import re
+
+from graphcrate.oci import spec
+from tests.faults import project
+from tests.faults.rows import ALL, Ended, Watch, row, rows
+from tests.unit import tars
+
+OUT = "/outside"
+FOREIGN = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
+
+
+def relocked(origin, place, reference):
+    """Lock and build on another base: what the command line says."""
+    recipe = place.folder / "recipes/torch.toml"
+    before = recipe.read_text()
+    recipe.write_text(re.sub(r'reference = "[^"]*"', f'reference = "{reference}"', before))
+    locks = {path: path.read_bytes() for path in (place.folder / "images").rglob("*.lock.json")}
+    done = place.run("lock", "torch", "--cuda", "cpu")
+    after = {path: path.read_bytes() for path in (place.folder / "images").rglob("*.lock.json")}
+    recipe.write_text(before)
+    return done, after == locks
+
+
+WRITES = {
+    "symlinked-parent": (
+        "a layer that writes through a symbolic link of a lower one",
+        [[tars.symlink("l", OUT)], [tars.file("l/evil")]],
+    ),
+    "in-one": ("a layer that writes through a link of its own", [[tars.symlink("l", OUT), tars.file("l/evil")]]),
+    "whiteout": ("a whiteout through a symbolic link", [[tars.symlink("l", OUT)], [tars.file("l/.wh.secret")]]),
+    "hard-link": ("a hard link through a symbolic link", [[tars.symlink("l", OUT)], [tars.hardlink("x", "l/secret")]]),
+    "parent": ("a member `../evil`", [[tars.file("../evil")]]),
+    "absolute": ("a member with an absolute path", [[tars.file("/etc/evil")]]),
+    "root": ("a whiteout of the root", [[tars.file(".wh..")]]),
+    "twice": ("a member twice", [[tars.file("a"), tars.file("a")]]),
+}
+
+
+@rows("Base and layers", "`lock` with that base, then `image` with the locked one", WRITES)
+def test_hostile_layers(origin, warm, case):
+    outside = warm.cache.parent / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    layers = [[(retargeted(member, outside), content) for member, content in layer] for layer in case]
+    origin.registry.image("faults/hostile", layers, "1", run={"Env": ["PATH=/usr/bin"]})
+    origin.registry.homes.setdefault("faults/hostile", set()).update(origin.registry.blobs)
+    done, unchanged = relocked(origin, warm, f"{origin.door.address}/faults/hostile:1")
+    project.failed(warm, done, 4, 6, 12)
+    assert unchanged
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    watch = Watch()
+    project.goes_on(warm, origin.digest)
+    return Ended(f"exit code {done.code}: {project.said(done)}; outside nothing has changed", watch.seconds)
+
+
+def retargeted(member, outside):
+    import copy
+
+    member = copy.copy(member)
+    if member.linkname == OUT:
+        member.linkname = str(outside)
+    return member
+
+
+def malformed(**fields):
+    def change(manifest):
+        manifest["layers"][0] = {**manifest["layers"][0], **fields}
+
+    return change
+
+
+MANIFESTS = {
+    "digest": ("a malformed digest", malformed(digest="sha256:../../../etc/passwd")),
+    "no-digest": ("an empty digest", malformed(digest="")),
+    "size": ("a size that is too small", malformed(size=10)),
+    "large": ("a size that is too large", malformed(size=10**15)),
+    "negative": ("a negative size", malformed(size=-1)),
+    "type": ("zstd that says it is gzip", None),
+    "unknown": ("a layer of an unknown type", malformed(mediaType="application/x-evil")),
+    "foreign": (
+        "a foreign layer with an address of its own",
+        malformed(mediaType=FOREIGN, urls=["http://127.0.0.1:9/"]),
+    ),
+    "index": ("an index that says it is a manifest", lambda manifest: manifest.update(manifests=[], layers=None)),
+    "config": (
+        "a manifest whose configuration is a layer",
+        lambda manifest: manifest.update(config=manifest["layers"][0]),
+    ),
+}
+
+
+@rows("Base and layers", "`lock` with that base, then `image` with the locked one", MANIFESTS)
+def test_malformed_manifest(origin, warm, case):
+    types = (spec.LAYER_ZSTD,) if case is None else (spec.LAYER_GZIP,)
+    image = origin.registry.image("faults/bad", [[tars.file("a")]], types=types, run={"Env": ["PATH=/usr/bin"]})
+    _, data = origin.registry.documents[f"faults/bad/manifests/{image['digest']}"]
+    manifest = json.loads(data)
+    (case or malformed(mediaType=spec.LAYER_GZIP))(manifest)
+    origin.registry.put("faults/bad", manifest, spec.MANIFEST, "1")
+    origin.registry.homes.setdefault("faults/bad", set()).update(origin.registry.blobs)
+    done, unchanged = relocked(origin, warm, f"{origin.door.address}/faults/bad:1")
+    project.failed(warm, done, 4, 5, 6, 8, 12)
+    assert unchanged
+    watch = Watch()
+    project.goes_on(warm, origin.digest)
+    return Ended(f"exit code {done.code}: {project.said(done)}", watch.seconds)
+
+
+@row("Base and layers", "a base of 200 layers", "`lock` and `image`")
+def test_many_layers(origin, cold):
+    layers = [project.base_layer(), *([tars.file(f"opt/layer-{number}")] for number in range(199))]
+    origin.registry.image("faults/many", layers, "1", run={"Env": ["PATH=/usr/sbin:/usr/bin"], "Cmd": ["sh"]})
+    origin.registry.homes.setdefault("faults/many", set()).update(origin.registry.blobs)
+    recipe = cold.folder / "recipes/torch.toml"
+    recipe.write_text(recipe.read_text().replace("faults/base:1", "faults/many:1"))
+    project.lock(cold)
+    watch = Watch()
+    done = cold.run(*project.IMAGE, "--json")
+    made = project.report(cold, done)
+    assert cold.run("validate", cold.layout(made)).code == 0
+    said = "127" in done.err
+    return Ended(
+        "the image is built" + (", with a warning that engines mount at most 127" if said else ""), watch.seconds
+    )
+
+
+@rows(
+    "Base and layers",
+    "`audit` of the file with bits flipped, cut off, or with other bytes, many times (seeded)",
+    {
+        "sqsh": ("a damaged squashfs", "sqsh"),
+        "sif": ("a damaged SIF", "sif"),
+        "tar": ("a damaged archive", "oci-archive"),
+    },
+)
+def test_damaged_files(origin, warm, case):
+    path = warm.folder / f"made.{case}"
+    done = warm.run("convert", warm.layout(origin.report), "--to", case, "--output", path)
+    assert done.code == 0, done.err
+    whole, random_, codes = path.read_bytes(), random.Random(case), []
+    for number in range(100 if ALL else 6):
+        data = bytearray(whole)
+        if number % 3 == 2:
+            del data[random_.randrange(len(data)) :]
+        else:
+            start = 0 if number % 3 else len(data) - 4096
+            for _ in range(20):
+                data[(start + random_.randrange(4096)) % len(data)] = random_.randrange(256)
+        path.write_bytes(data)
+        ended = warm.run("audit", path)
+        assert "Traceback" not in ended.err, ended.err
+        if ended.code not in (0, 15):
+            project.failed(warm, dataclasses.replace(ended, out=""), *range(2, 13))
+        codes.append(ended.code)
+    told = sum(code not in (0, 15) for code in codes)
+    return Ended(f"{told} of {len(codes)} ended with a sentence, in the others nothing that is read was damaged")

@@ -1,0 +1,227 @@
+"""Bytes of others, mutated: each reader gives a value or the error that it says, and nothing else happens.
+
+`make fuzz` tries many more. What once failed goes to tests/unit/mutated as REASON.TARGET, in hexadecimal, and is tried
+each time.
+"""
+
+import gzip
+import io
+import json
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphcrate.artifacts.formats import elf, fatbin, sif
+from graphcrate.artifacts.formats.elf import Extent
+from graphcrate.artifacts.formats.rootfs import unpack
+from graphcrate.artifacts.formats.squashfs import Squashfs
+from graphcrate.artifacts.pull import decode
+from graphcrate.artifacts.wheel import open_wheel
+from graphcrate.inputs.bases.install import read as read_deb
+from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError
+from graphcrate.oci import realms, spec
+from graphcrate.oci.spec import LayerBlob
+from graphcrate.resolve import index
+from tests.unit import squashfs_samples, tars, test_debian_install, test_elf, test_fatbin, test_sif, test_squashfs
+from tests.unit.wheelmaker import wheel_bytes
+
+FOUND = Path(__file__).with_name("mutated")
+EXAMPLES = int(os.environ.get("FUZZ") or 100)
+WHEEL = "pkg-1.0-py3-none-any.whl"
+CODE = {"pkg/a.py": b"a = 1\n" * 50, "pkg/b": b"b"}
+LAYER = [tars.folder("d"), tars.file("d/a", b"a" * 600), tars.symlink("l", "d"), tars.hardlink("h", "d/a")]
+PAGE = {
+    "meta": {"api-version": "1.1"},
+    "files": [{"filename": "a.whl", "url": "a.whl", "hashes": {"sha256": "0" * 64}}],
+}
+MANIFEST = {
+    "schemaVersion": 2,
+    "mediaType": spec.MANIFEST,
+    "config": {"mediaType": spec.CONFIG, "digest": f"sha256:{'1' * 64}", "size": 2},
+    "layers": [{"mediaType": spec.LAYER_GZIP, "digest": f"sha256:{'2' * 64}", "size": 3}],
+}
+INDEX = {
+    "schemaVersion": 2,
+    "manifests": [{**MANIFEST["config"], "platform": {"os": "linux", "architecture": "amd64"}}],
+}
+CONFIG = {
+    "os": "linux",
+    "architecture": "amd64",
+    "config": {"Env": ["A=b"]},
+    "rootfs": {"type": "layers", "diff_ids": []},
+}
+CHALLENGE = 'Bearer realm="https://auth.example/token",service="a, \\"b\\"",scope="repository:a:pull", Basic realm=x'
+
+
+def at(place, name, data):
+    path = place / name
+    path.write_bytes(data)
+    return path
+
+
+def read_wheel(data, place):
+    with open_wheel(at(place, WHEEL, data)) as wheel:
+        for member in wheel.members:
+            wheel.read(member)
+
+
+def read_record(data, place):
+    """RECORD alone is mutated: the archive is whole."""
+    text = data.decode("utf-8", "surrogateescape")
+    read_wheel(wheel_bytes("pkg", "1.0", CODE, record=lambda _: Surrogates(text)), place)
+
+
+class Surrogates(str):
+    def encode(self, *_):
+        return super().encode("utf-8", "surrogateescape")
+
+
+def read_squashfs(data, place, offset=0):
+    with Squashfs(at(place, "image", data), offset) as image:
+        for _, _, content in image.entries():
+            size = sum(map(len, image.chunks(content))) if content is not None else 0
+            assert size < 1 << 30
+
+
+def read_sif(data, place):
+    read_squashfs(data, place, sif.root_offset(at(place, "image", data)))
+
+
+def read_package(data, place):
+    (place / "plain").mkdir()
+    assert read_deb(at(place, "some_1_all.deb", data), place / "plain").name
+
+
+def read_layer(data, place):
+    """Compressed again, so that more than checksums is read; nothing may leave the root."""
+    blob = at(place, "layer", gzip.compress(data, 1, mtime=0))
+    before = sorted(path.name for path in place.iterdir())
+    try:
+        unpack([LayerBlob(path=blob, media_type=spec.LAYER_GZIP)], place / "root", advance=lambda _: None)
+    finally:
+        assert sorted({path.name for path in place.iterdir()} - {"root", ".root.lock"}) == before
+
+
+def record():
+    import zipfile
+
+    with zipfile.ZipFile(io.BytesIO(wheel_bytes("pkg", "1.0", CODE))) as archive:
+        return archive.read("pkg-1.0.dist-info/RECORD")
+
+
+def package():
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        files = [tars.folder("./usr"), tars.file("./usr/x", b"x" * 900)]
+        return test_debian_install.deb(Path(folder), "some", files, "").read_bytes()
+
+
+def in_sif():
+    squashed = squashfs_samples.sample("zstd")
+    return test_sif.front(size=len(squashed)) + squashed
+
+
+def text(value):
+    return json.dumps(value).encode()
+
+
+#: name → seeds, reader, the errors that it may raise
+TARGETS = {
+    "wheel": (
+        lambda: [wheel_bytes("pkg", "1.0", CODE, entry_points="[console_scripts]\n")],
+        read_wheel,
+        IntegrityError,
+    ),
+    "record": (lambda: [record()], read_record, IntegrityError),
+    "deb": (lambda: [package()], read_package, IntegrityError),
+    "squashfs": (
+        lambda: [squashfs_samples.sample(one) for one in test_squashfs.COMPRESSIONS],
+        read_squashfs,
+        LayoutError,
+    ),
+    "sif": (lambda: [in_sif()], read_sif, LayoutError),
+    "elf": (lambda: [test_elf.WHOLE], lambda data, _: elf.read_stream(io.BytesIO(data), "a.so"), IntegrityError),
+    "fatbin": (
+        lambda: [test_fatbin.WHOLE],
+        lambda data, _: fatbin.read(io.BytesIO(data), Extent(0, len(data)), "a.so"),
+        IntegrityError,
+    ),
+    "layer": (lambda: [tars.tar(LAYER)], read_layer, IntegrityError),
+    "manifest": (lambda: [text(MANIFEST)], lambda data, _: decode(data, spec.Manifest, "x"), IntegrityError),
+    "index": (lambda: [text(INDEX)], lambda data, _: decode(data, spec.Index, "x"), IntegrityError),
+    "config": (lambda: [text(CONFIG)], lambda data, _: decode(data, spec.ImageConfig, "x"), IntegrityError),
+    "challenge": (lambda: [CHALLENGE.encode()], lambda data, _: realms.challenges(data.decode("latin-1")), ()),
+    "page": (
+        lambda: [text(PAGE)],
+        lambda data, _: index.parse_json(data, "http://a/"),
+        (*UNREADABLE, ValueError),
+    ),
+    "links": (
+        lambda: [b'<a href="a.whl#sha256=0">a</a><base href="//[">'],
+        lambda d, _: index.parse_html(d, "http://a/"),
+        (),
+    ),
+}
+NUMBERS = [struct.pack(form, number) for form in ("<I", "<Q", ">I") for number in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF)]
+PIECES = st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from([*NUMBERS, b"../", b"\0", b'"', b"9" * 30]))
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["set", "insert", "delete", "copy", "cut"]), st.integers(0, 1 << 20), PIECES),
+    min_size=1,
+    max_size=6,
+)
+
+
+def mutated(seed, changes):
+    """A seed after these changes."""
+    data = bytearray(seed)
+    for kind, number, piece in changes:
+        place = number % (len(data) + 1)
+        if kind == "set":
+            data[place : place + len(piece)] = piece
+        elif kind == "insert":
+            data[place:place] = piece
+        elif kind == "delete":
+            del data[place : place + 4 * len(piece)]
+        elif kind == "copy":
+            data[place : place + 64] = data[number // 7 % (len(data) + 1) :][:64]
+        elif not number % 5:
+            del data[place:]
+    return bytes(data)
+
+
+def tried(name, data, place):
+    _, read, errors = TARGETS[name]
+    place.mkdir()
+    try:
+        read(data, place)
+    except errors:
+        pass
+    finally:
+        shutil.rmtree(place)
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", TARGETS)
+def test_mutated_bytes_give_a_value_or_the_error_that_is_said(name, tmp_path):
+    seeds = TARGETS[name][0]()
+    for seed in seeds:
+        tried(name, seed, tmp_path / "x")
+
+    @settings(max_examples=EXAMPLES, database=None)
+    @given(st.sampled_from(seeds), CHANGES)
+    def attempt(seed, changes):
+        tried(name, mutated(seed, changes), tmp_path / "x")
+
+    attempt()
+
+
+def test_what_once_failed_does_not_again(tmp_path):
+    for path in sorted(FOUND.glob("*.*")):
+        tried(path.suffix.removeprefix("."), bytes.fromhex(path.read_text()), tmp_path / "x")
