@@ -19,6 +19,7 @@ from graphcrate.cli import main
 from graphcrate.compat import facts, glt, own, recipes
 from graphcrate.model import errors
 from graphcrate.model.recipe import Variant
+from tools import errors_page
 from tools.pictures import pictures
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,6 +38,7 @@ def files() -> Iterator[tuple[Path, str]]:
     for name, tables in pages.items():
         yield ROOT / name, filled((ROOT / name).read_text(encoding="utf-8"), tables)
     yield from pictures()
+    yield ROOT / "docs" / "errors.md", errors_page.errors()
     yield ROOT / "docs" / "commands.md", commands()
     yield ROOT / "recipes" / "recipe.schema.json", json.dumps(recipes.schema(), indent=2) + "\n"
     yield ROOT / "doctor" / "facts.py", doctor_facts()

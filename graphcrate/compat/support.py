@@ -18,11 +18,12 @@ MARKS: dict[Status, tuple[str, str]] = {
 
 
 class Cell(NamedTuple):
-    """The best verdict of a variant's candidates on a GPU, and why, where it is not native."""
+    """The best verdict of a variant's candidates on a GPU, why where it is not native, and which candidates run."""
 
     status: Status
     torch: str
     why: str = ""
+    ways: tuple[str, ...] = ()  #: candidates
 
 
 class GpuRow(NamedTuple):
@@ -58,4 +59,5 @@ def support(recipe: Recipe) -> Support:
 def _best(rows: list[Row]) -> Cell:
     row = min(rows, key=lambda row: STATUSES.index(row.verdict.status))
     why = row.verdict.reasons[0].what if row.verdict.reasons and row.verdict.status != "native" else ""
-    return Cell(row.verdict.status, row.torch, why)
+    ways = tuple(one.candidate for one in rows if one.verdict.status in ("native", "jit"))
+    return Cell(row.verdict.status, row.torch, why, ways)

@@ -7,7 +7,7 @@ from pathlib import Path
 from graphcrate.artifacts.locate import read_report
 from graphcrate.compat import catalog, facts
 from graphcrate.compat.addresses import cuda_label
-from graphcrate.compat.support import Support, support
+from graphcrate.compat.support import Cell, Support, support
 from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.lock import Lock, decode_lock
@@ -15,7 +15,7 @@ from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport
 from graphcrate.pages.html import rendered
 from graphcrate.pages.report import NAME
-from graphcrate.pages.words import LANGUAGES, WORDS
+from graphcrate.pages.words import DESCRIPTIONS, LANGUAGES, WORDS
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,25 @@ class Item:
 
     recipe: Recipe
     variant: Variant
+    candidate: str  #: that the lock is of
     lock: Lock | None
-    reports: Sequence[BuildReport]  #: of images of it that were built here, the newest first
-    gpus: Mapping[str, str]  #: GPU model → native or jit
+    reports: Sequence[tuple[BuildReport, Path]]  #: of its images here, with their folders; newest first
+    gpus: Mapping[str, Cell]  #: GPU model → the verdict, where a candidate runs
 
     @property
     def name(self) -> str:
         """ "pyg-cu118", also of its page."""
-        return f"{self.recipe.name}-{cuda_label(self.variant.cuda)}"
+        return f"{self.recipe.name}-{self.label}"
+
+    @property
+    def label(self) -> str:
+        """ "cu118", which is also a name of its newest image."""
+        return cuda_label(self.variant.cuda)
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """GPU models that other candidates run, but not the locked one."""
+        return [model for model, cell in self.gpus.items() if self.lock and self.candidate not in cell.ways]
 
     @property
     def torch(self) -> str:
@@ -43,7 +54,7 @@ class Item:
 
     @property
     def driver(self) -> str:
-        """The oldest NVIDIA driver; empty for the CPU."""
+        """The oldest NVIDIA driver; empty where it needs none."""
         return "" if self.variant.cuda == "cpu" else facts.oldest_driver(self.variant.cuda)
 
     @property
@@ -63,15 +74,17 @@ def write(ctx: Context, output: Path, site: Path) -> list[Path]:
     items = list(_items(ctx, output, recipes, maps))
     written = []
     for item in items:
-        for report in item.reports:
-            page = Path(report.layout).parent / NAME
+        for report, folder in item.reports:
+            page = folder / NAME
             if page.is_file():
                 written.append(_written(site / "reports" / f"{report.name}-{report.tag}.html", page.read_bytes()))
     for language in LANGUAGES:
         values = {"t": WORDS[language], "language": language, "items": items, "maps": maps, "languages": LANGUAGES}
         written.append(_written(site / file_name("index", language), rendered("catalog.html", values).encode()))
         for item in items:
-            text = rendered("variant.html", {**values, "item": item, "there": _reports_there(site, item)})
+            described = DESCRIPTIONS[language].get(item.recipe.name, "")
+            more = {"item": item, "described": described, "there": _reports_there(site, item)}
+            text = rendered("variant.html", {**values, **more})
             written.append(_written(site / file_name(item.name, language), text.encode()))
     return written
 
@@ -87,40 +100,37 @@ def _written(path: Path, data: bytes) -> Path:
 
 
 def _reports_there(site: Path, item: Item) -> dict[str, bool]:
-    return {one.tag: (site / "reports" / f"{one.name}-{one.tag}.html").is_file() for one in item.reports}
+    return {one.tag: (site / "reports" / f"{one.name}-{one.tag}.html").is_file() for one, _ in item.reports}
 
 
 def _items(ctx: Context, output: Path, recipes: Sequence[Recipe], maps: Sequence[Support]) -> Iterator[Item]:
     for recipe, found in zip(recipes, maps, strict=True):
         reports = list(_reports(output / recipe.name))
         for variant in recipe.variants:
-            statuses = {
-                model: row.cells[variant.cuda].status
-                for row in found.rows
-                if variant.cuda in row.cells
-                for model in row.models
-            }
+            cells = {model: row.cells.get(variant.cuda) for row in found.rows for model in row.models}
+            candidate, lock = _lock(ctx, recipe, variant)
             yield Item(
                 recipe=recipe,
                 variant=variant,
-                lock=_lock(ctx, recipe, variant),
-                reports=[one for one in reports if one.cuda == variant.cuda],
-                gpus={model: status for model, status in statuses.items() if status in ("native", "jit")},
+                candidate=candidate,
+                lock=lock,
+                reports=[one for one in reports if one[0].cuda == variant.cuda],
+                gpus={model: cell for model, cell in cells.items() if cell and cell.ways},
             )
 
 
-def _reports(folder: Path) -> Iterator[BuildReport]:
+def _reports(folder: Path) -> Iterator[tuple[BuildReport, Path]]:
     """Reports of images that are there, the newest first; further names of an image are links."""
     paths = [path for path in folder.glob("*/report.json") if not path.parent.is_symlink()]
     for path in sorted(paths, key=lambda path: -path.stat().st_mtime):
         report = read_report(path)
         if report and report.layout and (report.name, report.tag) == (folder.name, path.parent.name):
-            yield report
+            yield report, path.parent
 
 
-def _lock(ctx: Context, recipe: Recipe, variant: Variant) -> Lock | None:
+def _lock(ctx: Context, recipe: Recipe, variant: Variant) -> tuple[str, Lock | None]:
     for candidate in variant.candidates:
         path = catalog.lock_path(ctx, recipe, variant, candidate)
         if path.is_file():
-            return decode_lock(path.read_bytes())
-    return None
+            return candidate.name, decode_lock(path.read_bytes())
+    return "", None

@@ -41,10 +41,11 @@ def treemap(values: Sequence[tuple[str, int]], width: float, height: float) -> l
                 break
             row.append(one)
         todo = todo[len(row) :]
-        thick = sum(value for _, value in row) * scale / side
+        whole = sum(value for _, value in row)
+        thick = min(whole * scale / side, max(width, height))  # not outside by rounding
         at = 0.0
         for label, value in row:
-            length = value * scale / thick
+            length = value / whole * side
             if width >= height:
                 boxes.append(Box(label, value, x, y + at, thick, length))
             else:

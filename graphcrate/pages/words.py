@@ -7,7 +7,7 @@ WORDS: dict[str, dict[str, str]] = {
         "title": "Images for graph learning",
         "lead": "Every image is built from a lock, checked without a GPU, and tested by a training run inside.",
         "search": "search",
-        "search_hint": "v100, driver 450, pyxis, dgl, torch 2.7 …",
+        "search_hint": "v100, driver 535, pyxis, ogb, torch 2.7 …",
         "map": "Which GPU runs which CUDA version?",
         "map_hint": "A cell leads to its image.",
         "native": "runs",
@@ -35,13 +35,18 @@ WORDS: dict[str, dict[str, str]] = {
         "report": "report",
         "back": "all images",
         "filter": "filter",
-        "on_gpu_node": "on a node with a GPU",
+        "here": "Without any engine, where it was built",
+        "on_gpu_node": "On a node with a GPU.",
+        "nothing": 'No image has it. WITH adds packages of your own: make image CUDA=12.1 WITH="lightning wandb"',
+        "elsewhere": "Not by the locked candidate that is shown below, but by another:",
+        "no_code": "has no code for",
+        "only_for": "made for",
     },
     "zh": {
         "title": "图学习容器镜像",
-        "lead": "每个镜像都按锁文件构建，不需要 GPU 即可检查，并在镜像内跑完一次训练之后才得到名字。",
+        "lead": "每个镜像都按锁文件构建，无需 GPU 即可检查，并在镜像内通过一次训练测试。",
         "search": "搜索",
-        "search_hint": "v100、driver 450、pyxis、dgl、torch 2.7……",
+        "search_hint": "v100、驱动 535、pyxis、ogb、torch 2.7……",
         "map": "哪种 GPU 能运行哪个 CUDA 版本？",
         "map_hint": "点击格子查看对应镜像。",
         "native": "可以运行",
@@ -69,6 +74,21 @@ WORDS: dict[str, dict[str, str]] = {
         "report": "报告",
         "back": "全部镜像",
         "filter": "筛选",
-        "on_gpu_node": "在有 GPU 的节点上",
+        "here": "在构建镜像的机器上直接运行，无需容器引擎",
+        "on_gpu_node": "在有 GPU 的节点上运行。",
+        "nothing": '没有镜像包含它。可以用 WITH 添加软件包：make image CUDA=12.1 WITH="lightning wandb"',
+        "elsewhere": "以下型号不能由下面列出的锁定方案运行，须用其他候选方案：",
+        "no_code": "不含以下 GPU 的代码：",
+        "only_for": "专为以下 GPU 构建：",
+    },
+}
+
+#: of recipes of ours, where the language is not the recipe's own
+DESCRIPTIONS: dict[str, dict[str, str]] = {
+    "en": {},
+    "zh": {
+        "torch": "CUDA 与 PyTorch",
+        "pyg": "CUDA、PyTorch 与 PyTorch Geometric，用于训练图神经网络",
+        "glt": "CUDA、PyTorch、PyTorch Geometric 与 GraphLearn-for-PyTorch，用于图神经网络的分布式训练",
     },
 }

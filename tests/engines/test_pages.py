@@ -15,6 +15,17 @@ def page(workplace, built_image, browser):
     return browser
 
 
+#: what is typed → the cards that stay
+SEARCHES = {
+    "torch 2.7": ["pyg CUDA 12.6", "torch CUDA 12.6"],
+    "v100 driver 450 torchmetrics": ["pyg CUDA 11.6", "pyg CUDA 11.7", "pyg CUDA 11.8"],
+    "glt a10 driver 535": ["glt CUDA 11.6", "glt CUDA 11.7", "glt CUDA 12.1"],
+    "rtx5090 驱动 570.1 torch": ["pyg CUDA 12.8", "torch CUDA 12.8"],
+    "driver 449": ["pyg CPU", "torch CPU"],
+    "no-such-package": [],
+}
+
+
 def find(page, selector):
     return page.find_elements(By.CSS_SELECTOR, selector)
 
@@ -70,9 +81,13 @@ def test_the_catalogue_finds_in_both_languages(workplace, browser):
         metrics(browser, 360, mobile=True)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
         assert browser.get_log("browser") == []
-        find(browser, "input[type=search]")[0].send_keys("torch 2.7")
-        shown = [card.text.split("\n")[0] for card in find(browser, "a.card") if card.is_displayed()]
-        assert shown == ["pyg CUDA 12.6", "torch CUDA 12.6"]
+        for phrase, cards in SEARCHES.items():
+            field = find(browser, "input[type=search]")[0]
+            field.clear()
+            field.send_keys(phrase)
+            shown = [card.text.split("\n")[0] for card in find(browser, "a.card") if card.is_displayed()]
+            assert shown == cards, phrase
+        assert "WITH" in find(browser, "#count")[0].text
     find(browser, "label[for=map-glt]")[0].click()
     cell = next(one for one in find(browser, "#of-glt td a") if "12.1" in one.get_attribute("aria-label"))
     cell.click()

@@ -14,7 +14,7 @@ import pytest
 #: what docs/faults.md has, in this order
 GROUPS = ("Wheels", "Base and layers", "Network", "Host", "Same bytes")
 RECORDS = "FAULTS_RECORDS"  #: the folder that `make faults` reads them from
-ALL = os.environ.get("FAULTS") == "all"  #: the longer form, hours instead of minutes
+ALL = os.environ.get("FAULTS") == "all"  #: the longer form, an hour instead of minutes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -82,7 +82,7 @@ def test_full_disk(origin, scratch):
 @row("Host", "a disk without inodes left, in steps", "`image` with room for 10 more files and up")
 @pytest.mark.engine("mount", "root")
 def test_full_inodes(origin, scratch):
-    return filled(origin, scratch, range(10, 5000, 50 if ALL else 600), "inodes")
+    return filled(origin, scratch, range(10, 5000, 50 if ALL else 800), "inodes")
 
 
 @row("Host", "a cache that nobody may write to", "`image`, the cache on a read-only mount")

@@ -234,6 +234,17 @@ def listed_variants():
     return catalog.describe(catalog.all_recipes(ctx), catalog.committed(ctx))
 
 
+def test_nothing_is_published_where_nobody_asked():
+    """A job whose condition names a status function runs although the jobs that it needs were skipped."""
+    jobs = Workflow((ROOT / ".github" / "workflows" / "publish.yml").read_text()).jobs
+    assert "vars.PUBLISH" in jobs["matrix"]["if"]
+    for name, job in jobs.items():
+        assert name == "matrix" or job["needs"] in jobs, name
+        condition = str(job.get("if"))
+        if re.search(r"cancelled|always|failure", condition):
+            assert f"needs.{job['needs']}.result != 'skipped'" in condition
+
+
 def test_the_cache_is_saved_as_it_is_restored():
     """GitHub's key for a cache includes its paths."""
     steps = [step for _, step in Workflow((ROOT / ".github/workflows/images.yml").read_text()).steps()]

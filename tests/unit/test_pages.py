@@ -7,16 +7,16 @@ import shutil
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphcrate.compat import recipes
 from graphcrate.model.lock import encode
-from graphcrate.model.report import LayerRecord, Owner, PackageLine, SmokeReport
+from graphcrate.model.report import Fallback, LayerRecord, Owner, PackageLine, SmokeReport
 from graphcrate.oci.layout import read_layout
 from graphcrate.pages import catalog, report
 from graphcrate.pages.charts import curve, treemap
-from graphcrate.pages.words import WORDS
+from graphcrate.pages.words import DESCRIPTIONS, WORDS
 from tests import ROOT
 from tests.unit import small_layouts
 from tests.unit.tars import file, symlink
@@ -120,12 +120,14 @@ def test_thousands_of_packages_stay_a_page(context, tmp_path):
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60))
+@example([1, 60_118_205])
+@example([1, 10**9])
 def test_rectangles_have_the_areas_of_their_values_and_lie_inside(values):
     boxes = treemap([(str(number), value) for number, value in enumerate(values)], 1000, 420)
     total = sum(values)
     assert len(boxes) == len(values)
     for box in boxes:
-        assert box.width * box.height == pytest.approx(box.value / total * 420_000, rel=1e-6)
+        assert box.width * box.height == pytest.approx(box.value / total * 420_000, rel=1e-4)
         assert -1e-6 <= box.x <= box.x + box.width <= 1000 + 1e-6
         assert -1e-6 <= box.y <= box.y + box.height <= 420 + 1e-6
 
@@ -145,7 +147,11 @@ def site(context, tmp_path):
         shutil.copytree(ROOT / folder, context.root / folder)
     path = written(tmp_path, "pyg")
     suite = SmokeReport(suite="dna", status="passed", device=EVIL, seconds=3.0)
-    made = small_layouts.report(read_layout(path), name="pyg", cuda="11.8", suites=(suite,), build_key="k")
+    fallback = Fallback(meaning="torch for CUDA 11.7", limits=(), no_code=("H100", "GH200"))
+    made = small_layouts.report(
+        read_layout(path), name="pyg", cuda="11.8", suites=(suite,), build_key="k", fallback=fallback
+    )
+    made = msgspec.structs.replace(made, layout="/elsewhere/dist/pyg/tag/oci")  # built in another folder
     (path.parent / "report.json").write_bytes(encode(made))
     moved = msgspec.structs.replace(made, tag="../../outside")
     shutil.copytree(path.parent, path.parent.with_name("other"))
@@ -190,3 +196,24 @@ def test_what_was_measured_is_on_the_variants_page(site):
     assert "&lt;script&gt;" in text
     assert [path.name for path in (site / "reports").iterdir()] == ["pyg-tag.html"]
     assert not list(site.parent.rglob("*outside*"))
+
+
+def test_what_only_another_candidate_runs_is_said(site):
+    text = (site / "pyg-cu118.html").read_text()
+    runs, _, others = re.search(r'id="gpus">(.*?)</section>', text, re.DOTALL)[1].partition('class="note"')
+    assert ">A100<" in runs
+    assert ">H100<" not in runs
+    assert ">H100<" in others
+    assert "(pytorch)" in others
+    assert "has no code for H100, GH200" in text
+    assert 'class="note"' not in (site / "pyg-cu126.html").read_text()
+
+
+def test_every_recipe_is_described_in_chinese_and_a_cpu_needs_no_gpu(site):
+    assert set(DESCRIPTIONS["zh"]) == {recipes.load(path).name for path in (ROOT / "recipes").glob("*.toml")}
+    assert DESCRIPTIONS["zh"]["pyg"] in (site / "pyg-cu118.zh.html").read_text(encoding="utf-8")
+    text = (site / "pyg-cpu.html").read_text()
+    assert "<h1>pyg, CPU</h1>" in text
+    commands = " ".join(re.findall(r"<pre>(.*?)</pre>", text, re.DOTALL))
+    assert "docker run" in commands
+    assert not re.search("--nv|--gpus", commands)

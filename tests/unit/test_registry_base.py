@@ -191,6 +191,17 @@ def test_a_pull_that_was_cut_off_goes_on(server, cache):
     assert not arrived & again
 
 
+def test_a_document_or_a_record_that_rotted_in_the_cache_is_fetched_or_asked_again(server, cache, started):
+    server.image("team/base", [SYSTEM, PYTHON], "v1")
+    lock = locked(server, cache)
+    base = registry.prepare(lock, place(cache))
+    known = pull.folder(lock.digest, cache)
+    for path in (cache.blob(lock.digest), *known.glob("*.json")):
+        tars.overwrite(path, path.read_bytes().replace(b"2", b"1", 1))
+        assert registry.prepare(lock, place(cache)) == base
+    assert len(started) == 2  # its Python was asked again
+
+
 def test_a_blob_that_rotted_in_the_cache_is_fetched_again(server, cache):
     server.image("team/base", [SYSTEM, PYTHON], "v1")
     manifest = pull.repository(parse(f"{server.host}/team/base"), {}).manifest("v1")

@@ -16,21 +16,39 @@ for (const table of document.querySelectorAll("table[data-sort]")) {
     });
   });
 }
+// Of cards: A10 is not A100, where a card has that very word.
+function finder(rows, text, word) {
+  const whole = new RegExp(`(^|[^a-z0-9])${word.replace(/[^a-z0-9\s]/g, "\\$&")}($|[^a-z0-9])`);
+  if (word && rows.some((row) => row.dataset.words !== undefined && whole.test(text(row)))) return (row) => whole.test(text(row));
+  return (row) => text(row).includes(word);
+}
+// Whether a driver is as new as the oldest that runs it, as far as it was typed.
+function runs(oldest, typed) {
+  if (oldest === undefined) return false;
+  const numbers = (version) => version.split(".").filter(Boolean).map(Number);
+  const least = numbers(oldest);
+  for (const [at, number] of numbers(typed).entries()) if (number !== (least[at] ?? 0)) return number > (least[at] ?? 0);
+  return true;
+}
 for (const field of document.querySelectorAll("input[data-filter]")) {
   const rows = [...document.querySelectorAll(field.dataset.filter)];
   const text = (row) => (row.dataset.words ?? row.textContent).toLowerCase();
   field.hidden = false;
   field.addEventListener("input", () => {
     const phrase = field.value.trim().toLowerCase();
+    // "driver 535" asks for what such a driver runs; of "450" alone the series is compared
+    const driver = /(?:driver|驱动)\s*(\d[\d.]*)/.exec(phrase);
+    const rest = (driver ? phrase.replace(driver[0], " ") : phrase).trim();
     // "torch 2.7" as it stands, where anything has it; else each of its words
-    const asked = rows.some((row) => text(row).includes(phrase)) ? [phrase] : phrase.split(/\s+/);
+    const asked = rows.some((row) => text(row).includes(rest)) ? [rest] : rest.split(/\s+/);
+    const tests = asked.map((word) => finder(rows, text, word));
     let shown = 0;
     for (const row of rows) {
-      row.hidden = !asked.every((word) => text(row).includes(word));
+      row.hidden = !(tests.every((test) => test(row)) && (!driver || runs(row.dataset.driver, driver[1])));
       shown += !row.hidden;
     }
     const count = document.getElementById(field.getAttribute("aria-describedby") ?? "");
-    if (count) count.textContent = phrase ? `${shown}/${rows.length}` : "";
+    if (count) count.textContent = !phrase ? "" : shown ? `${shown}/${rows.length}` : field.dataset.empty ?? `0/${rows.length}`;
   });
 }
 for (const place of document.querySelectorAll(".copy")) {
