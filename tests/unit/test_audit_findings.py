@@ -7,7 +7,7 @@ from graphcrate.checks import audit, wording
 from graphcrate.checks.audit.code import runs_natively
 from graphcrate.compat import packages as package_facts
 from graphcrate.model.audit import GpuCode, PackageCode
-from tests.unit.audited import GOOD, MODULE, PACKAGES, SITE, TORCH, found, package, stack
+from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, TORCH, contents, found, package, stack
 from tests.unit.elfmaker import PTX, SASS, entry, fat_binary
 
 CODE = fat_binary(entry(SASS, 70), entry(SASS, 80), entry(PTX, 80))
@@ -201,6 +201,15 @@ def test_gpu_code_of_a_format_that_is_yet_to_come_leaves_the_library_there():
     assert told[:4] == ("warn", "architectures", "torch", "torch/lib/libc10.so")
     assert "a fat binary of version 2" in told[4]
     assert audit.judge(image).broken == ()
+
+
+def test_pytorch_for_the_cpu_leaves_a_gpu_idle():
+    for_cpu = {path: fields for path, fields in TORCH.items() if "cuda" not in path}
+    image = contents({**PYTHON, **for_cpu})
+    (told,) = [one for one in audit.judge(image, ["V100"]).findings if one.check == "architectures"]
+    assert (told.severity, told.package) == ("fail", "torch")
+    assert "PyTorch for the CPU" in told.what
+    assert [one for one in audit.judge(image).findings if one.check == "architectures"] == []
 
 
 def test_lines_and_summary():

@@ -31,6 +31,13 @@ def findings(contents: Contents, packages: Packages, gpus: Sequence[str]) -> Ite
     wanted: dict[str, list[str]] = {}
     for model in gpus:
         wanted.setdefault(compute_capability(model), []).append(model)
+    libraries = [path for one in packages.with_binaries() if one.name == TORCH for path in packages.binaries(one)]
+    for_cuda = any(basename(path).startswith(("libtorch_cuda", "libc10_cuda")) for path in libraries)
+    if gpus and libraries and not for_cuda:
+        what = "is PyTorch for the CPU: it has no code for any GPU"
+        fix = f"make image GPU={gpus[0].lower()}    takes a PyTorch for CUDA"
+        yield packages.finding("architectures", "fail", libraries[0], what, "the GPU stays idle", fix)
+        return
     named: dict[str, set[str]] = {}  # by whom
     for path, binary in contents.binaries.items():
         for name in (*binary.needed, *binary.mentions):
