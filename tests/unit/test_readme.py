@@ -108,7 +108,7 @@ def typed(page):
 @pytest.mark.parametrize("path", CHINESE, ids=str)
 def test_a_chinese_page_has_the_commands_of_the_english_one(path):
     chinese, english = typed(PAGES[path]), typed(of_english(path))
-    assert len(chinese) > 5
+    assert len(chinese) > 2
     if path.name == "README.md":  # the first screen alone
         assert set(chinese) <= set(english)
     else:
