@@ -22,7 +22,7 @@ from graphcrate.oci.spec import LayerBlob
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file (btrfs, xfs)
 #: A hard link shares its inode with the cache, so nobody may write through it.
 _BLOB_MODE = 0o444
-REBUILD = "build the image again; unchanged parts come from the cache"
+REBUILD = "remove the image's folder and build it again; unchanged parts come from the cache"
 _DEEPEST_INDEX = 3
 _PLATFORM = spec.Platform(architecture="amd64", os="linux")
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)

@@ -18,6 +18,7 @@ from graphcrate.host.connections import HttpError, Reason, host_of
 from graphcrate.host.http import Response
 from graphcrate.model.errors import LayoutError, NetworkError
 from graphcrate.oci import spec
+from graphcrate.oci.layout import REBUILD
 from graphcrate.oci.registry import WHOLE, Repository
 
 PIECE = 1 << 17  #: bytes read and sent at once
@@ -268,7 +269,7 @@ class _Upload:
             raise LayoutError(
                 f"the blob {self._blob.descriptor.digest} has other bytes: {actual}",
                 cause="The file was changed after it was written, or its disk is faulty.",
-                next_step="build the image again; unchanged parts come from the cache",
+                next_step=REBUILD,
             )
 
     def _shrink(self, length: int) -> None:
