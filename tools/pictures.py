@@ -42,7 +42,7 @@ def pictures() -> Iterator[tuple[Path, str]]:
         "flow", 760, 290, "recipe, lock, layers, checks, training, image, and the forms it takes", forms=_FORMS
     )
     shown = (DATA / "build.txt").read_text(encoding="utf-8").splitlines()
-    label = "make image CUDA=11.8: plan, four steps, training, what was tested and what to type next"
+    label = "make image CUDA=11.8: plan, four steps, training, what was tested and what to type next, shortened"
     yield _drawn("build", 780, 54 + 19 * len(shown), label, lines=shown)
 
 

@@ -98,7 +98,7 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
     findings = own.contracts if own and own.contracts else contracts.check(ref, Host(), ctx, output=output).findings
     packages = list(_packages(own, looked))
     return Page(
-        name=f"{own.name}:{own.tag}" if own else (image.path.name or image.name),
+        name=f"{own.name}:{own.tag}" if own else _name(image),
         ref=own.image if own else ref,
         form=image.form,
         digest=report.digest if report else "",
@@ -195,7 +195,7 @@ def _facts(own: BuildReport | None, looked: Look) -> dict[str, str]:
     return {
         "torch": own.torch if own else version.get("torch", ""),
         "CUDA": own.cuda if own else "",
-        "PyG": version.get("torch-geometric", ""),
+        "PyG": version.get("torch-geometric", "none" if version else ""),
         "Python": own.python if own else looked.audit.python,
         "base": base,
         "glibc needed": looked.audit.glibc,
@@ -251,6 +251,14 @@ def _rebuild(own: BuildReport | None) -> str:
     from graphcrate.compat.request import BuildRequest
 
     return BuildRequest.again(own.asked).command() if own and own.asked else ""
+
+
+def _name(image: Located) -> str:
+    """Name a foreign image by its file or folder; that of a layout is often just called oci."""
+    path = image.path.resolve()
+    return (
+        image.name if image.form == "registry" or not path.name else (path.parent if path.name == "oci" else path).name
+    )
 
 
 def _file_size(image: Located) -> int:

@@ -12,7 +12,10 @@ DNA, DGX2 = ROOT / "docs" / "tutorials" / "dna.md", ROOT / "docs" / "tutorials" 
 #: 200 epochs are for GPUs
 SHORT = ("examples/dna.py", "examples/dna.py --epochs 6 --every 3")
 #: a person's own program: which process it is, of how many
-PLACE = "import os, sys; print(os.environ.get('RANK'), os.environ.get('WORLD_SIZE'), sys.argv[1:])\n"
+PLACE = """import os, sys
+rank, world = (os.environ.get(name) for name in ("RANK", "WORLD_SIZE"))
+sys.stdout.write(f"{rank} {world} {sys.argv[1:]}\\n")
+"""
 
 pytestmark = [pytest.mark.weekly, pytest.mark.engine("slurm", "apptainer build")]
 

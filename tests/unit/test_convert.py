@@ -213,7 +213,7 @@ def test_an_altered_layout_is_named_by_its_digest(tmp_path, image, to):
     path.write_bytes(data[:9] + b"\x07" + data[10:])  # the operating system in the gzip header: the tar is the same
     with pytest.raises(LayoutError, match=f"{digest} is damaged") as caught:
         converted(tmp_path, to)
-    assert "build the image again" in caught.value.next_step
+    assert "build it again" in caught.value.next_step
     path.write_bytes(data[:-1])
     with pytest.raises(LayoutError, match=f"{digest} has"):
         converted(tmp_path, to)

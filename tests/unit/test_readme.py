@@ -2,14 +2,18 @@
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from graphcrate.build.pipeline import plan_lines
 from graphcrate.checks.contracts import CHECKS
 from graphcrate.cli import main
 from graphcrate.compat import recipes
+from graphcrate.model.lock import decode_lock
 from tests import ROOT
 from tools import generate
+from tools.pictures import pictures
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("docs/**/*.md"))}
@@ -19,6 +23,28 @@ def test_what_is_generated_is_fresh():
     assert [path for path, text in generate.files() if path.read_text(encoding="utf-8") != text] == [], "make generate"
     contracts = generate.contracts()
     assert all(f"| `{check.id}` |" in contracts for check in CHECKS)
+
+
+def test_pictures_are_small_described_and_ask_nobody():
+    drawn = dict(pictures())
+    assert set(drawn) == set((ROOT / "docs/pictures").glob("*.svg"))
+    for path, text in drawn.items():
+        assert len(text.encode()) < 30_000, path
+        assert ElementTree.fromstring(text).get("aria-label"), path
+        assert "prefers-color-scheme: dark" in text
+        assert set(re.findall(r"https?://[^\"]*", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_the_terminal_picture_shows_what_a_build_prints():
+    """Up to the … of a line that was cut."""
+    folder = ROOT / "docs/pictures"
+    lock = decode_lock((ROOT / "images/pyg/cu118/compatible.lock.json").read_bytes())
+    printed = plan_lines("pyg:2.3.1-torch2.0.1-cu118-py311-compat", lock, (), "", 0)
+    printed += (folder / "dna.log").read_text(encoding="utf-8").splitlines()
+    shown = (folder / "build.txt").read_text(encoding="utf-8").splitlines()
+    held = [line.partition("…")[0] for line in shown if re.match(r"plan|  \w|Epoch", line)]
+    assert len(held) == 7
+    assert [line for line in held if not any(one.startswith(line) for one in printed)] == []
 
 
 def test_a_page_without_its_markers_is_refused():
@@ -82,7 +108,7 @@ def typed(page):
 @pytest.mark.parametrize("path", CHINESE, ids=str)
 def test_a_chinese_page_has_the_commands_of_the_english_one(path):
     chinese, english = typed(PAGES[path]), typed(of_english(path))
-    assert len(chinese) > 5
+    assert len(chinese) > 2
     if path.name == "README.md":  # the first screen alone
         assert set(chinese) <= set(english)
     else:
