@@ -19,6 +19,7 @@ from graphcrate.model.publish import CPU_ONLY, Published
 from graphcrate.model.words import is_loopback
 from graphcrate.oci import credentials, push
 from graphcrate.oci.reference import TAG_RULE, Reference, is_tag
+from graphcrate.oci.registry import Repository
 from graphcrate.publish import attestations
 from graphcrate.publish.attest import keyfile
 from graphcrate.publish.attest.statement import Subject
@@ -30,7 +31,7 @@ from graphcrate.publish.policy import FILE_FORMS, Candidate, FileForm, Request, 
 _OPTIONS: convert.Options = {
     "--form": ("form", ("registry",)),
     "--mount-from": ("mount_from", ("registry",)),
-    "--key": ("key", ("registry",)),
+    "--key": ("key", ("registry", "oras")),
     "--tag": ("tags", ("registry", "oras")),
     "--as": ("forms", ("folder",)),
     "--kernel": ("kernel", ("folder", "oras")),
@@ -124,7 +125,14 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, reference
 
 
 def _to_oras(request: Request, ctx: Context, candidate: Candidate, reference: Reference) -> Published:
+    report, proofs = candidate.report, list[str]()
     tags = tuple(dict.fromkeys((reference.tag, *request.tags)))
+    key = keyfile.read_private(request.key, ctx.environment, ask_password) if request.key else None
+
+    def attach(target: Repository, digest: str) -> None:
+        subject = Subject(name=report.name, tag=report.tag, digest=digest)
+        proofs.extend(attestations.attach(target, candidate, subject, key, ctx))
+
     pushed = oras.push_sif(
         _converted(request, ctx, candidate, "sif"),
         reference,
@@ -134,13 +142,16 @@ def _to_oras(request: Request, ctx: Context, candidate: Candidate, reference: Re
         tags=tags,
         annotations={CPU_ONLY: "true"} if candidate.evidence.cpu_only else {},
         trusted_realms=credentials.trusted_realms(ctx.environment),
+        attach=attach if key else None,
     )
     return msgspec.structs.replace(
         _published(candidate, f"oras://{reference}", pushed.digest),
         tags=tags,
+        proofs=tuple(proofs),
+        signed="key" if key else "",
         bytes_sent=pushed.bytes_sent,
         bytes_there=pushed.bytes_there,
-        lines={"apptainer": f"apptainer pull {candidate.report.name}.sif oras://{reference}"},
+        lines={"apptainer": f"apptainer pull {report.name}.sif oras://{reference}"},
     )
 
 

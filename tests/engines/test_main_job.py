@@ -9,6 +9,7 @@ import urllib.request
 
 import pytest
 
+from graphcrate.publish.attest import keyfile
 from tests import ROOT
 from tests.engines.workplace import call, copy_project, finish, second_place
 
@@ -125,13 +126,15 @@ def test_make_says_what_build_py_says(workplace, built_image):
         (workplace.folder / ".venv").unlink()
 
 
-@pytest.mark.engine("make", "docker-registry")
-def test_what_the_workflow_publishes_can_be_pulled_and_is_in_the_catalogue(workplace, built_image, registry):
+@pytest.mark.engine("make", "docker-registry", "cosign")
+def test_what_the_workflow_publishes_can_be_pulled_and_is_in_the_catalogue(workplace, built_image, registry, scratch):
     (workplace.folder / ".venv").symlink_to(sys.prefix)
     try:
         options = zip(built_image.request[1::2], built_image.request[2::2], strict=True)
         variables = {name.removeprefix("--").upper(): str(value) for name, value in options}
-        environment = {**os.environ, "GRAPHCRATE_CACHE": str(workplace.cache), "STACK": "torch", **variables}
+        private, public = keyfile.make_pair(scratch, "canary")
+        signing = {"COSIGN_KEY": private.read_text(), "COSIGN_PASSWORD": "canary"}
+        environment = {**os.environ, "GRAPHCRATE_CACHE": str(workplace.cache), "STACK": "torch", **variables, **signing}
         call(ROOT / ".ci" / "publish", f"{registry}/Team", folder=workplace.folder, environment=environment)
     finally:
         (workplace.folder / ".venv").unlink()
@@ -139,6 +142,8 @@ def test_what_the_workflow_publishes_can_be_pulled_and_is_in_the_catalogue(workp
     for repository in ("team/torch", "team/sif/torch"):
         with urllib.request.urlopen(f"http://{registry}/v2/{repository}/tags/list") as answer:
             assert label in json.load(answer)["tags"]
+        image, home = f"{registry}/{repository}:{label}", {"PATH": os.environ["PATH"], "HOME": str(scratch)}
+        call("cosign", "verify", "--key", public, "--insecure-ignore-tlog=true", image, environment=home)
     site = workplace.folder / "site"
     assert workplace.run("catalog", "--output", site).code == 0
     page = (site / f"torch-{label}.html").read_text()

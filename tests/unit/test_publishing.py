@@ -220,7 +220,7 @@ def test_what_is_no_tag_is_refused_before_anything_is_sent(registry, publish, ta
         ("acr:cn-hangzhou/team", {"forms": ("sqsh",), "kernel": "5.14", "replace": True}),
         (
             "oras://{}/team",
-            {"form": "oci", "mount_from": ("team/other",), "forms": ("sif",), "key": Path("cosign.key")},
+            {"form": "oci", "mount_from": ("team/other",), "forms": ("sif",)},
         ),
         ("./shelf", {"form": "docker", "mount_from": ("team/other",), "tags": ("latest",), "key": Path("cosign.key")}),
     ],
@@ -313,6 +313,17 @@ def test_what_went_out_without_a_gpu_says_so_as_oras_under_every_tag(ctx, on_cpu
     for tag in found.tags:
         told = json.loads(registry.documents[f"sifs/torch/manifests/{tag}"][1])
         assert told["annotations"] == {"graphcrate.cpu-only": "true"}
+
+
+def test_a_sif_is_signed_before_a_tag_names_it(ctx, on_cpu, registry, tmp_path):
+    private, _ = keyfile.make_pair(tmp_path, "canary")
+    request = policy.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, tags=("latest",), key=private)
+    found = publishing.publish(request, ctx, f"oras://{registry.host}/sifs")
+    assert (found.signed, len(found.proofs)) == ("key", 2)
+    names = [asked.path.rpartition("/")[2] for asked in registry.seen("/manifests/") if asked.method == "PUT"]
+    digest = found.digest.replace("sha256:", "sha256-")
+    assert set(names[1:3]) == {f"{digest}.att", f"{digest}.sig"}
+    assert (names[0], names[3:]) == (found.digest, [TAG, "latest"])
 
 
 @pytest.mark.parametrize("scheme", ["oras://", ""])

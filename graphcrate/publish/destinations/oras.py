@@ -18,6 +18,7 @@ from graphcrate.oci import push, spec
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.push import Pushed
 from graphcrate.oci.reference import Reference
+from graphcrate.oci.registry import Repository
 from graphcrate.oci.session import FindCredential
 from graphcrate.oci.upload import Blob
 
@@ -47,10 +48,12 @@ def push_sif(
     tags: Sequence[str] = (),
     annotations: Mapping[str, str] | None = None,
     trusted_realms: Collection[str] = (),
+    attach: Callable[[Repository, str], None] | None = None,
 ) -> Pushed:
     """Push a SIF under the reference's tag, the tag last; what the registry has is not sent again.
 
-    `tags`: further ones; `annotations`: of the manifest; `trusted_realms`: see `oci.realms.may_see`. The
+    `tags`: further ones; `annotations`: of the manifest; `trusted_realms`: see `oci.realms.may_see`; `attach`: pushes
+    what is said of the manifest with this digest, before any tag names it. The
     same file under the same name gives the same digest. Raises UsageError for anything but a SIF, NetworkError,
     IntegrityError, LayoutError for a file that changes meanwhile.
     """
@@ -77,8 +80,15 @@ def push_sif(
     )
     target = push.repository(reference, client=client, find_credential=find_credential, trusted_realms=trusted_realms)
     blobs = [Blob(descriptor=layer, path=sif), Blob(descriptor=config, data=spec.EMPTY_BLOB)]
-    names = dict.fromkeys((reference.tag, *tags))
-    return push.push_image(target, reference, blobs, msgspec.json.encode(manifest), spec.MANIFEST, names, progress)
+    names, document = dict.fromkeys((reference.tag, *tags)), msgspec.json.encode(manifest)
+    if attach is None:
+        return push.push_image(target, reference, blobs, document, spec.MANIFEST, names, progress)
+    digest = digest_of(document)
+    pushed = push.push_image(target, reference, blobs, document, spec.MANIFEST, [digest], progress)
+    attach(target, digest)
+    for name in names:
+        push.put_manifest(target, name, document, spec.MANIFEST)
+    return pushed
 
 
 def _sha256(path: Path, advance: Callable[[int], None]) -> str:
