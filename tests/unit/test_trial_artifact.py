@@ -15,7 +15,7 @@ from graphcrate.host.process import Completed
 from graphcrate.model.errors import UsageError
 from graphcrate.model.job import Runtime
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Artifact, PackageLine
+from graphcrate.model.report import Artifact
 from graphcrate.model.trial import Resources
 from graphcrate.oci.layout import read_layout
 from tests import ROOT
@@ -66,16 +66,6 @@ def test_the_digest_of_a_name_is_that_of_the_image_that_is_there(ctx, ours):
             find(f"torch:1@{wrong}", ctx, ours)
         with pytest.raises(UsageError, match=f"is {digest} now"):
             jobs.find_image(f"torch:1@{wrong}", Runtime.SINGULARITY, ours)
-
-
-def test_a_suite_whose_package_the_image_lacks_is_refused(ctx, ours):
-    path = ours / "torch" / "1" / "report.json"
-    packages = (PackageLine(name="torch", version="2.0.1", channel="pypi"),)
-    path.write_bytes(encode(small_layouts.report(read_layout(path.parent / "oci"), packages=packages)))
-    with pytest.raises(UsageError, match="has no torch-geometric, which the suite dna tests") as caught:
-        find("torch:1", ctx, ours, suites=["dna"])
-    assert caught.value.next_step == "--suite torch"
-    assert find("torch:1", ctx, ours, suites=["torch"]).suites == ("torch",)
 
 
 def test_a_job_runs_the_file_of_an_image_by_digest(ours):

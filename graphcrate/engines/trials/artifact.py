@@ -100,7 +100,6 @@ def find(
             next_step=f"--runner {default}    opens it" if default != chosen else "./build.py list",
         )
     report = _read_report(source, artifact, output)
-    _check_packages(reference, report, suites)
     home = _image_folder(source, output)
     folder = source.ours / "trials" if source.ours else output / "trials" / _name(source).replace(":", "-")
     return Subject(
@@ -216,19 +215,6 @@ def _read_report(source: Located, artifact: Artifact, output: Path) -> BuildRepo
     else:
         folders = list(source.path.resolve().parents)[:2]
     return next((report for folder in folders if (report := read_report(folder / "report.json"))), None)
-
-
-def _check_packages(reference: str, report: BuildReport | None, suites: Sequence[str]) -> None:
-    """Check that the image has what these suites are about, where its report says what it has. Raises UsageError."""
-    if report is None or not report.packages:
-        return
-    there = {package.name for package in report.packages}
-    for name in suites:
-        if (needed := SUITES[name].needs) and needed not in there:
-            fitting = [other for other, suite in SUITES.items() if not suite.needs or suite.needs in there]
-            raise UsageError(
-                f"{reference} has no {needed}, which the suite {name} tests", next_step=f"--suite {','.join(fitting)}"
-            )
 
 
 def _recipe_suites(reference: str, report: BuildReport | None, ctx: Context) -> tuple[str, ...]:
