@@ -281,7 +281,7 @@ def test_what_changes_on_the_way_or_is_cleaned_up_meanwhile_is_sent_again(layout
 
 
 def test_a_token_for_pushing_and_mounting_is_asked_for_and_renewed(layout):
-    with WritableRegistry(login="bearer", user="alice", password="wonder:land", uses=7) as server:
+    with WritableRegistry(login="bearer", user="alice", password="wonder:land", uses=12) as server:
         pushed = send(server, layout, credential=ALICE, mount_from=["team/base"])
         assert whole(server, layout)
     tokens = server.seen("/token")

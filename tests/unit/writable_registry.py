@@ -55,10 +55,10 @@ class _Writes(Answers):
         if self.in_mood():
             return
         path = urllib.parse.urlsplit(self.path).path
-        if (found := _UPLOAD.fullmatch(path)) and self.noted() and self.allowed():
-            self.where(found[2])
-        else:
+        if not (found := _UPLOAD.fullmatch(path)):
             super().do_GET()
+        elif self.noted() and self.allowed():
+            self.where(found[2])
 
     do_HEAD = do_GET  # noqa: N815
 
@@ -139,6 +139,12 @@ class _Writes(Answers):
     def noted(self):
         self.registry.asked.append(Asked(self.command, self.path, self.headers.get("Authorization", "")))
         return True
+
+    def allowed(self):
+        """As its parent; a refused request's body, which is not read, must not be taken for the next request."""
+        is_allowed = super().allowed()
+        self.close_connection |= not is_allowed and self.command in ("PATCH", "PUT")
+        return is_allowed
 
     def in_mood(self):
         return any(mood(self) for mood in self.registry.moods)
