@@ -135,11 +135,11 @@ def test_what_the_workflow_publishes_can_be_pulled_and_is_in_the_catalogue(workp
         private, public = keyfile.make_pair(scratch, "canary")
         signing = {"COSIGN_KEY": private.read_text(), "COSIGN_PASSWORD": "canary"}
         environment = {**os.environ, "GRAPHCRATE_CACHE": str(workplace.cache), "STACK": "torch", **variables, **signing}
-        call(ROOT / ".ci" / "publish", f"{registry}/Team", folder=workplace.folder, environment=environment)
+        call(ROOT / ".ci" / "publish", f"{registry}/Workflow", folder=workplace.folder, environment=environment)
     finally:
         (workplace.folder / ".venv").unlink()
     label = "cpu" if variables["CUDA"] == "cpu" else f"cu{variables['CUDA'].replace('.', '')}"
-    for repository in ("team/torch", "team/sif/torch"):
+    for repository in ("workflow/torch", "workflow/sif/torch"):
         with urllib.request.urlopen(f"http://{registry}/v2/{repository}/tags/list") as answer:
             assert label in json.load(answer)["tags"]
         image, home = f"{registry}/{repository}:{label}", {"PATH": os.environ["PATH"], "HOME": str(scratch)}
