@@ -1,5 +1,6 @@
 """What a new image is held against before anything runs in it: contracts of runtimes, the audit of its libraries."""
 
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -19,22 +20,24 @@ AUDIT = "audit.json"  #: beside report.json
 
 
 def vet(report: BuildReport, plan: Plan, folder: Path, ctx: Context, gpu: str | None) -> BuildReport:
-    """The report with what was found, which a person is told; the whole audit is written to the image's folder."""
-    gpus = gpu_models(gpu) if gpu else ()
+    """Add what was found to the report, and tell what fails or warns; write the whole audit to the image's folder."""
+    gpus, command = gpu_models(gpu) if gpu else (), f"./build.py check {report.image}"
     found = auditing.of_build(report, ctx, gpus)
     write_file(folder / AUDIT, encode(found))
     contracts = checking.of_build(report, plan, ctx, gpus)
-    name = report.image
-    for line in (*wording.contracts_after_build(contracts, name), *wording.audit_after_build(found, name)):
+    kept = "all kept that can be judged without the host"
+    sound = f"{found.binaries} programs and libraries, nothing that cannot be loaded or run"
+    told = wording.contracts(contracts, everything=False), wording.audit(found, everything=False)
+    for line in (
+        *wording.after_build("contracts", told[0], kept, command),
+        *wording.after_build("audit", told[1], sound, f"{command} --only binaries"),
+    ):
         ctx.progress.note(line)
-    severities = [one.severity for one in found.findings]
-    failures = [one for one in found.findings if one.severity == "fail"]
+    counts = Counter(one.severity for one in found.findings)
+    broken = [one for one in found.findings if one.severity == "fail"]
+    failures = tuple(f"{one.package} {one.file}".rstrip() + f": {one.what}" for one in broken)
     audited = Audited(
-        binaries=found.binaries,
-        fail=len(failures),
-        warn=severities.count("warn"),
-        note=severities.count("note"),
-        failures=tuple(f"{one.package} {one.file}".rstrip() + f": {one.what}" for one in failures),
+        binaries=found.binaries, fail=counts["fail"], warn=counts["warn"], note=counts["note"], failures=failures
     )
     return msgspec.structs.replace(report, contracts=contracts, audit=audited)
 

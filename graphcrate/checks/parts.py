@@ -1,4 +1,4 @@
-"""All that can be said of an image without running it: its bytes, what runtimes require, its programs and libraries."""
+"""Check an image without running it, in parts: its bytes, what runtimes require, its programs and libraries."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,16 +88,16 @@ def failure(checked: Checked) -> GraphcrateError | None:
 
 def answer(checked: Checked, *, everything: bool) -> Answer:
     """Word all parts: what fails and warns, or everything, then a line of summary for each part."""
-    answers: list[tuple[str, Answer]] = []
-    if checked.bytes:
-        lines = (*(f"warning: {warning}" for warning in checked.bytes.warnings), _bytes_line(checked.bytes))
-        answers.append(("bytes", Answer((), summary=lines)))
-    if checked.runtimes:
-        answers.append(("runtimes", wording.contracts(checked.runtimes, everything=everything)))
+    answers: dict[Part, Answer] = {}
+    if stored := checked.bytes:
+        answers["bytes"] = Answer((), summary=(*(f"warning: {one}" for one in stored.warnings), _bytes_line(stored)))
+    if judged := checked.runtimes:
+        answers["runtimes"] = wording.contracts(judged.findings, judged.unread, everything=everything)
     if checked.binaries:
-        answers.append(("binaries", wording.audit(checked.binaries, everything=everything)))
-    sections = tuple(section for _, found in answers for section in found.sections)
-    return Answer(sections, summary=tuple(f"{part:8}  {line}" for part, found in answers for line in found.summary))
+        answers["binaries"] = wording.audit(checked.binaries, everything=everything)
+    sections = tuple(section for found in answers.values() for section in found.sections)
+    summary = tuple(f"{part:8}  {line}" for part, found in answers.items() for line in found.summary)
+    return Answer(sections, summary=summary)
 
 
 def _bytes(image: Located, ctx: Context) -> Bytes:

@@ -112,5 +112,5 @@ def audit(
         gpus = explain.find_target(ctx, Said(target=target, gpu=named)).gpus or ()
     found = auditing.run(names, ctx, base=base, gpus=gpus, output=output)
     tables.write(found, wording.audit(found), as_json=as_json)
-    if failures := wording.count(one.severity for one in found.findings).get("fail"):
+    if failures := sum(one.severity == "fail" for one in found.findings):
         raise AuditError(f"{failures} of the findings keep {found.subject} from working")

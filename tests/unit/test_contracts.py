@@ -6,7 +6,7 @@ import pytest
 from graphcrate.artifacts.formats.runtime_files import SIF_SCRIPT, read_settings
 from graphcrate.checks import contracts, wording
 from graphcrate.checks.contracts import CHECKS
-from graphcrate.model.contract import RUNTIMES, FileFact, Finding, Host, ImageView, Inspection, Settings
+from graphcrate.model.contract import RUNTIMES, FileFact, Finding, Host, ImageView, Settings
 from tests.unit.contract_cases import CASES, GOOD, HOST, UNREAD, configured, files
 
 BY_ID = {check.id: check for check in CHECKS}
@@ -142,20 +142,21 @@ def found(status, seen="seen"):
 
 def test_lines_have_the_worst_first_and_nothing_that_speaks_to_a_terminal():
     findings = (found("pass"), found("fail", "\x1b[2J\tx\ny"))
-    inspection = Inspection(image="x", form="layout", runtimes=("docker",), host=Host(), findings=findings)
-    answer = wording.contracts(inspection)
+    answer = wording.contracts(findings)
     assert answer.summary == ("1 fail, 1 pass",)
-    lines = [line for line, _ in answer.lines()]
-    assert lines[:2] == ["fail  a check (docker, pai)", "      seen: \\x1b[2J\\tx\\ny"]
-    assert lines[3] == "pass  a check (docker, pai): seen"
-    assert len(wording.contracts(inspection, everything=False).sections[0].entries) == 1
+    assert [line for line, _ in answer.lines()][:3] == [
+        "fail  a check (docker, pai): \\x1b[2J\\tx\\ny",
+        "      fix: do it",
+        "pass  a check (docker, pai): seen",
+    ]
 
 
 def test_after_a_build_only_what_is_not_kept_is_told():
-    assert list(wording.contracts_after_build([found("pass"), found("unknown")], "a:b")) == [
-        "contracts: all kept that can be judged without the host"
-    ]
-    told = list(wording.contracts_after_build([found("warn"), found("pass"), found("fail")], "a:b"))
-    assert told[0] == "contracts: 1 fail, 1 warn    (./build.py check a:b)"
-    assert told[1].startswith("  fail  a check (docker, pai): seen")
-    assert len(told) == 3
+    for findings, lines in (
+        ("pass unknown", ["contracts: all kept"]),
+        ("warn pass fail", ["contracts: 1 fail, 1 warn    (check a:b)", *[
+            f"  {status}  a check (docker, pai): seen; fix: do it" for status in ("fail", "warn")
+        ]]),
+    ):  # fmt: skip
+        answer = wording.contracts([found(status) for status in findings.split()], everything=False)
+        assert list(wording.after_build("contracts", answer, "all kept", "check a:b")) == lines

@@ -1,8 +1,8 @@
 """An audit from what a person names to its report: reads image, wheels or folder, asks `audit`."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ from graphcrate.model.report import BuildReport
 
 _UNKNOWN_PYTHON = "3"
 _CONDA = "/opt/conda/envs/audited"  #: where an environment of conda's lies, beside whatever conda an image has
+_DIST = Path("dist")
 
 
 def run(
@@ -31,21 +32,20 @@ def run(
     *,
     base: str = "",
     gpus: Sequence[str] = (),
-    output: Path = Path("dist"),
+    output: Path = _DIST,
     fetch: reading.Fetch = "all",
 ) -> Audit:
     """Audit one image or folder, or wheels. `base`: an image that wheels and folders lie in.
 
     Raises UsageError for what does not exist, LayoutError, IntegrityError for what cannot be read.
     """
-    with ExitStack() as stack:
-        contents = _Reader(ctx, stack, output, fetch).contents(names, base)
+    contents = _contents(names, ctx, base, output, fetch)
     capabilities = {name.removesuffix("+PTX") for name in contents.architectures}
     compiled_for = [model for model, capability in facts.gpus().items() if capability in capabilities]
     return audit.judge(contents, gpus or compiled_for)
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Look:
     """An image seen through its programs and libraries. `by_gpu`: for a model of each compute capability ("7.0")."""
 
@@ -56,10 +56,9 @@ class Look:
     by_gpu: Mapping[str, tuple[Finding, ...]]
 
 
-def look(name: str, ctx: Context, output: Path, gpus: Sequence[str] = ()) -> Look:
+def look(name: str, ctx: Context, output: Path) -> Look:
     """Read an image once: its audit, its packages, and what keeps it from running on each GPU. Raises as `run`."""
-    with ExitStack() as stack:
-        read = _Reader(ctx, stack, output).opened(name)
+    read = read_image(name, ctx, output)
     contents = binaries.contents(name, read, base=True)
     owners = Packages(contents)
     sizes = {one.name: (one.version, 0) for one in contents.distributions}
@@ -68,16 +67,16 @@ def look(name: str, ctx: Context, output: Path, gpus: Sequence[str] = ()) -> Loo
         version, known = sizes.get(owner.name, (owners.version(owner), 0))
         sizes[owner.name] = version, known + binary.size
     models = {capability: model for model, capability in reversed(facts.gpus().items())}
-    by_gpu = {
-        capability: tuple(code.findings(contents, owners, [model])) for capability, model in sorted(models.items())
-    }
-    return Look(audit.judge(contents, gpus), read.texts, read.settings, sizes, by_gpu)
+    by_gpu = {capability: tuple(code.findings(contents, owners, [model])) for capability, model in models.items()}
+    return Look(audit.judge(contents), read.texts, read.settings, sizes, by_gpu)
 
 
-def read_image(name: str, ctx: Context) -> Read:
-    """What an audit looks at in an image; what it read of a layer before is remembered."""
-    with ExitStack() as stack:
-        return _Reader(ctx, stack, Path("dist")).opened(name)
+def read_image(name: str, ctx: Context, output: Path = _DIST, fetch: reading.Fetch = "all", below: str = "") -> Read:
+    """Read what an audit looks at in an image; layers that were read before come from the cache."""
+    with _tools(ctx, below) as tools:
+        opened, form, unread = reading.opened(name, tools, output, fetch)
+        read = binaries.of_opened(opened, tools, below)
+    return dataclasses.replace(read, form=form, unread=(*read.unread, *unread))
 
 
 def of_build(report: BuildReport, ctx: Context, gpus: tuple[str, ...] = ()) -> Audit:
@@ -86,52 +85,40 @@ def of_build(report: BuildReport, ctx: Context, gpus: tuple[str, ...] = ()) -> A
     return msgspec.structs.replace(found, subject=report.image, digest=report.digest)
 
 
-class _Reader:
-    def __init__(self, ctx: Context, stack: ExitStack, output: Path, fetch: reading.Fetch = "all") -> None:
-        self._ctx, self._stack, self._output, self._fetch = ctx, stack, output, fetch
-        self._folder = stack.enter_context(ctx.cache.folder())
+@contextmanager
+def _tools(ctx: Context, below: str) -> Iterator[Tools]:
+    with ExitStack() as stack:
+        yield Tools(ctx, stack, binaries.wanted(stack.enter_context(ctx.cache.folder()), below))
 
-    def contents(self, names: Sequence[str], base: str) -> Contents:
-        wheels = [Path(name) for name in names if name.endswith(".whl")]
-        if wheels and len(wheels) < len(names):
-            raise UsageError("wheels cannot be audited together with anything else", next_step="give wheels alone")
-        if absent := next((wheel for wheel in wheels if not wheel.is_file()), None):
-            raise UsageError(f"there is no wheel {absent}", next_step="ls *.whl    shows those in this folder")
-        if not wheels and len(names) != 1:
-            raise UsageError("one image or folder can be audited at a time", next_step="run it once for each")
-        folder = Path(names[0])
-        is_conda = (folder / "conda-meta").is_dir()
-        packages = _packages(folder)
-        if wheels or is_conda or packages:
-            lower = self.opened(base) if base else None
-            site = site_packages((binaries.interpreter_of(lower) if lower else "") or _UNKNOWN_PYTHON)
-            if wheels:
-                read = binaries.of_wheels(wheels, site, self._tools(site))
-                return _over(" ".join(wheel.name for wheel in wheels), read, lower, site)
-            if is_conda:
-                return _over(names[0], self.opened(names[0], _CONDA), lower, "")
-            return _over(names[0], self.opened(str(packages), site), lower, site)
+
+def _contents(names: Sequence[str], ctx: Context, base: str, output: Path, fetch: reading.Fetch) -> Contents:
+    wheels = [Path(name) for name in names if name.endswith(".whl")]
+    if wheels and len(wheels) < len(names):
+        raise UsageError("wheels cannot be audited together with anything else", next_step="give wheels alone")
+    if absent := next((wheel for wheel in wheels if not wheel.is_file()), None):
+        raise UsageError(f"there is no wheel {absent}", next_step="ls *.whl    shows those in this folder")
+    if not wheels and len(names) != 1:
+        raise UsageError("one image or folder can be audited at a time", next_step="run it once for each")
+    folder = Path(names[0])
+    is_conda, packages = (folder / "conda-meta").is_dir(), _packages(folder)
+    if not (wheels or is_conda or packages):
         if base:
-            raise UsageError(f"{names[0]} has a base of its own", next_step="leave --base out")
-        read = self.opened(names[0])
+            raise UsageError(f"{folder} has a base of its own", next_step="leave --base out")
+        read = read_image(names[0], ctx, output, fetch)
         if read.form == "folder" and not read.binaries:
             raise _nothing(folder)
         return binaries.contents(names[0], read, base=True)
-
-    def opened(self, name: str, below: str = "") -> Read:
-        tools = self._tools(below)
-        opened, form, unread = reading.opened(name, tools, self._output, self._fetch)
-        read = binaries.of_opened(opened, tools, below)
-        read.form, read.unread = form, (*read.unread, *unread)
-        return read
-
-    def _tools(self, below: str) -> Tools:
-        return Tools(self._ctx, self._stack, binaries.wanted(self._folder, below))
-
-
-def _over(name: str, upper: Read, lower: Read | None, site: str) -> Contents:
-    """Packages with what lies below. `site`: what they are laid into; empty: they have a Python of their own."""
+    lower = read_image(base, ctx, output, fetch) if base else None
+    # what packages are laid into; an environment of conda's has a Python of its own
+    site = "" if is_conda else site_packages((binaries.interpreter_of(lower) if lower else "") or _UNKNOWN_PYTHON)
+    if wheels:
+        with _tools(ctx, site) as tools:
+            upper = binaries.of_wheels(wheels, site, tools)
+    else:
+        place, below = (folder, _CONDA) if is_conda else (packages, site)
+        upper = read_image(str(place), ctx, output, fetch, below)
     read = binaries.over(upper, lower, site) if lower else upper
+    name = " ".join(wheel.name for wheel in wheels) or names[0]
     return binaries.contents(name, read, base=lower is not None, python="" if site else binaries.python_of(upper))
 
 

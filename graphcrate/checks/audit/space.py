@@ -7,6 +7,7 @@ from posixpath import basename
 from graphcrate.checks.audit.loading import Loader
 from graphcrate.checks.audit.packages import BASE, Packages, short
 from graphcrate.model.audit import Binary, Check, Contents, Finding, Severity
+from graphcrate.model.words import size
 
 #: CUDA's own libraries, which wheels (nvidia-*, torch of before 2.0) and toolkits bring
 _CUDA = re.compile(
@@ -23,9 +24,9 @@ def findings(contents: Contents, packages: Packages, loader: Loader) -> Iterator
     in_wheels = {path: binary for path, binary in cuda.items() if path not in outside and packages.owner(path) != BASE}
     breaks = "nothing, but every node pulls it, and LD_LIBRARY_PATH may mix the two"
     fix = "start from an image without CUDA: the wheels bring what torch needs"
-    for folder, size in sorted(contents.toolkit.items()) if in_wheels and not contents.meant else ():
-        what = f"a CUDA toolkit of {_told(size)} beside the CUDA libraries of the wheels"
-        yield Finding("toolkit", "warn", BASE.name, folder, what, breaks, fix, size)
+    for folder, cost in sorted(contents.toolkit.items()) if in_wheels and not contents.meant else ():
+        what = f"a CUDA toolkit of {size(cost)} beside the CUDA libraries of the wheels"
+        yield Finding("toolkit", "warn", BASE.name, folder, what, breaks, fix, cost)
     inside = {path: binary for path, binary in cuda.items() if path not in outside}
     copied = dict(_copies(packages, inside))
     for path, first in copied.items():
@@ -72,8 +73,4 @@ def _unused(contents: Contents, loader: Loader, cuda: Mapping[str, Binary]) -> l
 def _finding(packages: Packages, check: Check, path: str, binary: Binary, what: str, fix: str) -> Finding:
     severity: Severity = "warn" if fix else "note"
     breaks = "nothing, but every node pulls it"
-    return packages.finding(check, severity, path, f"{what}: {_told(binary.size)}", breaks, fix, binary.size)
-
-
-def _told(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+    return packages.finding(check, severity, path, f"{what}: {size(binary.size)}", breaks, fix, binary.size)
