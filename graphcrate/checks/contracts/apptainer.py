@@ -1,6 +1,6 @@
 """What Apptainer and Singularity want of an image, and what they do to it."""
 
-from graphcrate.checks.contracts.check import absent, check, failed, is_root, passed, settings_check, unknown, warned
+from graphcrate.checks.contracts.check import absent, check, is_root, passed, settings_check, since, unknown, warned
 from graphcrate.checks.contracts.paths import is_below
 from graphcrate.compat import facts
 from graphcrate.model.contract import Host, ImageView, Settings, Verdict
@@ -18,10 +18,8 @@ def squashfs(view: ImageView, host: Host) -> Verdict:
     if kind in ("", "gzip"):
         made = "layers: the squashfs is made when the image is converted"
         return passed("gzip, which every kernel mounts" if kind else made)
-    if not host.kernel:
-        return unknown(f"{kind}: needs Linux {_ZSTD_KERNEL}", "--kernel VERSION")
-    told = f"{kind}, Linux {host.kernel}"
-    return failed(told, "make it with gzip") if facts.is_older(host.kernel, _ZSTD_KERNEL) else passed(told)
+    unsure = unknown(f"{kind}: needs Linux {_ZSTD_KERNEL}", "--kernel VERSION")
+    return since(kind, "Linux", host.kernel, _ZSTD_KERNEL, "make it with gzip", unsure)
 
 
 @settings_check("does not depend on USER", "apptainer", "pyxis")

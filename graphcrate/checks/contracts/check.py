@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from graphcrate.compat.facts import is_older
 from graphcrate.model.contract import Finding, Host, ImageView, Runtime, Settings, Verdict
 
 Judge = Callable[[ImageView, Host], Verdict]
@@ -72,6 +73,15 @@ def absent(view: ImageView, verdict: Verdict) -> Verdict:
     if not view.unread:
         return verdict
     return unknown(f"{verdict.seen} in the layers that were read; {view.unread[0]}", verdict.fix)
+
+
+def since(what: str, program: str, version: str, oldest: str, fix: str, unsure: Verdict) -> Verdict:
+    """Judge what a program does from a version on; `unsure` where its version is not known."""
+    if not version:
+        return unsure
+    if is_older(version, oldest):
+        return failed(f"{what}, and {program} {version}", fix)
+    return passed(f"{what}, {program} {version}")
 
 
 def is_root(user: str) -> bool:

@@ -1,6 +1,6 @@
 """What Docker wants of an image, those who run Docker or containerd below (PAI's nodes), and PAI itself."""
 
-from graphcrate.checks.contracts.check import absent, check, failed, passed, unknown, warned
+from graphcrate.checks.contracts.check import absent, check, failed, passed, since, unknown, warned
 from graphcrate.compat.facts import is_older
 from graphcrate.model.contract import Host, ImageView, Verdict
 from graphcrate.oci import spec
@@ -44,12 +44,9 @@ def docker_layer_types(view: ImageView, host: Host) -> Verdict:
         return failed(strange[0], "build it again with layers of type tar+gzip")
     if not any(spec.LAYER_TYPES[kind] == spec.LAYER_ZSTD for kind in kinds):
         return passed(", ".join(sorted(kind.rpartition(".")[2] for kind in kinds)))
-    version = host.versions.get("docker", "")
-    if not version:
-        return warned("zstd layers, which Docker before 23.0 refuses", "layers of type tar+gzip")
-    if is_older(version, _ZSTD_DOCKER):
-        return failed(f"zstd layers, and Docker {version}", "layers of type tar+gzip, or Docker 23.0")
-    return passed(f"zstd layers, Docker {version}")
+    unsure = warned(f"zstd layers, which Docker before {_ZSTD_DOCKER} refuses", "layers of type tar+gzip")
+    fix = f"layers of type tar+gzip, or Docker {_ZSTD_DOCKER}"
+    return since("zstd layers", "Docker", host.versions.get("docker", ""), _ZSTD_DOCKER, fix, unsure)
 
 
 @check("Docker's seccomp filter knows clone3", "docker")
@@ -65,13 +62,9 @@ def clone3(view: ImageView, host: Host) -> Verdict:
         return unknown("glibc of an unknown version")
     if is_older(library.version, _CLONE3_GLIBC):
         return passed(f"glibc {library.version} does without clone3")
-    version = host.versions.get("docker", "")
-    if not version:
-        return unknown(f"glibc {library.version} needs Docker {_CLONE3_DOCKER}", "--runtime docker --runtime-version …")
-    if is_older(version, _CLONE3_DOCKER):
-        fix = "update Docker, or --security-opt seccomp=unconfined"
-        return failed(f"glibc {library.version}, and Docker {version}", fix)
-    return passed(f"glibc {library.version}, Docker {version}")
+    unsure = unknown(f"glibc {library.version} needs Docker {_CLONE3_DOCKER}", "--runtime docker --runtime-version …")
+    fix = "update Docker, or --security-opt seccomp=unconfined"
+    return since(f"glibc {library.version}", "Docker", host.versions.get("docker", ""), _CLONE3_DOCKER, fix, unsure)
 
 
 @check("shared memory for loaders", "docker", "pai")

@@ -3,7 +3,7 @@
 import operator
 import re
 
-from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
+from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, since, unknown, warned
 from graphcrate.compat import facts, glt
 from graphcrate.compat.facts import is_older, numbers
 from graphcrate.compat.rules import capability_name
@@ -178,10 +178,9 @@ def kernel(view: ImageView, host: Host) -> Verdict:
     library = view.c_library
     if library is None or not library.kernel:
         return unknown("which kernel the C library needs is not known")
-    if not host.kernel:
-        return unknown(f"needs Linux {library.kernel}", "--kernel VERSION    (uname -r on the host shows it)")
-    told = f"needs Linux {library.kernel}, the host has {host.kernel}"
-    return failed(told, "an older base") if is_older(host.kernel, library.kernel) else passed(told)
+    what = f"needs Linux {library.kernel}"
+    unsure = unknown(what, "--kernel VERSION    (uname -r on the host shows it)")
+    return since(what, "the host has", host.kernel, library.kernel, "an older base", unsure)
 
 
 @check("graphlearn-torch that fits torch", *RUNTIMES)
@@ -231,10 +230,6 @@ def ptx(view: ImageView, host: Host) -> Verdict:
     if not wanted:
         return passed(f"machine code for {', '.join(host.gpus)}")
     who, oldest = max(wanted.items(), key=lambda pair: facts.numbers(pair[1]))
-    if not host.driver or not oldest:
-        return unknown(f"{who} needs driver {oldest or 'of its toolkit'} or newer", "--driver VERSION")
-    if is_older(host.driver, oldest):
-        return failed(
-            f"{who} needs driver {oldest}, the host has {host.driver}", "a newer driver, or GPU=… in the build"
-        )
-    return passed(f"{who}; driver {host.driver} compiles it")
+    what = f"{who} needs driver {oldest or 'of its toolkit'} or newer"
+    known, fix = host.driver if oldest else "", "a newer driver, or GPU=… in the build"
+    return since(what, "the host has", known, oldest, fix, unknown(what, "--driver VERSION"))

@@ -3,7 +3,7 @@
 import re
 from posixpath import basename
 
-from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, unknown, warned
+from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, since, unknown, warned
 from graphcrate.checks.contracts.paths import folders_in_path
 from graphcrate.checks.contracts.start import entry_words
 from graphcrate.checks.contracts.view import is_file, text_of
@@ -68,11 +68,8 @@ def manifest_type(view: ImageView, host: Host) -> Verdict:
         return passed("Docker schema 2")
     if view.manifest_type != spec.MANIFEST:
         return failed(view.manifest_type, "push it again: skopeo copy --format v2s2")
-    if not (version := host.versions.get("pyxis", "")):
-        return unknown(f"OCI, which enroot reads from {_OCI_ENROOT} on", _ENROOT_VERSION)
-    if is_older(version, _OCI_ENROOT):
-        return failed(f"OCI, and enroot {version}", "skopeo copy --format v2s2")
-    return passed(f"OCI, enroot {version}")
+    unsure = unknown(f"OCI, which enroot reads from {_OCI_ENROOT} on", _ENROOT_VERSION)
+    return since("OCI", "enroot", host.versions.get("pyxis", ""), _OCI_ENROOT, "skopeo copy --format v2s2", unsure)
 
 
 @check("layers that enroot reads", "pyxis")
@@ -85,11 +82,9 @@ def enroot_layer_types(view: ImageView, host: Host) -> Verdict:
     if _DOCKER_ZSTD in kinds:
         return failed(f"{_DOCKER_ZSTD}: enroot drops such layers silently", "layers of type tar+gzip")
     if spec.LAYER_ZSTD in kinds:
-        if not (version := host.versions.get("pyxis", "")):
-            return warned(f"zstd layers, which enroot before {_ZSTD_ENROOT} cannot read", "layers of type tar+gzip")
-        if is_older(version, _ZSTD_ENROOT):
-            return failed(f"zstd layers, and enroot {version}", "layers of type tar+gzip")
-        return passed(f"zstd layers, enroot {version}")
+        fix = "layers of type tar+gzip"
+        unsure = warned(f"zstd layers, which enroot before {_ZSTD_ENROOT} cannot read", fix)
+        return since("zstd layers", "enroot", host.versions.get("pyxis", ""), _ZSTD_ENROOT, fix, unsure)
     if strange := sorted(kinds - set(spec.LAYER_TYPES)):
         return failed(strange[0], "layers of type tar+gzip")
     return passed(", ".join(sorted(kind.rpartition(".")[2] for kind in kinds)) or "no types known")
