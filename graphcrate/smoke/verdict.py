@@ -19,16 +19,16 @@ LAYERS = (
     *("driver", "CUDA library", "C library", "torch", "extension", "PyG", "GLT"),
     *("network", "data", "machine", "training"),
 )
-SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-HINTS = {
-    4: "; the CPU lacks an instruction that the wheel was built with",
-    7: "; /dev/shm or memory may be too small",
-    9: "; the machine may have run out of memory",
-    11: "; an extension built for another torch crashes like this",
+#: by number: a signal's name, a hint, and whether it speaks of the machine, whatever the program was doing
+_SIGNALS = {
+    4: ("SIGILL", "; the CPU lacks an instruction that the wheel was built with", True),
+    6: ("SIGABRT", "", False),
+    7: ("SIGBUS", "; /dev/shm or memory may be too small", True),
+    8: ("SIGFPE", "", False),
+    9: ("SIGKILL", "; the machine may have run out of memory", True),
+    11: ("SIGSEGV", "; an extension built for another torch crashes like this", False),
+    15: ("SIGTERM", "", True),
 }
-#: signals that speak of the machine, whatever the program was doing; the others blame the phase's suspect
-_OF_THE_MACHINE = (4, 7, 9, 15)
-_BUS_ERROR = 7
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -50,8 +50,9 @@ def judge(name: str, lines: Sequence[str], returncode: int, seconds: float, *, o
     """
     found = read_verdict(name, lines)
     if isinstance(found, str):
-        reason = f"{_ending(returncode, lines)} while {phase(lines)[0]}: {found}; last lines: {tail(lines)}"
-        return failed(name, seconds, reason, layer=_layer(returncode, lines), on_gpu=on_gpu)
+        layer, ending = _ending(returncode, lines)
+        reason = f"{ending} while {phase(lines)[0]}: {found}; last lines: {tail(lines)}"
+        return failed(name, seconds, reason, layer=layer, on_gpu=on_gpu)
     verdict, figures = found
     reason, layer = verdict.reason or "the program gives no reason", verdict.layer or ""
     if verdict.status == "passed":
@@ -103,7 +104,8 @@ def contradictions(verdict: Verdict, lines: Sequence[str], returncode: int, *, o
     """What a run that says `passed` shows to the contrary: (layer, what)."""
     found = []
     if returncode:
-        found.append((_layer(returncode, lines), f"it said passed, then {_ending(returncode, lines)}"))
+        layer, ending = _ending(returncode, lines)
+        found.append((layer, f"it said passed, then {ending}"))
     if on_gpu and verdict.device == "cpu":
         found.append(("driver", "it ran on the CPU although there is a GPU"))
     band = verdict.metrics.get("accuracy_band")
@@ -128,23 +130,12 @@ def phase(lines: Sequence[str]) -> tuple[str, str]:
     return (what, rest[:-1]) if rest.endswith(")") and rest[:-1] in LAYERS else (told, "")
 
 
-def _signal(returncode: int) -> int:
-    return -returncode if returncode < 0 else returncode - 128
-
-
-def _layer(returncode: int, lines: Sequence[str]) -> str:
-    of_the_machine = _signal(returncode) in _OF_THE_MACHINE and not _is_cut_off(returncode, lines)
-    return "machine" if of_the_machine else phase(lines)[1]
-
-
-def _is_cut_off(returncode: int, lines: Sequence[str]) -> bool:
-    """Whether it ended as a library does of which the file lacks its end; memory ends a program elsewhere."""
-    return _signal(returncode) == _BUS_ERROR and phase(lines)[0].startswith("importing ")
-
-
-def _ending(returncode: int, lines: Sequence[str]) -> str:
-    number = _signal(returncode)
-    if number in SIGNALS:
-        hint = "; a library that is cut off ends like this" if _is_cut_off(returncode, lines) else HINTS.get(number, "")
-        return f"it was ended by {SIGNALS[number]}{hint}"
-    return f"it ended with exit code {returncode}"
+def _ending(returncode: int, lines: Sequence[str]) -> tuple[str, str]:
+    """(the layer at fault, how the program ended)."""
+    doing, suspect = phase(lines)
+    name, hint, of_machine = _SIGNALS.get(-returncode if returncode < 0 else returncode - 128, ("", "", False))
+    if not name:
+        return suspect, f"it ended with exit code {returncode}"
+    if name == "SIGBUS" and doing.startswith("importing "):  # memory ends a program elsewhere
+        hint, of_machine = "; a library that is cut off ends like this", False
+    return ("machine" if of_machine else suspect), f"it was ended by {name}{hint}"

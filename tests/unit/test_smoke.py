@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from graphcrate.host.gpu import HostGpu
 from graphcrate.host.process import Completed
-from graphcrate.model.errors import BuildError, HostError, UsageError
+from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.suite import SUITES
 from graphcrate.smoke import suites
 from graphcrate.smoke import verdict as judging
@@ -110,13 +110,9 @@ def test_a_hang_is_told_with_its_phase(tmp_path):
     assert "1830" in (tmp_path / "smoke-dna.log").read_text()
 
 
-@pytest.mark.parametrize(
-    ("name", "error", "words"),
-    [("dna", HostError("no user namespaces"), "namespaces"), ("rna", UsageError("x"), "torch, dna")],
-)
-def test_no_way_to_run_is_not_a_verdict_on_the_image(tmp_path, name, error, words):
-    with pytest.raises(type(error), match=words):
-        suites.run_suite(name, Inside(error=error), tmp_path, say=print)
+def test_no_way_to_run_is_not_a_verdict_on_the_image(tmp_path):
+    with pytest.raises(HostError, match="namespaces"):
+        suites.run_suite("dna", Inside(error=HostError("no user namespaces")), tmp_path, say=print)
 
 
 @pytest.mark.parametrize(
