@@ -15,7 +15,7 @@ from graphcrate.model.recipe import Recipe, Variant
 from graphcrate.model.report import BuildReport
 from graphcrate.pages.html import rendered
 from graphcrate.pages.report import NAME
-from graphcrate.pages.words import DESCRIPTIONS, LANGUAGES, WORDS
+from graphcrate.pages.words import CHINESE, WORDS
 
 
 @dataclass(frozen=True)
@@ -67,40 +67,30 @@ class Item:
         return " ".join([stack, f"python {self.variant.python} driver {self.driver}", models, runs, *packages]).lower()
 
 
-def write(ctx: Context, output: Path, site: Path) -> list[Path]:
-    """Write the pages of all variants in all languages below `site`; their paths. `output`: the folder of builds."""
+def write(ctx: Context, output: Path, site: Path) -> None:
+    """Write the pages of all variants in all languages below `site`. `output`: the folder of builds."""
     recipes = catalog.all_recipes(ctx)
     maps = [support(recipe) for recipe in recipes]
     items = list(_items(ctx, output, recipes, maps))
-    written = []
-    for item in items:
-        for report, folder in item.reports:
-            page = folder / NAME
-            if page.is_file():
-                written.append(_written(site / "reports" / f"{report.name}-{report.tag}.html", page.read_bytes()))
-    for language in LANGUAGES:
-        values = {"t": WORDS[language], "language": language, "items": items, "maps": maps, "languages": LANGUAGES}
-        written.append(_written(site / file_name("index", language), rendered("catalog.html", values).encode()))
+    pages = {}
+    for report, folder in (one for item in items for one in item.reports):
+        if (folder / NAME).is_file():
+            pages[site / "reports" / f"{report.name}-{report.tag}.html"] = (folder / NAME).read_bytes()
+    there = {path.stem for path in (*pages, *(site / "reports").glob("*.html"))}
+    for language, words in WORDS.items():
+        values = {"t": words, "language": language, "items": items, "maps": maps, "there": there}
+        pages[site / file_name("index", language)] = rendered("catalog.html", values).encode()
         for item in items:
-            described = DESCRIPTIONS[language].get(item.recipe.name, "")
-            more = {"item": item, "described": described, "there": _reports_there(site, item)}
-            text = rendered("variant.html", {**values, **more})
-            written.append(_written(site / file_name(item.name, language), text.encode()))
-    return written
+            described = CHINESE.get(item.recipe.name, "") if language == "zh" else ""
+            text = rendered("variant.html", {**values, "item": item, "described": described})
+            pages[site / file_name(item.name, language)] = text.encode()
+    for path, data in pages.items():
+        write_file(path, data)
 
 
 def file_name(name: str, language: str) -> str:
     """The page's file: English has the plain name."""
     return f"{name}.html" if language == "en" else f"{name}.{language}.html"
-
-
-def _written(path: Path, data: bytes) -> Path:
-    write_file(path, data)
-    return path
-
-
-def _reports_there(site: Path, item: Item) -> dict[str, bool]:
-    return {one.tag: (site / "reports" / f"{one.name}-{one.tag}.html").is_file() for one, _ in item.reports}
 
 
 def _items(ctx: Context, output: Path, recipes: Sequence[Recipe], maps: Sequence[Support]) -> Iterator[Item]:

@@ -103,7 +103,7 @@ def read(ref: str, ctx: Context, output: Path) -> Page:
         form=image.form,
         digest=report.digest if report else "",
         facts=_facts(own, looked),
-        size=report.bytes if report else _file_size(image),
+        size=report.bytes if report else image.path.stat().st_size if image.path.is_file() else 0,
         unpacked=sum(layer.unpacked_size for layer in report.layers) if report else 0,
         packages=packages,
         layers=report.layers if report else (),
@@ -137,17 +137,15 @@ def comparison(first: Page, second: Page) -> str:
         if _differ(before.get(name), after.get(name))
     ]
     gpus = {one.capability: one for one in second.gpus}
-    return rendered(
-        "comparison.html",
-        {
-            "first": first,
-            "second": second,
-            "rows": rows,
-            "same": len({*before, *after}) - len(rows),
-            "gpus": [(one, gpus[one.capability]) for one in first.gpus if one.capability in gpus],
-            "unknown": UNKNOWN,
-        },
-    )
+    values = {
+        "first": first,
+        "second": second,
+        "rows": rows,
+        "same": len({*before, *after}) - len(rows),
+        "gpus": [(one, gpus[one.capability]) for one in first.gpus if one.capability in gpus],
+        "unknown": UNKNOWN,
+    }
+    return rendered("comparison.html", values)
 
 
 def _differ(one: Package | None, other: Package | None) -> bool:
@@ -212,17 +210,15 @@ def _gpus(looked: Look) -> list[Gpu]:
     """Judge by the bytes of the image's own libraries: what has no code, or PTX alone."""
     if not looked.audit.code:
         return []
-    models: dict[str, list[str]] = {}
-    for model, capability in facts.gpus().items():
-        models.setdefault(capability, []).append(model)
     statuses = {"fail": "no", "warn": "limits"}
-    found = []
-    for capability, names in models.items():
-        judged = [one for one in looked.by_gpu.get(capability, ()) if one.severity in statuses]
+    gpus = []
+    for capability, found in looked.by_gpu.items():
+        names = ", ".join(model for model, its in facts.gpus().items() if its == capability)
+        judged = [one for one in found if one.severity in statuses]
         worst = min((one.severity for one in judged), default="")  # "fail" before "warn"
         reasons = tuple(f"{one.package} {one.file.rpartition('/')[2]}: {one.what}" for one in judged[:8])
-        found.append(Gpu(capability, ", ".join(names), statuses.get(worst, "yes"), reasons))
-    return found
+        gpus.append(Gpu(capability, names, statuses.get(worst, "yes"), reasons))
+    return gpus
 
 
 def _suite(report: SmokeReport, folder: Path) -> Suite:
@@ -256,10 +252,6 @@ def _rebuild(own: BuildReport | None) -> str:
 def _name(image: Located) -> str:
     """Name a foreign image by its file or folder; that of a layout is often just called oci."""
     path = image.path.resolve()
-    return (
-        image.name if image.form == "registry" or not path.name else (path.parent if path.name == "oci" else path).name
-    )
-
-
-def _file_size(image: Located) -> int:
-    return image.path.stat().st_size if image.path.is_file() else 0
+    if image.form == "registry" or not path.name:
+        return image.name
+    return path.parent.name if path.name == "oci" else path.name

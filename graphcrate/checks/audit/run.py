@@ -66,7 +66,9 @@ def look(name: str, ctx: Context, output: Path) -> Look:
         owner = owners.owner(path)
         version, known = sizes.get(owner.name, (owners.version(owner), 0))
         sizes[owner.name] = version, known + binary.size
-    models = {capability: model for model, capability in reversed(facts.gpus().items())}
+    models: dict[str, str] = {}
+    for model, capability in facts.gpus().items():
+        models.setdefault(capability, model)
     by_gpu = {capability: tuple(code.findings(contents, owners, [model])) for capability, model in models.items()}
     return Look(audit.judge(contents), read.texts, read.settings, sizes, by_gpu)
 
