@@ -59,6 +59,10 @@ class Cache:
         except OSError as error:
             raise self._failure(error) from error
 
+    def __getstate__(self) -> dict[str, object]:
+        """For worker processes: they use this run's temporary folder, which lives as long as this process."""
+        return {name: value for name, value in self.__dict__.items() if name != "_alive"}
+
     def make_folders(self) -> None:
         """Make the folders that every run expects."""
         for folder in (self._tmp, self._locks, self.root / "files", self.root / "blobs" / "sha256"):

@@ -22,12 +22,11 @@ from graphcrate.model.errors import HostError
 
 Advance = Callable[[int], None]
 
-_REPORT_EVERY = 1 << 23  #: bytes of advance that a worker gathers before it says so
 _LOOK_SECONDS = 0.2  #: between two looks at what the workers have advanced
 _GRACE_SECONDS = 5.0  #: for a worker to clean up
 _POLL_SECONDS = 0.01
-_LONGEST_END = 60  #: seconds, where nobody is left to kill it
 _PR_SET_PDEATHSIG = 1
+_ENDED = 128 + signal.SIGTERM  #: exit code of a worker that was told to end
 
 
 def default_jobs() -> int:
@@ -36,13 +35,12 @@ def default_jobs() -> int:
 
 
 class Pool:
-    """At most `jobs` worker processes; with 0 all work is done in this process.
+    """At most `jobs` worker processes; with 0 all work is done in this process. For one thread.
 
-    Leaving the `with` block ends the workers, whatever they do. For one thread.
+    Leaving the `with` block ends the workers, whatever they do. `advance` gets the bytes that the work is done with.
     """
 
     def __init__(self, jobs: int, advance: Advance = lambda _: None) -> None:
-        """`advance` gets the bytes that the work is done with."""
         self._jobs, self._advance = jobs, advance
         self._queue: list[tuple[int, int, object, Callable[..., Any], tuple[object, ...]]] = []
         self._numbers = itertools.count()
@@ -134,7 +132,7 @@ class _Context(SpawnContext):
     def killed(self) -> HostError:
         """The error for a worker that ended before its work was done."""
         self.end()  # SIGTERM ends the others
-        codes = [code for process in self._started if (code := process.exitcode) not in (None, 0, -signal.SIGTERM)]
+        codes = {process.exitcode for process in self._started} - {None, 0, -signal.SIGTERM, _ENDED}
         code = min((code for code in codes if code is not None), default=-signal.SIGTERM)
         reason = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return HostError(
@@ -145,7 +143,6 @@ class _Context(SpawnContext):
 
 
 _total: Any = None  #: bytes that all workers are done with
-_working = False
 
 
 def _begin(parent: int, advanced: Any) -> None:  # noqa: ANN401
@@ -162,35 +159,15 @@ def _begin(parent: int, advanced: Any) -> None:  # noqa: ANN401
 
 def _end(number: int, _: object) -> NoReturn:
     signal.signal(number, signal.SIG_IGN)  # a second signal must not stop the cleaning up
-    if not _working:
-        os._exit(128 + number)
-    # Python runs `finally` blocks on SystemExit, so temporary files go.
-    signal.alarm(_LONGEST_END)
-    sys.exit(128 + number)
+    sys.exit(_ENDED)  # runs `finally` blocks, so temporary files go
 
 
 def _work(call: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # noqa: ANN401
-    global _working
-    gathered = 0
-
     def advance(amount: int) -> None:
-        nonlocal gathered
-        gathered += amount
-        if gathered >= _REPORT_EVERY:
-            report()
-
-    def report() -> None:
-        nonlocal gathered
         with _total.get_lock():
-            _total.value += gathered
-        gathered = 0
+            _total.value += amount
 
     try:
-        _working = True
-        try:
-            return call(advance, *arguments)
-        finally:
-            report()
-            _working = False
-    except SystemExit as ended:  # the executor would take it for a result and wait for more work
-        os._exit(int(ended.code or 0))
+        return call(advance, *arguments)
+    except SystemExit:  # the executor would take it for a result and wait for more work
+        os._exit(_ENDED)

@@ -96,7 +96,7 @@ class WheelsLayer:
         known = {file.file.sha256: files[file.file.sha256] for file in wanted if file.file.sha256 in files}
         packages = list(zip(self.step.packages, self._origins, strict=True))
         shop = self.shop
-        pool.submit(self.size, work.inspect, packages, known, shop.site, shop.cache.root, shop.environment, of=self)
+        pool.submit(self.size, work.inspect, packages, known, shop.site, shop.cache, shop.environment, of=self)
 
     def claim(self, claims: Claims) -> None:
         """Check the layer's paths against those of the others. Raises BuildError."""
@@ -124,7 +124,7 @@ class WheelsLayer:
             # The bar counts the wheels' bytes: compiling is its share of a layer's work.
             worth = int(self.size * self._compile_share * sum(size for _, _, size in batch) / max(sources, 1))
             shards_of = [(wheel, number) for wheel, number, _ in batch]
-            arguments = (shards_of, shop.site, shop.interpreter, shop.cache.root, worth)
+            arguments = (shards_of, shop.site, shop.interpreter, shop.cache, worth)
             pool.submit(weight, work.compile_batch, *arguments, of=self)
         if not batches:
             self._write(pool)
@@ -140,7 +140,7 @@ class WheelsLayer:
     def _write(self, pool: Pool) -> None:
         shop, share = self.shop, 1 - self._compile_share
         slim = self.step.slim or None if isinstance(self.step, WheelsStep) else None
-        arguments = (self.key, self.step.title, self.wheels, shop.site, shop.cache.root, share, slim)
+        arguments = (self.key, self.step.title, self.wheels, shop.site, shop.cache, share, slim)
         pool.submit(self.size, work.write_layer, *arguments, of=self)
 
     def _installations(self) -> list[Installation | None]:

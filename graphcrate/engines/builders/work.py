@@ -1,7 +1,7 @@
 """What worker processes do for the embedded builder: functions of values, which find and leave files in the cache."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,17 +17,6 @@ from graphcrate.model.errors import UNREADABLE, CacheError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import Slim
 from graphcrate.model.report import LayerRecord
-
-
-@contextlib.contextmanager
-def opened_cache(root: Path) -> Iterator[Cache]:
-    """The cache, for one piece of work."""
-    cache = Cache(root)
-    try:
-        with cache.guard():
-            yield cache
-    finally:
-        cache.close()
 
 
 def installation_path(cache: Cache, origin: str, site: Site) -> Path:
@@ -63,7 +52,7 @@ def inspect(
     packages: Sequence[tuple[LockedPackage, str]],
     files: Mapping[str, Path],
     site: Site,
-    root: Path,
+    cache: Cache,
     environment: Mapping[str, str],
 ) -> list[WheelFile]:
     """The wheels of packages (with their origins), those of sdists built; where their files go is kept in the cache.
@@ -71,7 +60,7 @@ def inspect(
     `files`: sha256 → path, of a compiled package its wheel.
     """
     wheels = []
-    with opened_cache(root) as cache:
+    with cache.guard():
         for package, origin in packages:
             path, sha256 = files[package.file.sha256], package.file.sha256
             if package.is_sdist and not package.compiled:
@@ -95,11 +84,11 @@ def compile_batch(
     batch: Sequence[tuple[WheelFile, int]],
     site: Site,
     interpreter: bytecode.InsidePython,
-    root: Path,
+    cache: Cache,
     worth: int,
 ) -> None:
     """Compile these shards (wheel, number of shard); `advance` gets the bytes of wheels that this is `worth`."""
-    with opened_cache(root) as cache:
+    with cache.guard():
         jobs = []
         for wheel in dict.fromkeys(wheel for wheel, _ in batch):
             wanted = {number for other, number in batch if other == wheel}
@@ -116,12 +105,12 @@ def write_layer(
     title: str,
     wheels: Sequence[WheelFile],
     site: Site,
-    root: Path,
+    cache: Cache,
     share: float,
     slim: Slim | None,
 ) -> LayerRecord:
     """Write a layer of wheels, unless another build has done so meanwhile. `advance` gets this share of its bytes."""
-    with opened_cache(root) as cache, cache.exclusively(f"layer-{key}"):
+    with cache.guard(), cache.exclusively(f"layer-{key}"):
         record = read_record(cache, key)
         if record is None:
             files = [(wheel, installed(cache, wheel, site)) for wheel in wheels]
