@@ -42,7 +42,7 @@ from bench.audit_record import (
 from graphcrate.host import process, settings
 from graphcrate.host.cache import remove_tree
 from graphcrate.host.context import Context
-from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.inputs.bases import Base, debian
 from graphcrate.inputs.bases.archive import Archive
 from graphcrate.model.errors import GraphcrateError
@@ -306,7 +306,7 @@ def probe_once(
         binds += [Bind(folder, FOUND, read_only=False), Bind(bytecode, BYTECODE, read_only=False)]
         command = [ground.base.python, f"{PROBE}/import_probe.py", f"{FOUND}/orders.json", f"{FOUND}/found.json"]
         environment = {**ground.base.environment, "LANG": "C.UTF-8", "PYTHONPYCACHEPREFIX": BYTECODE, **variables}
-        done = run_in(ground.base.rootfs, command, environment=environment, binds=binds, timeout=3600)
+        done = run_in(ground.base.rootfs, Exec(command, environment, binds, timeout=3600))
         found = folder / "found.json"
         if done.returncode or not found.is_file():
             raise GraphcrateError("the probe failed\n" + "\n".join(done.lines[-_TOLD:]))

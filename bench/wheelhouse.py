@@ -146,7 +146,7 @@ def plainly(job: extensions.Job, base: Base, toolkit: Path | None, files: Mappin
         def compile_it(
             command: list[str] = command, inside: "dict[str, str]" = inside, binds: list[sandbox.Bind] = binds
         ) -> None:
-            done = sandbox.run_in(base.rootfs, command, environment=inside, binds=binds)
+            done = sandbox.run_in(base.rootfs, sandbox.Exec(command, inside, binds))
             if done.returncode != 0:
                 raise SystemExit("\n".join(done.lines[-20:]))
 

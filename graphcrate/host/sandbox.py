@@ -80,31 +80,17 @@ class Failure(msgspec.Struct, frozen=True):
     what: str
 
 
-def run_in(
-    rootfs: Path,
-    argv: Sequence[str],
-    *,
-    environment: Mapping[str, str],
-    binds: Sequence[Bind] = (),
-    working_folder: str = "/",
-    network: bool = False,
-    on_line: Callable[[str], None] | None = None,
-    timeout: float | None = None,
-    gpu: bool = False,
-    attached: bool = False,
-    writable: bool = False,
-) -> process.Completed:
+def run_in(rootfs: Path, command: Exec, *, writable: bool = False) -> process.Completed:
     """Run a command with `rootfs` as its root folder, as root inside; exit code 128 + N after signal N.
 
-    It gets exactly this environment (`HOME` defaults to /tmp/home), empty /tmp, /run and /dev/shm in memory, /proc,
-    /sys, a small /dev, and the binds; the root file system is read-only. Without `network` it has
-    the loopback interface alone, where the machine allows that. `gpu` adds the host's NVIDIA devices and driver.
-    `attached`: see `attach.run`. With `writable` the command changes `rootfs` itself, all but /tmp, /dev, /proc and
-    /sys, and calls that change owners succeed without doing anything: a plain user has one number.
-    Raises HostError when this machine allows no isolation, BuildError after `timeout` seconds.
+    It gets exactly its environment (`HOME` defaults to /tmp/home), empty /tmp, /run and /dev/shm in memory, /proc,
+    /sys, a small /dev, and the binds; the root file system is read-only. Without a network it has the loopback
+    interface alone, where the machine allows that. With `writable` it changes `rootfs` itself, all but /tmp, /dev,
+    /proc and /sys, and calls that change owners succeed without doing anything: a plain user has one number.
+    Raises HostError when this machine allows no isolation, BuildError after the time-out.
     """
-    variables = {"HOME": "/tmp/home", **environment}
-    if gpu:
+    binds, variables = command.binds, {"HOME": "/tmp/home", **command.environment}
+    if command.gpu:
         host = gpus.detect()
         binds = [*binds, *gpu_binds(host)]
         variables = gpus.extend(variables, host)
@@ -112,17 +98,19 @@ def run_in(
     orders: dict[str, Any] = {
         "rootfs": str(rootfs.resolve()),
         "staging": next(name for name in namespaces.OWN_FOLDERS if (rootfs / name).is_dir()),
-        "argv": list(argv),
+        "argv": list(command.argv),
         "environment": variables,
-        "working_folder": working_folder,
+        "working_folder": command.cwd or "/",
         "binds": [(str(bind.source.resolve()), bind.target, bind.read_only) for bind in binds],
-        "files": {} if writable else network_files(network),
+        "files": {} if writable else network_files(command.network),
         "writable": writable,
-        "network": network,
+        "network": command.network,
         "parent": os.getpid(),
     }
-    run = _attached if attached else functools.partial(process.run, on_line=on_line, timeout=timeout)
-    done, failures = _try(orders, ["user", "mount"] if os.geteuid() == 0 else ["user"], run)
+    run = functools.partial(process.run, on_line=command.on_line, timeout=command.timeout)
+    done, failures = _try(
+        orders, ["user", "mount"] if os.geteuid() == 0 else ["user"], _attached if command.attached else run
+    )
     if done is None:
         raise explain(failures, os.geteuid(), _restrictions())
     return done

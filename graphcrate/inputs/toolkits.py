@@ -20,7 +20,7 @@ from graphcrate.compat.planning import SYSTEM_PATH
 from graphcrate.compat.toolkits import COMPONENTS, PACKAGES, assembly
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
-from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.inputs.bases import debian
 from graphcrate.model.errors import BuildError, LayoutError, ResolutionError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, Toolkit, WheelToolkit
@@ -91,13 +91,13 @@ def _assemble(
             shutil.copyfile(source, target)
     made = folder / "cuda"
     made.mkdir()
-    done = run_in(
-        rootfs,
+    command = Exec(
         ["sh", "-ec", "\n".join(assembly(toolkit))],
-        environment={"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8"},
-        binds=[Bind(folder / "packages", PACKAGES, read_only=False), Bind(made, CUDA_HOME, read_only=False)],
+        {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8"},
+        [Bind(folder / "packages", PACKAGES, read_only=False), Bind(made, CUDA_HOME, read_only=False)],
         timeout=_TIMEOUT,
     )
+    done = run_in(rootfs, command)
     if done.returncode:
         raise BuildError(
             f"the {what} cannot be put together: {done.lines[-1] if done.lines else 'no output'}",

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.host.sandbox import run_in
+from graphcrate.host.sandbox import Exec, run_in
 from graphcrate.inputs.bases import BaseDriftError, debian
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import DebianBase, LockedFile, encode
@@ -52,13 +52,13 @@ def test_unknown_package_and_wrong_python_are_named(cache):
 def test_base_tells_its_versions_and_they_are_true(base):
     assert base.python == f"/usr/bin/python{PYTHON}"
     script = "import platform; print(platform.python_version(), platform.libc_ver()[1])"
-    done = run_in(base.rootfs, [base.python, "-c", script], environment=INSIDE)
+    done = run_in(base.rootfs, Exec([base.python, "-c", script], INSIDE))
     assert done.lines == (f"{base.python_version} {base.glibc}",)
 
 
 def test_debians_bytecode_is_used(base):
     modules = "json, email, ssl, sqlite3, ctypes, lzma, bz2, multiprocessing, zoneinfo"
-    done = run_in(base.rootfs, [base.python, "-vc", f"import {modules}"], environment=INSIDE)
+    done = run_in(base.rootfs, Exec([base.python, "-vc", f"import {modules}"], INSIDE))
     assert done.returncode == 0
     assert not [line for line in done.lines if "stale" in line or line.startswith("# code object from '/")]
 
@@ -79,7 +79,7 @@ def test_nothing_of_this_machine_is_inside(base):
 
 def test_packages_inside_are_those_of_the_lock(base, lock):
     query = ["dpkg-query", "-W", "-f", "${Package} ${Version} ${Status}\n"]
-    done = run_in(base.rootfs, query, environment=INSIDE)
+    done = run_in(base.rootfs, Exec(query, INSIDE))
     wanted = [f"{package.name} {package.version} install ok installed" for package in lock.packages]
     assert sorted(done.lines) == sorted(wanted)
 

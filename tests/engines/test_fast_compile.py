@@ -110,12 +110,10 @@ def test_the_same_operators_are_registered(both, unpacked, ground):
     told = {}
     for way, libraries in unpacked.items():
         inside = [f"{LOOKED_AT}/{way}/{name}" for name in sorted(libraries)]
-        done = sandbox.run_in(
-            job.base.rootfs,
-            [f"{VENV}/bin/python", "-s", "-c", REGISTERED, *inside],
-            environment={"PATH": f"{VENV}/bin:/usr/bin:/bin"},
-            binds=[sandbox.Bind(venv, VENV), sandbox.Bind(ground / "looked-at", LOOKED_AT)],
-        )
+        argv = [f"{VENV}/bin/python", "-s", "-c", REGISTERED, *inside]
+        binds = [sandbox.Bind(venv, VENV), sandbox.Bind(ground / "looked-at", LOOKED_AT)]
+        command = sandbox.Exec(argv, {"PATH": f"{VENV}/bin:/usr/bin:/bin"}, binds)
+        done = sandbox.run_in(job.base.rootfs, command)
         assert done.returncode == 0, done.lines
         told[way] = json.loads(done.lines[-1])
     assert told["fast"] == told["plain"]

@@ -13,7 +13,7 @@ import pytest
 
 from graphcrate.host import sandbox
 from graphcrate.host.cache import Cache
-from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.model.errors import BuildError
 from graphcrate.model.plan import ConfigStep
 from graphcrate.oci.image import make_image
@@ -73,7 +73,7 @@ def kind(request, monkeypatch):
 
 
 def shell(rootfs, script, **options):
-    return run_in(rootfs, ["sh", "-c", script], environment=ENVIRONMENT, **options)
+    return run_in(rootfs, Exec(["sh", "-c", script], ENVIRONMENT, **options))
 
 
 def snapshot(folder: Path):
@@ -91,7 +91,7 @@ def test_runs_with_exit_code_lines_and_nothing_of_the_hosts_environment(rootfs, 
 
 def test_signals_and_missing_programs_have_a_shells_exit_codes(rootfs, kind):
     assert shell(rootfs, "kill -SEGV $$").returncode == 128 + signal.SIGSEGV
-    done = run_in(rootfs, ["no-such-program"], environment=ENVIRONMENT)
+    done = run_in(rootfs, Exec(["no-such-program"], ENVIRONMENT))
     assert done.returncode == 127
     assert "no-such-program: cannot be run in the image" in done.lines[-1]
 
@@ -140,7 +140,7 @@ def test_writable_bind_takes_what_is_written(rootfs, kind, tmp_path):
     folder = tmp_path / "results"
     folder.mkdir()
     binds = [Bind(folder, "/work", read_only=False)]
-    done = shell(rootfs, "echo result >new && pwd", working_folder="/work", binds=binds)
+    done = shell(rootfs, "echo result >new && pwd", cwd="/work", binds=binds)
     assert done.lines == ("/work",)
     assert (folder / "new").read_text() == "result\n"
     assert (folder / "new").stat().st_uid == os.geteuid()
@@ -167,8 +167,8 @@ def test_nobody_survives_the_command_or_its_timeout(rootfs):
 def test_nobody_and_no_mount_survives_kill_9(rootfs, project):
     marker = f"3000{os.getpid() % 100_000:05d}"
     program = (
-        f"from pathlib import Path; from graphcrate.host.sandbox import run_in; "
-        f"run_in(Path({str(rootfs)!r}), ['sleep', '{marker}'], environment={ENVIRONMENT!r})"
+        f"from pathlib import Path; from graphcrate.host.sandbox import Exec, run_in; "
+        f"run_in(Path({str(rootfs)!r}), Exec(['sleep', '{marker}'], {ENVIRONMENT!r}))"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=project) as runner:
         until(lambda: running("sleep", marker), 10)
@@ -184,7 +184,7 @@ def test_an_attached_command_has_this_process_s_streams(rootfs, project, kind):
         f"from pathlib import Path; from graphcrate.host import sandbox; real = sandbox._try; "
         f"sandbox._try = lambda orders, kinds, run: real(orders, [{kind!r}], run) if {kind!r} in kinds else "
         f"(None, [sandbox.Failure(kinds[0], 'unshare', 1, 'forbidden by the test')]); "
-        f"print(sandbox.run_in(Path({str(rootfs)!r}), {command!r}, environment={ENVIRONMENT!r}, attached=True))"
+        f"print(sandbox.run_in(Path({str(rootfs)!r}), sandbox.Exec({command!r}, {ENVIRONMENT!r}, attached=True)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -11,7 +11,7 @@ import pytest
 from graphcrate.compat import compilers
 from graphcrate.compat import toolkits as facts
 from graphcrate.host.cache import Cache
-from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.bases.archive import Archive
@@ -89,14 +89,9 @@ def test_it_compiles_links_and_runs(cuda, rootfs, tmp_path):
         f"LD_LIBRARY_PATH={CUDA_HOME}/lib64 ./a",
         f"{CUDA_HOME}/bin/cuobjdump -lelf a",
     )
-    done = run_in(
-        rootfs,
-        ["sh", "-ec", "\n".join(lines)],
-        environment={"PATH": "/usr/bin:/bin", "NVCC_PREPEND_FLAGS": f"-ccbin {COMPILER}"},
-        binds=[Bind(cuda, CUDA_HOME), Bind(tmp_path, "/build", read_only=False)],
-        working_folder="/build",
-        timeout=600,
-    )
+    variables = {"PATH": "/usr/bin:/bin", "NVCC_PREPEND_FLAGS": f"-ccbin {COMPILER}"}
+    binds = [Bind(cuda, CUDA_HOME), Bind(tmp_path, "/build", read_only=False)]
+    done = run_in(rootfs, Exec(["sh", "-ec", "\n".join(lines)], variables, binds, cwd="/build", timeout=600))
     said = "\n".join(done.lines)
     assert done.returncode == 0, said
     assert "cudaError" in said, "no GPU here, and its own library says so"

@@ -49,8 +49,8 @@ def started(monkeypatch):
     """Stands in for the sandbox; what was run, and in which root file system."""
     runs = []
 
-    def run_in(rootfs, argv, **_):
-        runs.append((rootfs, argv[0]))
+    def run_in(rootfs, command):
+        runs.append((rootfs, command.argv[0]))
         return Completed(0, ("graphcrate: 3.11.9 glibc 2.36",))
 
     monkeypatch.setattr(registry, "run_in", run_in)

@@ -75,8 +75,8 @@ class Sandbox:
     code: int = 0
     runs: list = dataclasses.field(default_factory=list)
 
-    def __call__(self, rootfs, argv, *, environment, binds, timeout):
-        packages, cuda = binds
+    def __call__(self, rootfs, command):
+        packages, cuda = command.binds
         inside = sorted(str(path.relative_to(packages.source)) for path in packages.source.rglob("*") if path.is_file())
         self.runs.append((packages.target, inside, cuda.target))
         (cuda.source / "bin").mkdir()

@@ -17,7 +17,7 @@ import pytest
 from graphcrate.compat import recipes
 from graphcrate.engines.builders import embedded
 from graphcrate.engines.runners import embedded as running
-from graphcrate.host import gpu, sandbox
+from graphcrate.host import gpu, sandbox, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
@@ -135,13 +135,13 @@ class World:
             environment={"PATH": "/usr/bin"}, labels={},
         )  # fmt: skip
 
-    def run_in(self, rootfs, argv, **options):
+    def run_in(self, rootfs, command):
         """In place of the sandbox."""
-        self.ran.append((argv, options))
+        self.ran.append(command)
         if isinstance(self.completed, BaseException):
             raise self.completed
-        for line in self.completed.lines if options.get("on_line") else ():
-            options["on_line"](line)
+        for line in self.completed.lines if command.on_line else ():
+            command.on_line(line)
         return self.completed
 
     def built(self, *options):
@@ -234,6 +234,7 @@ def other_bytes_than_locked(world):
 
 @row(7, "docker")
 def no_engine(world):
+    world.patch.setattr(settings, "SYSTEM_FOLDERS", ())
     return *BUILD, "--engine", "docker"
 
 
@@ -378,11 +379,11 @@ def test_run_ends_as_the_command_inside_does(world, ended, code):
 def test_run_gives_the_folder_the_terminal_and_the_gpus(world):
     world.place.environment["TERM"] = "xterm"
     assert world.typed("run", f"torch:{world.built().name}", "--", "ls", "-l")[0] == 0
-    argv, options = world.ran[-1]
-    assert argv == ["ls", "-l"]
-    assert options["binds"] == (sandbox.Bind(world.root, "/work", read_only=False),)
-    assert (options["working_folder"], options["gpu"], options["attached"]) == ("/work", True, True)
-    assert options["environment"]["TERM"] == "xterm"
+    command = world.ran[-1]
+    assert command.argv == ["ls", "-l"]
+    assert command.binds == (sandbox.Bind(world.root, "/work", read_only=False),)
+    assert (command.cwd, command.gpu, command.attached) == ("/work", True, True)
+    assert command.environment["TERM"] == "xterm"
 
 
 def test_publish_sends_nothing_that_the_gate_refuses(world):

@@ -4,6 +4,7 @@ An unpacked image takes gigabytes and is of use only while people try it: the tw
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -43,18 +44,9 @@ class Unpacked:
 
     def run(self, command: Exec) -> Completed:
         """See `host.sandbox.Inside.run`, and `host.sandbox.run_in`. The working folder is the image's unless given."""
-        return run_in(
-            self.rootfs,
-            command.argv,
-            environment={**self.layout.environment, **command.environment},
-            binds=command.binds,
-            working_folder=command.cwd or self.layout.config.run.working_dir or "/",
-            network=command.network,
-            on_line=command.on_line,
-            timeout=command.timeout,
-            gpu=command.gpu,
-            attached=command.attached,
-        )
+        variables = {**self.layout.environment, **command.environment}
+        cwd = command.cwd or self.layout.config.run.working_dir or "/"
+        return run_in(self.rootfs, dataclasses.replace(command, environment=variables, cwd=cwd))
 
 
 def runtime(environment: Mapping[str, str]) -> Runtime:

@@ -24,7 +24,7 @@ import zstandard
 
 from graphcrate.host.namespaces import NO_SECCOMP
 from graphcrate.host.parallel import parallel
-from graphcrate.host.sandbox import Bind, run_in
+from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.inputs.bases.archive import REGISTRY_INSTEAD
 from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError, IntegrityError
 from graphcrate.model.plan import LAYER_MTIME
@@ -147,15 +147,14 @@ def _run_dpkg(root: Path, work: Path, suite: str, note: Callable[[str], None]) -
     for name in ("chown", "chgrp"):
         (work / "noting" / name).write_text(_NOTING.replace("NAME", name))
         (work / "noting" / name).chmod(0o755)
-    done = run_in(
-        root,
+    command = Exec(
         ["/bin/sh", "-c", _INSTALL + (_COMPILE if suite in COMPILED_HERE else "")],
-        environment=_ENVIRONMENT,
-        binds=[Bind(work / name, f"/tmp/{name}", read_only=name != "calls") for name in ("debs", "noting", "calls")],
+        _ENVIRONMENT,
+        [Bind(work / name, f"/tmp/{name}", read_only=name != "calls") for name in ("debs", "noting", "calls")],
         on_line=lambda line: note(f"base: {line.rstrip(' .')}") if line.startswith(told) else None,
         timeout=TIMEOUT,
-        writable=True,
     )
+    done = run_in(root, command, writable=True)
     if done.returncode:
         raise _failure(done.lines, root)
     calls = work / "calls" / "calls"

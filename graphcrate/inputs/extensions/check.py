@@ -143,13 +143,13 @@ def try_import(job: Job, wheels: Sequence[Path], venv: Path, folder: Path) -> tu
         with zipfile.ZipFile(wheel) as archive:  # opened and checked by now
             archive.extractall(folder / "site")
     try:
-        done = sandbox.run_in(
-            job.base.rootfs,
+        command = sandbox.Exec(
             [f"{VENV}/bin/python", "-s", f"{_INSIDE}/trial.py", f"{_INSIDE}/site"],
-            environment={"PATH": f"{VENV}/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
-            binds=[sandbox.Bind(venv, VENV), sandbox.Bind(folder, _INSIDE)],
+            {"PATH": f"{VENV}/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
+            [sandbox.Bind(venv, VENV), sandbox.Bind(folder, _INSIDE)],
             timeout=TIMEOUT,
         )
+        done = sandbox.run_in(job.base.rootfs, command)
     finally:
         shutil.rmtree(folder)
     if done.returncode == 0:

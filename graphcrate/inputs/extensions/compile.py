@@ -189,14 +189,9 @@ def _compile(
     if toolkit is not None:
         binds.append(sandbox.Bind(toolkit, CUDA_HOME))
     watcher = Watcher([package.name for package in wanted], job.progress)
-    done = sandbox.run_in(
-        base.rootfs,
-        [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"],
-        working_folder=BUILD,
-        environment=environment(job, jobs),
-        binds=binds,
-        on_line=watcher.read,
-    )
+    argv = [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"]
+    command = sandbox.Exec(argv, environment(job, jobs), binds, cwd=BUILD, on_line=watcher.read)
+    done = sandbox.run_in(base.rootfs, command)
     made = {one: next((build / "wheels" / one.name).glob("*.whl"), None) for one in wanted if one.name in watcher.built}
     wheels = {package: wheel for package, wheel in made.items() if wheel is not None}
     if done.returncode != 0 or len(wheels) < len(wanted):

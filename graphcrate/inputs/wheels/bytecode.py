@@ -40,12 +40,9 @@ class InsidePython:
 
     def run(self, folder: Path) -> process.Completed:
         """Run the program `PROGRAM` of this folder, which may write there. Raises HostError without isolation."""
-        return sandbox.run_in(
-            self.rootfs,
-            [self.python, *compile_program.FLAGS, f"{_INSIDE}/{PROGRAM}"],
-            environment=ENVIRONMENT,
-            binds=[sandbox.Bind(folder, _INSIDE, read_only=False)],
-        )
+        argv = [self.python, *compile_program.FLAGS, f"{_INSIDE}/{PROGRAM}"]
+        binds = [sandbox.Bind(folder, _INSIDE, read_only=False)]
+        return sandbox.run_in(self.rootfs, sandbox.Exec(argv, ENVIRONMENT, binds))
 
 
 Shard = tuple[Placed, ...]  #: sources of one wheel that are compiled together, sorted by path
