@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +12,16 @@ from graphcrate.cli.options import Gpus, cuda_version, joined
 
 if TYPE_CHECKING:
     from graphcrate.host.context import Context
+
+
+
+class FileForm(StrEnum):
+    """What a folder can get: `policy.FILE_FORMS`."""
+
+    SIF = "sif"
+    SQSH = "sqsh"
+    ARCHIVE = "oci-archive"
+
 
 Image = Annotated[
     str, typer.Argument(help="NAME:TAG below dist/, a layout, or a recipe, which is built first.", metavar="REF|NAME")
@@ -31,7 +42,7 @@ CpuOnly = Annotated[
     bool, typer.Option("--allow-cpu-only", help="Publish without a pass on a GPU; it is recorded beside the image.")
 ]
 As = Annotated[
-    list[str] | None,
+    list[FileForm] | None,
     typer.Option(
         "--as", help="In a folder: sif for Singularity, sqsh for enroot and pyxis, oci-archive for all; again for more."
     ),
@@ -85,7 +96,7 @@ def publish(
         mount_from=tuple(mount_from or ()),
         key=key,
         allow_cpu_only=allow_cpu_only,
-        forms=policy.forms_of(as_ or ()),
+        forms=tuple(form for form in policy.FILE_FORMS if form in (as_ or ())),
         kernel=kernel,
         compression=Compression(compression) if compression else None,
         replace=replace,
@@ -203,8 +214,7 @@ def keys(
     from graphcrate.cli.config import here
     from graphcrate.host.attach import ask_password
     from graphcrate.model.errors import UsageError
-    from graphcrate.publish.attest import keyfile
-    from graphcrate.publish.attest.keys import PASSWORD
+    from graphcrate.publish.attest.keys import PASSWORD, make_pair
 
     if not output.is_dir():
         raise UsageError(f"there is no folder {output}", next_step=f"mkdir -p {output}")
@@ -213,5 +223,5 @@ def keys(
         password = ask_password("password for the new key: ")
     if password is None:
         raise UsageError("there is no terminal to ask for a password", next_step=f"{PASSWORD}=… ./build.py keys")
-    for path in keyfile.make_pair(output, password):
+    for path in make_pair(output, password):
         sys.stdout.write(f"{path}\n")

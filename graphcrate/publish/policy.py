@@ -19,7 +19,6 @@ from graphcrate.host.context import Context
 from graphcrate.model.audit import Audit
 from graphcrate.model.errors import UNREADABLE, GateError, UsageError
 from graphcrate.model.lock import Lock, decode_lock
-from graphcrate.model.publish import Evidence, Refusal
 from graphcrate.model.report import BuildReport, Pass, SmokeReport
 from graphcrate.oci import push
 from graphcrate.oci.layout import Layout
@@ -48,14 +47,19 @@ class Request:
     replace: bool = False  #: another file of the same name in the folder gives way
 
 
-def forms_of(names: Iterable[str]) -> tuple[FileForm, ...]:
-    """The forms of these names, each once. Raises UsageError for another name."""
-    names = tuple(names)
-    unknown = next((name for name in names if name not in FILE_FORMS), None)
-    if unknown is not None:
-        options = ", ".join(f"--as {form}" for form in FILE_FORMS)
-        raise UsageError(f"invalid form of a file: {unknown!r}", next_step=f"{options}, or several of them")
-    return tuple(form for form in FILE_FORMS if form in names)
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason why an image is not published, and what to do about it."""
+
+    what: str
+    fix: str = ""
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gate goes by: the newest passes of this digest; `cpu_only`: none of a GPU, as a person allowed."""
+
+    suites: tuple[SmokeReport, ...]
+    refusals: tuple[Refusal, ...]
+    cpu_only: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +71,6 @@ class Candidate:
     lock: Lock
     audit: Audit
     evidence: Evidence
-
-    @property
-    def folder(self) -> Path:
-        return self.layout.path.parent
 
 
 def examine(request: Request, ctx: Context) -> Candidate:

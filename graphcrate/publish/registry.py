@@ -2,6 +2,7 @@
 
 import functools
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,18 +16,17 @@ from graphcrate.host.attach import ask_password
 from graphcrate.host.context import Context
 from graphcrate.host.http import Client
 from graphcrate.model.errors import UsageError
-from graphcrate.model.publish import CPU_ONLY, Published
 from graphcrate.model.words import is_loopback
 from graphcrate.oci import credentials, push
-from graphcrate.oci.reference import TAG_RULE, Reference, is_tag
-from graphcrate.oci.registry import Repository
+from graphcrate.oci.reference import TAG_RULE, is_tag
 from graphcrate.publish import attestations
-from graphcrate.publish.attest import keyfile
-from graphcrate.publish.attest.statement import Subject
+from graphcrate.publish.attest import keys
 from graphcrate.publish.destinations import folder, oras
 from graphcrate.publish.destinations.parse import Destination, Folder, Registry, parse, reference_for, vpc_reference
 from graphcrate.publish.policy import FILE_FORMS, Candidate, FileForm, Request, examine
 
+#: annotation of what went out without a pass on a GPU; the statement about its suites has a field for it
+CPU_ONLY = "graphcrate.cpu-only"
 #: the kinds are those of destinations (`parse`)
 _OPTIONS: convert.Options = {
     "--form": ("form", ("registry",)),
@@ -39,6 +39,26 @@ _OPTIONS: convert.Options = {
     "--replace": ("replace", ("folder",)),
 }
 _WORDS = {"registry": "a registry", "oras": "oras://", "folder": "a folder"}
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """`publish --json`. `digest`: of the manifest that the reference names. `lines`: runtime → what its users type."""
+
+    name: str
+    tag: str
+    destination: str = ""
+    reference: str
+    digest: str
+    form: str = ""
+    tags: tuple[str, ...] = ()
+    bytes_sent: int = 0
+    bytes_there: int = 0
+    bytes_mounted: int = 0
+    proofs: tuple[str, ...] = ()  #: digests of the manifests that hold statements and signatures
+    signed: str = ""  #: "key"; empty: nobody signed
+    cpu_only: bool = False
+    seconds: float = 0.0
+    lines: Mapping[str, str] = {}
 
 
 def destination_of(request: Request, ctx: Context, to: str) -> Destination:
@@ -63,14 +83,11 @@ def publish(request: Request, ctx: Context, to: str) -> Published:
     start = settings.now()
     destination = destination_of(request, ctx, to)
     candidate = examine(request, ctx)
-    if isinstance(destination, Registry):
-        _warn_of_terms(candidate, destination, ctx)
     if isinstance(destination, Folder):
         published = _to_folder(request, ctx, candidate, Path(destination.path))
     else:
-        reference = reference_for(destination, candidate.report.name, candidate.report.tag)
-        send = _to_oras if destination.oras else _to_registry
-        published = send(request, ctx, candidate, reference)
+        _warn_of_terms(candidate, destination, ctx)
+        published = _to_registry(request, ctx, candidate, destination)
     return msgspec.structs.replace(
         published,
         destination=to,
@@ -88,31 +105,46 @@ def _warn_of_terms(candidate: Candidate, destination: Registry, ctx: Context) ->
         )
 
 
-def _to_registry(request: Request, ctx: Context, candidate: Candidate, reference: Reference) -> Published:
+def _to_registry(request: Request, ctx: Context, candidate: Candidate, destination: Registry) -> Published:
     """Blobs, then the manifest by its digest, then statements and signatures, and the tags when all of it is there."""
-    report, client = candidate.report, Client(ctx.environment)
-    key = keyfile.read_private(request.key, ctx.environment, ask_password) if request.key else None
+    report, evidence = candidate.report, candidate.evidence
+    reference = reference_for(destination, report.name, report.tag)
+    key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
+    client, realms = Client(ctx.environment), credentials.trusted_realms(ctx.environment)
     find = functools.partial(credentials.for_destination, reference, ctx.environment)
-    realms, form = credentials.trusted_realms(ctx.environment), request.form or "docker"
-    pushed = push.push_layout(
-        candidate.layout,
-        msgspec.structs.replace(reference, tag="", digest=""),  # under its digest alone, until all is there
-        form=form,
-        client=client,
-        find_credential=find,
-        progress=ctx.progress,
-        mount_from=request.mount_from,
-        trusted_realms=realms,
-    )
     target = push.repository(reference, client=client, find_credential=find, trusted_realms=realms)
-    subject = Subject(name=report.name, tag=report.tag, digest=pushed.digest)
-    proofs = tuple(attestations.attach(target, candidate, subject, key, ctx))
+    if destination.oras:
+        form, told, lines = (
+            "",
+            f"oras://{reference}",
+            {"apptainer": f"apptainer pull {report.name}.sif oras://{reference}"},
+        )
+        notes = {CPU_ONLY: "true"} if evidence.cpu_only else {}
+        pushed = oras.push_sif(_converted(request, ctx, candidate, "sif"), reference, target, ctx.progress, notes)
+    else:
+        form, told = request.form or "docker", str(reference)
+        lines = jobs.pulling(reference, report.name, inside=vpc_reference(reference))
+        pushed = push.push_layout(
+            candidate.layout,
+            msgspec.structs.replace(reference, tag="", digest=""),  # under its digest alone, until all is there
+            form=request.form or "docker",
+            client=client,
+            find_credential=find,
+            progress=ctx.progress,
+            mount_from=request.mount_from,
+            trusted_realms=realms,
+        )
+    # a SIF has no statements that nobody signed: Singularity's clients look for none
+    proofs = tuple(attestations.attach(target, candidate, pushed.digest, key, ctx)) if key or form else ()
     tags = tuple(dict.fromkeys((reference.tag, *request.tags)))
-    document = target.manifest(pushed.digest)
+    document = target.manifest(pushed.digest).data
     for tag in tags:
-        push.put_manifest(target, tag, document.data, pushed.media_type)
-    return msgspec.structs.replace(
-        _published(candidate, str(reference), pushed.digest),
+        push.put_manifest(target, tag, document, pushed.media_type)
+    return Published(
+        name=report.name,
+        tag=report.tag,
+        reference=told,
+        digest=pushed.digest,
         form=form,
         tags=tags,
         bytes_sent=pushed.bytes_sent,
@@ -120,38 +152,7 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, reference
         bytes_mounted=pushed.bytes_mounted,
         proofs=proofs,
         signed="key" if key else "",
-        lines=jobs.pulling(reference, report.name, inside=vpc_reference(reference)),
-    )
-
-
-def _to_oras(request: Request, ctx: Context, candidate: Candidate, reference: Reference) -> Published:
-    report, proofs = candidate.report, list[str]()
-    tags = tuple(dict.fromkeys((reference.tag, *request.tags)))
-    key = keyfile.read_private(request.key, ctx.environment, ask_password) if request.key else None
-
-    def attach(target: Repository, digest: str) -> None:
-        subject = Subject(name=report.name, tag=report.tag, digest=digest)
-        proofs.extend(attestations.attach(target, candidate, subject, key, ctx))
-
-    pushed = oras.push_sif(
-        _converted(request, ctx, candidate, "sif"),
-        reference,
-        client=Client(ctx.environment),
-        find_credential=functools.partial(credentials.for_destination, reference, ctx.environment),
-        progress=ctx.progress,
-        tags=tags,
-        annotations={CPU_ONLY: "true"} if candidate.evidence.cpu_only else {},
-        trusted_realms=credentials.trusted_realms(ctx.environment),
-        attach=attach if key else None,
-    )
-    return msgspec.structs.replace(
-        _published(candidate, f"oras://{reference}", pushed.digest),
-        tags=tags,
-        proofs=tuple(proofs),
-        signed="key" if key else "",
-        bytes_sent=pushed.bytes_sent,
-        bytes_there=pushed.bytes_there,
-        lines={"apptainer": f"apptainer pull {report.name}.sif oras://{reference}"},
+        lines=lines,
     )
 
 
@@ -173,22 +174,25 @@ def _to_folder(request: Request, ctx: Context, candidate: Candidate, shared: Pat
     for name, data in attestations.files(candidate, ctx).items():
         folder.write(shared / f"{report.name}-{report.tag}.proofs" / name, data)
     first = files[forms[0]]
-    lines = dict(_line(form, placed, candidate) for form, placed in files.items())
-    return msgspec.structs.replace(_published(candidate, first.path, f"sha256:{first.sha256}"), lines=lines)
+    return Published(
+        name=report.name,
+        tag=report.tag,
+        reference=first.path,
+        digest=f"sha256:{first.sha256}",
+        lines=dict(_line(form, placed, candidate) for form, placed in files.items()),
+    )
 
 
 def _line(form: FileForm, placed: folder.Placed, candidate: Candidate) -> tuple[str, str]:
     """Runtime and what its users type."""
     report, path = candidate.report, placed.latest or placed.path
-    nv = "" if report.torch_cuda == "cpu" else " --nv"
     if form == "sif":
+        nv = "" if report.torch_cuda == "cpu" else " --nv"
         return "singularity", f"singularity run{nv} {path} python {EXAMPLES}/torch_check.py"
     if form == "sqsh":
         return "srun", f"srun --container-image={Path(path).absolute()} python {EXAMPLES}/torch_check.py"
-    there, proofs = (
-        f"dist/{report.name}/{report.tag}",
-        Path(placed.path).with_name(f"{report.name}-{report.tag}.proofs"),
-    )
+    there = f"dist/{report.name}/{report.tag}"
+    proofs = Path(placed.path).with_name(f"{report.name}-{report.tag}.proofs")
     unpack = f"mkdir -p {there}/oci && tar -xf {shlex.quote(placed.path)} -C {there}/oci"
     copy = f"cp {shlex.quote(str(proofs / 'report.json'))} {there}"
     return "elsewhere", f"{unpack} && {copy}    (in a clone of graphcrate: ./build.py run, convert and test take it)"
@@ -206,8 +210,3 @@ def _converted(request: Request, ctx: Context, candidate: Candidate, form: FileF
         force=True,
     )
     return Path(convert.convert(order, ctx).path)
-
-
-def _published(candidate: Candidate, reference: str, digest: str) -> Published:
-    report = candidate.report
-    return Published(name=report.name, tag=report.tag, destination="", reference=reference, digest=digest, seconds=0.0)

@@ -9,7 +9,7 @@ import pytest
 from graphcrate.artifacts import convert
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
-from graphcrate.oci import reference
+from graphcrate.oci import push, reference
 from graphcrate.publish.destinations import oras
 from tests.engines import tricky
 from tests.engines.pushing import LOGIN
@@ -31,20 +31,18 @@ def sif(ground, cache):
     return folder / convert.convert(request, place).path
 
 
-def push(address, sif, name, login=None):
-    return oras.push_sif(
-        sif,
-        reference.parse(f"{address}/{name}"),
-        client=Client({}),
-        find_credential=lambda: login,
-        progress=Silent(),
-    )
+def pushed(address, sif, name, login=None):
+    where = reference.parse(f"{address}/{name}")
+    target = push.repository(where, client=Client({}), find_credential=lambda: login)
+    done = oras.push_sif(sif, where, target, Silent(), {})
+    push.put_manifest(target, where.tag, target.manifest(done.digest).data, done.media_type)
+    return done
 
 
 @pytest.mark.parametrize("login", [None, LOGIN], ids=["open", "login"])
 def test_apptainer_pulls_the_very_file_and_runs_it(request, sif, apptainer, scratch, login):
     address = request.getfixturevalue("basic_registry" if login else "registry")
-    push(address, sif, "team/tricky:1.0", login)
+    pushed(address, sif, "team/tricky:1.0", login)
     told = {"APPTAINER_DOCKER_USERNAME": login.user, "APPTAINER_DOCKER_PASSWORD": login.password} if login else {}
     url, pulled = f"oras://{address}/team/tricky:1.0", scratch / "pulled.sif"
     call("apptainer", "pull", "--no-https", pulled, url, environment={**apptainer, **told})
@@ -55,12 +53,12 @@ def test_apptainer_pulls_the_very_file_and_runs_it(request, sif, apptainer, scra
 def test_what_apptainer_pushes_itself_is_there_already(registry, sif, apptainer):
     """Its own push has the same layer and config: nothing is left to send but the manifest."""
     call("apptainer", "push", "--no-https", sif, f"oras://{registry}/team/theirs:1", environment=apptainer)
-    pushed = push(registry, sif, "team/theirs:2")
-    assert pushed.bytes_there == sif.stat().st_size + 2
-    assert pushed.bytes_sent < 1000
+    found = pushed(registry, sif, "team/theirs:2")
+    assert found.bytes_there == sif.stat().st_size + 2
+    assert found.bytes_sent < 1000
 
 
 def test_skopeo_reads_the_manifest(registry, sif):
-    pushed = push(registry, sif, "team/tricky:3.0")
+    found = pushed(registry, sif, "team/tricky:3.0")
     raw = json.loads(call("skopeo", "inspect", "--tls-verify=false", "--raw", f"docker://{registry}/team/tricky:3.0"))
-    assert (raw["mediaType"], raw["layers"][0]["mediaType"]) == (pushed.media_type, oras.LAYER)
+    assert (raw["mediaType"], raw["layers"][0]["mediaType"]) == (found.media_type, oras.LAYER)

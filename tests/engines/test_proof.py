@@ -15,16 +15,16 @@ import urllib3
 
 from graphcrate.model.report import Asked
 from graphcrate.oci import spec
-from graphcrate.publish.attest import keyfile, provenance, sbom, signing, statement, verify
+from graphcrate.publish.attest import keys, provenance, sbom, signing, statement, verify
 from graphcrate.publish.attest.statement import Subject
 from tests.conftest import program
-from tests.unit.proof_lock import CREATED, LOCK
+from tests.unit.proof_lock import LOCK
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine("docker-registry", "cosign", "setpriv")]
 
 PASSWORD = "a password with spaces"
 UNLOGGED = "--insecure-ignore-tlog=true"
-TYPES = {"cyclonedx": statement.BILL, "slsaprovenance1": provenance.PREDICATE, statement.SMOKE: statement.SMOKE}
+TYPES = {"cyclonedx": statement.BILL, "slsaprovenance1": statement.PROVENANCE, statement.SMOKE: statement.SMOKE}
 
 
 @dataclass
@@ -84,12 +84,12 @@ class Repository:
 def pairs(tmp_path_factory):
     """A pair that signs and a stranger's, made by us."""
     folders = [tmp_path_factory.mktemp(name) for name in ("ours", "strangers")]
-    return [keyfile.make_pair(folder, PASSWORD) for folder in folders]
+    return [keys.make_pair(folder, PASSWORD) for folder in folders]
 
 
 @pytest.fixture(scope="module")
 def key(pairs):
-    return keyfile.read_private(pairs[0][0], {"COSIGN_PASSWORD": PASSWORD}, lambda prompt: None)
+    return keys.read_private(pairs[0][0], {"COSIGN_PASSWORD": PASSWORD}, lambda prompt: None)
 
 
 @pytest.fixture
@@ -101,11 +101,11 @@ def repository(registry, request):
 def publish(repository, key, before=None):
     """Push what `publish` pushes beside an image; the manifests by tag."""
     subject = repository.subject
-    bill = json.loads(sbom.sbom(LOCK, subject, created=CREATED))
-    built = provenance.provenance(LOCK, Asked(recipe="pyg", variant="11.8"), engine="embedded", created=CREATED)
+    bill = sbom.sbom(LOCK, subject)
+    built = provenance.provenance(LOCK, Asked(recipe="pyg", variant="11.8"), "embedded", "")
     about = [
         statement.make(subject, statement.BILL, bill),
-        statement.make(subject, provenance.PREDICATE, built),
+        statement.make(subject, statement.PROVENANCE, built),
         statement.make(subject, statement.SMOKE, statement.smoke([])),
     ]
     made = list(signing.attached(about, subject.digest, repository.reference, key, before or {}))
@@ -132,7 +132,7 @@ def test_cosign_verifies_signature_and_attestations(repository, pairs, key, cosi
     """Also where statements that nobody signed, or another signer's, lay there before."""
     there = {}
     if before != "nothing":
-        stranger = keyfile.read_private(pairs[1][0], {"COSIGN_PASSWORD": PASSWORD}, lambda prompt: None)
+        stranger = keys.read_private(pairs[1][0], {"COSIGN_PASSWORD": PASSWORD}, lambda prompt: None)
         there = publish(repository, stranger if before == "another key" else None)
     publish(repository, key, there)
     image = f"{repository.reference}@{repository.digest}"
@@ -159,8 +159,8 @@ def test_cosign_reads_the_pair_that_we_make_and_we_read_cosigns(pairs, cosign, t
     assert pairs[0][1].read_text().strip() in said
     code, said = cosign("generate-key-pair", "--output-key-prefix", tmp_path / "theirs")
     assert code == 0, said
-    theirs = keyfile.read_private(tmp_path / "theirs.key", {"COSIGN_PASSWORD": PASSWORD}, lambda prompt: None)
-    assert theirs.public.pem == (tmp_path / "theirs.pub").read_bytes()
+    theirs = keys.read_private(tmp_path / "theirs.key", {"COSIGN_PASSWORD": PASSWORD}, lambda prompt: None)
+    assert theirs.public_key() == keys.read_public(tmp_path / "theirs.pub")
 
 
 OFFLINE = ("--use-signing-config=false", "--tlog-upload=false", "--yes")
@@ -178,9 +178,9 @@ def test_we_verify_what_cosign_signs_under_the_tags(repository, pairs, key, cosi
     signature, attestations = (
         repository.get(f"manifests/{tag(digest)}") for tag in (signing.signature_tag, signing.attestation_tag)
     )
-    verdict = verify.signature(digest, signature, repository.blobs_of(signature), key.public)
+    verdict = verify.signature(digest, signature, repository.blobs_of(signature), key.public_key())
     assert verdict.is_verified, verdict.message
-    ((kind, verdict),) = verify.attestations(digest, attestations, repository.blobs_of(attestations), key.public)
+    ((kind, verdict),) = verify.attestations(digest, attestations, repository.blobs_of(attestations), key.public_key())
     assert (kind, verdict.is_verified) == (statement.SMOKE, True), verdict.message
     # signing the same again is the same signature but for cosign's chance; ours is added to it
     added = signing.signatures(digest, signing.claim(repository.reference, digest), key, signature)

@@ -68,7 +68,7 @@ PURE = {
     "graphcrate.oci.spec": True,
     "graphcrate.oci.tar": True,
     "graphcrate.publish.attest": True,
-    "graphcrate.publish.attest.keyfile": False,
+    "graphcrate.publish.attest.keys": False,
     "graphcrate.publish.destinations.parse": True,
     "graphcrate.publish.policy": True,
     "graphcrate.smoke.verdict": True,

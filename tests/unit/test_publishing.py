@@ -22,7 +22,7 @@ from graphcrate.model.report import Artifact, Asked, BuildReport, Fallback, Smok
 from graphcrate.oci import push
 from graphcrate.publish import policy, verify
 from graphcrate.publish import registry as publishing
-from graphcrate.publish.attest import keyfile
+from graphcrate.publish.attest import keys
 from tests import ROOT
 from tests.unit import small_layouts, tars
 from tests.unit.test_gate import contract
@@ -141,7 +141,7 @@ def test_what_is_attached_is_about_this_image_and_names_no_machine(ctx, registry
 
 
 def test_signed_with_a_key(ctx, publish, registry, tmp_path):
-    private, public = keyfile.make_pair(tmp_path, "canary")
+    private, public = keys.make_pair(tmp_path, "canary")
     found = publish(key=private)
     assert found.signed == "key"
     told = checks(ctx, found.reference, key=public)
@@ -149,7 +149,7 @@ def test_signed_with_a_key(ctx, publish, registry, tmp_path):
     assert all(ok for ok, _ in told.values()), told
     assert all(b"canary" not in data for data in registry.blobs.values())
     (tmp_path / "other").mkdir()
-    _, other = keyfile.make_pair(tmp_path / "other", "canary")
+    _, other = keys.make_pair(tmp_path / "other", "canary")
     told = checks(ctx, found.reference, key=other)
     assert not any(ok for ok, _ in told.values()), told
     assert "another key" in told["signature"][1]
@@ -158,7 +158,7 @@ def test_signed_with_a_key(ctx, publish, registry, tmp_path):
 
 
 def test_an_image_that_nobody_signed_or_spoke_of(ctx, registry, publish, tmp_path):
-    _, public = keyfile.make_pair(tmp_path, "canary")
+    _, public = keys.make_pair(tmp_path, "canary")
     found = publish()
     told = checks(ctx, found.reference, key=public)
     assert not any(ok for ok, _ in told.values()), told
@@ -171,7 +171,7 @@ def test_an_image_that_nobody_signed_or_spoke_of(ctx, registry, publish, tmp_pat
 
 
 def test_an_altered_signature_is_told(ctx, registry, publish, tmp_path):
-    private, public = keyfile.make_pair(tmp_path, "canary")
+    private, public = keys.make_pair(tmp_path, "canary")
     found = publish(key=private)
     for digest, data in list(registry.blobs.items()):
         if b"payloadType" in data:
@@ -316,7 +316,7 @@ def test_what_went_out_without_a_gpu_says_so_as_oras_under_every_tag(ctx, on_cpu
 
 
 def test_a_sif_is_signed_before_a_tag_names_it(ctx, on_cpu, registry, tmp_path):
-    private, _ = keyfile.make_pair(tmp_path, "canary")
+    private, _ = keys.make_pair(tmp_path, "canary")
     request = policy.Request(ref=str(on_cpu / "oci"), allow_cpu_only=True, tags=("latest",), key=private)
     found = publishing.publish(request, ctx, f"oras://{registry.host}/sifs")
     assert (found.signed, len(found.proofs)) == ("key", 2)

@@ -1,4 +1,4 @@
 """Proof of what an image is: bill of materials, provenance, reports, and the signatures on them.
 
-Pure but for `keyfile`. docs/decisions/proof.md has the reasons.
+Pure but for `keys`. docs/decisions/proof.md has the reasons.
 """

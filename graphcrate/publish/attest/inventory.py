@@ -1,13 +1,14 @@
 """Everything that a lock names, once each, with its package URL: what bill of materials and provenance are made of."""
 
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
+from typing import Literal
 
 import msgspec
 from packageurl import PackageURL
 
 from graphcrate.compat import addresses
 from graphcrate.model.lock import (
+    PLATFORM,
     Compilation,
     DebianBase,
     DebianPackage,
@@ -16,7 +17,6 @@ from graphcrate.model.lock import (
     Lock,
     LockedFile,
     LockedPackage,
-    RegistryBase,
     Toolkit,
     WheelToolkit,
 )
@@ -24,20 +24,12 @@ from graphcrate.model.recipe import Channel
 from graphcrate.oci import spec
 
 
-class Kind(StrEnum):
-    """What an item is."""
-
-    PYTHON = "python"
-    DEBIAN = "debian"
-    IMAGE = "image"
-
-
 class Item(msgspec.Struct, frozen=True, kw_only=True):
     """One thing of the lock. `purl` names it and is unique; `sha256` is empty where the lock has none (a toolkit of the
     machine, an image known by its tag).
     """
 
-    kind: Kind
+    kind: Literal["python", "debian", "image"]
     name: str
     version: str
     purl: str
@@ -62,48 +54,40 @@ def items(lock: Lock, *, devel: bool = False) -> tuple[Item, ...]:
 
 
 def _all(lock: Lock, devel: bool) -> Iterator[Item]:
-    compilation = lock.compilation
-    compiles = compilation is not None and (devel or any(package.compiled for package in lock.packages))
-    yield from _base(lock.base)
+    base, compilation = lock.base, lock.compilation
+    if isinstance(base, DebianBase):
+        yield from _debian(base.packages, base.suite, in_image=True)
+    else:
+        yield _image(base.reference, base.digest, base.platform, in_image=True)
     for package in lock.packages:
         back_end = tuple(_python(build, lock, in_image=False) for build in package.build)
-        item = _python(package, lock, in_image=True)
         yield msgspec.structs.replace(
-            item,
+            _python(package, lock, in_image=True),
             built_with=tuple(tool.purl for tool in back_end),
             compilation=compilation if package.compiled else None,
         )
         yield from back_end
-    if compilation is not None and compiles:
+    if compilation is not None and (devel or any(package.compiled for package in lock.packages)):
         yield from _debian(compilation.base.packages, compilation.base.suite, devel)
         yield from (_python(tool, lock, in_image=devel) for tool in compilation.tools)
         yield from _toolkit(compilation.toolkit, lock, devel)
 
 
-def _base(base: DebianBase | RegistryBase) -> Iterator[Item]:
-    if isinstance(base, DebianBase):
-        yield from _debian(base.packages, base.suite, in_image=True)
-    else:
-        yield _image(base.reference, base.digest, base.platform, in_image=True)
-
-
 def _toolkit(toolkit: Toolkit | None, lock: Lock, in_image: bool) -> Iterator[Item]:
-    match toolkit:
-        case DebianToolkit():
-            yield from _debian(toolkit.packages, toolkit.suite, in_image)
-            yield from (_python(wheel, lock, in_image=in_image) for wheel in toolkit.wheels)
-        case WheelToolkit():
-            yield from (_python(wheel, lock, in_image=in_image) for wheel in toolkit.wheels)
-        case ImageToolkit():
-            yield _image(toolkit.reference, toolkit.digest, "linux/amd64", in_image)
+    if isinstance(toolkit, ImageToolkit):
+        yield _image(toolkit.reference, toolkit.digest, PLATFORM, in_image)
+    if isinstance(toolkit, DebianToolkit):
+        yield from _debian(toolkit.packages, toolkit.suite, in_image)
+    if isinstance(toolkit, DebianToolkit | WheelToolkit):
+        yield from (_python(wheel, lock, in_image=in_image) for wheel in toolkit.wheels)
 
 
 def _python(package: LockedPackage, lock: Lock, *, in_image: bool) -> Item:
     return Item(
-        kind=Kind.PYTHON,
+        kind="python",
         name=package.name,
         version=package.version,
-        purl=_python_purl(package, lock),
+        purl=_python_purl(package, lock).to_string(),
         sha256=package.file.sha256,
         file=package.file,
         channel=package.channel,
@@ -111,30 +95,29 @@ def _python(package: LockedPackage, lock: Lock, *, in_image: bool) -> Item:
     )
 
 
-def _python_purl(package: LockedPackage, lock: Lock) -> str:
+def _python_purl(package: LockedPackage, lock: Lock) -> PackageURL:
     """Of a wheel from a folder the hash alone says what it is; its name may be anybody's.
 
     `repository_url` is there only for channels that are not the users' own index.
     """
+    if package.channel is Channel.LOCAL:
+        checksum = {"checksum": f"sha256:{package.file.sha256}"}
+        return PackageURL("generic", None, package.name, package.version, checksum)
     qualifiers = {"file_name": package.file.name}
     torch = lock.package("torch")
-    version = torch.version if torch else ""
-    match package.channel:
-        case Channel.LOCAL:
-            qualifiers = {"checksum": f"sha256:{package.file.sha256}"}
-            return PackageURL("generic", None, package.name, package.version, qualifiers).to_string()
-        case Channel.PYTORCH:
-            qualifiers["repository_url"] = addresses.pytorch_index(lock.torch_cuda)
-        case Channel.PYG:
-            qualifiers["repository_url"] = addresses.pyg_links(version, lock.torch_cuda) if torch else addresses.PYG
-    return PackageURL("pypi", None, package.name, package.version, qualifiers).to_string()
+    if package.channel is Channel.PYTORCH:
+        qualifiers["repository_url"] = addresses.pytorch_index(lock.torch_cuda)
+    elif package.channel is Channel.PYG:
+        pages = addresses.pyg_links(torch.version, lock.torch_cuda) if torch else addresses.PYG
+        qualifiers["repository_url"] = pages
+    return PackageURL("pypi", None, package.name, package.version, qualifiers)
 
 
 def _debian(packages: Iterable[DebianPackage], suite: str, in_image: bool) -> Iterator[Item]:
     for package in packages:
         qualifiers = {"arch": package.architecture, "distro": suite}
         yield Item(
-            kind=Kind.DEBIAN,
+            kind="debian",
             name=package.name,
             version=package.version,
             purl=PackageURL("deb", "debian", package.name, package.version, qualifiers).to_string(),
@@ -149,7 +132,7 @@ def _image(reference: str, digest: str, platform: str, in_image: bool) -> Item:
     repository = reference.rpartition("/")[2].lower()
     architecture = platform.partition("/")[2]
     return Item(
-        kind=Kind.IMAGE,
+        kind="image",
         name=repository,
         version=digest,
         purl=PackageURL("oci", None, repository, digest or None, {"arch": architecture}).to_string(),

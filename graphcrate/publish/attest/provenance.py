@@ -15,7 +15,6 @@ from graphcrate.oci.image import rfc3339
 from graphcrate.publish.attest.inventory import Item, items
 from graphcrate.publish.attest.statement import OURS, Resource
 
-PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = f"{OURS}build:1"  #: docs/decisions/proof.md says what its parameters are
 BUILDER = f"{OURS}builder:"
 
@@ -29,21 +28,20 @@ class _Predicate(msgspec.Struct, rename="camel"):
     build_definition: _Definition
 
 
-def provenance(
-    lock: Lock, asked: Asked, *, engine: str, created: int, build_key: str = "", devel: bool = False
-) -> dict[str, Any]:
+def provenance(lock: Lock, asked: Asked, engine: str, build_key: str) -> dict[str, Any]:
     """The predicate. `engine`: what built it (embedded, docker…); `build_key`: content id of the plan and the format.
 
-    `created` in Unix seconds: the image's own. There is no invocation id: the same lock gives the same image anywhere.
+    There is no invocation id and no time but the lock's: the same lock gives the same image anywhere.
     """
     lock_file = Resource(name=f"{lock.candidate}.lock.json", digest={"sha256": lock.sha256})
-    parameters = {"created": rfc3339(created), "candidate": lock.candidate, "buildKey": build_key}
+    parameters = {"created": rfc3339(lock.created), "candidate": lock.candidate, "buildKey": build_key}
+    parts = items(lock, devel=asked.flavour == "devel")
     return {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": asked,
             "internalParameters": {name: value for name, value in parameters.items() if value},
-            "resolvedDependencies": [lock_file, *(_resource(item) for item in items(lock, devel=devel))],
+            "resolvedDependencies": [lock_file, *map(_resource, parts)],
         },
         "runDetails": {"builder": {"id": f"{BUILDER}{engine}", "version": {"graphcrate": __version__}}},
     }

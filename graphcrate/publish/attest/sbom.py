@@ -3,7 +3,7 @@
 import datetime
 import hashlib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,12 +19,11 @@ from packageurl import PackageURL
 from graphcrate import __version__
 from graphcrate.checks.licences import PackageFacts
 from graphcrate.compat.facts import limits
-from graphcrate.model.lock import DebianBase, Lock, Toolkit
+from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.report import CutFile
-from graphcrate.publish.attest.inventory import Item, Kind, items
+from graphcrate.publish.attest.inventory import Item, items
 from graphcrate.publish.attest.statement import Subject
 
-ROOT, SYSTEM = "image", "operating-system"  #: references in the document
 _IN_IMAGE = ComponentScope.REQUIRED
 _LONGEST_LICENCE = 120  #: characters; longer ones are texts of licences, not names
 
@@ -33,25 +32,23 @@ def sbom(
     lock: Lock,
     subject: Subject,
     *,
-    created: int,
     devel: bool = False,
     facts: Mapping[str, PackageFacts] | None = None,
     cut: Sequence[CutFile] = (),
-) -> bytes:
-    """The document. `created` in Unix seconds: the image's own, never the clock.
+) -> dict[str, Any]:
+    """The document; its time is the lock's, never the clock's.
 
     `facts`: licences and requirements of Python packages, where they are known. `cut`: libraries with zeros in them,
     unlike those of the wheels whose hashes stand here.
     """
-    bom = _bom(lock, subject, created, devel, facts or {})
+    bom = _bom(lock, subject, devel, facts or {})
     for component in bom.components:
         if changed := sorted(one.path for one in cut if one.package == component.name and component.scope is _IN_IMAGE):
             component.properties.update(_properties({"slim:cut": " ".join(changed)}))
     document: dict[str, Any] = msgspec.json.decode(JsonV1Dot6(bom).output_as_string())
     document.pop("serialNumber")
     content = hashlib.sha256(canonical(document)).hexdigest()
-    document["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_OID, content).urn
-    return canonical(document)
+    return {**document, "serialNumber": uuid.uuid5(uuid.NAMESPACE_OID, content).urn}
 
 
 def canonical(document: dict[str, Any]) -> bytes:
@@ -59,22 +56,31 @@ def canonical(document: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
-def _bom(lock: Lock, subject: Subject, created: int, devel: bool, facts: Mapping[str, PackageFacts]) -> Bom:
+def _bom(lock: Lock, subject: Subject, devel: bool, facts: Mapping[str, PackageFacts]) -> Bom:
     tool = Component(name="graphcrate", version=__version__, type=ComponentType.APPLICATION)
+    root = _root(lock, subject)
     metadata = BomMetaData(
-        timestamp=datetime.datetime.fromtimestamp(created, datetime.UTC),
+        timestamp=datetime.datetime.fromtimestamp(lock.created, datetime.UTC),
         tools=ToolRepository(components=[tool]),
-        component=_root(lock, subject),
-        properties=list(_properties(_about(lock))),
+        component=root,
+        properties=_properties(
+            {
+                "recipe": lock.recipe,
+                "cuda": lock.cuda,
+                "candidate": lock.candidate,
+                "python": lock.python,
+                "torch:cuda": lock.torch_cuda,
+                # not why it is missing: that may name a mirror of the user's
+                "missing": " ".join(package.name for package in lock.missing),
+            }
+        ),
     )
     bom = Bom(metadata=metadata)
-    inside: list[Component] = []
+    inside = [_system(lock.base)] if isinstance(lock.base, DebianBase) else []
     python: dict[str, Component] = {}
-    if isinstance(lock.base, DebianBase):
-        inside.append(_system(lock.base))
     for item in items(lock, devel=devel):
         # what is left behind may be of another version than what the image has under that name
-        is_inside = item.kind is Kind.PYTHON and item.in_image
+        is_inside = item.kind == "python" and item.in_image
         component = _component(item, facts.get(item.name, PackageFacts()) if is_inside else PackageFacts())
         bom.components.add(component)
         bom.register_dependency(component)
@@ -82,8 +88,7 @@ def _bom(lock: Lock, subject: Subject, created: int, devel: bool, facts: Mapping
             inside.append(component)
             python |= {item.name: component} if is_inside else {}
     bom.components.update(inside)
-    if metadata.component is not None:
-        bom.register_dependency(metadata.component, inside)
+    bom.register_dependency(root, inside)
     for name, component in python.items():
         needed = facts[name].requires if name in facts else ()
         bom.register_dependency(component, [python[other] for other in needed if other in python and other != name])
@@ -95,24 +100,11 @@ def _root(lock: Lock, subject: Subject) -> Component:
         name=subject.name,
         version=subject.tag,
         type=ComponentType.CONTAINER,
-        bom_ref=ROOT,
+        bom_ref="image",
         purl=PackageURL("oci", None, subject.name.rpartition("/")[2], subject.digest, {"arch": "amd64"}),
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=subject.sha256)],
-        properties=list(_properties({"lock:sha256": lock.sha256})),
+        properties=_properties({"lock:sha256": lock.sha256}),
     )
-
-
-def _about(lock: Lock) -> dict[str, str]:
-    """What the image is, and what it lacks of its recipe."""
-    details = {
-        "recipe": lock.recipe,
-        "cuda": lock.cuda,
-        "candidate": lock.candidate,
-        "python": lock.python,
-        "torch:cuda": lock.torch_cuda,
-    }
-    # not why it is missing: that may name a mirror of the user's
-    return details | {"missing": " ".join(package.name for package in lock.missing)}
 
 
 def _system(base: DebianBase) -> Component:
@@ -122,7 +114,7 @@ def _system(base: DebianBase) -> Component:
         name="debian",
         version=suite.release if suite else base.suite,
         type=ComponentType.OPERATING_SYSTEM,
-        bom_ref=SYSTEM,
+        bom_ref="operating-system",
     )
 
 
@@ -130,13 +122,13 @@ def _component(item: Item, facts: PackageFacts) -> Component:
     return Component(
         name=item.name,
         version=item.version or None,
-        type=ComponentType.CONTAINER if item.kind is Kind.IMAGE else ComponentType.LIBRARY,
+        type=ComponentType.CONTAINER if item.kind == "image" else ComponentType.LIBRARY,
         bom_ref=item.purl,
         purl=PackageURL.from_string(item.purl),
-        scope=ComponentScope.REQUIRED if item.in_image else ComponentScope.EXCLUDED,
+        scope=_IN_IMAGE if item.in_image else ComponentScope.EXCLUDED,
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=item.sha256)] if item.sha256 else [],
         licenses=_licences(facts.licences),
-        properties=list(_properties(_details(item))),
+        properties=_properties(_details(item)),
     )
 
 
@@ -148,21 +140,17 @@ def _details(item: Item) -> dict[str, str]:
     if item.built_with:
         details["built-with"] = " ".join(item.built_with)
     if item.compilation is not None:
+        toolkit = item.compilation.toolkit
         details |= {
             "compiled:compiler": item.compilation.compiler,
             "compiled:architectures": " ".join(item.compilation.architectures) or "cpu",
-            "compiled:toolkit": toolkit_words(item.compilation.toolkit),
+            "compiled:toolkit": f"{toolkit.__struct_config__.tag} {toolkit.version}" if toolkit is not None else "",
         }
     return details
 
 
-def toolkit_words(toolkit: Toolkit | None) -> str:
-    """`debian 11.8.89`; empty for none."""
-    return f"{toolkit.__struct_config__.tag} {toolkit.version}" if toolkit is not None else ""
-
-
-def _properties(values: Mapping[str, str]) -> Iterator[Property]:
-    return (Property(name=f"graphcrate:{name}", value=value) for name, value in values.items() if value)
+def _properties(values: Mapping[str, str]) -> list[Property]:
+    return [Property(name=f"graphcrate:{name}", value=value) for name, value in values.items() if value]
 
 
 def _licences(texts: Iterable[str]) -> list[DisjunctiveLicense | LicenseExpression]:

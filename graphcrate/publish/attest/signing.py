@@ -13,8 +13,7 @@ import msgspec
 
 from graphcrate.oci import spec
 from graphcrate.oci.image import digest_of
-from graphcrate.publish.attest import statement
-from graphcrate.publish.attest.keys import PrivateKey
+from graphcrate.publish.attest import keys, statement
 from graphcrate.publish.attest.statement import Statement
 
 CLAIM = "cosign container image signature"
@@ -87,10 +86,10 @@ def claim(repository: str, digest: str) -> bytes:
     return msgspec.json.encode(Claim(critical=critical))
 
 
-def seal(about: Statement, key: PrivateKey) -> Envelope:
+def seal(about: Statement, key: keys.PrivateKey) -> Envelope:
     """Sign a statement."""
     payload = statement.encode(about)
-    signature = Signature(sig=key.sign(authenticated(statement.PAYLOAD, payload)))
+    signature = Signature(sig=keys.sign(key, authenticated(statement.PAYLOAD, payload)))
     return Envelope(payload=payload, payload_type=statement.PAYLOAD, signatures=(signature,))
 
 
@@ -101,44 +100,37 @@ def authenticated(payload_type: str, payload: bytes) -> bytes:
 
 
 def attached(
-    about: Sequence[Statement], digest: str, repository: str, key: PrivateKey | None, before: Mapping[str, bytes]
+    about: Sequence[Statement], digest: str, repository: str, key: keys.PrivateKey | None, before: Mapping[str, bytes]
 ) -> Iterator[Tagged]:
     """Sign the image and each statement; without a key the statements alone, as they are.
 
     `repository`: registry and repository where the image lies; `before`: manifests under these tags, by tag, whose
     signatures stay. Raises msgspec.DecodeError or msgspec.ValidationError for one that is no manifest.
     """
-    if key is None:
-        yield statements(digest, about, before.get(attestation_tag(digest), b""))
-        return
-    yield signatures(digest, claim(repository, digest), key, before.get(signature_tag(digest), b""))
-    yield envelopes(digest, [seal(one, key) for one in about], before.get(attestation_tag(digest), b""))
+    if key is not None:
+        yield signatures(digest, claim(repository, digest), key, before.get(signature_tag(digest), b""))
+    yield attestations(digest, about, key, before.get(attestation_tag(digest), b""))
 
 
-def signatures(digest: str, payload: bytes, key: PrivateKey, before: bytes = b"") -> Tagged:
+def signatures(digest: str, payload: bytes, key: keys.PrivateKey, before: bytes = b"") -> Tagged:
     """The manifest of all simple signatures. `before`: the manifest that is there, whose other signatures stay."""
-    signature = base64.b64encode(key.sign(payload)).decode()
+    signature = base64.b64encode(keys.sign(key, payload)).decode()
     return _tagged(signature_tag(digest), [(SIMPLE_SIGNING, payload, {SIGNATURE: signature})], _layers(before))
 
 
-def envelopes(digest: str, made: Sequence[Envelope], before: bytes = b"") -> Tagged:
-    """The manifest of all envelopes. Those in `before` stay; statements that nobody signed give way."""
-    blobs = [
-        (
-            ENVELOPE,
-            msgspec.json.encode(one),
-            {SIGNATURE: "", PREDICATE: statement.decode(one.payload).predicate_type},
-        )
-        for one in made
+def attestations(digest: str, about: Sequence[Statement], key: keys.PrivateKey | None, before: bytes = b"") -> Tagged:
+    """The manifest of all statements: in envelopes if there is a key, else in BuildKit's form, which nobody signed.
+
+    What is in `before` stays; but statements that nobody signed give way to signed ones.
+    """
+    if key is None:
+        plain = [(statement.PAYLOAD, statement.encode(one), {UNSIGNED_PREDICATE: one.predicate_type}) for one in about]
+        return _tagged(attestation_tag(digest), plain, _layers(before))
+    sealed = [
+        (ENVELOPE, msgspec.json.encode(seal(one, key)), {SIGNATURE: "", PREDICATE: one.predicate_type}) for one in about
     ]
     stay = [layer for layer in _layers(before) if layer.media_type != statement.PAYLOAD]
-    return _tagged(attestation_tag(digest), blobs, stay)
-
-
-def statements(digest: str, about: Sequence[Statement], before: bytes = b"") -> Tagged:
-    """The manifest of statements that nobody signed, in BuildKit's form. What is in `before` stays."""
-    blobs = [(statement.PAYLOAD, statement.encode(one), {UNSIGNED_PREDICATE: one.predicate_type}) for one in about]
-    return _tagged(attestation_tag(digest), blobs, _layers(before))
+    return _tagged(attestation_tag(digest), sealed, stay)
 
 
 def _layers(manifest: bytes) -> Sequence[spec.Descriptor]:

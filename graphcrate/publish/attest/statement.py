@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.model.contract import Finding
 from graphcrate.model.report import SmokeReport
 
 TYPE = "https://in-toto.io/Statement/v1"
@@ -16,9 +15,18 @@ PAYLOAD = "application/vnd.in-toto+json"  #: media type of a statement
 #: Beginning of the project's own type names. It has no address on the web that it could promise to keep.
 OURS = "urn:graphcrate:"
 BILL = "https://cyclonedx.org/bom"  #: in-toto's type of a CycloneDX document
+PROVENANCE = "https://slsa.dev/provenance/v1"
 SMOKE = f"{OURS}smoke:1"
 CONTRACTS = f"{OURS}contracts:1"
 AUDIT = f"{OURS}audit:1"
+#: what each image of ours has: predicate type → what people call it, and its file beside a published one
+KINDS = {
+    BILL: ("bill of materials", "bill-of-materials.json"),
+    PROVENANCE: ("provenance", "provenance.json"),
+    SMOKE: ("smoke suites", "suites.json"),
+    CONTRACTS: ("contracts", "contracts.json"),
+    AUDIT: ("audit", "audit.json"),
+}
 #: of a suite's report: which machine of the site it was, and words that may quote its paths
 _PRIVATE = ("node", "partition", "job", "reason")
 
@@ -76,22 +84,12 @@ def decode(data: bytes) -> Statement:
 def smoke(reports: Iterable[SmokeReport], *, cpu_only_allowed: bool = False) -> dict[str, Any]:
     """The suites with device, driver and runtime. `cpu_only_allowed`: a person let it go out without a GPU's report."""
     suites = [
-        {name: value for name, value in _object(report).items() if name not in _PRIVATE and value not in ("", None)}
-        for report in reports
+        {name: value for name, value in one.items() if name not in _PRIVATE and value not in ("", None)}
+        for one in msgspec.to_builtins(tuple(reports))
     ]
     return {"suites": suites, "cpuOnlyAllowed": cpu_only_allowed}
 
 
-def contracts(findings: Iterable[Finding]) -> dict[str, Any]:
-    """The contracts' findings."""
-    return {"findings": [_object(finding) for finding in findings]}
-
-
 def audit(report: msgspec.Struct) -> dict[str, Any]:
     """The audit's report, without the name that a person gave the image."""
-    return {name: value for name, value in _object(report).items() if name != "subject"}
-
-
-def _object(value: msgspec.Struct) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(value)
-    return fields
+    return {name: value for name, value in msgspec.to_builtins(report).items() if name != "subject"}
