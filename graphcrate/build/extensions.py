@@ -1,7 +1,9 @@
 """What an image has compiled: for which GPUs, by the wheelhouse beside all other work, from the cache where it can."""
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+import functools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,90 +53,85 @@ def built(lock: Lock, ctx: Context) -> Collection[str]:
     return {sha256 for step in planning.compile_steps(lock) for sha256 in extensions.cached(step, ctx.cache)}
 
 
-def wheels(
-    plan: Plan, lock: Lock, base: Base, sources: "SourceOptions", folder: Path, ctx: Context
-) -> Callable[[], Mapping[str, Path]]:
-    """What makes the wheels of the plan's compiled sdists (sha256 → wheel). `folder`: where a failure's log goes."""
+@dataclass(frozen=True)
+class Compiling:
+    """What a plan has compiled, made when it is asked for."""
 
-    def make() -> Mapping[str, Path]:
+    plan: Plan
+    lock: Lock
+    sources: "SourceOptions"
+    ctx: Context
+
+    def prepare(self) -> None:
+        """Make the base with the compiler while wheels arrive, where something is to be compiled.
+
+        What fails here is not reported: it fails again, with its consequences, when the base is wanted.
+        """
+        steps = [step for step in self.plan.steps if isinstance(step, CompileStep)]
+        if len(built(self.lock, self.ctx)) < sum(len(step.packages) for step in steps):
+            with contextlib.suppress(GraphcrateError):
+                self._build_base(steps[0])
+
+    def wheels(self, base: Base, folder: Path) -> Mapping[str, Path]:
+        """Make the wheels of the plan's compiled sdists (sha256 → wheel). `folder`: where a failure's log goes."""
         from graphcrate.host.workers import default_jobs
         from graphcrate.inputs import extensions
         from graphcrate.inputs.extensions.compile import provide
 
-        def job(step: CompileStep) -> extensions.Job:
-            wanted = step.compilation.toolkit
-            return extensions.Job(
+        made: dict[str, Path] = {}
+        for step in (step for step in self.plan.steps if isinstance(step, CompileStep)):
+            job = extensions.Job(
                 step=step,
                 base=base,
-                build_base=lambda: _build_base(step, ctx),
-                toolkit=lambda at: None if wanted is None else _toolkit(wanted, at, lock, sources, ctx),
-                files=lambda: files(lock, sources, ctx),
-                cache=ctx.cache,
-                progress=ctx.progress,
+                build_base=functools.partial(self._build_base, step),
+                toolkit=functools.partial(self._toolkit, step.compilation.toolkit),
+                files=self.files,
+                cache=self.ctx.cache,
+                progress=self.ctx.progress,
                 jobs=default_jobs(),
                 log_folder=folder,
             )
-
-        made: dict[str, Path] = {}
-        for step in plan.steps:
-            if isinstance(step, CompileStep):
-                made |= provide(job(step))
+            made |= provide(job)
         return made
 
-    return make
-
-
-def prepare(plan: Plan, lock: Lock, ctx: Context) -> None:
-    """Make the base with the compiler while wheels arrive, where something is to be compiled.
-
-    What fails here is not told: it fails again, with its consequences, when the base is wanted.
-    """
-    steps = [step for step in plan.steps if isinstance(step, CompileStep)]
-    if len(built(lock, ctx)) < sum(len(step.packages) for step in steps):
-        with contextlib.suppress(GraphcrateError):
-            _build_base(steps[0], ctx)
-
-
-def toolkit(plan: Plan, lock: Lock, base: Base, sources: "SourceOptions", ctx: Context) -> Callable[[], Path]:
-    """What makes the folder of the plan's CUDA toolkit; the plan is that of a devel image."""
-
-    def make() -> Path:
-        step = next(step for step in plan.steps if isinstance(step, ToolkitStep))
-        return _toolkit(step.toolkit, base, lock, sources, ctx)
-
-    return make
-
-
-def _build_base(step: CompileStep, ctx: Context) -> Base:
-    from graphcrate.resolve.base import prepare_base
-
-    try:
-        return prepare_base(ctx, step.compilation.base)
-    except BaseDriftError as drift:
-        raise CompilerDriftError(drift.what, cause=drift.cause, next_step=drift.next_step) from drift
-
-
-def _toolkit(toolkit: Toolkit, base: Base, lock: Lock, sources: "SourceOptions", ctx: Context) -> Path:
-    from graphcrate.inputs import toolkits
-
-    if (folder := toolkits.cached(toolkit, ctx.cache)) is not None:
+    def toolkit(self, base: Base) -> Path:
+        """Make the folder of a devel image's CUDA toolkit."""
+        folder = self._toolkit(next(step.toolkit for step in self.plan.steps if isinstance(step, ToolkitStep)), base)
+        assert folder is not None
         return folder
-    there = files(lock, sources, ctx)
-    try:
-        return toolkits.prepare(toolkit, there, base.rootfs, ctx)
-    except BaseDriftError as drift:  # of the toolkit: today's base would not bring its packages back
-        options = {"channel": sources.channel, "extensions": sources.extensions, "toolkit": sources.toolkit}
-        asked = "".join(f" --{name} {value}" for name, value in options.items() if value not in (None, "auto"))
-        raise ResolutionError(
-            drift.what,
-            cause=drift.cause,
-            next_step=f"./build.py lock {lock.recipe} --cuda {lock.cuda}{asked}    (or name a mirror that still has "
-            "them: DEBIAN_MIRROR=http://another-mirror/debian)",
-        ) from drift
 
+    def files(self) -> Mapping[str, Path]:
+        """What is compiled, with what, and what it is compiled against; sha256 → path. Raises what `fetch` raises."""
+        from graphcrate.resolve.fetch import fetch
 
-def files(lock: Lock, sources: "SourceOptions", ctx: Context) -> Mapping[str, Path]:
-    """What is compiled, with what, and what it is compiled against; sha256 → path. Raises what `fetch` raises."""
-    from graphcrate.resolve.fetch import fetch
+        arguments = (self.lock, self.sources, self.ctx)
+        return {**fetch(*arguments), **fetch(*arguments, compilation=True)}
 
-    return {**fetch(lock, sources, ctx), **fetch(lock, sources, ctx, compilation=True)}
+    def _build_base(self, step: CompileStep) -> Base:
+        from graphcrate.resolve.base import prepare_base
+
+        try:
+            return prepare_base(self.ctx, step.compilation.base)
+        except BaseDriftError as drift:
+            raise CompilerDriftError(drift.what, cause=drift.cause, next_step=drift.next_step) from drift
+
+    def _toolkit(self, toolkit: Toolkit | None, base: Base) -> Path | None:
+        from graphcrate.inputs import toolkits
+
+        if toolkit is None:
+            return None
+        if (folder := toolkits.cached(toolkit, self.ctx.cache)) is not None:
+            return folder
+        there = self.files()
+        try:
+            return toolkits.prepare(toolkit, there, base.rootfs, self.ctx)
+        except BaseDriftError as drift:  # of the toolkit: today's base would not bring its packages back
+            sources, lock = self.sources, self.lock
+            options = {"channel": sources.channel, "extensions": sources.extensions, "toolkit": sources.toolkit}
+            asked = "".join(f" --{name} {value}" for name, value in options.items() if value not in (None, "auto"))
+            raise ResolutionError(
+                drift.what,
+                cause=drift.cause,
+                next_step=f"./build.py lock {lock.recipe} --cuda {lock.cuda}{asked}    (or name a mirror that still "
+                "has them: DEBIAN_MIRROR=http://another-mirror/debian)",
+            ) from drift

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +19,12 @@ from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
-from graphcrate.model.lock import Added, DebianBase, Lock, decode_lock, encode
+from graphcrate.model.lock import Added, Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions, Recipe, Variant
-from graphcrate.model.report import Artifact, BuildReport, LayerRecord, Outcome, PackageLine
-from graphcrate.model.words import listed, size
+from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine
+from graphcrate.model.trial import Order
+from graphcrate.model.words import listed
 
 if TYPE_CHECKING:
     from graphcrate.build.with_engine import Engine
@@ -41,29 +42,21 @@ def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
     """
     from graphcrate.build import with_engine
 
-    request = _choose_target(request, ctx)
     if request.engine != "auto":
         if request.slim != "no" and request.engine != with_engine.EMBEDDED.name:
             raise UsageError(
                 f"{request.engine} installs wheels as they are: it cuts nothing",
                 next_step="leave ENGINE out where SLIM is wanted; engines take the image that comes out",
             )
-        return _build_and_test(request, ctx, with_engine.find(request.engine))
+        return _build_and_test(_start(request, ctx, with_engine.find(request.engine)))
+    job = _start(request, ctx, with_engine.EMBEDDED)
     try:
-        return _build_and_test(request, ctx, with_engine.EMBEDDED)
+        return _build_and_test(job)
     except HostError as error:
         if request.slim != "no" or (engine := with_engine.first_that_answers(ctx)) is None:
             raise
         ctx.progress.note(f"{error.what}; building with {engine.name} instead")
-        return _build_and_test(request, ctx, engine)
-
-
-def _choose_target(request: BuildRequest, ctx: Context) -> BuildRequest:
-    """Fill in the CUDA version and the GPUs that the request amounts to."""
-    from graphcrate.compat import explain
-
-    cuda, gpu = explain.settle(ctx, request.name, request.cuda, request.said)
-    return msgspec.structs.replace(request, cuda=cuda, gpu=gpu)
+        return _build_and_test(dataclasses.replace(job, engine=engine))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,21 +79,28 @@ class _Job:
         return round(settings.now() - self.start, 3)
 
 
-def _build_and_test(request: BuildRequest, ctx: Context, engine: "Engine") -> BuildReport:
+def _start(request: BuildRequest, ctx: Context, engine: "Engine") -> _Job:
+    """Find the recipe's variant, and the CUDA version and the GPUs that the request amounts to."""
+    from graphcrate.compat import explain
+
     start = settings.now()
-    assert request.cuda is not None
-    recipe, variant = find_variant(ctx, request.name, request.cuda)
-    if version := engine.check(ctx):
-        ctx.progress.note(f"engine: {version}")
-    job = _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=start)
-    resolution = _resolve(request, ctx, recipe, variant)
-    stack = _for_gpus(resolution, request)
-    if not request.additions:
+    cuda, gpu = explain.settle(ctx, request.name, request.cuda, request.said)
+    recipe, variant = find_variant(ctx, request.name, cuda)
+    request = msgspec.structs.replace(request, cuda=cuda, gpu=gpu)
+    return _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=start)
+
+
+def _build_and_test(job: _Job) -> BuildReport:
+    if version := job.engine.check(job.ctx):
+        job.ctx.progress.note(f"engine: {version}")
+    resolution = _resolve(job)
+    stack, additions = _for_gpus(job, resolution), job.request.additions
+    if not additions:
         return _finish(job, stack)
     job, added = _with_additions(job, resolution)
     below: BuildReport | None = None
-    if _is_on_top(added.lock, request.additions):
-        plain = msgspec.structs.replace(request, additions=Additions(), recipe=None)
+    if _is_on_top(added.lock, additions):
+        plain = msgspec.structs.replace(job.request, additions=Additions(), recipe=None)
         below = _finish(dataclasses.replace(job, request=plain), stack)
     return _finish(job, added, below)
 
@@ -110,9 +110,9 @@ def plan_image(request: BuildRequest, ctx: Context) -> tuple[list[str], Plan]:
     from graphcrate.build import with_engine
 
     engine = with_engine.EMBEDDED if request.engine == "auto" else with_engine.find(request.engine)
-    resolution, plan = _resolve_and_plan(request, ctx, engine)
-    built = extensions.built(resolution.lock, ctx)
-    return _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, engine, built, plan), plan
+    job, resolution = _resolve_all(_start(request, ctx, engine))
+    plan = _plan(job, resolution)
+    return _plan_lines(job, f"{plan.name}:{plan.tag}", resolution, plan), plan
 
 
 def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
@@ -120,7 +120,8 @@ def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
     from graphcrate.build import with_engine
     from graphcrate.engines.render import files
 
-    resolution, plan = _resolve_and_plan(request, ctx, with_engine.EMBEDDED)
+    job, resolution = _resolve_all(_start(request, ctx, with_engine.EMBEDDED))
+    plan = _plan(job, resolution)
     folder = output / plan.name / cuda_label(resolution.lock.cuda)
     files.write(folder, files.of_plan(plan))
     for wheel in with_engine.local_files(resolution.lock, request, ctx).values():
@@ -128,24 +129,16 @@ def render_own(request: BuildRequest, ctx: Context, output: Path) -> Path:
     return folder
 
 
-def _resolve_and_plan(request: BuildRequest, ctx: Context, engine: "Engine") -> "tuple[Resolution, Plan]":
-    request = _choose_target(request, ctx)
-    assert request.cuda is not None
-    recipe, variant = find_variant(ctx, request.name, request.cuda)
-    job = _Job(request=request, ctx=ctx, recipe=recipe, variant=variant, engine=engine, start=settings.now())
-    resolution = _resolve(request, ctx, recipe, variant)
-    if request.additions:
-        job, resolution = _with_additions(job, resolution)
-    else:
-        resolution = _for_gpus(resolution, request)
-    return resolution, _plan(job, resolution)
+def _resolve_all(job: _Job) -> "tuple[_Job, Resolution]":
+    """Resolve the stack and what a person adds to it."""
+    resolution = _resolve(job)
+    return _with_additions(job, resolution) if job.request.additions else (job, _for_gpus(job, resolution))
 
 
 def _with_additions(job: _Job, resolution: "Resolution") -> "tuple[_Job, Resolution]":
-    request, ctx = job.request, job.ctx
-    added = _add(request, ctx, job.recipe, job.variant, resolution)
-    recipe, variant = own.extend(job.recipe, job.variant, request.additions)
-    return dataclasses.replace(job, recipe=recipe, variant=variant), _for_gpus(added, request)
+    added = _for_gpus(job, _add(job, resolution))
+    recipe, variant = own.extend(job.recipe, job.variant, job.request.additions)
+    return dataclasses.replace(job, recipe=recipe, variant=variant), added
 
 
 def _finish(job: _Job, resolution: "Resolution", below: BuildReport | None = None) -> BuildReport:
@@ -178,27 +171,18 @@ def _is_on_top(lock: Lock, additions: Additions) -> bool:
     return isinstance(lock.added, Added) and not (lock.added.moved or additions.apt or additions.environment)
 
 
-def _add(
-    request: BuildRequest,
-    ctx: Context,
-    recipe: Recipe,
-    variant: Variant,
-    resolution: "Resolution",
-    *,
-    fresh: bool = False,
-) -> "Resolution":
+def _add(job: _Job, resolution: "Resolution", *, fresh: bool = False) -> "Resolution":
     """Resolve a person's additions; a recipe of their own has its lock beside it."""
     from graphcrate.resolve import additions
     from graphcrate.resolve.locks import ResolveContext
 
-    context = ResolveContext(recipe=recipe, variant=variant, request=request, ctx=ctx)
-    if request.recipe is None:
-        return additions.add(context, resolution, request.additions, None, fresh=fresh)
-    path = own_lock(request.recipe, resolution.lock)
-    committed = decode_lock(path.read_bytes()) if path.is_file() else None
+    request, ctx = job.request, job.ctx
+    context = ResolveContext(recipe=job.recipe, variant=job.variant, request=request, ctx=ctx)
+    path = own_lock(request.recipe, resolution.lock) if request.recipe else None
+    committed = decode_lock(path.read_bytes()) if path and path.is_file() else None
     added = additions.add(context, resolution, request.additions, committed, fresh=fresh)
-    if added.lock != committed:
-        write_value(path, added.lock)
+    if path and added.lock != committed:
+        write_file(path, encode(added.lock))
         ctx.progress.note(f"locked in {path}")
     return added
 
@@ -214,16 +198,24 @@ def _test(job: _Job, report: BuildReport, lock: Lock, below: BuildReport | None)
     from graphcrate.smoke import memory
     from graphcrate.smoke.own import own_tests
 
-    folder = job.folder(report.name, report.tag)
-    passes = memory.Memory(job.request.output / report.name / report.tag / memory.FOLDER, job.request.rerun)
-    suites = () if below else job.variant.smoke or job.recipe.smoke
-    own = own_tests(lock.added.asked if isinstance(lock.added, Added) else (), job.request.additions)
-    tested = run_suites.prove(report, suites, folder, job.ctx, job.request.device, passes, own=own, below=below)
+    folder, request = job.folder(report.name, report.tag), job.request
+    order = Order(
+        artifact=report.artifact,
+        suites=() if below else job.variant.smoke or job.recipe.smoke,
+        device=request.device,
+        folder=str(folder),
+        passes=str(request.output / report.name / report.tag / memory.FOLDER),
+        packages=tuple(package.name for package in report.packages),
+        rerun=request.rerun,
+    )
+    own = own_tests(lock.added.asked if isinstance(lock.added, Added) else (), request.additions)
+    tested = run_suites.prove(report, order, job.ctx, own=own, below=below)
     if tested is report:
         return report
     tested = msgspec.structs.replace(tested, seconds=job.seconds())
-    write_value(folder / "report.json", tested)
-    run_suites.raise_if_failed(tested, folder)
+    write_file(folder / "report.json", encode(tested))
+    next_step = f"{run_suites.look_inside(tested)}    looks inside; {folder / 'report.json'} has the details"
+    run_suites.raise_if_failed(f"{tested.name}:{tested.tag}", tested.suites, next_step)
     return tested
 
 
@@ -267,10 +259,8 @@ def _reuse(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport | Non
 def _build(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport:
     """Build the image, check it, write lock and report beside it and set its further tags."""
     ctx, folder, lock = job.ctx, job.folder(plan.name, plan.tag), resolution.lock
-    _make_output(job.request)
-    _check_aliases(job, plan)
-    built = extensions.built(lock, ctx)
-    for line in _plan_lines(ctx, f"{plan.name}:{plan.tag}", resolution, job.engine, built, plan):
+    _check_output(job, plan)
+    for line in _plan_lines(job, f"{plan.name}:{plan.tag}", resolution, plan):
         ctx.progress.note(line)
     try:
         artifact, layers = job.engine.build(plan, lock, job.request, folder, ctx)
@@ -278,18 +268,8 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport:
         with contextlib.suppress(OSError):  # empty: the first image of this name
             folder.parent.rmdir()
         raise
-    report = _report(artifact, layers, plan, resolution)
-    if saved := slim.saved(layers):
-        ctx.progress.note(saved)
-        report = msgspec.structs.replace(report, notes=(*report.notes, saved))
-    report = msgspec.structs.replace(
-        report,
-        fallback=fallback.of(job.variant, resolution.candidate),
-        build_key=job.engine.key(plan),
-        seconds=job.seconds(),
-        asked=job.request.asked(report),
-    )
-    write_value(folder / "lock.json", lock)
+    report = _report(job, plan, resolution, artifact, layers)
+    write_file(folder / "lock.json", encode(lock))
     ctx.progress.note(summary.step(3, "check the image"))
     report = _check(job, plan, report)
     for path in _aliases(job, plan):
@@ -299,22 +279,16 @@ def _build(job: _Job, plan: Plan, resolution: "Resolution") -> BuildReport:
     return report
 
 
-def _make_output(request: BuildRequest) -> None:
-    """Say before gigabytes are on their way that the image cannot be written. No engine would help: a UsageError."""
+def _check_output(job: _Job, plan: Plan) -> None:
+    """Check before gigabytes are on their way that image and tags can be written: no engine would help (UsageError)."""
+    next_step = f"./build.py image {job.request.name} … --output FOLDER    (one that you can write to)"
     try:
-        make_folder(request.output / request.name)
-    except HostError as error:
-        step = f"./build.py image {request.name} … --output FOLDER    (one that you can write to)"
-        raise UsageError(error.what, cause=error.cause, next_step=step) from error
-
-
-def _check_aliases(job: _Job, plan: Plan) -> None:
-    """Check before the build that further tags can be set. Raises UsageError."""
-    for path in _aliases(job, plan):
-        try:
+        make_folder(job.request.output / plan.name)
+        next_step = ""
+        for path in _aliases(job, plan):
             check_link(path)
-        except HostError as error:
-            raise UsageError(error.what, next_step=error.next_step) from error
+    except HostError as error:
+        raise UsageError(error.what, cause=error.cause, next_step=next_step or error.next_step) from error
 
 
 def _check(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
@@ -323,7 +297,7 @@ def _check(job: _Job, plan: Plan, report: BuildReport) -> BuildReport:
 
     folder = job.folder(plan.name, plan.tag)
     report = new_image.vet(report, plan, folder, job.ctx, job.request.gpu)
-    write_value(folder / "report.json", report)
+    write_file(folder / "report.json", encode(report))
     return report
 
 
@@ -345,23 +319,21 @@ def write_lock(request: BuildRequest, ctx: Context) -> Path:
 
     if request.recipe is None:
         ctx.require_checkout("its recipes' locks")
-    request = _choose_target(request, ctx)
-    assert request.cuda is not None
-    recipe, variant = find_variant(ctx, request.name, request.cuda)
-    resolution = _resolve(request, ctx, recipe, variant, fresh=request.recipe is None)
+    job = _start(request, ctx, with_engine.EMBEDDED)
+    resolution = _resolve(job, fresh=request.recipe is None)
     if request.recipe is not None:
-        _add(request, ctx, recipe, variant, resolution, fresh=True)
+        _add(job, resolution, fresh=True)
         return own_lock(request.recipe, resolution.lock)
-    path = lock_path(ctx, recipe, variant, resolution.candidate)
-    write_value(path, resolution.lock)
-    for line in _plan_lines(ctx, f"{recipe.name} CUDA {variant.cuda}", resolution, with_engine.EMBEDDED):
+    path = lock_path(ctx, job.recipe, job.variant, resolution.candidate)
+    write_file(path, encode(resolution.lock))
+    for line in _plan_lines(job, f"{job.recipe.name} CUDA {job.variant.cuda}", resolution):
         ctx.progress.note(line)
     return path.relative_to(ctx.root)
 
 
 def run_inside(layout: "Layout", command: Sequence[str], ctx: Context, *, network: bool = True) -> int:
     """Run a command in the image, with this terminal and the working directory at /work; returns its exit code."""
-    from graphcrate.engines.runners import embedded
+    from graphcrate.engines.embedded import run as embedded
     from graphcrate.host.sandbox import Bind, Exec
 
     here = Exec(
@@ -379,13 +351,13 @@ def run_inside(layout: "Layout", command: Sequence[str], ctx: Context, *, networ
     return code if code >= 0 else 128 - code
 
 
-def _resolve(
-    request: BuildRequest, ctx: Context, recipe: Recipe, variant: Variant, *, fresh: bool = False
-) -> "Resolution":
+def _resolve(job: _Job, *, fresh: bool = False) -> "Resolution":
+    """Choose the first candidate that can be had, by its lock where it has one. `fresh`: locks are ignored."""
     from graphcrate.compat import explain
     from graphcrate.resolve.candidates import choose
     from graphcrate.resolve.locks import ResolveContext
 
+    ctx, recipe, variant, request = job.ctx, job.recipe, job.variant, job.request
     usable, out = explain.usable(ctx, recipe, variant, request.said)
     paths = {} if fresh else {one.name: lock_path(ctx, recipe, variant, one) for one in usable}
     context = ResolveContext(
@@ -400,8 +372,8 @@ def _resolve(
     return msgspec.structs.replace(resolution, outcomes=(*out, *resolution.outcomes))
 
 
-def _for_gpus(resolution: "Resolution", request: BuildRequest) -> "Resolution":
-    return msgspec.structs.replace(resolution, lock=extensions.for_gpus(resolution.lock, request.gpu))
+def _for_gpus(job: _Job, resolution: "Resolution") -> "Resolution":
+    return msgspec.structs.replace(resolution, lock=extensions.for_gpus(resolution.lock, job.request.gpu))
 
 
 def _plan(job: _Job, resolution: "Resolution") -> Plan:
@@ -428,27 +400,24 @@ def _created(epoch: str) -> int | None:
     return int(epoch) if epoch else None
 
 
-def _plan_lines(
-    ctx: Context,
-    title: str,
-    resolution: "Resolution",
-    engine: "Engine",
-    built: Collection[str] = (),
-    plan: Plan | None = None,
-) -> list[str]:
+def _plan_lines(job: _Job, title: str, resolution: "Resolution", plan: Plan | None = None) -> list[str]:
     lock = resolution.lock
-    missing = engine.bytes_to_fetch(lock, ctx, built)
-    lines = plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing)
-    return [*lines[:-1], *(slim.plan_lines(plan) if plan else ()), lines[-1]]
+    missing = job.engine.bytes_to_fetch(lock, job.ctx, extensions.built(lock, job.ctx))
+    return summary.plan_lines(title, lock, resolution.outcomes, resolution.candidate.meaning, missing, plan)
 
 
-def _report(artifact: Artifact, layers: tuple[LayerRecord, ...], plan: Plan, resolution: "Resolution") -> BuildReport:
+def _report(
+    job: _Job, plan: Plan, resolution: "Resolution", artifact: Artifact, layers: tuple[LayerRecord, ...]
+) -> BuildReport:
     lock = resolution.lock
     packages = tuple(
         PackageLine(name=package.name, version=package.version, channel=package.channel.value)
         for package in lock.packages
     )
-    return BuildReport(
+    saved = slim.saved(layers)
+    if saved:
+        job.ctx.progress.note(saved)
+    report = BuildReport(
         name=plan.name,
         tag=plan.tag,
         digest=artifact.digest,
@@ -462,63 +431,13 @@ def _report(artifact: Artifact, layers: tuple[LayerRecord, ...], plan: Plan, res
         python=lock.python,
         packages=packages,
         smoke=None,
-        seconds=0.0,
+        seconds=job.seconds(),
         outcomes=resolution.outcomes,
         missing=tuple(f"{missing.name}: {missing.reason}" for missing in lock.missing),
-        notes=(*lock.notes, *artifact.notes),
+        notes=(*lock.notes, *artifact.notes, *([saved] if saved else [])),
         layers=layers,
         lock_sha256=lock.sha256,
+        fallback=fallback.of(job.variant, resolution.candidate),
+        build_key=job.engine.key(plan),
     )
-
-
-def write_value(path: Path, value: msgspec.Struct) -> None:
-    """Write a value's canonical JSON, whole or not at all."""
-    write_file(path, encode(value))
-
-
-def plan_lines(title: str, lock: Lock, outcomes: Sequence[Outcome], meaning: str, to_fetch: int) -> list[str]:
-    """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes."""
-    lines = [f"plan for {title}"]
-    for outcome in outcomes:
-        if outcome.chosen:
-            lines.append(f"  candidate {outcome.candidate}: chosen" + (f": {meaning}" if meaning else ""))
-            torch = lock.package("torch")
-            limits = fallback.limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
-            lines += [f"    it {limit}" for limit in limits]
-        else:
-            fix = f" ({outcome.fix})" if outcome.fix else ""
-            lines.append(f"  candidate {outcome.candidate}: out: {outcome.constraint}{fix}")
-    if isinstance(lock.base, DebianBase):
-        total = sum(package.file.size for package in lock.base.packages)
-        lines.append(f"  base      Debian {lock.base.suite}, {len(lock.base.packages)} packages, {size(total)}")
-    else:
-        lines.append(f"  base      {lock.base.reference}@{lock.base.digest}")
-    for channel in dict.fromkeys(package.channel for package in lock.packages):
-        members = [package for package in lock.packages if package.channel is channel]
-        total = sum(package.file.size for package in members)
-        largest = sorted(members, key=lambda package: -package.file.size)[:4]
-        names = ", ".join(f"{package.name} {package.version}" for package in largest)
-        more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
-        lines.append(f"  {channel.value:9} {len(members)} packages, {size(total)}: {names}{more}")
-    lines += _compiled_lines(lock)
-    if isinstance(lock.added, Added):
-        added = [package for package in lock.packages if package.name in lock.added.packages]
-        names = ", ".join(f"{package.name} {package.version}" for package in added)
-        lines.append(f"  added     {len(added)} packages, {size(sum(one.file.size for one in added))}: {names}")
-    for missing in lock.missing:
-        cost = f"; without it: {missing.cost}" if missing.cost else ""
-        lines.append(f"  missing   {missing.name}: {missing.reason}{cost}")
-    lines += [f"  note      {note}" for note in lock.notes]
-    lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
-    return lines
-
-
-def _compiled_lines(lock: Lock) -> list[str]:
-    """What of the packages comes as source and is compiled, with what and for which GPUs."""
-    compiled = [f"{package.name} {package.version}" for package in lock.packages if package.compiled]
-    if not compiled or lock.compilation is None:
-        return []
-    compilation = lock.compilation
-    nvcc = f" and nvcc {compilation.toolkit.version}" if compilation.toolkit else ""
-    gpus = f" for {', '.join(compilation.architectures)}" if compilation.architectures else " for the CPU"
-    return [f"  compile   {', '.join(compiled)}{gpus}, with {compilation.compiler}{nvcc}"]
+    return msgspec.structs.replace(report, asked=job.request.asked(report))

@@ -1,14 +1,68 @@
-"""What a build says of its progress as a whole, and its last lines: tests with figures, image, warnings, commands."""
+"""What a build says: its plan, its progress as a whole, and last tests with figures, image, warnings, commands."""
 
 from collections.abc import Iterator, Sequence
 
-from graphcrate.model.report import BuildReport, SmokeReport
+from graphcrate.compat import fallback, slim
+from graphcrate.model.lock import Added, DebianBase, Lock
+from graphcrate.model.plan import Plan
+from graphcrate.model.report import BuildReport, Outcome, SmokeReport
 from graphcrate.model.words import listed, size
 
 
 def step(number: int, what: str) -> str:
     """Word the beginning of a step of a build."""
     return f"step {number} of 4: {what}"
+
+
+def plan_lines(
+    title: str, lock: Lock, outcomes: Sequence[Outcome], meaning: str, to_fetch: int, plan: Plan | None = None
+) -> list[str]:
+    """The plan for people: what was chosen and why, what will be in the image, from where, how many bytes."""
+    lines = [f"plan for {title}"]
+    for outcome in outcomes:
+        if outcome.chosen:
+            lines.append(f"  candidate {outcome.candidate}: chosen" + (f": {meaning}" if meaning else ""))
+            torch = lock.package("torch")
+            limits = fallback.limits(torch.version if torch else "", lock.torch_cuda, lock.cuda)
+            lines += [f"    it {limit}" for limit in limits]
+        else:
+            fix = f" ({outcome.fix})" if outcome.fix else ""
+            lines.append(f"  candidate {outcome.candidate}: out: {outcome.constraint}{fix}")
+    if isinstance(lock.base, DebianBase):
+        total = sum(package.file.size for package in lock.base.packages)
+        lines.append(f"  base      Debian {lock.base.suite}, {len(lock.base.packages)} packages, {size(total)}")
+    else:
+        lines.append(f"  base      {lock.base.reference}@{lock.base.digest}")
+    for channel in dict.fromkeys(package.channel for package in lock.packages):
+        members = [package for package in lock.packages if package.channel is channel]
+        total = sum(package.file.size for package in members)
+        largest = sorted(members, key=lambda package: -package.file.size)[:4]
+        names = ", ".join(f"{package.name} {package.version}" for package in largest)
+        more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
+        lines.append(f"  {channel.value:9} {len(members)} packages, {size(total)}: {names}{more}")
+    lines += _compiled_lines(lock)
+    if isinstance(lock.added, Added):
+        added = [package for package in lock.packages if package.name in lock.added.packages]
+        names = ", ".join(f"{package.name} {package.version}" for package in added)
+        lines.append(f"  added     {len(added)} packages, {size(sum(one.file.size for one in added))}: {names}")
+    for missing in lock.missing:
+        cost = f"; without it: {missing.cost}" if missing.cost else ""
+        lines.append(f"  missing   {missing.name}: {missing.reason}{cost}")
+    lines += [f"  note      {note}" for note in lock.notes]
+    lines += slim.plan_lines(plan) if plan else []
+    lines.append(f"  to fetch  {size(to_fetch)} of {size(sum(file.size for file in lock.files().values()))}")
+    return lines
+
+
+def _compiled_lines(lock: Lock) -> list[str]:
+    """What of the packages comes as source and is compiled, with what and for which GPUs."""
+    compiled = [f"{package.name} {package.version}" for package in lock.packages if package.compiled]
+    if not compiled or lock.compilation is None:
+        return []
+    compilation = lock.compilation
+    nvcc = f" and nvcc {compilation.toolkit.version}" if compilation.toolkit else ""
+    gpus = f" for {', '.join(compilation.architectures)}" if compilation.architectures else " for the CPU"
+    return [f"  compile   {', '.join(compiled)}{gpus}, with {compilation.compiler}{nvcc}"]
 
 
 def lines(report: BuildReport, seconds: float) -> Iterator[str]:

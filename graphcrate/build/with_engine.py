@@ -15,7 +15,8 @@ import msgspec
 
 from graphcrate.build import summary
 from graphcrate.compat import slim
-from graphcrate.engines.builders import LAYER_FORMAT
+from graphcrate.engines import backend
+from graphcrate.engines.backend import LAYER_FORMAT, Order
 from graphcrate.host import process
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
@@ -37,9 +38,7 @@ class Engine:
 
     def check(self, ctx: Context) -> str:
         """Give the engine's version. Raises HostError where it cannot be used."""
-        from graphcrate.engines.builders import BUILDERS
-
-        return BUILDERS[self.name]().check(ctx.environment)
+        return backend.builder(self.name).check(ctx.environment)
 
     def folder(self, image: Path) -> Path:
         """Where the files of an image lie that this engine builds; `image` is the folder of its name and tag."""
@@ -54,9 +53,7 @@ class Engine:
 
     def exists(self, report: BuildReport, folder: Path, ctx: Context) -> bool:
         """Whether the image is still what was built."""
-        from graphcrate.engines.runners import RUNNERS
-
-        return RUNNERS[report.artifact.kind]().exists(report.artifact, ctx.environment)
+        return backend.runner(report.artifact.kind).exists(report.artifact, ctx.environment)
 
     def bytes_to_fetch(self, lock: Lock, ctx: Context, compiled: Collection[str] = ()) -> int:
         """Bytes of packages that a build fetches: all, into a cache of the engine's own or none."""
@@ -66,11 +63,10 @@ class Engine:
         self, plan: Plan, lock: Lock, sources: "SourceOptions", folder: Path, ctx: Context
     ) -> tuple[Artifact, tuple[LayerRecord, ...]]:
         """Build the plan's image on the lock's own base; the layers are the engine's. Raises as `Builder.build`."""
-        from graphcrate.engines.builders import BUILDERS, Order
-
         folder.mkdir(parents=True, exist_ok=True)
         ctx.progress.note(summary.step(1, "make the base"))
         base, notes = _base(plan, lock, ctx)
+        certificates = Path(ctx.environment.get("SSL_CERT_FILE", ""))
         ctx.progress.note(summary.step(2, f"build with {self.name}"))
         order = Order(
             plan=plan,
@@ -78,12 +74,12 @@ class Engine:
             base=base,
             files=local_files(lock, sources, ctx),
             arguments=arguments(plan, lock, sources, ctx.environment),
-            certificates=_certificates(ctx.environment),
+            certificates=certificates if certificates.is_file() else None,
             cache=ctx.cache,
             environment=ctx.environment,
             progress=ctx.progress,
         )
-        return msgspec.structs.replace(BUILDERS[self.name]().build(order), notes=notes), ()
+        return msgspec.structs.replace(backend.builder(self.name).build(order), notes=notes), ()
 
 
 class Embedded(Engine):
@@ -117,24 +113,24 @@ class Embedded(Engine):
     def build(
         self, plan: Plan, lock: Lock, sources: "SourceOptions", folder: Path, ctx: Context
     ) -> tuple[Artifact, tuple[LayerRecord, ...]]:
-        """Build the plan's image as a layout, with its layers. Raises as `engines.builders.embedded.build_layout`."""
+        """Build the plan's image as a layout, with its layers. Raises as `engines.embedded.build.build_layout`."""
         from graphcrate.build import extensions
-        from graphcrate.engines.builders import Order, embedded
+        from graphcrate.engines.embedded import build as embedded
         from graphcrate.resolve.base import prepare_base
         from graphcrate.resolve.fetch import fetch
 
+        compiling = extensions.Compiling(plan, lock, sources, ctx)
         ctx.progress.note(summary.step(1, "download files, make the base"))
         with ThreadPoolExecutor(2) as side:
             # Bases are made by Debian's tools while wheels arrive.
             base = side.submit(prepare_base, ctx, plan.base.base)
-            side.submit(extensions.prepare, plan, lock, ctx)
+            side.submit(compiling.prepare)
             try:
                 # What the machine lacks for the base shows at once: say it before gigabytes are on their way.
                 wait([base], timeout=1.0)
                 if base.done():
                     base.result()
-                bring = extensions.files if sources.devel else fetch
-                files = bring(lock, sources, ctx)
+                files = compiling.files() if sources.devel else fetch(lock, sources, ctx)
                 prepared = base.result()
             except BaseException:
                 process.end_all()
@@ -144,15 +140,15 @@ class Embedded(Engine):
             folder=folder,
             base=prepared,
             files=files,
-            compiled=extensions.wheels(plan, lock, prepared, sources, folder, ctx),
-            toolkit=extensions.toolkit(plan, lock, prepared, sources, ctx),
+            compiled=lambda: compiling.wheels(prepared, folder),
+            toolkit=lambda: compiling.toolkit(prepared),
             cache=ctx.cache,
             environment=ctx.environment,
             progress=ctx.progress,
         )
         compiled = sum(len(one.packages) for one in plan.steps if isinstance(one, CompileStep))
-        compiling = f", compile {compiled} packages" if compiled else ""
-        ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{compiling}"))
+        more = f", compile {compiled} packages" if compiled else ""
+        ctx.progress.note(summary.step(2, f"write {len(plan.steps) - 1} layers{more}"))
         layout = embedded.build_layout(order)
         return embedded.artifact(layout), layout.records
 
@@ -233,8 +229,3 @@ def local_files(lock: Lock, sources: "SourceOptions", ctx: Context) -> Mapping[s
     packages = tuple(package for package in lock.packages if package.channel is Channel.LOCAL)
     only = msgspec.structs.replace(lock, packages=packages)
     return fetch(only, sources, ctx) if packages else {}
-
-
-def _certificates(environment: Mapping[str, str]) -> Path | None:
-    path = Path(environment.get("SSL_CERT_FILE", ""))
-    return path if path.is_file() else None

@@ -177,9 +177,10 @@ def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matri
 
 
 def _print(report: "TrialReport", as_json: bool) -> None:
-    from graphcrate.engines.trials import progress, testing
+    from graphcrate.engines import run_suites
+    from graphcrate.engines.trials import progress
     from graphcrate.model.lock import encode
 
     lines = "".join(f"{line}\n" for line in progress.suites_lines(report.suites))
     sys.stdout.write(encode(report).decode() if as_json else lines)
-    testing.raise_if_failed(report.reference, report.suites)
+    run_suites.raise_if_failed(report.reference, report.suites)

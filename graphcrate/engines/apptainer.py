@@ -1,15 +1,35 @@
-"""Apptainer, SingularityCE and Singularity: which of them is here, what it can do, what its words mean."""
+"""Apptainer, SingularityCE and Singularity: builds a SIF, runs commands in one, and explains what the engine says.
 
+The engine unpacks each stage of a build into a folder in the cache: neither the user's home nor a small /tmp has room
+for that. An image that runs gets nothing of the host but what it is given: neither environment nor home, /tmp, devices
+or network.
+"""
+
+import contextlib
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from graphcrate.engines import context
+from graphcrate.engines.backend import Order, Runtime, digest_of
+from graphcrate.engines.output import LOG, Output
+from graphcrate.engines.render import definition
+from graphcrate.host import gpu as gpus
 from graphcrate.host import process, settings
-from graphcrate.model.errors import DiskFullError, GraphcrateError, HostError
+from graphcrate.host.atomic import writing
+from graphcrate.host.cache import Cache, remove_tree
+from graphcrate.host.process import Completed
+from graphcrate.host.progress import Progress
+from graphcrate.host.sandbox import Exec, check_binds
+from graphcrate.model.errors import BuildError, DiskFullError, GraphcrateError, HostError
+from graphcrate.model.plan import Plan, WheelsStep
+from graphcrate.model.report import Artifact
 
 NAMES = ("apptainer", "singularity")
 ELSEWHERE = "or use another engine: --engine docker, --engine embedded"
@@ -22,6 +42,20 @@ _VERSION = re.compile(
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 LACKS_CAPABILITY = "Requesting capability set"
 OLDEST_SINGULARITY = (3, 5, 3)
+FOLDER = "apptainer"  #: of the cache: layers that the engine keeps, and the build that runs
+BASE = "base"  #: the base in the context. A name, because the image remembers what its definition said.
+#: Room over the compressed wheels: two unpacked virtual environments, the downloads, the SIF.
+_ROOM = 6
+_ROOM_FOR_BASE = 1 << 30
+#: The engine's own steps; commands of the shell, but for those that are over at once and say little.
+STEPS = re.compile(
+    r"INFO:\s+(?!\s|To see mksquashfs output)(.+)|"
+    r"\+ (?!(?:\[|:|cd|export|set|true|umask)(?: |$)|[A-Za-z_][A-Za-z_0-9]*=)(.+)"
+)
+#: A PID namespace: all that a command starts ends with it.
+ISOLATED = ["--cleanenv", "--contain", "--pid"]
+NO_NETWORK = ["--net", "--network", "none"]
+SECONDS_TO_TRY = 300
 PROCESS, LAST_CAPABILITY = Path("/proc/self/status"), Path("/proc/sys/kernel/cap_last_cap")
 
 
@@ -106,6 +140,192 @@ def root_is_limited() -> bool:
         return False
     permitted = re.search(r"^CapPrm:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return permitted is not None and last.isdigit() and int(permitted[1], 16) != (2 << int(last)) - 1
+
+
+def runtime(environment: Mapping[str, str]) -> Runtime:
+    """The engine that is found here. Raises HostError when there is none."""
+    engine = find(environment)
+    return Runtime(engine.name, engine.text)
+
+
+def check(environment: Mapping[str, str]) -> str:
+    """The engine's name and version. Raises HostError when it is missing or too old to build."""
+    engine = find(environment)
+    if not engine.builds_stages:
+        raise HostError(
+            f"{engine.name} {engine.text} is too old for a definition in stages that copy links as links: that needs "
+            f"{'.'.join(map(str, OLDEST_SINGULARITY))} or later",
+            cause=f"The program is {engine.program}.",
+            next_step=f"module avail apptainer    (shows what else a cluster has), {ELSEWHERE}",
+        )
+    return f"{engine.name} {engine.text}"
+
+
+def build(order: Order) -> Artifact:
+    """Build the plan's image as `<folder>/<name>.sif`. See `Builder.build`."""
+    check(order.environment)
+    engine, plan, log = find(order.environment), order.plan, order.folder / LOG
+    packages = [package for step in plan.steps if isinstance(step, WheelsStep) for package in step.packages]
+    room = _ROOM_FOR_BASE + _ROOM * sum(package.file.size for package in packages)
+    order.cache.require(room, f"building {plan.name}:{plan.tag} with {engine.name}")
+    sif = order.folder / f"{plan.name}.sif"
+    with _build_folder(order) as folder, log.open("w", encoding="utf-8") as stream:
+        text = definition(plan) if order.base is None else definition(plan, bootstrap="oci", base=BASE)
+        (folder / "context").mkdir()
+        context.write(folder / "context", order, text, f"{plan.name}.def")
+        if order.base is not None:
+            (folder / "context" / BASE).symlink_to(context.base_layout(order.base, order.cache).path)
+        hidden = context.secrets(context.arguments(order, ""))
+        output = Output(stream, order.progress.note, STEPS, prefix=engine.name, secrets=hidden)
+        with writing(sif, 0o755) as part:
+            if not _run(engine, order, folder, output, part):
+                raise explain(engine, output.lines, log) or _failure(engine, plan, output, log, text)
+    return Artifact(
+        engine="apptainer",
+        kind="sif",
+        reference=str(sif),
+        digest=digest_of(sif),
+        bytes=sif.stat().st_size,
+        log=str(log),
+    )
+
+
+def _run(engine: Engine, order: Order, folder: Path, output: Output, part: Path) -> bool:
+    """Write the SIF to `part`. Root that lacks capabilities gets them all in a user namespace of its own."""
+    # The image keeps none of these. The engine hands proxies on by itself, as the programs in it spell them.
+    variables = engine.environment(
+        {**order.environment, **context.proxies(order.environment)},
+        order.arguments,
+        tmpdir=str(folder / "tmp"),
+        cachedir=str(order.cache.path(FOLDER, "layers")),
+    )
+    for way in ways_to_root():
+        clear(folder / "tmp")
+        (folder / "tmp").mkdir()
+        words = [engine.program, "build", "--force", *way, str(part.absolute()), f"{order.plan.name}.def"]
+        done = process.run(words, environment=variables, cwd=folder / "context", on_line=output.line)
+        if not done.returncode or way or not any(LACKS_CAPABILITY in line for line in done.lines):
+            break
+        order.progress.note(f"{engine.name}: root lacks capabilities here; again with --fakeroot")
+    return not done.returncode
+
+
+def _failure(engine: Engine, plan: Plan, output: Output, log: Path, text: str) -> BuildError:
+    what = f"{engine.name} build of {plan.name}:{plan.tag}"
+    failed = output.failure(what, log)
+    if "conveyor failed to get" not in failed.cause:
+        return failed
+    images = [image for image in dict.fromkeys(re.findall(r"^From: (.*)$", text, re.MULTILINE)) if image != BASE]
+    return BuildError(
+        f"{what} failed: the base image {' or '.join(images)} is not available",
+        cause=failed.cause,
+        next_step="; ".join(f"{engine.name} pull docker://{image}" for image in images)
+        + "    shows why (no such image, no network, a login)",
+    )
+
+
+def ways_to_root() -> list[list[str]]:
+    """Options to try in turn. Plain users become root in a user namespace; so does root that lacks capabilities."""
+    fakeroot = ["--fakeroot"]
+    return [[], fakeroot] if is_root() and not root_is_limited() else [fakeroot]
+
+
+@contextlib.contextmanager
+def _build_folder(order: Order) -> Iterator[Path]:
+    """An empty folder in the cache. One build at a time: each takes many gigabytes, and a killed one leaves them.
+
+    What it left is removed here, for the lock is free as soon as its process is gone. An engine that outlived it loses
+    its folder and ends; so no build uses the names of an earlier one.
+    """
+    parent = order.cache.path(FOLDER, "build")
+    with order.cache.exclusively(FOLDER), order.cache.guard():
+        clear(parent)
+        parent.mkdir()
+        folder = Path(tempfile.mkdtemp(dir=parent))
+        try:
+            yield folder
+        finally:
+            clear(parent)
+
+
+def clear(folder: Path) -> None:
+    """Remove a folder with what a build left in it. Raises HostError where that needs somebody else's rights."""
+    try:
+        remove_tree(folder)
+    except PermissionError:
+        # A plain user's build as root in a user namespace leaves files of the user's subordinate ids.
+        with contextlib.suppress(HostError):
+            process.run(["unshare", "--map-root-user", "--map-auto", "rm", "-rf", str(folder)])
+        if folder.exists():
+            raise HostError(
+                f"{folder} cannot be removed",
+                cause="A build that was killed left files of this user's subordinate ids in it.",
+                next_step=f"rm -rf {folder}    (as root)",
+            ) from None
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that the engine can run here. Nothing that runs in it can change it."""
+
+    engine: Engine
+    image: Path
+    cache: Cache
+    rights: Sequence[str]  #: options with which the engine runs anything at all for this user
+    network_off: Sequence[str]  #: options that keep the network out; none where this machine does not allow that
+
+    def run(self, command: Exec) -> Completed:
+        """See `host.sandbox.Inside.run`. Of the host it sees binds alone, and the network if asked to."""
+        check_binds(command.binds, separators=":,")
+        options = [*ISOLATED, *self.rights, *(() if command.network else self.network_off)]
+        options += ["--no-eval"] if self.engine.takes_literal_values else []
+        options += ["--nv"] if command.gpu and gpus.detect().devices else []
+        options += ["--pwd", command.cwd or "/"]
+        for bind in command.binds:
+            options += ["--bind", f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}"]
+        variables = self.engine.environment(
+            settings.environment(), command.environment, cachedir=str(self.cache.path(FOLDER, "layers"))
+        )
+        # /tmp and the home lie on the cache's disk: in memory they would be limited to 64 MB.
+        with self.cache.folder() as scratch:
+            options += ["--workdir", str(scratch), str(self.image)]
+            # Silent, because what the engine says and what the command says come in one stream.
+            words = [self.engine.program, "--silent", "--nocolor", "exec", *options, *command.argv]
+            return process.run(words, environment=variables, on_line=command.on_line, timeout=command.timeout)
+
+
+def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
+    """Whether the file is there with all its bytes. Its hash is not computed: that takes as long as a smoke test."""
+    path = Path(artifact.reference)
+    return path.is_file() and path.stat().st_size == artifact.bytes
+
+
+@contextlib.contextmanager
+def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator[Image]:
+    """The image, once the engine has run something in it. Raises HostError when it cannot."""
+    image = Path(artifact.reference).absolute()
+    if not image.is_file():
+        raise HostError(
+            f"{image} does not exist", next_step="make image … ENGINE=apptainer    (builds it; it was moved or removed)"
+        )
+    engine = find(settings.environment())
+    said: list[str] = []
+    # Root that lacks some capability, as in a container, can only run with none at all.
+    for rights in ([], ["--no-privs"], ["--userns"]) if is_root() else ([], ["--userns"]):
+        for network_off in (NO_NETWORK, []):
+            inside = Image(engine, image, cache, rights, network_off)
+            tried = inside.run(Exec(["/bin/sh", "-c", ":"], timeout=SECONDS_TO_TRY))
+            if not tried.returncode:
+                if not network_off:
+                    progress.note(f"{engine.name} cannot shut the network off here: the image's programs may see it")
+                yield inside
+                return
+            said += tried.lines
+    raise explain(engine, said) or HostError(
+        f"{engine.name} cannot run {image}",
+        cause=last_word(said),
+        next_step=f"{engine.program} exec {image} true    shows the same",
+    )
 
 
 def last_word(lines: Sequence[str]) -> str:

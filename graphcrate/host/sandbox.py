@@ -155,13 +155,19 @@ def check(rootfs: Path, binds: Sequence[Bind]) -> None:
     check_binds(binds)
 
 
-def check_binds(binds: Sequence[Bind]) -> None:
-    """Raises HostError for a source that is not there."""
+def check_binds(binds: Sequence[Bind], separators: str = "") -> None:
+    """Raises HostError for a source that is not there, and for a path with one of an engine's `separators` in it."""
     for bind in binds:
         if not bind.source.exists():
             raise HostError(
                 f"{bind.source} does not exist, so the image cannot have it as {bind.target}",
                 next_step=f"mkdir -p {bind.source}",
+            )
+        if any(letter in f"{bind.source.resolve()}{bind.target}" for letter in separators):
+            raise HostError(
+                f"{bind.source.resolve()} cannot be bound into an image",
+                cause=f"The engine takes each of {separators!r} in a path for the end of its parts.",
+                next_step="move it to a path without them, or set TMPDIR to one",
             )
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphcrate.artifacts.formats import sif
-from graphcrate.engines.builders import apptainer
-from graphcrate.engines.runners import apptainer as runner
+from graphcrate.engines import apptainer
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind, Exec
@@ -87,8 +86,7 @@ def test_it_builds_what_the_definition_says(image, cache, tmp_path):
     assert (root / "opt/made/text").read_text() == "text\n"
     assert (root / "opt/made").stat().st_mode & 0o777 == 0o755
     assert left_over(cache, order.folder) == []
-    assert any("%post of stage build" in note for note in order.progress.notes)
-    assert any("%post of stage build: cp /usr/bin/env" in note for note in order.progress.notes)
+    assert "apptainer cp /usr/bin/env /opt/made/env" in order.progress.notes
     assert "+ cp /usr/bin/env" in Path(artifact.log).read_text()
 
 
@@ -98,7 +96,7 @@ def test_a_step_that_fails_is_shown_and_leaves_the_earlier_image(cache, tmp_path
     with pytest.raises(BuildError) as caught:
         apptainer.build(tiny.order(tmp_path, cache, settings.environment()))
     error = caught.value
-    assert "failed at step %post of stage build: ls /no/such/folder" in error.what
+    assert "failed at step ls /no/such/folder" in error.what
     assert "No such file or directory" in error.what
     assert str(tmp_path / "build.log") in error.next_step
     assert "never" not in (tmp_path / "build.log").read_text()
@@ -181,7 +179,7 @@ def test_a_base_that_cannot_be_pulled_is_named(cache, tmp_path, written):
 def test_a_command_runs_with_the_images_variables_and_ours(image, cache, monkeypatch):
     monkeypatch.setenv("APPTAINERENV_STRAY", "from the host")
     monkeypatch.setenv("STRAY", "from the host")
-    with runner.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
+    with apptainer.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
         done = inside.run(Exec(["env"], {"ODD": "a $HOME `ls`", "TINY_WORD": "ours"}))
         assert done.returncode == 0
         assert {"ODD=a $HOME `ls`", "TINY_WORD=ours"} <= {*done.lines}
@@ -192,7 +190,7 @@ def test_a_command_runs_with_the_images_variables_and_ours(image, cache, monkeyp
 
 def test_the_host_is_out_of_reach_but_for_binds(image, cache, tmp_path):
     (tmp_path / "in").write_text("given\n")
-    with runner.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
+    with apptainer.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
         binds = [Bind(tmp_path / "in", "/in"), Bind(tmp_path, "/out", read_only=False)]
         done = inside.run(Exec(["sh", "-c", "cat /in; echo written > /out/file; ls /tmp; echo no > /in"], binds=binds))
         assert done.returncode != 0
@@ -207,7 +205,7 @@ def test_the_host_is_out_of_reach_but_for_binds(image, cache, tmp_path):
 
 
 def test_it_ends_as_the_command_ends(image, cache):
-    with runner.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
+    with apptainer.opened(image[0], cache=cache, progress=tiny.Told()) as inside:
         assert inside.run(Exec(["sh", "-c", "echo a; echo b >&2; exit 7"])).returncode == 7
         marker = f"5000{os.getpid() % 100_000:05d}"
         with pytest.raises(BuildError, match="did not finish"):
@@ -218,8 +216,7 @@ def test_it_ends_as_the_command_ends(image, cache):
 #: what a plain user runs and builds; the project may lie where they may not look
 BY_A_USER = """
 import os, sys
-from graphcrate.engines.builders import apptainer as builder
-from graphcrate.engines.runners import apptainer
+from graphcrate.engines import apptainer
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Exec
@@ -234,8 +231,8 @@ artifact = Artifact(engine="apptainer", kind="sif", reference=given, digest="", 
 with apptainer.opened(artifact, cache=cache, progress=tiny.Told()) as inside:
     done = inside.run(Exec(["sh", "-c", "cat /opt/made/text; cat /proc/self/uid_map; cat /proc/mounts"]))
 print(*done.lines[:2], sep="\\n")
-builder.definition = lambda plan, **_: text
-print(builder.build(tiny.order(Path(root), cache, settings.environment())).reference)
+apptainer.definition = lambda plan, **_: text
+print(apptainer.build(tiny.order(Path(root), cache, settings.environment())).reference)
 """
 
 

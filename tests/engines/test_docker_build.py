@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.engines.builders import oci
-from graphcrate.engines.runners import oci as runner
+from graphcrate.engines import oci
 from graphcrate.host import oci_engine
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind, Exec
@@ -48,8 +47,7 @@ class Site:
     """An engine with what the tests ask of it."""
 
     name: str
-    builder: oci.Builder
-    runner: runner.Runner
+    engine: oci.Engine
     environment: dict
     command: tuple
     cache: Cache
@@ -99,12 +97,12 @@ def site(request, cache, monkeypatch, shared):
     engine = "podman" if request.param == "podman" else "docker"
     given = request.getfixturevalue(engine)
     environment = given if engine == "podman" else {**os.environ, "DOCKER_HOST": given}
-    monkeypatch.setattr(runner.settings, "environment", lambda: environment)
+    monkeypatch.setattr(oci.settings, "environment", lambda: environment)
     if request.param == "classic":
         monkeypatch.setattr(oci_engine, "_has_buildkit", lambda *_: False)
     elif request.param == "buildkit" and not oci_engine.find("docker", environment).buildkit:
         pytest.skip("the docker command here has no BuildKit")
-    return Site(request.param, oci.Builder(engine), runner.Runner(engine), environment, (program(engine),), cache)
+    return Site(request.param, oci.Engine(engine), environment, (program(engine),), cache)
 
 
 @pytest.fixture
@@ -123,7 +121,7 @@ def write(site, monkeypatch):
 def built(site, write, tmp_path):
     write(GOOD)
     order = site.order(tmp_path)
-    return site.builder.build(order), order
+    return site.engine.build(order), order
 
 
 def word(site, reference="graphcrate-test:1.0"):
@@ -145,17 +143,17 @@ def test_an_image_is_built_named_and_nothing_else_is_left(site, built):
     assert site.leftovers() == []
     assert f"cat {UUID}" in Path(artifact.log).read_text()
     assert any("RUN cat" in note for note in order.progress.notes)
-    assert site.runner.exists(artifact, site.environment)
+    assert site.engine.exists(artifact, site.environment)
 
 
 def test_a_second_build_takes_the_steps_of_the_first_and_a_changed_image_its_place(site, write, built, tmp_path):
     first = word(site)
-    assert site.builder.build(site.order(tmp_path)).digest
+    assert site.engine.build(site.order(tmp_path)).digest
     assert word(site) == first
     write(GOOD.replace("two words", "three words"))
-    artifact = site.builder.build(site.order(tmp_path))
+    artifact = site.engine.build(site.order(tmp_path))
     assert artifact.digest != built[0].digest
-    assert not site.runner.exists(built[0], site.environment)
+    assert not site.engine.exists(built[0], site.environment)
     assert not site.has(built[0].digest.removeprefix("sha256:"))
     assert site.leftovers() == []
 
@@ -163,7 +161,7 @@ def test_a_second_build_takes_the_steps_of_the_first_and_a_changed_image_its_pla
 def test_a_step_that_fails_is_shown_with_its_last_lines(site, write, tmp_path):
     write(BAD)
     with pytest.raises(BuildError) as caught:
-        site.builder.build(site.order(tmp_path))
+        site.engine.build(site.order(tmp_path))
     what, lines = caught.value.what.splitlines()[0], caught.value.what.splitlines()[1:]
     assert "graphcrate-test:1.0 failed at step" in what
     assert "RUN seq 100" in what
@@ -178,7 +176,7 @@ def test_a_step_that_fails_is_shown_with_its_last_lines(site, write, tmp_path):
     assert not site.has("graphcrate-test:1.0")
     assert site.leftovers() == []
     write(BAD.replace("exit 3", "echo mended"))  # what came before is there for the next try
-    site.builder.build(site.order(tmp_path))
+    site.engine.build(site.order(tmp_path))
     assert word(site) in said
 
 
@@ -202,14 +200,14 @@ def test_an_interrupt_ends_the_build(site, write, tmp_path, number):
         assert said.endswith("interrupted\n"), said
         assert site.leftovers() == []
     write(SLOW.replace(f"sleep {SLEEP}", "sleep 0"))
-    site.builder.build(site.order(tmp_path))
+    site.engine.build(site.order(tmp_path))
     assert site.leftovers() == []
 
 
 def test_a_base_that_cannot_be_pulled_is_named(site, write, tmp_path):
     write("FROM 127.0.0.1:9/no/image:1\nRUN seq 3\n")
     with pytest.raises(BuildError) as caught:
-        site.builder.build(site.order(tmp_path, base=None))
+        site.engine.build(site.order(tmp_path, base=None))
     assert caught.value.cause.startswith("The base image 127.0.0.1:9/no/image:1 is not available: ")
     assert f"{site.command[0].rpartition('/')[2]} pull 127.0.0.1:9/no/image:1" in caught.value.next_step
     assert site.leftovers() == []
@@ -233,7 +231,7 @@ COPY --from=build /opt /opt
         arguments={"MIRROR": "https://you:hushed-3@203.0.113.2/simple"},
         certificates=tmp_path / "authorities.pem",
     )
-    artifact = site.builder.build(order)
+    artifact = site.engine.build(order)
     log = Path(artifact.log).read_text()
     assert "BEGIN hushed-authority" in log
     seen = "http://***@203.0.113.1:8 http://***@203.0.113.1:8 http://***@203.0.113.1:8 https://***@203.0.113.2/simple"
@@ -250,7 +248,7 @@ def test_commands_run_inside(site, built, tmp_path):
     (tmp_path / "bound").mkdir()
     (tmp_path / "bound" / "given").write_text("given\n")
     heard = []
-    with site.runner.opened(artifact, cache=order.cache, progress=order.progress) as inside:
+    with site.engine.opened(artifact, cache=order.cache, progress=order.progress) as inside:
         script = 'echo "$WORD $EXTRA" && cat given && echo made > made && ls /sys/class/net; exit 7'
         binds = (Bind(tmp_path / "bound", "/bound", read_only=False),)
         command = Exec(["sh", "-c", script], {"EXTRA": "more words"}, binds, cwd="/bound", on_line=heard.append)
@@ -270,14 +268,14 @@ def test_commands_run_inside(site, built, tmp_path):
 def test_what_runs_inside_cannot_change_the_image(site, built):
     """An image that is gone cannot be opened."""
     artifact, order = built
-    with site.runner.opened(artifact, cache=order.cache, progress=order.progress) as inside:
+    with site.engine.opened(artifact, cache=order.cache, progress=order.progress) as inside:
         assert inside.run(Exec(["sh", "-c", "echo changed > /opt/word"])).returncode == 0
         assert inside.run(Exec(["cat", "/opt/word"])).lines != ("changed",)
         binds = (Bind(order.folder, "/bound"),)
         assert inside.run(Exec(["sh", "-c", "echo changed > /bound/file"], binds=binds)).returncode != 0
         assert not (order.folder / "file").exists()
     site.call("rmi", artifact.reference)
-    assert not site.runner.exists(artifact, site.environment)
+    assert not site.engine.exists(artifact, site.environment)
     with pytest.raises(HostError, match=r"has no image graphcrate-test:1\.0"):
-        with site.runner.opened(artifact, cache=order.cache, progress=order.progress):
+        with site.engine.opened(artifact, cache=order.cache, progress=order.progress):
             raise AssertionError("it was opened")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from graphcrate.engines.runners import embedded
+from graphcrate.engines.embedded import run as embedded
 from graphcrate.host.cache import Cache
 from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.oci.layout import read_layout

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.engines.runners import embedded
+from graphcrate.engines.embedded import run as embedded
 from graphcrate.host.sandbox import Bind
 from graphcrate.oci.layout import read_layout
 from graphcrate.smoke import suites

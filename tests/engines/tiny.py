@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from graphcrate.engines.builders import Order, apptainer, oci
+from graphcrate.engines import apptainer, oci
+from graphcrate.engines.backend import Order
 from graphcrate.host import oci_engine, process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
@@ -26,7 +27,7 @@ def main(engine, folder, cache, text):
     apptainer.definition = oci.dockerfile = lambda *_, **__: text
     if engine == "classic":
         oci_engine._has_buildkit = lambda *_: False
-    builder = apptainer if engine == "apptainer" else oci.Builder("podman" if engine == "podman" else "docker")
+    builder = apptainer if engine == "apptainer" else oci.Engine("podman" if engine == "podman" else "docker")
     try:
         print(builder.build(order(Path(folder), Cache(Path(cache)), settings.environment())))
     except KeyboardInterrupt:

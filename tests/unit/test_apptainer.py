@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.engines import apptainer as engines
+from graphcrate.engines import apptainer
 from graphcrate.engines.apptainer import Engine
-from graphcrate.engines.builders import Order, apptainer
-from graphcrate.engines.builders.output import Output
-from graphcrate.engines.runners import apptainer as runner
+from graphcrate.engines.backend import Order
+from graphcrate.engines.output import Output
 from graphcrate.host.process import Completed
 from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, DiskFullError, HostError
+from graphcrate.model.report import Artifact
 from tests.unit.conftest import Recorder
 from tests.unit.test_embedded_builder import planned
 
 
 def engine(said="apptainer version 1.4.5"):
-    name, version, text = engines.parse_version(said)
+    name, version, text = apptainer.parse_version(said)
     return Engine(program="/usr/bin/it", name=name, version=version, text=text)
 
 
@@ -36,16 +36,16 @@ def engine(said="apptainer version 1.4.5"):
     ],
 )
 def test_each_version_is_understood_and_can_what_it_can(said, expected, stages, literal):
-    assert engines.parse_version(said) == expected
+    assert apptainer.parse_version(said) == expected
     known = engine(said)
     assert (known.builds_stages, known.takes_literal_values) == (stages, literal)
-    assert [engines.parse_version(other) for other in ("usage: singularity [a game]", "")] == [None, None]
+    assert [apptainer.parse_version(other) for other in ("usage: singularity [a game]", "")] == [None, None]
 
 
 def test_check_says_what_will_be_used_and_refuses_an_old_one(monkeypatch):
-    monkeypatch.setattr(engines, "find", lambda environment: engine("singularity version 3.8.7"))
+    monkeypatch.setattr(apptainer, "find", lambda environment: engine("singularity version 3.8.7"))
     assert apptainer.check({}) == "singularity 3.8.7"
-    monkeypatch.setattr(engines, "find", lambda environment: engine("singularity version 3.5.2"))
+    monkeypatch.setattr(apptainer, "find", lambda environment: engine("singularity version 3.5.2"))
     with pytest.raises(HostError, match=r"singularity 3\.5\.2 is too old for .*links.*needs 3\.5\.3 or later"):
         apptainer.check({})
 
@@ -53,8 +53,8 @@ def test_check_says_what_will_be_used_and_refuses_an_old_one(monkeypatch):
 def answers(monkeypatch, returncode, *lines):
     asked = []
 
-    def run(argv, **_):
-        asked.append(argv)
+    def run(argv, **options):
+        asked.append((argv, options))
         return Completed(returncode, lines)
 
     monkeypatch.setattr("graphcrate.host.process.run", run)
@@ -64,40 +64,41 @@ def answers(monkeypatch, returncode, *lines):
 def test_it_is_looked_for_in_the_given_path_apptainer_first(tmp_path, monkeypatch):
     monkeypatch.setattr("graphcrate.host.settings.SYSTEM_FOLDERS", ())
     with pytest.raises(HostError, match="neither apptainer nor singularity is installed") as caught:
-        engines.find({"PATH": str(tmp_path)})
+        apptainer.find({"PATH": str(tmp_path)})
     assert "module load apptainer" in caught.value.next_step
     (tmp_path / "singularity").touch(mode=0o755)
     answers(monkeypatch, 1, "Endgame: Singularity (a game)")
     with pytest.raises(HostError, match=r"singularity --version ends with code 1: Endgame"):
-        engines.find({"PATH": str(tmp_path)})
+        apptainer.find({"PATH": str(tmp_path)})
     (tmp_path / "apptainer").touch(mode=0o755)
     asked = answers(monkeypatch, 0, "WARNING: something", "apptainer version 1.4.5")
-    found = engines.find({"PATH": str(tmp_path)})
-    assert asked == [[str(tmp_path / "apptainer"), "--version"]]
+    found = apptainer.find({"PATH": str(tmp_path)})
+    assert asked[0][0] == [str(tmp_path / "apptainer"), "--version"]
     assert (found.program, found.version) == (str(tmp_path / "apptainer"), (1, 4, 5))
 
 
 def test_a_command_sees_what_it_is_given_and_nothing_of_the_host(tmp_path, cache, monkeypatch):
-    seen = []
-
-    def run(argv, *, environment, on_line, timeout):
-        seen.append((argv, environment))
-        return Completed(0, ())
-
-    monkeypatch.setattr("graphcrate.host.process.run", run)
+    asked = answers(monkeypatch, 0)
     for name in ("SECRET", "APPTAINERENV_STRAY", "APPTAINER_DOCKER_USERNAME", "SINGULARITY_DOCKER_USERNAME"):
         monkeypatch.setenv(name, "x")
     for known in (engine(), engine("singularity version 3.8.7")):
-        image = runner.Image(known, Path("/a.sif"), cache, [], runner.NO_NETWORK)
-        image.run(Exec(["python", "x.py"], {"OMP_NUM_THREADS": "2"}, cwd="/work"))
-    (argv, environment), (_, older) = seen
+        image = apptainer.Image(known, Path("/a.sif"), cache, [], apptainer.NO_NETWORK)
+        binds = [Bind(tmp_path, "/out", read_only=False), Bind(tmp_path, "/in")]
+        image.run(Exec(["python", "x.py"], {"OMP_NUM_THREADS": "2"}, binds, cwd="/work"))
+    (argv, environment), (_, older) = ((words, options["environment"]) for words, options in asked)
     assert {"--cleanenv", "--contain", "--pid", "--net"} <= set(argv)
     assert argv[argv.index("--pwd") + 1] == "/work"
     assert argv[-3:] == ["/a.sif", "python", "x.py"]
+    bound = [argv[place + 1] for place, word in enumerate(argv) if word == "--bind"]
+    assert bound == [f"{tmp_path.resolve()}:/out:rw", f"{tmp_path.resolve()}:/in:ro"]
     assert (environment["APPTAINERENV_OMP_NUM_THREADS"], older["SINGULARITYENV_OMP_NUM_THREADS"]) == ("2", "2")
     assert (environment["APPTAINER_DOCKER_USERNAME"], older["SINGULARITY_DOCKER_USERNAME"]) == ("x", "x")
     assert "SINGULARITY_CACHEDIR" in older
     assert not {"SECRET", "APPTAINERENV_STRAY"} & set(environment)
+    (tmp_path / "a,b").mkdir()
+    for name, message in (("no", "does not exist"), ("a,b", "cannot be bound")):
+        with pytest.raises(HostError, match=message):
+            image.run(Exec(["true"], binds=[Bind(tmp_path / name, "/x")]))
 
 
 FULL = "000001ffffffffff"
@@ -118,9 +119,9 @@ ANY = [[], ["--fakeroot"]]
 )
 def test_ways_to_become_root(tmp_path, monkeypatch, root, status, last, ways):
     (tmp_path / "status").write_text(status)
-    monkeypatch.setattr(engines, "is_root", lambda: root)
-    monkeypatch.setattr(engines, "PROCESS", tmp_path / "status")
-    monkeypatch.setattr(engines, "LAST_CAPABILITY", tmp_path / "last")
+    monkeypatch.setattr(apptainer, "is_root", lambda: root)
+    monkeypatch.setattr(apptainer, "PROCESS", tmp_path / "status")
+    monkeypatch.setattr(apptainer, "LAST_CAPABILITY", tmp_path / "last")
     assert apptainer.ways_to_root() == (ANY if root else ways), "the kernel does not say"
     (tmp_path / "last").write_text(last)
     assert apptainer.ways_to_root() == ways
@@ -147,7 +148,7 @@ def test_ways_to_become_root(tmp_path, monkeypatch, root, status, last, ways):
     ],
 )
 def test_what_the_machine_lacks_is_told_with_what_to_type(line, what, next_step):
-    error = engines.explain(engine(), ["INFO:    Starting build...", line, ""], Path("/out/build.log"))
+    error = apptainer.explain(engine(), ["INFO:    Starting build...", line, ""], Path("/out/build.log"))
     assert isinstance(error, DiskFullError if "disk" in what else HostError)
     assert what in error.what
     assert next_step in error.next_step
@@ -160,49 +161,32 @@ def test_a_command_that_merely_fails_is_no_fault_of_the_machine():
         "+ false",
         "FATAL:   While performing build: while running engine: while running %post section: exit status 1",
     ]
-    assert engines.explain(engine(), said) is None
-    assert engines.last_word(said).startswith("While performing build")
-    assert engines.last_word(["a", "b", " "]) == "b"
-
-
-def told(*lines, stages=("build", "final")):
-    log, notes = io.StringIO(), []
-    output = Output(log, notes.append, apptainer.Sections(stages), prefix="it")
-    for line in lines:
-        output.line(line)
-    return output, notes, log.getvalue()
-
-
-STAGE = (
-    "INFO:    Starting build...",
-    "INFO:    Running setup scriptlet",
-    "+ cp a b",
-    "INFO:    Running post scriptlet",
-)
+    assert apptainer.explain(engine(), said) is None
+    assert apptainer.last_word(said).startswith("While performing build")
+    assert apptainer.last_word(["a", "b", " "]) == "b"
 
 
 def test_steps_are_told_as_they_begin_and_a_failure_names_the_last():
-    others = ("INFO:    Running post scriptlet", "INFO:    Running testscript", "ImportError: torch")
-    fatal = "\x1b[31mFATAL:   While performing build: exit status 100\x1b[0m"
-    output, notes, log = told(
-        *STAGE, "+ umask 022", "+ apt-get update", "words", "INFO:    Creating SIF file...", fatal
-    )
-    assert notes == [
-        "it Starting build...",
-        "it %setup of stage build",
-        "it %setup of stage build: cp a b",
-        "it %post of stage build",
-        "it %post of stage build: apt-get update",
-        "it Creating SIF file...",
-    ]
-    assert "+ umask 022\n" in log
-    assert "\x1b" not in log
+    log, notes = io.StringIO(), []
+    output = Output(log, notes.append, apptainer.STEPS, prefix="it")
+    for line in (
+        "INFO:    Starting build...",
+        "INFO:    Running post scriptlet",
+        "+ umask 022",
+        "+ PIP=1 pip",
+        "+ apt-get  update",
+        "words",
+        "INFO:    To see mksquashfs output with progress bar enabled, run with --verbose",
+        "\x1b[31mFATAL:   While performing build: exit status 100\x1b[0m",
+    ):
+        output.line(line)
+    assert notes == ["it Starting build...", "it Running post scriptlet", "it apt-get update"]
+    assert "+ umask 022\n" in log.getvalue()
+    assert "\x1b" not in log.getvalue()
     error = output.failure("build of x:1", Path("/out/build.log"))
+    assert error.what.startswith("build of x:1 failed at step apt-get update\n")
     assert "\n    words\n" in error.what
     assert error.cause == "While performing build: exit status 100"
-    for line, step in zip(others, ("%post of stage final", "%test", "%test"), strict=True):
-        output.line(line)
-        assert f"failed at step {step}\n" in output.failure("it", Path("log")).what
 
 
 def test_what_belongs_to_subordinate_ids_is_removed_in_a_namespace(tmp_path, monkeypatch):
@@ -216,29 +200,18 @@ def test_what_belongs_to_subordinate_ids_is_removed_in_a_namespace(tmp_path, mon
     asked = answers(monkeypatch, 1)
     with pytest.raises(HostError, match="cannot be removed") as caught:
         apptainer.clear(folder)
-    assert asked[0][:2] == ["unshare", "--map-root-user"]
-    assert asked[0][-1] == str(folder)
+    ((words, _),) = asked
+    assert (words[:2], words[-1]) == (["unshare", "--map-root-user"], str(folder))
     assert f"rm -rf {folder}" in caught.value.next_step
-
-
-def test_binds_become_options(tmp_path):
-    binds = [Bind(tmp_path, "/out", read_only=False), Bind(tmp_path, "/in")]
-    real = tmp_path.resolve()
-    assert runner.bound(binds) == ["--bind", f"{real}:/out:rw", "--bind", f"{real}:/in:ro"]
-    with pytest.raises(HostError, match="does not exist"):
-        runner.bound([Bind(tmp_path / "no", "/x")])
-    (tmp_path / "a,b").mkdir()
-    with pytest.raises(HostError, match="cannot be bound"):
-        runner.bound([Bind(tmp_path / "a,b", "/x")])
 
 
 def test_an_image_that_is_gone_is_not_there(tmp_path):
     sif = tmp_path / "x.sif"
-    artifact = runner.Artifact(engine="apptainer", kind="sif", reference=str(sif), digest="", bytes=5)
-    assert not runner.exists(artifact, {})
+    artifact = Artifact(engine="apptainer", kind="sif", reference=str(sif), digest="", bytes=5)
+    assert not apptainer.exists(artifact, {})
     for content, exists in ((b"12345", True), (b"1234", False)):
         sif.write_bytes(content)
-        assert runner.exists(artifact, {}) is exists
+        assert apptainer.exists(artifact, {}) is exists
 
 
 def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_path, cache, monkeypatch):
@@ -253,7 +226,7 @@ def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_pat
         return Completed(1, said)
 
     text = "Bootstrap: docker\nFrom: a:1\nStage: build\n\n%post\n    true\n"
-    monkeypatch.setattr(engines, "find", lambda environment: engine())
+    monkeypatch.setattr(apptainer, "find", lambda environment: engine())
     monkeypatch.setattr(apptainer, "definition", lambda plan: text)
     monkeypatch.setattr(apptainer, "ways_to_root", lambda: [["--fakeroot"]])
     monkeypatch.setattr("graphcrate.host.process.run", run)
@@ -267,6 +240,6 @@ def test_a_build_whose_base_cannot_be_pulled_names_it_and_leaves_nothing(tmp_pat
     ((argv, environment, written),) = asked
     assert argv[1:4] == ["build", "--force", "--fakeroot"]
     assert (environment["APPTAINERENV_MIRROR"], environment["http_proxy"], written) == ("m", "http://p:1", text)
-    assert "apptainer %post of stage build" in order.progress.lines
+    assert "apptainer Running post scriptlet" in order.progress.lines
     assert [path.name for path in tmp_path.glob("*.sif*")] == []
     assert not (cache.root / "apptainer" / "build").exists()

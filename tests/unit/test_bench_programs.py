@@ -124,7 +124,7 @@ def ran(monkeypatch):
     artifact = SimpleNamespace(kind="layout", reference="an image")
     trial = SimpleNamespace(artifact=artifact, suites=("dna", "ops", "ddp"), packages=("torch",))
     monkeypatch.setattr(programs.artifact, "find", lambda *words: trial)
-    monkeypatch.setattr(programs, "RUNNERS", {"layout": lambda: runner})
+    monkeypatch.setattr(programs.backend, "runner", {"layout": runner}.__getitem__)
     monkeypatch.setattr(programs.smoke, "run_suite", run_suite)
     monkeypatch.setattr(programs.gpu, "device", lambda environment, on_gpu: "a GPU" if on_gpu else "a CPU")
     return done

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from graphcrate.compat.planning import EXAMPLES, EXAMPLES_TITLE
-from graphcrate.engines.builders import Order, context
+from graphcrate.engines import context
+from graphcrate.engines.backend import Order
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.inputs.bases import Base

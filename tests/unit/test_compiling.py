@@ -58,25 +58,27 @@ def test_a_toolkit_whose_packages_are_replaced_is_no_drift_of_the_base(tmp_path,
         raise BaseDriftError("the lock's Debian bookworm CUDA toolkit 11.8.89 is out of date", cause="Replaced.")
 
     monkeypatch.setattr(toolkits, "prepare", gone)
-    monkeypatch.setattr(extensions, "files", lambda *_: {})
+    monkeypatch.setattr(extensions.Compiling, "files", lambda _: {})
     ctx = Context(root=tmp_path, environment={"GRAPHCRATE_CACHE": str(tmp_path / "cache")})
     value, base = COMPILED, SimpleNamespace(rootfs=Path("/nowhere"))
     with pytest.raises(ResolutionError, match="CUDA toolkit") as caught:
-        extensions._toolkit(value.compilation.toolkit, base, value, SourceOptions(toolkit="debian"), ctx)
+        extensions.Compiling(None, value, SourceOptions(toolkit="debian"), ctx)._toolkit(
+            value.compilation.toolkit, base
+        )
     assert not isinstance(caught.value, BaseDriftError)
     assert caught.value.next_step.startswith("./build.py lock small --cuda 11.7 --toolkit debian")
 
 
 @pytest.mark.parametrize("there", [False, True])
 def test_the_base_with_the_compiler_is_made_beforehand_where_something_is_compiled(tmp_path, monkeypatch, there):
-    def out_of_date(step, _):
+    def out_of_date(_, step):
         wanted.append(step)
         raise BaseDriftError("the lock's Debian bookworm base is out of date")
 
     wanted = []
     (step,) = planning.compile_steps(COMPILED)
-    monkeypatch.setattr(extensions, "_build_base", out_of_date)
+    monkeypatch.setattr(extensions.Compiling, "_build_base", out_of_date)
     monkeypatch.setattr(extensions, "built", lambda *_: [one.file.sha256 for one in step.packages] if there else [])
-    extensions.prepare(SimpleNamespace(steps=(step,)), COMPILED, SimpleNamespace())  # told when it is wanted, not here
+    extensions.Compiling(SimpleNamespace(steps=(step,)), COMPILED, None, None).prepare()  # reported when it is wanted
     assert wanted == ([] if there else [step])
-    extensions.prepare(SimpleNamespace(steps=()), plain_lock(), SimpleNamespace())
+    extensions.Compiling(SimpleNamespace(steps=()), plain_lock(), None, None).prepare()

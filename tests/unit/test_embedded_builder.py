@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphcrate.engines.builders import Order, embedded
-from graphcrate.engines.builders.layers import BATCH, batched
+from graphcrate.engines.backend import Order
+from graphcrate.engines.embedded import build as embedded
+from graphcrate.engines.embedded.layers import BATCH, batched
 from graphcrate.host.cache import Cache
 from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import Base

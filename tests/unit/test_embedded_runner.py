@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.engines.runners import embedded
+from graphcrate.engines.embedded import run as embedded
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import DiskFullError

@@ -128,8 +128,8 @@ def test_a_target_of_ones_own(call, tmp_path):
 def test_image_takes_what_explain_chooses(monkeypatch, call, arguments, cuda, gpu, words):
     seen = []
 
-    def stop(request, place, engine):
-        seen.append((request.cuda, request.gpu))
+    def stop(job):
+        seen.append((job.request.cuda, job.request.gpu))
         raise ResolutionError("far enough")
 
     monkeypatch.setattr(pipeline, "_build_and_test", stop)

@@ -41,9 +41,9 @@ def call(context, monkeypatch, typed):
     """Types a command where layers are made and suites run in no time, and whose locks are those that are committed."""
     shutil.copytree(ROOT / "recipes", context.root / "recipes")
 
-    def resolved(request, place, recipe, variant):
-        candidate = variant.candidates[-1]
-        lock = decode_lock(catalog.lock_path(REPOSITORY, recipe, variant, candidate).read_bytes())
+    def resolved(job):
+        candidate = job.variant.candidates[-1]
+        lock = decode_lock(catalog.lock_path(REPOSITORY, job.recipe, job.variant, candidate).read_bytes())
         chosen = Outcome(candidate=candidate.name, chosen=True)
         return Resolution(lock=lock, candidate=candidate, outcomes=(OUT, chosen))
 

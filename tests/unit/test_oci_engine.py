@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from graphcrate.engines.builders import Order, context, oci
-from graphcrate.engines.builders.output import Output
-from graphcrate.engines.runners import oci as runner
+from graphcrate.engines import context, oci
+from graphcrate.engines.backend import Order
+from graphcrate.engines.output import Output
 from graphcrate.host import oci_engine
 from graphcrate.host.cache import Cache
 from graphcrate.host.gpu import HostGpu
@@ -139,7 +139,7 @@ def order(tmp_path, program, environment, monkeypatch):
 
 
 def build(order, name):
-    return oci.Builder(name).build(order)
+    return oci.Engine(name).build(order)
 
 
 # --- which engine ---------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_docker_builds_with_buildkit_where_client_and_daemon_have_it(
     program.versions["docker"], program.buildx = said, buildx
     program.daemon = Completed(0, ("WARNING: a plugin", json.dumps({"Version": "20.10.24", "ApiVersion": api})))
     monkeypatch.setattr(oci_engine.process, "run", program.run)
-    assert oci.Builder("docker").check(environment) == f"Docker Engine 20.10.24 ({described})"
+    assert oci.Engine("docker").check(environment) == f"Docker Engine 20.10.24 ({described})"
     found = oci_engine.find("docker", {**environment, "BUILDX_BUILDER": "elsewhere"})
     assert found.environment["DOCKER_BUILDKIT"] == ("1" if described == "BuildKit" else "0")
     assert found.environment["BUILDX_BUILDER"] == "default"
@@ -377,7 +377,7 @@ def test_a_base_to_be_pulled_gets_its_registry(reference, whole):
 )  # fmt: skip
 def test_steps_are_told_once_each(lines, steps):
     notes = []
-    output = Output(io.StringIO(), notes.append, oci.step_of, prefix="it")
+    output = Output(io.StringIO(), notes.append, oci.STEPS, prefix="it")
     for line in lines:
         output.line(line)
     assert notes == [f"it {step}" for step in steps]
@@ -393,11 +393,11 @@ def test_steps_are_told_once_each(lines, steps):
 @pytest.fixture
 def opened(program, environment, name, monkeypatch, tmp_path):
     """A function that opens the image `pkg:1.0`."""
-    monkeypatch.setattr(runner.settings, "environment", lambda: environment)
-    monkeypatch.setattr(runner.gpu, "detect", HostGpu)
+    monkeypatch.setattr(oci.settings, "environment", lambda: environment)
+    monkeypatch.setattr(oci.gpu, "detect", HostGpu)
     program.images["pkg:1.0"] = MADE
     artifact = Artifact(engine=name, kind=name, reference="pkg:1.0", digest=f"sha256:{MADE}", bytes=1)
-    return lambda: runner.Runner(name).opened(artifact, cache=None, progress=Silent())
+    return lambda: oci.Engine(name).opened(artifact, cache=None, progress=Silent())
 
 
 def test_a_command_runs_in_a_container_of_its_own(opened, program, tmp_path):
@@ -439,7 +439,7 @@ def test_a_gpu_is_asked_for_where_there_is_one(opened, program, name, monkeypatc
     }[name]
     with opened() as inside:
         inside.run(Exec(["x"], gpu=True))
-        monkeypatch.setattr(runner.gpu, "detect", lambda: HostGpu(devices=("/dev/nvidia0",)))
+        monkeypatch.setattr(oci.gpu, "detect", lambda: HostGpu(devices=("/dev/nvidia0",)))
         inside.run(Exec(["x"], gpu=True, network=True))
         inside.run(Exec(["x"]))
         assert [option in words for words in program.commands("run")] == [False, False, True, False]
@@ -475,7 +475,7 @@ def test_an_image_that_cannot_be_run_is_an_error_of_the_machine(opened, program,
 
 
 def test_an_image_is_there_while_its_name_means_it(program, environment, name):
-    known = runner.Runner(name)
+    known = oci.Engine(name)
     artifact = Artifact(engine=name, kind=name, reference="pkg:1.0", digest=f"sha256:{MADE}", bytes=1)
     assert known.runtime(environment) == (name, {"docker": "20.10.24", "podman": "4.3.1"}[name])
     for images, exists in (({"pkg:1.0": MADE}, True), ({"pkg:1.0": OLD}, False), ({}, False)):

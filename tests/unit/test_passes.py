@@ -10,13 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphcrate.engines import run_suites
-from graphcrate.engines.runners import Runtime
+from graphcrate.engines.backend import Runtime
 from graphcrate.host import gpu
 from graphcrate.host.gpu import HostGpu
 from graphcrate.model.errors import HostError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact, Claim, Pass, SmokeReport
 from graphcrate.model.suite import SUITES
+from graphcrate.model.trial import Order
 from graphcrate.smoke import memory
 from graphcrate.smoke import suites as smoke
 from graphcrate.smoke.memory import Memory, content
@@ -154,7 +155,7 @@ class Image:
 
     def __init__(self, monkeypatch):
         self.ran, self.opened_times, self.failing, self.breaking, self.version = [], 0, set(), set(), "1.0"
-        monkeypatch.setattr(run_suites, "RUNNERS", {"layout": lambda: self})
+        monkeypatch.setattr(run_suites.backend, "runner", {"layout": self}.__getitem__)
         monkeypatch.setattr(smoke.gpu, "detect", HostGpu)
         monkeypatch.setattr(smoke, "run_suite", self.run_suite)
 
@@ -173,6 +174,11 @@ class Image:
         return SmokeReport(suite=name, status="failed" if name in self.failing else "passed", device="cpu", seconds=1.0)
 
 
+def order_of(artifact, suites, folder, rerun):
+    paths = {"folder": str(folder), "passes": str(folder / memory.FOLDER)}
+    return Order(artifact=artifact, suites=suites, device="auto", rerun=rerun, **paths)
+
+
 ARTIFACT = Artifact(engine="embedded", kind="layout", reference="/oci", digest=IMAGE, bytes=1)
 
 
@@ -183,8 +189,7 @@ def tried(tmp_path):
 
     def run(*suites, artifact=ARTIFACT, rerun=False):
         said.clear()
-        kept = Memory(tmp_path / memory.FOLDER, rerun)
-        results = run_suites.run_suites(artifact, suites, tmp_path, place, "auto", memory=kept)
+        results = run_suites.run_suites(order_of(artifact, suites, tmp_path, rerun), place)
         return [(result.suite, result.status, bool(result.remembered)) for result in results], list(said)
 
     return run
@@ -237,7 +242,7 @@ def test_a_report_that_says_so_already_stays_as_it_is(tmp_path, monkeypatch):
     fresh = small_layouts.report(layout, artifact=ARTIFACT)
 
     def prove(report, *suites, rerun=False):
-        return run_suites.prove(report, suites, tmp_path, place, "auto", Memory(tmp_path / "passes", rerun))
+        return run_suites.prove(report, order_of(ARTIFACT, suites, tmp_path, rerun), place)
 
     proven = prove(fresh, "torch")
     assert (proven.smoke.status, image.ran) == ("passed", ["torch"])

@@ -21,10 +21,10 @@ def test_a_time_that_is_none_is_said(epoch):
 
 
 def test_what_is_in_the_way_of_a_further_tag_is_said_before_the_build(tmp_path):
-    job = SimpleNamespace(request=SimpleNamespace(output=tmp_path))
+    job = SimpleNamespace(request=SimpleNamespace(output=tmp_path, name="pyg"))
     plan = SimpleNamespace(name="pyg", tag="1.0", aliases=("0.1.0-debian12",))
-    pipeline._check_aliases(job, plan)
+    pipeline._check_output(job, plan)
     (tmp_path / "pyg" / "0.1.0-debian12").mkdir(parents=True)
     with pytest.raises(UsageError, match="exists and is not a link") as caught:
-        pipeline._check_aliases(job, plan)
+        pipeline._check_output(job, plan)
     assert caught.value.next_step.startswith("mv ")

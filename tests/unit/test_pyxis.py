@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcrate.engines.runners import pyxis
+from graphcrate.engines import pyxis
 from graphcrate.host.process import Completed
 from graphcrate.host.progress import Silent
 from graphcrate.host.sandbox import Bind, Exec

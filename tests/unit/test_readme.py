@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from graphcrate.build.pipeline import plan_lines
+from graphcrate.build.summary import plan_lines
 from graphcrate.checks.contracts import CHECKS
 from graphcrate.cli import main
 from graphcrate.compat import recipes

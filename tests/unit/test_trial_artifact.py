@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from graphcrate.artifacts.formats import squashfs
+from graphcrate.engines import backend, pyxis
 from graphcrate.engines.render import jobs
-from graphcrate.engines.runners import RUNNERS, pyxis
 from graphcrate.engines.trials import artifact as subject
 from graphcrate.engines.trials.testing import cell_of
 from graphcrate.host.context import Context
@@ -142,8 +142,8 @@ def test_a_file_is_what_its_first_bytes_say_with_the_suites_of_the_build_that_it
 
 def test_an_archive_is_loaded_and_a_name_is_looked_up(ctx, ours, tmp_path, monkeypatch):
     image = Artifact(engine="docker", kind="docker", reference="x:1", digest="sha256:1", bytes=2)
-    monkeypatch.setattr(subject, "load", lambda engine, path, _: image)
-    monkeypatch.setattr(subject, "inspect", lambda engine, name, _: image if name == "x:1" else None)
+    monkeypatch.setattr(subject.oci.Engine, "load", lambda *_: image)
+    monkeypatch.setattr(subject.oci.Engine, "inspect", lambda _, name, __: image if name == "x:1" else None)
     (tmp_path / "image.tar").write_bytes(b"\0" * 257 + b"ustar".ljust(255, b"\0"))
     assert find(tmp_path / "image.tar", ctx, ours, suites=("torch",)).artifact == image
     assert find("docker:x:1", ctx, ours, suites=("torch",)).runner == "docker"
@@ -192,13 +192,13 @@ def test_a_loaded_image_is_what_the_engine_names(monkeypatch, lines, code, name)
         return {"Id": "sha256:1", "Size": 2}
 
     engine = SimpleNamespace(call=lambda *_: Completed(code, lines), inspect=inspect)
-    monkeypatch.setattr(subject.oci_engine, "find", lambda *_: engine)
+    monkeypatch.setattr(subject.oci.oci_engine, "find", lambda *_: engine)
     if name is None:
         with pytest.raises(UsageError, match=f"docker loads no image from /a.tar: {lines[-1]}"):
-            subject.load("docker", "/a.tar", {})
+            subject.oci.Engine("docker").load("/a.tar", {})
         assert asked == []
     else:
-        assert subject.load("docker", "/a.tar", {}).reference == name
+        assert subject.oci.Engine("docker").load("/a.tar", {}).reference == name
 
 
 def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, monkeypatch, conversions):
@@ -211,9 +211,8 @@ def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, mo
 
 def test_every_kind_of_artifact_has_a_runner():
     kinds = set(Artifact.__annotations__["kind"].__args__)
-    assert kinds == set(RUNNERS)
-    for load in RUNNERS.values():
-        runner = load()
+    for kind in kinds:
+        runner = backend.runner(kind)
         assert callable(runner.runtime)
         assert callable(runner.opened)
         assert callable(runner.exists)

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from graphcrate.compat import recipes
-from graphcrate.engines.builders import embedded
-from graphcrate.engines.runners import embedded as running
+from graphcrate.engines.embedded import build as embedded
+from graphcrate.engines.embedded import run as running
 from graphcrate.host import gpu, sandbox, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.context import Context

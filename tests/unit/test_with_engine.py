@@ -8,7 +8,7 @@ import pytest
 from graphcrate.build import pipeline, with_engine
 from graphcrate.compat import planning, recipes
 from graphcrate.compat.request import BuildRequest, SourceOptions
-from graphcrate.engines import builders, render, runners
+from graphcrate.engines import backend, render
 from graphcrate.host.context import Context
 from graphcrate.inputs.bases import archive
 from graphcrate.model.errors import BuildError, HostError, UsageError
@@ -60,9 +60,7 @@ def there(monkeypatch):
 
     def install(*names):
         found = {name: Engine(name not in names) for name in ("docker", "podman", "apptainer")}
-        monkeypatch.setattr(
-            builders, "BUILDERS", {name: (lambda engine=engine: engine) for name, engine in found.items()}
-        )
+        monkeypatch.setattr(backend, "builder", found.__getitem__)
         return found
 
     return install
@@ -84,11 +82,11 @@ def test_automatic_means_embedded_and_an_engine_only_where_that_cannot_work(ctx,
     there("podman")
     tried = []
 
-    def proven(request, ctx, engine):
-        tried.append(engine.name)
-        if engine is with_engine.EMBEDDED:
+    def proven(job):
+        tried.append(job.engine.name)
+        if job.engine is with_engine.EMBEDDED:
             raise HostError("user namespaces are off")
-        return engine
+        return job.engine
 
     monkeypatch.setattr(pipeline, "_build_and_test", proven)
     assert pipeline.build_image(BuildRequest(name="pyg", cuda="11.8"), ctx) is with_engine.find("podman")
@@ -105,8 +103,8 @@ def test_another_fault_than_the_machines_is_not_left_to_an_engine(ctx, there, mo
     there("docker")
     tried = []
 
-    def broken(request, ctx, engine):
-        tried.append(engine)
+    def broken(job):
+        tried.append(job.engine)
         raise BuildError("two wheels own one path")
 
     monkeypatch.setattr(pipeline, "_build_and_test", broken)
@@ -180,7 +178,7 @@ def test_each_engine_has_a_folder_of_an_image_to_itself(tmp_path):
 def test_an_image_is_asked_for_where_it_lies(ctx, tmp_path, monkeypatch):
     report, there = SimpleNamespace(artifact=ARTIFACT, digest=f"sha256:{'0' * 64}"), []
     runner = SimpleNamespace(exists=lambda artifact, environment: artifact in there)
-    monkeypatch.setattr(runners, "RUNNERS", {"docker": lambda: runner})
+    monkeypatch.setattr(backend, "runner", {"docker": runner}.__getitem__)
     assert not with_engine.find("docker").exists(report, tmp_path, ctx)
     there.append(ARTIFACT)
     assert with_engine.find("docker").exists(report, tmp_path, ctx)

@@ -12,7 +12,6 @@ from graphcrate.host.atomic import write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError
 from graphcrate.model.trial import Order, Returned
-from graphcrate.smoke.memory import Memory
 
 
 def main(order: Path, result: Path) -> None:
@@ -29,16 +28,7 @@ def main(order: Path, result: Path) -> None:
 
 def _run(order: Order) -> Returned:
     try:
-        suites = run_suites.run_suites(
-            order.artifact,
-            order.suites,
-            Path(order.folder),
-            Context.here(),
-            order.device,
-            order.packages,
-            say=lambda line: print(line, flush=True),
-            memory=Memory(Path(order.passes), order.rerun),
-        )
+        suites = run_suites.run_suites(order, Context.here(), say=lambda line: print(line, flush=True))
     except GraphcrateError as error:
         return Returned(error=str(error))
     return Returned(suites=tuple(suites))

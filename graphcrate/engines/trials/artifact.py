@@ -1,7 +1,6 @@
 """Turn a REF of the command line into an artifact that a runner opens."""
 
 import contextlib
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -12,15 +11,16 @@ from graphcrate.artifacts import convert
 from graphcrate.artifacts.locate import Form, Located, locate, read_report
 from graphcrate.compat.catalog import find_variant
 from graphcrate.compat.targets import ALSO_CALLED
-from graphcrate.engines.builders import embedded
-from graphcrate.host import oci_engine
+from graphcrate.engines import oci
+from graphcrate.engines.backend import digest_of
+from graphcrate.engines.embedded import build as embedded
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GraphcrateError, UsageError
 from graphcrate.model.report import Artifact, BuildReport
 from graphcrate.model.suite import SUITES
+from graphcrate.model.trial import Device, Order
 from graphcrate.smoke import memory
 
-_Store = Literal["docker", "podman"]
 RUNNERS = ("auto", "embedded", "docker", "podman", "apptainer", "slurm")
 #: the runner of each form with --runner auto
 _DEFAULTS: Mapping[Form, str] = {
@@ -54,6 +54,19 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     passes: Path  #: the folder of the image's past results, the same for all runners
     layout: str = ""  #: digest of the layout that the artifact was made from; empty where there is none
+
+    def order(self, device: Device, *, rerun: bool = False) -> Order:
+        """Order its suites on this kind of device. `rerun`: also those that it passed before."""
+        return Order(
+            artifact=self.artifact,
+            suites=self.suites,
+            device=device,
+            folder=str(self.folder),
+            passes=str(self.passes),
+            packages=self.packages,
+            layout=self.layout,
+            rerun=rerun,
+        )
 
 
 def find(
@@ -120,7 +133,7 @@ def _open(source: Located, runner: str, ctx: Context, pyxis: bool) -> Artifact |
         case "embedded":
             return embedded.artifact(source.layout()) if source.has_layout else None
         case "docker" | "podman":
-            return _in_store(source, runner, ctx)
+            return _in_store(source, oci.Engine(runner), ctx)
         case "slurm" if pyxis and source.form == "registry":
             return Artifact(engine="pyxis", kind="registry", reference=source.name, digest=source.name, bytes=0)
         case "slurm" if pyxis and (source.form == "squashfs" or source.has_layout):
@@ -131,45 +144,22 @@ def _open(source: Located, runner: str, ctx: Context, pyxis: bool) -> Artifact |
     return None
 
 
-def _in_store(source: Located, engine: _Store, ctx: Context) -> Artifact | None:
+def _in_store(source: Located, store: oci.Engine, ctx: Context) -> Artifact | None:
     """Look an image up in an engine's store; load an archive or a layout into it."""
     if source.form == "archive":
-        return load(engine, source.path, ctx.environment)
-    if built := _built(source, engine):
+        return store.load(source.path, ctx.environment)
+    if built := _built(source, store.name):
         return built
     if not source.has_layout:
-        return inspect(engine, source.name, ctx.environment) if source.form in (engine, "registry") else None
+        return store.inspect(source.name, ctx.environment) if source.form in (store.name, "registry") else None
     image, name = source.layout(), source.name.partition(":")[0]
-    known = inspect(engine, f"{name}:{image.tag}", ctx.environment) if image.tag else None
+    known = store.inspect(f"{name}:{image.tag}", ctx.environment) if image.tag else None
     if known is not None and known.digest == image.manifest.config.digest:
         return known
     with ctx.cache.folder() as folder:
         archive = folder / f"{name}.tar"
         convert.convert(convert.Request(ref=str(source.path), to="docker", output=archive), ctx)
-        return load(engine, archive, ctx.environment)
-
-
-def inspect(engine: _Store, name: str, environment: Mapping[str, str]) -> Artifact | None:
-    """Look up an image by its name; None where it is missing. Raises HostError when the engine does not answer."""
-    image = oci_engine.find(engine, environment).inspect(name)
-    if image is None:
-        return None
-    return Artifact(engine=engine, kind=engine, reference=name, digest=image["Id"], bytes=int(image.get("Size", 0)))
-
-
-def load(engine: _Store, path: Path, environment: Mapping[str, str]) -> Artifact:
-    """Load the image of an archive. Raises UsageError for an archive without one, HostError as `inspect`."""
-    done = oci_engine.find(engine, environment).call("load", "--quiet", "--input", str(path))
-    # "Loaded image: name:tag" or "Loaded image ID: sha256:…"
-    named = [line.partition(":")[2].strip() for line in done.lines if line.startswith("Loaded image")]
-    artifact = inspect(engine, named[0], environment) if named and not done.returncode else None
-    if artifact is None:
-        raise UsageError(
-            f"{engine} loads no image from {path}: {' '.join(done.lines[-1:])}",
-            cause="It is not an archive of `docker save`; Docker before 25 does not read OCI archives.",
-            next_step=f"skopeo copy oci-archive:{path} docker-archive:image.tar:name:tag",
-        )
-    return artifact
+        return store.load(archive, ctx.environment)
 
 
 def _file(source: Located, engine: str, form: Literal["sif", "sqsh"], ctx: Context) -> Artifact:
@@ -179,10 +169,9 @@ def _file(source: Located, engine: str, form: Literal["sif", "sqsh"], ctx: Conte
         path = path.absolute().parent / f"{source.name.partition(':')[0]}{convert.SUFFIXES[form]}"
         if not path.is_file() or path.stat().st_mtime < (source.path / "index.json").stat().st_mtime:
             convert.convert(convert.Request(ref=str(source.path), to=form, output=path, force=True), ctx)
-    with path.open("rb") as stream:
-        digest = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
     real = path.resolve()  # a link such as pyg.sif may point elsewhere tomorrow
-    return Artifact(engine=engine, kind=form, reference=str(real), digest=digest, bytes=real.stat().st_size)
+    size = real.stat().st_size
+    return Artifact(engine=engine, kind=form, reference=str(real), digest=digest_of(real), bytes=size)
 
 
 def _built(source: Located, engine: str) -> Artifact | None:

@@ -20,7 +20,6 @@ from graphcrate.model.lock import encode
 from graphcrate.model.report import SmokeReport
 from graphcrate.model.trial import Cell, Device, Matrix, Order, Resources, State, TrialReport
 from graphcrate.smoke import suites as smoke
-from graphcrate.smoke.memory import Memory
 
 REPORT = "trial.json"
 JOBS = "slurm"  #: below the output folder: the jobs' orders, results and logs
@@ -32,11 +31,8 @@ def run_here(subject: Subject, device: Device, ctx: Context, *, rerun: bool = Fa
 
     `rerun`: also those that the image passed on such a machine before, here and in `cell_of`.
     """
-    memory = Memory(subject.passes, rerun)
-    suites = run_suites.run_suites(
-        subject.artifact, subject.suites, subject.folder, ctx, device, packages=subject.packages, memory=memory
-    )
-    return _write_report(subject.folder, subject.reference, subject.runner, subject, suites)
+    order = subject.order(device, rerun=rerun)
+    return _write_report(subject.reference, subject.runner, order, run_suites.run_suites(order, ctx))
 
 
 def run_in_job(subject: Subject, cell: Cell, scheduler: Scheduler, ctx: Context, patience: float) -> TrialReport:
@@ -64,7 +60,7 @@ def run_in_job(subject: Subject, cell: Cell, scheduler: Scheduler, ctx: Context,
         raise HostError(
             f"{subject.reference} was not tested on {cell.resources.partition}: {cell.why}", next_step=where
         )
-    return _write_report(subject.folder, subject.reference, subject.runner, subject, cell.suites)
+    return _write_report(subject.reference, subject.runner, subject.order(cell.order.device), cell.suites)
 
 
 def run_matrix(cells: Sequence[Cell], scheduler: Scheduler, output: Path, patience: float) -> list[Cell]:
@@ -81,34 +77,24 @@ def run_matrix(cells: Sequence[Cell], scheduler: Scheduler, output: Path, patien
         ended = matrix.follow(matrix.resume(state, cells), scheduler, patience=patience, changed=changed)
     for cell in ended:
         if cell.state.is_finished:
-            _write_report(Path(cell.order.folder), cell.reference, "slurm", cell.order, cell.suites)
+            _write_report(cell.reference, "slurm", cell.order, cell.suites)
     return ended
 
 
 def cell_of(subject: Subject, resources: Resources, device: Device, *, rerun: bool = False) -> Cell:
     """Make the cell of a subject on a partition. All paths absolute: a job has another working folder."""
     name = "-".join(part for part in (resources.partition, resources.gres.replace(":", "")) if part)
-    reference = subject.artifact.reference
-    if subject.artifact.kind in ("sif", "sqsh"):
-        reference = str(Path(reference).absolute())
-    order = Order(
-        artifact=msgspec.structs.replace(subject.artifact, reference=reference),
-        suites=subject.suites,
-        device=device,
+    artifact = subject.artifact
+    if artifact.kind in ("sif", "sqsh"):
+        artifact = msgspec.structs.replace(artifact, reference=str(Path(artifact.reference).absolute()))
+    order = msgspec.structs.replace(
+        subject.order(device, rerun=rerun),
+        artifact=artifact,
         folder=str((subject.folder / name).absolute()),
-        packages=subject.packages,
-        layout=subject.layout,
         passes=str(subject.passes.absolute()),
-        rerun=rerun,
         proof=" ".join(smoke.version_of(suite, subject.packages) for suite in sorted(subject.suites)),
     )
     return matrix.new_cell(subject.reference, order, resources)
-
-
-def raise_if_failed(reference: str, suites: Sequence[SmokeReport]) -> None:
-    """Raise SmokeError for the first suite that failed."""
-    for suite in (suite for suite in suites if suite.status == "failed"):
-        raise SmokeError(f"smoke test {suite.suite} failed in {reference}: {suite.reason}")
 
 
 def raise_if_unfinished(cells: Sequence[Cell], output: Path) -> None:
@@ -147,13 +133,11 @@ def find_slurm(ctx: Context, output: Path, partitions: Sequence[str]) -> Schedul
     return Scheduler(slurm, output / JOBS, Path(__file__).resolve().parents[3], ctx.environment)
 
 
-def _write_report(
-    folder: Path, reference: str, runner: str, tested: Subject | Order, suites: Sequence[SmokeReport]
-) -> TrialReport:
+def _write_report(reference: str, runner: str, order: Order, suites: Sequence[SmokeReport]) -> TrialReport:
     report = TrialReport(
-        reference=reference, runner=runner, artifact=tested.artifact, suites=tuple(suites), layout=tested.layout
+        reference=reference, runner=runner, artifact=order.artifact, suites=tuple(suites), layout=order.layout
     )
-    write_file(folder / REPORT, encode(report))
+    write_file(Path(order.folder) / REPORT, encode(report))
     return report
 
 

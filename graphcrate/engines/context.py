@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from graphcrate.compat.planning import EXAMPLES_TITLE, PROGRAMS
-from graphcrate.engines.builders import Order
+from graphcrate.engines.backend import Order
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import HostError

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcrate.engines.runners import Runtime
+from graphcrate.engines.backend import Runtime
 from graphcrate.engines.slurm import submit
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from graphcrate.artifacts.wheel import check_tags, open_wheel
-from graphcrate.engines.builders import LAYER_FORMAT
+from graphcrate.engines.backend import LAYER_FORMAT
 from graphcrate.host.cache import Cache, kept, kept_bytes
 from graphcrate.host.workers import Advance
 from graphcrate.inputs.wheels import bytecode, sdist

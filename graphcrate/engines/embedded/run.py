@@ -17,7 +17,7 @@ import filelock
 
 from graphcrate import __version__
 from graphcrate.artifacts.formats.rootfs import unpack
-from graphcrate.engines.runners import Runtime
+from graphcrate.engines.backend import Runtime
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.process import Completed

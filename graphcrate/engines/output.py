@@ -24,7 +24,7 @@ class Output:
 
     log: TextIO
     note: Callable[[str], None]
-    step_of: Callable[[str], str]  #: the step that begins with a line, or ""
+    steps: re.Pattern[str]  #: a line with which a step begins; its groups name the step
     prefix: str
     secrets: Collection[str] = ()
     step: str = ""  #: the latest
@@ -40,7 +40,8 @@ class Output:
         self.log.flush()
         if line.strip():
             self.lines.append(line)
-        if step := re.sub(r"\s+", " ", self.step_of(line)).strip():
+        if found := self.steps.fullmatch(line):
+            step = " ".join(" ".join(filter(None, found.groups())).split())
             self.step = step if len(step) <= _SHOWN else f"{step[: _SHOWN - 1]}…"
             if step not in self._noted:  # BuildKit names some twice
                 self._noted.add(step)

@@ -5,15 +5,15 @@ changed package costs one layer.
 """
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
-from graphcrate.engines.builders import Order, work
-from graphcrate.engines.builders.layers import WheelsLayer, Workshop, make
+from graphcrate.engines.backend import Order, digest_of
+from graphcrate.engines.embedded import work
+from graphcrate.engines.embedded.layers import WheelsLayer, Workshop, make
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
@@ -68,19 +68,14 @@ def build_layout(order: Order) -> Layout:
 def _check_older(layers: Sequence[LayerRecord], cache: Cache, start: float) -> None:
     """Read the layers that are older than this build. Raises LayoutError for a damaged one, which is removed."""
     older = [layer for layer in layers if cache.blob(layer.digest).stat().st_mtime < start]
-    for layer, found in zip(older, parallel(lambda layer, _: _hash(cache.blob(layer.digest)), older), strict=True):
-        if layer.digest != f"sha256:{found}":
+    for layer, found in zip(older, parallel(lambda layer, _: digest_of(cache.blob(layer.digest)), older), strict=True):
+        if layer.digest != found:
             cache.blob(layer.digest).unlink(missing_ok=True)
             raise LayoutError(
-                f"the cache's layer {layer.title} is damaged: its bytes hash to sha256:{found}",
+                f"the cache's layer {layer.title} is damaged: its bytes hash to {found}",
                 cause="The cache's disk is faulty, or something wrote to it.",
                 next_step="the same command again makes it once more",
             )
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _base_of(order: Order) -> Base:

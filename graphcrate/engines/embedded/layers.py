@@ -14,7 +14,8 @@ from pathlib import Path
 from msgspec import UNSET
 
 from graphcrate.compat.slim import SLIM_FORMAT
-from graphcrate.engines.builders import LAYER_FORMAT, work
+from graphcrate.engines.backend import LAYER_FORMAT
+from graphcrate.engines.embedded import work
 from graphcrate.host.cache import Cache
 from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Advance, Pool
