@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from graphcrate.host.context import Context
 
 
-
 class FileForm(StrEnum):
     """What a folder can get: `policy.FILE_FORMS`."""
 

@@ -1,7 +1,6 @@
 """Docker and podman through their command lines, which agree in all that is used here.
 
-The docker command finds its daemon: DOCKER_HOST, DOCKER_CONTEXT, else its configuration. podman has no daemon, but a
-store of images of its own.
+Docker's SDK finds the daemon and tells why it cannot be used. podman has none, but a store of images of its own.
 """
 
 import json
@@ -13,43 +12,22 @@ from typing import Any
 
 import msgspec
 
-from graphcrate.host import process, settings
+from graphcrate.host import docker_engine, process, settings
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import BuildError, HostError
 
 #: what the commands read of the environment besides what all children get
-DOCKER_VARIABLES = (
-    *("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "SSH_AUTH_SOCK"),
-)
+DOCKER_VARIABLES = ("DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "SSH_AUTH_SOCK")
 PODMAN_VARIABLES = (
-    *("CONTAINER_HOST", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF"),
-    *("REGISTRY_AUTH_FILE", "DBUS_SESSION_BUS_ADDRESS", "BUILDAH_ISOLATION"),
+    *("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE"),
+    *("DBUS_SESSION_BUS_ADDRESS", "BUILDAH_ISOLATION"),
 )
-OLDEST_DOCKER = (1, 29)  #: of its API, in 17.05; before, there are no builds in stages
+DOCKER_STAGES = (1, 29), "a build in stages", "17.05"
 #: From here on BuildKit in the daemon knows cache mounts without fetching a frontend from a registry.
 BUILDKIT_API = (1, 41)
 BUILDX_CLIENT = 23  #: clients from here on leave BuildKit to the plug-in buildx
 OLDEST_PODMAN = (3, 0)  #: before, arguments of a build cannot come from the environment
-_OTHER = {"docker": "podman", "podman": "docker"}
-#: what an engine says that does not work → cause, next step
-_KNOWN = (
-    (
-        r"permission denied.*docker",
-        "Docker's socket belongs to root and to the group docker.",
-        "sudo usermod -aG docker $USER    (then log in again)",
-    ),
-    (
-        r"unix:///var/run/docker\.sock",
-        "The Docker daemon of this machine is not running.",
-        "sudo systemctl start docker    (without systemd: sudo service docker start)",
-    ),
-    (r"[Dd]ocker daemon|context", "DOCKER_HOST or the current context names the daemon.", "docker context ls"),
-    (
-        r"subuid|subgid|newuidmap|newgidmap",
-        "This user has no subordinate numbers.",
-        "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER    (then log in again)",
-    ),
-)
+ELSEWHERE = "or use another engine: --engine docker, --engine embedded"
 
 
 class OciEngine(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,31 +77,25 @@ def whole(image: str) -> str:
 
 
 def _docker(environment: Mapping[str, str]) -> OciEngine:
+    with docker_engine.connected(environment) as daemon:
+        daemon.require(*DOCKER_STAGES)
     variables = settings.select_for_child(environment, DOCKER_VARIABLES)
     clients = [client for client in _programs(variables) if _client_version(client, variables)]
     if not clients:
         raise HostError(
             "the docker command is not installed",
-            cause="No docker is in PATH, or one that is podman's.",
-            next_step=f"sudo apt-get install docker.io    (where a daemon runs: docker-cli), {_elsewhere('docker')}",
+            cause=f"A daemon answers at {daemon.endpoint}, and its command builds and runs images.",
+            next_step=f"sudo apt-get install docker-cli    (docker.io on older systems), {docker_engine.ELSEWHERE}",
         )
-    asked = [clients[0], "version", "--format", "{{json .Server}}"]
-    done = process.run(asked, environment=variables, timeout=120)
-    server = next((json.loads(line) for line in done.lines if line.startswith("{")), None)
-    if done.returncode or not server:
-        raise _broken("docker", done.lines)
-    api = tuple(map(int, server["ApiVersion"].split(".")))
-    if api < OLDEST_DOCKER:
-        raise _too_old(f"Docker Engine {server['Version']}", "a build in stages", "17.05", "docker")
-    able = [] if api < BUILDKIT_API else [one for one in clients if _has_buildkit(one, variables)]
+    able = [] if daemon.api_version < BUILDKIT_API else [one for one in clients if _has_buildkit(one, variables)]
     return OciEngine(
         name="docker",
-        command=((able or clients)[0],),
+        command=((able or clients)[0], "--host", daemon.endpoint),
         # No BUILDX_BUILDER of the user's: another builder than the daemon's cannot see our base.
         environment=variables
         | {"DOCKER_BUILDKIT": "1" if able else "0", "BUILDX_BUILDER": "default"}
         | {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},  # an index instead of an image
-        version=server["Version"],
+        version=daemon.version,
         build_options=("--progress", "plain") if able else ("--force-rm",),
         gpu_options=("--gpus", "all"),
         buildkit=bool(able),
@@ -154,13 +126,16 @@ def _podman(environment: Mapping[str, str]) -> OciEngine:
     done = process.run(["podman", "--version"], environment=variables, timeout=60)
     found = re.search(r"podman version ((\d+)\.(\d+)\S*)", "\n".join(done.lines))
     if done.returncode or found is None:
-        raise _broken("podman", done.lines)
+        raise _broken(done.lines)
     if (int(found[2]), int(found[3])) < OLDEST_PODMAN:
-        raise _too_old(f"podman {found[1]}", "build arguments from the environment", "3.0", "podman")
+        raise HostError(
+            f"podman {found[1]} is too old for build arguments from the environment: that needs 3.0 or later",
+            next_step=f"install a newer podman, {ELSEWHERE}",
+        )
     # a plain user without subordinate ids learns it here
     works = process.run(["podman", "info"], environment=variables, timeout=120)
     if works.returncode:
-        raise _broken("podman", works.lines)
+        raise _broken(works.lines)
     # A chroot, buildah's lightest isolation, needs no OCI runtime, which on some machines cannot start (crun on hybrid
     # cgroups), and its processes end with podman when the build is interrupted.
     isolation = () if variables.get("BUILDAH_ISOLATION") else ("--isolation", "chroot")
@@ -175,22 +150,9 @@ def _podman(environment: Mapping[str, str]) -> OciEngine:
     )
 
 
-def _elsewhere(name: str) -> str:
-    return f"or use another engine: --engine {_OTHER[name]}, --engine embedded"
-
-
-def _too_old(engine: str, construct: str, needed: str, name: str) -> HostError:
-    return HostError(
-        f"{engine} is too old for {construct}: that needs {needed} or later",
-        next_step=f"install a newer one, {_elsewhere(name)}",
-    )
-
-
-def _broken(name: str, lines: Sequence[str]) -> HostError:
+def _broken(lines: Sequence[str]) -> HostError:
     last = next((line for line in reversed(lines) if line.strip()), "it says nothing")
-    cause, step = "", f"{name} info    shows the same"
-    for pattern, known, fix in _KNOWN:
-        if re.search(pattern, "\n".join(lines)):
-            cause, step = known, fix
-            break
-    return HostError(f"{name} does not work here: {last}", cause=cause, next_step=f"{step}, {_elsewhere(name)}")
+    fix = "podman info    shows the same"
+    if re.search(r"subuid|subgid|newuidmap|newgidmap", "\n".join(lines)):
+        fix = "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER    (then log in again)"
+    return HostError(f"podman does not work here: {last}", next_step=f"{fix}, {ELSEWHERE}")

@@ -1,12 +1,14 @@
 """`diff` on the command line: what it takes, what it says, how it ends."""
 
+import contextlib
 import json
-from pathlib import Path
+from types import SimpleNamespace
 
+import docker.errors
 import pytest
+import requests.exceptions
 
-from graphcrate.host import oci_engine
-from graphcrate.host.process import Completed
+from graphcrate.host import docker_engine
 from tests.unit import small_layouts
 from tests.unit.squashfs_samples import sample
 from tests.unit.tars import file, folder
@@ -100,19 +102,31 @@ def test_squashed_images_whole_and_broken(call, tmp_path):
     assert (code, "b.sqsh" in err) == (12, True)
 
 
-def test_an_image_of_docker_is_saved_and_read(call, monkeypatch, tmp_path):
+class Api:
+    """What is asked of Docker's SDK."""
+
+    def inspect_image(self, reference):
+        if reference == "":
+            raise docker.errors.NullResource("Resource ID was not provided")
+        if reference not in ("known:1", "cut:1"):
+            raise docker.errors.ImageNotFound("no such image")
+        return {"Size": 1000}
+
+    def get_image(self, reference, chunk_size):
+        data = docker_archive()
+        if reference == "cut:1":
+            yield data[:5000]
+            raise requests.exceptions.ChunkedEncodingError("the daemon went away")
+        yield from (data[start : start + 700] for start in range(0, len(data), 700))
+
+
+def test_an_image_of_docker_is_streamed(call, monkeypatch, tmp_path):
+    @contextlib.contextmanager
+    def connected(environment):
+        yield SimpleNamespace(api=Api(), endpoint="tcp://127.0.0.1:5")
+
+    monkeypatch.setattr(docker_engine, "connected", connected)
     (tmp_path / "saved.tar").write_bytes(docker_archive())
-
-    class Engine:
-        def inspect(self, reference):
-            return {"Size": 1000} if reference in ("known:1", "cut:1") else None
-
-        def call(self, *arguments):
-            assert arguments[:2] == ("save", "--output")
-            Path(arguments[2]).write_bytes(docker_archive())
-            return Completed(0, ()) if arguments[3] == "known:1" else Completed(1, ("the daemon went away",))
-
-    monkeypatch.setattr(oci_engine, "find", lambda name, environment: Engine())
     code, out, err = call("docker:known:1", "saved.tar", "--strict")
     assert (code, out.splitlines()[-1]) == (0, "identical"), err
     for name in ("other:1", ""):
@@ -120,5 +134,5 @@ def test_an_image_of_docker_is_saved_and_read(call, monkeypatch, tmp_path):
         assert code == 2
         assert "docker image ls" in err
     code, _, err = call("docker:cut:1", "saved.tar")
-    assert code == 9
+    assert code == 7
     assert "the daemon went away" in err

@@ -19,6 +19,7 @@ from graphcrate.host.sandbox import Bind, Exec
 from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.report import Artifact
 from tests.unit.conftest import Recorder
+from tests.unit.docker_daemon import DockerDaemon
 from tests.unit.test_build_context import make_base, make_layer
 from tests.unit.test_embedded_builder import planned
 
@@ -33,13 +34,12 @@ class Program:
         self.versions = {"docker": "Docker version 20.10.24+dfsg1, build 297e128", "podman": "podman version 4.3.1"}
         self.build, self.buildx, self.containers, self.tags = (("STEP 1/1: RUN thing",), 0), 0, [], []
         self.run_says, self.loads, self.guarded, self.keeps = [], 0, [], True
-        self.daemon = Completed(0, (json.dumps({"Version": "20.10.24", "ApiVersion": "1.41"}),))
 
     def words(self, argv):
-        """The command and what follows: without what ends it with us."""
+        """The command and what follows: without what ends it with us, and without Docker's address."""
         argv = [str(word) for word in argv]
         argv = argv[argv.index("--") + 1 :] if argv[0] == "setpriv" else argv
-        return [Path(argv[0]).name, *argv[1:]]
+        return [Path(argv[0]).name, *(argv[3:] if argv[1] == "--host" else argv[1:])]
 
     def run(self, argv, *, environment=None, on_line=None, timeout=None):
         words = self.words(argv)
@@ -49,8 +49,6 @@ class Program:
         match words[1]:
             case "--version":
                 return Completed(0, (self.versions[words[0]],))
-            case "version":
-                return self.daemon
             case "buildx":
                 return Completed(self.buildx, ())
             case "load":
@@ -110,14 +108,19 @@ def program(name, monkeypatch):
 
 
 @pytest.fixture
-def environment(tmp_path, monkeypatch):
-    """What the engines are asked with: a `docker` in PATH, variables that are and are not for them."""
+def daemon():
+    with DockerDaemon() as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def environment(tmp_path, daemon, monkeypatch):
+    """What the engines are asked with: a `docker` in PATH, a daemon, variables that are and are not for them."""
     monkeypatch.setattr(oci_engine.settings, "SYSTEM_FOLDERS", ())
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "docker").touch(mode=0o755)
     path = f"/nonexistent:{tmp_path / 'bin'}"
-    ours = {"CONTAINERS_CONF": "mine.conf", "DOCKER_CONFIG": "/c", "DOCKER_HOST": "tcp://there:1"}
-    return {**ours, "PATH": path, "OTHER": "x"}
+    return {**daemon.environment, "PATH": path, "CONTAINERS_CONF": "mine.conf", "DOCKER_CONFIG": "/c", "OTHER": "x"}
 
 
 @pytest.fixture
@@ -155,11 +158,10 @@ def build(order, name):
     ],
 )
 def test_docker_builds_with_buildkit_where_client_and_daemon_have_it(
-    environment, monkeypatch, said, buildx, api, described
+    environment, daemon, monkeypatch, said, buildx, api, described
 ):
     program = Program("docker")
-    program.versions["docker"], program.buildx = said, buildx
-    program.daemon = Completed(0, ("WARNING: a plugin", json.dumps({"Version": "20.10.24", "ApiVersion": api})))
+    program.versions["docker"], program.buildx, daemon.api = said, buildx, api
     monkeypatch.setattr(oci_engine.process, "run", program.run)
     assert oci.Engine("docker").check(environment) == f"Docker Engine 20.10.24 ({described})"
     found = oci_engine.find("docker", {**environment, "BUILDX_BUILDER": "elsewhere"})
@@ -167,74 +169,42 @@ def test_docker_builds_with_buildkit_where_client_and_daemon_have_it(
     assert found.environment["BUILDX_BUILDER"] == "default"
     assert found.environment["BUILDX_NO_DEFAULT_ATTESTATIONS"] == "1", "they would make an index of the image"
     assert found.build_options == (("--progress", "plain") if described == "BuildKit" else ("--force-rm",))
-    assert found.environment["DOCKER_HOST"] == "tcp://there:1"
-    assert "OTHER" not in found.environment
-
-
-OLD_DOCKER = json.dumps({"Version": "17.03.2", "ApiVersion": "1.26"})
+    assert found.command[1:] == ("--host", environment["DOCKER_HOST"])
 
 
 @pytest.mark.parametrize(
-    ("name", "broken", "answer", "message", "step"),
+    ("api", "version", "said", "message"),
     [
-        (
-            "docker",
-            "version",
-            (0, OLD_DOCKER),
-            r"Engine 17\.03\.2 is too old .*: that needs 17\.05 or",
-            "install a",
-        ),
-        ("docker", "--version", (0, "podman version 4.3.1"), "the docker command is not installed", "sudo apt-get "),
-        (
-            "docker",
-            "version",
-            (1, "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"),
-            "permission denied",
-            "sudo usermod -aG docker ",
-        ),
-        (
-            "docker",
-            "version",
-            (1, "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"),
-            "Is the docker daemon running",
-            "sudo systemctl start docker ",
-        ),
-        (
-            "docker",
-            "version",
-            (1, "Cannot connect to the Docker daemon at tcp://there:1. Is the docker daemon running?"),
-            "tcp://there:1",
-            "docker context ls",
-        ),
-        ("docker", "version", (1, ""), "it says nothing", "docker info "),
-        (
-            "podman",
-            "--version",
-            (0, "podman version 2.2.1"),
-            r"podman 2\.2\.1 is too old for .*: that needs 3\.0",
-            "install",
-        ),
-        (
-            "podman",
-            "info",
-            (125, "Error: cannot set up namespace using newuidmap: no subuid ranges found"),
-            "no subuid ranges",
-            "sudo usermod --add-subuids ",
-        ),
+        ("1.26", "17.03.2", "Docker version 17", r"Engine 17\.03\.2 is too old for .*: that needs 17\.05 or later"),
+        ("1.22", "1.10.3", "Docker version 1", r"Engine 1\.10\.3 is too old for .*: that needs 1\.12 or later"),
+        ("1.41", "20.10.24", "podman version 4.3.1", "the docker command is not installed"),  # podman-docker
     ],
 )
-def test_an_engine_that_cannot_build_is_refused(environment, monkeypatch, name, broken, answer, message, step):
-    program = Program(name)
-    real = program.run
+def test_a_docker_that_cannot_build_is_refused(environment, daemon, monkeypatch, api, version, said, message):
+    program = Program("docker")
+    daemon.api, daemon.version, program.versions["docker"] = api, version, said
+    monkeypatch.setattr(oci_engine.process, "run", program.run)
+    with pytest.raises(HostError, match=message):
+        oci_engine.find("docker", environment)
+
+
+def test_podman_is_refused_where_it_is_too_old_or_does_not_work(environment, monkeypatch):
+    program = Program("podman")
+    monkeypatch.setattr(oci_engine.process, "run", program.run)
+    assert oci.Engine("podman").check(environment) == "podman 4.3.1"
+    program.versions["podman"] = "podman version 2.2.1"
+    with pytest.raises(HostError, match=r"podman 2\.2\.1 is too old for .*: that needs 3\.0 or later"):
+        oci_engine.find("podman", environment)
 
     def run(argv, **options):
-        return Completed(answer[0], tuple(answer[1:])) if argv[1] == broken else real(argv, **options)
+        if argv[1] == "info":
+            return Completed(125, ("Error: cannot set up namespace using newuidmap: no subuid ranges found",))
+        return Completed(0, ("podman version 4.3.1",))
 
     monkeypatch.setattr(oci_engine.process, "run", run)
-    with pytest.raises(HostError, match=message) as caught:
-        oci_engine.find(name, environment)
-    assert caught.value.next_step.startswith(step)
-    assert "--engine embedded" in caught.value.next_step
+    with pytest.raises(HostError, match="no subuid ranges") as caught:
+        oci_engine.find("podman", environment)
+    assert caught.value.next_step.startswith("sudo usermod --add-subuids ")
 
 
 # --- building -------------------------------------------------------------------------------------------------------

@@ -10,14 +10,14 @@ import posixpath
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, TypeVar, cast
+from typing import IO, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
 from graphcrate.artifacts.tree.layers import LayerTree, opened, read_layer
 from graphcrate.artifacts.tree.reader import Opened, Spool, Tools
-from graphcrate.host import oci_engine, process
+from graphcrate.host import process, settings
 from graphcrate.model.errors import UNREADABLE, LayoutError, UsageError
 from graphcrate.model.tree import Form
 from graphcrate.oci import spec
@@ -45,35 +45,67 @@ class _Image(NamedTuple):
     entries: tuple[spec.Descriptor, ...] = ()  #: of the index that it was chosen from
 
 
-def read_engine(name: Literal["docker", "podman"], reference: str, tools: Tools) -> Opened:
-    """An image of Docker's or podman's, saved to the cache's disk for the while. Raises UsageError, HostError."""
-    engine = oci_engine.find(name, tools.ctx.environment)
-    if not reference or (found := engine.inspect(reference)) is None:
-        raise UsageError(
-            f"{name} has no image {reference!r}", next_step=f"{name} image ls    lists those that there are"
-        )
-    tools.ctx.cache.require(int(found["Size"]), f"saving {name}'s image {reference}")
+def read_docker(reference: str, tools: Tools) -> Opened:
+    """An image of the Docker daemon, streamed. Raises UsageError for one that it lacks, HostError without a daemon."""
+    # Imported late: the SDK takes longer to load than most commands run.
+    import docker.errors
+    import requests.exceptions
+
+    from graphcrate.host import docker_engine
+
+    with docker_engine.connected(tools.ctx.environment) as engine:
+        try:
+            size = int(engine.api.inspect_image(reference)["Size"])
+            engine.api.timeout = None  # Docker may write all of it to its disk before the first byte comes
+            return _read(f"docker:{reference}", "docker", engine.api.get_image(reference, _PIECE), size, tools)
+        except (docker.errors.ImageNotFound, docker.errors.NullResource) as error:
+            raise _unknown("Docker", reference, "docker image ls") from error
+        except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+            raise docker_engine.explain(engine.endpoint, error, tools.ctx.environment) from error
+
+
+def read_podman(reference: str, tools: Tools) -> Opened:
+    """An image in podman's storage, saved to the cache's disk for the while. Raises UsageError, HostError."""
+    environment = settings.child_environment("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINER_HOST")
+    found = process.run(["podman", "image", "inspect", "--format", "{{.Size}}", reference], environment=environment)
+    if found.returncode:
+        if any("such image" in line or "not known" in line for line in found.lines):
+            raise _unknown("podman", reference, "podman image ls")
+        raise process.failure(["podman", "image", "inspect", reference], found.returncode, found.lines)
+    size = next((int(line) for line in found.lines if line.isdigit()), 0)
+    tools.ctx.cache.require(size, f"saving podman's image {reference}")
     with tools.ctx.cache.folder() as folder:
         saved = folder / "image.tar"
-        tools.ctx.progress.note(f"{name} saves {reference}")
-        done = engine.call("save", "--output", str(saved), reference)
+        tools.ctx.progress.note(f"podman saves {reference}")
+        save = ["podman", "save", "--quiet", "--format", "docker-archive", "--output", str(saved), reference]
+        done = process.run(save, environment=environment)
         if done.returncode:
-            raise process.failure([name, "save", reference], done.returncode, done.lines)
-        return read_file(f"{name}:{reference}", saved, tools, form=name)
+            raise process.failure(save, done.returncode, done.lines)
+        return read_file(f"podman:{reference}", saved, tools, form="podman")
 
 
 def read_file(name: str, path: Path, tools: Tools, form: Form = "archive") -> Opened:
-    """The one image in a tar, compressed or not. Raises LayoutError where there is none, or are several."""
-    spool, size = Spool(tools), path.stat().st_size
-    with path.open("rb", buffering=0) as file, tools.ctx.progress.task(f"reading {name}", size) as task:
+    """An image in a tar on the disk. Raises LayoutError."""
+    with path.open("rb", buffering=0) as file:
+        return _read(name, form, iter(lambda: file.read(_PIECE), b""), path.stat().st_size, tools)
 
-        def pieces() -> Iterator[bytes]:
-            while piece := file.read(_PIECE):
+
+def _unknown(engine: str, reference: str, command: str) -> UsageError:
+    return UsageError(f"{engine} has no image {reference!r}", next_step=f"{command}    lists those that there are")
+
+
+def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tools) -> Opened:
+    """Read the one image in a tar, compressed or not. Raises LayoutError where there is none, or are several."""
+    spool = Spool(tools)
+    with tools.ctx.progress.task(f"reading {name}", size) as task:
+
+        def counted() -> Iterator[bytes]:
+            for piece in pieces:
                 task.advance(len(piece))
                 yield piece
 
         try:
-            image = _Archive(_stream(pieces()), spool).image()
+            image = _Archive(_stream(counted()), spool).image()
             return opened(name, form, image.layers, spool, *image[1:])
         except LayoutError as error:
             raise LayoutError(f"{name}: {error.what}", cause=error.cause, next_step=error.next_step) from error
