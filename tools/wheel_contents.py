@@ -165,11 +165,11 @@ def _string_abi(seen: dict[str, _Seen]) -> bool | None:
     core = next((one for path, one in seen.items() if path.endswith("/libc10.so")), None)
     if core is not None:
         names = [symbol.name for symbol in core.elf.defined if symbol.name.startswith("_ZN3c10")]
-        return elf.string_forms(names).new
+        return elf.string_forms(names)[1]
     users = [one for one in seen.values() if any(map(_TORCH.match, one.elf.needed))]
     names = [symbol.name for one in users for symbol in (*one.elf.undefined, *one.elf.defined)]
-    forms = elf.string_forms(names)
-    return forms.new if forms.new != forms.old else None
+    old, new = elf.string_forms(names)
+    return new if new != old else None
 
 
 def _floor(prefix: str, seen: Iterable[_Seen]) -> str:

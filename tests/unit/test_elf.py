@@ -1,6 +1,7 @@
 """formats.elf: what the loader goes by, of libraries made here and of real ones; damaged ones are refused."""
 
 import io
+import os
 import struct
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ WHOLE = make_elf(
     needs={"libc.so.6": ("GLIBC_2.14", "GLIBC_2.34?"), "libm.so.6": ("GLIBC_2.29",)},
     versions=("MINE_1", "MINE_2"),
     fatbin=b"x" * 40,
+    interpreter="/lib64/ld-linux-x86-64.so.2",
 )
 
 
@@ -41,6 +43,7 @@ def read(data):
 def test_everything_that_the_loader_goes_by():
     found = read(WHOLE)
     assert (found.machine, found.type, found.soname) == ("EM_X86_64", "ET_DYN", "libmine.so")
+    assert found.interpreter == "/lib64/ld-linux-x86-64.so.2"
     assert found.needed == ("libc10.so", "libc.so.6")
     assert found.runpath == ("$ORIGIN/../torch/lib", "$ORIGIN")
     assert found.defined == (Symbol("mine", "MINE_1"), Symbol("other", weak=True), Symbol("third", "MINE_2"))
@@ -58,23 +61,17 @@ def test_everything_that_the_loader_goes_by():
     assert WHOLE[found.fat_binaries.offset :][: found.fat_binaries.size] == b"x" * 40
 
 
-@pytest.mark.parametrize(
-    ("paths", "runpath", "inherited"),
-    [
+def test_what_a_library_need_not_have():
+    found = read(make_elf(machine=183, kind=1))
+    assert (found.machine, found.type, found.interpreter) == ("EM_AARCH64", "ET_REL", "")
+    assert (found.needed, found.soname, found.fat_binaries, found.versions) == ((), "", None, frozenset())
+    for paths, runpath, inherited in (
         ({}, (), False),
         ({"rpath": "/old"}, ("/old",), True),
         ({"rpath": "/old", "runpath": "/new"}, ("/new",), False),
-    ],
-)
-def test_the_old_run_path_counts_and_is_inherited_where_no_new_one_is(paths, runpath, inherited):
-    found = read(make_elf(**paths))
-    assert (found.runpath, found.inherited) == (runpath, inherited)
-    assert (found.needed, found.soname, found.fat_binaries, found.versions) == ((), "", None, frozenset())
-
-
-def test_another_machine_is_told():
-    assert read(make_elf(machine=183)).machine == "EM_AARCH64"
-    assert read(make_elf(kind=1)).type == "ET_REL"
+    ):
+        found = read(make_elf(**paths))
+        assert (found.runpath, found.inherited) == (runpath, inherited)
 
 
 def test_libraries_that_compilers_made():
@@ -85,16 +82,16 @@ def test_libraries_that_compilers_made():
     assert any(symbol.name == "PyInit__core" for symbol in extension.defined)
     assert any(symbol.name == "PyErr_SetString" for symbol in extension.undefined)
     assert any(need.version.startswith("GLIBC_2.") for need in extension.needs)
-    assert read(Path(sys.executable).read_bytes()).type in ("ET_DYN", "ET_EXEC")
+    interpreter = read(Path(sys.executable).read_bytes())
+    assert interpreter.type in ("ET_DYN", "ET_EXEC")
+    assert "ld-linux" in interpreter.interpreter
 
 
 def test_only_the_tables_of_a_large_file_are_read(tmp_path):
-    """A gigabyte of GPU code, as a hole in the file."""
+    """A terabyte of GPU code, as a hole in the file."""
     path = tmp_path / "large.so"
-    whole = bytearray(make_elf(needed=("libc.so.6",), fatbin=b""))
-    path.write_bytes(whole)
-    with path.open("r+b") as stream:
-        stream.truncate(1 << 40)
+    path.write_bytes(make_elf(needed=("libc.so.6",), fatbin=b""))
+    os.truncate(path, 1 << 40)
     with path.open("rb") as stream:
         assert elf.read_stream(stream, path.name).needed == ("libc.so.6",)
 
@@ -105,10 +102,8 @@ def test_only_the_tables_of_a_large_file_are_read(tmp_path):
         (b"", "is not an ELF file"),
         (b"PK\x03\x04", "is not an ELF file"),
         (b"\x7fELF", "is not a whole ELF file"),
-        (WHOLE[:100], "is not a whole ELF file"),
         (b"\x7fELF\x01\x01\x01" + WHOLE[7:], "32 bits"),
         (WHOLE[:5] + b"\x02" + WHOLE[6:], "only 64 bits, little-endian"),
-        (WHOLE[:-300], "ELF file"),
     ],
 )
 def test_what_is_no_whole_file_of_64_bits_is_refused(data, said):
@@ -139,13 +134,6 @@ def test_a_library_whose_section_headers_were_stripped_is_told():
         read(b"\x7fELF\x02\x01\x01" + bytes(9) + head + segment)
 
 
-def test_the_loader_that_a_program_names():
-    named = make_elf(interpreter="/lib64/ld-linux-x86-64.so.2")
-    assert read(named).interpreter == "/lib64/ld-linux-x86-64.so.2"
-    assert read(make_elf()).interpreter == ""
-    assert "ld-linux" in read(Path(sys.executable).read_bytes()).interpreter
-
-
 VERNEED = struct.pack("<HHIII", 1, 1, 1, 16, 16)
 
 
@@ -157,18 +145,11 @@ def test_a_version_table_that_leads_into_itself_costs_no_more_than_its_entries()
         read(data)
 
 
-def test_names_that_share_their_bytes_come_to_no_more_than_some_tables():
-    strings = b"\0" + b"A" * 400_000 + b"\0"
-    symbols = bytes(24) + b"".join(struct.pack("<IBBHQQ", 1 + at, 0x10, 0, 0, 0, 0) for at in range(400))
+def test_names_that_share_their_bytes_come_to_no_more_than_a_table(monkeypatch):
+    strings = b"\0" + b"A" * 40_000 + b"\0"
+    symbols = bytes(24) + b"".join(struct.pack("<IBBHQQ", 1 + at, 0x10, 0, 0, 0, 0) for at in range(40))
     data = assemble(tables(strings, symbols), 62, 3)
-    with pytest.raises(IntegrityError, match="8 times the size of its string table"):
-        read(data)
-    whole = assemble(tables(strings, symbols[: 24 * 4]), 62, 3)  # names do share their ends
-    assert len(read(whole).undefined) == 3
-
-
-def test_a_name_longer_than_any_is_refused():
-    strings = b"\0" + b"A" * ((1 << 20) + 1) + b"\0"
-    data = assemble(tables(strings, bytes(24) + struct.pack("<IBBHQQ", 1, 0x10, 0, 0, 0, 0)), 62, 3)
-    with pytest.raises(IntegrityError, match="a name of more than 1048576 bytes"):
+    assert len(read(data).undefined) == 40
+    monkeypatch.setattr(elf, "_TABLE_LIMIT", 1 << 20)
+    with pytest.raises(IntegrityError, match="names of more than 1048576 bytes"):
         read(data)

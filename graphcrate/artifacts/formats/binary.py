@@ -67,7 +67,7 @@ def _judged(file: BinaryIO, name: str) -> Binary | None:
     exports: dict[str, tuple[str, ...]] = {}
     for symbol in found.defined:
         exports[symbol.name] = (*exports.get(symbol.name, ()), symbol.version)
-    strings = elf.string_forms(symbol.name for symbol in (*found.undefined, *found.defined))
+    old_strings, new_strings = elf.string_forms(symbol.name for symbol in (*found.undefined, *found.defined))
     return Binary(
         size=size,
         machine=found.machine,
@@ -80,8 +80,8 @@ def _judged(file: BinaryIO, name: str) -> Binary | None:
         wanted=tuple(Wanted(symbol.name, symbol.version) for symbol in found.undefined if not symbol.weak),
         versions_wanted=tuple(VersionWanted(need.library, need.version) for need in found.needs if not need.weak),
         versions=found.versions,
-        old_strings=strings.old,
-        new_strings=strings.new,
+        old_strings=old_strings,
+        new_strings=new_strings,
         code=fatbin.usual(code),
         mentions=mentions(file, found.fat_binaries),
         code_fault=fault,

@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -31,60 +32,13 @@ _FOLDERS = ("dev", "etc", "home", "proc", "root", "sys", "tmp", "var/tmp")
 _LINKS = {
     "singularity": f"{_HOME}/runscript",
     "environment": f"{_HOME}/env/90-environment.sh",
-    ".exec": f"{_HOME}/actions/exec",
-    ".run": f"{_HOME}/actions/run",
-    ".shell": f"{_HOME}/actions/shell",
-    ".test": f"{_HOME}/actions/test",
+    **{f".{name}": f"{_HOME}/actions/{name}" for name in ("exec", "run", "shell", "test")},
 }
 _SH = "#!/bin/sh\n"
-_ENVIRONMENT = """for script in /.singularity.d/env/*.sh; do
-    if [ -f "$script" ]; then
-        . "$script"
-    fi
-done
-"""
-#: an engine before 3.6 has PID 1 wait for this signal
-_START = """kill -CONT 1
-%s
-if [ -x /.singularity.d/startscript ]; then
-    exec /.singularity.d/startscript
-fi
-"""
-_TEST = """if [ -x /.singularity.d/test ]; then
-    exec /.singularity.d/test "$@"
-fi
-echo "this image has no test"
-"""
-_SHELL = """if [ -x "${SINGULARITY_SHELL:-}" ]; then
-    exec "$SINGULARITY_SHELL" "$@"
-elif [ -x /bin/bash ]; then
-    export SHELL=/bin/bash
-    exec /bin/bash --norc "$@"
-fi
-export SHELL=/bin/sh
-exec /bin/sh "$@"
-"""
-_ACTIONS = {
-    "exec": f'{_SH}{_ENVIRONMENT}\nexec "$@"\n',
-    "run": f'{_SH}{_ENVIRONMENT}\nexec /.singularity.d/runscript "$@"\n',
-    "shell": f"{_SH}{_ENVIRONMENT}\n{_SHELL}",
-    "start": f"{_SH}{_START % _ENVIRONMENT}",
-    "test": f"{_SH}{_ENVIRONMENT}\n{_TEST}",
-}
-#: libraries that the engine brings from the host (`--nv`) come after the image's own; it tells by the name 99-base
-_BASE = f"""{_SH}LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}/.singularity.d/libs"
-if [ -z "${{PS1:-}}" ]; then
-    if [ -n "${{APPTAINER_CONTAINER:-}}" ]; then PS1="Apptainer> "; else PS1="Singularity> "; fi
-fi
-export LD_LIBRARY_PATH PS1
-"""
-#: what a user asked for by SINGULARITYENV_PATH, …_PREPEND_PATH and …_APPEND_PATH
-_RUNTIME = f"""{_SH}PATH="${{SING_USER_DEFINED_PREPEND_PATH:+$SING_USER_DEFINED_PREPEND_PATH:}}$PATH"
-PATH="$PATH${{SING_USER_DEFINED_APPEND_PATH:+:$SING_USER_DEFINED_APPEND_PATH}}"
-PATH="${{SING_USER_DEFINED_PATH:-$PATH}}"
-unset SING_USER_DEFINED_PREPEND_PATH SING_USER_DEFINED_APPEND_PATH SING_USER_DEFINED_PATH
-export PATH
-"""
+#: Files of `_HOME` that every image has. An engine before 3.6 has PID 1 of `start` wait for a signal; `99-base.sh` puts
+#: libraries that the engine brings from the host (`--nv`) behind the image's own; `99-runtimevars.sh` carries out what
+#: a user asked for by SINGULARITYENV_PATH, …_PREPEND_PATH and …_APPEND_PATH.
+_SCRIPTS = Path(__file__).with_name("singularity")
 _RC_LOCAL = """# This file is sourced by /etc/rc when the container starts.
 # It can be used to manipulate the entrypoint or the command of the container.
 """
@@ -108,14 +62,10 @@ def singularity_additions(config: ImageConfig, definition: str) -> Iterator[Addi
         yield Addition(name, 0o644, b"")
     labels = run.labels or {}
     scripts = {
-        **{f"actions/{name}": text for name, text in _ACTIONS.items()},
-        "env/01-base.sh": _SH,
+        **{path.relative_to(_SCRIPTS).as_posix(): path.read_text() for path in _SCRIPTS.rglob("*") if path.is_file()},
+        **dict.fromkeys(("env/01-base.sh", "env/90-environment.sh", "startscript"), _SH),
         "env/10-docker2singularity.sh": environment_script(run),
-        "env/90-environment.sh": _SH,
-        "env/99-base.sh": _BASE,
-        "env/99-runtimevars.sh": _RUNTIME,
         "runscript": run_script(run),
-        "startscript": _SH,
     }
     if "graphcrate.torch" in labels:  # the same as the rendered definition's %test
         check = words((f"{VENV}/bin/python", "-c", "import torch; print(torch.__version__)"))
