@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from graphcrate.artifacts.wheel_archive import CHUNK, Archive, Checker
+from graphcrate.artifacts.wheel_archive import CHUNK, Archive, new_hash
 from graphcrate.compat.slim import may_cut
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.wheels.bytecode import Bundle
@@ -185,10 +185,10 @@ def _write_wheel(
                 writer.stream(path, member.size, cut[path].chunks(), placed.mode)
                 about.append(msgspec.structs.replace(cut[path].about, packed=writer.size - begin))
             elif member.deflated and member.packed >= SPLICE_FROM:
-                check = Checker(archive, member, placed.identity)
+                digest = new_hash(placed.identity)
                 packed, label = archive.packed_chunks(member), f"{archive.path.name}: {member.name}"
-                writer.deflated(path, member.size, member.crc32, packed, placed.mode, check.update, label)
-                check.finish()
+                writer.deflated(path, member.size, member.crc32, packed, placed.mode, digest.update, label)
+                archive.check(member, placed.identity, digest)
             else:
                 writer.stream(path, member.size, archive.chunks(member, placed.identity), placed.mode)
             advance(member.packed)
