@@ -16,7 +16,7 @@ import msgspec
 
 from graphcrate.artifacts.locate import GZIP_MAGIC, ZSTD_MAGIC
 from graphcrate.artifacts.tree.layers import LayerTree, opened, read_layer
-from graphcrate.artifacts.tree.reader import Opened, Spool, Tools
+from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host import process, settings
 from graphcrate.model.errors import UNREADABLE, LayoutError, UsageError
 from graphcrate.model.tree import Form
@@ -96,7 +96,6 @@ def _unknown(engine: str, reference: str, command: str) -> UsageError:
 
 def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tools) -> Opened:
     """Read the one image in a tar, compressed or not. Raises LayoutError where there is none, or are several."""
-    spool = Spool(tools)
     with tools.ctx.progress.task(f"reading {name}", size) as task:
 
         def counted() -> Iterator[bytes]:
@@ -105,8 +104,7 @@ def _read(name: str, form: Form, pieces: Iterable[bytes], size: int, tools: Tool
                 yield piece
 
         try:
-            image = _Archive(_stream(counted()), spool).image()
-            return opened(name, form, image.layers, spool, *image[1:])
+            return opened(name, form, *_Archive(_stream(counted()), tools.wanted).image())
         except LayoutError as error:
             raise LayoutError(f"{name}: {error.what}", cause=error.cause, next_step=error.next_step) from error
 
@@ -126,7 +124,8 @@ def _stream(pieces: Iterable[bytes]) -> TarStream:
 class _Archive:
     """All that is in a tar, by its names there."""
 
-    def __init__(self, stream: TarStream, spool: Spool) -> None:
+    def __init__(self, stream: TarStream, wanted: Wanted) -> None:
+        self._wanted = wanted
         self.documents: dict[str, bytes] = {}
         self.layers: dict[str, LayerTree] = {}
         self.links: dict[str, str] = {}
@@ -137,9 +136,9 @@ class _Archive:
             elif member.islnk():
                 self.links[path] = posixpath.normpath(member.linkname)
             elif member.isfile() and member.size:
-                self._read_member(path, member, stream, spool)
+                self._read_member(path, member, stream)
 
-    def _read_member(self, path: str, member: tarfile.TarInfo, stream: TarStream, spool: Spool) -> None:
+    def _read_member(self, path: str, member: tarfile.TarInfo, stream: TarStream) -> None:
         """A document or a layer; whatever else there is means nothing."""
         pieces = stream.chunks(member.size)
         first = next(pieces)
@@ -147,7 +146,7 @@ class _Archive:
             self.documents[path] = first + b"".join(pieces)
         elif path.startswith("blobs/") or path.endswith(".tar"):
             try:
-                self.layers[path] = read_layer(_stream(itertools.chain((first,), pieces)), spool)
+                self.layers[path] = read_layer(_stream(itertools.chain((first,), pieces)), self._wanted)
             except LayoutError as error:
                 raise LayoutError(f"layer {path}: {error.what}", cause=error.cause) from error
 

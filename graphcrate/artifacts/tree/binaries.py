@@ -77,7 +77,6 @@ def wanted(folder: Path, below: str = "") -> Wanted:
         distil=distil,
         name="" if below else f"binaries-{_VERSION}",
         hashes=False,
-        patient=True,
     )
 
 
@@ -92,7 +91,9 @@ def keeps(path: str, size: int) -> bool:
 
 def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
     """Of an artifact that was opened with `wanted`."""
-    read = Read(form=opened.tree.form, unread=(f"the layers cannot be read: {opened.broken}",) if opened.broken else ())
+    read = Read(form=opened.tree.form)
+    if opened.broken:
+        read.unread = (f"the layers cannot be read: {opened.broken.what}",)
     kept: dict[str, int] = {}
     for inside, entry in opened.tree.entries.items():
         path = f"{below}{inside}"

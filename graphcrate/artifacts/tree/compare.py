@@ -9,8 +9,9 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
-from graphcrate.artifacts.tree.reader import Opened
+from graphcrate.artifacts.tree.reader import Opened, whole
 from graphcrate.model.tree import Allowance, Aspect, Comparison, Difference, Entry, Sameness, Tree
 from graphcrate.model.words import printable
 
@@ -110,6 +111,11 @@ def is_kept(path: str, size: int) -> bool:
     if path.endswith((".pyc", ".dist-info/RECORD")):
         return size <= LARGEST
     return "/bin/" in path and size <= _LAUNCHER_LIMIT
+
+
+def distil(path: str, content: Iterable[bytes] | Path) -> bytes:
+    """Keep of bytecode the header, and that something follows it; all of other files."""
+    return whole(path, content)[: _PYC_HEADER + 1 if path.endswith(".pyc") else None]
 
 
 def _record(content: bytes) -> frozenset[tuple[str, ...]] | None:

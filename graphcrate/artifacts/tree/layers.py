@@ -13,7 +13,7 @@ import msgspec
 from isal import igzip, igzip_lib
 
 from graphcrate.artifacts.formats.merged import Inode, content_of, inode_of
-from graphcrate.artifacts.tree.reader import Opened, Place, Spool, Tools
+from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
 from graphcrate.model.errors import UNREADABLE, LayoutError
@@ -36,11 +36,11 @@ _KINDS: dict[bytes, Kind] = {
 }
 
 
-class Found(msgspec.Struct, frozen=True):
-    """An entry, and where its content is kept, if it is."""
+class Found(msgspec.Struct, frozen=True, array_like=True):
+    """An entry, and what is kept of its content, if anything."""
 
     entry: Entry
-    place: Place | None = None
+    content: bytes | None = None
 
 
 LayerTree = Entries[Found]
@@ -48,13 +48,13 @@ LayerTree = Entries[Found]
 _IMPLIED = Found(Entry("folder", 0o755))
 
 
-def read_layer(stream: TarStream, spool: Spool) -> LayerTree:
+def read_layer(stream: TarStream, wanted: Wanted) -> LayerTree:
     """Read one layer to its end, hashing its files. Raises LayoutError for one that nobody would unpack."""
 
     def keep(path: str, header: tarfile.TarInfo) -> Found:
         inode = inode_of(path, header)
         if inode.is_file:
-            return _file(path, inode, content_of(header, stream), spool)
+            return _file(f"/{path}", inode, content_of(header, stream), wanted)
         link, mode = inode.link, 0o777 if inode.link else inode.mode
         if inode.kind in (tarfile.CHRTYPE, tarfile.BLKTYPE):
             link = "{} {}:{}".format("c" if inode.kind == tarfile.CHRTYPE else "b", *inode.device)
@@ -63,8 +63,8 @@ def read_layer(stream: TarStream, spool: Spool) -> LayerTree:
     return read_entries(stream, keep)
 
 
-def _file(path: str, inode: Inode, content: Iterator[bytes], spool: Spool) -> Found:
-    wanted, place, digest = spool.wanted, None, hashlib.sha256()
+def _file(path: str, inode: Inode, content: Iterator[bytes], wanted: Wanted) -> Found:
+    digest = hashlib.sha256()
 
     def pieces() -> Iterator[bytes]:
         for chunk in content:
@@ -72,44 +72,37 @@ def _file(path: str, inode: Inode, content: Iterator[bytes], spool: Spool) -> Fo
                 digest.update(chunk)
             yield chunk
 
-    kept = wanted.keep(f"/{path}", inode.size)
-    if kept or wanted.hashes:
-        rest = pieces()
-        place = spool.add(wanted.distil(f"/{path}", rest)) if kept else None
+    rest = pieces()
+    kept = wanted.distil(path, rest) if wanted.keep(path, inode.size) else None
+    if wanted.hashes:
         for _ in rest:  # what nobody looked at
             pass
     sha256 = digest.hexdigest() if wanted.hashes else ""
-    return Found(Entry("file", inode.mode, inode.uid, inode.gid, inode.size, sha256), place)
+    return Found(Entry("file", inode.mode, inode.uid, inode.gid, inode.size, sha256), kept)
 
 
 def opened(
     name: str,
     form: Form,
     layers: Sequence[LayerTree],
-    spool: Spool,
     config: spec.ImageConfig,
     manifest: spec.Manifest | None = None,
     index: tuple[spec.Descriptor, ...] = (),
-    broken: str = "",
+    broken: LayoutError | None = None,
 ) -> Opened:
-    """Open an image from its layers and its documents. `broken`: why its layers cannot be read; the tree is empty.
-
-    Raises LayoutError where the layers contradict each other.
-    """
+    """Open an image from its layers and its documents. `broken`: why its layers cannot be read."""
     try:
         merged = {} if broken else overlaid(layers, _IMPLIED)
     except LayoutError as error:
-        if not spool.wanted.patient:
-            raise
-        merged, broken = {}, error.what
+        merged, broken = {}, error
     entries = {f"/{path}": found.entry for path, found in merged.items()}
     tree = Tree(name=name, form=form, entries=entries, settings=_settings(config))
 
     def read(path: str) -> bytes:
-        place = merged[path.removeprefix("/")].place
-        if place is None:
+        content = merged[path.removeprefix("/")].content
+        if content is None:
             raise KeyError(path)
-        return spool.read(place)
+        return content
 
     return Opened(tree=tree, read=read, config=config, manifest=manifest, index=index, broken=broken)
 
@@ -131,8 +124,7 @@ def _settings(config: spec.ImageConfig) -> dict[str, str]:
 
 
 def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
-    """Read an OCI image layout. Raises LayoutError for layers that are broken or contradict each other."""
-    spool = Spool(tools)
+    """Read an OCI image layout."""
     blobs = list(zip(layout.layer_blobs, layout.layers, strict=True))
 
     def read(one: tuple[LayerBlob, spec.Descriptor], advance: Callable[[int], None]) -> LayerTree:
@@ -140,40 +132,35 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
 
         def read_blob() -> LayerTree:
             with open_blob(blob, advance=advance) as stream:
-                return read_layer(stream, spool)
+                return read_layer(stream, tools.wanted)
 
         try:
-            return _remembered(descriptor.digest, tools, spool, read_blob)
+            return _remembered(descriptor.digest, tools, read_blob)
         except LayoutError as error:
             raise LayoutError(f"layer {blob.path.name}: {error.what}", cause=error.cause) from error
 
     layers: list[LayerTree] = []
-    broken = ""
+    broken = None
     with tools.ctx.progress.task(f"reading {name}", sum(descriptor.size for _, descriptor in blobs)) as task:
         try:
             layers = parallel(read, blobs, threads=default_jobs(), advance=task.advance, size=lambda one: one[1].size)
         except LayoutError as error:
-            if not tools.wanted.patient:
-                raise
-            broken = error.what
-    return opened(name, "layout", layers, spool, layout.config, layout.manifest, layout.index, broken)
+            broken = error
+    return opened(name, "layout", layers, layout.config, layout.manifest, layout.index, broken)
 
 
-def _remembered(digest: str, tools: Tools, spool: Spool, read: Callable[[], LayerTree]) -> LayerTree:
+def _remembered(digest: str, tools: Tools, read: Callable[[], LayerTree]) -> LayerTree:
     """The layer of this digest as the reader sees it, from the cache or read now."""
     if not tools.wanted.name:
         return read()
     path = tools.ctx.cache.path(_FOLDER, f"{digest.removeprefix('sha256:')}-{tools.wanted.name}")
     try:
         data = igzip_lib.decompress(path.read_bytes(), flag=igzip_lib.DECOMP_GZIP)
-        # In place of their places in a spool, entries have contents.
-        record = msgspec.msgpack.decode(data, type=Entries[tuple[Entry, bytes | None]])
-        return record.mapped(lambda kept: Found(kept[0], None if kept[1] is None else spool.add(kept[1])))
+        return msgspec.msgpack.decode(data, type=LayerTree)
     except FileNotFoundError:
         pass
     except (InflateError, *UNREADABLE):  # of a version that wrote otherwise, or damaged
         path.unlink(missing_ok=True)
     layer = read()
-    record = layer.mapped(lambda found: (found.entry, None if found.place is None else spool.read(found.place)))
-    tools.ctx.cache.write(path, igzip.compress(msgspec.msgpack.encode(record), compresslevel=_FAST))
+    tools.ctx.cache.write(path, igzip.compress(msgspec.msgpack.encode(layer), compresslevel=_FAST))
     return layer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphcrate.artifacts.locate import Located, locate
 from graphcrate.artifacts.tree import archives, filesystems, layers
-from graphcrate.artifacts.tree.compare import is_kept, judge
+from graphcrate.artifacts.tree.compare import distil, is_kept, judge
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.context import Context
 from graphcrate.model.errors import UsageError
@@ -21,7 +21,11 @@ def compare(
     """Read both and compare them. Raises UsageError for what does not exist, LayoutError for what cannot be read."""
     readers = [reader(locate(ref, output)) for ref in (first, second)]  # both, before the long work begins
     with ExitStack() as stack:
-        one, other = (read(Tools(ctx, stack, Wanted(keep=is_kept))) for read in readers)
+        tools = Tools(ctx, stack, Wanted(keep=is_kept, distil=distil))
+        one, other = (read(tools) for read in readers)
+        for opened in (one, other):
+            if opened.broken:
+                raise opened.broken
         return judge(one, other, allowances)
 
 

@@ -1,12 +1,10 @@
 """What readers work with, and what they give: an artifact's tree, and the contents that were wanted of it."""
 
 import hashlib
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, cast
 
 import msgspec
 
@@ -15,6 +13,7 @@ from graphcrate.host.context import Context
 from graphcrate.host.parallel import Advance, parallel
 from graphcrate.host.workers import default_jobs
 from graphcrate.model.contract import Settings
+from graphcrate.model.errors import LayoutError
 from graphcrate.model.tree import Entry, Tree
 from graphcrate.oci import spec
 
@@ -28,16 +27,14 @@ def whole(path: str, content: Iterable[bytes] | Path) -> bytes:
 class Wanted:
     """What a reader is after: whose content it keeps (absolute path, size), in which form, and whether it hashes files.
 
-    `distil` makes of a file what is kept in the place of its content; it is called from several threads. `name`: of it
-    and its version, where layers of a layout may be remembered. `patient`: layers that are broken or contradict each
-    other are told of in `Opened.broken`, and raise nothing.
+    `distil` makes of a file what is kept in the place of its content, in memory; it is called from several threads.
+    `name`: of it and its version, where layers of a layout may be remembered.
     """
 
     keep: Callable[[str, int], bool]
     distil: Callable[[str, Iterable[bytes] | Path], bytes] = whole
     name: str = ""
     hashes: bool = True
-    patient: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +50,7 @@ class Opened:
     manifest: spec.Manifest | None = None
     index: tuple[spec.Descriptor, ...] = ()  #: entries of the index that the image was chosen from
     compression: str = ""  #: of a squashfs
-    broken: str = ""  #: why the tree is empty; see `Wanted.patient`
+    broken: LayoutError | None = None  #: why the layers cannot be read or contradict each other: the tree is empty
 
 
 @dataclass(frozen=True)
@@ -63,39 +60,6 @@ class Tools:
     ctx: Context
     stack: ExitStack
     wanted: Wanted
-
-
-class Place(NamedTuple):
-    """Where a spool has a content."""
-
-    offset: int
-    size: int
-
-
-class Spool:
-    """Contents of small files, gathered in a temporary file while archives stream by. Safe with several threads."""
-
-    def __init__(self, tools: Tools) -> None:
-        self.wanted = tools.wanted
-        path = tools.stack.enter_context(tools.ctx.cache.folder()) / "contents"
-        self._file = cast("IO[bytes]", tools.stack.enter_context(path.open("w+b")))
-        self._lock = threading.Lock()
-        self._end = 0
-
-    def add(self, data: bytes) -> Place:
-        """Keep a content."""
-        with self._lock:
-            place = Place(self._end, len(data))
-            self._file.seek(self._end)
-            self._file.write(data)
-            self._end += len(data)
-        return place
-
-    def read(self, place: Place) -> bytes:
-        """A content again."""
-        with self._lock:
-            self._file.seek(place.offset)
-            return self._file.read(place.size)
 
 
 def owners_known(entries: Mapping[str, Entry]) -> bool:

@@ -19,7 +19,7 @@ from graphcrate.model.report import BuildReport
 from graphcrate.oci import spec
 from graphcrate.oci.layout import read_layout
 
-_WANTED = Wanted(keep=wants_content, hashes=False, patient=True)
+_WANTED = Wanted(keep=wants_content, hashes=False)
 
 
 def check(
@@ -97,8 +97,8 @@ def _view(
         manifest_type=manifest_type,
         layers=layers,
         without_platform=sum(entry.platform is None for entry in opened.index),
-        unread=(f"the layers cannot be read: {opened.broken}", *unread) if opened.broken else unread,
-        broken=opened.broken,
+        unread=(f"the layers cannot be read: {opened.broken.what}", *unread) if opened.broken else unread,
+        broken=opened.broken.what if opened.broken else "",
         compression=opened.compression,
     )
     return make_view(base, entries, read, distributions)
