@@ -45,11 +45,10 @@ SIF_FORMAT = 1
 _GROWTH = 1.05
 _CHUNK = 1 << 20
 _KERNEL = re.compile(r"\d+\.\d+")
-_ARCHIVE = "an archive (skopeo copy docker-archive:FILE oci:FOLDER:TAG makes a layout of it)"
 _CALLED: Mapping[ImageForm, str] = {
     "sif": "a SIF",
     "squashfs": "a squashfs",
-    "archive": _ARCHIVE,
+    "archive": "an archive (skopeo copy docker-archive:FILE oci:FOLDER:TAG makes a layout of it)",
     "rootfs": "a folder",
     "docker": "in Docker's store",
     "podman": "in Podman's store",
@@ -133,7 +132,9 @@ def convert(request: Request, ctx: Context) -> Converted:
     name = report.name.rpartition("/")[2] or "image"
     target = request.output or layout.path.absolute().parent / f"{name}{SUFFIXES[request.to]}"
     if request.link is not None:
-        _check_link(request.link, target)
+        check_link(request.link)
+        if request.link.parent.resolve() / request.link.name == target.parent.resolve() / target.name:
+            raise UsageError(f"{target} would be the link and what it leads to", next_step="--output and --link differ")
     written = _WRITERS[request.to](_Job(request, ctx, layout, name, target, created_of(layout)))
     if request.link is not None:
         link(request.link, Path(os.path.relpath(target.resolve(), request.link.absolute().parent.resolve())))
@@ -164,15 +165,6 @@ def check_options(
                 cause=f"It is for {' and '.join((words or {}).get(kind, kind) for kind in kinds)}.",
                 next_step=f"leave {option} out",
             )
-
-
-def _check_link(path: Path, target: Path) -> None:
-    """Raises UsageError or HostError for a link that could not be made once the target is there."""
-    if path.parent.resolve() / path.name == target.parent.resolve() / target.name:
-        raise UsageError(f"{path} would be the link and what it leads to", next_step="--output and --link differ")
-    if path.is_dir() and not path.is_symlink():
-        raise HostError(f"{path} exists and is not a link", next_step="name another place: --link PATH")
-    check_link(path)
 
 
 def created_of(layout: Layout) -> int:

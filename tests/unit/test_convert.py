@@ -117,7 +117,7 @@ def test_a_link_leads_to_the_result(tmp_path, image, monkeypatch):
 
 @pytest.mark.parametrize(
     ("make", "step"),
-    [(Path.touch, "mv {link} {link}.old"), (Path.mkdir, "name another place: --link PATH"), (None, "--output and")],
+    [(Path.touch, "mv {link} {link}.old"), (Path.mkdir, "mv {link} {link}.old"), (None, "--output and")],
 )
 def test_what_is_in_the_way_of_the_link_is_told_before_the_work(tmp_path, image, make, step):
     link, output = tmp_path / "pyg.sif", tmp_path / "dist" / "new.sif"

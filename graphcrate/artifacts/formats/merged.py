@@ -23,7 +23,7 @@ class Stored(msgspec.Struct, kw_only=True):
 
     layer: int = 0  #: lowest 0
     start: int = 0  #: of the first block, in bytes
-    sizes: list[int] = []  #: of the blocks as a squashfs has them: 0 is a hole, `packed.RAW` says not compressed
+    sizes: list[int] = []  #: of the blocks as a squashfs has them: 0: a hole, `squashfs.STORED_DATA`: not compressed
     crc: int = 0  #: CRC-32 of the blocks as they are stored
     fragment: int | None = None  #: number of the fragment block that has the whole content of a small file
     offset: int = 0  #: in it

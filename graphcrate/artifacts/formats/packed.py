@@ -20,6 +20,7 @@ import zstandard
 from isal import isal_zlib
 
 from graphcrate.artifacts.formats.merged import IMPLIED, Inode, Stored, content_of, inode_of, read_checked
+from graphcrate.artifacts.formats.squashfs import STORED_DATA
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
@@ -30,7 +31,6 @@ from graphcrate.oci.spec import LayerBlob
 
 #: Raise it whenever the same layer would give other blocks. Part of the cache's keys and of a SIF's identity.
 FORMAT = 3
-RAW = 1 << 24  #: in the size of a block: it is stored as it is
 _MOST_WAITING = 256  #: blocks in memory over all layers, waiting to be compressed or written
 _ZEROS = bytes(1 << 18)
 
@@ -146,7 +146,7 @@ class Packer:
         if data and not place.crc:
             place.start = self._position
         place.crc = isal_zlib.crc32(data, place.crc)
-        place.sizes.append(len(data) | (RAW if raw else 0))
+        place.sizes.append(len(data) | (STORED_DATA if raw else 0))
         self._stream.write(data)
         self._position += len(data)
 

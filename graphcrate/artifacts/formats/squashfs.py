@@ -20,12 +20,12 @@ from graphcrate.model.errors import LayoutError
 from graphcrate.model.tree import Entry, Kind
 
 MAGIC = b"hsqs"
-_SUPERBLOCK = struct.Struct("<IIIIIHHHHHHQQQQQQQQ")
+SUPERBLOCK = struct.Struct("<4sIIIIHHHHHHQQQQQQQQ")
 _COMMON = struct.Struct("<HHHHII")
-_METADATA = 8192  #: most bytes in a block of metadata
-_STORED = 1 << 15  #: in the header of a block of metadata: it is not compressed
-_STORED_DATA = 1 << 24  #: the same in the size of a block of data
-_NO_FRAGMENT = 0xFFFFFFFF
+METADATA = 8192  #: most bytes in a block of metadata
+STORED = 1 << 15  #: in the header of a block of metadata: it is not compressed
+STORED_DATA = 1 << 24  #: the same in the size of a block of data
+NO_FRAGMENT = 0xFFFFFFFF
 _LARGEST_BLOCK = 1 << 20
 _LONGEST = 1 << 26  #: bytes that one inode or listing may take
 #: type of an inode, basic and extended
@@ -39,7 +39,7 @@ class Content(msgspec.Struct, frozen=True):
     start: int  #: of the first block
     sizes: tuple[int, ...]  #: of the blocks as stored; 0 is a hole
     size: int
-    fragment: int  #: number of the fragment block with the last bytes, or `_NO_FRAGMENT`
+    fragment: int  #: number of the fragment block with the last bytes, or `NO_FRAGMENT`
     offset: int  #: in it
 
 
@@ -79,7 +79,7 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
         position, left = content.start, content.size
         for stored in content.sizes:
             expected = min(left, self._block_size)
-            size = stored & (_STORED_DATA - 1)
+            size = stored & (STORED_DATA - 1)
             block = bytes(expected) if not size else self._data(position, stored)
             if len(block) != expected:
                 self.fail("a block of a file has the wrong size")
@@ -92,10 +92,10 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
             yield tail
 
     def _open(self) -> None:
-        head = self._read(0, _SUPERBLOCK.size)
+        head = self._read(0, SUPERBLOCK.size)
         if head[:4] != MAGIC:
             self.fail("this is not a squashfs")
-        _, _, _, block_size, fragments, compression, _, _, ids, major, _, *places = _SUPERBLOCK.unpack(head)
+        _, _, _, block_size, fragments, compression, _, _, ids, major, _, *places = SUPERBLOCK.unpack(head)
         root, _, id_table, _, inodes, folders, fragment_table, _ = places
         if major != 4 or not 4096 <= block_size <= _LARGEST_BLOCK:
             self.fail(f"squashfs version {major} with blocks of {block_size} bytes is not known")
@@ -166,7 +166,7 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
             start, size, _, _, fragment, offset, _ = stream.unpack("<QQQIIII")
         else:
             start, fragment, offset, size = stream.unpack("<IIII")
-        count = size // self._block_size if fragment != _NO_FRAGMENT else -(-size // self._block_size)
+        count = size // self._block_size if fragment != NO_FRAGMENT else -(-size // self._block_size)
         if 4 * count > _LONGEST:
             self.fail("a file has more blocks than there can be")
         return Content(start, stream.unpack(f"<{count}I"), size, fragment, offset)
@@ -189,7 +189,7 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
         """A table of fixed entries: blocks of metadata, found through a list of their places."""
         if size == 0:
             return b""
-        count = -(-size // _METADATA)
+        count = -(-size // METADATA)
         places = struct.unpack(f"<{count}Q", self._read(start, 8 * count))
         data = b"".join(self.metadata(place)[0] for place in places)
         if len(data) != size:
@@ -199,12 +199,12 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
     def _read_metadata(self, place: int) -> tuple[bytes, int]:
         """The block of metadata at this place, and where the next one is."""
         head = int.from_bytes(self._read(place, 2), "little")
-        size = head & (_STORED - 1)
-        if size > _METADATA:
+        size = head & (STORED - 1)
+        if size > METADATA:
             self.fail("a block is larger than there can be")
         data = self._read(place + 2, size)
-        if not head & _STORED:
-            data = self._unpacked(data, _METADATA)
+        if not head & STORED:
+            data = self._unpacked(data, METADATA)
         return data, place + 2 + size
 
     def _read_fragment(self, number: int) -> bytes:
@@ -214,12 +214,12 @@ class Squashfs(contextlib.AbstractContextManager["Squashfs"]):
         return self._data(start, stored)
 
     def _data(self, position: int, stored: int) -> bytes:
-        size = stored & (_STORED_DATA - 1)
+        size = stored & (STORED_DATA - 1)
         # Whoever writes one keeps what compression would make larger as it is.
         if size > self._block_size:
             self.fail("a block is larger than there can be")
         data = self._read(position, size)
-        return data if stored & _STORED_DATA else self._unpacked(data, self._block_size)
+        return data if stored & STORED_DATA else self._unpacked(data, self._block_size)
 
     def _unpacked(self, data: bytes, most: int) -> bytes:
         try:

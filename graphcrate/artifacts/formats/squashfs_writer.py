@@ -17,32 +17,24 @@ import msgspec
 from isal import isal_zlib
 
 from graphcrate.artifacts.formats.merged import XATTR, Inode, Stored, set_of
-from graphcrate.artifacts.formats.packed import BLOCKS, RAW, Compression, Packed, Packer, compressor
+from graphcrate.artifacts.formats.packed import BLOCKS, Compression, Packed, Packer, compressor
+from graphcrate.artifacts.formats.squashfs import MAGIC, METADATA, NO_FRAGMENT, STORED, STORED_DATA, SUPERBLOCK
 from graphcrate.host.cache import remove_tree
 from graphcrate.model.errors import CacheError, LayoutError
 from graphcrate.oci.blob import CHUNK
 
-_SUPERBLOCK = struct.Struct("<4sIIIIHHHHHHQQQQQQQQ")
 _COMPRESSORS = {Compression.GZIP: 1, Compression.ZSTD: 6}
 _EXPORTABLE, _NO_XATTRS = 0x80, 0x200
-_METADATA = 8192  #: bytes in a block of metadata before it is compressed
-_NOT_COMPRESSED = 1 << 15  #: in the header of a block of metadata
 _NO_TABLE = 0xFFFFFFFFFFFFFFFF
-_NO_FRAGMENT = _NO_XATTR = 0xFFFFFFFF
+_NO_XATTR = 0xFFFFFFFF
 _MOST_IDS = 1 << 16
 _MOST_NAMES = 256  #: below one header of a folder's listing
 _FARTHEST = 1 << 15  #: from the number of a header's inode to that of a name below it
 _ALIGNMENT = 4096  #: of the end, for a loop device
 _EXTENDED = 7  #: more than the basic type of an inode
 _FOLDER, _FILE, _LINK, _BLOCK_DEVICE, _DEVICE, _PIPE = range(1, 7)
-_TYPES = {
-    tarfile.DIRTYPE: _FOLDER,
-    tarfile.REGTYPE: _FILE,
-    tarfile.SYMTYPE: _LINK,
-    tarfile.BLKTYPE: _BLOCK_DEVICE,
-    tarfile.CHRTYPE: _DEVICE,
-    tarfile.FIFOTYPE: _PIPE,
-}
+_TAR_TYPES = tarfile.DIRTYPE, tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.BLKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE
+_TYPES = dict(zip(_TAR_TYPES, range(1, 7), strict=True))
 #: Kinds of extended attributes that the format has; there is none for POSIX ACLs.
 _PREFIXES = ("user.", "trusted.", "security.")
 
@@ -60,7 +52,7 @@ def write(
     Raises CacheError for a packed layer that was altered, LayoutError for more owners than the format can hold.
     """
     begin = stream.tell()
-    stream.write(bytes(_SUPERBLOCK.size))
+    stream.write(bytes(SUPERBLOCK.size))
     placed, fragments = _copy(stream, begin, image, layers, compression, advance)
     compress = compressor(compression)
     block = BLOCKS[compression]
@@ -81,8 +73,8 @@ def write(
     inodes, folders, fragment_table, export_table, id_table, xattr_table = starts
     stream.seek(begin)
     stream.write(
-        _SUPERBLOCK.pack(
-            b"hsqs",
+        SUPERBLOCK.pack(
+            MAGIC,
             len(tree.references),
             created,
             block,
@@ -149,7 +141,7 @@ def _copy(
 
 def _copy_run(source: IO[bytes], stream: BinaryIO, stored: Stored, advance: Callable[[int], None]) -> bool:
     """Copy a file's blocks. Return whether they are what was written."""
-    left = sum(size & (RAW - 1) for size in stored.sizes)
+    left = sum(size & (STORED_DATA - 1) for size in stored.sizes)
     crc = 0
     source.seek(stored.start)
     while left and (data := source.read(min(left, CHUNK))):
@@ -175,7 +167,7 @@ class _Metadata:
 
     def add(self, data: bytes) -> None:
         self._buffer += data
-        while len(self._buffer) >= _METADATA:
+        while len(self._buffer) >= METADATA:
             self._flush()
 
     def finish(self) -> bytearray:
@@ -185,12 +177,12 @@ class _Metadata:
         return self._blocks
 
     def _flush(self) -> None:
-        data = bytes(self._buffer[:_METADATA])
-        del self._buffer[:_METADATA]
+        data = bytes(self._buffer[:METADATA])
+        del self._buffer[:METADATA]
         packed = self._compress(data)
         raw = len(packed) >= len(data)
         self.starts.append(len(self._blocks))
-        head = len(data) | _NOT_COMPRESSED if raw else len(packed)
+        head = len(data) | STORED if raw else len(packed)
         self._blocks += head.to_bytes(2, "little") + (data if raw else packed)
 
 
@@ -333,7 +325,7 @@ class _Tree:
     def _described_file(self, inode: Inode, links: int, xattr: int) -> tuple[int, bytes]:
         stored = self._placed[id(inode)]
         blocks = struct.pack(f"<{len(stored.sizes)}I", *stored.sizes)
-        fragment = _NO_FRAGMENT if stored.fragment is None else stored.fragment
+        fragment = NO_FRAGMENT if stored.fragment is None else stored.fragment
         holes = stored.sizes.count(0)
         if links == 1 and xattr == _NO_XATTR and not holes and max(stored.start, inode.size) <= 0xFFFFFFFF:
             return _FILE, struct.pack("<IIII", stored.start, fragment, stored.offset, inode.size) + blocks

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from pathlib import Path
@@ -16,7 +15,7 @@ from graphcrate.artifacts.formats.elf import SYSTEM_FOLDERS
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted, settings_of, whole
 from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.compat.facts import numbers
-from graphcrate.host.workers import default_jobs
+from graphcrate.host.parallel import Advance, parallel
 from graphcrate.model.audit import Binary, Contents, Distribution
 from graphcrate.model.contract import Settings
 from graphcrate.model.plan import VENV
@@ -104,17 +103,14 @@ def of_opened(opened: Opened, tools: Tools, below: str = "") -> Read:
                 read.toolkit[found[1]] = read.toolkit.get(found[1], 0) + entry.size
             if keeps(path, entry.size):
                 kept[path] = entry.size
-    with (
-        tools.ctx.progress.task("looking at programs and libraries", sum(kept.values())) as task,
-        ThreadPoolExecutor(default_jobs()) as pool,
-    ):
 
-        def content(path: str) -> bytes:
-            data = opened.read(path.removeprefix(below))
-            task.advance(kept[path])
-            return data
+    def content(path: str, advance: Advance) -> bytes:
+        data = opened.read(path.removeprefix(below))
+        advance(kept[path])
+        return data
 
-        for path, data in zip(kept, pool.map(content, kept), strict=True):
+    with tools.ctx.progress.task("looking at programs and libraries", sum(kept.values())) as task:
+        for path, data in zip(kept, parallel(content, tuple(kept), advance=task.advance), strict=True):
             _add(read, path, data)
     read.settings = settings_of(opened, lambda path: read.texts.get(path, b"").decode("utf-8", "replace"))
     return read

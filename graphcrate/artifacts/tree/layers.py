@@ -15,7 +15,6 @@ from isal import igzip, igzip_lib
 from graphcrate.artifacts.formats.merged import Inode, content_of, inode_of
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.parallel import parallel
-from graphcrate.host.workers import default_jobs
 from graphcrate.model.errors import UNREADABLE, LayoutError
 from graphcrate.model.tree import Entry, Form, Kind, Tree
 from graphcrate.oci import spec
@@ -143,7 +142,7 @@ def read_layout(name: str, layout: Layout, tools: Tools) -> Opened:
     broken = None
     with tools.ctx.progress.task(f"reading {name}", sum(descriptor.size for _, descriptor in blobs)) as task:
         try:
-            layers = parallel(read, blobs, threads=default_jobs(), advance=task.advance, size=lambda one: one[1].size)
+            layers = parallel(read, blobs, advance=task.advance, size=lambda one: one[1].size)
         except LayoutError as error:
             broken = error
     return opened(name, "layout", layers, layout.config, layout.manifest, layout.index, broken)

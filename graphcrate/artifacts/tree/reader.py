@@ -11,7 +11,6 @@ import msgspec
 from graphcrate.artifacts.formats import runtime_files
 from graphcrate.host.context import Context
 from graphcrate.host.parallel import Advance, parallel
-from graphcrate.host.workers import default_jobs
 from graphcrate.model.contract import Settings
 from graphcrate.model.errors import LayoutError
 from graphcrate.model.tree import Entry, Tree
@@ -85,7 +84,7 @@ def with_hashes(
         return msgspec.structs.replace(entries[path], sha256=digest.hexdigest())
 
     with tools.ctx.progress.task(f"reading {name}", sum(entries[path].size for path in order)) as task:
-        hashes = parallel(hashed, order, threads=default_jobs(), advance=task.advance)
+        hashes = parallel(hashed, order, advance=task.advance)
     return entries | dict(zip(order, hashes, strict=True))
 
 
