@@ -120,7 +120,7 @@ def test_names_and_versions_outside_of_their_tables_are_refused():
         read(torn)
 
 
-@given(st.integers(0, WHOLE.rindex(b"/lib64")))
+@given(st.integers(0, WHOLE.rindex(b"/lib64") - 1))
 def test_a_file_that_is_cut_short_gives_an_integrity_error(size):
     with pytest.raises(IntegrityError):
         read(WHOLE[:size])
