@@ -12,7 +12,7 @@ import msgspec
 from graphcrate.compat.request import Extensions
 from graphcrate.host import settings
 from graphcrate.host.cache import kept
-from graphcrate.model.errors import UNREADABLE, NetworkError, ResolutionError, UsageError
+from graphcrate.model.errors import NetworkError, ResolutionError, UsageError
 from graphcrate.model.lock import Compilation, Lock, LockedPackage, encode
 from graphcrate.model.recipe import Candidate, Channel
 from graphcrate.model.report import Outcome
@@ -80,7 +80,7 @@ class LockCandidate:
         """A lock whose files are available. `fallback`: a later candidate is complete. Raises UnavailableError."""
         lock = self.complete
         if lock is None:
-            if fallback and not (self._is_local and self._context.local_torch):
+            if fallback and not self._is_local:
                 self._raise_if_out()
             lock = next(filter(self._is_current, self._locks), None) or self._resolve()
         if self._request.devel and lock.compilation is None:
@@ -99,7 +99,7 @@ class LockCandidate:
             )
             lock = resolve(context, self.value, self._digest)
         except UnavailableError as error:
-            self._note_outage(error.what, error.next_step)
+            self._note_outage(error)
             raise
         self._cache.keep(self._path("json"), encode(lock))
         return lock
@@ -167,27 +167,25 @@ class LockCandidate:
         request = msgspec.structs.replace(self._request, extensions=extensions)
         return request_digest(self._context.recipe, self._context.variant, self.value, request)
 
-    def _note_outage(self, constraint: str, fix: str) -> None:
-        """Keep why the candidate is out, until REMEMBERED seconds from now."""
-        self._cache.write(self._outage_path(), msgspec.json.encode((constraint, fix, settings.now())))
+    def _note_outage(self, error: UnavailableError) -> None:
+        """Remember why the candidate is out, for REMEMBERED seconds."""
+        self._cache.keep(self._outage_path(), msgspec.json.encode((error.what, error.next_step, settings.now())))
 
     def _raise_if_out(self) -> None:
         """Raises UnavailableError when the candidate was out a moment ago, or its channel still takes no connection.
 
         Asked only where a complete fall-back is at hand, so that an unchanged build needs neither network nor time.
         """
-        try:
-            outage = self._outage_path().read_bytes()
-            constraint, fix, at = msgspec.json.decode(outage, type=tuple[str, str, float])
-        except (OSError, *UNREADABLE):
+        outage = kept(self._outage_path(), tuple[str, str, float])
+        if outage is None:
             return
-        if not 0 <= settings.now() - at < REMEMBERED:
-            market = self._context.market
-            places = () if self._is_local else self._context.offers(self.value).sources(self.value.channels[0])
-            if not places or market.client.reaches(places[0].location, PATIENCE):
+        error = UnavailableError(outage[0], next_step=outage[1])
+        if not 0 <= settings.now() - outage[2] < REMEMBERED:
+            source = self._context.offers(self.value).sources(self.value.channels[0])[0]
+            if self._context.market.client.reaches(source.location, PATIENCE):
                 return
-            self._note_outage(constraint, fix)
-        raise UnavailableError(constraint, next_step=fix)
+            self._note_outage(error)
+        raise error
 
     def _outage_path(self) -> Path:
         """Another mirror is another question."""

@@ -5,7 +5,9 @@ A lock names files, not addresses: a channel's sources are searched in order. Un
 
 import contextlib
 import hashlib
+import os
 import shlex
+import shutil
 import urllib.parse
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -15,19 +17,16 @@ from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import StoppedError, parallel
 from graphcrate.model.errors import HostError, IntegrityError, NetworkError
 from graphcrate.model.lock import DebianToolkit, Lock, LockedFile, LockedPackage, WheelToolkit
+from graphcrate.resolve.channels import Link
 from graphcrate.resolve.offers import Offers, Sources
 
 if TYPE_CHECKING:
-    from io import BufferedReader
-
     from graphcrate.compat.request import SourceOptions
     from graphcrate.host.context import Context
     from graphcrate.host.http import Client
-    from graphcrate.resolve.channels import Link
 
 Advance = Callable[[int], None]
 
-CHUNK = 1 << 20
 THREADS = 6
 #: left free on the disk beside the downloads
 MARGIN = 200 << 20
@@ -142,7 +141,14 @@ def store(file: LockedFile, url: str, client: "Client", cache: Cache, advance: A
         if is_stored(file, cache):  # another process was faster
             advance(file.size)
         elif url.startswith("file:"):
-            _copy(file, _path(url), cache, advance)
+            found = store_unvouched(Link(name=file.name, url=url), client, cache)
+            if found != file:
+                raise IntegrityError(
+                    f"{_path(url)} has sha256 {found.sha256} instead of {file.sha256}",
+                    cause="The folder has another file under this name than the lock was made with.",
+                    next_step="lock again with this folder (./build.py lock …), or bring the file that was locked",
+                )
+            advance(file.size)
         else:
             partial = cache.path("partial", file.sha256)
             client.download(url, partial, size=file.size, sha256=file.sha256, advance=advance)
@@ -150,18 +156,14 @@ def store(file: LockedFile, url: str, client: "Client", cache: Cache, advance: A
     return target
 
 
-def store_unvouched(link: "Link", client: "Client", cache: Cache) -> LockedFile:
+def store_unvouched(link: Link, client: "Client", cache: Cache) -> LockedFile:
     """Fetch a file whose hash no page states and return what it turned out to be. Raises as `store`."""
-    if link.url.startswith("file:"):
-        path = _path(link.url)
-        with _opened(path) as stream:
-            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-        file = LockedFile(name=link.name, size=path.stat().st_size, sha256=sha256)
-        store(file, link.url, client, cache)
-        return file
     with cache.folder() as folder:
         arriving = folder / "file"
-        sha256 = client.download(link.url, arriving, size=link.size, sha256=None, advance=lambda _: None)
+        if link.url.startswith("file:"):
+            sha256 = _copy(_path(link.url), arriving)
+        else:
+            sha256 = client.download(link.url, arriving, size=link.size, sha256=None, advance=lambda _: None)
         file = LockedFile(name=link.name, size=arriving.stat().st_size, sha256=sha256)
         cache.adopt(arriving, cache.file(sha256, link.name))
     return file
@@ -171,26 +173,13 @@ def _path(url: str) -> Path:
     return Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
 
 
-def _copy(file: LockedFile, source: Path, cache: Cache, advance: Advance) -> None:
-    """Copy, not link: what the user does to the folder later must not reach the cache."""
-    digest = hashlib.sha256()
-    with _opened(source) as stream, cache.writing(cache.file(file.sha256, file.name)) as target:
-        while chunk := stream.read(CHUNK):
-            digest.update(chunk)
-            target.write(chunk)
-            advance(len(chunk))
-        if digest.hexdigest() != file.sha256:
-            raise IntegrityError(
-                f"{source} has sha256 {digest.hexdigest()} instead of {file.sha256}",
-                cause="The folder has another file under this name than the lock was made with.",
-                next_step="lock again with this folder (./build.py lock …), or bring the file that was locked",
-            )
+def _copy(source: Path, target: Path) -> str:
+    """Copy a file of a person's folder and return its sha256. Raises NetworkError where it is gone, HostError.
 
-
-def _opened(source: Path) -> "BufferedReader":
-    """A file of a person's folder, to read. Raises NetworkError where it is gone, HostError."""
+    A link would let what the person does to the folder later reach the cache.
+    """
     try:
-        return source.open("rb")
+        stream = source.open("rb")
     except FileNotFoundError as error:
         raise NetworkError(
             f"{source} is no longer there", next_step="bring it back, or name another folder: WHEELS=/path"
@@ -201,3 +190,8 @@ def _opened(source: Path) -> "BufferedReader":
             cause="The file, or a folder above it, belongs to another user or is not a plain file.",
             next_step=f"ls -l {shlex.quote(str(source))}    (or name another folder: WHEELS=/path)",
         ) from error
+    with stream, target.open("wb") as copy:
+        shutil.copyfileobj(stream, copy, 1 << 20)
+        os.fsync(copy.fileno())
+    with target.open("rb") as copied:
+        return hashlib.file_digest(copied, "sha256").hexdigest()
