@@ -19,7 +19,7 @@ from graphcrate.host import settings
 from graphcrate.host.atomic import check_link, link, make_folder, write_file
 from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
-from graphcrate.model.lock import Added, Lock, decode_lock, encode
+from graphcrate.model.lock import Lock, decode_lock, encode
 from graphcrate.model.plan import Plan
 from graphcrate.model.recipe import Additions, Recipe, Variant
 from graphcrate.model.report import Artifact, BuildReport, LayerRecord, PackageLine
@@ -168,7 +168,7 @@ def _draw(job: _Job, report: BuildReport) -> None:
 
 def _is_on_top(lock: Lock, additions: Additions) -> bool:
     """Whether the stack below a person's additions is just as it is without them: then so is what its suites show."""
-    return isinstance(lock.added, Added) and not (lock.added.moved or additions.apt or additions.environment)
+    return not (lock.additions.moved or additions.apt or additions.environment)
 
 
 def _add(job: _Job, resolution: "Resolution", *, fresh: bool = False) -> "Resolution":
@@ -208,7 +208,7 @@ def _test(job: _Job, report: BuildReport, lock: Lock, below: BuildReport | None)
         packages=tuple(package.name for package in report.packages),
         rerun=request.rerun,
     )
-    own = own_tests(lock.added.asked if isinstance(lock.added, Added) else (), request.additions)
+    own = own_tests(lock.additions.asked, request.additions)
     tested = run_suites.prove(report, order, job.ctx, own=own, below=below)
     if tested is report:
         return report

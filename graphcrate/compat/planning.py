@@ -13,7 +13,7 @@ from graphcrate.compat import slim as slimming
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.compat.base_images import locked_image, wanted_image
 from graphcrate.model import plan as steps
-from graphcrate.model.lock import Added, Compilation, DebianBase, Lock, LockedPackage
+from graphcrate.model.lock import Compilation, DebianBase, Lock, LockedPackage
 from graphcrate.model.plan import CUDA_HOME, VENV, BaseImage, Plan, Slim, Step, site_packages
 from graphcrate.model.recipe import Additions, Candidate, Channel, Recipe, Variant
 
@@ -40,6 +40,7 @@ _TORCH_NEEDS = {
 }  # fmt: skip
 ADDED_SOURCES = "added packages, compiled"  #: title of a step
 MOST_ADDED = 20  #: layers of a person's own large packages
+_Layer = tuple[str, tuple[LockedPackage, ...]]  #: title and packages
 GROUPS = ("CUDA libraries", "torch and libraries", "tools", "PyG family")
 
 
@@ -75,7 +76,7 @@ def make_plan(
     variant = recipe.variant(lock.cuda)
     base = steps.BaseStep(base=lock.base, image=image or locked_image(lock, variant.base.packages if variant else ()))
     # Wheels, then what is compiled against them: nothing else waits for a compiler.
-    added = lock.added.packages if isinstance(lock.added, Added) else ()
+    added = lock.additions.packages
     wheels = _layers([package for package in lock.packages if not package.compiled and package.name not in added])
     installs: list[Step] = [steps.WheelsStep(title=name, python=lock.python, packages=ones) for name, ones in wheels]
     installs += [step for step in compile_steps(lock) if step.title != ADDED_SOURCES]
@@ -119,16 +120,11 @@ def _cut(plan: Plan, slim: Slim) -> Plan:
 
 def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
     """The plan with a person's own packages and files, in layers above all others, and their variables."""
-    names = lock.added.packages if isinstance(lock.added, Added) else ()
+    names = lock.additions.packages
     packages = [package for package in lock.packages if package.name in names and not package.compiled]
     large = [package for package in packages if package.file.size >= _OWN_LAYER][:MOST_ADDED]
-    layers: list[tuple[str, tuple[LockedPackage, ...]]] = []
-    layers += [(f"{package.name} {package.version}", (package,)) for package in large]
-    if small := tuple(package for package in packages if package not in large):
-        layers.append(("added packages", small))
-    more: list[Step] = []
-    for title, members in layers:
-        more.append(steps.WheelsStep(title=title, python=lock.python, packages=members))
+    layers = _own_layers(packages, large, "added packages")
+    more: list[Step] = [steps.WheelsStep(title=title, python=lock.python, packages=ones) for title, ones in layers]
     more += [step for step in compile_steps(lock) if step.title == ADDED_SOURCES]
     if additions.files:
         files = tuple(steps.PlannedFile(path=path, content=text) for path, text in sorted(additions.files.items()))
@@ -147,7 +143,7 @@ def _with_additions(plan: Plan, lock: Lock, additions: Additions) -> Plan:
 
 def compile_steps(lock: Lock) -> tuple[steps.CompileStep, ...]:
     """What is compiled, and against what: the stack's extensions, then what a person added (`ADDED_SOURCES`)."""
-    added = lock.added.packages if isinstance(lock.added, Added) else ()
+    added = lock.additions.packages
     compiled = [package for package in lock.packages if package.compiled]
     torch = [
         package
@@ -263,19 +259,23 @@ def _plan(
     )
 
 
-def _layers(packages: Iterable[LockedPackage]) -> list[tuple[str, tuple[LockedPackage, ...]]]:
+def _layers(packages: Iterable[LockedPackage]) -> list[_Layer]:
     """Titles and packages of layers: each large wheel alone, before the small ones of its group."""
     packages = sorted(packages, key=lambda package: package.name)
     large = [package for package in packages if package.file.size >= _OWN_LAYER]
     # Beyond the limit the smallest of the large wheels join their group.
     large = sorted(large, key=lambda package: -package.file.size)[: MOST_LAYERS - 10]
-    layers: list[tuple[str, tuple[LockedPackage, ...]]] = []
+    layers: list[_Layer] = []
     for title in GROUPS:
-        members = [package for package in packages if group(package.name) == title]
-        layers += [(f"{package.name} {package.version}", (package,)) for package in members if package in large]
-        if small := tuple(package for package in members if package not in large):
-            layers.append((title, small))
+        layers += _own_layers([package for package in packages if group(package.name) == title], large, title)
     return layers
+
+
+def _own_layers(members: Sequence[LockedPackage], large: Sequence[LockedPackage], title: str) -> list[_Layer]:
+    """Each of the large ones alone, then all others as `title`."""
+    layers: list[_Layer] = [(f"{one.name} {one.version}", (one,)) for one in members if one in large]
+    small = tuple(one for one in members if one not in large)
+    return [*layers, (title, small)] if small else layers
 
 
 def group(name: str) -> str:

@@ -110,8 +110,8 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 class Added(msgspec.Struct, frozen=True, kw_only=True):
     """What a person added to the stack: normalised names of packages of the lock."""
 
-    packages: tuple[str, ...]  #: in layers of their own, above the stack's
-    asked: tuple[str, ...]  #: by name; the smoke test imports them
+    packages: tuple[str, ...] = ()  #: in layers of their own, above the stack's
+    asked: tuple[str, ...] = ()  #: by name; the smoke test imports them
     moved: tuple[str, ...] = ()  #: of `packages`, those of which the stack has another version
 
 
@@ -136,6 +136,11 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     def package(self, name: str) -> LockedPackage | None:
         """The package of this normalised name, or None."""
         return next((package for package in self.packages if package.name == name), None)
+
+    @property
+    def additions(self) -> Added:
+        """What a person added, if anything."""
+        return self.added if isinstance(self.added, Added) else Added()
 
     @property
     def interpreter(self) -> str:

@@ -9,7 +9,7 @@ import difflib
 import hashlib
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,7 +34,7 @@ from graphcrate.resolve.locks import Resolution, ResolveContext
 from graphcrate.resolve.offers import Offer, Offers
 from graphcrate.resolve.pinning import Pinned, constraints_of, lock_links, resolve_pins
 from graphcrate.resolve.resolver import PYG, lock_back_end, lock_offer, lock_sdist
-from graphcrate.resolve.target import Target, project_and_version, target_of
+from graphcrate.resolve.target import project_and_version, target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
 RULES = 1
@@ -78,11 +78,9 @@ def add(
     offers = context.offers(resolution.candidate, stack)
     packages = own.wanted_packages(additions)
     local = [_store_local(package, offers, context) for package in packages if own.is_local(package)]
-    asked = [RULES, stack.request_sha256, stack.candidate, additions.constraints, sorted(additions.apt)]
-    asked += [
-        sorted(one for one in packages if not own.is_local(one)),
-        sorted(one.file.sha256 for one in local),
-    ]
+    named = [package for package in packages if not own.is_local(package)]
+    asked = [RULES, stack.request_sha256, stack.candidate, additions.constraints, sorted(additions.apt), sorted(named)]
+    asked.append(sorted(one.file.sha256 for one in local))
     digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
     place = ctx.cache.path("resolutions", f"{digest}.json")
     if not fresh:
@@ -90,16 +88,15 @@ def add(
             if lock is not None and lock.request_sha256 == digest:
                 return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
     ctx.progress.note("resolving the packages on top of the stack")
-    lock = _Resolver(context, resolution, additions, local, offers).lock(digest)
+    lock = _Resolver(context, resolution, additions, local, named, offers).lock(digest)
     ctx.cache.keep(place, encode(lock))
     return msgspec.structs.replace(resolution, lock=_compiled_as(stack, lock))
 
 
 def _compiled_as(stack: Lock, lock: Lock) -> Lock:
     """The lock with the compiler and toolkit of today's request (GPUs, a devel image), which the stack's lock has."""
-    added = lock.added.packages if isinstance(lock.added, Added) else ()
     compilation = stack.compilation
-    if lock.compilation is not None and any(one.compiled and one.name in added for one in lock.packages):
+    if lock.compilation and any(one.compiled and one.name in lock.additions.packages for one in lock.packages):
         # With the Debian packages that were added.
         compilation = msgspec.structs.replace(compilation or lock.compilation, base=lock.compilation.base)
     return msgspec.structs.replace(lock, compilation=compilation)
@@ -114,23 +111,25 @@ class _Resolver:
         resolution: Resolution,
         additions: Additions,
         local: Sequence[LockedPackage],
+        named: Sequence[str],
         offers: Offers,
     ) -> None:
         self._context, self._candidate, self._stack = context, resolution.candidate, resolution.lock
-        self._additions, self._offers = additions, offers
+        self._additions, self._offers, self._cache = additions, offers, context.ctx.cache
         self._local = {one.name: one for one in local}
         self._target = target_of(context.variant.base, context.variant.python)
         self._staying = {one.name: one for one in self._stack.packages if _stays(one)}
-        wanted = [Requirement(one) for one in own.wanted_packages(additions) if not own.is_local(one)]
+        self._title = f"{self._stack.recipe} for CUDA {self._stack.cuda}"
+        wanted = list(map(Requirement, named))
         self._refuse_moving(wanted)
-        self._asked = [one for one in wanted if canonicalize_name(one.name) not in self._staying]
+        self._asked = [one for one in wanted if _name(one) not in self._staying]
         self._sdists: dict[str, LockedPackage] = {}
         self._with_cuda = False  #: whether one of them has CUDA sources
 
     def lock(self, digest: str) -> Lock:
         """The stack's lock with what was asked for, and all that it needs."""
         stack, ctx = self._stack, self._context.ctx
-        with ctx.cache.folder() as world:
+        with self._cache.folder() as world:
             pinned, notes = self._pinned(world)
         there = {one.name: one for one in stack.packages}
         new = [
@@ -138,16 +137,13 @@ class _Resolver:
             for one in pinned
             if one.name not in self._staying and (one.name not in there or there[one.name].version != one.version)
         ]
-        packages = {
-            one.name: one for one in lock_links([one for one in new if self._of_index(one)], self._offers.market)
-        }
-        packages |= {name: one for name, one in self._sdists.items() if any(name == other.name for other in new)}
-        packages |= self._local
+        wheels = lock_links([one for one in new if one.name not in self._sdists], self._offers.market)
+        sdists = [self._sdists[one.name] for one in new if one.name in self._sdists]
+        packages = {one.name: one for one in (*wheels, *sdists, *self._local.values())}
         moved = tuple(sorted(name for name in packages if name in there))
         notes += [f"{name} {packages[name].version} instead of the stack's {there[name].version}" for name in moved]
         _, variant = own.extend(self._context.recipe, self._context.variant, self._additions)
         base = lock_base(ctx, variant) if self._additions.apt else stack.base
-        names = [canonicalize_name(one.name) for one in self._asked]
         return msgspec.structs.replace(
             stack,
             created=int(settings.now()),
@@ -158,17 +154,14 @@ class _Resolver:
             notes=(*stack.notes, *notes),
             added=Added(
                 packages=tuple(sorted(packages)),
-                asked=tuple(dict.fromkeys([*map(str, names), *self._local])),
+                asked=tuple(dict.fromkeys([*map(_name, self._asked), *self._local])),
                 moved=moved,
             ),
         )
 
-    def _of_index(self, one: Pinned) -> bool:
-        return one.link is not None and one.name not in self._sdists and one.name not in self._local
-
     def _refuse_moving(self, wanted: Sequence[Requirement]) -> None:
         for one in wanted:
-            staying = self._staying.get(canonicalize_name(one.name))
+            staying = self._staying.get(_name(one))
             if staying is not None and not one.specifier.contains(Version(staying.version).public, prereleases=True):
                 raise self._refusal(f"{one} is asked for, and {self._title} has {staying.name} {staying.version}")
 
@@ -180,17 +173,13 @@ class _Resolver:
             next_step="./build.py list    (stacks with other versions), or ask for another version of the package",
         )
 
-    @property
-    def _title(self) -> str:
-        return f"{self._stack.recipe} for CUDA {self._stack.cuda}"
-
     def _pinned(self, world: Path) -> tuple[tuple[Pinned, ...], list[str]]:
         """What uv chooses, and what is to be known of it. `world`: an empty folder for wheels that stand in."""
         sources = world / "sources"
         sources.mkdir()
         stays = [f"{one.name} @ {_stand_in(world, one.name, one.version).as_uri()}" for one in self._staying.values()]
         by_source: set[str] = set()  #: packages that are there as source only
-        newest = {one.name: version for one in self._asked if (version := self._newest(one))}
+        newest = {_name(one): version for one in self._asked if (version := self._newest(one))}
         for _ in range(_MOST_TURNS):
             try:
                 pinned = self._ask_uv(stays, sources)
@@ -201,8 +190,8 @@ class _Resolver:
             chosen = {one.name: one.version for one in pinned}
             older, retry = [], False
             for name, version in newest.items():
-                have = chosen.get(canonicalize_name(name))
-                if have and Version(have) < version and canonicalize_name(name) not in self._sdists:
+                have = chosen.get(name)
+                if have and Version(have) < version and name not in self._sdists:
                     try:
                         self._ask_uv([*stays, f"{name}=={version}"], sources)
                     except ResolutionError as error:
@@ -214,63 +203,52 @@ class _Resolver:
         raise ResolutionError("the packages need one another in too many ways", next_step="pin them: package==1.2")
 
     def _ask_uv(self, stays: Sequence[str], sources: Path) -> tuple[Pinned, ...]:
-        recipe, variant = self._context.recipe, self._context.variant
-        cache = self._offers.market.cache
-        lines = [*recipe.requirements, *variant.requirements, *map(str, self._asked), *stays]
-        for one in self._local.values():
-            lines.append(f"{one.name} @ {cache.file(one.file.sha256, one.file.name).absolute().as_uri()}")
+        lines = [*self._context.recipe.requirements, *self._context.variant.requirements, *map(str, self._asked)]
         for one in self._sdists.values():
-            lines += [
-                f"{one.name}=={one.version}",
-                *read_sdist(cache.file(one.file.sha256, one.file.name), one.file.name).requires,
-            ]
-        kept = [one for one in self._stack.packages if one.name not in self._staying]
+            lines += [f"{one.name}=={one.version}", *read_sdist(self._stored(one), one.file.name).requires]
+        local = [f"{one.name} @ {self._stored(one).absolute().as_uri()}" for one in self._local.values()]
         return resolve_pins(
-            [
-                line
-                for line in lines
-                if canonicalize_name(Requirement(line).name) not in self._staying or "@ file:" in line
-            ],
+            [*(line for line in lines if _name(Requirement(line)) not in self._staying), *stays, *local],
             self._target,
             self._offers,
             constraints=[*constraints_of(self._staying["torch"].version), *self._additions.constraints],
-            preferred=kept,
+            preferred=[one for one in self._stack.packages if one.name not in self._staying],
             wheels=sources,
         )
+
+    def _stored(self, package: LockedPackage) -> Path:
+        return self._cache.file(package.file.sha256, package.file.name)
 
     def _newest(self, wanted: Requirement) -> Version | None:
         """The newest final release that was not excluded; None for a package of which the version is given."""
         if any(part.operator in ("==", "===") for part in wanted.specifier):
             return None
-        versions = [
-            known[1]
-            for links in self._offers.listed(Channel.PYPI, canonicalize_name(wanted.name))
-            for link in links
-            if not link.yanked and (known := project_and_version(link.name)) and self._for_this_python(link)
+        fitting = [
+            version
+            for version, link in self._releases(_name(wanted))
+            if not version.is_prerelease and (not link.name.endswith(".whl") or self._target.rank(link.name))
         ]
-        return max(wanted.specifier.filter([one for one in versions if not one.is_prerelease]), default=None)
+        return max(wanted.specifier.filter(fitting), default=None)
 
-    def _for_this_python(self, link: Link) -> bool:
-        return not link.name.endswith(".whl") or self._target.rank(link.name) is not None
+    def _releases(self, name: str) -> Iterator[tuple[Version, Link]]:
+        """The files of a package at the index that were not taken back."""
+        for links in self._offers.listed(Channel.PYPI, name):
+            for link in links:
+                if not link.yanked and (known := project_and_version(link.name)):
+                    yield known[1], link
 
     def _take_source(self, error: ResolutionError, sources: Path, by_source: set[str]) -> bool:
         """Let uv choose among the sdists of a package that has no wheels. False where that is not what failed."""
-        names = [str(canonicalize_name(name)) for name in _SOURCE_ONLY.findall(error.what)]
-        new = [name for name in names if name not in by_source]
+        new = {str(canonicalize_name(name)) for name in _SOURCE_ONLY.findall(error.what)} - by_source
+        by_source |= new
         for name in new:
-            by_source.add(name)
-            for version in {str(version) for version in self._sdist_links(name)}:
-                _stand_in(sources, name, version)
+            for version in self._sdist_links(name):
+                _stand_in(sources, name, str(version))
         return bool(new)
 
     def _sdist_links(self, name: str) -> Mapping[Version, Link]:
-        found: dict[Version, Link] = {}
-        for links in self._offers.listed(Channel.PYPI, name):
-            for link in links:
-                known = project_and_version(link.name)
-                if known and link.sha256 and not link.yanked and not link.name.endswith(".whl"):
-                    found.setdefault(known[1], link)
-        return found
+        sources = [one for one in self._releases(name) if one[1].sha256 and not one[1].name.endswith(".whl")]
+        return dict(reversed(sources))  # of a version that two indexes have, the first's
 
     def _take_requirements(self, pinned: Sequence[Pinned], by_source: set[str]) -> bool:
         """Lock the sdists that uv chose; True where there are new ones, whose own requirements count from now on."""
@@ -286,7 +264,7 @@ class _Resolver:
     def _lock_source(self, link: Link, version: str) -> LockedPackage:
         """An sdist with its back-end, or one to be compiled with what that needs beside the lock's tools."""
         package = lock_offer(Offer(Channel.PYPI, link, version), self._offers.market)
-        path = self._offers.market.cache.file(package.file.sha256, link.name)
+        path = self._stored(package)
         if not (sources := compiled_sources(path)):
             return lock_sdist(link, version, self._offers)
         about, obstacle = read_sdist(path, link.name), ""
@@ -301,8 +279,8 @@ class _Resolver:
                 next_step=f"bring a wheel of it (--with ./{package.name}-….whl), or ask for another version",
             )
         self._with_cuda = self._with_cuda or any(name.endswith(".cu") for name in sources)
-        there = {*self._staying, *(canonicalize_name(Requirement(tool).name) for tool in TOOLS)}
-        needed = [one for one in about.build_requires if canonicalize_name(Requirement(one).name) not in there]
+        there = {*self._staying, *(_name(Requirement(tool)) for tool in TOOLS)}
+        needed = [one for one in about.build_requires if _name(Requirement(one)) not in there]
         constraints = constraints_of(self._staying["torch"].version)
         pinned = resolve_pins(
             needed, self._target, self._offers, constraints=constraints, preferred=self._stack.packages
@@ -343,6 +321,10 @@ class _Resolver:
         for pattern in _UV_WORDS:
             text = pattern.sub("", text)
         return self._refusal(f"{what}\n{text.rstrip()}")
+
+
+def _name(wanted: Requirement) -> str:
+    return str(canonicalize_name(wanted.name))
 
 
 def _stays(package: LockedPackage) -> bool:
@@ -386,15 +368,12 @@ def _store_local(package: str, offers: Offers, context: ResolveContext) -> Locke
     else:
         path = project.wheel_of_commit(package, back_end, market.cache, environment)
     name, version, _ = parse_name(path.name)
-    _refuse_unfitting(path, target_of(context.variant.base, context.variant.python))
-    file = fetch.store_unvouched(Link(name=path.name, url=path.absolute().as_uri()), market.client, market.cache)
-    return LockedPackage(name=name, version=version, channel=Channel.LOCAL, file=file)
-
-
-def _refuse_unfitting(path: Path, target: Target) -> None:
+    target = target_of(context.variant.base, context.variant.python)
     if target.rank(path.name) is None:
         raise ResolutionError(
             f"{path} is not for this image, which has Python {target.python} and glibc {target.glibc}",
             cause="Its name says for which Python and system a wheel was built.",
             next_step=f"bring a wheel for cp{target.python.replace('.', '')}, or its project's folder",
         )
+    file = fetch.store_unvouched(Link(name=path.name, url=path.absolute().as_uri()), market.client, market.cache)
+    return LockedPackage(name=name, version=version, channel=Channel.LOCAL, file=file)
