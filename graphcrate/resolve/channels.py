@@ -5,6 +5,7 @@ of the manuals; the package index is what uv's and pip's own variables and files
 """
 
 import configparser
+import contextlib
 import itertools
 import shlex
 import urllib.parse
@@ -131,18 +132,16 @@ def sources(
     mirror = mirror_of(request)
     match channel:
         case Channel.PYTORCH:
-            places = [Source(Kind.INDEX, pytorch_index(torch_cuda))]
-            if mirror.pytorch:
-                places.insert(0, Source(mirror.pytorch_kind, mirror.pytorch.format(tag=cuda_label(torch_cuda))))
+            mirrored = Source(mirror.pytorch_kind, mirror.pytorch.format(tag=cuda_label(torch_cuda)))
+            found = [mirrored, Source(Kind.INDEX, pytorch_index(torch_cuda))]
         case Channel.PYG:
-            places = [Source(Kind.LINKS, pyg_links(torch, torch_cuda))]
-            if mirror.pyg:
-                places.insert(0, Source(Kind.LINKS, mirror.pyg.format(page=pyg_page(torch, torch_cuda))))
+            pages = (mirror.pyg.format(page=pyg_page(torch, torch_cuda)), pyg_links(torch, torch_cuda))
+            found = [Source(Kind.LINKS, page) for page in pages]
         case Channel.PYPI:
-            places = [Source(Kind.INDEX, address) for address in (mirror.pypi, *user.extra, user.default) if address]
+            found = [Source(Kind.INDEX, address) for address in (mirror.pypi, *user.extra, user.default)]
         case Channel.LOCAL:
-            places = [Source(Kind.FOLDER, folder) for folder in local_folders(request, user.folders)]
-    return tuple(dict.fromkeys(places))
+            found = [Source(Kind.FOLDER, folder) for folder in local_folders(request, user.folders)]
+    return tuple(dict.fromkeys(source for source in found if source.location))
 
 
 def local_folders(request: SourceOptions, folders: tuple[str, ...]) -> tuple[str, ...]:
@@ -188,16 +187,13 @@ def _pip_settings(environment: Mapping[str, str]) -> dict[str, str]:
         files += [Path(home, ".pip", "pip.conf")]
         files += [Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config", "pip", "pip.conf")]
     files += [Path(chosen)] if chosen else []
-    settings: dict[str, str] = {}
+    parser = configparser.RawConfigParser()
     for path in [] if chosen == "/dev/null" else files:
-        parser = configparser.RawConfigParser()
-        try:
+        with contextlib.suppress(configparser.Error, UnicodeDecodeError):
             parser.read(path, encoding="utf-8")
-        except (configparser.Error, UnicodeDecodeError):
-            continue
-        for section in ("global", "install", "download"):
-            if parser.has_section(section):
-                settings |= dict(parser.items(section))
+    settings: dict[str, str] = {}
+    for section in ("global", "install", "download"):
+        settings |= parser[section] if parser.has_section(section) else {}
     for name in ("index-url", "extra-index-url", "find-links"):
         if value := environment.get("PIP_" + name.upper().replace("-", "_")):
             settings[name] = value

@@ -93,25 +93,27 @@ class Offers:
         """Where to look, in order."""
         return sources(channel, self._torch, self._torch_cuda, self.market.request, self.market.user)
 
+    def _asked(self, channel: Channel, project: str) -> Iterator[tuple["Source", tuple["Link", ...] | NetworkError]]:
+        """What each source of a channel has of a project (normalised name), or why it does not say, in order."""
+        for source in self.sources(channel):
+            try:
+                yield source, self.market.listings.project(source, project)
+            except NetworkError as error:
+                yield source, error
+
     def listed(self, channel: Channel, project: str) -> Iterator[tuple["Link", ...]]:
         """What each source of a channel that answers has of a project (normalised name), in order."""
-        for place in self.sources(channel):
-            try:
-                yield self.market.listings.project(place, project)
-            except NetworkError:
-                continue
+        return (links for _, links in self._asked(channel, project) if not isinstance(links, NetworkError))
 
     def newest(
         self, channel: Channel, project: str, target: "Target", accept: Callable[["Version"], bool], what: str
     ) -> Offer:
         """The newest accepted version's best wheel, of the first source with one. Raises UnavailableError."""
         reasons, unreachable = [], True
-        for place in self.sources(channel):
-            try:
-                links = self.market.listings.project(place, project)
-            except NetworkError as error:
-                reasons.append(_reason(error))
-                unreachable = unreachable and getattr(error, "status", None) != 404
+        for source, links in self._asked(channel, project):
+            if isinstance(links, NetworkError):
+                reasons.append(_reason(links))
+                unreachable = unreachable and getattr(links, "status", None) != 404
                 continue
             unreachable = False
             if found := _newest(links, accept, lambda name: target.rank(name) is not None):
@@ -120,11 +122,11 @@ class Offers:
                 link = next(link for link in fitting if link.name == best)
                 return Offer(channel, self._with_hash(link, channel, project), version)
             if not links:
-                reasons.append(f"{place.title} has no {project}")
+                reasons.append(f"{source.title} has no {project}")
             elif not any(link.name.endswith(".whl") for link in links):
-                reasons.append(f"{place.title} has {project} as source only")
+                reasons.append(f"{source.title} has {project} as source only")
             else:
-                reasons.append(f"{place.title} has no wheel of {what} for Python {target.python}")
+                reasons.append(f"{source.title} has no wheel of {what} for Python {target.python}")
         raise unavailable(channel, reasons or ["no folder of wheels is named"], unreachable=unreachable)
 
     def newest_sdist(
@@ -139,17 +141,15 @@ class Offers:
     def links(self, channel: Channel, project: str, name: str, sha256: str) -> tuple[list["Link"], list[str]]:
         """Find a locked file: (links, in order; reasons of the sources that do not have it)."""
         links, reasons = [], []
-        for place in self.sources(channel):
-            try:
-                offered = self.market.listings.project(place, project)
-            except NetworkError as error:
-                reasons.append(_reason(error))
+        for source, offered in self._asked(channel, project):
+            if isinstance(offered, NetworkError):
+                reasons.append(_reason(offered))
                 continue
             same_name = [link for link in offered if link.name == name]
             fitting = [link for link in same_name if link.sha256 in ("", sha256)]
             if not fitting:
                 what = f"has another file as {name} (sha256 differs)" if same_name else f"does not list {name}"
-                reasons.append(f"{place.title} {what}")
+                reasons.append(f"{source.title} {what}")
             links += fitting
         return links, reasons
 

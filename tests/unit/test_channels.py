@@ -97,7 +97,7 @@ def test_pip_files_in_order(tmp_path, monkeypatch):
     system, broken, chosen = (tmp_path / name for name in ("etc.conf", "broken.conf", "chosen.conf"))
     system.write_text("[global]\nindex-url = https://system/s\nextra-index-url =\n  https://one/s\n  https://two/s\n")
     broken.write_text("index-url without a section")
-    chosen.write_text("[global]\nindex-url = https://chosen/s\n")
+    chosen.write_text("[install]\nindex-url = https://chosen/s\n")
     monkeypatch.setattr(channels, "SYSTEM_FILES", (system, broken))
     (tmp_path / ".config" / "pip").mkdir(parents=True)
     (tmp_path / ".config" / "pip" / "pip.conf").write_text("[install]\nindex-url = https://user/%40s\n")
