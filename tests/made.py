@@ -1,11 +1,33 @@
 """Small locked things for tests, and where inputs come to."""
 
+import contextlib
 import hashlib
 from types import SimpleNamespace
 
+import pytest
+
+from graphcrate.compat import recipes
 from graphcrate.host.progress import Silent
 from graphcrate.model.lock import DebianBase, DebianPackage, LockedFile, LockedPackage
 from graphcrate.resolve.target import project_and_version
+from tests import ROOT
+
+RECIPES = {path.stem: recipes.load(path) for path in sorted((ROOT / "recipes").glob("*.toml"))}
+#: (recipe, variant, candidate)
+SHIPPED = [(one, variant, way) for one in RECIPES.values() for variant in one.variants for way in variant.candidates]
+
+
+@contextlib.contextmanager
+def refused(kind, *words):
+    """What is done here raises an error of this kind, whose text with cause and next step has all these words."""
+    with pytest.raises(kind) as caught:
+        yield caught
+    assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
+
+
+def index_of(server):
+    """The environment of somebody whose package index is this server, and who has no settings of pip."""
+    return {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
 
 
 def place(cache, environment=None, progress=None):

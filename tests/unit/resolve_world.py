@@ -6,7 +6,7 @@ from graphcrate.model.lock import DebianBase
 from graphcrate.resolve import offers, resolver
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
-from tests.made import place
+from tests.made import index_of, place
 from tests.unit import small_index
 from tests.unit.small_index import CP311
 from tests.unit.wheel_server import small_wheel
@@ -20,7 +20,7 @@ class World:
 
     def __init__(self, server, cache, progress, monkeypatch):
         self.server, self.cache, self.monkeypatch = server, cache, monkeypatch
-        self.environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
+        self.environment = index_of(server)
         self.now = 1_000_000.0
         self.notes = progress
         self.bases = 0

@@ -22,7 +22,7 @@ from graphcrate.resolve import base, compilation, resolver
 from graphcrate.resolve.channels import Kind, Source
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.target import project_and_version
-from tests.made import deb, place
+from tests.made import deb, index_of, place
 from tests.unit.wheel_server import small_sdist, small_wheel
 
 CP311 = "cp311-cp311-linux_x86_64"
@@ -109,9 +109,8 @@ def context(recipe, request, cache, environment, *, variant=None, progress=None,
 def locked(server, cache, candidate, request=None, *, variant=None, **options):
     """The lock of a recipe with this candidate; `variant`: what is changed of its variant."""
     made = recipe(candidate, **options)
-    environment = {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
     changed = msgspec.structs.replace(made.variants[0], **(variant or {}))
-    ctx = context(made, request or SourceOptions(), cache, environment, variant=changed)
+    ctx = context(made, request or SourceOptions(), cache, index_of(server), variant=changed)
     return resolver.resolve(ctx, candidate, "f" * 64)
 
 

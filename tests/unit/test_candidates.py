@@ -16,9 +16,15 @@ from tests.unit.small_index import COMPATIBLE, CP311, LOCAL, PYTORCH
 from tests.unit.wheel_server import small_wheel
 
 
-def test_the_next_wins_and_the_reason_is_told(world, monkeypatch):
+@pytest.fixture
+def unplugged(world, monkeypatch):
+    """Takes PyTorch's channel away, for a while or for good."""
     monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
-    resolution = world.choose(PYTORCH, COMPATIBLE)
+    return world
+
+
+def test_the_next_wins_and_the_reason_is_told(unplugged):
+    resolution = unplugged.choose(PYTORCH, COMPATIBLE)
     assert resolution.candidate is COMPATIBLE
     out, chosen = resolution.outcomes
     assert out.constraint == "pytorch channel: connection refused (127.0.0.1)"
@@ -26,17 +32,14 @@ def test_the_next_wins_and_the_reason_is_told(world, monkeypatch):
     assert chosen.chosen
 
 
-def test_a_channel_forbids_the_fall_back(world, monkeypatch):
-    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
-    with pytest.raises(ResolutionError) as caught:
-        world.choose(PYTORCH, COMPATIBLE, channel="pytorch")
-    assert "connection refused (127.0.0.1)" in caught.value.what
+def test_a_channel_forbids_the_fall_back(unplugged, monkeypatch):
+    with pytest.raises(ResolutionError, match=r"connection refused \(127\.0\.0\.1\)") as caught:
+        unplugged.choose(PYTORCH, COMPATIBLE, channel="pytorch")
     assert caught.value.next_step == "make image CUDA=11.8 MIRROR=sjtu    (or aliyun, nju, or an address)"
     assert "compatible" not in caught.value.what
     monkeypatch.setitem(channels.MIRRORS, "sjtu", channels.Mirror(pytorch="http://127.0.0.1:1/{tag}"))
-    with pytest.raises(ResolutionError) as caught:
-        world.choose(PYTORCH, channel="pytorch", mirror="sjtu")
-    assert "MIRROR=aliyun" in caught.value.next_step, "not the one that failed"
+    with pytest.raises(ResolutionError, match="MIRROR=aliyun"):  # not the one that failed
+        unplugged.choose(PYTORCH, channel="pytorch", mirror="sjtu")
 
 
 @pytest.mark.parametrize(
@@ -52,12 +55,10 @@ def test_what_does_not_exist_is_refused(world, request_, message):
         world.choose(PYTORCH, COMPATIBLE, **request_)
 
 
-def test_nothing_can_be_reached(world, monkeypatch):
-    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
-    world.environment["UV_DEFAULT_INDEX"] = NOWHERE
-    with pytest.raises(NetworkError) as caught:
-        world.choose(PYTORCH, COMPATIBLE)
-    assert "compatible: pypi channel: connection refused" in caught.value.what
+def test_nothing_can_be_reached(unplugged):
+    unplugged.environment["UV_DEFAULT_INDEX"] = NOWHERE
+    with pytest.raises(NetworkError, match="compatible: pypi channel: connection refused"):
+        unplugged.choose(PYTORCH, COMPATIBLE)
 
 
 def test_an_unchanged_request_needs_no_network_once_the_files_are_there(world):
@@ -71,8 +72,7 @@ def test_an_unchanged_request_needs_no_network_once_the_files_are_there(world):
     assert world.bases == 1
 
 
-def test_a_fall_back_is_rebuilt_without_network_for_a_while(world, monkeypatch):
-    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
+def test_a_fall_back_is_rebuilt_without_network_for_a_while(unplugged, world, monkeypatch):
     first = world.choose(PYTORCH, COMPATIBLE)
     world.fetch(first.lock)
     world.now += 600
@@ -97,16 +97,14 @@ def test_a_fall_back_is_left_once_the_preferred_channel_is_there_again(world, mo
     assert world.choose(PYTORCH, COMPATIBLE).candidate is PYTORCH
 
 
-@pytest.mark.parametrize("by", ["mirror", "channel"])
-def test_a_mirror_or_a_forced_channel_is_tried_at_once_whatever_is_remembered(world, monkeypatch, by):
-    with monkeypatch.context() as cut:
-        cut.setattr(addresses, "PYTORCH", NOWHERE)
-        world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
-        world.pytorch_channel()
-        if by == "mirror":
-            assert world.choose(PYTORCH, COMPATIBLE, mirror=world.server.url("/whl")).candidate is PYTORCH
-    if by == "channel":
-        assert world.choose(PYTORCH, COMPATIBLE, channel="pytorch").candidate is PYTORCH
+def test_a_mirror_or_a_forced_channel_is_tried_at_once_whatever_is_remembered(world, monkeypatch):
+    channel = addresses.PYTORCH
+    monkeypatch.setattr(addresses, "PYTORCH", NOWHERE)
+    world.fetch(world.choose(PYTORCH, COMPATIBLE).lock)
+    world.pytorch_channel()
+    assert world.choose(PYTORCH, COMPATIBLE, mirror=world.server.url("/whl")).candidate is PYTORCH
+    monkeypatch.setattr(addresses, "PYTORCH", channel)
+    assert world.choose(PYTORCH, COMPATIBLE, channel="pytorch").candidate is PYTORCH
 
 
 @pytest.mark.parametrize("stale", [False, True])
@@ -148,11 +146,8 @@ def test_fresh_resolves_again(world):
     first = world.choose(COMPATIBLE).lock
     name, content = small_wheel("tqdm", "4.67")
     world.server.simple("tqdm", {name: content})
-    assert [world.choose(COMPATIBLE, fresh=fresh).lock == first for fresh in (False, True, False)] == [
-        True,
-        False,
-        False,
-    ]
+    same = [world.choose(COMPATIBLE, fresh=fresh).lock == first for fresh in (False, True, False)]
+    assert same == [True, False, False]
 
 
 def put_torch(folder, version):
@@ -176,10 +171,8 @@ def test_a_folder_of_wheels(world, tmp_path):
 
 
 def test_no_folder_at_all(world):
-    with pytest.raises(ResolutionError) as caught:
+    with pytest.raises(ResolutionError, match=r"local channel: no folder with a torch wheel is named(.|\n)*WHEELS="):
         world.choose(LOCAL)
-    assert "local channel: no folder with a torch wheel is named" in caught.value.what
-    assert "WHEELS=" in caught.value.next_step
 
 
 def digest(**changes):

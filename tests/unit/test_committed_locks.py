@@ -1,13 +1,12 @@
 """The locks under images/: each answers its recipe as it is, names no address, and compiles with what was asked for."""
 
-from graphcrate.compat import facts, recipes
+from graphcrate.compat import facts
 from graphcrate.compat.request import SourceOptions
 from graphcrate.model.lock import DebianBase, decode_lock, encode
 from graphcrate.resolve.compilation import means_for
 from graphcrate.resolve.locks import request_digest
 from tests import ROOT
-
-RECIPES = {path.stem: recipes.load(path) for path in (ROOT / "recipes").glob("*.toml")}
+from tests.made import RECIPES
 
 
 def opened():

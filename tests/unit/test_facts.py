@@ -2,12 +2,11 @@
 
 import pytest
 
-from graphcrate.compat import facts, recipes
+from graphcrate.compat import facts
 from graphcrate.model.errors import UsageError
-from tests import ROOT
+from tests.made import RECIPES
 
-RECIPES = [recipes.load(path) for path in sorted((ROOT / "recipes").glob("*.toml"))]
-PYG = next(recipe for recipe in RECIPES if recipe.name == "pyg")
+PYG = RECIPES["pyg"]
 
 
 @pytest.mark.parametrize(
@@ -36,36 +35,25 @@ def test_gpus_as_people_and_nvidia_smi_write_them_and_as_architectures(gpu, mode
     assert facts.compute_capability(gpu) == facts.compute_capability(model) == capability
 
 
-@pytest.mark.parametrize("gpu", ["", "v100 a100", "sm_99", "99", "4000", "1.2.3", "RTX 6000"])
-def test_what_names_no_gpu_or_two_is_refused(gpu):
-    with pytest.raises(UsageError, match="unknown GPU"):
-        facts.gpu_model(gpu)
-
-
-@pytest.mark.parametrize("gpu", ["mi300", "MI250X", "gfx90a", "Radeon RX 7900"])
-def test_amds_gpus_are_called_so(gpu):
-    with pytest.raises(UsageError, match="a GPU of AMD's"):
-        facts.gpu_model(gpu)
-
-
-def test_names_of_gpus_are_models():
-    assert [facts.gpu_model(model) for model in facts.all_gpus()] == list(facts.all_gpus())
-    with pytest.raises(UsageError, match="the nearest are V100"):
-        facts.compute_capability("v10")
-
-
 @pytest.mark.parametrize(
-    ("gpus", "architectures"),
-    [("v100", ("7.0",)), ("a100,V100", ("7.0", "8.0")), ("b200, h100,h200,rtx-5090", ("9.0", "10.0", "12.0"))],
+    ("words", "gpus"),
+    [
+        ("unknown GPU", ["sm_99", "99", "4000", "1.2.3", "RTX 6000", "v100 a100", "v100,a1000"]),
+        ("names no GPU", ["", " , "]),
+        ("a GPU of AMD's", ["mi300", "MI250X", "gfx90a", "Radeon RX 7900"]),
+        ("the nearest are V100", ["v10"]),
+    ],
 )
-def test_architectures_of_gpus(gpus, architectures):
-    assert facts.architectures_for(gpus) == architectures
+def test_what_names_no_gpu_or_two_is_refused(words, gpus):
+    for gpu in gpus:
+        with pytest.raises(UsageError, match=words):
+            facts.architectures_for(gpu)
 
 
-@pytest.mark.parametrize(("gpus", "words"), [("v100,a1000", "unknown GPU 'a1000'"), (" , ", "names no GPU")])
-def test_lists_that_name_no_gpu(gpus, words):
-    with pytest.raises(UsageError, match=words):
-        facts.architectures_for(gpus)
+def test_models_are_names_and_lists_of_them_architectures():
+    assert [facts.gpu_model(model) for model in facts.all_gpus()] == list(facts.all_gpus())
+    assert facts.architectures_for("a100,V100") == ("7.0", "8.0")
+    assert facts.architectures_for("b200, h100,h200,rtx-5090") == ("9.0", "10.0", "12.0")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +81,7 @@ def test_machine_code_runs_on_the_same_major_and_newer_minor():
 
 def test_every_gpu_that_torch_runs_on_runs_what_is_compiled_by_default():
     """A GPU that torch has code for must not meet extensions without any."""
-    for variant in [variant for recipe in RECIPES for variant in recipe.variants if variant.architectures]:
+    for variant in [one for recipe in RECIPES.values() for one in recipe.variants if one.architectures]:
         sass = [entry.removesuffix("+PTX") for entry in variant.architectures]
         ptx = [entry.removesuffix("+PTX") for entry in variant.architectures if entry.endswith("+PTX")]
         for gpu, capability in facts.gpus().items():

@@ -12,11 +12,12 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.host.cache import Cache
 from graphcrate.host.http import Part
 from graphcrate.model.errors import DiskFullError, HostError, IntegrityError, NetworkError
-from graphcrate.model.lock import Compilation, DebianToolkit, Lock, LockedFile
+from graphcrate.model.lock import LockedFile
 from graphcrate.resolve import fetch as store
 from graphcrate.resolve.channels import Link
 from graphcrate.resolve.fetch import bytes_to_fetch, fetch, missing_packages
-from tests.made import bookworm, deb, locked, place
+from tests.made import bookworm, deb, index_of, locked, place, refused
+from tests.unit import compiled_plans
 from tests.unit.conftest import Recorder
 from tests.unit.small_index import CP311
 from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
@@ -32,28 +33,14 @@ def get(server, cache, progress):
     """Fetches a lock's files, by default what is installed, from the server."""
 
     def run(lock, compilation=False, **request):
-        ctx = place(cache, environment(server), progress)
-        return fetch(lock, SourceOptions(**request), ctx, compilation=compilation)
+        return fetch(lock, SourceOptions(**request), place(cache, index_of(server), progress), compilation=compilation)
 
     return run
 
 
-def lock_of(*packages, base=None):
-    return Lock(
-        recipe="pyg",
-        cuda="11.8",
-        candidate="pytorch",
-        torch_cuda="11.8",
-        python="3.11",
-        created=0,
-        request_sha256="",
-        base=base or bookworm(),
-        packages=packages,
-    )
-
-
-def environment(server):
-    return {"UV_DEFAULT_INDEX": server.url("/simple"), "PIP_CONFIG_FILE": "/dev/null"}
+def lock_of(*packages):
+    lock = msgspec.structs.replace(compiled_plans.lock(None, packages), cuda="11.8", torch_cuda="11.8")
+    return msgspec.structs.replace(lock, compilation=None)
 
 
 def served(server, *made):
@@ -66,135 +53,108 @@ def served(server, *made):
 
 NOISE = b"".join(hashlib.sha256(str(number).encode()).digest() for number in range(40_000))
 TORCH = small_wheel("torch", "2.0.1+cu118", tag=CP311, content=NOISE)
+TORCH_PATH = f"/whl/cu118/{TORCH[0]}"
+
+
+@pytest.fixture
+def torch_lock(server):
+    """A lock of torch alone, which PyTorch's channel has."""
+    server.pytorch("cu118", dict([TORCH]))
+    return lock_of(locked(TORCH, "pytorch"))
 
 
 def test_files_of_all_channels_arrive(server, progress, tmp_path, get):
     server.pytorch("cu118", dict([TORCH]))
     scatter, own = small_wheel("torch_scatter", "2.1.2+pt20cu118", tag=CP311), small_wheel("own", "1.0")
     server.pyg("2.0.0+cu118", dict([scatter]))
-    (tmp_path / "wheels").mkdir()
-    (tmp_path / "wheels" / own[0]).write_bytes(own[1])
+    (tmp_path / own[0]).write_bytes(own[1])
     numpy, flit = served(server, small_wheel("numpy", "1.0"), small_wheel("flit-core", "1.0"))
     numpy = msgspec.structs.replace(numpy, build=(flit,))
     lock = lock_of(locked(TORCH, "pytorch"), locked(scatter, "pyg"), locked(own, "local"), numpy)
-    files = get(lock, wheels=tmp_path / "wheels")
+    files = get(lock, wheels=tmp_path)
     assert len(files) == 5
-    for sha256, path in files.items():
-        assert hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+    assert all(hashlib.sha256(path.read_bytes()).hexdigest() == sha256 for sha256, path in files.items())
     assert progress.done == progress.total == sum(path.stat().st_size for path in files.values())
-    assert (tmp_path / "wheels" / own[0]).read_bytes() == own[1]
+    assert (tmp_path / own[0]).read_bytes() == own[1]
     asked = len(server.asked)
-    assert get(lock, wheels=tmp_path / "wheels") == files
+    assert get(lock, wheels=tmp_path) == files
     assert len(server.asked) == asked, "what is in the cache needs no network"
 
 
-def compiling_lock(server):
+def test_what_only_a_compile_needs_is_fetched_by_itself_and_not_where_the_wheel_is_built(server, cache, get):
     """numpy is installed, scatter compiled with ninja and a toolkit of one wheel and one .deb."""
     wheels = [small_wheel(name, "1.0") for name in ("numpy", "ninja", "cudart")]
     numpy, ninja, cudart, scatter = served(server, *wheels, small_sdist("scatter", "1.0", pyproject=""))
-    scatter = msgspec.structs.replace(scatter, compiled=True)
-    libc = deb("libc6", size=1000)
-    compilation = Compilation(
-        architectures=("7.0",),
-        compiler="g++-11",
-        base=bookworm(libc, deb("g++-11", size=5000)),
-        tools=(ninja,),
-        toolkit=DebianToolkit(
-            version="11.8.89", suite="bookworm", packages=(deb("nvcc", size=70_000),), wheels=(cudart,)
-        ),
+    scatter, libc = msgspec.structs.replace(scatter, compiled=True), deb("libc6", size=1000)
+    toolkit = msgspec.structs.replace(
+        compiled_plans.TOOLKITS["debian"], packages=(deb("nvcc", size=70_000),), wheels=(cudart,)
     )
-    lock = lock_of(numpy, scatter, base=bookworm(libc))
-    return msgspec.structs.replace(lock, compilation=compilation), numpy, scatter, ninja, cudart
-
-
-def test_what_only_a_compile_needs_is_fetched_by_itself(server, cache, get):
-    lock, numpy, scatter, ninja, cudart = compiling_lock(server)
-    assert set(get(lock)) == {numpy.file.sha256}
-    assert [package.name for package in missing_packages(lock, cache)] == ["scatter", "ninja", "cudart"]
-    files = get(lock, compilation=True)
-    assert set(files) == {package.file.sha256 for package in (scatter, ninja, cudart)}
-    assert all(hashlib.sha256(path.read_bytes()).hexdigest() == sha256 for sha256, path in files.items())
-    assert missing_packages(lock, cache) == []
-    assert get(lock_of(numpy), compilation=True) == {}
-
-
-def test_what_is_missing_depends_on_what_is_built(server, cache):
-    """A wheel that is there wants nothing of what it was built with, and a lock without sdists no compiler."""
-    lock, numpy, scatter, ninja, cudart = compiling_lock(server)
+    lock = compiled_plans.lock(toolkit, (numpy, scatter))
+    compilation = msgspec.structs.replace(
+        lock.compilation, base=bookworm(libc, deb("g++-11", size=5000)), tools=(ninja,)
+    )
+    lock = msgspec.structs.replace(lock, base=bookworm(libc), compilation=compilation)
     built = {scatter.file.sha256}
     assert missing_packages(lock, cache, built) == [numpy]
     assert bytes_to_fetch(lock, cache, built) == numpy.file.size + 1000
     assert missing_packages(msgspec.structs.replace(lock, packages=(numpy,)), cache) == [numpy]
-    wheels = sum(package.file.size for package in (numpy, scatter, ninja, cudart))
-    assert (
-        bytes_to_fetch(lock, cache) == wheels + 1000 + 5000 + 70_000 == sum(file.size for file in lock.files().values())
-    )
-
-
-def torch_lock(server):
-    server.pytorch("cu118", dict([TORCH]))
-    return *TORCH, lock_of(locked(TORCH, "pytorch"))
+    total = sum(package.file.size for package in (numpy, scatter, ninja, cudart)) + 1000 + 5000 + 70_000
+    assert bytes_to_fetch(lock, cache) == total == sum(file.size for file in lock.files().values())
+    assert set(get(lock)) == {numpy.file.sha256}
+    assert missing_packages(lock, cache) == [scatter, ninja, cudart]
+    assert set(get(lock, compilation=True)) == {package.file.sha256 for package in (scatter, ninja, cudart)}
+    assert missing_packages(lock, cache) == []
+    assert get(lock_of(numpy), compilation=True) == {}
 
 
 @pytest.mark.parametrize("hashes", [True, False], ids=["states another hash", "has wrong bytes"])
-def test_a_mirror_with_another_file_is_followed_by_the_official_place(server, progress, get, hashes):
+def test_a_mirror_with_another_file_is_followed_by_the_official_place(torch_lock, progress, get, hashes):
+    name, content = TORCH
     with WheelServer() as mirror:
-        name, content, lock = torch_lock(server)
         mirror.pytorch("cu118", {name: b"stale" if hashes else content}, prefix="", hashes=hashes)
         mirror.faults[f"/cu118/{name}"] = [Fault(wrong=True)] * 3
-        files = get(lock, mirror=mirror.url(""))
+        files = get(torch_lock, mirror=mirror.url(""))
         assert (f"/cu118/{name}" in mirror.paths()) is not hashes
     assert next(iter(files.values())).read_bytes() == content
     assert progress.done == progress.total
 
 
-def test_wrong_bytes_everywhere(server, cache, get):
-    name, _, lock = torch_lock(server)
-    server.faults[f"/whl/cu118/{name}"] = [Fault(wrong=True)] * 9
-    with pytest.raises(IntegrityError, match="no source of the pytorch channel") as caught:
-        get(lock)
-    assert lock.packages[0].file.sha256 in caught.value.cause
-    assert "127.0.0.1 has sha256" in caught.value.what
-    assert not cache.file(lock.packages[0].file.sha256, name).exists()
+def test_wrong_bytes_everywhere(server, cache, torch_lock, get):
+    server.faults[TORCH_PATH] = [Fault(wrong=True)] * 9
+    file = torch_lock.packages[0].file
+    with refused(IntegrityError, "no source of the pytorch channel", "127.0.0.1 has sha256", file.sha256):
+        get(torch_lock)
+    assert not cache.file(file.sha256, file.name).exists()
 
 
-def test_a_part_of_one_source_is_completed_from_the_next(server, progress, get):
+def test_a_part_of_one_source_is_completed_from_the_next(server, torch_lock, progress, get):
     with WheelServer() as mirror:
-        name, content, lock = torch_lock(server)
-        mirror.pytorch("cu118", {name: content}, prefix="")
-        mirror.faults[f"/cu118/{name}"] = [Fault(cut_after=1_200_000)] + [Fault(status=503)] * 9
-        files = get(lock, mirror=mirror.url(""))
-    ranges = [asked.headers.get("range") for asked in server.asked if asked.path == f"/whl/cu118/{name}"]
-    assert len(ranges) == 1
-    assert ranges[0] is not None
-    assert next(iter(files.values())).read_bytes() == content
+        mirror.pytorch("cu118", dict([TORCH]), prefix="")
+        mirror.faults[f"/cu118/{TORCH[0]}"] = [Fault(cut_after=1_200_000)] + [Fault(status=503)] * 9
+        files = get(torch_lock, mirror=mirror.url(""))
+    (rest,) = (asked for asked in server.asked if asked.path == TORCH_PATH)
+    assert rest.headers["range"].startswith("bytes=")
+    assert next(iter(files.values())).read_bytes() == TORCH[1]
     assert progress.done == progress.total
 
 
-def test_a_killed_run_is_gone_on_with(server, cache, get):
-    name, content, lock = torch_lock(server)
-    file = lock.packages[0].file
-    cache.path("partial", file.sha256).write_bytes(content[:700_000])
-    cache.write(cache.file(file.sha256, name), b"half: the size tells")
-    get(lock)
-    asked = next(asked for asked in server.asked if asked.path == f"/whl/cu118/{name}")
+def test_a_killed_run_is_gone_on_with(server, cache, torch_lock, get):
+    file = torch_lock.packages[0].file
+    cache.path("partial", file.sha256).write_bytes(TORCH[1][:700_000])
+    cache.write(cache.file(file.sha256, file.name), b"half: the size tells")
+    get(torch_lock)
+    (asked,) = (asked for asked in server.asked if asked.path == TORCH_PATH)
     assert asked.headers["range"] == "bytes=700000-"
     assert not cache.path("partial", file.sha256).exists()
 
 
-def test_a_file_that_nobody_lists(server, get):
-    name, _, lock = torch_lock(server)
+def test_a_file_that_nobody_lists_or_that_was_replaced(server, torch_lock, progress, tmp_path, get):
     server.pages.clear()
-    with pytest.raises(NetworkError, match=r"HTTP 404 \(127.0.0.1\)") as caught:
-        get(lock)
-    assert name in caught.value.what
-
-
-def test_a_local_file_that_was_replaced(progress, tmp_path, get):
+    with refused(NetworkError, "HTTP 404 (127.0.0.1)", TORCH[0]):
+        get(torch_lock)
     (tmp_path / TORCH[0]).write_bytes(b"?" * len(TORCH[1]))
-    lock = lock_of(locked(TORCH, "local"))
-    with pytest.raises(IntegrityError, match="no source of the local channel has the bytes"):
-        get(lock, wheels=tmp_path)
+    with refused(IntegrityError, "no source of the local channel has the bytes"):
+        get(lock_of(locked(TORCH, "local")), wheels=tmp_path)
     assert progress.done == 0
 
 
@@ -213,21 +173,19 @@ def test_too_little_room_is_noticed_before_the_first_byte_and_while_it_is_writte
     assert server.asked == []
 
 
-def test_two_runs_on_one_cache_fetch_each_file_once(server, cache, progress, tmp_path):
-    name, _, lock = torch_lock(server)
-    server.faults[f"/whl/cu118/{name}"] = [Fault(seconds=0.2)]
+def test_two_runs_on_one_cache_fetch_each_file_once(server, cache, torch_lock, progress, tmp_path):
+    server.faults[TORCH_PATH] = [Fault(seconds=0.2)]
     other, second = Cache(tmp_path / "cache"), Recorder()
-    ways = [place(cache, environment(server), progress), place(other, environment(server), second)]
+    ways = [place(cache, index_of(server), progress), place(other, index_of(server), second)]
     with ThreadPoolExecutor(2) as pool:
-        one, two = pool.map(lambda ctx: fetch(lock, SourceOptions(), ctx), ways)
+        one, two = pool.map(lambda ctx: fetch(torch_lock, SourceOptions(), ctx), ways)
     other.close()
     assert one == two
-    assert server.paths().count(f"/whl/cu118/{name}") == 1
+    assert server.paths().count(TORCH_PATH) == 1
     assert progress.done == second.done == progress.total
 
 
-@pytest.mark.parametrize("vouched", [True, False], ids=["fetch", "lock"])
-def test_a_local_file_that_cannot_be_read_is_named(cache, tmp_path, monkeypatch, vouched):
+def test_a_local_file_that_cannot_be_read_is_named(cache, tmp_path, monkeypatch):
     wheel = tmp_path / "torch-2.0.1-cp311-cp311-linux_x86_64.whl"
     wheel.write_bytes(b"x")
     real = Path.open
@@ -239,5 +197,6 @@ def test_a_local_file_that_cannot_be_read_is_named(cache, tmp_path, monkeypatch,
 
     monkeypatch.setattr(Path, "open", closed)
     file, link = LockedFile(name=wheel.name, size=1, sha256="0" * 64), Link(name=wheel.name, url=wheel.as_uri(), size=1)
-    with pytest.raises(HostError, match=r"torch-2.*cannot be read: Permission denied"):
-        store.store(file, link.url, None, cache) if vouched else store.store_unvouched(link, None, cache)
+    for read in (lambda: store.store(file, link.url, None, cache), lambda: store.store_unvouched(link, None, cache)):
+        with pytest.raises(HostError, match=r"torch-2.*cannot be read: Permission denied"):
+            read()

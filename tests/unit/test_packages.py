@@ -2,23 +2,18 @@
 
 import pytest
 
-from graphcrate.compat import packages, recipes
-from tests import ROOT
+from graphcrate.compat import packages
+from tests.made import SHIPPED
 
-RECIPES = [recipes.load(path) for path in (ROOT / "recipes").glob("*.toml")]
+SPARSE = "SparseTensor, HGTLoader, ShaDowKHopSampler"
 
 
 @pytest.mark.parametrize(
     ("extension", "version", "there", "lost"),
     [
         ("torch-scatter", "2.3.1", (), "segment()"),
-        ("torch-sparse", "2.3.1", ("pyg-lib",), "SparseTensor, HGTLoader, ShaDowKHopSampler"),
-        (
-            "torch-sparse",
-            "2.3.1",
-            (),
-            "SparseTensor, HGTLoader, ShaDowKHopSampler; neighbour sampling unless pyg_lib is there",
-        ),
+        ("torch-sparse", "2.3.1", ("pyg-lib",), SPARSE),
+        ("torch-sparse", "2.3.1", (), f"{SPARSE}; neighbour sampling unless pyg_lib is there"),
         ("torch-spline-conv", "2.7.0", (), "SplineConv"),
         ("torch-spline-conv", "2.8.1", (), ""),
         ("torch-cluster", "2.8.1", (), "random walks"),
@@ -26,9 +21,6 @@ RECIPES = [recipes.load(path) for path in (ROOT / "recipes").glob("*.toml")]
 )
 def test_what_is_lost_without_an_extension(extension, version, there, lost):
     assert packages.lost(extension, version, there) == lost
-
-
-def test_pyg_lib_took_over_from_its_sisters_in_2_8():
     assert "SplineConv" not in packages.lost("pyg-lib", "2.7.0", ())
     assert "SplineConv" in packages.lost("pyg-lib", "2.8.0.post1", ())
 
@@ -42,8 +34,7 @@ def test_wheels_on_pygs_pages(torch, cuda, there):
 
 
 def test_every_shipped_pyg_is_known_and_has_wheels_on_its_pages():
-    for variant in [variant for recipe in RECIPES for variant in recipe.variants if variant.torch_geometric]:
-        assert packages.pyg_release(variant.torch_geometric), variant.cuda
-        for candidate in variant.candidates:
-            if candidate.torch != "*":
-                assert packages.has_wheels(candidate.torch, candidate.torch_cuda), variant.cuda
+    for _, variant, candidate in SHIPPED:
+        if variant.torch_geometric:
+            assert packages.pyg_release(variant.torch_geometric), variant.cuda
+            assert candidate.torch == "*" or packages.has_wheels(candidate.torch, candidate.torch_cuda), variant.cuda
