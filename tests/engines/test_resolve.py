@@ -1,10 +1,8 @@
-"""The real uv against a loopback index, and a download that is killed."""
+"""The real uv against a loopback index."""
 
 import contextlib
 import hashlib
 import os
-import subprocess
-import sys
 
 import msgspec
 import pytest
@@ -14,17 +12,14 @@ from graphcrate.compat.request import SourceOptions
 from graphcrate.host import settings
 from graphcrate.host.cache import Cache
 from graphcrate.model.errors import NetworkError, ResolutionError
-from graphcrate.model.lock import DebianBase, Lock, LockedFile, LockedPackage, encode
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve import offers
 from graphcrate.resolve.candidates import choose
 from graphcrate.resolve.fetch import fetch
-from tests.conftest import ROOT
-from tests.engines.workplace import until
 from tests.made import place
 from tests.unit import small_index
 from tests.unit.small_index import COMPATIBLE, CP311, PYTORCH
-from tests.unit.wheel_server import Fault, WheelServer, small_sdist, small_wheel
+from tests.unit.wheel_server import Fault, WheelServer, small_wheel
 
 pytestmark = pytest.mark.engine("uv")
 
@@ -107,67 +102,7 @@ def test_an_index_that_breaks_down_under_uv(server, cache):
         resolved(server, cache, COMPATIBLE)
 
 
-def test_sdists_are_not_built_for_their_metadata(server, cache, tmp_path):
-    marker = tmp_path / "it ran"
-    backend = (
-        f"def get_requires_for_build_wheel(settings=None):\n    open({str(marker)!r}, 'w').close()\n    return []\n"
-    )
-    pyproject = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    sdist = small_sdist("strange", "1.0", pyproject=pyproject, more={"backend.py": backend})
-    server.simple("strange", dict([sdist]))
-    with pytest.raises(ResolutionError):
-        resolved(server, cache, COMPATIBLE, requirements=("strange",))
-    assert not marker.exists()
-
-
 def test_uv_tells_its_default_index(tmp_path):
     variables = {"UV_DEFAULT_INDEX": "https://index.example/simple", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     told = offers.emitted_indexes(variables)
     assert "--index-url https://index.example/simple" in told
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from graphcrate.host import settings
-from graphcrate.host.cache import Cache
-from graphcrate.model.lock import decode_lock
-from graphcrate.compat.request import SourceOptions
-from graphcrate.resolve.fetch import fetch
-from tests.made import place
-lock = decode_lock(Path(sys.argv[1]).read_bytes())
-fetch(lock, SourceOptions(), place(Cache(Path(sys.argv[2])), settings.environment()))
-"""
-
-
-def test_a_download_that_is_killed_is_gone_on_with(server, tmp_path, monkeypatch):
-    content = os.urandom(1 << 20) * 30
-    name = "torch-2.0.1-cp311-cp311-linux_x86_64.whl"
-    server.simple("torch", {name: content})
-    server.slow_after = 4 << 20
-    sha256 = hashlib.sha256(content).hexdigest()
-    file = LockedFile(name=name, size=len(content), sha256=sha256)
-    lock = Lock(
-        recipe="torch",
-        cuda="11.7",
-        candidate="pypi",
-        torch_cuda="11.7",
-        python="3.11",
-        created=0,
-        request_sha256="",
-        base=DebianBase(suite="bookworm", packages=()),
-        packages=(LockedPackage(name="torch", version="2.0.1", channel=Channel.PYPI, file=file),),
-    )
-    (tmp_path / "lock.json").write_bytes(encode(lock))
-    argv = [sys.executable, "-c", KILLED, str(tmp_path / "lock.json"), str(tmp_path / "cache")]
-    variables = environment(server) | {"PYTHONPATH": str(ROOT)}
-    partial = tmp_path / "cache" / "partial" / sha256
-    with subprocess.Popen(argv, env=variables) as process:
-        until(lambda: partial.exists() and partial.stat().st_size >= 2 << 20, process=process)
-        process.kill()
-    kept = partial.stat().st_size
-    server.slow_after = None
-    assert subprocess.run(argv, env=variables, check=False).returncode == 0
-    last = [asked for asked in server.asked if asked.path == f"/files/{name}"][-1]
-    assert last.headers["range"] == f"bytes={kept}-"
-    assert (tmp_path / "cache" / "files" / sha256 / name).read_bytes() == content

@@ -54,7 +54,6 @@ def test_what_fits(version, torch, cuda, python):
         ),
         ("0.2.4", "2.3.1", "12.1", "3.11", ("torch",), ABSENT, "add torch-sparse to the recipe"),
         ("0.2.4", "1.13.1", "11.7", "3.9", (), ABSENT, f"{FITS}; add torch-sparse to the recipe"),
-        ("0.2.4", "2.3.1+cpu", "cpu", "3.11", PACKAGES, "with device=torch.device('cpu').", ""),
         ("0.9", "2.3.1+cpu", "cpu", "3.11", PACKAGES, "with device=torch.device('cpu').", ""),
     ],
 )
@@ -65,17 +64,18 @@ def test_what_does_not(version, torch, cuda, python, packages, reasons, next_ste
 
 
 def test_a_torch_for_the_cpu_is_refused_with_what_was_counted():
-    (reason,) = glt.judge("0.2.4", "2.3.1+cpu", "cpu", "3.11", PACKAGES).reasons
-    assert "c10::cuda::CUDACachingAllocator and the CUDA runtime" in reason
-    assert "46 undefined symbols" in reason
-    assert "44 undefined" in glt.judge("0.2.2", "1.13.1+cpu", "cpu", "3.9", PACKAGES).reasons[0]
+    for version, torch, counted in (("0.2.4", "2.3.1+cpu", "46 undefined"), ("0.2.2", "1.13.1+cpu", "44 undefined")):
+        (reason,) = glt.judge(version, torch, "cpu", "3.9", PACKAGES).reasons
+        assert counted in reason
+        assert "c10::cuda::CUDACachingAllocator and the CUDA runtime" in reason
 
 
-@pytest.mark.parametrize("release", glt.releases(), ids=lambda release: release.version)
-def test_facts_agree_with_each_other(release):
+def test_facts_agree_with_each_other():
     """No release fits a torch that it was found to miss symbols of, nor misses one where none was missing."""
-    checks = [check for check in glt._facts().check if release.version in check.releases and check.torch_cuda != "cpu"]
-    assert checks
-    for check in checks:
-        judged = glt.judge(release.version, check.torch, check.torch_cuda, release.python[-1], PACKAGES)
-        assert bool(judged.reasons) == bool(check.undefined) == bool(check.example)
+    judged = set()
+    for check in [check for check in glt._facts().check if check.torch_cuda != "cpu"]:
+        for release in filter(None, map(glt.known, check.releases)):
+            found = glt.judge(release.version, check.torch, check.torch_cuda, release.python[-1], PACKAGES)
+            assert bool(found.reasons) == bool(check.undefined) == bool(check.example), (release.version, check.torch)
+            judged.add(release)
+    assert judged == set(glt.releases())

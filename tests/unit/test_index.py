@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graphcrate.host.connections import HttpError
 from graphcrate.host.http import Client
 from graphcrate.model.errors import NetworkError
-from graphcrate.resolve.channels import Kind, Source
+from graphcrate.resolve.channels import Kind, Link, Source
 from graphcrate.resolve.index import Listings, parse_html, parse_json
 from tests.unit.wheel_server import Page, small_wheel
 
@@ -29,12 +29,12 @@ def test_html_with_relative_quoted_and_hashed_links():
     <base href="/files/"><a href="a-1-py3-none-any.whl">a</a>
     <a href="">empty</a><a name="no-href">n</a><a href="../">up</a>
     </body></html>""".encode()
-    first, second, third = parse_html(body, PAGE)
-    assert first.name == "torch-2.0.1+cu118-cp311-cp311-linux_x86_64.whl"
-    assert first.url == "https://example.org/whl/cu118/torch-2.0.1%2Bcu118-cp311-cp311-linux_x86_64.whl"
-    assert (first.sha256, first.yanked) == (HASH, False)
-    assert (second.url, second.sha256, second.yanked) == (PAGE + "torch-1.0.tar.gz", "", True)
-    assert third.url == "https://example.org/files/a-1-py3-none-any.whl"
+    torch = "https://example.org/whl/cu118/torch-2.0.1%2Bcu118-cp311-cp311-linux_x86_64.whl"
+    assert parse_html(body, PAGE) == (
+        Link(name="torch-2.0.1+cu118-cp311-cp311-linux_x86_64.whl", url=torch, sha256=HASH),
+        Link(name="torch-1.0.tar.gz", url=PAGE + "torch-1.0.tar.gz", yanked=True),
+        Link(name="a-1-py3-none-any.whl", url="https://example.org/files/a-1-py3-none-any.whl"),
+    )
 
 
 def test_json_with_sizes_hashes_and_yanked_files():
@@ -42,10 +42,11 @@ def test_json_with_sizes_hashes_and_yanked_files():
         {"filename": "a-1-py3-none-any.whl", "url": "../f/a-1-py3-none-any.whl", "hashes": {"sha256": HASH}, "size": 7},
         {"filename": "a-2-py3-none-any.whl", "url": "https://f.example/a-2", "hashes": {}, "yanked": "bad"},
     ]
-    first, second = parse_json(json.dumps({"meta": {}, "name": "a", "files": files}).encode(), PAGE)
-    assert (first.sha256, first.size, first.yanked) == (HASH, 7, False)
-    assert first.url == "https://example.org/whl/cu118/f/a-1-py3-none-any.whl"
-    assert (second.sha256, second.size, second.yanked) == ("", None, True)
+    first = "https://example.org/whl/cu118/f/a-1-py3-none-any.whl"
+    assert parse_json(json.dumps({"meta": {}, "name": "a", "files": files}).encode(), PAGE) == (
+        Link(name="a-1-py3-none-any.whl", url=first, sha256=HASH, size=7),
+        Link(name="a-2-py3-none-any.whl", url="https://f.example/a-2", yanked=True),
+    )
 
 
 @given(st.binary(max_size=300))
@@ -54,7 +55,7 @@ def test_garbage_pages_do_not_crash(body):
 
 
 @pytest.mark.parametrize("form", ["json", "html"])
-def test_an_index_page_is_read_once(server, listings, form):
+def test_an_index_page_is_read_once_and_a_failure_too(server, listings, form):
     name, content = small_wheel("demo-pkg", "1.0")
     server.simple("demo-pkg", {name: content}, forms=(form,))
     source = Source(Kind.INDEX, server.url("/simple"))
@@ -62,23 +63,17 @@ def test_an_index_page_is_read_once(server, listings, form):
         (link,) = listings.project(source, "demo-pkg")
         assert (link.name, link.url) == (name, server.url(f"/files/{name}"))
         assert link.size == (len(content) if form == "json" else None)
-    assert server.paths() == ["/simple/demo-pkg/"]
-
-
-def test_failures_are_remembered_too(server, listings):
-    for _ in range(2):
         with pytest.raises(HttpError, match="404"):
-            listings.project(Source(Kind.INDEX, server.url("/simple")), "nothing")
-    assert len(server.asked) == 1
+            listings.project(source, "nothing")
+    assert server.paths() == ["/simple/demo-pkg/", "/simple/nothing/"]
 
 
 def test_a_links_page_serves_all_projects(server, listings):
-    scatter, content = small_wheel("torch_scatter", "2.1.2+pt20cu118", tag="cp311-cp311-linux_x86_64")
-    lib, other = small_wheel("pyg_lib", "0.4.0+pt20cu118", tag="cp311-cp311-linux_x86_64")
-    server.pyg("2.0.0+cu118", {scatter: content, lib: other})
+    names = {name.replace("_", "-"): small_wheel(name, "2.1.2+pt20cu118") for name in ("torch_scatter", "pyg_lib")}
+    server.pyg("2.0.0+cu118", dict(names.values()))
     source = Source(Kind.LINKS, server.url("/whl/torch-2.0.0+cu118.html"))
-    assert [link.name for link in listings.project(source, "torch-scatter")] == [scatter]
-    assert [link.name for link in listings.project(source, "pyg-lib")] == [lib]
+    for project, (name, _) in names.items():
+        assert [link.name for link in listings.project(source, project)] == [name]
     assert len(server.asked) == 1
 
 

@@ -118,20 +118,15 @@ def test_a_recipe_of_ones_own(folder):
         ('env = { "a b" = "" }', RecipeError, "mine.toml:2: env: 'a b' is not a name"),
         ('files = { "opt/x" = "x" }', RecipeError, "mine.toml:2: files: 'opt/x' is not an absolute path"),
         ('files = { "/opt/x" = "absent" }', UsageError, "absent cannot be put into the image"),
+        ('files = { "/opt/x" = "large" }', UsageError, "large has more than 1 MB"),
         ("smoke_minutes = 0", RecipeError, "mine.toml:2: smoke_minutes: at least 1"),
         ('requirements = "absent.txt"', UsageError, "absent.txt cannot be read"),
     ],
 )
 def test_a_recipe_that_cannot_be_taken_names_the_line(folder, line, error, what):
+    (folder / "large").write_bytes(bytes(own.LARGEST_FILE + 1))
     (folder / "mine.toml").write_text(f'extends = "pyg"\n{line}\n')
     with pytest.raises(error, match=what):
-        own.load(folder / "mine.toml")
-
-
-def test_a_large_file_does_not_belong_into_an_image(folder):
-    (folder / "data").write_bytes(bytes(own.LARGEST_FILE + 1))
-    (folder / "mine.toml").write_text('extends = "pyg"\nfiles = { "/data" = "data" }\n')
-    with pytest.raises(UsageError, match="more than 1 MB"):
         own.load(folder / "mine.toml")
 
 
@@ -150,16 +145,23 @@ def test_the_tag_names_what_was_added(additions, suffix):
     assert own.suffix(additions) == suffix
 
 
-def test_a_plan_has_what_was_added_above_the_stack_and_the_stack_as_it_is():
-    stack = plain_lock(wheel("numpy"))
-    added = Added(packages=("big", "numpy", "small"), asked=("small",), moved=("numpy",))
-    lock = msgspec.structs.replace(
-        plain_lock(wheel("numpy"), wheel("small"), wheel("big", size=40_000_000)), added=added
-    )
-    additions = Additions(packages=("small",), environment={"MINE": "1"}, files={"/opt/mine": "text"})
-    plain, plan = (
+def plans(stack, lock, **additions):
+    """The plan of a stack, and that of the lock with what was added to it."""
+    return [
         make_plan(RECIPE, one, VARIANT.candidates[0], examples={"a.py": ""}, additions=more)
-        for one, more in ((stack, None), (lock, additions))
+        for one, more in ((stack, None), (lock, Additions(**additions)))
+    ]
+
+
+def test_a_plan_has_what_was_added_above_the_stack_and_the_stack_as_it_is():
+    added = Added(packages=("big", "numpy", "small"), asked=("small",), moved=("numpy",))
+    lock = plain_lock(wheel("numpy"), wheel("small"), wheel("big", size=40_000_000))
+    plain, plan = plans(
+        plain_lock(wheel("numpy")),
+        msgspec.structs.replace(lock, added=added),
+        packages=("small",),
+        environment={"MINE": "1"},
+        files={"/opt/mine": "text"},
     )
     assert plan.steps[: len(plain.steps) - 1] != plain.steps[:-1]  # numpy has left its layer
     wheels = [(step.title, [one.name for one in step.packages]) for step in plan.steps if isinstance(step, WheelsStep)]
@@ -172,8 +174,7 @@ def test_a_plan_has_what_was_added_above_the_stack_and_the_stack_as_it_is():
 
 def test_layers_of_the_stack_are_shared_where_nothing_moved():
     lock = msgspec.structs.replace(plain_lock(wheel("small")), added=Added(packages=("small",), asked=("small",)))
-    plain = make_plan(RECIPE, plain_lock(), VARIANT.candidates[0], examples={})
-    plan = make_plan(RECIPE, lock, VARIANT.candidates[0], examples={}, additions=Additions(packages=("small",)))
+    plain, plan = plans(plain_lock(), lock, packages=("small",))
     assert plan.steps[: len(plain.steps) - 1] == plain.steps[:-1]
 
 
@@ -191,10 +192,7 @@ def test_what_is_compiled_of_the_additions_is_a_layer_of_its_own():
     stack = compiled_lock(TOOLKITS["debian"])
     packages = (*stack.packages, native, wheel("small"))
     lock = msgspec.structs.replace(stack, packages=packages, added=Added(packages=("native", "small"), asked=()))
-    plain, plan = (
-        make_plan(RECIPE, one, VARIANT.candidates[0], examples={}, additions=more)
-        for one, more in ((stack, None), (lock, Additions(packages=("native",))))
-    )
+    plain, plan = plans(stack, lock, packages=("native",))
     assert plan.steps[: len(plain.steps) - 1] == plain.steps[:-1]
     assert [step.title for step in plan.steps[len(plain.steps) - 1 : -1]] == ["added packages", ADDED_SOURCES]
     step = plan.steps[-2]

@@ -22,9 +22,8 @@ def steps(plan, kind):
 
 
 def test_large_wheels_are_layers_of_their_own_and_small_ones_are_grouped_by_how_often_they_change():
-    value = plain_lock(
-        wheel("nvidia-cudnn-cu11", size=550_000_000), wheel("nvidia-nvtx-cu11"), wheel("numpy"), wheel("pip")
-    )
+    small = map(wheel, ("nvidia-nvtx-cu11", "numpy", "pip"))
+    value = plain_lock(wheel("nvidia-cudnn-cu11", size=550_000_000), *small)
     assert [step.title for step in steps(plan_of(value), WheelsStep)] == [
         "nvidia-cudnn-cu11 1.0", "CUDA libraries", "torch 2.0.1", "torch and libraries", "tools", "PyG family",
     ]  # fmt: skip
@@ -55,14 +54,15 @@ def test_environment_of_the_contracts():
 
 def test_labels_name_the_lock_the_versions_and_what_was_compiled_for_what():
     value = lock(DEBIAN)
-    labels = plan_of(value).config.labels
-    assert labels["graphcrate.lock.sha256"] == value.sha256
-    assert labels["graphcrate.torch"] == "2.0.1"
-    assert labels["graphcrate.torch_geometric"] == "2.3.1"
-    assert labels["org.opencontainers.image.version"] == f"{TAG}-sm70-sm80ptx"
-    assert labels["graphcrate.compiled"] == "torch-scatter,torch-sparse"
-    assert labels["graphcrate.architectures"] == "7.0,8.0+PTX"
-    assert labels["graphcrate.nvcc"] == "11.8.89"
+    assert plan_of(value).config.labels.items() >= {
+        ("graphcrate.lock.sha256", value.sha256),
+        ("graphcrate.torch", "2.0.1"),
+        ("graphcrate.torch_geometric", "2.3.1"),
+        ("org.opencontainers.image.version", f"{TAG}-sm70-sm80ptx"),
+        ("graphcrate.compiled", "torch-scatter,torch-sparse"),
+        ("graphcrate.architectures", "7.0,8.0+PTX"),
+        ("graphcrate.nvcc", "11.8.89"),
+    }
     assert "graphcrate.compiled" not in plan_of(plain_lock()).config.labels
 
 
@@ -108,24 +108,21 @@ def test_a_devel_image_has_compiler_tools_and_toolkit_and_tells_torch_how_to_com
     assert steps(plan, ToolkitStep)
     (tools,) = (step for step in steps(plan, WheelsStep) if step.title == "build tools")
     assert [member.name for member in tools.packages] == ["setuptools", "wheel", "ninja"], "pip is in the image anyway"
-    environment = plan.config.environment
-    assert environment["CUDA_HOME"] == "/usr/local/cuda"
-    assert (environment["CC"], environment["CXX"]) == ("gcc-11", "g++-11")
-    assert environment["NVCC_PREPEND_FLAGS"] == "-ccbin g++-11"
-    assert environment["TORCH_CUDA_ARCH_LIST"] == "7.0;8.0+PTX"
-    assert environment["PATH"].startswith("/opt/venv/bin:/usr/local/cuda/bin:")
+    assert plan.config.environment.items() >= {
+        ("CUDA_HOME", "/usr/local/cuda"),
+        ("CC", "gcc-11"),
+        ("CXX", "g++-11"),
+        ("NVCC_PREPEND_FLAGS", "-ccbin g++-11"),
+        ("TORCH_CUDA_ARCH_LIST", "7.0;8.0+PTX"),
+    }
+    assert plan.config.environment["PATH"].startswith("/opt/venv/bin:/usr/local/cuda/bin:")
 
 
-def test_a_devel_image_for_the_cpu_has_a_compiler_alone():
-    plan = PLANS["cpu-devel"]
-    assert not steps(plan, ToolkitStep)
-    assert "CXX" in plan.config.environment
-    assert "CUDA_HOME" not in plan.config.environment
-
-
-def test_a_runtime_image_has_none_of_it():
-    plan = PLANS["debian"]
-    assert "CXX" not in plan.config.environment
-    assert plan.base.base != COMPILER_BASE
-    assert not any("g++" in name for name in plan.base.image.packages)
-    assert "ninja" not in {member.name for step in steps(plan, WheelsStep) for member in step.packages}
+def test_a_devel_image_for_the_cpu_has_a_compiler_alone_and_a_runtime_image_none():
+    cpu, runtime = PLANS["cpu-devel"], PLANS["debian"]
+    assert not steps(cpu, ToolkitStep)
+    assert {"CXX", "CUDA_HOME"} & cpu.config.environment.keys() == {"CXX"}
+    assert not {"CXX", "CUDA_HOME"} & runtime.config.environment.keys()
+    assert runtime.base.base != COMPILER_BASE
+    assert not any("g++" in name for name in runtime.base.image.packages)
+    assert "ninja" not in {member.name for step in steps(runtime, WheelsStep) for member in step.packages}

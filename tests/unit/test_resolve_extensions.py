@@ -13,7 +13,7 @@ from graphcrate.model.lock import encode
 from graphcrate.model.recipe import BaseSpec, Candidate, Channel
 from graphcrate.resolve.fetch import fetch
 from graphcrate.resolve.locks import request_digest
-from tests.made import place
+from tests.made import place, refused
 from tests.unit import small_index
 from tests.unit.resolve_world import NOWHERE
 from tests.unit.small_index import COMPATIBLE, CP311, LOCAL
@@ -76,16 +76,11 @@ def test_the_newest_wheel_or_source_that_is_asked_for_and_not_taken_back(index, 
 def test_with_what_it_is_compiled_is_locked_and_no_host_is_named(index, lock):
     made = lock()
     found = made.compilation
-    assert found.architectures == ("7.0", "8.0")
-    assert found.compiler == "g++-11"
+    assert (found.architectures, found.compiler, found.toolkit) == (("7.0", "8.0"), "g++-11", small_index.TOOLKIT)
     assert [package.name for package in found.base.packages] == ["g++-11"]
-    assert {package.name: package.version for package in found.tools} == {
-        "ninja": "1.13.2",
-        "pip": "25.0",
-        "setuptools": "69.5.1",  # torch 2.0 builds with nothing newer
-        "wheel": "0.45",
-    }
-    assert found.toolkit == small_index.TOOLKIT
+    # torch 2.0 builds with no newer setuptools
+    tools = {"ninja": "1.13.2", "pip": "25.0", "setuptools": "69.5.1", "wheel": "0.45"}
+    assert {package.name: package.version for package in found.tools} == tools
     assert not any(address in encode(made).decode() for address in ("://", str(index.port)))
 
 
@@ -97,9 +92,8 @@ def test_what_a_source_requires_is_resolved_too(index, lock):
 
 
 def test_what_cannot_be_imported_without_another_is_refused_or_missing_with_it(index, lock):
-    with pytest.raises(ResolutionError, match="torch-sparse cannot be imported without torch-scatter") as refused:
+    with refused(ResolutionError, "torch-sparse cannot be imported without torch-scatter", 'add "torch_scatter" to'):
         lock(extensions=("torch_sparse",))
-    assert "torch_scatter" in refused.value.next_step
     sdists(index, "torch_sparse", "0.6.18")
     found = lock(extensions=("torch_scatter==9.9", "torch_sparse"))
     reason = missing(found, "torch-sparse").reason
@@ -111,8 +105,9 @@ def test_source_even_where_there_is_a_wheel(index, lock):
     assert not lock().package("torch-scatter").compiled
     found = lock(request=SourceOptions(extensions="source"))
     assert found.package("torch-scatter").compiled
-    reason = missing(found, "pyg-lib").reason
-    assert reason == "wheels are not asked for (EXTENSIONS=source); the package index does not have it"
+    assert missing(found, "pyg-lib").reason.startswith(
+        "wheels are not asked for (EXTENSIONS=source); the package index"
+    )
 
 
 def test_what_is_missing_costs_less_where_another_stands_in(index, lock):
@@ -129,8 +124,8 @@ def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
     (tmp_path / name).write_bytes(content)
     found = lock(LOCAL, variant={"cuda": "cpu", "architectures": ()}, request=SourceOptions(wheels=tmp_path))
     assert found.package("torch-scatter").compiled
-    assert (found.compilation.toolkit, found.compilation.architectures) == (None, ())
-    assert found.compilation.compiler == "g++-12"  # no nvcc has a say
+    compilation = found.compilation
+    assert (compilation.toolkit, compilation.architectures, compilation.compiler) == (None, (), "g++-12")
     assert {package.name: package.version for package in found.compilation.tools}["setuptools"] == "84.0"
 
 
@@ -141,8 +136,7 @@ def test_an_image_for_the_cpu_needs_no_toolkit(lock, tmp_path):
         ({"request": SourceOptions(extensions="none")}, "left out on request (EXTENSIONS=none)"),
         (
             {"variant": {"base": REGISTRY}},
-            "the package index has source only; it cannot be compiled: its base is an image of a registry, "
-            "and only Debian's compilers are known",
+            "source only; it cannot be compiled: its base is an image of a registry, and",
         ),
         (
             {"candidate": msgspec.structs.replace(COMPATIBLE, torch_cuda="10.2")},
@@ -158,12 +152,9 @@ def test_where_nothing_is_compiled_the_reason_is_told(lock, options, words):
     assert found.compilation is None
 
 
-def test_a_toolkit_that_does_not_fit_is_refused(lock):
+def test_a_toolkit_that_does_not_fit_or_cannot_make_an_architecture_is_refused_where_it_is_needed(index, lock):
     with pytest.raises(UsageError, match=r"no CUDA toolkit 'pypi' fits torch 2\.0\.1, built with CUDA 11\.7"):
         lock(request=SourceOptions(toolkit="pypi"))
-
-
-def test_an_architecture_that_the_toolkit_cannot_make_is_refused_where_it_is_needed(index, lock):
     variant = {"architectures": ("7.0", "12.0")}
     with pytest.raises(UsageError, match=r"12\.0"):
         lock(variant=variant)
@@ -188,8 +179,7 @@ def test_what_is_built_needs_neither_source_nor_compiler(world):
 def test_each_way_to_come_by_extensions_is_a_request_of_its_own(world):
     found = {mode: world.choose(COMPATIBLE, extensions=mode).lock for mode in MODES}
     assert len({lock.request_sha256 for lock in found.values()}) == len(MODES)
-    assert found["auto"].package("torch-scatter").compiled
-    assert found["source"].package("torch-scatter").compiled
+    assert all(found[mode].package("torch-scatter").compiled for mode in ("auto", "source"))
     assert {one.name for one in found["none"].missing} == {"pyg-lib", "torch-scatter"}
     assert world.choose(COMPATIBLE, committed=found["auto"], extensions="none").lock == found["none"]
     assert not any("older recipe" in line for line in world.notes.lines)
@@ -212,22 +202,17 @@ def test_a_committed_lock_in_which_all_is_compiled_serves_where_source_is_wanted
 
 def test_a_compiler_that_is_wanted_in_the_image_is_locked_where_nothing_is_compiled(world):
     recipe = small_index.recipe(COMPATIBLE, extensions=())
+    variant = msgspec.structs.replace(recipe.variants[0], base=REGISTRY)
+    with pytest.raises(ResolutionError, match="only Debian's compilers are known"):
+        world.choose(recipe=msgspec.structs.replace(recipe, variants=(variant,)), devel=True)
     committed = world.choose(recipe=recipe).lock
     assert committed.compilation is None
     world.fetch(committed)
     devel = world.choose(recipe=recipe, devel=True).lock
-    assert devel.compilation.compiler.startswith("g++-")
-    assert devel.packages == committed.packages
+    assert (devel.compilation.compiler[:4], devel.packages) == ("g++-", committed.packages)
     assert world.choose(recipe=recipe).lock == committed
     world.silence()
     assert world.choose(recipe=recipe, devel=True).lock == devel
-
-
-def test_a_compiler_is_not_locked_on_a_base_whose_compilers_nobody_knows(world):
-    recipe = small_index.recipe(COMPATIBLE, extensions=())
-    variant = msgspec.structs.replace(recipe.variants[0], base=REGISTRY)
-    with pytest.raises(ResolutionError, match="only Debian's compilers are known"):
-        world.choose(recipe=msgspec.structs.replace(recipe, variants=(variant,)), devel=True)
 
 
 # graphlearn-torch: what is known to break is refused by name, with the version that fits
@@ -249,8 +234,7 @@ def lock_glt(index, lock):
 
 def test_the_release_of_glt_for_this_torch(lock_glt):
     found = lock_glt("graphlearn-torch==0.2.2")
-    assert found.package("graphlearn-torch").version == "0.2.2"
-    assert found.package("torch-sparse").compiled
+    assert (found.package("graphlearn-torch").version, found.package("torch-sparse").compiled) == ("0.2.2", True)
     assert found.compilation.compiler == "g++-10"
     assert any("515" in note for note in found.notes)  # the driver that its PTX needs
 
@@ -265,7 +249,6 @@ def test_the_release_of_glt_for_this_torch(lock_glt):
     ],
 )
 def test_a_glt_that_breaks_is_refused(lock_glt, program, wanted, options, words, next_step):
-    with pytest.raises(ResolutionError, match=words) as caught:
+    with refused(ResolutionError, words, next_step):
         lock_glt(wanted, **options)
-    assert next_step in caught.value.next_step
     assert bool(program.calls) == ("==0.2.4" not in wanted), "a pin is judged before anything is resolved"

@@ -7,19 +7,17 @@ from graphcrate.compat.targets import Said
 from graphcrate.model.errors import RecipeError, UsageError
 from graphcrate.model.target import Target
 from tests import ROOT
+from tests.made import refused
 
 NODE = Target(gpus=("Tesla V100-SXM3-32GB",), drivers=("450.80.02",), kernel="3.10", runtimes={"apptainer": "3.5"})
 
 
 def test_every_target_says_what_it_is_and_how_that_is_known():
-    paths = sorted((ROOT / "targets").glob("*.toml"))
-    for path in paths:
-        target = targets.load(path)
-        assert target.description, path
-        assert target.known.startswith(("documented", "assumed", "GPUs and Singularity documented")), path
-        assert target.gpus is not None, path
-        assert len(target.runtimes) == 1, path
-    assert {path.stem for path in paths} >= {"dgx2", "a100", "h100", "pai-gn6v", "laptop"}
+    found = {path.stem: targets.load(path) for path in (ROOT / "targets").glob("*.toml")}
+    assert found.keys() >= {"dgx2", "a100", "h100", "pai-gn6v", "laptop"}
+    for name, target in found.items():
+        assert target.known.startswith(("documented", "assumed", "GPUs and Singularity documented")), name
+        assert (bool(target.description), target.gpus is None, len(target.runtimes)) == (True, False, 1), name
 
 
 @pytest.mark.parametrize(
@@ -40,9 +38,8 @@ def test_every_target_says_what_it_is_and_how_that_is_known():
     ],
 )
 def test_a_bad_target_is_refused_with_file_line_and_field(text, told):
-    with pytest.raises(RecipeError) as caught:
+    with refused(RecipeError, told) as caught:
         targets.parse(text, "t.toml")
-    assert told in caught.value.what
     assert caught.value.what.startswith("t.toml:")
 
 
@@ -84,11 +81,7 @@ def test_what_was_said_completes_a_target(said, known, found):
     ],
 )
 def test_contradictions_are_refused(said, told):
-    with pytest.raises(UsageError) as caught:
+    with refused(UsageError, told):
         targets.joined(Said(target="node", **said), NODE)
-    assert told in caught.value.what
-
-
-def test_a_machine_without_a_gpu_has_no_driver():
-    with pytest.raises(UsageError, match="no GPU, and --driver says"):
+    with refused(UsageError, "no GPU, and --driver says"):
         targets.joined(Said(target="laptop", driver="535.54.03"), Target(gpus=()))

@@ -1,7 +1,6 @@
 """CUDA toolkits: facts, the lines that put one together, providers. What compiles with one is in tests/engines."""
 
 import dataclasses
-import re
 from types import SimpleNamespace
 
 import msgspec
@@ -15,7 +14,7 @@ from graphcrate.model.errors import BuildError, ResolutionError, UsageError
 from graphcrate.model.lock import DebianToolkit, ImageToolkit, WheelToolkit
 from graphcrate.model.plan import CUDA_HOME
 from graphcrate.oci import spec
-from tests.made import deb, file_of, locked, place
+from tests.made import deb, file_of, locked, place, refused
 from tests.unit.tars import file, folder, hardlink, symlink
 
 DEB_FILE = file_of("nvidia-cuda-toolkit_11.8.89_amd64.deb", b"deb")
@@ -51,17 +50,16 @@ def test_what_an_nvcc_takes_and_makes(version, gcc, range_):
 @pytest.mark.parametrize(
     ("wanted", "version", "words"),
     [
-        (("7.0", "10.0"), "11.8.89", r"nvcc 11\.8\.89 makes code for 3\.5 to 9\.0; 10\.0 needs CUDA 12\.8"),
-        (("10.0+PTX",), "12.4.131", r"10\.0 needs CUDA 12\.8(.|\n)*TOOLKIT=image"),
-        (("3.5", "7.0"), "12.4", r"3\.5 was dropped after CUDA 11\.8"),
-        (("7.0",), "13.0.88", r"7\.0 was dropped after CUDA 12\.9(.|\n)*leave 7\.0 out"),
-        (("8.4",), "11.8", r"8\.4 is known to no CUDA"),
+        (("7.0", "10.0"), "11.8.89", ["nvcc 11.8.89 makes code for 3.5 to 9.0; 10.0 needs CUDA 12.8"]),
+        (("10.0+PTX",), "12.4.131", ["10.0 needs CUDA 12.8", "TOOLKIT=image"]),
+        (("3.5", "7.0"), "12.4", ["3.5 was dropped after CUDA 11.8"]),
+        (("7.0",), "13.0.88", ["7.0 was dropped after CUDA 12.9", "leave 7.0 out"]),
+        (("8.4",), "11.8", ["8.4 is known to no CUDA"]),
     ],
 )
 def test_architectures_that_cannot_be_made(wanted, version, words):
-    with pytest.raises(UsageError) as caught:
+    with refused(UsageError, *words):
         facts.refuse_impossible(wanted, version)
-    assert re.search(words, str(caught.value))
 
 
 # -- debian and pypi
@@ -133,8 +131,7 @@ def test_a_package_that_debian_has_replaced(cache, tmp_path, monkeypatch):
         return SimpleNamespace(available=lambda names: [newer])
 
     monkeypatch.setattr(debian, "Archive", archive)
-    words = r"bookworm CUDA toolkit 11\.8\.89 is out of date.*now 11\.8\.90(.|\n)*\./build.py lock"
-    with pytest.raises(BaseDriftError, match=words):
+    with refused(BaseDriftError, "bookworm CUDA toolkit 11.8.89 is out of date", "now 11.8.90", "./build.py lock"):
         toolkits.prepare(DEBIAN, {}, tmp_path, place(cache, {"DEBIAN_MIRROR": "http://mirror.example/debian"}))
     assert asked == [("bookworm", ("contrib", "non-free"))]
 
@@ -171,12 +168,8 @@ def test_an_images_toolkit_is_taken_out_of_its_layers(server, cache, tmp_path):
     types = (spec.LAYER_GZIP, spec.LAYER_ZSTD, spec.LAYER_TAR)
     toolkit = image_toolkit(server, [SYSTEM, TOOLKIT_FILES, later], types=types)
     made = toolkits.prepare(toolkit, {}, tmp_path, place(cache))
-    assert sorted(str(path.relative_to(made)) for path in made.rglob("*") if not path.is_dir()) == [
-        "bin/also",
-        "bin/nvcc",
-        "targets/x86_64-linux/lib/libcudart_static.a",
-        "version.json",
-    ]
+    files = {str(path.relative_to(made)) for path in made.rglob("*") if not path.is_dir()}
+    assert files == {"bin/also", "bin/nvcc", "targets/x86_64-linux/lib/libcudart_static.a", "version.json"}
     assert (made / "lib64" / "libcudart_static.a").read_bytes() == b"small"
     asked = len(server.asked)
     assert toolkits.prepare(toolkit, {}, tmp_path, place(cache)) == made == toolkits.cached(toolkit, cache)
@@ -184,15 +177,15 @@ def test_an_images_toolkit_is_taken_out_of_its_layers(server, cache, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "layers",
+    "layer",
     [
-        [SYSTEM],
-        [[symlink("usr/local/cuda", "cuda")]],
-        [[symlink("usr/local/cuda", "../../../../etc"), file("etc/bin/nvcc")]],
-        [[folder("usr/local/cuda/bin")]],
+        SYSTEM,
+        [symlink("usr/local/cuda", "cuda")],
+        [symlink("usr/local/cuda", "../../../../etc"), file("etc/bin/nvcc")],
+        [folder("usr/local/cuda/bin")],
     ],
 )
-def test_an_image_without_a_toolkit(server, cache, tmp_path, layers):
-    with pytest.raises(ResolutionError, match=r"has no CUDA toolkit(.|\n)*devel"):
-        toolkits.prepare(image_toolkit(server, layers), {}, tmp_path, place(cache))
+def test_an_image_without_a_toolkit(server, cache, tmp_path, layer):
+    with refused(ResolutionError, "has no CUDA toolkit", "devel"):
+        toolkits.prepare(image_toolkit(server, [layer]), {}, tmp_path, place(cache))
     assert not list((cache.root / "tmp").glob("run-*/*"))

@@ -87,7 +87,6 @@ class WheelServer(Loopback):
         self.asked: list[Asked] = []
         self.ranges = True
         self.shift = 0  # bytes that an answer to a Range leaves out at its start
-        self.slow_after = None  # bytes of a body; the rest trickles
 
     def __enter__(self):
         return self.start(_Handler, owner=self)
@@ -196,11 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[: fault.cut_after])
             self.close_connection = True
             return
-        quick = len(body) if self.owner.slow_after is None else self.owner.slow_after
-        self.wfile.write(body[:quick])
-        for start in range(quick, len(body), 1 << 16):
-            time.sleep(0.05)
-            self.wfile.write(body[start : start + (1 << 16)])
+        self.wfile.write(body)
 
 
 def small_wheel(name, version, *, tag="py3-none-any", requires=(), content=b"x = 1\n"):
