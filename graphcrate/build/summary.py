@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from graphcrate.compat import fallback, slim
-from graphcrate.model.lock import Added, DebianBase, Lock
+from graphcrate.model.lock import DebianBase, Lock
 from graphcrate.model.plan import Plan
 from graphcrate.model.report import BuildReport, Outcome, SmokeReport
 from graphcrate.model.words import listed, size
@@ -41,8 +41,8 @@ def plan_lines(
         more = f" and {len(members) - len(largest)} more" if len(members) > len(largest) else ""
         lines.append(f"  {channel.value:9} {len(members)} packages, {size(total)}: {names}{more}")
     lines += _compiled_lines(lock)
-    if isinstance(lock.added, Added):
-        added = [package for package in lock.packages if package.name in lock.added.packages]
+    if lock.additions.packages:
+        added = [package for package in lock.packages if package.name in lock.additions.packages]
         names = ", ".join(f"{package.name} {package.version}" for package in added)
         lines.append(f"  added     {len(added)} packages, {size(sum(one.file.size for one in added))}: {names}")
     for missing in lock.missing:
