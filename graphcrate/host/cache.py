@@ -172,7 +172,7 @@ class Cache:
         try:
             yield
         except OSError as error:
-            if error.errno in (*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM):
+            if error.errno in (*DISK_FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOLCK):
                 raise self._failure(error) from error
             raise
 
@@ -193,13 +193,15 @@ class Cache:
     def _failure(self, error: OSError) -> CacheError | DiskFullError:
         if error.errno in DISK_FULL:
             return DiskFullError(
-                f"the disk that holds {self.root} is full",
+                f"the disk that holds {self.root} is full, or this user's quota on it",
                 next_step=f"{MORE_ROOM}; then the same command goes on where it stopped. "
                 "Or put the cache elsewhere: GRAPHCRATE_CACHE=/path make image …",
             )
         return CacheError(
             f"the cache folder {self.root} cannot be written: {error.strerror}",
-            cause="It belongs to another user or is on a read-only file system.",
+            cause="Its file server gives out no locks (NFS without lockd)."
+            if error.errno == errno.ENOLCK
+            else "It belongs to another user or is on a read-only file system.",
             next_step="choose a folder of your own: GRAPHCRATE_CACHE=/path make image …",
         )
 

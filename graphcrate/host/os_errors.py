@@ -31,6 +31,7 @@ _KNOWN = {
     errno.ELOOP: (_NO_NAME, "name another folder for what is written"),
     errno.EIO: (_FAILING, _AGAIN),
     errno.ESTALE: (_FAILING, _AGAIN),
+    errno.ENOLCK: ("Its file server gives out no locks (NFS without lockd).", "work in a folder on a local disk"),
     errno.EMFILE: (_TOO_MANY, "ulimit -n 4096    and the same command again"),
 }
 #: say enough without a file's name: reading and writing give none
@@ -56,7 +57,7 @@ def explained(error: OSError, about: Path | None = None) -> GraphcrateError | No
     path = printable(os.fsdecode(error.filename) if named else str(about or ""))
     what = f"{path}: {error.strerror}" if path else f"the system says: {error.strerror}"
     if error.errno in DISK_FULL:
-        what = f"the disk that holds {about} is full" if about else what
+        what = f"the disk that holds {about} is full, or this user's quota on it" if about else what
         return DiskFullError(
             what, next_step="free some room and run the same command again; it goes on where it stopped"
         )

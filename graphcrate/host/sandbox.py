@@ -189,7 +189,7 @@ def gpu_binds(host: gpus.HostGpu) -> list[Bind]:
 
 
 def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, str]) -> HostError:
-    """The error for a machine where nothing worked. `restrictions`: what `_restrictions` found."""
+    """The error for a machine where nothing worked. `restrictions`: what `_restrictions` found; nothing without /proc."""
     first = failures[0]
     if first.stage == "chdir":
         return HostError(
@@ -206,6 +206,13 @@ def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, st
                 next_step=f"ask the machine's administrator for: sysctl -w {name}={allowing}    ({engine})",
             )
     seen = "; ".join(f"{failure.kind}: {failure.stage}: {failure.what}" for failure in failures)
+    if not restrictions or re.search(r"/proc\b", first.what):
+        return HostError(
+            what,
+            cause=f"/proc is not there, or the container around this shell lets nobody mount one ({seen}).",
+            next_step="as root: mount -t proc proc /proc; or start the container with --security-opt "
+            f"systempaths=unconfined (podman: --security-opt unmask=ALL)    ({engine})",
+        )
     if first.errno == errno.ENOSPC:
         return HostError(
             what,
@@ -225,5 +232,6 @@ def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, st
 def _restrictions() -> dict[str, str]:
     files = {name: Path("/proc/sys", *name.split(".")) for name in RESTRICTIONS}
     found = {name: path.read_text().strip() for name, path in files.items() if path.exists()}
-    mode = re.search(rf"^{SECCOMP}:\s*(\d)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    status = Path("/proc/self/status")
+    mode = re.search(rf"^{SECCOMP}:\s*(\d)", status.read_text(), re.MULTILINE) if status.exists() else None
     return found | ({SECCOMP: mode[1]} if mode else {})

@@ -80,7 +80,12 @@ def test_what_a_killed_run_left_goes_and_what_another_writes_stays(tmp_path):
 
 @pytest.mark.parametrize(
     ("number", "kind", "message"),
-    [(errno.ENOSPC, DiskFullError, r"image\.sif is full"), (errno.EROFS, HostError, "Read-only")],
+    [
+        (errno.ENOSPC, DiskFullError, r"image\.sif is full"),
+        (errno.EDQUOT, DiskFullError, "quota on it"),
+        (errno.EROFS, HostError, "Read-only"),
+        (errno.ENOLCK, HostError, "gives out no locks"),
+    ],
 )
 def test_what_the_disk_says_is_explained(tmp_path, number, kind, message):
     write_file(tmp_path / "image.sif", b"old")

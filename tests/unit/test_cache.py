@@ -122,6 +122,7 @@ def test_one_at_a_time(cache):
         (errno.EDQUOT, DiskFullError),
         (errno.EROFS, CacheError),
         (errno.EACCES, CacheError),
+        (errno.ENOLCK, CacheError),
     ],
 )
 def test_disk_trouble_is_told_with_a_next_step(cache, code, kind):

@@ -250,6 +250,7 @@ are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to ov
         ("a.cpp:1:10: fatal error: cusparse.h: No such file or directory\n", "cusparse.h", "lacks a header or library"),
         ("/usr/bin/ld: cannot find -lcudart: No such file\n", "cannot find -lcudart", "lacks a header or library"),
         ("cc1plus: fatal error: x.s: No space left on device\n", "No space left", "disk"),
+        ("cc1plus: fatal error: x.s: Disk quota exceeded\n", "Disk quota", "quota"),
         (
             "RuntimeError: The detected CUDA version (12.4) mismatches the version that was used to compile",
             "RuntimeError",

@@ -54,6 +54,19 @@ def test_used_up_namespaces_are_told_from_forbidden_ones():
     assert "in use" in sandbox.explain([used_up], 1000, {"user.max_user_namespaces": "100"}).cause
 
 
+@pytest.mark.parametrize(
+    ("what", "settings"),
+    [
+        ("[Errno 1] Operation not permitted: '/cache/root/proc'", {sandbox.SECCOMP: "2"}),
+        ('[Errno 2] No such file or directory: "the user namespace\'s maps"', {}),
+    ],
+)
+def test_a_machine_where_proc_cannot_be_mounted_is_named(what, settings):
+    error = sandbox.explain([sandbox.Failure("user", "mount", errno.EPERM, what)], 1000, settings)
+    assert "lets nobody mount one" in error.cause
+    assert "systempaths=unconfined" in error.next_step
+
+
 def test_missing_working_folder_is_not_blamed_on_the_machine():
     failure = sandbox.Failure("user", "chdir", errno.ENOENT, "No such file or directory: '/nowhere'")
     error = sandbox.explain([failure], 1000, {"user.max_user_namespaces": "0"})

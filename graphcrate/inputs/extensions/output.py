@@ -13,7 +13,7 @@ from graphcrate.model.lock import Compilation
 _ERROR = re.compile(
     r"(:\s*(fatal\s+)?error\s*:|\):\s*(catastrophic\s+)?error\b|^nvcc (fatal|error)\b|^ptxas (fatal|error)\b|"
     r"^(nvlink|fatbinary) (fatal|error)\b|undefined reference to|\bld: cannot find|^#error|: out of memory\b|"
-    r"Killed\b|died due to signal|No space left on device|: command not found)"
+    r"Killed\b|died due to signal|No space left on device|Disk quota exceeded|: command not found)"
 )
 #: the last line of Python's traceback
 _RAISED = re.compile(r"^\s*([A-Za-z_][\w.]*(Error|Exception|Exit)|DistutilsExecError)\b.*")
@@ -115,7 +115,11 @@ def diagnose(output: str, compilation: Compilation) -> tuple[str, str, str]:
             "The kernel ended a compiler because the machine, or this job's limit, ran out of memory.",
             "run the same command again with a higher memory limit, or with fewer things running",
         ),
-        (r"No space left on device", "The disk that holds the cache is full.", "GRAPHCRATE_CACHE=/path make image …"),
+        (
+            r"No space left on device|Disk quota exceeded",
+            "The disk that holds the cache is full, or this user's quota on it.",
+            "GRAPHCRATE_CACHE=/path make image …",
+        ),
         (
             r"mismatches the version that was used to compile",
             f"torch was built for another CUDA than {cuda}.",
