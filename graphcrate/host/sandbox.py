@@ -189,43 +189,36 @@ def gpu_binds(host: gpus.HostGpu) -> list[Bind]:
 
 
 def explain(failures: Sequence[Failure], uid: int, restrictions: Mapping[str, str]) -> HostError:
-    """The error for a machine where nothing worked. `restrictions`: what `_restrictions` found; nothing without /proc."""
+    """The error for a machine where nothing worked. `restrictions`: what `_restrictions` found; none without /proc."""
     first = failures[0]
     if first.stage == "chdir":
         return HostError(
             f"the command's working folder cannot be entered: {first.what}",
             next_step="start from a folder that everybody may enter: cd /tmp",
         )
-    what = "no command can be run inside the image on this machine"
-    engine = "or use an engine that is set up here: ENGINE=docker, podman or apptainer"
-    for name, (forbidding, allowing) in RESTRICTIONS.items():
-        if uid != 0 and restrictions.get(name) == forbidding:
-            return HostError(
-                what,
-                cause=f"{name} is {forbidding}, which forbids user namespaces to plain users.",
-                next_step=f"ask the machine's administrator for: sysctl -w {name}={allowing}    ({engine})",
-            )
+    ask = "ask the machine's administrator for: sysctl -w"
+    forbidding = (name for name, (value, _) in RESTRICTIONS.items() if uid != 0 and restrictions.get(name) == value)
+    if name := next(forbidding, None):
+        cause = f"{name} is {restrictions[name]}, which forbids user namespaces to plain users"
+        step = f"{ask} {name}={RESTRICTIONS[name][1]}"
+    elif not restrictions or re.search(r"/proc\b", first.what):
+        cause = "/proc is not there, or the container around this shell lets nobody mount one"
+        step = "as root: mount -t proc proc /proc; or start the container with --security-opt systempaths=unconfined "
+        step += "(podman: --security-opt unmask=ALL)"
+    elif first.errno == errno.ENOSPC:
+        cause = "All user namespaces that user.max_user_namespaces allows are in use"
+        step = f"{ask} user.max_user_namespaces=15000"
+    else:
+        policy = "seccomp filter" if restrictions.get(SECCOMP) == FILTERED else "security policy"
+        lacks = ", and it has no CAP_SYS_ADMIN" if uid == 0 else ""
+        cause = f"In the container around this shell a {policy} forbids user namespaces{lacks}"
+        step = "whoever starts the container can allow them: --privileged, or --cap-add SYS_ADMIN "
+        step += "--security-opt seccomp=unconfined --security-opt apparmor=unconfined"
     seen = "; ".join(f"{failure.kind}: {failure.stage}: {failure.what}" for failure in failures)
-    if not restrictions or re.search(r"/proc\b", first.what):
-        return HostError(
-            what,
-            cause=f"/proc is not there, or the container around this shell lets nobody mount one ({seen}).",
-            next_step="as root: mount -t proc proc /proc; or start the container with --security-opt "
-            f"systempaths=unconfined (podman: --security-opt unmask=ALL)    ({engine})",
-        )
-    if first.errno == errno.ENOSPC:
-        return HostError(
-            what,
-            cause=f"All user namespaces that user.max_user_namespaces allows are in use ({seen}).",
-            next_step=f"ask the machine's administrator for: sysctl -w user.max_user_namespaces=15000    ({engine})",
-        )
-    seccomp = "a seccomp filter forbids" if restrictions.get(SECCOMP) == FILTERED else "a security policy forbids"
-    lacks = ", and it has no CAP_SYS_ADMIN" if uid == 0 else ""
     return HostError(
-        what,
-        cause=f"In the container around this shell {seccomp} user namespaces{lacks} ({seen}).",
-        next_step=f"whoever starts the container can allow them: --privileged, or --cap-add SYS_ADMIN "
-        f"--security-opt seccomp=unconfined --security-opt apparmor=unconfined    ({engine})",
+        "no command can be run inside the image on this machine",
+        cause=f"{cause} ({seen}).",
+        next_step=f"{step}    (or use an engine that is set up here: ENGINE=docker, podman or apptainer)",
     )
 
 

@@ -352,10 +352,6 @@ def test_a_good_wheel(judge, changes, architectures):
     ("files", "said"),
     [
         ({"torch_scatter/__init__.py": b""}, "has no extension module: nothing was compiled."),
-        ({"a/_a.so": b"not a library"}, "a/_a.so is not an ELF file."),
-        (scatter(fatbin=CODE[:-4]), "GPU code, byte 0: a fat binary reaches out of its section."),
-        ({"a/_a.cpython-39-x86_64-linux-gnu.so": GOOD}, "is for Python 3.9; the image has 3.11."),
-        (scatter(needed=(*NEEDED, "libcuda.so.1")), "libcuda.so.1, which only a machine with NVIDIA's driver has."),
         (
             scatter(fatbin=fat_binary(entry(SASS, 70))),
             "has GPU code for 7.0; asked for was 7.0, 8.0 and 8.0 (PTX).",
@@ -364,21 +360,14 @@ def test_a_good_wheel(judge, changes, architectures):
             scatter(fatbin=CODE + fat_binary(entry(SASS, 90, flags=0x100011)) + fat_binary()),
             "has GPU code for 7.0, 8.0, 9.0a and 8.0 (PTX); asked for was 7.0, 8.0 and 8.0 (PTX).",
         ),
-        (
-            scatter(fatbin=CODE + fat_binary(entry(SASS, 80)) + fat_binary()),
-            "has GPU code for 8.0 only in 1 of its 2 parts; asked for was 7.0, 8.0 and 8.0 (PTX).",
-        ),
         (scatter(fatbin=None), "no library has GPU code; asked for was 7.0, 8.0 and 8.0 (PTX). It was compiled for"),
     ],
 )  # fmt: skip
-def test_each_way_to_fail_is_found_alone(judge, files, said):
+def test_other_gpu_code_than_asked_for_is_found(judge, files, said):
     (finding,) = judge(files)
     assert said in finding
 
-
-def test_a_build_for_the_cpu_has_no_gpu_code(judge):
-    (finding,) = judge(scatter(), architectures=())
-    assert finding.endswith("has GPU code for 7.0, 8.0 and 8.0 (PTX); asked for was no GPU.")
+    assert judge(scatter(), ())[0].endswith("has GPU code for 7.0, 8.0 and 8.0 (PTX); asked for was no GPU.")
 
 
 def test_what_torch_s_list_of_architectures_asks_for():

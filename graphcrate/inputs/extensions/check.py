@@ -4,11 +4,10 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphcrate.artifacts.formats import elf, fatbin
-from graphcrate.artifacts.formats.elf import is_driver
 from graphcrate.artifacts.formats.fatbin import Code
 from graphcrate.artifacts.wheel import Wheel, check_tags, open_wheel
 from graphcrate.artifacts.wheel_archive import Member
@@ -17,18 +16,22 @@ from graphcrate.host import sandbox
 from graphcrate.inputs.extensions import Job, import_check
 from graphcrate.inputs.extensions import folder as cache_folder
 from graphcrate.inputs.wheels.sdist import repack
-from graphcrate.model.errors import BuildError, HostError, IntegrityError
+from graphcrate.model.errors import BuildError, HostError
 from graphcrate.model.lock import LockedPackage
 from graphcrate.model.plan import VENV, CompileStep
 from graphcrate.model.words import joined
 
 _LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
-_FOR_PYTHON = re.compile(r"\.cpython-(\d)(\d+)[^/]*$")
 _TORCH = re.compile(r"lib(c10|torch)[a-z_]*\.so")
+_INSIDE = "/tmp/graphcrate-trial"
+TIMEOUT = 900.0
 
 
 def check_wheel(wheel: Path, step: CompileStep) -> tuple[str, ...]:
-    """List, as sentences, what keeps the wheel from working (loading is `import_check`'s). Raises IntegrityError."""
+    """List, as sentences, what keeps the wheel from working (loading is `import_check`'s). Raises IntegrityError.
+
+    A library has just the GPU code that was asked for, and the wheel has some.
+    """
     asked = asked_code(step.compilation.architectures)
     findings: list[str] = []
     libraries, any_code, for_torch = 0, False, False
@@ -37,13 +40,10 @@ def check_wheel(wheel: Path, step: CompileStep) -> tuple[str, ...]:
             if not _LIBRARY.search(member.name):
                 continue
             libraries += 1
-            try:
-                needed, codes = _read(opened, member)
-            except IntegrityError as error:
-                findings.append(f"{error.what}.")
-                continue
-            findings += [*_loading(member.name, needed, step.python), *_code(member.name, codes, asked)]
-            any_code = any_code or bool(codes)
+            needed, code = _read(opened, member)
+            if code not in (Code(), asked):
+                findings.append(f"{member.name} has GPU code for {_in_words(code)}; asked for was {_in_words(asked)}.")
+            any_code = any_code or code != Code()
             for_torch = for_torch or any(map(_TORCH.match, needed))
     if not libraries:
         findings.append(f"{wheel.name} has no extension module: nothing was compiled.")
@@ -54,24 +54,15 @@ def check_wheel(wheel: Path, step: CompileStep) -> tuple[str, ...]:
     return tuple(findings)
 
 
-def _read(wheel: Wheel, member: Member) -> tuple[Sequence[str], list[Code]]:
-    """What a library needs, and the GPU code of each of its fat binaries that has any."""
+def _read(wheel: Wheel, member: Member) -> tuple[Sequence[str], Code]:
+    """What a library needs, and its GPU code."""
     # Deflate streams cannot be read at random: unpacked to a nameless file, checked on the way.
     with tempfile.TemporaryFile() as stream:
         for chunk in wheel.archive.chunks(member, wheel.records.get(member.name, "")):
             stream.write(chunk)
         library = elf.read_stream(stream, member.name)
         codes = fatbin.read(stream, library.fat_binaries, member.name) if library.fat_binaries else ()
-    return library.needed, [code for code in codes if code != Code()]
-
-
-def _loading(name: str, needed: Sequence[str], python: str) -> Iterator[str]:
-    """What could not be imported where there is no GPU (torch opens the driver's libraries itself), or by no Python."""
-    named = _FOR_PYTHON.search(name)
-    if named and f"{named[1]}.{named[2]}" != python:
-        yield f"{name} is for Python {named[1]}.{named[2]}; the image has {python}."
-    for library in filter(is_driver, needed):
-        yield f"{name} needs {library}, which only a machine with NVIDIA's driver has."
+    return library.needed, fatbin.union(codes)
 
 
 def asked_code(architectures: Sequence[str]) -> Code:
@@ -80,25 +71,9 @@ def asked_code(architectures: Sequence[str]) -> Code:
     return Code(sass=frozenset(entry.removesuffix("+PTX") for entry in architectures), ptx=ptx)
 
 
-def _code(name: str, codes: Sequence[Code], asked: Code) -> Iterator[str]:
-    """A library must have what was asked for, no less and no more, each source file's part all machine code."""
-    whole, partial = fatbin.union(codes), [code for code in codes if code.sass != asked.sass]
-    if codes and whole != asked:
-        yield f"{name} has GPU code for {_in_words(whole)}; asked for was {_in_words(asked)}."
-    elif partial:
-        yield (
-            f"{name} has GPU code for {_in_words(partial[0])} only in {len(partial)} of its {len(codes)} parts; "
-            f"asked for was {_in_words(asked)}."
-        )
-
-
 def _in_words(code: Code) -> str:
     parts = [*ordered(code.sass), *(f"{name} (PTX)" for name in ordered(code.ptx))]
     return joined(parts, most=len(parts)) if parts else "no GPU"
-
-
-_INSIDE = "/tmp/graphcrate-trial"
-TIMEOUT = 900.0
 
 
 def keep(job: Job, made: Mapping[LockedPackage, Path], venv: Path, work: Path) -> dict[str, Path]:

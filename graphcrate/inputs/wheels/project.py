@@ -10,11 +10,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.host import process
 from graphcrate.host.cache import Cache
 from graphcrate.host.connections import redacted
-from graphcrate.inputs.wheels.sdist import check_pure, make_wheel, repack
+from graphcrate.inputs.wheels.sdist import make_wheel, once
 from graphcrate.model.errors import BuildError, NetworkError
 
 #: Raise it whenever the same project would give another wheel.
@@ -38,7 +37,7 @@ def wheel_of_folder(folder: Path, back_end: BackEnd, cache: Cache, environment: 
         digest.update(f"{path.relative_to(folder)}\0{path.stat().st_mode & 0o100}\0".encode(errors="surrogateescape"))
         digest.update(content)
     target = cache.path("built", f"project-{digest.hexdigest()}")
-    return _made(target, str(folder), lambda _: folder, back_end, cache, environment)
+    return once(target, str(folder), lambda work: _make(folder, str(folder), back_end, work, environment), cache)
 
 
 def wheel_of_commit(address: str, back_end: BackEnd, cache: Cache, environment: Mapping[str, str]) -> Path:
@@ -52,37 +51,19 @@ def wheel_of_commit(address: str, back_end: BackEnd, cache: Cache, environment: 
     commit = revision if _COMMIT.fullmatch(revision) else _commit(url, revision, environment)
     key = hashlib.sha256(f"{PROJECT_FORMAT} {commit}".encode()).hexdigest()
 
-    def fetch(work: Path) -> Path:
+    def make(work: Path) -> Path:
         clone = work / "clone"
         _git(["clone", "--quiet", "--no-checkout", url, str(clone)], url, environment)
         _git(["-C", str(clone), "checkout", "--quiet", commit], url, environment)
-        return clone
+        return _make(clone, redacted(address), back_end, work, environment)
 
-    return _made(cache.path("built", f"commit-{key}"), redacted(address), fetch, back_end, cache, environment)
+    return once(cache.path("built", f"commit-{key}"), redacted(address), make, cache)
 
 
-def _made(
-    target: Path,
-    name: str,
-    source: Callable[[Path], Path],
-    back_end: BackEnd,
-    cache: Cache,
-    environment: Mapping[str, str],
-) -> Path:
-    with cache.exclusively(f"built-{target.name}"):
-        if not target.is_dir():
-            with cache.folder() as work:
-                # A copy: setuptools writes into the folder that it builds.
-                copy, room, done = work / "source", work / "room", work / "done"
-                shutil.copytree(source(work), copy, symlinks=True, ignore=_ignored)
-                for folder in (room, done):
-                    folder.mkdir()
-                made = make_wheel(copy, name, back_end(copy), room, environment)
-                with open_wheel(made) as wheel:
-                    check_pure(name, wheel)
-                    repack(wheel, done / made.name)
-                cache.adopt(done, target)
-    return next(target.glob("*.whl"))
+def _make(source: Path, name: str, back_end: BackEnd, work: Path, environment: Mapping[str, str]) -> Path:
+    # A copy: setuptools writes into the folder that it builds.
+    copy = shutil.copytree(source, work / "source", symlinks=True, ignore=_ignored)
+    return make_wheel(copy, name, back_end(copy), work, environment)
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
@@ -99,14 +80,9 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _commit(url: str, revision: str, environment: Mapping[str, str]) -> str:
-    names = (
-        ("HEAD",)
-        if revision == "HEAD"
-        else (f"refs/tags/{revision}^{{}}", f"refs/tags/{revision}", f"refs/heads/{revision}")
-    )
     lines = [line.split("\t") for line in _git(["ls-remote", url], url, environment) if "\t" in line]
-    listed = {name: commit for commit, name in lines}
-    for name in names:
+    listed = {name.removeprefix("refs/"): commit for commit, name in lines}
+    for name in ("HEAD",) if revision == "HEAD" else (f"tags/{revision}^{{}}", f"tags/{revision}", f"heads/{revision}"):
         if name in listed:
             return listed[name]
     raise BuildError(

@@ -13,7 +13,7 @@ import tarfile
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,17 +39,27 @@ def build_wheel(
 
     Raises BuildError when the build fails or its wheel is not for every platform, IntegrityError for a broken one.
     """
-    folder = cache.path("built", origin(package))
+
+    def make(work: Path) -> Path:
+        source = work / package.file.name  # pip goes by the file's name, which a cache keeps
+        shutil.copyfile(sdist, source)
+        return make_wheel(source, source.name, build, work, environment)
+
+    return once(cache.path("built", origin(package)), package.file.name, make, cache)
+
+
+def once(folder: Path, name: str, make: Callable[[Path], Path], cache: Cache) -> Path:
+    """The pure wheel of the source called `name` in this folder of the cache; made below an empty folder where absent.
+
+    Raises BuildError for a wheel that is not for every platform, IntegrityError for a broken one.
+    """
     with cache.exclusively(f"built-{folder.name}"):
         if not folder.is_dir():
             with cache.folder() as work:
-                source = work / package.file.name  # pip goes by the file's name, which a cache keeps
-                shutil.copyfile(sdist, source)
-                made = make_wheel(source, source.name, build, work, environment)
-                done = work / "done"
+                made, done = make(work), work / "done"
                 done.mkdir()
                 with open_wheel(made) as wheel:
-                    check_pure(package.file.name, wheel)
+                    check_pure(name, wheel)
                     repack(wheel, done / made.name)
                 cache.adopt(done, folder)
     return next(folder.glob("*.whl"))
