@@ -19,6 +19,58 @@ _ERROR = re.compile(
 _RAISED = re.compile(r"^\s*([A-Za-z_][\w.]*(Error|Exception|Exit)|DistutilsExecError)\b.*")
 #: Python's words for a child that failed, which say less than the child's own
 _HOLLOW = re.compile(r"could not be (built|compiled)|CompileError|LinkError|exit code|CalledProcessError")
+#: in an error line → cause, next step
+_CAUSES = (
+    (
+        r"unsupported GNU version|unsupported clang version|host compiler is not supported",
+        "{compiler} is too new a compiler for {cuda}.",
+        "./build.py lock …    (takes the newest compiler that this CUDA knows, if the suite has one)",
+    ),
+    (
+        r"[Uu]nsupported gpu architecture|Unknown CUDA arch|not defined for option 'gpu-(arch|code)",
+        "The nvcc of {cuda}, or this torch, makes no code for one of the architectures asked for: {asked}.",
+        "GPU=v100 make image …    (other models: ./build.py list), or `architectures` in the recipe",
+    ),
+    (
+        r"Killed|signal 9|out of memory|annot allocate memory|bad_alloc",
+        "The kernel ended a compiler because the machine, or this job's limit, ran out of memory.",
+        "run the same command again with a higher memory limit, or with fewer things running",
+    ),
+    (
+        r"No space left on device|Disk quota exceeded",
+        "The disk that holds the cache is full, or this user's quota on it.",
+        "GRAPHCRATE_CACHE=/path make image …",
+    ),
+    (
+        r"mismatches the version that was used to compile",
+        "torch was built for another CUDA than {cuda}.",
+        "./build.py lock …    (chooses the toolkit by torch's CUDA)",
+    ),
+    (
+        r"Python\.h: No such file",
+        "The base with the compiler lacks the headers of its Python.",
+        "./build.py lock …    (takes them into the base with the compiler)",
+    ),
+    (
+        r"\.cuh?: No such file|(cu\w+|nv\w+|thrust/\S+|cub/\S+)\.(h|cuh|hpp): No such file|cannot find -l(cu|nv)",
+        "The toolkit of {cuda} lacks a header or library that the package wants.",
+        "TOOLKIT=image make image …    (another provider of the toolkit)",
+    ),
+    (
+        r"No module named|ImportError",
+        "The build needs a Python package that is neither torch's nor one of the tools.",
+        "EXTENSIONS=wheels make image …    (an image without what must be compiled)",
+    ),
+    (
+        r"command not found|No such file or directory: '?\S*(g\+\+|gcc|nvcc)|command '\S+' failed: No such file",
+        "The base has no such compiler.",
+        "./build.py lock …    (locks the base with its compiler again)",
+    ),
+)
+_UNKNOWN = (
+    "Its sources do not go with this torch or this compiler, most likely.",
+    "EXTENSIONS=wheels make image …    (an image without what must be compiled), or lock another version of it",
+)
 _LIMIT = 400  #: characters of a line
 SECONDS = 20.0  #: between two lines
 
@@ -95,62 +147,11 @@ def first_error(output: str) -> str:
 
 def diagnose(output: str, compilation: Compilation) -> tuple[str, str, str]:
     """The first error line of a failed compile, its likely cause and the next step."""
-    line = first_error(output)
-    toolkit = compilation.toolkit
-    cuda = f"CUDA {toolkit.version}" if toolkit is not None else "CUDA"
-    asked = ", ".join(compilation.architectures)
-    causes = (
-        (
-            r"unsupported GNU version|unsupported clang version|host compiler is not supported",
-            f"{compilation.compiler} is too new a compiler for {cuda}.",
-            "./build.py lock …    (takes the newest compiler that this CUDA knows, if the suite has one)",
-        ),
-        (
-            r"[Uu]nsupported gpu architecture|Unknown CUDA arch|not defined for option 'gpu-(arch|code)",
-            f"The nvcc of {cuda}, or this torch, makes no code for one of the architectures asked for: {asked}.",
-            "GPU=v100 make image …    (other models: ./build.py list), or `architectures` in the recipe",
-        ),
-        (
-            r"Killed|signal 9|out of memory|annot allocate memory|bad_alloc",
-            "The kernel ended a compiler because the machine, or this job's limit, ran out of memory.",
-            "run the same command again with a higher memory limit, or with fewer things running",
-        ),
-        (
-            r"No space left on device|Disk quota exceeded",
-            "The disk that holds the cache is full, or this user's quota on it.",
-            "GRAPHCRATE_CACHE=/path make image …",
-        ),
-        (
-            r"mismatches the version that was used to compile",
-            f"torch was built for another CUDA than {cuda}.",
-            "./build.py lock …    (chooses the toolkit by torch's CUDA)",
-        ),
-        (
-            r"Python\.h: No such file",
-            "The base with the compiler lacks the headers of its Python.",
-            "./build.py lock …    (takes them into the base with the compiler)",
-        ),
-        (
-            r"\.cuh?: No such file|(cu\w+|nv\w+|thrust/\S+|cub/\S+)\.(h|cuh|hpp): No such file|cannot find -l(cu|nv)",
-            f"The toolkit of {cuda} lacks a header or library that the package wants.",
-            "TOOLKIT=image make image …    (another provider of the toolkit)",
-        ),
-        (
-            r"No module named|ImportError",
-            "The build needs a Python package that is neither torch's nor one of the tools.",
-            "EXTENSIONS=wheels make image …    (an image without what must be compiled)",
-        ),
-        (
-            r"command not found|No such file or directory: '?\S*(g\+\+|gcc|nvcc)|command '\S+' failed: No such file",
-            "The base has no such compiler.",
-            "./build.py lock …    (locks the base with its compiler again)",
-        ),
+    line, toolkit = first_error(output), compilation.toolkit
+    cause, step = next((known for pattern, *known in _CAUSES if re.search(pattern, line)), _UNKNOWN)
+    cause = cause.format(
+        compiler=compilation.compiler,
+        cuda=f"CUDA {toolkit.version}" if toolkit is not None else "CUDA",
+        asked=", ".join(compilation.architectures),
     )
-    for pattern, cause, step in causes:
-        if re.search(pattern, line):
-            return line, cause, step
-    return (
-        line,
-        "Its sources do not go with this torch or this compiler, most likely.",
-        "EXTENSIONS=wheels make image …    (an image without what must be compiled), or lock another version of it",
-    )
+    return line, cause, step
