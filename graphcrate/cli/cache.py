@@ -1,13 +1,15 @@
 """The command `cache`: what each folder of the cache takes of the disk, and freeing it. `cli` registers it."""
 
-import json
 import os
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from graphcrate.cli.config import here
+from graphcrate.cli.options import Json, write
+from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
     from graphcrate.host.cache import Cache
@@ -31,25 +33,20 @@ Free = Annotated[
     list[str] | None,
     typer.Option(help="Remove this folder of the cache (the first column), or all; again for more.", metavar="FOLDER"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
 
 def cache(free: Free = None, as_json: Json = False) -> None:
     """Show what the cache takes of the disk, or free it: --free FOLDER. Images in dist/ are not touched."""
-    from graphcrate.cli.config import here
     from graphcrate.model.words import size
 
     there = here().cache
     freed = release(there, [name for given in free for name in given.split(",")]) if free else 0
     folders, left = measure(there), there.free_bytes()
-    if as_json:
-        told = {"root": str(there.root), "free": left, "folders": folders, "freed": freed}
-        sys.stdout.write(json.dumps(told, indent=2) + "\n")
-        return
     lines = [f"{there.root}: {size(sum(folders.values()))}; {size(left)} are free on its disk"]
     lines[0] += f"; {size(freed)} were freed" if freed else ""
     lines += [f"  {name:14} {size(taken):>9}  {MEANING.get(name, '')}".rstrip() for name, taken in folders.items()]
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    found = {"root": str(there.root), "free": left, "folders": folders, "freed": freed}
+    write(found, "".join(f"{line}\n" for line in lines), as_json=as_json)
 
 
 def measure(cache: "Cache") -> dict[str, int]:
@@ -77,7 +74,6 @@ def release(cache: "Cache", names: Collection[str]) -> int:
     unknown folder, CacheError while another run works.
     """
     from graphcrate.host.cache import remove_tree
-    from graphcrate.model.errors import UsageError
 
     there = _folders(cache)
     if unknown := [name for name in names if name not in (*there, *MEANING, ALL)]:

@@ -1,11 +1,25 @@
-"""The commands `check`, `validate` and `audit`: arguments to `checks`, its answer to stdout. `main` registers them."""
+"""The commands that judge images, packages and machines: `check`, `validate`, `audit`, `explain`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from graphcrate.cli.options import Gpus, joined
+from graphcrate.cli.config import config, here
+from graphcrate.cli.options import (
+    Driver,
+    Glibc,
+    Gpus,
+    Json,
+    Kernel,
+    Output,
+    Runtime,
+    RuntimeVersion,
+    Target,
+    cuda_version,
+    joined,
+    said,
+)
 
 Ref = Annotated[
     str,
@@ -20,28 +34,24 @@ Only = Annotated[
         "binaries: libraries, symbols and GPU code. Again for more; all if left out."
     ),
 ]
-Target = Annotated[str, typer.Option(help="A machine of targets/, such as dgx2: its GPUs, driver, kernel, runtimes.")]
-Output = Annotated[Path, typer.Option(help="Where images are.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 Names = Annotated[
     list[str],
     typer.Argument(help="Wheels, a folder of installed packages, or an image as for `check`.", metavar="REF|WHEEL…"),
 ]
 Base = Annotated[str, typer.Option(help="Image or root file system that wheels or packages are installed in.")]
+Stack = Annotated[str, typer.Argument(help="Recipe: pyg, glt or torch.", metavar="[STACK]")]
 
 
 def check(
     ref: Ref,
     only: Only = None,
     target: Target = "",
-    runtime: Annotated[
-        list[str] | None, typer.Option(help="docker, apptainer, pyxis or pai; again for more; all if left out.")
-    ] = None,
-    runtime_version: Annotated[str, typer.Option(help="Version of the one runtime; of pyxis that of enroot.")] = "",
+    runtime: Runtime = None,
+    runtime_version: RuntimeVersion = "",
     gpu: Gpus = None,
-    driver: Annotated[str, typer.Option(help="NVIDIA driver of the host, such as 450.80.02.")] = "",
-    kernel: Annotated[str, typer.Option(help="Kernel of the host, such as 3.10.")] = "",
-    glibc: Annotated[str, typer.Option(help="glibc of the host, such as 2.35.")] = "",
+    driver: Driver = "",
+    kernel: Kernel = "",
+    glibc: Glibc = "",
     shm: Annotated[str, typer.Option(help="Size of /dev/shm in containers, such as 64m.")] = "",
     fetch: Annotated[
         Literal["small", "all", "none"],
@@ -54,20 +64,11 @@ def check(
     """Check any image without running it. Reads its bytes, what runtimes require of it, its programs and libraries."""
     from graphcrate.checks import parts
     from graphcrate.cli import tables
-    from graphcrate.cli.config import config, here
     from graphcrate.compat import explain, targets
 
+    target = target or ("" if gpu or driver or kernel or glibc or runtime else config().target)
     ctx = here()
-    said = targets.Said(
-        target=target or ("" if gpu or driver or kernel or glibc or runtime else config().target),
-        gpu=joined(gpu) or "",
-        driver=driver,
-        runtimes=tuple(runtime or ()),
-        runtime_version=runtime_version,
-        kernel=kernel,
-        glibc=glibc,
-    )
-    machine = explain.find_target(ctx, said)
+    machine = explain.find_target(ctx, said(target, gpu, driver, runtime, runtime_version, kernel, glibc))
     found = parts.check(
         ref,
         targets.host_of(machine, shm),
@@ -99,14 +100,12 @@ def audit(
     from graphcrate.checks import wording
     from graphcrate.checks.audit import run as auditing
     from graphcrate.cli import tables
-    from graphcrate.cli.config import here
     from graphcrate.compat import explain
     from graphcrate.compat.facts import gpu_models
     from graphcrate.compat.targets import Said
     from graphcrate.model.errors import AuditError
 
-    ctx = here()
-    named = joined(gpu) or ""
+    ctx, named = here(), joined(gpu) or ""
     gpus = gpu_models(named) if named else ()
     if target:
         gpus = explain.find_target(ctx, Said(target=target, gpu=named)).gpus or ()
@@ -114,3 +113,30 @@ def audit(
     tables.write(found, wording.audit(found), as_json=as_json)
     if failures := sum(one.severity == "fail" for one in found.findings):
         raise AuditError(f"{failures} of the findings keep {found.subject} from working")
+
+
+def explain(
+    stack: Stack = "pyg",
+    target: Target = "",
+    cuda: Annotated[str | None, typer.Option(callback=cuda_version, help="Show this CUDA version first.")] = None,
+    gpu: Gpus = None,
+    driver: Driver = "",
+    runtime: Runtime = None,
+    runtime_version: RuntimeVersion = "",
+    kernel: Kernel = "",
+    glibc: Glibc = "",
+    as_json: Json = False,
+) -> None:
+    """Say which CUDA version runs on a machine, and why others do not."""
+    from graphcrate.cli import tables
+    from graphcrate.compat import catalog
+    from graphcrate.compat import explain as explaining
+
+    ctx, machine = here(), said(target, gpu, driver, runtime, runtime_version, kernel, glibc)
+    recipe = catalog.find_recipe(ctx, stack)
+    if cuda is not None:
+        catalog.refuse_unknown_cuda(recipe, cuda)
+    found = explaining.explain(recipe, explaining.find_target(ctx, machine), machine, cuda)
+    tables.write(found, explaining.answer(found), as_json=as_json)
+    if explaining.chosen_row(found) is None:
+        raise explaining.nothing_runs(found)

@@ -1,28 +1,39 @@
-"""Arguments → pipeline. With `cli_end` the only place that catches errors and exits; stdout carries results, stderr the
-rest.
+"""The command line: arguments to calls. Stdout carries results, stderr the rest; errors end in `exit`.
 
 Stages are imported where a command needs them: an unchanged image is answered in less time than rich takes to load.
 """
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from graphcrate import __version__
-from graphcrate.cli import cache, check, explain, pages, publish, test
-from graphcrate.cli import exit as cli_end
-from graphcrate.cli.options import CudaOrNone, Gpus, cuda_version, joined
+from graphcrate.cli import cache, check, pages, publish, test
+from graphcrate.cli import exit as ending
+from graphcrate.cli.config import config, here
+from graphcrate.cli.options import (
+    Compression,
+    Cuda,
+    Device,
+    Driver,
+    Gpus,
+    Json,
+    MountKernel,
+    Output,
+    Target,
+    cuda_version,
+    joined,
+    write,
+)
+from graphcrate.model.errors import DifferenceError, UsageError
 
 if TYPE_CHECKING:
     from graphcrate.compat.request import BuildRequest
-    from graphcrate.host.context import Context
-    from graphcrate.model.recipe import Additions
 
 app = typer.Typer(
-    cls=cli_end.Commands,
+    cls=ending.Commands,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -40,8 +51,6 @@ With = Annotated[
 Requirements = Annotated[list[Path] | None, typer.Option(help="A requirements file of packages to add.")]
 Apt = Annotated[list[str] | None, typer.Option(help="Debian packages to add.")]
 Ref = Annotated[str, typer.Argument(help="NAME:TAG below dist/, or the path of an OCI layout.", metavar="REF")]
-Driver = Annotated[str, typer.Option(help="NVIDIA driver that it must run with, such as 450.80.02.")]
-Target = Annotated[str, typer.Option(help="Machine that it must run on, by its name in targets/, such as dgx2.")]
 Channel = Annotated[str | None, typer.Option(help="Use only candidates of this channel (pytorch, pypi, local).")]
 Mirror = Annotated[str | None, typer.Option(help="sjtu, aliyun, nju, tuna, or the URL of a mirror.")]
 Wheels = Annotated[Path | None, typer.Option(help="Folder of wheels for the local channel.")]
@@ -64,16 +73,11 @@ Slim = Annotated[
     ),
 ]
 Smoke = Annotated[bool, typer.Option(help="Run the smoke test inside the image.")]
-Device = Annotated[
-    Literal["auto", "cpu", "cuda"], typer.Option(help="What the smoke test runs on; auto: a GPU where there is one.")
-]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Run again what passed on such a machine before.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", "--dry-run", help="Print what would be built, and build nothing.")]
 Engine = Annotated[
     str, typer.Option(help="auto, embedded, docker, podman, apptainer or singularity; auto: embedded where it works.")
 ]
-Output = Annotated[Path, typer.Option(help="Where images are written.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
 
 def _version(wanted: bool) -> None:
@@ -91,34 +95,32 @@ def options(
     """Container images for CUDA + PyTorch + PyG: from a recipe to a tested image, without a daemon or root."""
 
 
-def _context() -> "Context":
-    from graphcrate.cli.config import here
-
-    return here()
-
-
-def _own(
+def _request(
     name: str,
     cuda: str | None,
     packages: list[str] | None = None,
     requirements: list[Path] | None = None,
     apt: list[str] | None = None,
     flavour: str = "",
-) -> "tuple[str, str | None, Path | None, Additions]":
-    """The stack, its CUDA version, the file of a person's own recipe, and what is added to the stack."""
+    **fields: Any,  # noqa: ANN401 (those of BuildRequest)
+) -> "BuildRequest":
+    """What is asked of a build: of a stack with additions, or of a person's own recipe, which names its stack."""
     from graphcrate.compat import own
+    from graphcrate.compat.request import BuildRequest
 
     additions = own.given(packages or (), requirements or (), apt or (), flavour)
-    if not own.is_recipe(name):
-        return name, cuda, None, additions
-    recipe, more = own.load(Path(name))
-    return recipe.extends, cuda or recipe.cuda or None, Path(name), own.joined(more, additions)
+    if own.is_recipe(name):
+        recipe, more = own.load(Path(name))
+        fields["recipe"], additions = Path(name), own.joined(more, additions)
+        name, cuda = recipe.extends, cuda or recipe.cuda or None
+    fields["mirror"] = fields.get("mirror") or config().mirror or None
+    return BuildRequest(name=name, cuda=cuda, additions=additions, **fields)
 
 
 @app.command()
 def image(
     name: Name,
-    cuda: CudaOrNone = None,
+    cuda: Cuda = None,
     with_: With = None,
     requirements: Requirements = None,
     apt: Apt = None,
@@ -142,21 +144,19 @@ def image(
 ) -> None:
     """Build an image and test it by a training run inside."""
     from graphcrate.build import pipeline
-    from graphcrate.cli.config import config
-    from graphcrate.compat.request import BuildRequest
-    from graphcrate.model.lock import encode
 
-    stack, cuda, recipe, additions = _own(name, cuda, with_, requirements, apt, flavour)
-    request = BuildRequest(
-        name=stack,
-        additions=additions,
-        recipe=recipe,
-        cuda=cuda,
+    request = _request(
+        name,
+        cuda,
+        with_,
+        requirements,
+        apt,
+        flavour,
         gpu=joined(gpu),
         driver=driver,
         target=target or ("" if gpu or driver else config().target),
         channel=channel,
-        mirror=mirror or config().mirror or None,
+        mirror=mirror,
         wheels=wheels,
         output=output,
         smoke=smoke,
@@ -169,8 +169,8 @@ def image(
         slim=slim,
     )
     if plan:
-        lines, value = pipeline.plan_image(request, _context())
-        sys.stdout.write(encode(value).decode() if as_json else "".join(f"{line}\n" for line in lines))
+        lines, value = pipeline.plan_image(request, here())
+        write(value, "".join(f"{line}\n" for line in lines), as_json=as_json)
         return
     _build(request, as_json)
 
@@ -182,18 +182,15 @@ def _build(request: "BuildRequest", as_json: bool) -> None:
     from graphcrate.build import pipeline, summary
     from graphcrate.compat import fallback
     from graphcrate.host import settings
-    from graphcrate.model.lock import encode
 
-    start = settings.now()
-    report = pipeline.build_image(request, _context())
-    sys.stdout.write(encode(report).decode() if as_json else f"{report.reference}\n")
-    sys.stdout.flush()
-    seconds = settings.now() - start
-    sys.stderr.write("".join(f"{_context().as_typed(line)}\n" for line in summary.lines(report, seconds)))
+    start, ctx = settings.now(), here()
+    report = pipeline.build_image(request, ctx)
+    write(report, f"{report.reference}\n", as_json=as_json)
+    lines = list(summary.lines(report, settings.now() - start))
     if report.fallback:
         insisting = msgspec.structs.replace(request, cuda=report.cuda, channel=report.fallback.channel)
-        lines = fallback.closing(report, insisting.command())
-        sys.stderr.write("".join(f"{_context().as_typed(line)}\n" for line in lines))
+        lines += fallback.closing(report, insisting.command())
+    sys.stderr.write("".join(f"{ctx.as_typed(line)}\n" for line in lines))
 
 
 @app.command("list")
@@ -204,10 +201,10 @@ def list_(
     """List stacks and their variants."""
     from graphcrate.compat import catalog
 
-    ctx = _context()
+    ctx = here()
     recipes, locked = catalog.all_recipes(ctx), catalog.committed(ctx)
     if as_json:
-        sys.stdout.write(json.dumps(catalog.describe(recipes, locked), indent=2) + "\n")
+        write(catalog.describe(recipes, locked), "", as_json=True)
         return
     from rich.console import Console
 
@@ -226,7 +223,7 @@ def list_(
 @app.command()
 def lock(
     name: Name,
-    cuda: CudaOrNone = None,
+    cuda: Cuda = None,
     channel: Channel = None,
     mirror: Mirror = None,
     wheels: Wheels = None,
@@ -235,22 +232,11 @@ def lock(
 ) -> None:
     """Resolve a variant again and write its lock. Prints the path: images/NAME/VARIANT/CANDIDATE.lock.json."""
     from graphcrate.build import pipeline
-    from graphcrate.cli.config import config
-    from graphcrate.compat.request import BuildRequest
 
-    stack, wanted, recipe, additions = _own(name, cuda)
-    request = BuildRequest(
-        name=stack,
-        additions=additions,
-        recipe=recipe,
-        cuda=wanted,
-        channel=channel,
-        mirror=mirror or config().mirror or None,
-        wheels=wheels,
-        extensions=extensions,
-        toolkit=toolkit,
+    request = _request(
+        name, cuda, channel=channel, mirror=mirror, wheels=wheels, extensions=extensions, toolkit=toolkit
     )
-    sys.stdout.write(f"{pipeline.write_lock(request, _context())}\n")
+    sys.stdout.write(f"{pipeline.write_lock(request, here())}\n")
 
 
 @app.command()
@@ -270,18 +256,14 @@ def render(
 
     if name is not None and own.is_recipe(name):
         from graphcrate.build import pipeline
-        from graphcrate.compat.request import BuildRequest
-        from graphcrate.model.errors import UsageError
 
         if base != "debian":
             raise UsageError(
                 f"a recipe of your own has no text with --base {base}", next_step=f"./build.py render {name}"
             )
-        stack, cuda, recipe, additions = _own(name, cuda)
-        request = BuildRequest(name=stack, additions=additions, recipe=recipe, cuda=cuda)
-        sys.stdout.write(f"{pipeline.render_own(request, _context(), output or Path('images'))}\n")
+        sys.stdout.write(f"{pipeline.render_own(_request(name, cuda), here(), output or Path('images'))}\n")
         return
-    for folder in files.render_all(_context(), name, cuda, base, output):
+    for folder in files.render_all(here(), name, cuda, base, output):
         sys.stdout.write(f"{folder}\n")
 
 
@@ -289,18 +271,10 @@ def render(
 def inspect(ref: Ref, output: Output = Path("dist"), as_json: Json = False) -> None:
     """Show an image's layers, packages and environment."""
     from graphcrate.artifacts.locate import find_image
-    from graphcrate.model.lock import encode
-
-    layout, report = find_image(ref, output)
-    if as_json:
-        sys.stdout.write(encode(report).decode())
-        return
-    from rich.console import Console
-
     from graphcrate.cli import tables
 
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    tables.inspect(console, report, [f"{name}={value}" for name, value in layout.environment.items()])
+    layout, report = find_image(ref, output)
+    tables.write(report, tables.inspect(report, layout.environment), as_json=as_json)
 
 
 @app.command()
@@ -314,33 +288,27 @@ def convert(
         Path | None, typer.Option(help="File to write (rootfs: folder); else beside the layout, named after the image.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    compression: Annotated[
-        Literal["gzip", "zstd"] | None, typer.Option(help="Of sif and sqsh; of sqsh zstd if left out.")
-    ] = None,
-    kernel: Annotated[
-        str | None,
-        typer.Option(help="Kernel of the machine that mounts a sif: zstd from 4.14 on; gzip where unknown."),
-    ] = None,
+    compression: Compression = None,
+    kernel: MountKernel = None,
     link: Annotated[Path | None, typer.Option(help="Make this a symbolic link to the result.")] = None,
     as_json: Json = False,
 ) -> None:
     """Convert to SIF, enroot squashfs, a docker archive or a folder. Prints the path."""
     from graphcrate.artifacts import convert as converting
-    from graphcrate.artifacts.formats.packed import Compression
-    from graphcrate.model.lock import encode
+    from graphcrate.artifacts.formats import packed
 
     request = converting.Request(
         ref=ref,
         to=to,
         output=output,
         force=force,
-        compression=Compression(compression) if compression else None,
+        compression=packed.Compression(compression) if compression else None,
         kernel=kernel,
         link=link,
         hashed=as_json,
     )
-    result = converting.convert(request, _context())
-    sys.stdout.write(encode(result).decode() if as_json else f"{result.path}\n")
+    result = converting.convert(request, here())
+    write(result, f"{result.path}\n", as_json=as_json)
 
 
 @app.command()
@@ -355,12 +323,10 @@ def diff(
     """Compare two images file by file. They may be layouts, archives, engines' images, SIF, squashfs or folders."""
     from graphcrate.artifacts.tree import opening
     from graphcrate.artifacts.tree.compare import ALLOWANCES, lines, summary
-    from graphcrate.model.errors import DifferenceError
-    from graphcrate.model.lock import encode
 
-    comparison = opening.compare(first, second, _context(), () if strict else ALLOWANCES, output)
+    comparison = opening.compare(first, second, here(), () if strict else ALLOWANCES, output)
     told = "".join(f"{line}\n" for line in lines(comparison, everything=everything))
-    sys.stdout.write(encode(comparison).decode() if as_json else told)
+    write(comparison, told, as_json=as_json)
     if comparison.unexpected:
         raise DifferenceError(f"{first} and {second} are not the same: {summary(comparison)}")
 
@@ -377,7 +343,7 @@ def run(
     from graphcrate.build import pipeline
 
     layout, _ = find_image(ref, output)
-    sys.exit(pipeline.run_inside(layout, command, _context(), network=network))
+    sys.exit(pipeline.run_inside(layout, command, here(), network=network))
 
 
 app.command()(check.check)
@@ -386,7 +352,7 @@ app.command()(check.audit)
 app.command()(pages.report)
 app.command()(pages.catalog)
 app.command()(cache.cache)
-app.command()(explain.explain)
+app.command()(check.explain)
 app.command()(publish.publish)
 app.command()(publish.verify)
 app.command()(publish.keys)
@@ -397,7 +363,7 @@ app.command()(test.job)
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def doctor(context: typer.Context) -> None:
     """Diagnose this machine or container, or an error: --explain TEXT. Says what cannot work, why, and what to do."""
-    sys.path.insert(0, str(_context().root))  # where it lies in an installed package too
+    sys.path.insert(0, str(here().root))  # where it lies in an installed package too
     from doctor.__main__ import main as look_around
 
     sys.exit(look_around(context.args))
@@ -412,7 +378,7 @@ def schema(
     from graphcrate.compat import recipes
 
     value = own_recipes.schema() if own else recipes.schema()
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    write(value, "", as_json=True)
 
 
 def main() -> None:
@@ -420,7 +386,7 @@ def main() -> None:
     from graphcrate.host.process import interrupt_on_terminate
 
     interrupt_on_terminate()
-    with cli_end.exiting():
+    with ending.exiting():
         app()
 
 

@@ -6,16 +6,17 @@ from typing import Annotated
 
 import typer
 
+from graphcrate.cli.config import here
+
 Ref = Annotated[str, typer.Argument(help="Any image, as for `check`, but of a registry.", metavar="REF")]
 Other = Annotated[str | None, typer.Argument(help="Another image to compare it with.", metavar="[OTHER]")]
 File = Annotated[Path | None, typer.Option("--output", help="File to write; else report.html beside the image.")]
-Images = Annotated[Path, typer.Option(help="Where images are.")]
+Images = Annotated[Path, typer.Option(help="Folder of images.")]
 
 
 def report(ref: Ref, other: Other = None, output: File = None, images: Images = Path("dist")) -> None:
     """Draw a page about an image, or about what differs between two. Prints the path of the HTML file."""
     from graphcrate.artifacts.locate import locate
-    from graphcrate.cli.config import here
     from graphcrate.host.atomic import write_file
     from graphcrate.pages import report as pages
 
@@ -37,7 +38,6 @@ def catalog(
     images: Images = Path("dist"),
 ) -> None:
     """Write a catalogue of all stacks as static pages. English and Chinese; with what was measured of images here."""
-    from graphcrate.cli.config import here
     from graphcrate.pages import catalog as pages
 
     pages.write(here(), images, output)

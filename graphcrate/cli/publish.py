@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from graphcrate.cli.options import Gpus, cuda_version, joined
+from graphcrate.cli.config import config, here
+from graphcrate.cli.options import Compression, Gpus, Json, MountKernel, Output, cuda_version, joined, write
+from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
     from graphcrate.host.context import Context
@@ -46,18 +48,10 @@ As = Annotated[
         "--as", help="In a folder: sif for Singularity, sqsh for enroot and pyxis, oci-archive for all; again for more."
     ),
 ]
-Kernel = Annotated[
-    str | None, typer.Option(help="Kernel of the machines that mount a sif: zstd from 4.14 on, else gzip.")
-]
-Squashed = Annotated[
-    Literal["gzip", "zstd"] | None, typer.Option(help="Of those files, whatever the kernel; of sqsh zstd if left out.")
-]
 Replace = Annotated[bool, typer.Option("--replace", help="In a folder: overwrite another file of that name.")]
 PlanOnly = Annotated[
     bool, typer.Option("--plan", help="Check the destination, and whether it may be published; send nothing.")
 ]
-Output = Annotated[Path, typer.Option(help="Where images are.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
 
 def publish(
@@ -72,21 +66,21 @@ def publish(
     key: Key = None,
     allow_cpu_only: CpuOnly = False,
     as_: As = None,
-    kernel: Kernel = None,
-    compression: Squashed = None,
+    kernel: MountKernel = None,
+    compression: Compression = None,
     replace: Replace = False,
     output: Output = Path("dist"),
     plan: PlanOnly = False,
     as_json: Json = False,
 ) -> None:
     """Publish an image that passed its checks and tests. Blobs first, proofs, then the tag. Prints where."""
-    from graphcrate.artifacts.formats.packed import Compression
-    from graphcrate.cli.config import here
-    from graphcrate.model.lock import encode
+    from graphcrate.artifacts.formats import packed
     from graphcrate.publish import policy, registry
 
-    ctx = here()
-    to = to or _configured(image)
+    ctx, to = here(), to or config().to
+    if not to:
+        step = f"make publish … TO=registry.example/team    (./build.py publish {image} --to …)"
+        raise UsageError("there is no destination: TO, or --to", next_step=step)
     request = policy.Request(
         ref=image,
         output=output,
@@ -97,25 +91,28 @@ def publish(
         allow_cpu_only=allow_cpu_only,
         forms=tuple(form for form in policy.FILE_FORMS if form in (as_ or ())),
         kernel=kernel,
-        compression=Compression(compression) if compression else None,
+        compression=packed.Compression(compression) if compression else None,
         replace=replace,
     )
     registry.destination_of(request, ctx, to)  # fail before anything is built
-    if _is_recipe(image):
+    is_recipe = image.endswith(".toml") or (":" not in image and not Path(image).exists())
+    if is_recipe:
         policy.refuse_early(request, Path(image).stem, cuda)
-        if plan:
-            return
-        request = dataclasses.replace(request, ref=_built(image, cuda, joined(gpu), target, output, ctx))
+        if not plan:
+            request = dataclasses.replace(request, ref=_built(image, cuda, joined(gpu), target, output, ctx))
     elif cuda or gpu or target:
-        raise _built_already(image)
-    if plan:
+        raise UsageError(
+            f"{image} is built: --cuda, --gpu and --target are for a recipe, which is built first",
+            next_step=f"./build.py publish {image} --to …, or publish pyg --cuda … --gpu … --to …",
+        )
+    elif plan:
         policy.examine(request, ctx)
+    if plan:
         return
     published = registry.publish(request, ctx, to)
     for runtime, line in published.lines.items():
         ctx.progress.note(f"{runtime}: {line}")
-    sys.stdout.write(encode(published).decode() if as_json else f"{published.reference}@{published.digest}\n")
-    sys.stdout.flush()
+    write(published, f"{published.reference}@{published.digest}\n", as_json=as_json)
     _warn_of_fallback(request.ref, output)
 
 
@@ -130,30 +127,6 @@ def _warn_of_fallback(ref: str, output: Path) -> None:
         asked = report.asked or Asked(recipe=report.name, variant=report.cuda)
         insisting = BuildRequest.again(asked, channel=report.fallback.channel).command()
         sys.stderr.write("".join(f"{line}\n" for line in fallback.closing(report, insisting)))
-
-
-def _is_recipe(image: str) -> bool:
-    """Whether this names a recipe, one's own too, and no image."""
-    return image.endswith(".toml") or (":" not in image and not Path(image).exists())
-
-
-def _built_already(image: str) -> Exception:
-    from graphcrate.model.errors import UsageError
-
-    return UsageError(
-        f"{image} is built: --cuda, --gpu and --target are for a recipe, which is built first",
-        next_step=f"./build.py publish {image} --to …, or publish pyg --cuda … --gpu … --to …",
-    )
-
-
-def _configured(image: str) -> str:
-    from graphcrate.cli.config import config
-    from graphcrate.model.errors import UsageError
-
-    if to := config().to:
-        return to
-    step = f"make publish … TO=registry.example/team    (./build.py publish {image} --to …)"
-    raise UsageError("there is no destination: TO, or --to", next_step=step)
 
 
 def _built(name: str, cuda: str | None, gpu: str | None, target: str, output: Path, ctx: "Context") -> str:
@@ -181,9 +154,8 @@ def verify(
     """Verify a published image and its statements. They are materials, provenance, suites, contracts, audit."""
     from graphcrate.build import pipeline
     from graphcrate.cli import tables
-    from graphcrate.cli.config import here
     from graphcrate.model.answer import Answer, Entry, Section
-    from graphcrate.model.errors import ProofError, UsageError
+    from graphcrate.model.errors import ProofError
     from graphcrate.oci import reference
     from graphcrate.publish import verify as verifying
 
@@ -210,9 +182,7 @@ def keys(
     output: Annotated[Path, typer.Option(help="Folder for cosign.key and cosign.pub.")] = Path(),
 ) -> None:
     """Make a pair of keys to sign with, in cosign's format. COSIGN_PASSWORD or the terminal gives the password."""
-    from graphcrate.cli.config import here
     from graphcrate.host.attach import ask_password
-    from graphcrate.model.errors import UsageError
     from graphcrate.publish.attest.keys import PASSWORD, make_pair
 
     if not output.is_dir():

@@ -1,21 +1,19 @@
 """Print answers: text for people, JSON for programs. Decides nothing."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from graphcrate.cli import options
 from graphcrate.compat import facts
 from graphcrate.compat.support import MARKS, Support
-from graphcrate.model.answer import Answer
-from graphcrate.model.lock import encode
+from graphcrate.model.answer import Answer, Entry, Section
 from graphcrate.model.recipe import Recipe
 from graphcrate.model.report import BuildReport, LayerRecord
-from graphcrate.model.words import size
+from graphcrate.model.words import joined, size
 
 _MARK_STYLES = {"native": "green", "jit": "yellow", "unknown": "dim", "rejected": "dim"}
 _HEADS = ("stack", "CUDA", "torch", "PyG", "Python", "GPUs", "driver from", "lock")
@@ -65,56 +63,37 @@ def heat_map(found: Support) -> Text:
     return drawn
 
 
-def layers_table(layers: Sequence[LayerRecord]) -> Table:
-    """Layers by size with their largest owners."""
-    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, title="layers, largest first", title_justify="left")
-    table.add_column("", width=20)
-    table.add_column("compressed", justify="right")
-    table.add_column("unpacked", justify="right")
-    table.add_column("layer")
-    table.add_column("owners", overflow="fold")
-    largest_layer = max((layer.size for layer in layers), default=1) or 1
-    for layer in sorted(layers, key=lambda layer: -layer.size):
-        largest = sorted(layer.owners, key=lambda owner: -owner.bytes)
-        owners = ", ".join(
-            f"{owner.name} {owner.version} {size(owner.bytes)}".replace("  ", " ") for owner in largest[:5]
-        )
-        more = f" and {len(largest) - 5} more" if len(largest) > 5 else ""
-        bar = "█" * round(20 * layer.size / largest_layer) or "▏"
-        table.add_row(bar, size(layer.size), size(layer.unpacked_size), layer.title, owners + more)
-    return table
-
-
 def write(value: Any, answer: Answer, *, as_json: bool) -> None:  # noqa: ANN401 (what msgspec encodes)
     """Write a command's answer to stdout: as JSON, or as text, on a terminal in its width and with colours."""
     if as_json:
-        sys.stdout.write(encode(value).decode())
+        options.write(value, "", as_json=True)
         return
     console = Console(soft_wrap=True)
     for line, style in answer.lines(console.width if sys.stdout.isatty() else 0):
         console.print(Text(line, style))
 
 
-def inspect(console: Console, report: BuildReport, environment: Sequence[str]) -> None:
-    """Print an image: identity, layers, environment, packages."""
-    console.print(f"{report.name}:{report.tag}@{report.digest}", soft_wrap=True, highlight=False)
-    console.print(f"{size(report.bytes)} compressed in {len(report.layers)} layers, {report.layout}", soft_wrap=True)
-    console.print()
-    console.print(layers_table(report.layers))
-    console.print("\nenvironment")
-    for line in environment:
-        console.print(f"  {line}", soft_wrap=True, highlight=False, markup=False)
-    if report.packages:
-        console.print("\npackages")
-        for package in report.packages:
-            console.print(f"  {package.name} {package.version} ({package.channel})", highlight=False)
+def inspect(report: BuildReport, environment: Mapping[str, str]) -> Answer:
+    """An image: identity, layers with their largest owners, environment, packages."""
+    sections = {
+        "layers, largest first": [_layer(layer) for layer in sorted(report.layers, key=lambda layer: -layer.size)],
+        "environment": [Entry(name, value) for name, value in environment.items()],
+        "packages": [Entry(one.name, f"{one.version} ({one.channel})") for one in report.packages],
+        "missing": [Entry("", missing) for missing in report.missing],
+        "smoke": [Entry(one.suite, f"{one.status} on {one.device} in {one.seconds:.0f} s") for one in report.suites],
+    }
     if report.fallback:
-        console.print(f"\nfall-back: {report.fallback.meaning}", highlight=False, markup=False, soft_wrap=True)
-        for limit in report.fallback.limits:
-            console.print(f"  it {limit}", highlight=False, markup=False, soft_wrap=True)
-    for missing in report.missing:
-        console.print(f"  missing: {missing}", highlight=False, markup=False, soft_wrap=True)
-    for suite in report.suites:
-        console.print(
-            f"\nsmoke {suite.suite}: {suite.status} on {suite.device} in {suite.seconds:.0f} s", highlight=False
-        )
+        limits = tuple(f"it {limit}" for limit in report.fallback.limits)
+        sections["fall-back"] = [Entry("", report.fallback.meaning, limits)]
+    opening = (
+        f"{report.name}:{report.tag}@{report.digest}",
+        f"{size(report.bytes)} compressed in {len(report.layers)} layers, {report.layout}",
+    )
+    return Answer(tuple(Section(tuple(entries), heading) for heading, entries in sections.items()), opening)
+
+
+def _layer(layer: LayerRecord) -> Entry:
+    largest = sorted(layer.owners, key=lambda owner: -owner.bytes)
+    owners = [f"{one.name} {one.version} {size(one.bytes)}".replace("  ", " ") for one in largest]
+    details = (joined(owners, 5),) if owners else ()
+    return Entry(size(layer.size), f"{layer.title}, {size(layer.unpacked_size)} unpacked", details)

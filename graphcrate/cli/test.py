@@ -3,10 +3,12 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphcrate.cli.config import here
+from graphcrate.cli.options import Device, Json, Output, write
 from graphcrate.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ Refs = Annotated[
 ]
 Runner = Annotated[str, typer.Option(help="auto, embedded, docker, podman, apptainer or slurm; auto: by what REF is.")]
 Suite = Annotated[str, typer.Option(help="Suites, such as dna,ops; else those of the recipe.")]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: a GPU where there is one.")]
 Partition = Annotated[str, typer.Option(help="Slurm: partition; several with --matrix, such as dgx2,a100.")]
 Gres = Annotated[str, typer.Option(help="Slurm: generic resources, such as gpu:1.")]
 Time = Annotated[str, typer.Option(help="Slurm: time limit; else what the suites may take.")]
@@ -59,8 +60,6 @@ Mounts = Annotated[
 Instance = Annotated[str, typer.Option(help="PAI: type of the nodes; known for 1 and 4 GPUs.")]
 Driver = Annotated[str, typer.Option(help="PAI: NVIDIA driver, such as 535.54.03.")]
 Workspace = Annotated[str, typer.Option(help="PAI: id of the workspace.")]
-Output = Annotated[Path, typer.Option(help="Where images and reports are.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
 
 
 def try_image(
@@ -81,9 +80,7 @@ def try_image(
     as_json: Json = False,
 ) -> None:
     """Run an image's test suites, here or as Slurm jobs."""
-    from graphcrate.cli.config import here
     from graphcrate.engines.trials import artifact, progress, testing
-    from graphcrate.model.lock import encode
     from graphcrate.model.trial import Matrix, Resources
 
     ctx = here()
@@ -105,7 +102,7 @@ def try_image(
         _print(testing.run_in_job(subjects[0], cells[0], scheduler, ctx, wait * 60), as_json)
         return
     ended = testing.run_matrix(cells, scheduler, output, wait * 60)
-    sys.stdout.write(encode(Matrix(cells=tuple(ended))).decode() if as_json else progress.text(ended))
+    write(Matrix(cells=tuple(ended)), progress.text(ended), as_json=as_json)
     testing.raise_if_unfinished(ended, output)
 
 
@@ -129,7 +126,6 @@ def job(
     output: Output = Path("dist"),
 ) -> None:
     """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
-    from graphcrate.cli.config import here
     from graphcrate.compat import explain
     from graphcrate.engines.render import jobs
     from graphcrate.model.job import Job
@@ -179,8 +175,6 @@ def _check(refs: Sequence[str], runner: str, partitions: Sequence[str], *, matri
 def _print(report: "TrialReport", as_json: bool) -> None:
     from graphcrate.engines import run_suites
     from graphcrate.engines.trials import progress
-    from graphcrate.model.lock import encode
 
-    lines = "".join(f"{line}\n" for line in progress.suites_lines(report.suites))
-    sys.stdout.write(encode(report).decode() if as_json else lines)
+    write(report, "".join(f"{line}\n" for line in progress.suites_lines(report.suites)), as_json=as_json)
     run_suites.raise_if_failed(report.reference, report.suites)

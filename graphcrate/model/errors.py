@@ -1,6 +1,6 @@
 """Every error that a person can meet: what happened, the likely cause, the next command to type.
 
-Raised anywhere, caught once (in `cli_end`). Exit codes 1 and 2 are unexpected faults and wrong usage.
+Raised anywhere, caught once (in `cli.exit`). Exit codes 1 and 2 are unexpected faults and wrong usage.
 """
 
 import functools
