@@ -10,12 +10,13 @@ import shlex
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from graphcrate.engines.slurm import parse
-from graphcrate.engines.slurm.parse import JobView, Partition
+from graphcrate.engines.slurm.parse import JobView
 from graphcrate.host import process, settings
 from graphcrate.host.atomic import write_file
 from graphcrate.model.errors import UNREADABLE, BuildError, HostError
@@ -49,9 +50,9 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     environment: Mapping[str, str]
 
-    def partitions(self) -> tuple[Partition, ...]:
+    def partitions(self) -> list[str]:
         """List the partitions that this user can see. Raises HostError when the controller does not answer."""
-        return parse.partitions(self._ask("sinfo", "--noheader", f"--format={parse.SINFO_FORMAT}"))
+        return sorted({*self._ask("sinfo", "--noheader", "--format=%R").split()})
 
     def has_pyxis(self) -> bool:
         """Tell whether srun starts containers here."""
@@ -72,9 +73,6 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
         if unknown := [job for job in jobs if job not in views]:
             options = ["--noheader", "--parsable2", "--allocations", f"--format={parse.SACCT_FORMAT}"]
             views |= parse.jobs(self._try("sacct", *options, f"--jobs={','.join(unknown)}"))
-        for job in (job for job in jobs if job in views and views[job].is_ended):
-            # squeue does not print the exit code
-            views[job] = parse.details(self._try("scontrol", "--oneliner", "show", "job", job), job) or views[job]
         return {job: views[job] for job in jobs if job in views}
 
     def cancel(self, jobs: Sequence[str]) -> None:
@@ -106,7 +104,7 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
 def find(environment: Mapping[str, str]) -> Slurm:
     """Find the Slurm of this machine. Raises HostError where there is none."""
     variables = settings.select_for_child(environment, VARIABLES)
-    for program in ("sbatch", "srun", "squeue", "sinfo", "scancel", "scontrol"):
+    for program in ("sbatch", "srun", "squeue", "sinfo", "scancel"):
         if process.find(program) is None:
             raise HostError(
                 "Slurm is not installed here",
@@ -121,38 +119,37 @@ def find(environment: Mapping[str, str]) -> Slurm:
     return Slurm(version=done.lines[-1].removeprefix("slurm-wlm ").removeprefix("slurm "), environment=variables)
 
 
+@dataclass
 class Scheduler:
     """Jobs of one Slurm, with their orders, results and logs in a folder that all nodes see under the same path."""
 
-    def __init__(
-        self, slurm: Slurm, folder: Path, root: Path, environment: Mapping[str, str], program: str = NODE_PROGRAM
-    ) -> None:
-        """Keep the jobs' files in `folder`.
+    slurm: Slurm
+    folder: Path
+    root: Path  #: the folder from which a node imports `program`
+    environment: Mapping[str, str]  #: of this process; jobs inherit it
+    program: str = NODE_PROGRAM  #: run as `python -m PROGRAM ORDER RESULT`
+    _offsets: dict[str, int] = field(default_factory=dict)
 
-        `root`: the folder from which a node imports `program`, which is run as `python -m PROGRAM ORDER RESULT`.
-        `environment`: of this process; jobs inherit it.
-        """
-        self.slurm, self._root, self._environment, self._program = slurm, root, environment, program
-        self._folder = folder.absolute()
-        self._offsets: dict[str, int] = {}
+    def __post_init__(self) -> None:
+        self.folder = self.folder.absolute()
 
     def submit(self, orders: Sequence[Order], resources: Resources) -> list[str]:
         """Submit a job for each order, several as one array; return their ids, in this order.
 
         Raises HostError when Slurm refuses.
         """
-        batch = self._folder / f"order-{uuid.uuid4().hex[:12]}"
+        batch = self.folder / f"order-{uuid.uuid4().hex[:12]}"
         files = [Path(f"{batch}-{number}.json") for number in range(len(orders))]
         for file, order in zip(files, orders, strict=True):
             write_file(file, msgspec.json.encode(order))
         is_array = len(orders) > 1
-        log = str(self._folder).replace("%", "%%") + ("/%A_%a.out" if is_array else "/%j.out")
+        log = str(self.folder).replace("%", "%%") + ("/%A_%a.out" if is_array else "/%j.out")
         options = {**parameters(orders, resources), "output": log}
         if is_array:
             options["array"] = f"0-{len(orders) - 1}"
         command = ["sbatch", "--parsable", "--no-requeue", *(f"--{name}={value}" for name, value in options.items())]
-        script = _script(self._program, self._root, batch, is_array=is_array)
-        environment = submit_environment(self._environment)
+        script = _script(self.program, self.root, batch, is_array=is_array)
+        environment = submit_environment(self.environment)
         try:
             answer = process.output(command, environment=environment, stdin=script.encode(), timeout=SECONDS)
         except BuildError as error:
@@ -168,7 +165,7 @@ class Scheduler:
 
     def log(self, job: str) -> Path:
         """Return the file of all that the job prints."""
-        return self._folder / f"{job}.out"
+        return self.folder / f"{job}.out"
 
     def new_lines(self, job: str) -> list[str]:
         """Read the whole lines that the job printed since the last call."""
@@ -185,9 +182,9 @@ class Scheduler:
     def result(self, job: str) -> Returned | None:
         """Read the result of a job; None while there is none. Raises HostError for an invalid one."""
         with contextlib.suppress(OSError):  # a network file system shows other nodes' files once the folder is touched
-            self._folder.chmod(self._folder.stat().st_mode)
+            self.folder.chmod(self.folder.stat().st_mode)
         try:
-            return msgspec.json.decode((self._folder / f"{job}.json").read_bytes(), type=Returned)
+            return msgspec.json.decode((self.folder / f"{job}.json").read_bytes(), type=Returned)
         except FileNotFoundError:
             return None
         except UNREADABLE as error:
@@ -199,7 +196,7 @@ class Scheduler:
 
     def remove_result(self, job: str) -> None:
         """Remove the result of a finished job; its log stays."""
-        (self._folder / f"{job}.json").unlink(missing_ok=True)
+        (self.folder / f"{job}.json").unlink(missing_ok=True)
 
 
 def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str]:

@@ -119,17 +119,12 @@ def find_slurm(ctx: Context, output: Path, partitions: Sequence[str]) -> Schedul
     Raises HostError, and UsageError for a partition that Slurm does not have, with those that it has.
     """
     slurm = submit.find(ctx.environment)
-    known = {partition.name: partition for partition in slurm.partitions()}
-    for name in partitions:
-        if name not in known:
-            words = ", ".join(
-                f"{one.name}{'' if one.is_up else ' (down)'}{f' ({one.gres})' if one.gres else ''}"
-                for one in known.values()
-            )
-            raise UsageError(
-                f"there is no partition {name!r}; there are {words or 'none that you may use'}",
-                next_step=f"--partition {next(iter(known))}" if known else "ask the administrator of this cluster",
-            )
+    known = slurm.partitions()
+    if unknown := [name for name in partitions if name not in known]:
+        raise UsageError(
+            f"there is no partition {unknown[0]!r}; there are {', '.join(known) or 'none that you may use'}",
+            next_step=f"--partition {known[0]}" if known else "ask the administrator of this cluster",
+        )
     return Scheduler(slurm, output / JOBS, Path(__file__).resolve().parents[3], ctx.environment)
 
 
