@@ -9,16 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
-
 from graphcrate.engines.backend import Order, digest_of
-from graphcrate.engines.embedded import work
 from graphcrate.engines.embedded.layers import WheelsLayer, Workshop, make
 from graphcrate.host import process, settings
 from graphcrate.host.cache import Cache
 from graphcrate.host.parallel import parallel
 from graphcrate.host.workers import default_jobs
-from graphcrate.inputs.bases import Base
 from graphcrate.inputs.wheels.bytecode import InsidePython
 from graphcrate.inputs.wheels.install import Site
 from graphcrate.inputs.wheels.layer import Claims
@@ -59,7 +55,8 @@ def build_layout(order: Order) -> Layout:
     IntegrityError, BuildError, DiskFullError, HostError. Finished layers stay in the cache whatever happens.
     """
     start = settings.now()
-    made, base = build_layers(order, default_jobs()), _base_of(order)
+    made, base = build_layers(order, default_jobs()), order.base
+    assert base is not None, "the embedded builder always has the lock's own base"
     _check_older([*base.layers, *made], order.cache, start)
     image = make_image([*base.layers, *made], order.plan.config, order.plan.created, base.environment)
     return write_layout(order.folder / FOLDER, image, order.cache.blob, order.plan.tag)
@@ -78,14 +75,10 @@ def _check_older(layers: Sequence[LayerRecord], cache: Cache, start: float) -> N
             )
 
 
-def _base_of(order: Order) -> Base:
-    assert order.base is not None, "the embedded builder always has the lock's own base"
-    return order.base
-
-
 def build_layers(order: Order, jobs: int) -> tuple[LayerRecord, ...]:
     """The layers above the base, lowest first; their blobs are in the cache. `jobs` 0: all work in this process."""
-    plan, base = order.plan, _base_of(order)
+    plan, base = order.plan, order.base
+    assert base is not None
     python = next((step.python for step in plan.steps if isinstance(step, WheelsStep)), "")
     if python and not base.python_version.startswith(f"{python}."):
         raise BuildError(
@@ -115,11 +108,12 @@ def build_layers(order: Order, jobs: int) -> tuple[LayerRecord, ...]:
     make(later, claims, order.progress, jobs)
     claims.check_folders()
     made = {layer.key: layer.record for layer in (*ready, *later)}
-    for step in plan.steps:
-        if isinstance(step, FilesStep | ToolkitStep):
-            made[shop.key(step)] = _write_layer(step, shop, order.toolkit)
     steps = [step for step in plan.steps if isinstance(step, WheelsStep | CompileStep | FilesStep | ToolkitStep)]
-    return tuple(record for step in steps if (record := made[shop.key(step)]) is not None)
+    records = [
+        _write_layer(step, shop, order.toolkit) if isinstance(step, FilesStep | ToolkitStep) else made[shop.key(step)]
+        for step in steps
+    ]
+    return tuple(record for record in records if record is not None)
 
 
 @contextlib.contextmanager
@@ -136,7 +130,7 @@ def _beside(compiled: Callable[[], Mapping[str, Path]] | None) -> Iterator[Futur
 def _write_layer(step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callable[[], Path] | None) -> LayerRecord:
     """The layer of a step's files or of a CUDA toolkit, from the cache or written now."""
     cache, key = shop.cache, shop.key(step)
-    if (record := work.read_record(cache, key)) is not None:
+    if (record := shop.record(key)) is not None:
         return record
     with cache.folder() as folder:
         blob = folder / "layer"
@@ -154,8 +148,7 @@ def _write_layer(step: FilesStep | ToolkitStep, shop: Workshop, toolkit: Callabl
                 owner = Owner(name="toolkit", version=step.toolkit.version, bytes=size)
             record = writer.finish(step.title, [owner])
         cache.adopt(blob, cache.blob(record.digest))
-    cache.keep(work.record_path(cache, key), msgspec.json.encode(record))
-    return record
+    return shop.keep(key, record)
 
 
 def _write_tree(writer: LayerWriter, folder: Path, target: str) -> int:

@@ -11,19 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from msgspec import UNSET
+import msgspec
 
+from graphcrate.artifacts.wheel import check_tags, open_wheel
 from graphcrate.compat.slim import SLIM_FORMAT
 from graphcrate.engines.backend import LAYER_FORMAT
-from graphcrate.engines.embedded import work
-from graphcrate.host.cache import Cache
+from graphcrate.host.cache import Cache, kept, kept_bytes
 from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs import extensions
 from graphcrate.inputs.wheels import bytecode, sdist
-from graphcrate.inputs.wheels.install import Installation, Site
-from graphcrate.inputs.wheels.layer import Claims, WheelFile
-from graphcrate.model.plan import CompileStep, FilesStep, ToolkitStep, WheelsStep, content_id
+from graphcrate.inputs.wheels.install import Installation, Site, place
+from graphcrate.inputs.wheels.layer import Claims, WheelFile, write_wheels_layer
+from graphcrate.model.errors import UNREADABLE, CacheError
+from graphcrate.model.lock import LockedPackage
+from graphcrate.model.plan import CompileStep, FilesStep, Slim, ToolkitStep, WheelsStep, content_id
 from graphcrate.model.report import LayerRecord
 from graphcrate.oci import layer as stream
 
@@ -38,9 +40,10 @@ COMPILE_WEIGHT = 15
 
 @dataclass(frozen=True, kw_only=True)
 class Workshop:
-    """What all layers of one build share. `files`: sha256 → path; `environment` is that of child processes.
+    """What all layers of one build share, and the work on them that worker processes do.
 
-    `compiled`: sha256 of a compiled sdist → its wheel; only layers of compiled packages look into it.
+    `files`: sha256 → path; `compiled`: sha256 of a compiled sdist → its wheel, for layers of compiled packages alone;
+    `environment` is that of child processes.
     """
 
     site: Site
@@ -55,9 +58,92 @@ class Workshop:
         parts = [LAYER_FORMAT, stream.LAYER_FORMAT, self.site, self.interpreter.version, content_id(step)]
         if isinstance(step, CompileStep):  # how sources are compiled can change, and the step stays as it is
             parts += [extensions.origin(package, step) for package in step.packages]
-        elif isinstance(step, WheelsStep) and step.slim is not UNSET:
+        elif isinstance(step, WheelsStep) and step.slim is not msgspec.UNSET:
             parts += [SLIM_FORMAT]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def record(self, key: str) -> LayerRecord | None:
+        """The record of a finished layer whose blob is there with all its bytes; None otherwise."""
+        record = kept(self.cache.path("layers", f"{key}.json"), LayerRecord)
+        with contextlib.suppress(FileNotFoundError):
+            if record is not None and self.cache.blob(record.digest).stat().st_size == record.size:
+                return record
+        return None
+
+    def keep(self, key: str, record: LayerRecord) -> LayerRecord:
+        """Keep the record of a layer whose blob is in the cache."""
+        self.cache.keep(self.cache.path("layers", f"{key}.json"), msgspec.json.encode(record))
+        return record
+
+    def installation(self, origin: str) -> Installation | None:
+        """Where the files of a wheel go that was inspected before."""
+        data = kept_bytes(self._installation_path(origin))
+        try:
+            return None if data is None else msgspec.msgpack.decode(data, type=Installation)
+        except UNREADABLE:
+            return None
+
+    def _installation_path(self, origin: str) -> Path:
+        return self.cache.path("installations", f"{LAYER_FORMAT}-{self.site.python}", f"{origin}.msgpack")
+
+    def installed(self, wheel: WheelFile) -> Installation:
+        """Where the files of an inspected wheel go. Raises CacheError when that is gone."""
+        installation = self.installation(wheel.origin)
+        if installation is None:
+            raise CacheError(
+                f"{self._installation_path(wheel.origin)} is gone",
+                cause="Something removed it from the cache while this build ran.",
+                next_step="run the same command again",
+            )
+        return installation
+
+    def inspect(self, _: Advance, packages: Sequence[tuple[LockedPackage, str]]) -> list[WheelFile]:
+        """The wheels of packages (with their origins), those of sdists built; keep where their files go."""
+        files = {**self.files, **self.compiled}
+        wheels = []
+        with self.cache.guard():
+            for package, origin in packages:
+                path, sha256 = files[package.file.sha256], package.file.sha256
+                if package.is_sdist and not package.compiled:
+                    build = [files[wheel.file.sha256] for wheel in package.build]
+                    path = sdist.build_wheel(package, path, build, self.cache, self.environment)
+                if package.is_sdist or package.compiled:
+                    sha256 = ""  # nobody promised the hash of what was built here
+                check_tags(path.name, self.site.python, self.site.glibc)
+                if self.installation(origin) is None:
+                    with open_wheel(path) as opened:
+                        installation = place(opened, self.site)
+                    self.cache.keep(self._installation_path(origin), msgspec.msgpack.encode(installation))
+                wheels.append(
+                    WheelFile(name=package.name, version=package.version, path=path, origin=origin, sha256=sha256)
+                )
+        return wheels
+
+    def compile(self, advance: Advance, batch: Sequence["Shard"], worth: int) -> None:
+        """Compile these shards; `advance` gets the bytes of wheels that this is `worth`."""
+        with self.cache.guard():
+            jobs = []
+            for wheel in dict.fromkeys(wheel for wheel, _, _ in batch):
+                wanted = {number for other, number, _ in batch if other == wheel}
+                for number, shard in enumerate(bytecode.shards(self.installed(wheel), self.site)):
+                    if number in wanted:
+                        jobs.append(bytecode.Job(wheel.path, shard, wheel.bytecode[number]))
+            bytecode.compile_shards(jobs, self.interpreter, self.cache)
+        advance(worth)
+
+    def write(
+        self, advance: Advance, key: str, title: str, wheels: Sequence[WheelFile], share: float, slim: Slim | None
+    ) -> LayerRecord:
+        """Write a layer of wheels, unless another build has done so meanwhile. `advance`: this share of its bytes."""
+        with self.cache.guard(), self.cache.exclusively(f"layer-{key}"):
+            if (record := self.record(key)) is not None:
+                return record
+            files = [(wheel, self.installed(wheel)) for wheel in wheels]
+            counted: Advance = lambda amount: advance(int(amount * share))  # noqa: E731
+            return self.keep(key, write_wheels_layer(title, files, self.site, self.cache, counted, slim))
+
+
+Shard = tuple[WheelFile, int, int]  #: wheel, number, bytes of source
 
 
 @dataclass
@@ -66,15 +152,15 @@ class WheelsLayer:
 
     step: WheelsStep | CompileStep
     shop: Workshop
-    record: LayerRecord | None = None
     wheels: list[WheelFile] = field(default_factory=list)  #: in the order of the step's packages
     _uncompiled: int = 0  #: batches
-    _compile_share: float = 0.0  #: of the work that the layer is
+    _share: float = 1.0  #: of the work on the layer that a byte of its wheels is
 
     def __post_init__(self) -> None:
-        self.key = self.shop.key(self.step)
-        self.record = work.read_record(self.shop.cache, self.key)
         step = self.step
+        self.key = self.shop.key(step)
+        self.record = self.shop.record(self.key)
+        self.size = sum(package.file.size for package in step.packages)  #: of wheels and sdists
         self._origins = [
             extensions.origin(package, step) if isinstance(step, CompileStep) else sdist.origin(package)
             for package in step.packages
@@ -83,25 +169,17 @@ class WheelsLayer:
     @property
     def exists(self) -> bool:
         """Whether the cache has the layer and what it is checked by: nothing of the step's files is wanted then."""
-        return self.record is not None and None not in self._installations()
-
-    @property
-    def size(self) -> int:
-        """Bytes of the step's wheels and sdists."""
-        return sum(package.file.size for package in self.step.packages)
+        return self.record is not None and None not in map(self.shop.installation, self._origins)
 
     def inspect(self, pool: Pool) -> None:
         """Submit the look at the wheels; of sdists they are built first."""
-        files = {**self.shop.files, **self.shop.compiled}
-        wanted = [file for package in self.step.packages for file in (package, *package.build)]
-        known = {file.file.sha256: files[file.file.sha256] for file in wanted if file.file.sha256 in files}
         packages = list(zip(self.step.packages, self._origins, strict=True))
-        shop = self.shop
-        pool.submit(self.size, work.inspect, packages, known, shop.site, shop.cache, shop.environment, of=self)
+        pool.submit(self.size, self.shop.inspect, packages, of=self)
 
     def claim(self, claims: Claims) -> None:
         """Check the layer's paths against those of the others. Raises BuildError."""
-        for package, installation in zip(self.step.packages, self._installations(), strict=True):
+        for package, origin in zip(self.step.packages, self._origins, strict=True):
+            installation = self.shop.installation(origin)
             for placed in installation.files if installation else ():
                 claims.claim(f"{package.name} {package.version}", placed.path, placed.identity)
 
@@ -109,24 +187,21 @@ class WheelsLayer:
         """Submit the batches of sources that are to be compiled; the layer itself where there are none."""
         missing: list[Shard] = []
         shop = self.shop
-        for place, wheel in enumerate(self.wheels):
-            shards = bytecode.shards(work.installed(shop.cache, wheel, shop.site), shop.site)
-            sizes = [sum(placed.size for placed in shard) for shard in shards]
+        for number, wheel in enumerate(self.wheels):
+            shards = bytecode.shards(shop.installed(wheel), shop.site)
             version = shop.interpreter.version
-            paths = [bytecode.bundle_path(shop.cache, wheel.origin, version, number) for number in range(len(shards))]
-            wheel = self.wheels[place] = dataclasses.replace(wheel, bytecode=tuple(paths))
+            paths = [bytecode.bundle_path(shop.cache, wheel.origin, version, each) for each in range(len(shards))]
+            wheel = self.wheels[number] = dataclasses.replace(wheel, bytecode=tuple(paths))
+            sizes = [sum(placed.size for placed in shard) for shard in shards]
             missing += [(wheel, each, sizes[each]) for each, path in enumerate(paths) if not path.is_file()]
-        sources = sum(size for _, _, size in missing)
-        weight = self.size + COMPILE_WEIGHT * sources
-        self._compile_share = COMPILE_WEIGHT * sources / weight if sources else 0.0
+        weight = self.size + COMPILE_WEIGHT * sum(size for _, _, size in missing)
+        # The bar counts the wheels' bytes: compiling is its share of a layer's work.
+        self._share = self.size / weight if missing else 1.0
         batches = list(batched(missing))
         self._uncompiled = len(batches)
         for batch in batches:
-            # The bar counts the wheels' bytes: compiling is its share of a layer's work.
-            worth = int(self.size * self._compile_share * sum(size for _, _, size in batch) / max(sources, 1))
-            shards_of = [(wheel, number) for wheel, number, _ in batch]
-            arguments = (shards_of, shop.site, shop.interpreter, shop.cache, worth)
-            pool.submit(weight, work.compile_batch, *arguments, of=self)
+            worth = int(self._share * COMPILE_WEIGHT * sum(size for _, _, size in batch))
+            pool.submit(weight, shop.compile, batch, worth, of=self)
         if not batches:
             self._write(pool)
 
@@ -139,13 +214,8 @@ class WheelsLayer:
                 self._write(pool)
 
     def _write(self, pool: Pool) -> None:
-        shop, share = self.shop, 1 - self._compile_share
         slim = self.step.slim or None if isinstance(self.step, WheelsStep) else None
-        arguments = (self.key, self.step.title, self.wheels, shop.site, shop.cache, share, slim)
-        pool.submit(self.size, work.write_layer, *arguments, of=self)
-
-    def _installations(self) -> list[Installation | None]:
-        return [work.read_installation(self.shop.cache, origin, self.shop.site) for origin in self._origins]
+        pool.submit(self.size, self.shop.write, self.key, self.step.title, self.wheels, self._share, slim, of=self)
 
 
 def make(layers: Sequence[WheelsLayer], claims: Claims, progress: Progress, jobs: int) -> None:
@@ -170,9 +240,6 @@ def make(layers: Sequence[WheelsLayer], claims: Claims, progress: Progress, jobs
             layer.compile(pool)
         for layer, record in pool.results():
             layer.take(record, pool)
-
-
-Shard = tuple[WheelFile, int, int]  #: wheel, number, bytes of source
 
 
 def batched(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
