@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from graphcrate.resolve.locks import Resolution
 
 _MOST_RENEWALS = 3  #: of a base in one build
-_MOST_DIGITS = 11  #: of Unix seconds: to the year 5138
 
 
 def build_image(request: BuildRequest, ctx: Context) -> BuildReport:
@@ -391,7 +391,7 @@ def _plan(job: _Job, resolution: "Resolution") -> Plan:
 
 def _created(epoch: str) -> int | None:
     """The image's time, in Unix seconds, if one is asked for. Raises UsageError."""
-    if epoch and not (epoch.isascii() and epoch.isdecimal() and len(epoch) <= _MOST_DIGITS):
+    if epoch and not re.fullmatch("[0-9]{1,11}", epoch):  # to the year 5138
         raise UsageError(
             f"invalid time: SOURCE_DATE_EPOCH={epoch}",
             cause="It is the image's time, in seconds since 1970.",

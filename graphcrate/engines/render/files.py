@@ -119,8 +119,7 @@ def _with_nvidias_toolkit(lock: Lock) -> Lock:
 def texts(ctx: Context, recipe: Recipe, variant: Variant, base: Choice = "debian") -> dict[str, str]:
     """Write the texts of one variant, by file name. Raises UsageError, ResolutionError, BuildError."""
     plan = plan_of(ctx, recipe, variant, base)
-    path = lock_path(ctx, recipe, variant, shown(ctx, recipe, variant))
-    return {**of_plan(plan), "README.md": render.readme(plan, path.name if path.is_file() else "")}
+    return {**of_plan(plan), "README.md": render.readme(plan)}
 
 
 def of_plan(plan: Plan) -> dict[str, str]:

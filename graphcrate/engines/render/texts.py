@@ -120,8 +120,8 @@ def _pinned(packages: Iterable[LockedPackage]) -> list[str]:
     return [pin.replace(" --hash", " \\\n    --hash") for pin in pins(packages)]
 
 
-def readme(plan: Plan, lock: str = "") -> str:
-    """Write `README.md` of the plan's folder. `lock`: name of the lock file there, empty without one."""
+def readme(plan: Plan) -> str:
+    """Write `README.md` of the plan's folder."""
     stack, cpu = plan.stack, plan.stack.cuda == "cpu"
     values = {
         "plan": plan,
@@ -129,7 +129,7 @@ def readme(plan: Plan, lock: str = "") -> str:
         "title": f"{plan.name}:{plan.tag}",
         "about": about(plan),
         "folder": folder(plan),
-        "lock": lock,
+        "lock": f"{stack.candidate}.lock.json" if stack.locked else "",
         "make": ("" if plan.name == "pyg" else f"STACK={plan.name} ") + f"CUDA={stack.cuda}",
         "program": f"{EXAMPLES}/{'dna.py' if stack.torch_geometric else 'torch_check.py'}",
         "compiled": next((step for step in plan.steps if isinstance(step, CompileStep)), None),

@@ -104,13 +104,9 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
 def find(environment: Mapping[str, str]) -> Slurm:
     """Find the Slurm of this machine. Raises HostError where there is none."""
     variables = settings.select_for_child(environment, VARIABLES)
-    for program in ("sbatch", "srun", "squeue", "sinfo", "scancel"):
-        if process.find(program) is None:
-            raise HostError(
-                "Slurm is not installed here",
-                cause=f"{program} is neither in PATH nor in the system's folders.",
-                next_step=ELSEWHERE,
-            )
+    if process.find("sbatch") is None:
+        cause = "sbatch is neither in PATH nor in the system's folders."
+        raise HostError("Slurm is not installed here", cause=cause, next_step=ELSEWHERE)
     done = process.run(["sbatch", "--version"], environment=variables, timeout=SECONDS)
     if done.returncode:
         raise HostError(

@@ -112,8 +112,9 @@ def find(
             cause=f"It opens {_OPENS[chosen]}.",
             next_step=f"--runner {default}    opens it" if default != chosen else "./build.py list",
         )
-    report = _read_report(source, artifact, output)
     home = _image_folder(source, output)
+    reports = (read_report(folder / "report.json") for folder in (home / artifact.engine, home))
+    report = next((report for report in reports if report), None)
     folder = source.ours / "trials" if source.ours else output / "trials" / _name(source).replace(":", "-")
     return Subject(
         reference=reference,
@@ -194,16 +195,6 @@ def _image_folder(source: Located, output: Path) -> Path:
     path, dist = source.path.resolve(), output.resolve()
     below = path.relative_to(dist).parts if path.is_relative_to(dist) else ()
     return dist.joinpath(*below[:2]) if len(below) > 2 else path.parent
-
-
-def _read_report(source: Located, artifact: Artifact, output: Path) -> BuildReport | None:
-    """Read the report of the build that an artifact comes from, by its name or by where it lies."""
-    if source.form in ("docker", "podman", "registry") or source.ours:
-        image = _image_folder(source, output)
-        folders = [image / artifact.engine, image]
-    else:
-        folders = list(source.path.resolve().parents)[:2]
-    return next((report for folder in folders if (report := read_report(folder / "report.json"))), None)
 
 
 def _recipe_suites(reference: str, report: BuildReport | None, ctx: Context) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ later call. One whose job ended without a report is lost, and the next call subm
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -157,9 +157,3 @@ def _end(cell: Cell, returned: Returned, view: JobView | None) -> Cell:
         node=next((suite.node for suite in returned.suites if suite.node), view.node if view else cell.node),
         suites=returned.suites,
     )
-
-
-def counts(cells: Collection[Cell]) -> str:
-    """Count cells by state: `3 passed, 1 running`."""
-    numbers = {state: sum(cell.state is state for cell in cells) for state in State}
-    return ", ".join(f"{number} {state}" for state, number in numbers.items() if number)

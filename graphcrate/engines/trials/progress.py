@@ -9,7 +9,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from graphcrate.engines.trials import matrix
 from graphcrate.model.report import SmokeReport
 from graphcrate.model.trial import Cell, State
 
@@ -45,7 +44,9 @@ def line(cell: Cell) -> str:
 
 def table(cells: Sequence[Cell]) -> Table:
     """Make a table with a row for each cell and counts as its title."""
-    made = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, title=matrix.counts(cells), title_justify="left")
+    numbers = {state: sum(cell.state is state for cell in cells) for state in State}
+    counts = ", ".join(f"{number} {state}" for state, number in numbers.items() if number)  # `3 passed, 1 running`
+    made = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, title=counts, title_justify="left")
     for name in ("image", "partition", "state", "job", "node", "device", "driver", "runtime", "seconds", ""):
         made.add_column(name, overflow="fold", justify="right" if name == "seconds" else "left")
     for cell in cells:

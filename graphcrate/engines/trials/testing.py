@@ -142,7 +142,14 @@ def _open_state(path: Path) -> Iterator[tuple[Matrix, Callable[[Sequence[Cell]],
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with filelock.FileLock(path.with_name(f".{path.name}.lock"), blocking=False):
-            state = _read_state(path)
+            try:
+                state = msgspec.json.decode(path.read_bytes(), type=Matrix) if path.exists() else Matrix()
+            except (OSError, *UNREADABLE) as error:
+                raise UsageError(
+                    f"{path} cannot be read: {error}",
+                    cause="Another version of graphcrate wrote it, or it was changed by hand.",
+                    next_step=f"mv {path} {path}.old    (finished cells are run again then)",
+                ) from error
 
             def record(cells: Sequence[Cell]) -> None:
                 merged = {cell.key: cell for cell in (*state.cells, *cells)}
@@ -153,15 +160,4 @@ def _open_state(path: Path) -> Iterator[tuple[Matrix, Callable[[Sequence[Cell]],
         raise UsageError(
             f"another process runs the matrix in {path}",
             next_step="wait for it, or start another matrix: --output FOLDER",
-        ) from error
-
-
-def _read_state(path: Path) -> Matrix:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Matrix) if path.exists() else Matrix()
-    except (OSError, *UNREADABLE) as error:
-        raise UsageError(
-            f"{path} cannot be read: {error}",
-            cause="Another version of graphcrate wrote it, or it was changed by hand.",
-            next_step=f"mv {path} {path}.old    (finished cells are run again then)",
         ) from error
