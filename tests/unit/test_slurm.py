@@ -13,6 +13,7 @@ from graphcrate.host.context import Context
 from graphcrate.model.errors import HostError, UsageError
 from graphcrate.model.trial import Order, Resources
 
+
 @pytest.mark.parametrize(
     ("read", "text", "expected"),
     [
