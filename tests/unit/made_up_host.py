@@ -7,33 +7,25 @@ LARGE = Room(500 * GIB, 400 * GIB)
 
 
 class MadeUp(Host):
-    """`programs`: name → what it prints, or a Done; `python`: what it says to a program with that text."""
+    """`programs`: name → what it prints, or a Done; `python`: what it says to a program with that text.
 
-    def __init__(self, root, files=None, programs=None, python=None, rooms=None, environment=None, uid=1000):
-        super().__init__(str(root), {"HOME": "/home/alice", "PATH": "/usr/bin", **(environment or {})})
-        self.uid = uid
-        self.programs = programs or {}
-        self.answers = python or {}
-        self.rooms = rooms or {}
-        self.closed = set()
-        self.setuid = set()
-        self.asked = []
-        self.put("/home/alice/", "")
-        self.put("/tmp/", "")
-        self.put("/dev/shm/", "")
-        self.put("/proc/self/ns/user", "")
-        self.put("/proc/sys/kernel/osrelease", "5.15.0-100-generic\n")
-        for name, text in (files or {}).items():
-            self.put(name, text)
+    `files`: name → text; None: it is not there. A name that ends in a slash is a folder.
+    """
 
-    def put(self, name, text):
-        """A file, or, where the name ends in a slash, a folder."""
-        path = self.path(name)
-        if name.endswith("/"):
-            path.mkdir(parents=True, exist_ok=True)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    def __init__(
+        self, root, files=(), programs=None, python=None, rooms=None, environment=(), uid=1000, closed=(), setuid=()
+    ):
+        super().__init__(str(root), {"HOME": "/home/alice", "PATH": "/usr/bin", **dict(environment)})
+        self.uid, self.closed, self.setuid = uid, closed, setuid
+        self.programs, self.answers, self.rooms = programs or {}, python or {}, rooms or {}
+        usual = dict.fromkeys(("/home/alice/", "/tmp/", "/dev/shm/", "/proc/self/ns/user"), "")
+        usual["/proc/sys/kernel/osrelease"] = "5.15.0-100-generic\n"
+        for name, text in {**usual, **dict(files)}.items():
+            path = self.path(name)
+            if text is not None:
+                (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+                if not name.endswith("/"):
+                    path.write_text(text)
 
     def user(self):
         return "alice"
@@ -42,7 +34,6 @@ class MadeUp(Host):
         return f"/usr/bin/{program}" if program in self.programs else None
 
     def run(self, argv, limit=2.0, stdin=""):
-        self.asked.append(list(argv))
         if argv[0] == self.python:
             for sign, answer in self.answers.items():
                 if sign in argv[-1] or any(sign in word for word in argv):
