@@ -74,25 +74,20 @@ WITH_MORE = {EXTENSION: BROKEN, BUNDLED: FINE, MORE: LACKS}
 @pytest.mark.parametrize(
     ("seen", "findings", "idle", "missed", "cried"),
     [
-        pytest.param({}, [FAIL], [], (), (), id="a right prediction"),
-        pytest.param({}, [], [], (EXTENSION,), (), id="a broken library that was not named"),
-        pytest.param({}, [(FAIL, {"file": BUNDLED})], [], (EXTENSION,), (BUNDLED,), id="another file was named"),
-        pytest.param({}, [(FAIL, {"severity": "warn"})], [], (EXTENSION,), (), id="a warning predicts nothing"),
-        pytest.param({}, [NOTE], [IDLE], (), (), id="a plugin for what is absent"),
-        pytest.param({}, [], [IDLE], (EXTENSION,), (), id="a plugin that was not named"),
-        pytest.param({}, [(NOTE, {"check": "space"})], [IDLE], (EXTENSION,), (), id="a note about something else"),
-        pytest.param({"files": {EXTENSION: FINE}}, [NOTE], [IDLE], (), (EXTENSION,), id="an idle one that loads"),
-        pytest.param({"files": {EXTENSION: FINE}}, [FAIL], [], (), (EXTENSION,), id="a library that loads"),
-        pytest.param({"files": WITH_MORE, "imports": NOT_LOADED}, [FAIL], [], (), (), id="a failed import loads it"),
-        pytest.param({"files": WITH_MORE}, [FAIL], [], (MORE,), (), id="its import did not fail"),
-        pytest.param(
-            {"files": WITH_MORE},
-            [FAIL],
-            [Idle(package="torchvision", files="more", why="")],
-            (),
-            (),
-            id="idle follower",
-        ),
+        ({}, [FAIL], [], (), ()),
+        ({}, [], [], (EXTENSION,), ()),
+        ({}, [(FAIL, {"file": BUNDLED})], [], (EXTENSION,), (BUNDLED,)),
+        ({}, [(FAIL, {"severity": "warn"})], [], (EXTENSION,), ()),  # a warning predicts nothing
+        # a plugin for what is absent is noted, and nothing else counts as that
+        ({}, [NOTE], [IDLE], (), ()),
+        ({}, [], [IDLE], (EXTENSION,), ()),
+        ({}, [(NOTE, {"check": "space"})], [IDLE], (EXTENSION,), ()),
+        ({"files": {EXTENSION: FINE}}, [NOTE], [IDLE], (), (EXTENSION,)),
+        ({"files": {EXTENSION: FINE}}, [FAIL], [], (), (EXTENSION,)),
+        # a library is loaded after another of its package where the import fails, or where it is idle
+        ({"files": WITH_MORE, "imports": NOT_LOADED}, [FAIL], [], (), ()),
+        ({"files": WITH_MORE}, [FAIL], [], (MORE,), ()),
+        ({"files": WITH_MORE}, [FAIL], [Idle(package="torchvision", files="more", why="")], (), ()),
     ],
 )
 def test_prediction_and_observation_are_compared_by_file(seen, findings, idle, missed, cried):
@@ -164,17 +159,17 @@ def test_the_committed_pairs_are_enough_and_each_is_there_once():
     assert all("==" in package for group in groups for pair in group.pairs for package in pair.packages)
 
 
-def test_packages_are_imported_by_their_names_unless_told_otherwise():
-    assert audit_imports.imports_of(Pair(packages=("torch-xla==2.1.0",))) == ["torch_xla"]
-    assert audit_imports.imports_of(Pair(packages=("a-b==1",), imports=("c",))) == ["c"]
-    assert audit_imports.imports_of(Pair(packages=())) == ["torch"]
-
-
-def test_a_pair_is_named_by_all_that_makes_it():
+def test_a_pair_is_named_by_all_that_makes_it_and_imported_by_its_packages():
     group = Group(torch="2.6.0", python="3.11")
     pair = Pair(packages=(), without=("nvidia-cudnn-cu12",), requirements=("numpy",))
     assert group.name(pair) == "torch 2.6.0, without nvidia-cudnn-cu12, beside numpy (Python 3.11)"
     assert Group(python="3.9").name(Pair(packages=("dgl==1.0.1",))) == "no torch, dgl==1.0.1 (Python 3.9)"
+    for packages, imports, names in (
+        (("torch-xla==2.1.0",), (), ["torch_xla"]),
+        (("a-b==1",), ("c",), ["c"]),
+        ((), (), ["torch"]),
+    ):
+        assert audit_imports.imports_of(Pair(packages=packages, imports=imports)) == names
 
 
 def test_a_distribution_is_looked_at_once_beside_a_torch_but_the_pairs_own_always():

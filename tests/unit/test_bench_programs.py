@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from bench import container_cost, programs
-from bench.page import PAGE, Section, spread
-from bench.programs import Measured, figure, in_words, section
+from bench.page import PAGE, Section
+from bench.programs import Measured, section
 from graphcrate.model.report import SmokeReport
 from graphcrate.model.suite import SUITES
 
@@ -19,36 +19,16 @@ def report(suite, status="passed", reason="", **metrics):
     return SmokeReport(suite=suite, status=status, device="cpu", seconds=9.0, metrics=metrics, reason=reason)
 
 
-# The page
-
-
 def test_a_section_takes_the_place_of_the_older_one():
     one = Section("one", "bench/one.py")
     page = f"# Title\n{one.begin}old\n{one.end}\n## Next\n"
-    assert one.begin == "<!-- one: written by bench/one.py -->\n"
-    assert one.put(page, "new\n") == f"# Title\n{one.begin}new\n{one.end}\n## Next\n"
-    assert one.put(one.put(page, "new\n"), "old\n") == page
-
-
-@pytest.mark.parametrize("page", ["", "<!-- one: written by bench/one.py -->\nold\n", "old\n<!-- end of one -->\n"])
-def test_a_page_without_its_place_is_told(page):
-    with pytest.raises(ValueError, match="no place for the section: <!-- one: written by"):
-        Section("one", "bench/one.py").put(page, "new\n")
-
-
-@pytest.mark.parametrize("bench", [container_cost, programs])
-def test_the_page_has_a_place_for_each(bench):
-    page = PAGE.read_text(encoding="utf-8")
-    assert page.count(bench.SECTION.begin) == page.count(bench.SECTION.end) == 1
-    assert bench.SECTION.put(page, "new\n") != page
-
-
-def test_median_least_and_most():
-    assert spread([1.02, 0.99, 1.004]) == "1.004 (0.990 … 1.020)"
-    assert spread([2.0], digits=1) == "2.0 (2.0 … 2.0)"
-
-
-# What a container costs
+    assert one.put(page, "new\n") == page.replace("old", "new")
+    for broken in ("", page.replace(one.begin, ""), page.replace(one.end, "")):
+        with pytest.raises(ValueError, match="no place for the section: <!-- one: written by bench/one"):
+            one.put(broken, "new\n")
+    for bench in (container_cost, programs):
+        text = PAGE.read_text(encoding="utf-8")
+        assert text.count(bench.SECTION.begin) == text.count(bench.SECTION.end) == 1
 
 
 def test_a_container_is_held_against_outside_round_by_round():
@@ -60,52 +40,31 @@ def test_a_container_is_held_against_outside_round_by_round():
         "| outside | 1.500 |  | 4.5 | 25.0 |",
         "| docker 28 | 1.450 | 1.000 (0.900 … 1.100) | 6.5 | 26.0 |",
     ]
-
-
-def test_what_a_shell_says_of_processor_time():
     assert container_cost.seconds("1m2.50s") == 62.5
 
 
-# The programs
-
-
-def test_every_program_is_a_suite_s():
-    assert set(programs.PROGRAMS) <= set(SUITES)
-
-
 @pytest.mark.parametrize(
-    ("suite", "metrics", "told"),
+    ("found", "told"),
     [
-        ("dna", {"seconds_per_epoch": 0.8}, "0.8 s/epoch"),
-        ("ddp", {"iterations_per_second": 12, "seconds_per_epoch": 2.0}, "12 iterations/s"),
-        ("glt-distributed", {"iterations_per_second": 9.5}, "9.5 iterations/s"),
-    ],
-)
-def test_each_program_has_its_own_figure(suite, metrics, told):
-    assert programs.told(report(suite, **metrics)) == told
-
-
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
+        (report("dna", seconds_per_epoch=0.8), "0.8 s/epoch"),
+        (report("ddp", iterations_per_second=12, seconds_per_epoch=2.0), "12 iterations/s"),
+        (report("glt-distributed", iterations_per_second=9.5), "9.5 iterations/s"),
         (
-            report("ddp", "failed", "network: rank 1 died", iterations_per_second=3.0),
-            "ddp failed: network: rank 1 died",
+            report("ddp", "failed", "rank 1 died", iterations_per_second=3.0),
+            "ddp failed: rank 1 died",
         ),
         (report("dna"), "dna gives no seconds_per_epoch"),
         (report("ddp", iterations_per_second=0.0), "ddp gives no iterations_per_second"),
         (report("ddp", iterations_per_second="nan"), "ddp gives no iterations_per_second"),
     ],
 )
-def test_a_run_without_a_figure_ends_the_bench(found, said):
-    with pytest.raises(SystemExit, match=said):
-        figure(found)
-
-
-def test_versions_and_backend_are_told():
-    assert in_words({"versions": VERSIONS, "backend": "nccl"}) == "torch 2.3.1+cu121, PyG 2.5.3, GLT 0.2.4, nccl"
-    assert in_words({"versions": {"torch": "2.13.0"}}) == "torch 2.13.0"
-    assert in_words({}) == ""
+def test_each_program_has_its_own_figure_and_a_run_without_one_ends_the_bench(found, told):
+    assert set(programs.PROGRAMS) <= set(SUITES)
+    if told[0].isdigit():
+        assert programs.told(found) == told
+    else:
+        with pytest.raises(SystemExit, match=told):
+            programs.told(found)
 
 
 @pytest.fixture
