@@ -112,3 +112,13 @@ def found(what, *gpus):
     """(severity, check, package, file, what) of every finding."""
     judged = audit.judge(what, gpus)
     return [(one.severity, one.check, one.package, one.file, one.what) for one in judged.findings]
+
+
+def check(image, *expected, gpus=()):
+    """Assert that these are the findings, in order: each is "severity check | words | more words"."""
+    findings = found(image, *gpus)
+    assert len(findings) == len(expected), findings
+    for one, told in zip(findings, expected, strict=True):
+        kind, *words = told.split(" | ")
+        assert " ".join(one[:2]) == kind, findings
+        assert all(each in f"{one[2]} {one[3]}: {one[4]}" for each in words), findings

@@ -18,6 +18,7 @@ from tests.unit.audited import (
     SITE,
     SYSTEM,
     TORCH,
+    check,
     contents,
     found,
     package,
@@ -29,7 +30,12 @@ FILE = "torch_scatter/_scatter_cuda.so"
 
 
 def changed(**fields):
-    return {**GOOD, **fields}
+    return {**GOOD, "needs": {}, **fields}
+
+
+def asking(*needed, **fields):
+    """torch_scatter's module with these libraries, found beside it."""
+    return changed(needed=needed, **{"undefined": ("help",), "runpath": "$ORIGIN", **fields})
 
 
 def test_a_good_image_has_nothing_and_one_with_a_symbol_of_another_torch_has_that():
@@ -48,135 +54,129 @@ def test_a_good_image_has_nothing_and_one_with_a_symbol_of_another_torch_has_tha
 
 APPEND = "_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE6appendEPKc"
 HELP = {"defined": ("help",)}
-ASKING = {"needed": ("libhelp.so",), "undefined": ("help",), "runpath": "$ORIGIN"}
 MACHINES = (("aarch64", 183), ("x86-64", 62))
+BESIDE = f"{SITE}/torch_scatter/libhelp.so"
 #: as sstrip leaves it: the loader takes it, and nothing says where its tables are; with PT_DYNAMIC
 STRIPPED = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
 STRIPPED += struct.pack("<IIQQQQQQ", 2, 6, 64, 0, 0, 16, 16, 8)
 FAR = {f"{SITE}/torch_scatter/lib/libone.so": {"needed": ("libtwo.so",)}, f"{SITE}/far/libtwo.so": HELP}
+TOO_NEW = {"libc.so.6": ("GLIBC_2.14", "GLIBC_2.38"), "libstdc++.so.6": ("GLIBCXX_3.4.32",)}
+GOMP = {f"GOMP_{number}": ("GOMP_parallel@GOMP_" + number,) for number in ("4.0", "9.9")}
+REAL = {f"{SYSTEM}/libreal.so.1.2": {"defined": ("real",)}}
+NEEDS_REAL = changed(needed=("libreal.so.1",), undefined=("real",))
+TAGGED = "{}.cpython-{}-x86_64-linux-gnu.so"
+OF_32 = b"\x7fELF\x01\x01\x01" + bytes(57)
+LOADER = "/lib64/ld-linux-x86-64.so.2"
+PROGRAM = {"/usr/bin/tool": make_elf(interpreter=LOADER)}
+STRINGS = "_GLIBCXX_USE_CXX11_ABI=1, torch with 0"
+
+
+def other(**files):
+    """Modules of a package `other`."""
+    return GOOD, {f"{SITE}/other/{name}": what for name, what in files.items()}
 
 
 @pytest.mark.parametrize(
-    ("fields", "files", "told"),
+    ("module", "files", "told"),
     [
         # torch's libraries are opened without RTLD_GLOBAL
-        ({"needed": ("libtorch_cpu.so",), "undefined": ("THPVariableClass",)}, {}, [("fail", "symbols")]),
+        (changed(needed=("libtorch_cpu.so",), undefined=("THPVariableClass",)), {}, ["fail symbols"]),
         # what torch shows to everybody
-        ({"undefined": ("GOMP_parallel@GOMP_4.0",), "needs": {"libgomp.so.1": ("GOMP_4.0",)}}, {}, []),
+        (changed(undefined=GOMP["GOMP_4.0"], needs={"libgomp.so.1": ("GOMP_4.0",)}), {}, []),
         (
-            {"undefined": ("GOMP_parallel@GOMP_9.9",), "needs": {"libgomp.so.1": ("GOMP_9.9",)}},
+            changed(undefined=GOMP["GOMP_9.9"], needs={"libgomp.so.1": ("GOMP_9.9",)}),
             {},
-            [("fail", "versions"), ("fail", "symbols")],
+            ["fail versions", "fail symbols"],
         ),
-        ({"undefined": (NEW_FAIL,)}, {}, [("fail", "symbols"), ("fail", "strings")]),
+        (changed(undefined=(NEW_FAIL,)), {}, ["fail symbols", f"fail strings | {STRINGS}"]),
         # strings of the other form that are handed to nobody
         (
-            {"undefined": (APPEND,), "needed": (*GOOD["needed"], "libmine.so")},
+            changed(undefined=(APPEND,), needed=(*GOOD["needed"], "libmine.so")),
             {f"{SYSTEM}/libmine.so": {"defined": (APPEND,)}},
-            [("warn", "strings")],
+            [f"warn strings | {STRINGS}"],
         ),
         # the driver's come from the host
-        ({"needed": ("libcuda.so.1", "libnvidia-ml.so.1"), "undefined": ("cuInit",)}, {}, []),
+        (changed(needed=("libcuda.so.1", "libnvidia-ml.so.1"), undefined=("cuInit",)), {}, []),
         # weak ones may be absent
-        ({"undefined": ("?gone",), "needs": {"libc.so.6": ("GLIBC_9.9?",)}}, {}, []),
+        (changed(undefined=("?gone",), needs={"libc.so.6": ("GLIBC_9.9?",)}), {}, []),
         # what a package has elsewhere counts as opened before; of another machine, it hides none of ours
         (
-            ASKING,
+            asking("libhelp.so"),
             {f"{SITE}/torch_scatter/{arch}/libhelp.so": {**HELP, "machine": number} for arch, number in MACHINES},
             [],
         ),
         # what no loader takes serves nobody: cut short, or of another machine
-        (
-            ASKING,
-            {f"{SITE}/torch_scatter/libhelp.so": make_elf(**HELP)[:200]},
-            [("fail", "libraries"), ("warn", "files")],
-        ),
-        (ASKING, {f"{SITE}/torch_scatter/lib/libhelp.so": {**HELP, "machine": 183}}, [("fail", "libraries")]),
+        (asking("libhelp.so"), {BESIDE: make_elf(**HELP)[:200]}, ["fail libraries", "warn files"]),
+        (asking("libhelp.so"), {BESIDE: {**HELP, "machine": 183}}, ["fail libraries"]),
         # without section headers it may define anything
-        (
-            ASKING,
-            {f"{SITE}/torch_scatter/libhelp.so": STRIPPED, f"{SITE}/other/mine.so": STRIPPED},
-            [("warn", "files")] * 2,
-        ),
+        (asking("libhelp.so"), {BESIDE: STRIPPED, f"{SITE}/other/mine.so": STRIPPED}, ["warn files"] * 2),
         # a run path of the old kind holds for what is loaded on its behalf
-        ({"needed": ("libone.so",), "undefined": ("help",), "rpath": "$ORIGIN/lib:$ORIGIN/../far"}, FAR, []),
+        (asking("libone.so", runpath=None, rpath="$ORIGIN/lib:$ORIGIN/../far"), FAR, []),
+        (asking("libone.so", runpath="$ORIGIN/lib:$ORIGIN/../far"), FAR, ["fail libraries"] * 2),
+        # a library that is nowhere is said of whom it is named by, and breaks the rest
         (
-            {"needed": ("libone.so",), "undefined": ("help",), "runpath": "$ORIGIN/lib:$ORIGIN/../far"},
-            FAR,
-            [("fail", "libraries")] * 2,
+            asking("libhelp.so", undefined=()),
+            {BESIDE: {"needed": ("libgone.so.3",)}},
+            [
+                f"fail libraries | {FILE}: needs torch_scatter/libhelp.so, which cannot be loaded",
+                "fail libraries | libhelp.so: needs libgone.so.3, which nothing in the image has",
+            ],
         ),
-    ],
-)
-def test_what_the_loader_takes(fields, files, told):
-    findings = found(stack(changed(**{"needs": {}, **fields}), files=files))
-    assert [each[:2] for each in findings] == told
-    assert all("_GLIBCXX_USE_CXX11_ABI=1, torch with 0" in each[4] for each in findings if each[1] == "strings")
-
-
-def test_a_library_that_is_nowhere_is_said_of_whom_it_is_named_by_and_breaks_the_rest():
-    helper = f"{SITE}/torch_scatter/libhelp.so"
-    files = {helper: {"needed": ("libgone.so.3",)}}
-    judged = audit.judge(stack(changed(needed=("libhelp.so",), undefined=(), needs={}, runpath="$ORIGIN"), files=files))
-    assert [(one.check, one.file, one.what) for one in judged.findings] == [
-        ("libraries", FILE, "needs torch_scatter/libhelp.so, which cannot be loaded"),
-        ("libraries", "torch_scatter/libhelp.so", "needs libgone.so.3, which nothing in the image has"),
-    ]
-    assert judged.broken == (FILE, "torch_scatter/libhelp.so")
-
-
-def test_links_lead_to_libraries():
-    files = {f"{SYSTEM}/libreal.so.1.2": {"defined": ("real",)}}
-    asking = changed(needed=("libreal.so.1",), undefined=("real",), needs={})
-    links = {f"{SYSTEM}/libreal.so.1": "libreal.so.1.2", "/lib": "usr/lib"}
-    assert found(stack(asking, files=files, links=links)) == []
-    links[f"{SYSTEM}/libreal.so.1"] = "libreal.so.1"  # a circle
-    assert [each[1] for each in found(stack(asking, files=files, links=links))] == ["libraries"]
-
-
-def test_a_base_that_is_too_old():
-    needs = {"libc.so.6": ("GLIBC_2.14", "GLIBC_2.38"), "libstdc++.so.6": ("GLIBCXX_3.4.32",)}
-    asking = changed(undefined=("memcpy@GLIBC_2.14",), needs=needs)
-    assert [(each[1], each[4]) for each in found(stack(asking))] == [
-        ("versions", "needs GLIBC_2.38 of libc.so.6; the image's goes up to GLIBC_2.34"),
-        ("versions", "needs GLIBCXX_3.4.32 of libstdc++.so.6; the image's goes up to GLIBCXX_3.4.30"),
-    ]
-
-
-TAGGED = "{}.cpython-{}-x86_64-linux-gnu.so"
-OF_32 = b"\x7fELF\x01\x01\x01" + bytes(57)
-
-
-@pytest.mark.parametrize(
-    ("files", "told"),
-    [
-        ({TAGGED.format("a", 39): GOOD}, [("fail", "is for Python 3.9; the image has 3.11")]),
-        ({TAGGED.format("a", 311): {**GOOD, "machine": 183}}, [("fail", "is made for AARCH64, not for x86-64")]),
-        ({TAGGED.format("a", 39): {}, TAGGED.format("a", 311): {}}, []),  # beside ours it is idle
+        # a base that is too old
+        (
+            changed(undefined=("memcpy@GLIBC_2.14",), needs=TOO_NEW),
+            {},
+            [
+                "fail versions | needs GLIBC_2.38 of libc.so.6; the image's goes up to GLIBC_2.34",
+                "fail versions | needs GLIBCXX_3.4.32 of libstdc++.so.6; the image's goes up to GLIBCXX_3.4.30",
+            ],
+        ),
+        # links lead to libraries, but for a circle of them
+        (NEEDS_REAL, {**REAL, "links": {f"{SYSTEM}/libreal.so.1": "libreal.so.1.2", "/lib": "usr/lib"}}, []),
+        (NEEDS_REAL, {**REAL, "links": {f"{SYSTEM}/libreal.so.1": "libreal.so.1"}}, ["fail libraries"]),
+        # a program whose loader is not there
+        (GOOD, PROGRAM, [f"fail libraries | base /usr/bin/tool: names the loader {LOADER}, which is not in the image"]),
+        (GOOD, {**PROGRAM, f"/usr{LOADER}": {}, "links": {"/lib64": "usr/lib64"}}, []),
+        # files that Python cannot import
+        (*other(**{TAGGED.format("a", 39): GOOD}), ["fail files | other | is for Python 3.9; the image has 3.11"]),
+        (
+            *other(**{TAGGED.format("a", 311): {**GOOD, "machine": 183}}),
+            ["fail files | is made for AARCH64, not for x86-64"],
+        ),
+        (*other(**{TAGGED.format("a", 39): {}, TAGGED.format("a", 311): {}}), []),  # beside ours it is idle
         # torchao 0.18: one for 3.10 in a wheel of the stable ABI, which works with 3.11
-        ({"_C.abi3.so": {}, TAGGED.format("_C_mx", 310): {}}, [("warn", "is for Python 3.10; the image has 3.11")]),
-        ({"a.so": make_elf()[:100]}, [("fail", "is not a whole ELF file")]),
-        ({TAGGED.format("_C", 311): OF_32}, [("fail", "32 bits")]),
+        (
+            *other(**{"_C.abi3.so": {}, TAGGED.format("_C_mx", 310): {}}),
+            ["warn files | is for Python 3.10; the image has 3.11"],
+        ),
+        (*other(**{"a.so": make_elf()[:100]}), ["fail files | is not a whole ELF file"]),
+        (*other(**{TAGGED.format("_C", 311): OF_32}), ["fail files | 32 bits"]),
         # debugpy has one for processes of 32 bits
-        ({"attach_linux_x86.so": OF_32, "libb.so": OF_32}, [("warn", "32 bits")] * 2),
+        (*other(**{"attach_linux_x86.so": OF_32, "libb.so": OF_32}), ["warn files | 32 bits"] * 2),
     ],
 )
-def test_files_that_python_cannot_import(files, told):
-    findings = found(stack(files={f"{SITE}/other/{name}": what for name, what in files.items()}))
-    assert [each[:3] for each in findings] == [(severity, "files", "other") for severity, _ in told]
-    assert all(words in each[4] for each, (_, words) in zip(findings, told, strict=True))
+def test_what_the_loader_takes(module, files, told):
+    files = dict(files)
+    links = files.pop("links", None)
+    check(stack({name: what for name, what in module.items() if what is not None}, files=files, links=links), *told)
+
+
+def test_what_needs_a_broken_library_is_broken():
+    judged = audit.judge(stack(asking("libhelp.so"), files={BESIDE: {"needed": ("libgone.so.3",)}}))
+    assert judged.broken == (FILE, "torch_scatter/libhelp.so")
 
 
 def test_an_image_of_which_no_program_is_for_this_machine():
     of_arm = make_elf(machine=183, kind=2, interpreter="/lib/ld-linux-aarch64.so.1")
-    (told,) = found(contents({"/usr/bin/python3.11": of_arm, "/usr/lib/libc.so.6": {"machine": 183}}))
-    assert told == ("fail", "files", "base", "", "is made for AARCH64: of its 1 programs none is for x86-64")
+    image = contents({"/usr/bin/python3.11": of_arm, "/usr/lib/libc.so.6": {"machine": 183}})
+    check(image, "fail files | base : is made for AARCH64: of its 1 programs none is for x86-64")
     ours = {"/usr/bin/tool": {"interpreter": "/lib/ld.so"}, "/lib/ld.so": {}}
-    assert found(contents({"/opt/nsight/target-arm/nsys": of_arm, **ours})) == []  # CUDA's tools have such
+    check(contents({"/opt/nsight/target-arm/nsys": of_arm, **ours}))  # CUDA's tools have such
 
 
 def test_layers_that_were_not_read_are_a_failure():
     image = msgspec.structs.replace(stack(), unread=("the layers cannot be read: layer ab: compressed data is broken",))
-    assert found(image) == [("fail", "files", "base", "", image.unread[0])]
+    check(image, f"fail files | base : {image.unread[0]}")
 
 
 def test_names_that_grow_without_end_are_shown_as_they_are():
@@ -190,15 +190,6 @@ def test_names_that_grow_without_end_are_shown_as_they_are():
     assert "define" in told[0][4]
     assert evil in told[0][4]
     assert told[0][4].endswith(" and 2998 more")
-
-
-def test_a_program_whose_loader_is_not_there():
-    program = make_elf(interpreter="/lib64/ld-linux-x86-64.so.2")
-    told = found(stack(files={"/usr/bin/tool": program}))
-    words = "names the loader /lib64/ld-linux-x86-64.so.2, which is not in the image"
-    assert told == [("fail", "libraries", "base", "/usr/bin/tool", words)]
-    there = {"/usr/bin/tool": program, "/usr/lib64/ld-linux-x86-64.so.2": {}}
-    assert found(stack(files=there, links={"/lib64": "usr/lib64"})) == []
 
 
 def test_a_plugin_that_may_be_absent_is_a_note_and_so_is_what_needs_it():
@@ -253,24 +244,6 @@ def test_wheels_alone_leave_the_base_open():
     for module, told in ((GOOD, []), (own, []), (foreign, ["symbols"])):
         alone = contents({**TORCH, MODULE: module}, *PACKAGES, base=False, python="")
         assert [each[1] for each in found(alone)] == told
-
-
-def test_an_old_torch_whose_own_libraries_lack_what_they_need():
-    """torch without its nvidia-* wheels: said of each library that names them, and all that needs those is broken."""
-    files = {path: fields for path, fields in TORCH.items() if "/nvidia/" not in path}
-    judged = audit.judge(contents({**PYTHON, **files, MODULE: GOOD}, PACKAGES[0], PACKAGES[2]))
-    named = {one.file for one in judged.findings if one.check == "libraries"}
-    assert named >= {"torch/lib/libtorch_cuda.so", FILE, "torch/lib/libtorch_python.so"}
-    assert "torch/_C.cpython-311-x86_64-linux-gnu.so" in judged.broken
-
-
-def test_names_cannot_speak_to_the_terminal():
-    from graphcrate.checks import wording
-
-    evil = package("evil", files=[f"{SITE}/evil/\x1b[2Ja.so"])
-    judged = audit.judge(stack(GOOD, evil, files={f"{SITE}/evil/\x1b[2Ja.so": changed(undefined=(FAIL[:-1] + "x",))}))
-    assert judged.findings
-    assert all("\x1b" not in line for line, _ in wording.audit(judged).lines())
 
 
 def test_names_that_no_demangler_knows_stay():

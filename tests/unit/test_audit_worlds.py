@@ -5,7 +5,7 @@ import pytest
 
 from graphcrate.checks import audit
 from graphcrate.checks.audit.environments import Worlds
-from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, SYSTEM, TORCH, contents, package, stack
+from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, SYSTEM, TORCH, check, contents, package, stack
 
 SYSTEM_SITE = "/usr/lib/python3/dist-packages"
 
@@ -54,58 +54,53 @@ def test_two_environments_have_a_torch_each():
 LOCAL = "/usr/local/lib/python3.10/dist-packages"
 
 
-def laid_out(*packages, **fields):
-    """An image of these packages alone, with Debian's Python and what else `fields` says."""
-    files = {**PYTHON, "/usr/bin/python3.10": {}, **fields.pop("files", {})}
-    return audit.judge(contents(files, *packages, **{"python": "3.10", **fields}))
-
-
-def own(prefix, version="3.10"):
-    return {f"{prefix}/bin/python{version}": {}}
+VENV, CONDA = "/opt/venv/lib/python3.10/site-packages", "/opt/conda/lib/python3.12/site-packages"
+APP = "/app/site-packages"
+OF_CONDA = {"/opt/conda/bin/python3.12": {}}
+ALONE = {"environments": {"/opt/venv": False}}
 
 
 @pytest.mark.parametrize(
-    ("installed", "fields"),
+    ("installed", "files", "fields"),
     [
-        (  # Debian with a virtual environment
-            {SYSTEM_SITE: ["pip"], "/opt/venv/lib/python3.10/site-packages": ["a", "b"]},
-            {"environments": {"/opt/venv": False}},
+        ({SYSTEM_SITE: "c", VENV: "ab"}, {}, ALONE),  # Debian with a virtual environment
+        (
+            {"/usr/local/lib/python3.12/site-packages": "ab", SYSTEM_SITE: "c"},
+            {"/usr/local/bin/python3.12": {}},
+            {},
         ),
-        ({"/usr/local/lib/python3.12/site-packages": ["a", "b"], SYSTEM_SITE: ["c"]}, own("/usr/local", "3.12")),
-        ({"/usr/lib/python3.9/site-packages": ["a"], "/usr/local/lib64/python3.9/site-packages": ["b"]}, {}),  # UBI
-        ({"/usr/lib64/python3.9/site-packages": ["a"], "/usr/lib/python3.9/site-packages": ["b"]}, own("/usr", "3.9")),
-        ({LOCAL: ["a"], SYSTEM_SITE: ["b"]}, {}),  # NGC
-        ({SYSTEM_SITE: ["a"], LOCAL: ["b"]}, {}),
+        ({"/usr/lib/python3.9/site-packages": "a", "/usr/local/lib64/python3.9/site-packages": "b"}, {}, {}),  # UBI
+        (
+            {"/usr/lib64/python3.9/site-packages": "a", "/usr/lib/python3.9/site-packages": "b"},
+            {"/usr/bin/python3.9": {}},
+            {},
+        ),
+        ({LOCAL: "a", SYSTEM_SITE: "b"}, {}, {}),  # NGC
+        ({SYSTEM_SITE: "a", LOCAL: "b"}, {}, {}),
         (  # conda's base and an environment
-            {
-                "/opt/conda/lib/python3.12/site-packages": ["a", "b", "c"],
-                "/opt/conda/envs/x/lib/python3.10/site-packages": ["a", "b"],
-            },
-            {**own("/opt/conda", "3.12"), **own("/opt/conda/envs/x")},
+            {CONDA: "abc", "/opt/conda/envs/x/lib/python3.10/site-packages": "ab"},
+            {**OF_CONDA, "/opt/conda/envs/x/bin/python3.10": {}},
+            {},
         ),
         (  # a virtual environment on conda's
-            {"/venv/lib/python3.12/site-packages": ["a"], "/opt/conda/lib/python3.12/site-packages": ["b"]},
-            {"environments": {"/venv": True}, **own("/opt/conda", "3.12")},
+            {"/venv/lib/python3.12/site-packages": "a", CONDA: "b"},
+            OF_CONDA,
+            {"environments": {"/venv": True}},
         ),
         # folders without an interpreter see all: pip install --target, Spack
-        ({"/app/site-packages": ["a"], LOCAL: ["b"]}, {}),
-        ({"/opt/a/lib/python3.10/site-packages": ["a"], "/opt/b/lib/python3.10/site-packages": ["b"]}, {}),
-        (
-            {"/app/site-packages": ["a"], "/opt/venv/lib/python3.10/site-packages": ["b"]},
-            {"environments": {"/opt/venv": False}},
-        ),
+        ({APP: "a", LOCAL: "b"}, {}, {}),
+        ({"/opt/a/lib/python3.10/site-packages": "a", "/opt/b/lib/python3.10/site-packages": "b"}, {}, {}),
+        ({APP: "a", VENV: "b"}, {}, ALONE),
     ],
 )
-def test_images_as_people_have_them_are_fine(installed, fields):
-    requires = {"a": ["b"]}
+def test_images_as_people_have_them_are_fine(installed, files, fields):
+    """In each folder lie packages of one letter, of which `a` requires `b`; Debian's Python is there too."""
     packages = [
-        elsewhere(name, folder=folder, requires=requires.get(name, ()))
-        for folder in installed
-        for name in installed[folder]
+        elsewhere(name, folder=folder, requires=["b"] if name == "a" else ())
+        for folder, names in installed.items()
+        for name in names
     ]
-    files = {path: {} for path in fields if path.startswith("/")}
-    rest = {name: value for name, value in fields.items() if name not in files}
-    assert laid_out(*packages, files=files, **rest).findings == ()
+    check(contents({**PYTHON, "/usr/bin/python3.10": {}, **files}, *packages, python="3.10", **fields))
 
 
 def test_each_python_has_modules_of_its_own():

@@ -132,18 +132,6 @@ def test_packages_see_those_of_the_image_that_they_are_laid_over(call, tmp_path)
     assert (code, told(out)) == (0, [])
 
 
-def test_an_environment_of_condas_is_packages_with_a_python(call, tmp_path):
-    root = unpacked(tmp_path / "root", GOOD)
-    conda = tmp_path / "conda"
-    shutil.move(root / "opt/venv", conda)
-    (conda / "conda-meta").mkdir()
-    (conda / "bin").mkdir()
-    shutil.copy(root / "usr/bin/python3.11", conda / "bin")
-    for base in ([], ["--base", root]):
-        code, out, _ = call(conda, *base, "--json")
-        assert (code, told(out), json.loads(out)["python"]) == (0, [], "3.11")
-
-
 def environment(folder, python, **packages):
     """One of conda's. `packages`: name → what it requires; the first has a module."""
     site, tag = f"lib/python{python}/site-packages", python.replace(".", "")

@@ -114,13 +114,6 @@ def test_the_whole_check_has_a_line_for_each_part(typed, layout):
     assert "choose from: bytes, runtimes, binaries" in err
 
 
-def test_damaged_bytes_end_the_check_with_12(typed, layout):
-    image = layout(BASE, WHEELS)
-    blob = read_layout(image).layer_blobs[0].path
-    overwrite(blob, blob.read_bytes()[:200])
-    assert [typed(*words)[0] for words in (("check", image), ("validate", image))] == [12, 12]
-
-
 def test_a_target_is_the_machine_that_is_checked_for(call, layout, tmp_path):
     image = layout(BASE, [PROFILE], WHEELS)
     described = 'gpus = ["V100"]\ndrivers = ["470.1", "450.80.02"]\nruntimes = { apptainer = "1.2" }\n'

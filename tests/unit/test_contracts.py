@@ -47,13 +47,6 @@ def test_verdicts(case):
         assert UNREAD[0] in unsure.seen
 
 
-def test_gpus_are_named_with_their_architecture_and_architectures_alone():
-    for gpu, label in {"h100": "H100 (sm_90)", "sm_90": "sm_90"}.items():
-        seen = verdict("gpu", configured(labels={"graphcrate.architectures": "7.0"}), {"gpus": (gpu,)}).seen
-        assert seen.endswith(f" {label}")
-        assert f"{label} (" not in seen
-
-
 def test_every_check_is_seen_to_complain_and_to_doubt():
     seen = {(name, status.rstrip("?")) for name, status, *_ in CASES}
     assert all(seen & {(name, "fail"), (name, "warn")} for name in BY_ID)
