@@ -41,24 +41,8 @@ def test_the_words_of_the_command_line(folder, words, packages):
     assert own.given(words, [], []).packages == tuple(one.format(folder.resolve()) for one in packages)
 
 
-@pytest.mark.parametrize(
-    ("word", "what"),
-    [
-        ("light=ning", "'light=ning' is not a package"),
-        ("./nothing", "./nothing is neither a wheel nor a folder with a pyproject.toml"),
-        ("x @ https://host.example/x.whl", "x is given by an address"),
-        ("'open", "cannot be read: No closing quotation"),
-    ],
-)
-def test_a_word_that_is_no_package_is_refused(folder, word, what):
-    with pytest.raises(UsageError, match=what):
-        own.given([word], [], [])
-
-
 def test_debian_packages(folder):
     assert own.given([], [], ["git graphviz", "tmux,vim"]).apt == ("git", "graphviz", "tmux", "vim")
-    with pytest.raises(UsageError, match="'Git!' is not a name"):
-        own.given([], [], ["Git!"])
 
 
 def test_a_requirements_file(folder):
@@ -73,21 +57,26 @@ def test_a_requirements_file(folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("words", "text", "apt", "what"),
     [
-        ("", "requirements.txt has no packages"),
-        ("a\n--index-url https://user:secret@host.example\n", "requirements.txt:2: --index-url is not taken"),
-        ("-i https://host.example\n", "requirements.txt:1: -i is not taken"),
-        ("--pre\n", "requirements.txt:1: --pre is not taken"),
-        ("--nonsense\n", "requirements.txt:1: --nonsense is not an option"),
-        ("a\nb c\n", "requirements.txt:2: 'b c' is not a package"),
-        ("-r absent.txt\n", "absent.txt cannot be read"),
+        (["light=ning"], None, [], "'light=ning' is not a package"),
+        (["./nothing"], None, [], "./nothing is neither a wheel nor a folder with a pyproject.toml"),
+        (["x @ https://host.example/x.whl"], None, [], "x is given by an address"),
+        (["'open"], None, [], "cannot be read: No closing quotation"),
+        ([], None, ["Git!"], "'Git!' is not a name"),
+        ([], "", [], "requirements.txt has no packages"),
+        ([], "a\n--index-url https://user:secret@host.example\n", [], "requirements.txt:2: --index-url is not taken"),
+        ([], "-i https://host.example\n", [], "requirements.txt:1: -i is not taken"),
+        ([], "--pre\n", [], "requirements.txt:1: --pre is not taken"),
+        ([], "--nonsense\n", [], "requirements.txt:1: --nonsense is not an option"),
+        ([], "a\nb c\n", [], "requirements.txt:2: 'b c' is not a package"),
+        ([], "-r absent.txt\n", [], "absent.txt cannot be read"),
     ],
 )
-def test_a_requirements_file_that_cannot_be_taken_names_the_line(folder, text, what):
-    (folder / "requirements.txt").write_text(text)
+def test_what_cannot_be_taken_is_named_with_its_line(folder, words, text, apt, what):
+    (folder / "requirements.txt").write_text(text or "")
     with pytest.raises(UsageError, match=what) as caught:
-        own.given([], [folder / "requirements.txt"], [])
+        own.given(words, [folder / "requirements.txt"] if text is not None else [], apt)
     assert "secret" not in str(caught.value)
 
 
