@@ -39,24 +39,17 @@ def written(folder, found=FOUND, **changes):
 # Partitions
 
 
-def test_what_was_written_is_read(tmp_path):
+def test_what_was_written_is_read_and_what_is_not_there_or_of_another_form_told(tmp_path):
     assert partitions.read(written(tmp_path / "parts")) == FOUND
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"), [({"format": 2}, "of another version"), ({"request": {"no": 1}}, "cannot be read")]
-)
-def test_a_folder_that_cannot_be_read_is_told(tmp_path, changes, message):
-    with pytest.raises(Fault, match=message) as caught:
-        partitions.read(written(tmp_path / "parts", **changes))
-    assert caught.value.layer is Layer.DATA
-
-
-def test_no_folder_and_another_folder_are_told_apart(tmp_path):
-    with pytest.raises(Fault, match="is not there; partition a graph first"):
-        partitions.read(tmp_path / "parts")
-    with pytest.raises(Fault, match=r"it has no partitions\.json"):
-        partitions.read(tmp_path)
+    for folder, message in (
+        (written(tmp_path / "new", format=2), "of another version"),
+        (written(tmp_path / "odd", request={"no": 1}), "cannot be read"),
+        (tmp_path / "absent", "is not there; partition a graph first"),
+        (tmp_path, r"it has no partitions\.json"),
+    ):
+        with pytest.raises(Fault, match=message) as caught:
+            partitions.read(folder)
+        assert caught.value.layer is Layer.DATA
 
 
 def test_a_folder_for_another_number_of_nodes_is_refused_with_the_command(tmp_path):
@@ -90,17 +83,15 @@ def test_the_same_request_is_there_already_and_another_is_refused(tmp_path):
 def test_a_source_is_found_by_its_name(tmp_path):
     assert sources.find("generated", tmp_path).sha256() == ""
     assert sources.find("ogbn-products", tmp_path).root == tmp_path
-    file = tmp_path / "graph.npz"
+    file = tmp_path / "x.npy"
     file.write_bytes(b"1")
     assert sources.find(str(file), tmp_path).sha256().startswith("6b86b273")
-
-
-def test_what_is_no_source_is_told(tmp_path):
-    with pytest.raises(Fault, match="neither generated, ogbn-products, ogbn-papers100M nor a folder nor a file"):
-        sources.find("ogbn-arxiv", tmp_path)
-    (tmp_path / "x.npy").write_bytes(b"")
-    with pytest.raises(Fault, match=r"lacks edge_index\.npy, y\.npy"):
-        sources.find(str(tmp_path), tmp_path)
+    for name, message in (
+        ("ogbn-arxiv", "neither generated, ogbn-products, ogbn-papers100M nor a folder nor a file"),
+        (str(tmp_path), r"lacks edge_index\.npy, y\.npy"),
+    ):
+        with pytest.raises(Fault, match=message):
+            sources.find(name, tmp_path)
 
 
 def test_the_files_of_ogb_that_lack_are_named(tmp_path):
@@ -118,19 +109,17 @@ def options(*argv):
     return train_distributed.arguments(["--dataset", "parts", *argv])
 
 
-def test_a_node_is_placed_as_pai_tells_it():
+STEP = {"JOB_ID": "7", "STEP_ID": "0", "PROCID": "1", "LOCALID": "0", "STEP_NUM_TASKS": "2"}
+STEP |= {"STEP_NODELIST": "n[1-2]", "STEP_TASKS_PER_NODE": "1(x2)"}
+
+
+def test_a_node_is_placed_as_pai_or_srun_tell_it():
     told = options("--num_nodes=2", "--node_rank=1", "--master_addr=job-master-0", "--training_pg_master_port=12345")
     environment = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"}
     place = node.find_place(told, environment)
     assert (place.rank, place.world, place.address) == (1, 2, "job-master-0")
     assert list(node.choose_ports(told, place).values()) == [12345, 12346, 12347]
-
-
-def test_a_node_is_placed_as_srun_tells_it():
-    step = {"JOB_ID": "7", "STEP_ID": "0", "PROCID": "1", "LOCALID": "0", "STEP_NUM_TASKS": "2"}
-    step |= {"STEP_NODELIST": "n[1-2]", "STEP_TASKS_PER_NODE": "1(x2)"}
-    environment = {f"SLURM_{name}": value for name, value in step.items()}
-    place = node.find_place(options(), environment)
+    place = node.find_place(options(), {f"SLURM_{name}": value for name, value in STEP.items()})
     assert (place.rank, place.world, place.address) == (1, 2, "n1")
     ports = list(node.choose_ports(options(), place).values())
     assert ports == list(range(place.port, place.port + ranks.PORTS_OF_A_JOB))
@@ -142,17 +131,12 @@ def test_a_node_is_placed_as_srun_tells_it():
         (["--num_nodes=2"], "wants --node_rank"),
         (["--num_nodes=2", "--node_rank=2", "--master_addr=a"], "is not one of 2 nodes"),
         (["--num_nodes=0", "--node_rank=0"], "0 nodes"),
+        (["--training_pg_master_port=5000", "--test_loader_master_port=5000"], "must be different ones"),
     ],
 )
-def test_half_a_place_is_told(argv, message):
+def test_half_a_place_and_equal_ports_are_told(argv, message):
     with pytest.raises(Fault, match=message):
-        node.find_place(options(*argv), {})
-
-
-def test_ports_must_differ():
-    told = options("--training_pg_master_port=5000", "--test_loader_master_port=5000")
-    with pytest.raises(Fault, match="must be different ones"):
-        node.choose_ports(told, node.find_place(told, {}))
+        node.choose_ports(options(*argv), node.find_place(options(*argv), {}))
 
 
 def test_a_port_in_use_is_told_with_the_option():
@@ -168,28 +152,20 @@ def test_a_port_in_use_is_told_with_the_option():
     assert caught.value.layer is Layer.NETWORK
 
 
-def test_a_name_that_means_loopback_on_node_0_is_told(monkeypatch):
+def test_a_name_that_means_loopback_on_node_0_is_told():
     srun = ranks.Place(0, 2, 0, 1, "n1", 20000, "srun")
-    with pytest.raises(
-        Fault, match=r"'n1', the name of node 0, is an address of loopback .*--master_addr.*MASTER_ADDR"
-    ) as caught:
+    said = r"'n1', the name of node 0, is an address of loopback .*--master_addr.*MASTER_ADDR"
+    with pytest.raises(Fault, match=said) as caught:
         node.check_interface("lo", srun)
     assert caught.value.layer is Layer.NETWORK
-    node.check_interface("eth0", srun)
-    node.check_interface("", srun)
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        ranks.Place(),
-        ranks.Place(0, 2, 0, 2, "n1", 20000, "srun"),
-        ranks.Place(0, 2, 0, 0, "n1", 20000, "by hand"),
-        *(ranks.Place(1, 2, 0, 1, address, 20000, "by node") for address in ("127.0.0.1", "127.0.1.1", "localhost")),
-    ],
-)
-def test_loopback_is_right_for_one_machine_and_for_who_asks_for_it(place):
-    node.check_interface("lo", place)
+    for interface, place in (
+        *(("eth0", srun), ("", srun), ("lo", ranks.Place())),  # one machine, or who asks for it
+        ("lo", ranks.Place(0, 2, 0, 2, "n1", 20000, "srun")),
+        ("lo", ranks.Place(0, 2, 0, 0, "n1", 20000, "by hand")),
+        *(("lo", ranks.Place(1, 2, 0, 1, f"127.0.{last}.1", 20000, "by node")) for last in (0, 1)),
+        ("lo", ranks.Place(1, 2, 0, 1, "localhost", 20000, "by node")),
+    ):
+        node.check_interface(interface, place)
 
 
 @pytest.mark.parametrize(("argv", "first"), [([], 0), (["--gpu=1"], 1), (["--gpu=3"], 1)])
@@ -197,48 +173,42 @@ def test_a_partition_is_loaded_while_the_nodes_own_gpu_is_the_current_one(argv, 
     """GLT keeps features with the current GPU, and the training's process samples there (--sampling=collocated)."""
     done = []
     cuda = SimpleNamespace(device_count=lambda: 2, set_device=lambda index: done.append(("current", index)))
-    torch = SimpleNamespace(cuda=cuda)
-    monkeypatch.setattr(node.partitions, "read", lambda folder: FOUND)
-    monkeypatch.setattr(node.machine, "check_ports", lambda ports: None)
-    monkeypatch.setattr(node.glt, "prepare", lambda interface: None)
-    monkeypatch.setattr(node.glt, "load_glt", lambda proof: None)
-    monkeypatch.setattr(node.stack, "load_torch", lambda proof: torch)
-    monkeypatch.setattr(node.stack, "load_pyg", lambda proof: [])
-    monkeypatch.setattr(node.stack, "choose_device", lambda *_: SimpleNamespace(type="cuda"))
-    monkeypatch.setattr(node.supervised, "load_dataset", lambda *_: done.append("loaded"))
-    monkeypatch.setattr(node, "_share_cores", lambda options: None)
-    monkeypatch.setattr(node, "_work", lambda *given: done.append(given[4]) or {})
+    for module, name, value in (
+        (node.partitions, "read", lambda folder: FOUND),
+        (node.machine, "check_ports", lambda ports: None),
+        (node.glt, "prepare", lambda interface: None),
+        (node.glt, "load_glt", lambda proof: None),
+        (node.stack, "load_torch", lambda proof: SimpleNamespace(cuda=cuda)),
+        (node.stack, "load_pyg", lambda proof: []),
+        (node.stack, "choose_device", lambda *_: SimpleNamespace(type="cuda")),
+        (node.supervised, "load_dataset", lambda *_: done.append("loaded")),
+        (node, "_share_cores", lambda options: None),
+        (node, "_work", lambda *given: done.append(given[4]) or {}),
+    ):
+        monkeypatch.setattr(module, name, value)
     told = ["--num_nodes=2", "--node_rank=0", "--master_addr=127.0.0.1", "--num_training_procs=1"]
     node.run(options(*told, "--sampling=collocated", *argv), Proof("glt-train"))
     assert done == [("current", first), "loaded", (0, options(*argv).gpu)]
 
 
-def test_widths_that_the_folder_contradicts_are_told():
+def test_widths_and_numbers_that_the_folder_contradicts_are_told():
     node._check_channels(options("--in_channel=4", "--out_channel=3"), FOUND)
     with pytest.raises(Fault, match="--in_channel=100, and parts has 4"):
         node._check_channels(options("--in_channel=100"), FOUND)
-
-
-def test_seeds_are_shared_among_a_nodes_processes():
-    meeting = Meeting(2, 0, 2, "a", 1, 2, 3)
-    assert supervised.shares(FOUND, "train", meeting) == [2, 1, 1, 1]
+    with pytest.raises(Fault, match="3 processes on each node are more than"):
+        node._check_sizes(options(), FOUND, Meeting(2, 0, 3, "a", 1, 2, 3), Proof("glt-train"))
+    assert supervised.shares(FOUND, "train", Meeting(2, 0, 2, "a", 1, 2, 3)) == [2, 1, 1, 1]
 
 
 def test_too_little_shared_memory_names_what_needs_none(monkeypatch):
-    told = options()
     meeting = Meeting(2, 0, 1, "a", 1, 2, 3)
     monkeypatch.setattr(machine, "SHARED_MEMORY", Path("/proc/self"))
     check_of = machine.check_shared_memory
     monkeypatch.setattr(machine, "check_shared_memory", lambda needed: check_of(needed, Path("/proc")))
     with pytest.raises(Fault, match=r"--shm-size=1g.*--sampling=collocated") as caught:
-        node._check_sizes(told, FOUND, meeting, Proof("glt-train"))
+        node._check_sizes(options(), FOUND, meeting, Proof("glt-train"))
     assert caught.value.layer is Layer.MACHINE
     node._check_sizes(options("--sampling=collocated"), FOUND, meeting, Proof("glt-train"))
-
-
-def test_more_processes_than_seeds_are_told():
-    with pytest.raises(Fault, match="3 processes on each node are more than"):
-        node._check_sizes(options(), FOUND, Meeting(2, 0, 3, "a", 1, 2, 3), Proof("glt-train"))
 
 
 @pytest.mark.parametrize("argv", [["--epochs", "0"], ["--fan_outs", "5,x"], ["--fan_outs", "0"], ["--sampling", "no"]])
@@ -259,10 +229,7 @@ LINKS = neighbours.link(GRAPH.edges, len(GRAPH.labels))
 
 def a_sound_run():
     """made, figures, recorded: as if nodes with even numbers were in part 0."""
-    recorded = []
-    for rank in range(2):
-        seeds = [seed for seed in SPLIT.train if seed % 2 == rank]
-        recorded.append([sampled(seeds)])
+    recorded = [[sampled([seed for seed in SPLIT.train if seed % 2 == rank])] for rank in range(2)]
     parts = [{"nodes": 1354, "train": len(samples[0].seeds)} for samples in recorded]
     made = {"nodes": len(GRAPH.labels), "edges": len(LINKS.sources), "parts": parts}
     figures = {
@@ -297,8 +264,21 @@ def judged(made, figures, recorded):
     return proof.metrics
 
 
-def test_a_sound_run_passes():
+def test_a_sound_run_passes_and_what_is_wrong_is_found():
     assert judged(*a_sound_run())["test_accuracy"] == 0.88
+    for spoil, message in (
+        (spoil_edge, "node 1, batch 0: .*which the graph does not have"),
+        (lambda _, __, recorded: recorded.__setitem__(1, recorded[0]), "both nodes trained on"),
+        (spoil_missing, "1 nodes were trained on that should not be, or the other way round"),
+        (lambda _, figures, __: figures[1].update(test_accuracy=0.87), "do not agree"),
+        (lambda _, figures, __: [each.update(test_accuracy=0.97) for each in figures], "outside"),
+        (lambda _, figures, __: figures[0]["epochs"][-1].update(loss=1.1), "the loss went from 1.2 to 1.1"),
+        (lambda made, *_: made.update(edges=made["edges"] - 1), "10555 edges"),
+    ):
+        run = a_sound_run()
+        spoil(*run)
+        with pytest.raises(Fault, match=message):
+            judged(*run)
 
 
 def spoil_edge(made, figures, recorded):
@@ -307,48 +287,8 @@ def spoil_edge(made, figures, recorded):
     recorded[1][0] = neighbours.Sample(sample.seeds, sample.nodes, edges)
 
 
-def spoil_both(made, figures, recorded):
-    recorded[1] = recorded[0]
-
-
 def spoil_missing(made, figures, recorded):
     recorded[0] = [sampled(recorded[0][0].seeds[1:])]
-
-
-def spoil_disagreement(made, figures, recorded):
-    figures[1]["test_accuracy"] = 0.87
-
-
-def spoil_band(made, figures, recorded):
-    for each in figures:
-        each["test_accuracy"] = 0.97
-
-
-def spoil_loss(made, figures, recorded):
-    figures[0]["epochs"][-1]["loss"] = 1.1
-
-
-def spoil_size(made, figures, recorded):
-    made["edges"] -= 1
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (spoil_edge, "node 1, batch 0: .*which the graph does not have"),
-        (spoil_both, "both nodes trained on"),
-        (spoil_missing, "1 nodes were trained on that should not be, or the other way round"),
-        (spoil_disagreement, "do not agree"),
-        (spoil_band, "outside"),
-        (spoil_loss, "the loss went from 1.2 to 1.1"),
-        (spoil_size, "10555 edges"),
-    ],
-)
-def test_what_is_wrong_is_found(spoil, message):
-    run = a_sound_run()
-    spoil(*run)
-    with pytest.raises(Fault, match=message):
-        judged(*run)
 
 
 def test_the_suite_calls_the_programs_as_they_want_it(tmp_path):
