@@ -52,6 +52,7 @@ def test_what_is_wrong_with_a_batch_is_told(sample, fan_outs, objection):
     found = neighbours.objections(sample, STAR, fan_outs)
     assert any(objection in each for each in found) if objection else found == [], found
     assert len(found) <= neighbours.MOST
+    assert neighbours.abroad(FROM_1, {1, 2}) == 3, "edges of the other part"
 
 
 @functools.cache
@@ -109,14 +110,15 @@ def test_ports_are_kept_from_others_and_free_for_torch():
         other.bind((machine.LOOPBACK, ports[0]))
 
 
-def test_a_machine_without_loopback(monkeypatch):
-    def refuse(*_, **__):
-        raise OSError(101, "Network is unreachable")
+def refuse(*_, **__):
+    raise OSError(101, "Network is unreachable")
 
+
+def test_a_machine_without_loopback(monkeypatch):
     monkeypatch.setattr(socket, "create_connection", refuse)
-    with pytest.raises(Fault, match=r"cannot reach one another over 127\.0\.0\.1: .*Network is unreachable") as caught:
-        with machine.free_ports(1):
-            pass
+    said = r"cannot reach one another over 127\.0\.0\.1: .*Network is unreachable"
+    with pytest.raises(Fault, match=said) as caught, machine.free_ports(1):
+        pass
     assert caught.value.layer is Layer.NETWORK
 
 
@@ -126,9 +128,8 @@ def test_segments_are_told_by_who_made_them():
         "         0          0  1600              16781312   311   340      0     0\n"
         "         0      32769  1600              16781312   999   340      2     0\n"
     )
-    assert machine.segments(table, {311, 312}) == [0]
-    assert machine.segments(table, {1}) == []
-    assert machine.segments("", {311}) == []
+    found = [machine.segments(text, who) for text, who in ((table, {311, 312}), (table, {1}), ("", {311}))]
+    assert found == [[0], [], []]
 
 
 # The parts
@@ -167,23 +168,19 @@ def test_an_end_without_a_verdict_is_blamed(code, layer, text):
     assert parts.ending(code, Layer.EXTENSION) == (layer, text)
 
 
-def failure(code, verdict=None, known="testing"):
-    running = part(verdict=verdict, process=SimpleNamespace(wait=lambda: code), phase="testing")
-    return parts.Running.failure(running, known)
-
-
 def test_a_failed_part_is_told_once_with_its_layer():
+    def failure(code, verdict=None, known="testing"):
+        running = part(verdict=verdict, process=SimpleNamespace(wait=lambda: code), phase="testing")
+        return parts.Running.failure(running, known)
+
     verdict = {"status": "failed", "layer": "network", "reason": "network: refused (while testing)"}
     assert (failure(1, verdict).layer, str(failure(1, verdict))) == (Layer.NETWORK, "process 1: refused")
     assert failure(0, {"status": "passed"}) is None
     assert failure(-11, {"status": "passed"}).layer is Layer.GLT
     assert str(failure(-11)) == "process 1 was ended by SIGSEGV"
     assert str(failure(-11, known="training")) == "process 1 was ended by SIGSEGV (while testing)"
-
-
-def test_a_crash_explains_what_the_others_complain_of():
     crash, lost, wrong = Fault(Layer.MACHINE, "killed"), Fault(Layer.NETWORK, "reset"), Fault(Layer.GLT, "wrong")
-    assert parts.first_to_blame([(lost, False), (crash, True)]) is crash
+    assert parts.first_to_blame([(lost, False), (crash, True)]) is crash, "it explains what others complain of"
     assert parts.first_to_blame([(lost, False), (wrong, False)]) is wrong
 
 
@@ -248,7 +245,3 @@ def test_a_glt_for_another_torch_is_told_with_the_version_that_fits(monkeypatch)
     with pytest.raises(Fault, match=r"built for another torch.*0\.2\.2 fit torch 1\.13") as caught:
         glt.load_glt(Proof("glt"))
     assert caught.value.layer is Layer.GLT
-
-
-def test_edges_of_the_other_part_are_counted():
-    assert neighbours.abroad(FROM_1, {1, 2}) == 3

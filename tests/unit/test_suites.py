@@ -226,8 +226,8 @@ def test_an_extension_without_cuda_beside_a_torch_with_it(built_for, torch_cuda,
 
 def test_an_extension_that_pyg_has_switched_off():
     typing = SimpleNamespace(WITH_TORCH_SCATTER=True, WITH_TORCH_SPARSE=False, WITH_PYG_LIB=False)
-    installed = ["torch_scatter", "torch_sparse", "torch_cluster"]
-    assert ops.switched_off(typing, installed) == ["torch_sparse"]  # no switch for torch_cluster in this version
+    # no switch for torch_cluster in this version
+    assert ops.switched_off(typing, ["torch_scatter", "torch_sparse", "torch_cluster"]) == ["torch_sparse"]
 
 
 @pytest.fixture
@@ -243,12 +243,15 @@ def stack(monkeypatch):
         for operator in wrong:
             findings.note(operator, "float32 on cpu", "the result is off by 2.5e-01")
 
-    monkeypatch.setattr(ops.stack, "load_torch", lambda proof: SimpleNamespace())
-    monkeypatch.setattr(ops.stack, "installed", there.get)
-    monkeypatch.setattr(ops.stack, "load_pyg", load)
-    monkeypatch.setattr(ops.stack, "load_extensions", load)
-    monkeypatch.setattr(ops, "choose_devices", lambda torch, wanted, proof: ["cpu"])
-    monkeypatch.setattr(ops, "check_device", check)
+    for module, name, value in (
+        (ops.stack, "load_torch", lambda proof: SimpleNamespace()),
+        (ops.stack, "installed", there.get),
+        (ops.stack, "load_pyg", load),
+        (ops.stack, "load_extensions", load),
+        (ops, "choose_devices", lambda torch, wanted, proof: ["cpu"]),
+        (ops, "check_device", check),
+    ):
+        monkeypatch.setattr(module, name, value)
     return SimpleNamespace(there=there, wrong=wrong)
 
 

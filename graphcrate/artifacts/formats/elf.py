@@ -4,6 +4,7 @@ pyelftools reads the headers; the tables, hundreds of thousands of entries in to
 Of a large file only these tables are read.
 """
 
+import errno
 import os
 import re
 import struct
@@ -95,9 +96,10 @@ def read_stream(stream: BinaryIO, name: str) -> Elf:
     reader = _Reader(stream, name)
     try:
         return reader.read()
-    except (IntegrityError, OSError):
-        raise
     except Exception as error:  # pyelftools trusts offsets, indexes and names: mangled headers raise almost anything
+        # EINVAL: an offset that no file has
+        if isinstance(error, IntegrityError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
+            raise
         reader.fail(f"is not a whole ELF file: {error or type(error).__name__}", error)
 
 
