@@ -90,19 +90,16 @@ def test_lines_can_be_written_and_name_every_path_but_those_in_folders_that_are_
         assert below or difference.path in text
 
 
-@pytest.mark.parametrize(
-    ("pattern", "covered", "others"),
-    [
+def test_patterns():
+    for pattern, covered, others in (
         ("/dev/*", ["/dev/null"], ["/dev/pts/0"]),
         ("/x/**", ["/x/y/z"], ["/x", "/xy/z"]),
         ("/x/**/*.pyc", ["/x/a.pyc", "/x/y/z/a.pyc"], ["/x/y/z/a.py"]),
         ("/a.b", ["/a.b"], ["/aXb"]),
         ("/pip3.*", ["/pip3.11\n"], ["/pip3"]),
-    ],
-)
-def test_patterns(pattern, covered, others):
-    matched = compare.compiled((pattern,)).fullmatch
-    assert [path for path in (*covered, *others) if matched(path)] == covered
+    ):
+        matched = compare.compiled((pattern,)).fullmatch
+        assert [path for path in (*covered, *others) if matched(path)] == covered
 
 
 BYTECODE = importlib.util.MAGIC_NUMBER + b"\1\0\0\0source!!"
@@ -141,31 +138,15 @@ def test_what_may_differ(difference):
     assert (not unexpected(*difference)) is (difference in MAY)
 
 
-OURS = b"""#!/opt/venv/bin/python
-# -*- coding: utf-8 -*-
-import re
-import sys
-from tqdm.cli import main
-if __name__ == "__main__":
-    sys.argv[0] = re.sub(r"(-script\\.pyw|\\.exe)?$", "", sys.argv[0])
-    sys.exit(main())
-"""
-UVS = b"""#!/opt/venv/bin/python
-# -*- coding: utf-8 -*-
-import sys
-from tqdm.cli import main
-if __name__ == "__main__":
-    if sys.argv[0].endswith("-script.pyw"):
+HEAD = b"#!/opt/venv/bin/python\n%simport sys\nfrom tqdm.cli import main\nif __name__ == %s__main__%s:\n"
+OURS = HEAD % (b"# -*- coding: utf-8 -*-\nimport re\n", b'"', b'"')
+OURS += b"""    sys.argv[0] = re.sub(r"(-script\\.pyw|\\.exe)?$", "", sys.argv[0])\n    sys.exit(main())\n"""
+PIPS = HEAD % (b"", b"'", b"'") + b"    sys.argv[0] = sys.argv[0].removesuffix('.exe')\n    sys.exit(main())\n"
+UVS = HEAD % (b"# -*- coding: utf-8 -*-\n", b'"', b'"')
+UVS += b"""    if sys.argv[0].endswith("-script.pyw"):
         sys.argv[0] = sys.argv[0][:-11]
     elif sys.argv[0].endswith(".exe"):
         sys.argv[0] = sys.argv[0][:-4]
-    sys.exit(main())
-"""
-PIPS = b"""#!/opt/venv/bin/python
-import sys
-from tqdm.cli import main
-if __name__ == '__main__':
-    sys.argv[0] = sys.argv[0].removesuffix('.exe')
     sys.exit(main())
 """
 RECORD = b"""tqdm/__init__.py,sha256=abc,10
@@ -239,20 +220,12 @@ def test_what_is_not_of_its_form_is_compared_by_its_bytes(path, content):
     assert unexpected(path, "content", contents=(content, content))
 
 
-@pytest.mark.parametrize(
-    ("path", "size", "expected"),
-    [
-        (HUB, 5, True),
-        (HUB, 1 << 25, False),
-        (f"{INFO}/RECORD", 5, True),
-        ("/a/RECORD", 5, False),
-        (f"{BIN}/tqdm", 300, True),
-        (f"{BIN}/ninja", 300_000, False),
-        ("/a/b.py", 5, False),
-    ],
-)
-def test_what_readers_keep(path, size, expected):
-    assert compare.is_kept(path, size) is expected
+def test_what_readers_keep():
+    sizes = {HUB: 5, f"{INFO}/RECORD": 5, f"{BIN}/tqdm": 300, "/a/RECORD": 5, f"{BIN}/ninja": 300_000, "/a/b.py": 5}
+    kept = [path for path, size in sizes.items() if compare.is_kept(path, size)]
+    assert kept == [HUB, f"{INFO}/RECORD", f"{BIN}/tqdm"]
+    assert not compare.is_kept(HUB, 1 << 25)
+    assert [len(compare.distil(path, [b"0" * 9] * 3)) for path in kept] == [17, 27, 27]
 
 
 def test_settings_are_compared_where_both_have_them():
