@@ -9,7 +9,6 @@ import lzma
 import pysequoia
 import pytest
 
-from graphcrate.host.cache import Cache
 from graphcrate.host.connections import HttpError, Reason
 from graphcrate.inputs.bases import archive
 from graphcrate.inputs.bases.archive import Archive, Mirror, check_valid, fits, own_mirror, parse, version_key
@@ -85,11 +84,6 @@ def server(signer, tmp_path, monkeypatch):
     return server
 
 
-@pytest.fixture
-def cache(tmp_path):
-    return Cache(tmp_path / "cache")
-
-
 def opened(server, cache, *stanzas, updates=(), security=(), **more):
     server.put("http://m.example/debian/dists/bookworm", stanzas, **more)
     server.put("http://m.example/debian/dists/bookworm-updates", updates)
@@ -102,28 +96,21 @@ def names(packages):
 
 
 def test_stanzas_give_packages_with_their_pools_file_names():
-    first, second = parse(
-        (LIBC + "\nPackage: virtual\nVersion: 1\n\n" + stanza("libcap2", "1:2.66-4")).encode(), "http://x"
-    )
+    text = LIBC + "\nPackage: virtual\nVersion: 1\n\n" + stanza("libcap2", "1:2.66-4")
+    first, second = parse(text.encode(), "http://x")
     assert (first.package.name, first.version, first.package.file.size) == ("libc6", "2.36-9+deb12u14", 2759320)
     assert first.package.file.sha256.startswith("ba4f88f7")
     assert second.package.file.name == "libcap2_1:2.66-4_amd64.deb"
     assert second.url == "http://x/pool/libcap2_1:2.66-4_amd64.deb"
 
 
-@pytest.mark.parametrize(
-    "ordered",
-    [
+def test_versions_are_ordered_as_debian_orders_them():
+    for ordered in (
         ("1.0~rc1", "1.0", "1.0-1", "1.0-1+b1", "1.0a", "1.0.1", "1.2", "1.10", "2", "1:0.1"),
         ("2.36-9", "2.36-9+deb12u9", "2.36-9+deb12u14", "2.36-10~", "2.36-10"),
         ("1.0~~", "1.0~", "1.0"),
-    ],
-)
-def test_versions_are_ordered_as_debian_orders_them(ordered):
-    assert all(version_key(a) < version_key(b) for a, b in itertools.pairwise(ordered))
-
-
-def test_constraints():
+    ):
+        assert all(version_key(a) < version_key(b) for a, b in itertools.pairwise(ordered))
     assert version_key("1.0") == version_key("1.0-0")
     relations = {"<<": "0.9", "<=": "1", "=": "1", ">=": "1", ">>": "1.1"}
     assert all(fits(version, f"{relation} 1") for relation, version in relations.items())
@@ -179,14 +166,10 @@ def test_packages_come_from_their_own_archive_by_their_hashes(server, cache, tmp
         found.download([old], tmp_path, lambda _: None)
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        {"by_hash": True},
-        {"pack": functools.partial(gzip.compress, mtime=0), "kind": ".gz"},
-        {"pack": bytes, "kind": ""},
-    ],
-)
+GZIP = {"pack": functools.partial(gzip.compress, mtime=0), "kind": ".gz"}
+
+
+@pytest.mark.parametrize("way", [{"by_hash": True}, GZIP, {"pack": bytes, "kind": ""}])
 def test_lists_are_fetched_once(server, cache, way):
     assert names(opened(server, cache, stanza("a"), **way).available(["a"])) == ["a 1"]
     server.asked.clear()
@@ -194,34 +177,30 @@ def test_lists_are_fetched_once(server, cache, way):
     assert all(url.endswith("InRelease") for url in server.asked)
 
 
-def test_a_list_that_nobody_signed_is_refused(server, cache, tmp_path):
+def test_a_list_that_nobody_signed_or_that_is_not_the_signed_one_is_refused(server, cache, tmp_path):
     opened(server, cache, stanza("a"))
-    url = "http://m.example/debian/dists/bookworm/InRelease"
-    server.files[url] = server.files[url].replace(b"Suite: x", b"Suite: y")
+    url = "http://m.example/debian/dists/bookworm"
+    signed = server.files[f"{url}/InRelease"]
+    server.files[f"{url}/InRelease"] = signed.replace(b"Suite: x", b"Suite: y")
     with pytest.raises(IntegrityError, match="not signed by a key of Debian's"):
         Archive("bookworm", cache, MIRROR)
-    (tmp_path / "keys.asc").write_text(
-        str(pysequoia.Tsk.generate("Another <another@debian.example>").extract_certificate())
-    )
-    opened_again = server.files[url].replace(b"Suite: y", b"Suite: x")
-    server.files[url] = opened_again
-    with pytest.raises(IntegrityError, match="not signed by a key of Debian's"):
-        Archive("bookworm", cache, MIRROR)
-
-
-def test_a_list_that_is_not_the_signed_one_is_refused(server, cache):
-    opened(server, cache)
-    server.put("http://m.example/debian/dists/bookworm", [stanza("a")])
-    server.files["http://m.example/debian/dists/bookworm/main/binary-amd64/Packages.xz"] = lzma.compress(b"x")
+    server.put(url, [stanza("b")])
+    server.files[f"{url}/main/binary-amd64/Packages.xz"] = lzma.compress(b"x")
     with pytest.raises(IntegrityError, match="other bytes"):
+        Archive("bookworm", cache, MIRROR)
+    server.files[f"{url}/InRelease"] = signed
+    another = pysequoia.Tsk.generate("Another <another@debian.example>").extract_certificate()
+    (tmp_path / "keys.asc").write_text(str(another))
+    with pytest.raises(IntegrityError, match="not signed by a key of Debian's"):
         Archive("bookworm", cache, MIRROR)
 
 
 def test_a_release_file_ends():
-    check_valid("Suite: x\nValid-Until: Sat, 28 Nov 2026 02:10:46 UTC\n", "http://m.example", 1_795_831_846)
+    text = "Suite: x\nValid-Until: Sat, 28 Nov 2026 02:10:46 UTC\n"
+    check_valid(text, "http://m.example", 1_795_831_846)
     check_valid("Suite: x\n", "http://m.example", 1e12)
     with pytest.raises(IntegrityError, match="was valid until Sat, 28 Nov 2026"):
-        check_valid("Suite: x\nValid-Until: Sat, 28 Nov 2026 02:10:46 UTC\n", "http://m.example", 1_795_831_847)
+        check_valid(text, "http://m.example", 1_795_831_847)
 
 
 def test_a_mirror_without_the_suite_is_said(server, cache):
@@ -237,12 +216,10 @@ def test_debians_own_keys_are_whole():
 
 
 def test_mirror_from_the_environment_wins(tmp_path):
-    assert own_mirror({"DEBIAN_MIRROR": "http://mirror.example/debian/"}) == Mirror(
-        "http://mirror.example/debian", "http://mirror.example/debian-security"
-    )
+    mirror = {"DEBIAN_MIRROR": "http://mirror.example/debian/"}
+    assert own_mirror(mirror) == Mirror("http://mirror.example/debian", "http://mirror.example/debian-security")
     assert own_mirror({"DEBIAN_MIRROR": "http://mirror.example/snap/1"}).security == ""
-    both = {"DEBIAN_MIRROR": "http://a.example/debian", "DEBIAN_SECURITY_MIRROR": "http://b.example/s"}
-    assert own_mirror(both).security == "http://b.example/s"
+    assert own_mirror({**mirror, "DEBIAN_SECURITY_MIRROR": "http://b.example/s"}).security == "http://b.example/s"
     assert own_mirror({}, tmp_path) is None
 
 
@@ -265,7 +242,6 @@ URIs: http://safe.example/debian-security
 Suites: bookworm-security
 Components: main
 """
-UBUNTU = "deb http://ubuntu.example/ubuntu noble main\n"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +249,7 @@ UBUNTU = "deb http://ubuntu.example/ubuntu noble main\n"
     [
         ("sources.list", ONE_LINE, True),
         ("sources.list.d/debian.sources", DEB822, True),
-        ("sources.list", UBUNTU, False),
+        ("sources.list", "deb http://ubuntu.example/ubuntu noble main\n", False),
         ("sources.list", "deb mirror+file:/etc/mirrors bookworm main\n", False),
     ],
 )
