@@ -1,4 +1,4 @@
-"""What an image weighs that is cut to one GPU, and that it is whole: docs/slim.md has the table of a run.
+"""What an image weighs that is cut to one GPU, and that it is whole: docs/dev/slim.md has the table of a run.
 
     .venv/bin/python -m bench.slim [--stack torch] [--cuda 11.8 12.6 13.0] [--gpus v100 a100 h100]
 
@@ -25,7 +25,7 @@ from graphcrate.model.report import BuildReport
 
 BUILD = (sys.executable, str(ROOT / "build.py"))
 SECTION = Section("slim", "bench/slim.py")
-PAGE = ROOT / "docs" / "slim.md"
+PAGE = ROOT / "docs" / "dev" / "slim.md"
 LOAD = """
 import ctypes, os, pathlib, torch
 bad = []

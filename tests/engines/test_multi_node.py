@@ -56,7 +56,7 @@ def pyg_image(workplace, shared):
 @pytest.fixture(scope="module")
 def files(workplace, pyg_image, slurm):
     """A typist in a folder with pyg.sif, pyg.sqsh and two jobs, as the page's first commands leave it."""
-    user = in_project(workplace, pyg_image, slurm.environment | THREADS, anew=("dist/pyg/*/pyg.sif", "pyg.s*"))
+    user = in_project(workplace, pyg_image, slurm.environment | THREADS, removed=("dist/pyg/*/pyg.sif", "pyg.s*"))
     ((make, *others),) = blocks(PAGE, "Get the image")
     changed = ("make sif CUDA=11.8 TARGET=a100 MIRROR=sjtu", make_pyg_sif("source"))
     assert user.type(make, changed).endswith("/pyg.sif\n")

@@ -147,11 +147,9 @@ def test_the_page_on_glt_is_typed_on_two_hosts_and_under_slurm(stack, hosts, app
     glt_pages.type_cutting(scratch, place.folder / "dist" / "glt" / tag / "glt.sif", apptainer)
     glt_pages.download_products(scratch, apptainer)
     glt_pages.type_on_one_machine(scratch, apptainer)
-    glt_pages.type_own_program(scratch, apptainer)
     glt_pages.type_training(hosts, scratch, apptainer)
     glt_pages.type_dlc_jobs(hosts, scratch, apptainer)
     glt_pages.type_launching(hosts, scratch, apptainer)
     glt_pages.type_notebook(scratch, apptainer)
-    glt_pages.refuse_three_nodes(scratch, apptainer)
     both_here = {"MASTER_ADDR": "127.0.0.1"}  # the cluster's n1 is a name of loopback, as its n2 is
     glt_pages.type_under_slurm(scratch, {**apptainer, **slurm.environment, **both_here})

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.weekly, pytest.mark.engine("slurm", "apptainer build")
 
 
 def test_dna_on_an_a100(workplace, pyg_image, slurm, scratch):
-    user = in_project(workplace, pyg_image, slurm.environment, anew=("dist/pyg/*/pyg.sif", "*.sif"))
+    user = in_project(workplace, pyg_image, slurm.environment, removed=("dist/pyg/*/pyg.sif", "*.sif"))
     (((make, write),), (session,)) = blocks(DNA, "Get the image"), blocks(DNA, "In a session")
     assert user.type(make, ("make sif CUDA=11.8 TARGET=a100 MIRROR=sjtu", make_pyg_sif())).endswith("/pyg.sif\n")
 
@@ -56,7 +56,7 @@ def test_dna_on_an_a100(workplace, pyg_image, slurm, scratch):
 
 
 def test_pytorch_on_a_dgx2(workplace, pyg_image, slurm, scratch):
-    user = in_project(workplace, pyg_image, slurm.environment, anew=("dist/pyg/*/pyg.sif", "*.sif"))
+    user = in_project(workplace, pyg_image, slurm.environment, removed=("dist/pyg/*/pyg.sif", "*.sif"))
     ((make, check, write),) = blocks(DGX2, "Get the image")
     user.type(make, ("make sif STACK=torch TARGET=dgx2 MIRROR=sjtu", make_pyg_sif()))
     (user.folder / "torch.sif").symlink_to("pyg.sif")  # which stands in for an image of PyTorch alone

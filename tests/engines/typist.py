@@ -7,59 +7,51 @@ import sys
 
 from tests.engines.workplace import pyg_stack
 
-#: `make sif` with this Python, in a folder that needs no preparing (on its command line, make takes settings alone)
-MAKE_SIF = f"graphcrate='{sys.executable} -E -s -m graphcrate.cli.main' make -e -o .venv/ready-run sif"
-#: what is typed of a page is what lies in blocks of this language; what commands print lies in blocks without one
+#: make with this Python, in a folder that needs no preparing (on its command line, make takes settings alone)
+MAKE = f"graphcrate='{sys.executable} -E -s -m graphcrate.cli.main' make -e -o .venv/ready-run"
+#: what users have in their working directory as train.py: it prints `trained 2.0`
+TRAINING = "import torch\nprint('trained', torch.ones(2).sum().item())\n"
+#: what is typed of a page is what is in blocks of this language; what commands print is in blocks without one
 LANGUAGE = "sh"
-_HEREDOC = re.compile(r"<<-?\s*'?(\w+)'?")
+#: a line, with those that a backslash at its end or a here-document adds to it
+_COMMAND = re.compile(r"(?:.*\\\n)*.*?<<-?\s*'?(\w+)'?(?:.*\n)+?\1$|(?:.*\\\n)*.+", re.MULTILINE)
 
 
 def blocks(page, heading):
-    """The commands below a heading of a page, up to the next one; each block is a list of commands.
-
-    A command is a line, with those that a backslash at its end or a here-document adds to it.
-    """
+    """The commands below a heading of a page, up to the next one; each block is a list of commands."""
     text = page.read_text(encoding="utf-8")
-    section = re.search(rf"^##+ {re.escape(heading)}$(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)[1]
+    section = re.search(rf"^##* {re.escape(heading)}$(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)[1]
     found = re.findall(rf"^```{LANGUAGE}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    return [list(_commands(block.strip().splitlines())) for block in found]
-
-
-def _commands(lines):
-    rest = iter(lines)
-    for line in rest:
-        command = [line]
-        while command[-1].endswith("\\"):
-            command.append(next(rest))
-        if begin := _HEREDOC.search("\n".join(command)):
-            while command[-1] != begin[1]:
-                command.append(next(rest))
-        yield "\n".join(command)
+    return [[command[0] for command in _COMMAND.finditer(block.strip())] for block in found]
 
 
 def untyped(page, module):
     """Headings of a page with commands that no test of a module (its path) takes the blocks of, in these words:
     `blocks(<page>, "<heading>")`.
     """
-    source = module.read_text(encoding="utf-8")
-    taken = re.findall(r"""blocks\(\s*\w+,\s*"([^"]+)",?\s*\)""", source)
-    headings = re.findall(r"^##+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    taken = re.findall(r"""blocks\(\s*\w+,\s*"([^"]+)",?\s*\)""", module.read_text(encoding="utf-8"))
+    headings = re.findall(r"^##* (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return [heading for heading in headings if heading not in taken and blocks(page, heading)]
+
+
+def settings(stack):
+    """A stack's name and options as make takes them."""
+    name, *options = stack
+    pairs = zip(options[::2], options[1::2], strict=True)
+    return " ".join([f"STACK={name}", *(f"{key.removeprefix('--').upper()}='{value}'" for key, value in pairs)])
 
 
 def make_pyg_sif(extensions="none"):
     """`make sif` for the PyG image that this machine can have, to be typed where a page has `make sif CUDA=...`."""
-    _, *options = pyg_stack(extensions)
-    pairs = zip(options[::2], options[1::2], strict=True)
-    return " ".join([MAKE_SIF, *(f"{name.removeprefix('--').upper()}='{value}'" for name, value in pairs)])
+    return f"{MAKE} sif {settings(pyg_stack(extensions))}"
 
 
-def in_project(workplace, image, environment, changes=(), anew=()):
-    """Types in the project's folder. `anew`: patterns of what is removed first, as no command writes over it."""
-    for path in (path for pattern in anew for path in workplace.folder.glob(pattern)):
+def in_project(workplace, image, environment, changes=(), removed=()):
+    """Types in the project's folder. `removed`: patterns of files that go first, as no command writes over them."""
+    for path in (path for pattern in removed for path in workplace.folder.glob(pattern)):
         path.unlink(missing_ok=True)  # the folder has a second name
-    surroundings = {"GRAPHCRATE_CACHE": str(workplace.cache), **workplace.environment, **environment}
-    return Typist(workplace.folder, surroundings, [*changes, ("<tag>", image.report["tag"])])
+    variables = {"GRAPHCRATE_CACHE": str(workplace.cache), **workplace.environment, **dict(environment)}
+    return Typist(workplace.folder, variables, [*changes, ("<tag>", image.report["tag"])])
 
 
 class Typist:
@@ -73,12 +65,12 @@ class Typist:
         self.folder, self.changes = folder, tuple(changes)
         self.environment = {**os.environ, **(environment or {})}
 
-    def type(self, command, *changes, code=0, timeout=1500):
+    def type(self, command, *changes, code=0):
         """Type one command, with further changes that go before the others; what it prints on stdout."""
-        return self.typed(command, *changes, code=code, timeout=timeout).stdout
+        return self.typed(command, *changes, code=code).stdout
 
-    def typed(self, command, *changes, code=0, timeout=1500):
-        """The same; the whole of what became of it."""
+    def typed(self, command, *changes, code=0):
+        """The same; the whole of what became of it. `code`: its exit code, None for any."""
         program = ("./build.py", f"{sys.executable} -E -s -m graphcrate.cli.main")
         for before, after in (*changes, *self.changes, program):
             command = command.replace(before, after)
@@ -89,10 +81,10 @@ class Typist:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
-            timeout=timeout,
+            timeout=1500,
             check=False,
         )
-        assert done.returncode == code, f"{command}\n{done.stdout}{done.stderr}"
+        assert code in (None, done.returncode), f"{command}\n{done.stdout}{done.stderr}"
         return done
 
     def submit(self, command, *changes):

@@ -1,13 +1,11 @@
 """README.md and the pages of docs/ agree with the code: what is generated is fresh, what they name exists."""
 
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from graphcrate.build.summary import plan_lines
-from graphcrate.checks.contracts import CHECKS
 from graphcrate.cli import main
 from graphcrate.compat import recipes
 from graphcrate.model.lock import decode_lock
@@ -15,14 +13,18 @@ from tests import ROOT
 from tools import generate
 from tools.pictures import pictures
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("docs/**/*.md"))}
+FILES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in FILES}
+CHINESE = [name for name in PAGES if name.startswith("docs/zh/")]
+#: written by programs; the others are for people, at most so many words beside commands and generated tables
+GENERATED, WORDS = {f"docs/{name}.md" for name in ("commands", "errors", "faults", "performance")}, 700
+FOR_PEOPLE = [name for name in PAGES if name not in GENERATED and not re.match("docs/(dev|decisions|zh)/", name)]
+BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TABLE = re.compile(r"<!-- [\w ]+(?:, generated|: written by .*?) -->.*?<!-- end of [\w ]+ -->", re.DOTALL)
 
 
 def test_what_is_generated_is_fresh():
     assert [path for path, text in generate.files() if path.read_text(encoding="utf-8") != text] == [], "make generate"
-    contracts = generate.contracts()
-    assert all(f"| `{check.id}` |" in contracts for check in CHECKS)
 
 
 def test_pictures_are_small_described_and_ask_nobody():
@@ -47,85 +49,71 @@ def test_the_terminal_picture_shows_what_a_build_prints():
     assert [line for line in held if not any(one.startswith(line) for one in printed)] == []
 
 
-def test_a_page_without_its_markers_is_refused():
-    with pytest.raises(AssertionError, match="settings"):
-        generate.filled("<!-- settings, from elsewhere -->", {"settings": ""})
+@pytest.mark.parametrize("name", FOR_PEOPLE)
+def test_a_page_is_short_enough_to_be_read(name):
+    words = len(TABLE.sub("", BLOCK.sub("", PAGES[name])).split())
+    assert words <= WORDS, f"{words} words: cut, split, or move what developers need to docs/dev/"
 
 
-def test_tables_have_every_variant_and_code():
-    table = generate.variants()
-    for path in (ROOT / "recipes").glob("*.toml"):
-        for variant in recipes.load(path).variants:
-            assert f"| `{path.stem}` | {variant.cuda} |" in table
-    assert "| 8 | No room left on the disk" in generate.exit_codes()
+def test_each_page_is_in_an_index():
+    """That of its folder, which docs/README.md leads to; an English page in no Chinese one alone."""
+    indexes = ["docs/README.md", "docs/tutorials/README.md", "docs/decisions/README.md"]
+    listed = {target for name in indexes for target, _ in links(name)}
+    english = {ROOT / name for name in PAGES if name not in CHINESE and name not in ("README.md", "docs/README.md")}
+    assert english <= listed
+    assert {ROOT / name for name in CHINESE} <= {target for target, _ in links("docs/zh/README.md")} | listed
 
 
-def test_every_make_target_that_is_named_exists():
-    makefile = (ROOT / "Makefile").read_text()
-    named = set(re.findall(r"`?make (?:[A-Z]+=\S+ )*([a-z]+(?:\.py)?)", README))
-    assert "image" in named
-    assert named <= set(re.findall(r"^([a-z]+(?:\.py)?):", makefile, re.MULTILINE))
-
-
-def test_every_command_that_is_named_exists():
+def test_what_pages_name_exists():
+    """Make's targets, commands, variables, fields of recipes."""
+    targets = set(re.findall(r"^([a-z-]+(?:\.py)?):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = {command.name or command.callback.__name__ for command in main.app.registered_commands}
-    named = {
-        name: set(re.findall(r"\./build\.py ([a-z]+)", page)) for name, page in {"README": README, **PAGES}.items()
-    }
-    assert {name: words - commands for name, words in named.items() if words - commands} == {}
-
-
-def test_every_environment_variable_that_is_named_is_read():
+    for name, page in PAGES.items():
+        made = re.findall(r"(?:`|^)make (?:[A-Z_]+=\S+ )*([a-z][a-z-]*(?:\.py)?)\b(?!=)", page, re.MULTILINE)
+        assert set(made) <= targets, name
+        assert set(re.findall(r"\./build\.py ([a-z]+)", page)) <= commands, name
     code = "".join(path.read_text() for path in (ROOT / "graphcrate").rglob("*.py"))
-    rows = re.findall(r"^\| `([A-Z_]+)`", PAGES[Path("docs/settings.md")], re.MULTILINE)
-    assert "GRAPHCRATE_CACHE" in rows
-    assert [name for name in rows if name not in code and not name.startswith("PIP_")] == []
+    variables = re.findall(r"^\| `([A-Z_]+)`", PAGES["docs/settings.md"], re.MULTILINE)
+    assert "GRAPHCRATE_CACHE" in variables
+    assert [name for name in variables if name not in code and not name.startswith("PIP_")] == []
+    fields = {field for one in recipes.schema()["$defs"].values() for field in one.get("properties", ())}
+    assert [field for field in sorted(fields) if f"`{field}" not in PAGES["docs/recipes.md"]] == []
 
 
-def test_links_lead_to_files():
-    for name, page in {"README.md": README, **PAGES}.items():
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page):
-            assert ((ROOT / name).parent / target).exists(), (name, target)
+def links(name):
+    """Files that a page links to, and headings in them ("": none)."""
+    found = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", PAGES[name])
+    return [((ROOT / name).parent.joinpath(path).resolve() if path else ROOT / name, head) for path, head in found]
 
 
-CHINESE = sorted(path for path in PAGES if path.is_relative_to("docs/zh"))
-
-
-def of_english(path):
-    """The English page of a Chinese one."""
-    name = path.relative_to("docs/zh")
-    return README if name == Path("README.md") else PAGES["docs" / name]
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_to_files_and_headings(name):
+    for target, heading in links(name):
+        assert target.exists(), target
+        if heading:
+            lines = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w\- ]", "", line).replace(" ", "-").lower() for line in lines}, target
 
 
 def typed(page):
     """What is typed: lines of blocks without comments; commands in tables and sentences."""
-    blocks = "".join(re.findall(r"^```\w*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
     starts = r"make|\./build\.py|srun|singularity|torchrun|sysctl|export|module|dnf|apt-get|uv|unshare"
     sentences = re.findall(rf"(?<!`)`((?:{starts}) [^`\n]+)`", page)
-    return [line.partition(" #")[0].strip() for line in [*blocks.splitlines(), *sorted(set(sentences))]]
+    lines = "".join(BLOCK.findall(page)).splitlines()
+    return [line.partition(" #")[0].strip() for line in [*lines, *sorted(set(sentences))]]
 
 
-@pytest.mark.parametrize("path", CHINESE, ids=str)
-def test_a_chinese_page_has_the_commands_of_the_english_one(path):
-    chinese, english = typed(PAGES[path]), typed(of_english(path))
+@pytest.mark.parametrize("name", CHINESE)
+def test_a_chinese_page_has_the_commands_of_the_english_one(name):
+    english = typed(PAGES["README.md" if name == "docs/zh/README.md" else name.replace("/zh/", "/")])
+    chinese = typed(PAGES[name])
     assert len(chinese) > 2
-    if path.name == "README.md":  # the first screen alone
+    if name == "docs/zh/README.md":  # the first screen alone
         assert set(chinese) <= set(english)
     else:
         assert chinese == english
 
 
-@pytest.mark.parametrize("path", CHINESE, ids=str)
-def test_a_chinese_page_links_to_headings_that_exist(path):
-    for target, heading in re.findall(r"\]\(([^)#:]+)#([^)]+)\)", PAGES[path]):
-        text = ((ROOT / path).parent / target).read_text(encoding="utf-8")
-        headings = {
-            re.sub(r"[^\w\- ]", "", line).replace(" ", "-").lower()
-            for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-        }
-        assert heading in headings, (target, heading)
-
-
 def test_every_tutorial_has_a_chinese_page():
-    english = {path.name for path in PAGES if path.parent == Path("docs/tutorials")} - {"README.md"}
-    assert english == {path.name for path in CHINESE if path.parent.name == "tutorials"}
+    english = {path.name for path in ROOT.glob("docs/tutorials/*.md")} - {"README.md"}
+    assert english == {path.name for path in ROOT.glob("docs/zh/tutorials/*.md")}
