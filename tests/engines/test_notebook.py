@@ -1,4 +1,4 @@
-"""The jupyter flavour in a real browser: a notebook opens, a cell trains two epochs and draws the curve."""
+"""The jupyter flavour in a real browser: a notebook opens, a cell trains and draws the curve."""
 
 import contextlib
 import json
@@ -18,22 +18,16 @@ from tests.engines.workplace import kill, small_stack, until
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.engine("chromium", "chromedriver", "user namespaces")]
 
 TRAINING = """\
-import torch
-import matplotlib.pyplot as plt
-torch.manual_seed(0)
-x = torch.randn(256, 8)
-y = (x.sum(1) > 0).long()
-model = torch.nn.Linear(8, 2)
+import matplotlib.pyplot as plt, torch
+x, losses, model = torch.randn(256, 8), [], torch.nn.Linear(8, 1)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-losses = []
-for epoch in range(2):
-    for step in range(20):
-        loss = torch.nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    print("epoch", epoch, "fell" if losses[-1] < losses[0] else "rose")
+for step in range(40):
+    loss = torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+print("the loss", "fell" if losses[-1] < losses[0] / 2 else "rose")
 plt.plot(losses);"""
 SECONDS = 180  #: for the page and the kernel on a busy machine
 
@@ -87,4 +81,4 @@ def test_a_cell_trains_and_draws(notebook, browser):
     except TimeoutException:
         pytest.fail(f"the page stayed at:\n{find('body')[0].text}")
     assert curve.size["width"] > 100
-    assert find(".jp-OutputArea")[0].text.split("\n")[:2] == ["epoch 0 fell", "epoch 1 fell"]
+    assert find(".jp-OutputArea")[0].text.startswith("the loss fell\n")

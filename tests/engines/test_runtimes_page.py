@@ -12,25 +12,24 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, program
-from tests.engines.typist import TRAINING, blocks, in_project, untyped
+from tests.engines.typist import TRAINED, TRAINING, blocks, in_project, untyped
 from tests.engines.workplace import call
 from tests.pyxis import make_site
 
 pytestmark = pytest.mark.slow
 
 RUNTIMES, TEST = ROOT / "docs" / "runtimes.md", ROOT / "docs" / "test.md"
-#: a file of Singularity's or pyxis' that a test before has made
-FILES = ["dist/torch/*/torch.s*"]
 
 
 @pytest.fixture
 def typist(workplace, built_image):
-    """Types in the project's folder, with programs that users would have there."""
+    """Types in the project's folder, with programs that users would have there and no file that a test has made."""
 
-    def types(environment=(), removed=()):
+    def types(environment=()):
         for name in ("dna.py", "train.py"):
             (workplace.folder / name).write_text(TRAINING)
-        return in_project(workplace, built_image, environment, [("pyg", "torch"), ("dna,ops", "torch")], removed)
+        made = ["dist/torch/*/torch.[ds]*"]
+        return in_project(workplace, built_image, environment, [("pyg", "torch"), ("dna,ops", "torch")], made)
 
     return types
 
@@ -38,19 +37,15 @@ def typist(workplace, built_image):
 @pytest.mark.engine("docker daemon")
 def test_docker(typist, docker):
     user = typist({"DOCKER_HOST": docker, "PATH": f"/usr/bin:{os.environ['PATH']}"})
-    (convert, load, run), (job, start) = blocks(RUNTIMES, "Docker")
-    user.type(convert)
-    user.type(load)
-    assert user.type(run, ("--gpus all ", "")) == "trained 2.0\n"
-    user.type(job, ("--gpus 2", "--gpus 0"))
-    assert user.type(start) == "trained 2.0\n"
+    changes = [("--gpus all ", ""), ("--gpus 2", "--gpus 0")]
+    user.types(RUNTIMES, "Docker", "", "", TRAINED, "", TRAINED, changes=changes)
     tested = user.type("./build.py test pyg:<tag> --runner docker")
     assert re.match(r"torch: passed on cpu in \d+ s \(docker \d", tested)
 
 
 def at(registry, address):
     """What is typed otherwise so that an image goes to our registry, and from a machine without a GPU."""
-    return ((f"--to {address}", f"--to {registry}/team --allow-cpu-only"),)
+    return f"--to {address}", f"--to {registry}/team --allow-cpu-only"
 
 
 def in_registry(registry, name, image):
@@ -62,53 +57,47 @@ def in_registry(registry, name, image):
 @pytest.mark.engine("slurm", "apptainer build", "docker-registry", "skopeo")
 def test_pyxis(typist, built_image, slurm, apptainer, registry, scratch):
     site = make_site(scratch / "site", program("srun"), program("apptainer"))
-    user = typist(apptainer | slurm.environment | {"PATH": site.path, "APPTAINER_NOHTTPS": "true"}, FILES)
-    (convert, run), (push, pull), (job, submit) = blocks(RUNTIMES, "Slurm with pyxis")
-    user.type(convert)
-    assert user.type(run) == "trained 2.0\n"
-    user.type(push, *at(registry, "registry.example.com/team"))
+    user = typist(apptainer | slurm.environment | {"PATH": site.path, "APPTAINER_NOHTTPS": "true"})
+    changes = [at(registry, "registry.example.com/team"), ("registry.example.com#", f"{registry}#")]
+    changes += [("sbatch ", "sbatch --test-only ")]
+    user.types(RUNTIMES, "Slurm with pyxis", "", TRAINED, "", TRAINED, "", "", changes=changes)
     assert in_registry(registry, "team/torch", built_image)
-    assert user.type(pull, ("registry.example.com", registry)) == "trained 2.0\n"
-    user.type(job)
-    user.type(submit, ("sbatch ", "sbatch --test-only "))
 
 
 @pytest.mark.engine("slurm", "apptainer build")
 def test_dgx2_with_singularity(typist, slurm):
-    user = typist(slurm.environment, FILES)
+    user = typist(slurm.environment)
     (convert, run), one, many = blocks(RUNTIMES, "DGX-2 and other Slurm clusters with Singularity")
     user.type(convert)
-    assert "trained 2.0" in user.type(run)
+    assert TRAINED in user.type(run)
     for (job, submit), processes in ((one, 1), (many, 4)):
         user.type(job)
         out, err = user.submit(submit)
-        assert out == "trained 2.0\n" * processes, err
+        assert out == TRAINED * processes, err
 
 
 @pytest.mark.engine("docker-registry", "skopeo")
 def test_alibaba_pai(typist, built_image, registry):
     user = typist()
-    ((push, address),) = blocks(RUNTIMES, "Alibaba PAI: DSW")
-    user.type(push, *at(registry, "acr:cn-shanghai/team"))
+    address = f"registry-vpc.cn-shanghai.aliyuncs.com/team/torch:{built_image.report['tag']}\n"
+    user.types(RUNTIMES, "Alibaba PAI: DSW", "", address, changes=[at(registry, "acr:cn-shanghai/team")])
     assert in_registry(registry, "team/torch", built_image)
-    assert user.type(address) == f"registry-vpc.cn-shanghai.aliyuncs.com/team/torch:{built_image.report['tag']}\n"
-    ((request,),) = blocks(RUNTIMES, "Alibaba PAI: DLC")
-    user.type(request)
+    user.types(RUNTIMES, "Alibaba PAI: DLC", "")
     assert '"PodCount": 2' in (user.folder / "dlc.json").read_text()
 
 
 @pytest.mark.engine("slurm", "apptainer build")
 def test_testing(typist, built_image, slurm):
     user = typist(slurm.environment)
-    for line in blocks(TEST, "Testing an image where it will run")[0]:
-        assert user.type(line).startswith("torch: passed on cpu")
-    ((job,),), ((matrix,),) = blocks(TEST, "In Slurm"), blocks(TEST, "Many images, many partitions")
+    user.type("./build.py convert pyg:<tag> --to sif")
+    user.types(TEST, "Testing an image where it will run", *["torch: passed on cpu"] * 3)
     # a person's nodes are others than where they type; here they are this machine, where it has just passed
     shutil.rmtree(built_image.layout.parent / "passes")
-    assert "partition a100" in user.type(job)
+    user.types(TEST, "In Slurm", "partition a100")
     # there is one image here; what is named twice is one cell
     for _ in range(2):
-        assert user.type(matrix, ("glt:<tag>", "dist/pyg/<tag>/pyg.sif")).startswith("2 passed")
+        other = ("glt:<tag>", "dist/pyg/<tag>/pyg.sif")
+        user.types(TEST, "Many images, many partitions", "2 passed", changes=[other])
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from tests.engines.workplace import pyg_stack
 
 #: make with this Python, in a folder that needs no preparing (on its command line, make takes settings alone)
 MAKE = f"graphcrate='{sys.executable} -E -s -m graphcrate.cli.main' make -e -o .venv/ready-run"
-#: what users have in their working directory as train.py: it prints `trained 2.0`
-TRAINING = "import torch\nprint('trained', torch.ones(2).sum().item())\n"
+#: what users have in their working directory as train.py, and what it prints
+TRAINING, TRAINED = "import torch\nprint('trained', torch.ones(2).sum().item())\n", "trained 2.0\n"
 #: what is typed of a page is what is in blocks of this language; what commands print is in blocks without one
 LANGUAGE = "sh"
 #: a line, with those that a backslash at its end or a here-document adds to it
@@ -27,9 +27,9 @@ def blocks(page, heading):
 
 def untyped(page, module):
     """Headings of a page with commands that no test of a module (its path) takes the blocks of, in these words:
-    `blocks(<page>, "<heading>")`.
+    `blocks(<page>, "<heading>")`, or `types`.
     """
-    taken = re.findall(r"""blocks\(\s*\w+,\s*"([^"]+)",?\s*\)""", module.read_text(encoding="utf-8"))
+    taken = re.findall(r"""(?:blocks|types)\(\s*\w+,\s*"([^"]+)\"""", module.read_text(encoding="utf-8"))
     headings = re.findall(r"^##* (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return [heading for heading in headings if heading not in taken and blocks(page, heading)]
 
@@ -86,6 +86,12 @@ class Typist:
         )
         assert code in (None, done.returncode), f"{command}\n{done.stdout}{done.stderr}"
         return done
+
+    def types(self, page, heading, *expected, changes=()):
+        """Type all that a page has below a heading; `expected` is in what each command prints."""
+        commands = [command for block in blocks(page, heading) for command in block]
+        for command, text in zip(commands, expected, strict=True):
+            assert text in self.type(command, *changes), command
 
     def submit(self, command, *changes):
         """Type an sbatch, wait for the job, and return what it printed on stdout and stderr."""
