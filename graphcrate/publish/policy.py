@@ -3,7 +3,7 @@
 By digest, never by name: only what was audited, keeps its contracts and passed its suites.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -153,15 +153,9 @@ def judge(
 
     A target with a GPU wants a pass on a GPU, of any of the suites: docs/publish.md says why one is enough.
     """
-    name = f"{report.name}:{report.tag}"
-    passed = tuple(_passed(report, passes))
-    refusals = [
-        *_audit_refusals(report, audit, name),
-        *_contract_refusals(report, name),
-        *_suite_refusals(report, passed, suites, name),
-    ]
-    on_gpu = any(_is_gpu(one) for one in passed)
-    without = report.torch_cuda != _CPU and not on_gpu
+    name, passed = f"{report.name}:{report.tag}", tuple(_passed(report, passes))
+    refusals = [*_refusals(report, audit, {one.suite for one in passed}, suites)]
+    without = report.torch_cuda != _CPU and not any(_is_gpu(one) for one in passed)
     if without and not allow_cpu_only:
         refusals.append(
             Refusal(
@@ -185,36 +179,29 @@ def _passed(report: BuildReport, passes: Iterable[Pass]) -> Iterator[SmokeReport
             yield one
 
 
-def _audit_refusals(report: BuildReport, audit: Audit | None, name: str) -> Iterator[Refusal]:
+def _refusals(
+    report: BuildReport, audit: Audit | None, passed: Collection[str], suites: Sequence[str]
+) -> Iterator[Refusal]:
+    """What an audit, contracts and suites have against an image. `passed`: names of suites."""
+    name = f"{report.name}:{report.tag}"
     if audit is None or audit.digest != report.digest:
-        yield Refusal(
-            what=f"there is no audit of this very image ({report.digest})", fix="make image … again: every build audits"
-        )
-        return
-    for finding in audit.findings:
+        what = f"there is no audit of this very image ({report.digest})"
+        yield Refusal(what=what, fix="make image … again: every build audits")
+        audit = None
+    for finding in audit.findings if audit else ():
         if finding.severity == "fail":
             place = " ".join(filter(None, (finding.package, finding.file)))
-            yield Refusal(
-                what=f"audit: {place}: {finding.what}", fix=finding.fix or f"./build.py check {name} --only binaries"
-            )
-
-
-def _contract_refusals(report: BuildReport, name: str) -> Iterator[Refusal]:
+            fix = finding.fix or f"./build.py check {name} --only binaries"
+            yield Refusal(what=f"audit: {place}: {finding.what}", fix=fix)
     if not report.contracts:
         yield Refusal(what="no contract was checked", fix="make image … again: every build checks them")
-    for finding in report.contracts:
-        if finding.status == "fail":
-            runtimes = ", ".join(finding.runtimes)
-            yield Refusal(what=f"contract {finding.check} ({runtimes}): {finding.seen}", fix=finding.fix)
-
-
-def _suite_refusals(
-    report: BuildReport, passed: Sequence[SmokeReport], suites: Sequence[str], name: str
-) -> Iterator[Refusal]:
-    proven = {one.suite for one in passed}
+    for broken in report.contracts:
+        if broken.status == "fail":
+            what = f"contract {broken.check} ({', '.join(broken.runtimes)}): {broken.seen}"
+            yield Refusal(what=what, fix=broken.fix)
     failed = {one.suite: one.reason for one in report.suites if one.status == "failed"}
     for suite in suites:
-        if suite not in proven:
+        if suite not in passed:
             why = f"failed: {failed[suite]}" if suite in failed else "has not passed in this very image"
             yield Refusal(what=f"the suite {suite} {why}", fix=f"./build.py test {name} --suite {suite}")
 

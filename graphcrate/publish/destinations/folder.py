@@ -31,13 +31,11 @@ _CHUNK = 4 << 20
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """A file in the folder. Paths as text; `size` in bytes, `sha256` in hex."""
+    """A file in the folder. Paths as text; `sha256` in hex."""
 
     path: str
     sha256: str
-    size: int
     latest: str  #: the link that names it; empty where the file system has no links
-    unchanged: bool = False  #: it was there already
 
 
 def publish(
@@ -57,7 +55,7 @@ def publish(
     checksum, size = target.with_name(f"{target.name}.sha256"), source.stat().st_size
     with os_errors.explaining(folder):
         _prepare(folder, latest)
-        if unchanged := _same(source, target):
+        if _same(source, target):
             with target.open("rb") as stream:
                 sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         elif os.path.lexists(target) and not replace:
@@ -77,7 +75,7 @@ def publish(
         linked = _link(latest, target)
     if not linked:
         progress.note(f"{folder} takes no links: there is no {latest.name}")
-    return Placed(path=str(target), sha256=sha256, size=size, latest=str(latest) if linked else "", unchanged=unchanged)
+    return Placed(path=str(target), sha256=sha256, latest=str(latest) if linked else "")
 
 
 def write(target: Path, data: bytes) -> None:
