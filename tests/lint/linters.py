@@ -51,7 +51,7 @@ def run_instructions(dockerfile):
             whole += "\n" + next(numbered, (0, ""))[1]
         word, _, rest = whole.strip().partition(" ")
         if word.upper() == "RUN":
-            found.append((number, re.sub(r"\A(\s*--\w+=\S+)+", "", rest).lstrip()))
+            found.append((number, rest.lstrip()))
     return found
 
 

@@ -45,9 +45,8 @@ def shellcheck_all(texts, folder):
 
 def test_there_is_something_to_look_at():
     """A folder that moved would leave the tests below without cases, and green."""
-    texts = [*committed("images/*/*/Dockerfile")], [*committed("images/*/*/*.def")]
-    assert all(texts)
-    assert {name.rpartition("/")[0] for name in texts[0]} == {name.rpartition("/")[0] for name in texts[1]}
+    folders = [{path.parent for path in ROOT.glob(f"images/*/*/{name}")} for name in ("Dockerfile", "*.def")]
+    assert folders[0] == folders[1] != set()
 
 
 def test_hadolint_finds_only_what_is_agreed():
@@ -145,9 +144,7 @@ def test_hadolint_is_content_with_a_good_dockerfile_and_minds_its_pragmas():
     ("line", "rule"),
     [
         ("RUN apt-get install -y --no-install-recommends python3", "DL3008"),
-        ("RUN curl https://example.com/x | tar -x", "DL4006"),
         ("RUN echo $HOME", "SC2086"),
-        ("RUN if true; then", "SC1"),
         ("FORM debian", "unexpected"),
     ],
 )
@@ -155,26 +152,10 @@ def test_hadolint_refuses(line, rule):
     assert rule in hadolint(text=f"FROM debian:bookworm-slim\n{line}\n")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "#hadolint ignore=DL3008",
-        "# hadolint ignore=DL3025",
-        "# hadolint global ignore=DL3008",
-        "# shellcheck disable=all",
-    ],
-)
+@pytest.mark.parametrize("line", ["#hadolint ignore=DL3008", "# hadolint global ignore=DL3008"])
 def test_other_pragmas_are_refused(line):
     with pytest.raises(AssertionError):
         overlooked(f"# why\n{line}\n")
-
-
-def test_runs_are_taken_out_of_a_dockerfile():
-    text = (
-        "FROM a AS b\nRUN --mount=type=cache,target=/x --network=none cd $A\nCOPY a b\n# RUN no\n run x\\\n# no\n&& y\n"
-    )
-    assert run_instructions(text) == [(2, "cd $A"), (5, "x\\\n&& y")]
-    assert "SC2086" in shellcheck(run_instructions(text)[0][1])
 
 
 DEFINITION = """\
@@ -206,14 +187,6 @@ def test_a_definition_is_read(tmp_path):
     assert [shellcheck(text) for _, text in scripts(first)] == [""]
 
 
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ("cd /opt\nrm -rf $HOME\n", "SC2086"),
-        ("if [[ -e /x ]]; then :; fi\n", "SC3010"),
-        ("if true; then\n", "SC1"),
-    ],
-)
-def test_shellcheck_refuses(text, rule, tmp_path):
-    assert rule in shellcheck(text)
-    assert rule in shellcheck_all({"good": "true\n", "text": text}, tmp_path)
+def test_shellcheck_refuses(tmp_path):
+    for text, rule in (("cd /opt\nrm -rf $HOME\n", "SC2086"), ("if true; then\n", "SC1")):
+        assert rule in shellcheck_all({"good": "true\n", "text": text}, tmp_path)

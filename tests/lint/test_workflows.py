@@ -1,11 +1,12 @@
 """GitHub's workflows: their form, what an attacker could make of them, their shell, and that what they call exists."""
 
-import functools
-import importlib.util
 import json
 import re
+import runpy
 import shlex
+from types import SimpleNamespace
 
+import pytest
 import typer
 from ruamel.yaml import YAML
 
@@ -22,6 +23,10 @@ SCHEMA = ("--builtin-schema", "vendor.github-workflows")
 ZIZMOR = ("--offline", "--no-progress", "--no-config", "--quiet", "--persona", "pedantic")
 #: variables that a step need not set: https://docs.github.com/en/actions/reference/workflows-and-actions/variables
 GIVEN = re.compile(r"GITHUB_\w+|RUNNER_\w+|HOME|PATH")
+VARIANTS = json.loads(
+    json.dumps(catalog.describe(catalog.all_recipes(Context.here()), catalog.committed(Context.here())))
+)
+MATRIX = SimpleNamespace(**runpy.run_path(str(ROOT / ".ci" / "matrix.py")))
 
 
 class Workflow:
@@ -42,45 +47,23 @@ class Workflow:
                 yield step["run"], {*outer, *job.get("env", {}), *step.get("env", {})}
 
 
-def every(check):
-    """A test of each workflow, as one."""
-
-    @functools.wraps(check)
-    def test():
-        for path in WORKFLOWS:
-            check(path)
-
-    del test.__wrapped__  # pytest would ask it for arguments
-    return test
+each = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 
 
-def test_there_is_something_to_look_at():
-    assert {"images.yml", "gpu.yml"} <= {path.name for path in WORKFLOWS}
-
-
-def test_they_have_the_form_that_github_asks_for():
+def test_they_have_the_form_that_github_asks_for_and_zizmor_finds_nothing():
     assert findings("check-jsonschema", *SCHEMA, *WORKFLOWS) == "ok -- validation done"
-
-
-def test_zizmor_finds_nothing():
     assert "No findings to report" in findings("zizmor", *ZIZMOR, *WORKFLOWS)
 
 
-@every
-def test_actions_are_named_by_commit(path):
+def test_actions_are_named_by_commit():
     """With the version for people behind it; the same action by the same commit everywhere."""
-    uses = re.findall(r"uses: (.*)", path.read_text())
-    for use in uses:
-        assert re.fullmatch(r"actions/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use), use
-    everywhere = {
-        re.sub(r"^([\w-]+/[\w-]+)[\w/-]*@", r"\1@", use)
-        for other in WORKFLOWS
-        for use in re.findall(r"uses: (.*)", other.read_text())
-    }
+    uses = [use for path in WORKFLOWS for use in re.findall(r"uses: (.*)", path.read_text())]
+    assert [use for use in uses if not re.fullmatch(r"actions/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use)] == []
+    everywhere = {re.sub(r"^([\w-]+/[\w-]+)[\w/-]*@", r"\1@", use) for use in uses}
     assert len({use.partition("@")[0] for use in everywhere}) == len(everywhere)
 
 
-@every
+@each
 def test_jobs_are_bounded_and_may_little(path):
     workflow = Workflow(path.read_text())
     assert workflow.value["permissions"] == {}
@@ -97,10 +80,13 @@ def test_jobs_are_bounded_and_may_little(path):
             assert "pull_request" not in triggers or "head.repo.full_name == github.repository" in job["if"]
 
 
-@every
-def test_the_shell_of_steps_is_clean(path):
+@each
+def test_the_shell_of_steps_is_clean_and_what_it_names_exists(path):
     """Values of GitHub's come in by `env`: none stands in the script, where it would be run."""
-    for script, given in Workflow(path.read_text()).scripts():
+    workflow = Workflow(path.read_text())
+    assert unknown_names(workflow) == set()
+    for script, given in workflow.scripts():
+        assert unknown_calls(script) == []
         assert "${{" not in script
         assert shellcheck(script, shell="bash") == ""
         assert {name for name in variables(script) if not GIVEN.fullmatch(name)} <= given, script
@@ -111,20 +97,19 @@ def variables(script):
     return set(re.findall(r"\$\{?(\w*[A-Za-z]\w*)", script)) - set(re.findall(r"(?:^|[\s;])(\w+)=", script))
 
 
-@every
-def test_what_expressions_name_exists(path):
-    text = path.read_text()
-    assert unknown_names(Workflow(text)) == set()
-
-
 def unknown_names(workflow):
     """What expressions name of inputs, steps, jobs' outputs and the matrix without its being there."""
     inputs = {f"inputs.{name}" for name in (workflow.value["on"].get("workflow_dispatch") or {}).get("inputs", {})}
     found = set()
     for job in workflow.jobs.values():
-        known = inputs | {f"matrix.{name}" for name in matrix_keys(job)}
+        matrix = job.get("strategy", {}).get("matrix", {})
+        known = inputs | {
+            f"matrix.{name}" for name in (matrix if isinstance(matrix, dict) else MATRIX.jobs(VARIANTS)[0])
+        }
         known |= {f"steps.{step['id']}" for step in job["steps"] if "id" in step}
-        known |= {f"needs.{job.get('needs')}.outputs.{name}" for name in outputs(workflow, job)}
+        if "needs" in job:  # one job at most
+            outputs = workflow.jobs[job["needs"]].get("outputs", {})
+            known |= {f"needs.{job['needs']}.outputs.{name}" for name in outputs}
         conditions = [job.get("if", ""), *(step.get("if", "") for step in job["steps"])]
         texts = " ".join([*re.findall(r"\$\{\{(.*?)\}\}", json.dumps(job)), *conditions])
         named = re.findall(r"\b(?:inputs|steps|(?<!needs\.)matrix)\.\w+|needs\.\w+\.outputs\.\w+", texts)
@@ -132,23 +117,7 @@ def unknown_names(workflow):
     return found
 
 
-def outputs(workflow, job):
-    """Outputs of the job that this one needs; ours need one at most."""
-    return workflow.jobs[job["needs"]].get("outputs", {}) if "needs" in job else {}
-
-
-def matrix_keys(job):
-    matrix = job.get("strategy", {}).get("matrix", {})
-    return set(matrix) if isinstance(matrix, dict) else set(listed()[0])
-
-
 # --- what they call ---------------------------------------------------------------------------------------------------
-
-
-@every
-def test_targets_settings_commands_and_options_exist(path):
-    for script, _ in Workflow(path.read_text()).scripts():
-        assert unknown_calls(script) == []
 
 
 def unknown_calls(script):
@@ -162,16 +131,13 @@ def unknown_calls(script):
             found += [word for word in words[1:] if "=" not in word and word not in targets]
             found += [word for word in words[1:] if "=" in word and word.partition("=")[0] not in settings]
         elif words[0] == "./build.py":
-            options = {option for known in commands.values() if known.name == words[1] for option in opts(known)}
+            parameters = commands[words[1]].params if words[1] in commands else []
+            options = {option for one in parameters for option in (*one.opts, *one.secondary_opts)}
             found += [words[1]] if words[1] not in commands else []
             found += [word for word in words if word.startswith("--") and word.partition("=")[0] not in options]
         elif words[0].startswith(".ci/") and not (ROOT / words[0]).is_file():
             found.append(words[0])
     return found
-
-
-def opts(command):
-    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
 def calls(script):
@@ -184,54 +150,25 @@ def calls(script):
 # --- the matrix -------------------------------------------------------------------------------------------------------
 
 
-def matrix_program():
-    spec = importlib.util.spec_from_file_location("matrix", ROOT / ".ci" / "matrix.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def listed():
-    """The jobs of the matrix for the recipes that there are."""
-    ctx = Context.here()
-    recipes = catalog.all_recipes(ctx)
-    return matrix_program().jobs(catalog.describe(recipes, catalog.committed(ctx)))
-
-
-def test_every_variant_has_a_job_that_builds_it():
-    ctx = Context.here()
-    variants = {
-        (recipe.name, variant.cuda)
-        for recipe in catalog.all_recipes(ctx)
-        for variant in recipe.variants
-        if variant.unavailable is None
-    }
-    jobs = listed()
-    assert {(job["recipe"], job["cuda"]) for job in jobs} == variants
+def test_every_variant_has_a_job_and_each_committed_lock_is_the_key_of_one():
+    jobs = MATRIX.jobs(VARIANTS)
+    variants = [(recipe.name, one) for recipe in catalog.all_recipes(Context.here()) for one in recipe.variants]
+    available = {(name, one.cuda) for name, one in variants if one.unavailable is None}
+    assert {(job["recipe"], job["cuda"]) for job in jobs} == available
     assert all(job["channel"] != "local" for job in jobs)
-
-
-def test_each_committed_lock_is_the_key_of_one_job():
-    locks = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("images/*/*/*.lock.json"))
-    jobs = [job["lock"] for job in listed()]
-    assert len(set(jobs)) == len(jobs)
-    assert locks == sorted(set(jobs) & set(locks))
+    keys = [job["lock"] for job in jobs]
+    assert len(set(keys)) == len(keys)
+    assert {path.relative_to(ROOT).as_posix() for path in ROOT.glob("images/*/*/*.lock.json")} <= set(keys)
 
 
 def test_the_matrix_can_be_narrowed(capsys):
-    program, variants = matrix_program(), json.loads(json.dumps(listed_variants()))
-    assert program.main(variants, "pyg", "11.8") == 0
+    assert MATRIX.main(VARIANTS, "pyg", "11.8") == 0
     printed = json.loads(capsys.readouterr().out)["include"]
     assert [(job["recipe"], job["cuda"]) for job in printed] == [("pyg", "11.8")] * len(printed) != []
-    assert program.main(variants, "", "") == 0
-    assert json.loads(capsys.readouterr().out)["include"] == program.jobs(variants)
-    assert program.main(variants, "pgy", "11.8") == 2
+    assert MATRIX.main(VARIANTS, "", "") == 0
+    assert json.loads(capsys.readouterr().out)["include"] == MATRIX.jobs(VARIANTS)
+    assert MATRIX.main(VARIANTS, "pgy", "11.8") == 2
     assert "pgy" in capsys.readouterr().err
-
-
-def listed_variants():
-    ctx = Context.here()
-    return catalog.describe(catalog.all_recipes(ctx), catalog.committed(ctx))
 
 
 def test_nothing_is_published_where_nobody_asked():
