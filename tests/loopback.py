@@ -5,7 +5,7 @@ from http.server import ThreadingHTTPServer
 
 
 class Loopback:
-    """Use as a context manager, whose `__enter__` calls `start`."""
+    """Use as a context manager, that `start` gives or whose own `__enter__` calls it."""
 
     kind = ThreadingHTTPServer
 
@@ -18,6 +18,9 @@ class Loopback:
             self.server.socket = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
         self.thread.start()
+        return self
+
+    def __enter__(self):
         return self
 
     def __exit__(self, *_):

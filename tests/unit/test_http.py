@@ -60,21 +60,62 @@ def test_credentials_stay_with_scheme_host_and_port(monkeypatch, client, target,
     assert ("Authorization" in asked[1]) is kept
 
 
-def test_endless_redirects_end(server, client):
+def raising(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+UNTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
+
+
+@pytest.mark.parametrize(
+    ("url", "broken", "reason", "tries"),
+    [
+        ("http://192.0.2.1/", ("getaddrinfo", socket.gaierror(socket.EAI_NONAME, "no such name")), Reason.NAME, 1),
+        ("http://192.0.2.1/", ("getaddrinfo", socket.gaierror(socket.EAI_AGAIN, "no")), Reason.NAME_FOR_NOW, 2),
+        ("http://192.0.2.1/", ("socket.connect", OSError(errno.ENETUNREACH, "no")), Reason.UNREACHABLE, 2),
+        ("http://192.0.2.1/", ("socket.connect", ConnectionRefusedError(errno.ECONNREFUSED, "")), Reason.REFUSED, 2),
+        ("http://192.0.2.1/", ("socket.connect", TimeoutError("timed out")), Reason.NO_ANSWER, 2),
+        ("https://127.0.0.1:{port}/", ("ssl.SSLContext.wrap_socket", UNTRUSTED), Reason.CERTIFICATE, 1),
+        ("https://through.a.dead.proxy/", None, Reason.PROXY, 2),
+        ("http://127.0.0.1:{port}/loop", None, Reason.REDIRECTS, 1),
+        ("http://127.0.0.1:{port}/slow", None, Reason.STALLED, 5),
+        *((url, None, Reason.ADDRESS, 1) for url in ("ftp//nowhere", "http://[::1", "gopher://host/x")),
+    ],
+)
+def test_what_went_wrong_is_named(server, pauses, monkeypatch, url, broken, reason, tries):
     server.redirects["/loop"] = "/loop"
+    server.put("/slow", b"slow")
+    server.faults["/slow"] = [Fault(seconds=0.5)] * 9
+    monkeypatch.setattr(pool, "READ_SECONDS", 0.05)
+    if broken:
+        where = broken[0] if broken[0].startswith("ssl") else f"socket.{broken[0]}"
+        monkeypatch.setattr(where, raising(broken[1]))
+    client = Client({"https_proxy": "http://127.0.0.1:1", "no_proxy": "192.0.2.1"}, sleep=pauses.append)
     with pytest.raises(HttpError) as caught:
-        client.request("GET", server.url("/loop"))
-    assert caught.value.reason is Reason.REDIRECTS
+        client.request("GET", url.format(port=server.port))
+    assert (caught.value.reason, len(pauses)) == (reason, tries - 1)
+    assert caught.value.next_step
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_refusals_are_not_tried_again(server, client, pauses, status):
-    server.faults["/page"] = [Fault(status=status)]
+def test_a_refusal_is_final_crosses_process_borders_and_holds_no_secrets(server, client, pauses, status):
+    address = f"http://me:hunter2@127.0.0.1:{server.port}/file?token=abc#part"
+    server.faults["/file"] = [Fault(status=status)]
     with pytest.raises(HttpError) as caught:
-        client.request("GET", server.url("/page"))
-    assert caught.value.status == status
-    assert caught.value.constraint == f"HTTP {status} (127.0.0.1)"
-    assert pauses == []
+        client.request("GET", address)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.status, copy.host, copy.what) == (status, "127.0.0.1", caught.value.what)
+    assert (copy.constraint, pauses) == (f"HTTP {status} (127.0.0.1)", [])
+    assert not [secret for secret in ("hunter2", "abc") if secret in str(caught.value)]
+    assert redacted(address) == f"http://127.0.0.1:{server.port}/file"
+
+
+def test_a_missing_bundle_is_named():
+    with pytest.raises(HostError, match="SSL_CERT_FILE=/no/such/bundle"):
+        Client({"SSL_CERT_FILE": "/no/such/bundle"}).request("GET", "https://127.0.0.1:1/")
 
 
 def test_server_faults_are_tried_again_as_long_as_the_server_asks_for(server, client, pauses):
@@ -84,69 +125,6 @@ def test_server_faults_are_tried_again_as_long_as_the_server_asks_for(server, cl
     assert client.request("GET", server.url("/page")).body == b"at last"
     assert len(pauses) == 3
     assert pauses[1] == 7.0
-
-
-@pytest.mark.parametrize(
-    ("where", "error", "reason", "tries"),
-    [
-        ("getaddrinfo", socket.gaierror(socket.EAI_NONAME, "no such name"), Reason.NAME, 1),
-        ("getaddrinfo", socket.gaierror(socket.EAI_AGAIN, "no such name"), Reason.NAME_FOR_NOW, 2),
-        ("socket.connect", OSError(errno.ENETUNREACH, "Network is unreachable"), Reason.UNREACHABLE, 2),
-        ("socket.connect", ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), Reason.REFUSED, 2),
-        ("socket.connect", TimeoutError("timed out"), Reason.NO_ANSWER, 2),
-    ],
-)
-def test_who_cannot_be_reached_is_named(client, pauses, monkeypatch, where, error, reason, tries):
-    def fail(*_, **__):
-        raise error
-
-    monkeypatch.setattr(f"socket.{where}", fail)
-    with pytest.raises(HttpError) as caught:
-        client.request("GET", "http://192.0.2.1/")
-    assert (caught.value.reason, caught.value.host, len(pauses)) == (reason, "192.0.2.1", tries - 1)
-
-
-def test_a_server_that_stops_sending(server, client, monkeypatch):
-    monkeypatch.setattr(pool, "READ_SECONDS", 0.05)
-    server.put("/page", b"slow")
-    server.faults["/page"] = [Fault(seconds=0.5)] * 9
-    with pytest.raises(HttpError) as caught:
-        client.request("GET", server.url("/page"))
-    assert caught.value.reason is Reason.STALLED
-
-
-def test_untrusted_certificate(monkeypatch, client):
-    def refuse(*_, **__):
-        error = ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
-        raise error
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        monkeypatch.setattr(ssl.SSLContext, "wrap_socket", refuse)
-        with pytest.raises(HttpError) as caught:
-            client.request("GET", f"https://127.0.0.1:{listener.getsockname()[1]}/")
-    assert caught.value.reason is Reason.CERTIFICATE
-    assert "SSL_CERT_FILE" in caught.value.next_step
-
-
-def test_a_missing_bundle_is_named():
-    with pytest.raises(HostError, match="SSL_CERT_FILE=/no/such/bundle"):
-        Client({"SSL_CERT_FILE": "/no/such/bundle"}).request("GET", "https://127.0.0.1:1/")
-
-
-def test_nonsense_addresses(client):
-    for url in ("ftp//nowhere", "http://[::1", "gopher://host/x"):
-        with pytest.raises(HttpError) as caught:
-            client.request("GET", url)
-        assert caught.value.reason is Reason.ADDRESS
-
-
-def test_messages_hold_no_secrets(server, client):
-    address = f"http://me:hunter2@127.0.0.1:{server.port}/file?token=abc#part"
-    with pytest.raises(HttpError) as caught:
-        client.request("GET", address)
-    assert "hunter2" not in str(caught.value)
-    assert "abc" not in str(caught.value)
-    assert redacted(address) == f"http://127.0.0.1:{server.port}/file"
 
 
 @pytest.mark.parametrize(
@@ -164,25 +142,11 @@ def test_credentials_of_the_address_or_netrc_are_sent(server, tmp_path, pauses, 
     assert base64.b64decode(server.asked[0].headers["authorization"].removeprefix("Basic ")) == sent
 
 
-def test_errors_cross_process_borders(server, client):
-    with pytest.raises(HttpError) as caught:
-        client.request("GET", server.url("/nothing"))
-    copy = pickle.loads(pickle.dumps(caught.value))
-    assert (copy.status, copy.host, copy.what) == (404, "127.0.0.1", caught.value.what)
-
-
 def test_requests_go_through_the_proxy(server, pauses):
     server.put("/whl/", b"by proxy")
     client = Client({"http_proxy": f"127.0.0.1:{server.port}"}, sleep=pauses.append)
     assert client.request("GET", "http://download.pytorch.org/whl/").body == b"by proxy"
     assert server.asked[0].headers["host"] == "download.pytorch.org"
-
-
-def test_a_dead_proxy_is_named(pauses):
-    client = Client({"https_proxy": "http://127.0.0.1:1"}, sleep=pauses.append)
-    with pytest.raises(HttpError) as caught:
-        client.request("GET", "https://download.pytorch.org/")
-    assert caught.value.reason is Reason.PROXY
 
 
 @pytest.mark.parametrize(
