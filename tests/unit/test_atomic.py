@@ -17,14 +17,17 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_it_appears_whole_with_its_mode(tmp_path):
+def test_it_appears_whole_with_its_mode_and_an_older_one_stays_until_then_and_after_an_error(tmp_path):
     target = tmp_path / "deep" / "image.sif"
     with writing(target, 0o755) as part:
         part.write_bytes(b"half")
         assert not target.exists()
-    assert target.read_bytes() == b"half"
-    assert target.stat().st_mode & 0o777 == 0o755
-    assert names(target.parent) == ["image.sif"]
+    assert (target.read_bytes(), target.stat().st_mode & 0o777) == (b"half", 0o755)
+    with pytest.raises(KeyboardInterrupt), writing(target) as part:  # noqa: PT012
+        part.write_bytes(b"new")
+        assert target.read_bytes() == b"half"
+        raise KeyboardInterrupt
+    assert (target.read_bytes(), names(target.parent)) == (b"half", ["image.sif"])
 
 
 @pytest.mark.parametrize("umask", [0o077, 0o027, 0o002])
@@ -44,22 +47,6 @@ def test_a_temporary_folder_goes_at_the_end_or_with_the_next(tmp_path, monkeypat
     with temporary_folder("smoke-") as first, temporary_folder("smoke-") as second:
         assert names(tmp_path) == sorted([first.name, second.name, "other-killed"])
     assert names(tmp_path) == ["other-killed"]
-
-
-def test_an_older_one_stays_until_then_and_after_an_error(tmp_path):
-    target = tmp_path / "image.sif"
-    target.write_bytes(b"old")
-
-    def interrupted():
-        with writing(target) as part:
-            part.write_bytes(b"new")
-            assert target.read_bytes() == b"old"
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert target.read_bytes() == b"old"
-    assert names(tmp_path) == ["image.sif"]
 
 
 def test_what_a_killed_run_left_goes_and_what_another_writes_stays(tmp_path):
@@ -89,31 +76,27 @@ def test_what_a_killed_run_left_goes_and_what_another_writes_stays(tmp_path):
 )
 def test_what_the_disk_says_is_explained(tmp_path, number, kind, message):
     write_file(tmp_path / "image.sif", b"old")
-
-    def fail():
-        with writing(tmp_path / "image.sif") as part:
-            part.write_bytes(b"n")
-            raise OSError(number, os.strerror(number))
-
-    with pytest.raises(kind, match=message):
-        fail()
+    with pytest.raises(kind, match=message), writing(tmp_path / "image.sif") as part:  # noqa: PT012
+        part.write_bytes(b"n")
+        raise OSError(number, os.strerror(number))
     assert ((tmp_path / "image.sif").read_bytes(), names(tmp_path)) == (b"old", ["image.sif"])
 
 
 # New files that take nobody's place
 
 
-def without_hard_links(monkeypatch, number):
+@pytest.mark.parametrize("refused", [None, errno.EPERM, errno.ENOSPC])
+def test_a_new_file_has_its_mode_and_never_takes_anothers_place(tmp_path, monkeypatch, refused):
     def refuse(source, target):
-        raise OSError(number, os.strerror(number), str(target))
+        raise OSError(refused, os.strerror(refused), str(target))
 
-    monkeypatch.setattr(os, "link", refuse)
-
-
-@pytest.mark.parametrize("links", [True, False], ids=["hard links", "none"])
-def test_a_new_file_has_its_mode_and_never_takes_anothers_place(tmp_path, monkeypatch, links):
-    if not links:
-        without_hard_links(monkeypatch, errno.EPERM)
+    if refused:  # no hard links here, or no room
+        monkeypatch.setattr(os, "link", refuse)
+    if refused == errno.ENOSPC:
+        with pytest.raises(DiskFullError):
+            create(tmp_path / "cosign.key", b"mine", 0o600)
+        assert names(tmp_path) == []
+        return
     target = tmp_path / "deep" / "cosign.key"
     assert create(target, b"mine", 0o600)
     assert (target.read_bytes(), target.stat().st_mode & 0o777) == (b"mine", 0o600)
@@ -123,13 +106,6 @@ def test_a_new_file_has_its_mode_and_never_takes_anothers_place(tmp_path, monkey
     dangling.symlink_to("nowhere")
     assert not create(dangling, b"mine", 0o600)
     assert names(target.parent) == ["cosign.key", "dangling"]
-
-
-def test_a_full_disk_leaves_no_half_of_it(tmp_path, monkeypatch):
-    without_hard_links(monkeypatch, errno.ENOSPC)
-    with pytest.raises(DiskFullError):
-        create(tmp_path / "cosign.key", b"mine", 0o600)
-    assert names(tmp_path) == []
 
 
 # Files written in one go, and places that cannot be
@@ -153,15 +129,15 @@ def test_a_folder_that_another_run_took_for_abandoned_is_made_anew(tmp_path, mon
     real, taken = os.open, []
 
     def late(path, *more, **options):
-        if str(path).endswith(".part") and not taken:
+        first = str(path).endswith(".part") and not taken
+        if first:
             taken.append(path)
-            if moment == "before":
-                Path(path).rmdir()
-                return real(path, *more, **options)
-            descriptor = real(path, *more, **options)
+        if first and moment == "before":
             Path(path).rmdir()
-            return descriptor
-        return real(path, *more, **options)
+        descriptor = real(path, *more, **options)
+        if first:
+            Path(path).rmdir()
+        return descriptor
 
     monkeypatch.setattr(os, "open", late)
     write_file(tmp_path / "report.json", b"x")
