@@ -24,7 +24,8 @@ def member(name, content):
 
 def deb(folder_, name, entries, kind=".xz", **fields):
     """A package of these files."""
-    text = "".join(f"{key}: {value}\n" for key, value in {"Package": name, **fields}.items()) + " more\n"
+    lines = [f"{key.replace('_', '-')}: {value}\n" for key, value in {"Package": name, **fields}.items()]
+    text = "".join([*lines, " more\n"])
     control = tar([file("./control", text.encode())])
     path = folder_ / f"{name}_1_all.deb"
     parts = [("debian-binary", b"2.0\n"), (f"control.tar{kind}", control), (f"data.tar{kind}", tar(entries))]
@@ -48,16 +49,28 @@ def test_a_package_is_read_and_written_without_compression(tmp_path, plain, kind
         assert archive.extractfile("./usr/x").read() == b"x" * 70_001
 
 
-def test_a_packages_own_files_come_before_all_that_it_depends_on(tmp_path, plain):
-    fields = {
-        "dpkg": {"Essential": "yes", "Pre-Depends": "libc6 (>= 2.36), liblzma5 | other"},
-        "libc6": {"Depends": "libgcc-s1, absent"},
-        "gcc-12-base": {"Provides": "libgcc-s1 (= 1), more"},
-        "liblzma5": {},
-        "python3": {"Depends": "libc6"},
-    }
-    packages = {name: read(deb(tmp_path, name, [], **more), plain) for name, more in fields.items()}
-    assert [found.name for found in install._needed_first(packages)] == ["dpkg", "gcc-12-base", "libc6", "liblzma5"]
+def test_what_dpkg_needs_to_run_is_written_over_links_into_usr(tmp_path, plain, monkeypatch):
+    """The essential packages with what they depend on, in the tree that dpkg then installs all of them into."""
+    su = [folder("./"), folder("./bin"), file("./bin/su", b"su", mode=0o4755), hardlink("./bin/b", "./bin/su")]
+    debs = [
+        deb(tmp_path, "dpkg", [], Essential="yes", Pre_Depends="libc6 (>= 2.36), login | other"),
+        deb(tmp_path, "libc6", [file("./lib/c", b"c")], Depends="libgcc-s1, absent"),
+        deb(tmp_path, "gcc-12-base", [file("./lib/gcc", b"")], Provides="libgcc-s1 (= 1), more"),
+        deb(tmp_path, "login", [*su, symlink("./bin/c", "su")]),
+        deb(tmp_path, "python3", [file("./usr/python", b"")], Depends="libc6"),
+    ]
+    monkeypatch.setattr(install, "run_in", lambda root, command, *, writable: Completed(0 if writable else 1, ()))
+    monkeypatch.setattr(install, "_FILES", {"etc/passwd": "", "etc/group": ""})
+    debs.append(deb(tmp_path, "etc", [folder("./etc")], Essential="yes"))
+    root = tmp_path / "root"
+    assert install.install(debs, root, "bookworm", lambda _: None) == {}
+    assert (root / "usr/bin/su").stat().st_mode & 0o7777 == 0o4755
+    assert (root / "usr/bin/b").read_bytes() == (root / "usr/bin/c").read_bytes() == b"su"
+    assert ((root / "usr/lib/c").is_file(), (root / "usr/lib/gcc").is_file()) == (True, True)
+    assert not (root / "usr/python").exists()
+    monkeypatch.setattr(install.platform, "machine", lambda: "aarch64")
+    with pytest.raises(HostError, match="cannot be made on aarch64"):
+        install.install([], tmp_path / "other", "bookworm", lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +91,6 @@ def test_packages_that_leave_the_tree_are_refused(tmp_path, plain, entries, mess
     with pytest.raises(IntegrityError, match=f"the package bad has .*{message}"):
         install._extract(read(deb(tmp_path, "bad", entries), plain), root)
     assert {path.name for path in root.parent.iterdir()} == {"root", "secret"}
-
-
-def test_files_are_written_with_their_modes_over_links_into_usr(tmp_path, plain):
-    root = tmp_path / "root"
-    (root / "usr/bin").mkdir(parents=True)
-    (root / "bin").symlink_to("usr/bin")
-    entries = [folder("./"), folder("./bin"), file("./bin/su", b"su", mode=0o4755), hardlink("./bin/b", "./bin/su")]
-    install._extract(read(deb(tmp_path, "login", [*entries, symlink("./bin/c", "su")]), plain), root)
-    assert (root / "usr/bin/su").stat().st_mode & 0o7777 == 0o4755
-    assert (root / "usr/bin/b").read_bytes() == (root / "usr/bin/c").read_bytes() == b"su"
 
 
 def test_owners_are_what_scripts_asked_for(tmp_path):
@@ -116,11 +119,7 @@ def test_owners_are_what_scripts_asked_for(tmp_path):
     ("line", "kind", "message"),
     [
         ("dpkg: error processing package bad:amd64 (--configure):", BuildError, "cannot install bad:amd64\n"),
-        (
-            "dpkg: error processing archive /tmp/debs/bad_1_all.deb (--unpack):",
-            BuildError,
-            "cannot install bad_1_all.deb",
-        ),
+        ("dpkg: error processing archive /tmp/debs/bad_1_all.deb (--unpack):", BuildError, "install bad_1_all.deb"),
         ("tar: ./usr/x: Cannot write: No space left on device", DiskFullError, "is full"),
         ("this kernel has no seccomp filters: Invalid argument", HostError, "cannot be made here"),
     ],
@@ -133,9 +132,3 @@ def test_what_dpkg_cannot_install_is_named_with_its_last_lines(tmp_path, monkeyp
         install.install([path], tmp_path / "root", "bookworm", lambda _: None)
     assert line.partition(":")[0] in caught.value.what
     assert not (tmp_path / "root.work").exists()
-
-
-def test_another_architecture_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(install.platform, "machine", lambda: "aarch64")
-    with pytest.raises(HostError, match="cannot be made on aarch64"):
-        install.install([], tmp_path / "root", "bookworm", lambda _: None)

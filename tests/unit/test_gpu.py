@@ -65,19 +65,13 @@ def test_a_container_gets_of_the_driver_what_compute_work_takes():
 def test_driver_comes_last_in_the_search_path(before, after):
     host = gpu.HostGpu(("/dev/nvidia0",), {"libcuda.so.1": "/l/libcuda.so.1"}, {})
     assert gpu.extend(before, host)["LD_LIBRARY_PATH"] == after
-
-
-def test_environment_is_untouched_without_gpu():
-    assert gpu.extend({"A": "1"}, gpu.HostGpu()) == {"A": "1"}
+    assert gpu.extend(before, gpu.HostGpu()) == before
 
 
 @pytest.mark.parametrize(
     ("text", "version"),
     [
-        (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39\nGCC version: 11\n",
-            "535.54.03",
-        ),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6\nGCC version: 11\n", "535.54.03"),
         ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.90.07  Release Build  (dvs)\n", "550.90.07"),
         ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  450.80.02  Wed Sep 23 01:13:39 UTC 2020\n", "450.80.02"),
         ("", ""),

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from graphcrate.host import process
 from graphcrate.model.errors import HostError
+from tests.made import refused
 
 
 def lines_of(pieces: list[bytes]) -> list[str]:
@@ -33,6 +35,8 @@ def lines_of(pieces: list[bytes]) -> list[str]:
 )
 def test_bytes_become_lines(pieces, lines):
     assert lines_of(pieces) == lines
+    endless = lines_of([b"x" * 50_000] * 4)
+    assert ("".join(endless), len(endless) > 1) == ("x" * 200_000, True)
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n")), min_size=1), st.integers(1, 7))
@@ -41,20 +45,10 @@ def test_lines_do_not_depend_on_how_bytes_arrive(lines: list[str], step: int):
     assert lines_of([data[at : at + step] for at in range(0, len(data), step)]) == lines
 
 
-def test_endless_line_is_cut_in_pieces():
-    seen = lines_of([b"x" * 50_000] * 4)
-    assert "".join(seen) == "x" * 200_000
-    assert len(seen) > 1
-
-
-def test_missing_program_names_debians_package():
-    with pytest.raises(HostError) as caught:
+def test_a_missing_or_failed_program_is_named_with_what_to_type():
+    with refused(HostError, "unsquashfs-that-nobody-has is not installed"):
         process.run(["unsquashfs-that-nobody-has"])
-    assert "unsquashfs-that-nobody-has is not installed" in str(caught.value)
     assert "apt-get install squashfs-tools" in process.missing("unsquashfs").next_step
-
-
-def test_failure_tells_signal_command_and_last_words():
     error = process.failure(["mmdebstrap", "a b"], -9, ["E: first", "E: last"])
     assert "SIGKILL" in error.what
     assert error.what.endswith("E: last")
@@ -113,26 +107,10 @@ def test_an_interrupt_waits_for_what_may_not_be_left_in_the_middle(interruptible
     assert signal.getsignal(number) is signal.default_int_handler
 
 
-def test_a_second_ctrl_c_ends_it_all_the_same(interruptible):
-    def work():
-        with process.uninterrupted():
-            for _ in range(2):
-                signal.getsignal(signal.SIGINT)(signal.SIGINT, None)
-            done.append("it went on")
-
-    done = []
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    assert done == []
-
-
-def test_in_another_thread_nothing_is_put_off():
-    def work():
-        with process.uninterrupted():
-            done.append(threading.current_thread())
-
-    done = []
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert done == [thread]
+def test_a_second_ctrl_c_ends_it_all_the_same_and_other_threads_put_nothing_off(interruptible):
+    with pytest.raises(KeyboardInterrupt), process.uninterrupted():  # noqa: PT012
+        for _ in range(2):
+            signal.getsignal(signal.SIGINT)(signal.SIGINT, None)
+        pytest.fail("it went on")
+    with ThreadPoolExecutor(1) as other:
+        other.submit(process.uninterrupted().__enter__).result()  # where no handler can be set
