@@ -17,7 +17,7 @@ from graphcrate.oci.image import make_image
 from graphcrate.oci.layout import write_layout
 from graphcrate.oci.reference import parse
 from graphcrate.oci.validate import validate
-from tests.made import place
+from tests.made import place, refused
 from tests.unit import tars
 from tests.unit.registry_server import RegistryServer
 from tests.unit.tars import file, folder, hardlink, symlink
@@ -88,6 +88,14 @@ def test_from_a_tag_to_a_base(cache, docker, started):
     assert all(layer.media_type == spec.LAYER_GZIP for layer in base.layers)
 
 
+def test_the_official_images_need_no_pull_to_be_locked(server, cache):
+    server.image("team/base", [SYSTEM], "v1", run={"Env": ["PYTHON_VERSION=3.11.9"]})
+    assert locked(server, cache).interpreter == "/usr/local/bin/python3.11"
+    with pytest.raises(ResolutionError, match=r"no Python 3\.1\n"):
+        locked(server, cache, python="3.1")
+    assert len(server.seen("/blobs/")) == 1  # the configuration
+
+
 def test_layers_of_every_type_become_an_image_that_is_valid(server, cache, tmp_path):
     """Gzip stays as it is; zstd and plain tars become gzip with the same diff_id, the same bytes anywhere."""
     server.image("team/base", [[file("x")], [*SYSTEM, *PYTHON[:1]], PYTHON[1:]], "v1", types=ALL_TYPES)
@@ -100,37 +108,15 @@ def test_layers_of_every_type_become_an_image_that_is_valid(server, cache, tmp_p
         assert layer.size == cache.blob(layer.digest).stat().st_size
     image = make_image(base.layers, ConfigStep(environment={}, labels={}, command=("sh",)), 0, base.environment)
     assert validate(write_layout(tmp_path / "oci", image, cache.blob, "t")) == ()
-
-
-def test_a_layer_without_a_byte_is_gzip_too(cache, tmp_path):
     (tmp_path / "empty").touch()
     digest, size = pull._as_gzip(spec.LayerBlob(path=tmp_path / "empty", media_type=spec.LAYER_TAR), cache)
     assert (gzip.decompress(cache.blob(digest).read_bytes()), size > 0) == (b"", True)
 
 
-def test_once_in_the_cache_nothing_is_asked(server, cache, started):
-    server.image("team/base", [SYSTEM, PYTHON], "v1", types=ALL_TYPES)
-    lock = locked(server, cache)
-    first = registry.prepare(lock, place(cache))
-    before = len(server.asked)
-    assert registry.prepare(lock, place(cache)) == first
-    assert len(server.asked) == before
-    assert len(started) == 1
-
-
-def test_the_official_images_need_no_pull_to_be_locked(server, cache):
-    server.image("team/base", [SYSTEM], "v1", run={"Env": ["PYTHON_VERSION=3.11.9"]})
-    assert locked(server, cache).interpreter == "/usr/local/bin/python3.11"
-    with pytest.raises(ResolutionError, match=r"no Python 3\.1\n"):
-        locked(server, cache, python="3.1")
-    assert len(server.seen("/blobs/")) == 1  # the configuration
-
-
 def test_a_python_that_is_another_or_does_not_run_is_named(server, cache, monkeypatch):
     server.image("team/base", [SYSTEM, PYTHON], "v1")
-    with pytest.raises(ResolutionError, match=r"has no Python 3\.9") as caught:
+    with refused(ResolutionError, "has no Python 3.9", "It has 3.11."):
         locked(server, cache, python="3.9")
-    assert caught.value.cause == "It has 3.11."
     for done, message in (
         (Completed(127, ("no such file",)), r"does not run \(exit code 127\): no such file"),
         (Completed(0, ("graphcrate: 3.11.9 none",)), "has no glibc"),
@@ -154,24 +140,17 @@ def test_what_is_no_image_for_the_platform(server, cache):
     manifest = msgspec.json.decode(server.documents[f"team/base/manifests/{image['digest']}"][1])
     manifest["layers"][0]["mediaType"] = FOREIGN
     server.put("team/base", manifest, spec.MANIFEST, "v5")
-    for tag, kind, message in (
-        ("index", ResolutionError, "no image for linux/amd64(.|\n)*linux/arm64"),
-        ("arm", ResolutionError, "no image for linux/amd64(.|\n)*linux/arm64"),
+    for tag, kind, *words in (
+        ("index", ResolutionError, "no image for linux/amd64", "linux/arm64"),
+        ("arm", ResolutionError, "no image for linux/amd64", "linux/arm64"),
         ("v1", ResolutionError, "type x/y"),
         ("v2", IntegrityError, "malformed"),
         ("v3", ResolutionError, "no container image"),
         ("v4", ResolutionError, "index of indexes"),
         ("v5", ResolutionError, FOREIGN),
     ):
-        with pytest.raises(kind, match=message):
+        with refused(kind, *words):
             locked(server, cache, tag=tag)
-
-
-def test_a_layer_that_is_not_what_the_configuration_says(server, cache):
-    server.image("team/base", [SYSTEM], "v1", diff_ids=["sha256:" + "0" * 64])
-    with pytest.raises(LayoutError, match="its configuration says"):
-        locked(server, cache)
-    assert not list((cache.root / "bases").rglob("rootfs"))
 
 
 def test_a_pull_that_was_cut_off_goes_on(server, cache):
@@ -191,22 +170,21 @@ def test_a_pull_that_was_cut_off_goes_on(server, cache):
     assert not arrived & again
 
 
-def test_a_document_or_a_record_that_rotted_in_the_cache_is_fetched_or_asked_again(server, cache, started):
+def test_once_in_the_cache_nothing_is_asked_but_what_rotted_there(server, cache, started):
     server.image("team/base", [SYSTEM, PYTHON], "v1")
+    manifest = pull.repository(parse(f"{server.host}/team/base"), {}).manifest("v1")
+    digest = msgspec.json.decode(manifest.data)["layers"][0]["digest"]
+    cache.blob(digest).write_bytes(tars.compressed(tars.tar([file("rot")]), spec.LAYER_GZIP))
+    with pytest.raises(LayoutError, match="its configuration says"):
+        locked(server, cache)
+    assert not list((cache.root / "bases").rglob("rootfs"))
     lock = locked(server, cache)
     base = registry.prepare(lock, place(cache))
+    before = len(server.asked)
+    assert registry.prepare(lock, place(cache)) == base
+    assert (len(server.asked), len(started)) == (before, 1)
     known = pull.folder(lock.digest, cache)
     for path in (cache.blob(lock.digest), *known.glob("*.json")):
         tars.overwrite(path, path.read_bytes().replace(b"2", b"1", 1))
         assert registry.prepare(lock, place(cache)) == base
     assert len(started) == 2  # its Python was asked again
-
-
-def test_a_blob_that_rotted_in_the_cache_is_fetched_again(server, cache):
-    server.image("team/base", [SYSTEM, PYTHON], "v1")
-    manifest = pull.repository(parse(f"{server.host}/team/base"), {}).manifest("v1")
-    digest = msgspec.json.decode(manifest.data)["layers"][0]["digest"]
-    cache.blob(digest).write_bytes(tars.compressed(tars.tar([file("rot")]), spec.LAYER_GZIP))
-    with pytest.raises(LayoutError):
-        locked(server, cache)
-    assert prepared(server, cache).glibc == "2.36"
