@@ -75,10 +75,14 @@ class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="k
     suites: dict[str, Suite]
 
 
+def data(name: str) -> bytes:
+    """Read a file of the package's data."""
+    return (importlib.resources.files("graphcrate.compat") / "data" / name).read_bytes()
+
+
 def table(name: str, kind: type[_Table]) -> _Table:
     """Read `data/<name>.toml` as a value of this type. Raises msgspec.ValidationError for one that is none."""
-    data = (importlib.resources.files("graphcrate.compat") / "data" / f"{name}.toml").read_bytes()
-    return msgspec.toml.decode(data, type=kind)
+    return msgspec.toml.decode(data(f"{name}.toml"), type=kind)
 
 
 _gpus = functools.cache(functools.partial(table, "gpus", dict[str, dict[str, str]]))

@@ -126,46 +126,7 @@ def guard(slim: Slim) -> str:
         "@HAS@": msgspec.json.encode(slim.capabilities).decode(),
         "@VARIABLE@": VARIABLE,
     }
-    text = _GUARD
+    text = facts.data("sitecustomize.py.in").decode()
     for name, value in values.items():
         text = text.replace(name, value)
     return text
-
-
-_GUARD = '''"""This image has code for some GPUs alone: say so before another one fails (graphcrate, slim)."""
-
-import os
-import re
-import sys
-
-GPUS = @GPUS@
-HAS = @HAS@
-FOLDER = "/proc/driver/nvidia/gpus"
-
-
-def look():
-    if os.environ.get("@VARIABLE@") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
-        return
-    found = {}
-    for name in os.listdir(FOLDER) if os.path.isdir(FOLDER) else ():
-        with open(os.path.join(FOLDER, name, "information")) as stream:
-            model = re.search(r"Model:\\s*(.*)", stream.read())
-        words = re.findall(r"[A-Z0-9]+", model[1].upper()) if model else []
-        joined = {"".join(words[a:b]) for a in range(len(words)) for b in range(a + 1, len(words) + 1)}
-        known = max((gpu for gpu in GPUS if gpu in joined), key=len, default="")
-        if known:
-            found[model[1]] = GPUS[known]
-    if found and not set(found.values()) & set(HAS):
-        there = ", ".join(f"{name} ({capability})" for name, capability in found.items())
-        sys.exit(
-            f"this image was cut to GPUs of compute capability {', '.join(HAS)} (SLIM), and here is {there}: "
-            "take the image without -slim in its tag, or one that is cut to this GPU (make image GPU=...). "
-            "@VARIABLE@=1 starts it all the same"
-        )
-
-
-try:
-    look()
-except OSError:
-    pass
-'''
