@@ -9,7 +9,7 @@ import difflib
 import hashlib
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -32,9 +32,9 @@ from graphcrate.resolve.channels import Link
 from graphcrate.resolve.compilation import TOOLS, Means, lock_compilation, means_for
 from graphcrate.resolve.locks import Resolution, ResolveContext
 from graphcrate.resolve.offers import Offer, Offers
-from graphcrate.resolve.pinning import Pinned, constraints_of, lock_links, resolve_pins
-from graphcrate.resolve.resolver import PYG, lock_back_end, lock_offer, lock_sdist
-from graphcrate.resolve.target import project_and_version, target_of
+from graphcrate.resolve.pinning import constraints_of, lock_offer, lock_offers, resolve_pins
+from graphcrate.resolve.resolver import PYG, lock_back_end, lock_sdist
+from graphcrate.resolve.target import target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
 RULES = 1
@@ -120,24 +120,21 @@ class _Resolver:
         self._target = target_of(context.variant.base, context.variant.python)
         self._staying = {one.name: one for one in self._stack.packages if _stays(one)}
         self._title = f"{self._stack.recipe} for CUDA {self._stack.cuda}"
-        wanted = list(map(Requirement, named))
-        self._refuse_moving(wanted)
-        self._asked = [one for one in wanted if _name(one) not in self._staying]
+        self._asked = [one for one in map(Requirement, named) if not self._stays_for(one)]
+        self._by_source: set[str] = set()  #: packages that are there as source only
         self._sdists: dict[str, LockedPackage] = {}
         self._with_cuda = False  #: whether one of them has CUDA sources
 
     def lock(self, digest: str) -> Lock:
         """The stack's lock with what was asked for, and all that it needs."""
         stack, ctx = self._stack, self._context.ctx
-        with self._cache.folder() as world:
-            pinned, notes = self._pinned(world)
+        with self._cache.folder() as stays, self._cache.folder() as sources:
+            self._sources = sources
+            self._stays = [f"{name} @ {_stand_in(stays, name, one.version)}" for name, one in self._staying.items()]
+            pinned, notes = self._pinned()
         there = {one.name: one for one in stack.packages}
-        new = [
-            one
-            for one in pinned
-            if one.name not in self._staying and (one.name not in there or there[one.name].version != one.version)
-        ]
-        wheels = lock_links([one for one in new if one.name not in self._sdists], self._offers.market)
+        new = [one for one in pinned if one.name not in there or there[one.name].version != one.version]
+        wheels = lock_offers((one for one in new if one.name not in self._sdists), self._offers.market)
         sdists = [self._sdists[one.name] for one in new if one.name in self._sdists]
         packages = {one.name: one for one in (*wheels, *sdists, *self._local.values())}
         moved = tuple(sorted(name for name in packages if name in there))
@@ -159,11 +156,12 @@ class _Resolver:
             ),
         )
 
-    def _refuse_moving(self, wanted: Sequence[Requirement]) -> None:
-        for one in wanted:
-            staying = self._staying.get(_name(one))
-            if staying is not None and not one.specifier.contains(Version(staying.version).public, prereleases=True):
-                raise self._refusal(f"{one} is asked for, and {self._title} has {staying.name} {staying.version}")
+    def _stays_for(self, wanted: Requirement) -> bool:
+        """Whether it is of what stays. Raises ResolutionError where another version is asked for."""
+        staying = self._staying.get(_name(wanted))
+        if staying and not wanted.specifier.contains(Version(staying.version).public, prereleases=True):
+            raise self._refusal(f"{wanted} is asked for, and {self._title} has {staying.name} {staying.version}")
+        return staying is not None
 
     def _refusal(self, what: str, cause: str = "") -> ResolutionError:
         torch = self._staying["torch"].version
@@ -173,18 +171,14 @@ class _Resolver:
             next_step="./build.py list    (stacks with other versions), or ask for another version of the package",
         )
 
-    def _pinned(self, world: Path) -> tuple[tuple[Pinned, ...], list[str]]:
-        """What uv chooses, and what is to be known of it. `world`: an empty folder for wheels that stand in."""
-        sources = world / "sources"
-        sources.mkdir()
-        stays = [f"{one.name} @ {_stand_in(world, one.name, one.version).as_uri()}" for one in self._staying.values()]
-        by_source: set[str] = set()  #: packages that are there as source only
+    def _pinned(self) -> tuple[tuple[Offer, ...], list[str]]:
+        """What uv chooses, and what is to be known of it."""
         newest = {_name(one): version for one in self._asked if (version := self._newest(one))}
         for _ in range(_MOST_TURNS):
             try:
-                pinned = self._ask_uv(stays, sources)
+                pinned = self._ask_uv()
             except ResolutionError as error:
-                if self._take_source(error, sources, by_source):
+                if self._take_source(error):
                     continue
                 raise self._explained(error) from error
             chosen = {one.name: one.version for one in pinned}
@@ -193,27 +187,27 @@ class _Resolver:
                 have = chosen.get(name)
                 if have and Version(have) < version and name not in self._sdists:
                     try:
-                        self._ask_uv([*stays, f"{name}=={version}"], sources)
+                        self._ask_uv(f"{name}=={version}")
                     except ResolutionError as error:
-                        retry = self._take_source(error, sources, by_source) or retry
+                        retry = self._take_source(error) or retry
                         older.append(f"{name} {have}, not {version}: {_first_reason(error)}")
-            if retry or self._take_requirements(pinned, by_source):
+            if retry or self._take_requirements(pinned):
                 continue
             return pinned, older
         raise ResolutionError("the packages need one another in too many ways", next_step="pin them: package==1.2")
 
-    def _ask_uv(self, stays: Sequence[str], sources: Path) -> tuple[Pinned, ...]:
+    def _ask_uv(self, *more: str) -> tuple[Offer, ...]:
         lines = [*self._context.recipe.requirements, *self._context.variant.requirements, *map(str, self._asked)]
         for one in self._sdists.values():
             lines += [f"{one.name}=={one.version}", *read_sdist(self._stored(one), one.file.name).requires]
         local = [f"{one.name} @ {self._stored(one).absolute().as_uri()}" for one in self._local.values()]
         return resolve_pins(
-            [*(line for line in lines if _name(Requirement(line)) not in self._staying), *stays, *local],
+            [*(one for one in lines if _name(Requirement(one)) not in self._staying), *self._stays, *local, *more],
             self._target,
             self._offers,
             constraints=[*constraints_of(self._staying["torch"].version), *self._additions.constraints],
             preferred=[one for one in self._stack.packages if one.name not in self._staying],
-            wheels=sources,
+            wheels=self._sources,
         )
 
     def _stored(self, package: LockedPackage) -> Path:
@@ -223,58 +217,46 @@ class _Resolver:
         """The newest final release that was not excluded; None for a package of which the version is given."""
         if any(part.operator in ("==", "===") for part in wanted.specifier):
             return None
-        fitting = [
-            version
-            for version, link in self._releases(_name(wanted))
-            if not version.is_prerelease and (not link.name.endswith(".whl") or self._target.rank(link.name))
-        ]
-        return max(wanted.specifier.filter(fitting), default=None)
+        releases = self._offers.releases(_name(wanted))
+        fitting = {Version(one.version) for one in releases if one.is_sdist or self._target.rank(one.link.name)}
+        return max(wanted.specifier.filter(one for one in fitting if not one.is_prerelease), default=None)
 
-    def _releases(self, name: str) -> Iterator[tuple[Version, Link]]:
-        """The files of a package at the index that were not taken back."""
-        for links in self._offers.listed(Channel.PYPI, name):
-            for link in links:
-                if not link.yanked and (known := project_and_version(link.name)):
-                    yield known[1], link
-
-    def _take_source(self, error: ResolutionError, sources: Path, by_source: set[str]) -> bool:
+    def _take_source(self, error: ResolutionError) -> bool:
         """Let uv choose among the sdists of a package that has no wheels. False where that is not what failed."""
-        new = {str(canonicalize_name(name)) for name in _SOURCE_ONLY.findall(error.what)} - by_source
-        by_source |= new
+        new = {str(canonicalize_name(name)) for name in _SOURCE_ONLY.findall(error.what)} - self._by_source
+        self._by_source |= new
         for name in new:
-            for version in self._sdist_links(name):
-                _stand_in(sources, name, str(version))
+            for one in self._sdists_of(name):
+                _stand_in(self._sources, name, one.version)
         return bool(new)
 
-    def _sdist_links(self, name: str) -> Mapping[Version, Link]:
-        sources = [one for one in self._releases(name) if one[1].sha256 and not one[1].name.endswith(".whl")]
-        return dict(reversed(sources))  # of a version that two indexes have, the first's
+    def _sdists_of(self, name: str) -> list[Offer]:
+        return [one for one in self._offers.releases(name) if one.is_sdist and one.link.sha256]
 
-    def _take_requirements(self, pinned: Sequence[Pinned], by_source: set[str]) -> bool:
+    def _take_requirements(self, pinned: Sequence[Offer]) -> bool:
         """Lock the sdists that uv chose; True where there are new ones, whose own requirements count from now on."""
         new = False
         for one in pinned:
             known = self._sdists.get(one.name)
-            if one.name in by_source and (known is None or known.version != one.version):
-                link = self._sdist_links(one.name)[Version(one.version)]
-                self._sdists[one.name] = self._lock_source(link, one.version)
+            if one.name in self._by_source and (known is None or known.version != one.version):
+                sdist = next(sdist for sdist in self._sdists_of(one.name) if sdist.version == one.version)
+                self._sdists[one.name] = self._lock_source(lock_offer(sdist, self._offers.market))
                 new = True
         return new
 
-    def _lock_source(self, link: Link, version: str) -> LockedPackage:
+    def _lock_source(self, package: LockedPackage) -> LockedPackage:
         """An sdist with its back-end, or one to be compiled with what that needs beside the lock's tools."""
-        package = lock_offer(Offer(Channel.PYPI, link, version), self._offers.market)
         path = self._stored(package)
         if not (sources := compiled_sources(path)):
-            return lock_sdist(link, version, self._offers)
-        about, obstacle = read_sdist(path, link.name), ""
+            return lock_sdist(package, self._offers)
+        about, obstacle = read_sdist(path, path.name), ""
         if not about.is_setup:
             obstacle = "Only what setuptools builds by a setup.py is compiled."
         elif self._stack.compilation is None:
             obstacle = self._means().obstacle
         if obstacle:
             raise ResolutionError(
-                f"{package.name} {version} is there as source only, and has to be compiled ({sources[0]})",
+                f"{package.name} {package.version} is there as source only, and has to be compiled ({sources[0]})",
                 cause=obstacle,
                 next_step=f"bring a wheel of it (--with ./{package.name}-….whl), or ask for another version",
             )
@@ -285,7 +267,7 @@ class _Resolver:
         pinned = resolve_pins(
             needed, self._target, self._offers, constraints=constraints, preferred=self._stack.packages
         )
-        build = lock_links([one for one in pinned if one.name not in there], self._offers.market)
+        build = lock_offers((one for one in pinned if one.name not in there), self._offers.market)
         return msgspec.structs.replace(package, build=build)
 
     def _means(self) -> Means:
@@ -332,15 +314,15 @@ def _stays(package: LockedPackage) -> bool:
     return package.compiled or package.channel is not Channel.PYPI or bool(_STAYS.fullmatch(package.name))
 
 
-def _stand_in(folder: Path, name: str, version: str) -> Path:
-    """An empty wheel of this name and version."""
+def _stand_in(folder: Path, name: str, version: str) -> str:
+    """Write an empty wheel of this name and version; its address."""
     stem = f"{name.replace('-', '_')}-{version}"
     path = folder / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{stem}.dist-info/RECORD", "")
-    return path
+    return path.as_uri()
 
 
 def _first_reason(error: ResolutionError) -> str:

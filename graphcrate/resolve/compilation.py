@@ -28,7 +28,7 @@ from graphcrate.model.recipe import Candidate, Variant
 from graphcrate.oci import reference
 from graphcrate.resolve import base
 from graphcrate.resolve.offers import Offers
-from graphcrate.resolve.pinning import constraints_of, lock_links, resolve_pins
+from graphcrate.resolve.pinning import constraints_of, lock_offers, resolve_pins
 from graphcrate.resolve.target import Target, target_of
 
 #: pip and setuptools make the wheel; from 1.13 on ninja shares a job server: packages side by side keep to the cores
@@ -93,7 +93,7 @@ def lock_compilation(
         architectures=means.architectures,
         compiler=means.compiler,
         base=base.lock_compiler(ctx, variant, variant.base.suite, means.compiler),
-        tools=lock_links(tools, offers.market),
+        tools=lock_offers(tools, offers.market),
         toolkit=lock_toolkit(means.option, installed, target, offers, ctx) if means.option else None,
     )
 
@@ -114,8 +114,8 @@ def lock_toolkit(
     # What the wheels depend on is there to run programs, and nothing runs here. As overrides too: what they ask of one
     # another must not undo a pin.
     names = {canonicalize_name(Requirement(pin).name) for pin in pins}
-    pinned = [one for one in resolve_pins(pins, target, offers, overrides=pins) if one.name in names]
-    wheels = lock_links(pinned, offers.market)
+    pinned = resolve_pins(pins, target, offers, overrides=pins)
+    wheels = lock_offers((one for one in pinned if one.name in names), offers.market)
     if option.provider == "debian":
         return DebianToolkit(version=option.version, suite=option.suite, packages=debs, wheels=wheels)
     return WheelToolkit(version=option.version, wheels=wheels)

@@ -34,10 +34,15 @@ FIXES = {
 class Offer(msgspec.Struct, frozen=True):
     """A wheel or an sdist that a channel has. `unreachable`: channels that may have a wheel and did not answer."""
 
+    name: str  #: normalised
+    version: str
     channel: Channel
     link: "Link"
-    version: str
     unreachable: tuple[Channel, ...] = ()
+
+    @property
+    def is_sdist(self) -> bool:
+        return not self.link.name.endswith(".whl")
 
 
 class UnavailableError(NetworkError):
@@ -120,7 +125,7 @@ class Offers:
                 version, fitting = found
                 best = target.best([link.name for link in fitting])
                 link = next(link for link in fitting if link.name == best)
-                return Offer(channel, self._with_hash(link, channel, project), version)
+                return Offer(project, version, channel, self._with_hash(link, channel, project))
             if not links:
                 reasons.append(f"{source.title} has no {project}")
             elif not any(link.name.endswith(".whl") for link in links):
@@ -135,8 +140,17 @@ class Offers:
         """The newest accepted version's sdist, of the first package index that has one; else None."""
         for links in self.listed(Channel.PYPI, project):
             if found := _newest(links, accept, lambda name: not name.endswith(".whl")):
-                return Offer(Channel.PYPI, found[1][-1], found[0], unreachable)
+                return Offer(project, found[0], Channel.PYPI, found[1][-1], unreachable)
         return None
+
+    def releases(self, project: str) -> Iterator[Offer]:
+        """All files of a project (normalised name) at the package indexes that were not taken back."""
+        from graphcrate.resolve.target import project_and_version
+
+        for links in self.listed(Channel.PYPI, project):
+            for link in links:
+                if not link.yanked and (known := project_and_version(link.name)):
+                    yield Offer(project, str(known[1]), Channel.PYPI, link)
 
     def links(self, channel: Channel, project: str, name: str, sha256: str) -> tuple[list["Link"], list[str]]:
         """Find a locked file: (links, in order; reasons of the sources that do not have it)."""

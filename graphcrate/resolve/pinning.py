@@ -5,12 +5,11 @@ import re
 import sys
 import tomllib
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -22,8 +21,8 @@ from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
 from graphcrate.model.requirements import markers
 from graphcrate.resolve.channels import Kind, Link, Source, mirror_of
-from graphcrate.resolve.fetch import store_unvouched
-from graphcrate.resolve.offers import Offers, Sources, uv_program
+from graphcrate.resolve.fetch import store, store_unvouched
+from graphcrate.resolve.offers import Offer, Offers, Sources, uv_program
 from graphcrate.resolve.target import Target
 
 #: (first torch that does not need it, constraint, why): what torch's own metadata forgets to say
@@ -43,25 +42,14 @@ COMMON = "numpy"  #: a project that every package index has
 THREADS = 8
 
 
-class Pinned(msgspec.Struct, frozen=True):
-    """A package and the wheel chosen for it. `link` is None for a package that was given by address."""
-
-    name: str
-    version: str
-    link: Link | None
-
-
-def parse_pylock(text: str, target: Target) -> tuple[Pinned, ...]:
-    """The packages for this image. Raises ResolutionError when one has no wheel that fits."""
+def parse_pylock(text: str, target: Target) -> tuple[Offer, ...]:
+    """The wheels for this image but for those given by address. Raises ResolutionError when a package has none."""
     pinned = []
     for package in tomllib.loads(text).get("packages", ()):
         marker = package.get("marker")
-        if marker and not Marker(marker).evaluate(markers(target.python)):
+        if "archive" in package or (marker and not Marker(marker).evaluate(markers(target.python))):
             continue
         name, version = canonicalize_name(package["name"]), str(package.get("version", ""))
-        if "archive" in package:
-            pinned.append(Pinned(name, version, None))
-            continue
         links = {link.name: link for link in map(_link_of, package.get("wheels", ()))}
         if (best := target.best(list(links))) is None:
             raise ResolutionError(
@@ -69,7 +57,7 @@ def parse_pylock(text: str, target: Target) -> tuple[Pinned, ...]:
                 cause=f"On offer are {', '.join(links) or 'no wheels at all'}.",
                 next_step=f"ask for another version of {name} in the recipe",
             )
-        pinned.append(Pinned(name, version, links[best]))
+        pinned.append(Offer(name, version, Channel.PYPI, links[best]))
     return tuple(pinned)
 
 
@@ -98,7 +86,7 @@ def resolve_pins(
     constraints: Sequence[str] = (),
     preferred: Sequence[LockedPackage] = (),
     wheels: Path | None = None,
-) -> tuple[Pinned, ...]:
+) -> tuple[Offer, ...]:
     """What uv chooses for these requirements, from the mirror's index if it answers, else the user's own.
 
     `preferred`: versions to keep where nothing is against it; `wheels`: a folder that counts as a further index.
@@ -182,21 +170,30 @@ def _failure(lines: Sequence[str]) -> ResolutionError | NetworkError:
     )
 
 
-def lock_links(pinned: Sequence[Pinned], market: Sources) -> tuple[LockedPackage, ...]:
-    """Lock files of the package index, sorted by name; sizes that it does not state are asked for side by side."""
-
-    def lock(one: Pinned) -> LockedPackage:
-        assert one.link is not None
-        file = locked_file(one.link, market)
-        return LockedPackage(name=one.name, version=one.version, channel=Channel.PYPI, file=file)
-
+def lock_offers(offers: Iterable[Offer], market: Sources) -> tuple[LockedPackage, ...]:
+    """Lock files, sorted by name; sizes that an index does not state are asked for side by side."""
     with ThreadPoolExecutor(THREADS) as pool:
-        packages = pool.map(lock, [one for one in pinned if one.link is not None])
+        packages = pool.map(lambda one: lock_offer(one, market), offers)
         return tuple(sorted(packages, key=lambda package: package.name))
 
 
-def locked_file(link: Link, market: Sources) -> LockedFile:
-    """The file with its size, stated, cached or asked for; fetched where no hash is stated. Raises NetworkError."""
+def lock_offer(offer: Offer, market: Sources) -> LockedPackage:
+    """Lock a file. An sdist, to be compiled, is stored: what it requires is read from it. Raises NetworkError."""
+    file = _locked_file(offer.link, market)
+    if offer.is_sdist:
+        store(file, offer.link.url, market.client, market.cache)
+    return LockedPackage(
+        name=offer.name,
+        version=offer.version,
+        channel=offer.channel,
+        file=file,
+        compiled=offer.is_sdist,
+        unreachable=offer.unreachable,
+    )
+
+
+def _locked_file(link: Link, market: Sources) -> LockedFile:
+    """The file with its size, stated, cached or asked for; fetched where no hash is stated."""
     size = link.size
     if not link.sha256 or (size is None and link.url.startswith("file:")):
         return store_unvouched(link, market.client, market.cache)

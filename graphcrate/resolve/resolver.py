@@ -21,14 +21,14 @@ from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import Lock, LockedPackage
 from graphcrate.model.recipe import Candidate, Channel, Variant
 from graphcrate.resolve.base import lock_base
-from graphcrate.resolve.channels import Link, names_of
+from graphcrate.resolve.channels import names_of
 from graphcrate.resolve.compilation import lock_compilation, means_for
 from graphcrate.resolve.extensions import find_extensions
-from graphcrate.resolve.fetch import is_stored, store
+from graphcrate.resolve.fetch import is_stored
 from graphcrate.resolve.locks import ResolveContext
 from graphcrate.resolve.offers import Offer, Offers, Sources
-from graphcrate.resolve.pinning import constraints_of, lock_links, locked_file, resolve_pins
-from graphcrate.resolve.target import Target, project_and_version, target_of
+from graphcrate.resolve.pinning import constraints_of, lock_offer, lock_offers, resolve_pins
+from graphcrate.resolve.target import Target, target_of
 
 PYG = "torch-geometric"
 #: build back-ends run on the host, which has at least this Python
@@ -59,8 +59,8 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
     requirements = _requirements(context, torch, locked, geometric)
     constraints = constraints_of(torch.version)
     pinned = resolve_pins(requirements, target, offers, overrides=candidate.overrides, constraints=constraints)
-    names = [package.name for package in locked.values()]
-    others = lock_links([one for one in pinned if one.name not in names], market)
+    names = [offer.name for offer in offered]
+    others = lock_offers((one for one in pinned if one.name not in names), market)
     packages = [*locked.values(), *others, *geometric]
     _check(packages, torch, candidate)
     compiled = [package.name for package in packages if package.compiled]
@@ -98,25 +98,8 @@ def find_torch(candidate: Candidate, target: Target, market: Sources) -> Offer:
     return offers.newest(candidate.channels[0], "torch", target, accept, what)
 
 
-def lock_offer(offer: Offer, market: Sources) -> LockedPackage:
-    """Lock a file that was looked up here. An sdist, to be compiled, is stored: what it requires is read from it."""
-    file = locked_file(offer.link, market)
-    named = project_and_version(file.name)
-    assert named is not None, "offers are chosen by these names"
-    if is_sdist := not file.name.endswith(".whl"):
-        store(file, offer.link.url, market.client, market.cache)
-    return LockedPackage(
-        name=str(named[0]),
-        version=offer.version,
-        channel=offer.channel,
-        file=file,
-        compiled=is_sdist,
-        unreachable=offer.unreachable,
-    )
-
-
 def _notes(offers: Sequence[Offer], candidate: Candidate) -> list[str]:
-    wheels = [one.link for one in offers if one.channel is not Channel.LOCAL and one.link.name.endswith(".whl")]
+    wheels = [one.link for one in offers if one.channel is not Channel.LOCAL and not one.is_sdist]
     silent = [link.name for link in wheels if not link.sha256]
     notes = [f"the sha256 of {name} was taken from the file itself: no page states it" for name in silent]
     if names := ", ".join(canonicalize_name(Requirement(override).name) for override in candidate.overrides):
@@ -131,22 +114,18 @@ def _find_sdist(variant: Variant, target: Target, offers: Offers) -> list[Locked
     if not variant.torch_geometric:
         return []
     wanted = Version(variant.torch_geometric)
-    for links in offers.listed(Channel.PYPI, PYG):
-        of_version = [link for link in links if (known := project_and_version(link.name)) and known[1] == wanted]
-        if target.best([link.name for link in of_version]):
-            return []
-        for link in of_version:
-            if link.sha256 and not link.name.endswith(".whl"):
-                return [lock_sdist(link, str(wanted), offers)]
-    # None seen: uv will say what it thinks of the request.
-    return []
+    found = [one for one in offers.releases(PYG) if Version(one.version) == wanted]
+    if target.best([one.link.name for one in found]):
+        return []
+    # Where there is none, uv will say what it thinks of the request.
+    sdist = next((one for one in found if one.is_sdist and one.link.sha256), None)
+    return [] if sdist is None else [lock_sdist(lock_offer(sdist, offers.market), offers)]
 
 
-def lock_sdist(link: Link, version: str, offers: Offers) -> LockedPackage:
-    """An sdist with its build back-end. Raises ResolutionError for one that is not pure Python, NetworkError."""
-    package = lock_offer(Offer(Channel.PYPI, link, version), offers.market)
-    path = offers.market.cache.file(package.file.sha256, link.name)
-    build = lock_back_end(read_sdist(path, link.name).build_requires, link.name, offers)
+def lock_sdist(package: LockedPackage, offers: Offers) -> LockedPackage:
+    """A stored sdist with its build back-end. Raises ResolutionError for one that is not pure Python, NetworkError."""
+    path = offers.market.cache.file(package.file.sha256, package.file.name)
+    build = lock_back_end(read_sdist(path, path.name).build_requires, path.name, offers)
     return msgspec.structs.replace(package, compiled=False, build=build)
 
 
@@ -154,12 +133,12 @@ def lock_back_end(requires: Sequence[str], name: str, offers: Offers) -> tuple[L
     """The wheels of a build back-end (PEP 517), for the source called `name`. Raises as `lock_sdist`."""
     pinned = resolve_pins(requires, BUILD_TARGET, offers)
     for one in pinned:
-        if one.link is None or not one.link.name.endswith("-none-any.whl"):
+        if not one.link.name.endswith("-none-any.whl"):
             raise ResolutionError(
                 f"{name} cannot be built on every host: its back-end needs {one.name}, which is not pure Python",
                 next_step="bring a wheel of it: WHEELS=/path",
             )
-    return lock_links(pinned, offers.market)
+    return lock_offers(pinned, offers.market)
 
 
 def _requirements(

@@ -245,10 +245,9 @@ wheels = [{ path = "/w h/six-1.0-py3-none-any.whl", hashes = { sha256 = "05" } }
 
 
 def test_the_fitting_wheel_of_each_package():
-    geometric, numpy, torch, six = parse_pylock(PYLOCK, BOOKWORM)
+    geometric, numpy, six = parse_pylock(PYLOCK, BOOKWORM)
     assert (geometric.name, geometric.link.size, geometric.link.sha256) == ("torch-geometric", 5, "aa")
     assert (numpy.name, numpy.link.sha256) == ("numpy", "02")
-    assert (torch.version, torch.link) == ("2.13.0+cpu", None)
     assert six.link.url == "file:///w%20h/six-1.0-py3-none-any.whl"
     with pytest.raises(ResolutionError, match=r"numpy 1\.26\.4 has no wheel for Python 3\.9"):
         parse_pylock(PYLOCK, Target("3.9", "2.31"))
