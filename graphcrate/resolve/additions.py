@@ -75,7 +75,7 @@ def add(
     BuildError for a project that cannot be made a wheel.
     """
     ctx, stack = context.ctx, resolution.lock
-    offers = context.offers(resolution.candidate, stack)
+    offers = Offers.of_lock(context.market, stack)
     packages = own.wanted_packages(additions)
     local = [_store_local(package, offers, context) for package in packages if own.is_local(package)]
     named = [package for package in packages if not own.is_local(package)]

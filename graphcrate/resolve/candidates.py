@@ -19,7 +19,7 @@ from graphcrate.model.report import Outcome
 from graphcrate.resolve.channels import PYTORCH_MIRRORS, mirror_of, names_of
 from graphcrate.resolve.fetch import missing_packages
 from graphcrate.resolve.locks import Resolution, ResolveContext, request_digest
-from graphcrate.resolve.offers import UnavailableError, unavailable
+from graphcrate.resolve.offers import Offers, UnavailableError, unavailable
 
 #: a channel that was out of reach is asked again after this many seconds, if there is a complete fall-back
 REMEMBERED = 900.0
@@ -112,7 +112,7 @@ class LockCandidate:
 
             context = self._context
             means = means_for(context.variant, self.value, self._request)
-            offers = context.offers(self.value, lock)
+            offers = Offers.of_lock(context.market, lock)
             compilation = lock_compilation(means, context.variant, lock.packages, offers, context.ctx)
             self._cache.keep(place, msgspec.json.encode(compilation))
         return compilation
@@ -125,7 +125,7 @@ class LockCandidate:
 
         Such a channel may have what is missing, or a wheel of what is compiled.
         """
-        offers = self._context.offers(self.value, lock)
+        offers = Offers.of_lock(self._context.market, lock)
         missing = sorted(self._missing(lock), key=lambda package: package.file.size)
         largest = {package.channel: package for package in missing}
         for channel, package in largest.items():
@@ -181,8 +181,8 @@ class LockCandidate:
             return
         error = UnavailableError(outage[0], next_step=outage[1])
         if not 0 <= settings.now() - outage[2] < REMEMBERED:
-            source = self._context.offers(self.value).sources(self.value.channels[0])[0]
-            if self._context.market.client.reaches(source.location, PATIENCE):
+            offers = Offers(self._context.market, self.value.torch, self.value.torch_cuda)
+            if offers.market.client.reaches(offers.sources(self.value.channels[0])[0].location, PATIENCE):
                 return
             self._note_outage(error)
         raise error

@@ -1,6 +1,6 @@
 """PyG's compiled extensions: each a wheel for this torch and CUDA, or source to compile, or named as missing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +12,7 @@ from graphcrate.compat import packages
 from graphcrate.compat.addresses import cuda_label
 from graphcrate.model.errors import ResolutionError
 from graphcrate.model.lock import MissingPackage
-from graphcrate.model.recipe import Candidate, Channel, Variant
+from graphcrate.model.recipe import Channel, Variant
 from graphcrate.resolve.channels import names_of
 from graphcrate.resolve.offers import Offer, Offers, UnavailableError
 
@@ -33,7 +33,7 @@ BUILT_FOR_TORCH = (Channel.PYG, Channel.LOCAL)
 
 
 def find_extensions(
-    variant: Variant, candidate: Candidate, torch: str, target: "Target", offers: Offers, obstacle: Callable[[], str]
+    variant: Variant, channels: Sequence[Channel], target: "Target", offers: Offers, obstacle: Callable[[], str]
 ) -> tuple[list[Offer], list[MissingPackage]]:
     """Find a wheel or an sdist for each of the variant's extensions, as the request wants, or why there is neither.
 
@@ -50,7 +50,7 @@ def find_extensions(
     found: dict[str, Offer] = {}
     missing: dict[str, MissingPackage] = {}
     for wanted in map(Requirement, variant.extensions):
-        name, result = canonicalize_name(wanted.name), _find(wanted, candidate, torch, target, offers, obstacle)
+        name, result = canonicalize_name(wanted.name), _find(wanted, channels, target, offers, obstacle)
         if isinstance(result, Offer):
             found[name] = result
         else:
@@ -69,27 +69,27 @@ def find_extensions(
 
 
 def _find(
-    wanted: Requirement, candidate: Candidate, torch: str, target: "Target", offers: Offers, obstacle: Callable[[], str]
+    wanted: Requirement, channels: Sequence[Channel], target: "Target", offers: Offers, obstacle: Callable[[], str]
 ) -> Offer | MissingPackage:
     name, mode = canonicalize_name(wanted.name), offers.market.request.extensions
     if mode == "none":
         return MissingPackage(name=name, reason="left out on request (EXTENSIONS=none)")
-    series = "".join(torch.split(".")[:2])
+    built_for = f"pt{''.join(offers.torch.split('.')[:2])}{cuda_label(offers.torch_cuda)}"
 
     def allowed(version: Version) -> bool:
         """Whether the recipe does; local labels are not looked at."""
         return wanted.specifier.contains(version.public, prereleases=True)
 
-    def built_for(version: Version) -> bool:
+    def fits(version: Version) -> bool:
         """Whether the local label says this torch. Wheels for torch 1.11 and older have none."""
-        return allowed(version) and version.local in (None, f"pt{series}{cuda_label(candidate.torch_cuda)}")
+        return allowed(version) and version.local in (None, built_for)
 
     reasons = ["wheels are not asked for (EXTENSIONS=source)"] if mode == "source" else []
     silent: tuple[Channel, ...] = ()
-    for channel in candidate.channels if mode != "source" else ():
+    for channel in channels if mode != "source" else ():
         if channel in BUILT_FOR_TORCH:
             try:
-                return offers.newest(channel, name, target, built_for, f"{name} for torch {torch}")
+                return offers.newest(channel, name, target, fits, f"{name} for torch {offers.torch}")
             except UnavailableError as error:
                 reasons.append(error.what)
                 silent += (channel,) * error.unreachable

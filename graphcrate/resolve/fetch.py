@@ -44,8 +44,7 @@ def fetch(lock: Lock, request: "SourceOptions", ctx: "Context", *, compilation: 
     if wanted:
         total = sum(package.file.size for package in wanted)
         cache.require(total + MARGIN, "the download")
-        torch = lock.package("torch")
-        offers = Offers(Sources(request, cache, ctx.environment), torch.version if torch else "", lock.torch_cuda)
+        offers = Offers.of_lock(Sources(request, cache, ctx.environment), lock)
         title = f"fetching {len(wanted)} files" + (" to compile with" if compilation else "")
         with ctx.progress.task(title, total) as task:
             parallel(

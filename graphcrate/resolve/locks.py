@@ -15,7 +15,7 @@ from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Candidate, Recipe, Variant
 from graphcrate.model.report import Outcome
 from graphcrate.resolve.channels import local_folders, wheel_folders
-from graphcrate.resolve.offers import Offers, Sources
+from graphcrate.resolve.offers import Sources
 
 #: of what locks mean; a higher number makes all cached and committed ones stale
 RULES = 2
@@ -41,12 +41,6 @@ class ResolveContext:
         """File names of the torch wheels in the user's folders."""
         folders = local_folders(self.request, wheel_folders(self.ctx.environment))
         return frozenset(path.name for folder in folders for path in Path(folder).glob("torch-*.whl"))
-
-    def offers(self, candidate: Candidate, lock: Lock | None = None) -> Offers:
-        """What the channels have for a candidate's torch, or for that of its lock."""
-        torch = lock.package("torch") if lock else None
-        version = torch.version if torch else "" if lock else candidate.torch
-        return Offers(self.market, version, candidate.torch_cuda)
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):

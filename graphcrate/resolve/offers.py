@@ -11,6 +11,7 @@ import msgspec
 from graphcrate.compat.request import SourceOptions
 from graphcrate.host import process, settings
 from graphcrate.model.errors import HostError, NetworkError
+from graphcrate.model.lock import Lock
 from graphcrate.model.recipe import Channel
 from graphcrate.resolve.channels import PYTORCH_MIRRORS, sources, user_indexes
 
@@ -91,12 +92,17 @@ class Offers:
     """The sources of one candidate: those for `torch` (exact version) built for `torch_cuda`."""
 
     def __init__(self, market: Sources, torch: str, torch_cuda: str) -> None:
-        self.market = market
-        self._torch, self._torch_cuda = torch, torch_cuda
+        self.market, self.torch, self.torch_cuda = market, torch, torch_cuda
+
+    @classmethod
+    def of_lock(cls, market: Sources, lock: Lock) -> "Offers":
+        """Those for the torch of a lock."""
+        torch = lock.package("torch")
+        return cls(market, torch.version if torch else "", lock.torch_cuda)
 
     def sources(self, channel: Channel) -> tuple["Source", ...]:
         """Where to look, in order."""
-        return sources(channel, self._torch, self._torch_cuda, self.market.request, self.market.user)
+        return sources(channel, self.torch, self.torch_cuda, self.market.request, self.market.user)
 
     def _asked(self, channel: Channel, project: str) -> Iterator[tuple["Source", tuple["Link", ...] | NetworkError]]:
         """What each source of a channel has of a project (normalised name), or why it does not say, in order."""

@@ -52,7 +52,7 @@ def resolve(context: ResolveContext, candidate: Candidate, digest: str) -> Lock:
             _check_glt(part.version, [one.name for one in given], torch, candidate, variant, pin=True)
     offers = Offers(market, torch.version, candidate.torch_cuda)
     means = functools.cache(lambda: means_for(variant, candidate, market.request))
-    extensions, missing = find_extensions(variant, candidate, torch.version, target, offers, lambda: means().obstacle)
+    extensions, missing = find_extensions(variant, candidate.channels, target, offers, lambda: means().obstacle)
     offered = [*([torch] if torch.channel is not Channel.PYPI else []), *extensions]
     locked = {offer: lock_offer(offer, market) for offer in offered}
     geometric = _find_sdist(variant, target, offers)
