@@ -9,6 +9,7 @@ A recipe of one's own names the stack that it extends and what comes on top:
     smoke = ["python /opt/mine/train.py --epochs 1"]
 """
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,17 +29,6 @@ FLAVOURS = {"jupyter": ("jupyterlab", "ipykernel", "matplotlib", "pandas")}
 LONGEST_SUFFIX = 48  #: characters of a tag that name packages; OCI allows 128 in all
 LARGEST_FILE = 1 << 20  #: bytes of a file that a recipe brings along
 _GIT = "git+"
-#: pip's options that a requirements file may have, and why they are not taken from there
-_REFUSED = {
-    ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--trusted-host", "--no-index"): (
-        "Where packages come from is a setting of this machine, and may hold a password that no lock should have.",
-        "set UV_INDEX=https://… (or extra-index-url in pip.conf), and take the line out",
-    ),
-    ("--pre", "--prefer-binary", "--only-binary", "--no-binary", "--require-hashes", "--use-feature"): (
-        "The lock has exact versions and hashes: final releases, as wheels where there are wheels.",
-        "take the line out; name a pre-release as package==1.0rc1",
-    ),
-}
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -97,7 +87,7 @@ def given(
 ) -> Additions:
     """What the command line adds: each of `packages` one or several, separated by spaces. Raises UsageError."""
     wanted = [_package(word, Path.cwd(), "--with") for text in packages for word in _words(text)]
-    constraints: list[str] = []
+    constraints = list[str]()
     for path in requirements:
         more, bounds = read_requirements(path)
         wanted, constraints = [*wanted, *more], [*constraints, *bounds]
@@ -173,8 +163,7 @@ def is_local(package: str) -> bool:
 
 def read_requirements(path: Path) -> tuple[list[str], list[str]]:
     """(packages, constraints) of a requirements file, in pip's format. Raises UsageError that names file and line."""
-    packages: list[str] = []
-    constraints: list[str] = []
+    packages, constraints = list[str](), list[str]()
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -185,14 +174,20 @@ def read_requirements(path: Path) -> tuple[list[str], list[str]]:
         where = f"{path}:{number}"
         option, _, value = line.replace("=", " ", 1).partition(" ") if line.startswith("--") else line.partition(" ")
         value = value.strip()
-        if option in ("-r", "--requirement", "-c", "--constraint"):
+        if option in ("-r", "--requirement"):
             more, bounds = read_requirements(path.parent / value)
-            constraints += bounds if option in ("-r", "--requirement") else [*more, *bounds]
-            packages += more if option in ("-r", "--requirement") else []
+            packages, constraints = [*packages, *more], [*constraints, *bounds]
+        elif option in ("-c", "--constraint"):
+            constraints += itertools.chain(*read_requirements(path.parent / value))
         elif option in ("-e", "--editable"):
             packages.append(_package(value, path.absolute().parent, where))
         elif line.startswith("-"):
-            _refuse(option, where)
+            raise UsageError(
+                f"{where}: {option} is not taken from a requirements file",
+                cause="Lines may be packages, -r, -c and -e. Where packages come from is a setting of this machine, and "
+                "may hold a password; versions and hashes are the lock's.",
+                next_step="take it out: UV_INDEX=https://… names an index, package==1.0rc1 a pre-release",
+            )
         else:
             packages.append(_package(re.sub(r"\s--hash[= ]\S+", "", line).strip(), path.absolute().parent, where))
     if not packages and not constraints:
@@ -212,13 +207,6 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         if begun.strip():
             yield first, begun.strip()
         begun, first = "", 0
-
-
-def _refuse(option: str, where: str) -> None:
-    for options, (cause, step) in _REFUSED.items():
-        if option in options:
-            raise UsageError(f"{where}: {option} is not taken from a requirements file", cause=cause, next_step=step)
-    raise UsageError(f"{where}: {option} is not an option of a requirements file", next_step="mend the line")
 
 
 def _words(text: str) -> Iterable[str]:

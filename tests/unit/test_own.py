@@ -68,7 +68,7 @@ def test_a_requirements_file(folder):
         ([], "a\n--index-url https://user:secret@host.example\n", [], "requirements.txt:2: --index-url is not taken"),
         ([], "-i https://host.example\n", [], "requirements.txt:1: -i is not taken"),
         ([], "--pre\n", [], "requirements.txt:1: --pre is not taken"),
-        ([], "--nonsense\n", [], "requirements.txt:1: --nonsense is not an option"),
+        ([], "--nonsense\n", [], "requirements.txt:1: --nonsense is not taken"),
         ([], "a\nb c\n", [], "requirements.txt:2: 'b c' is not a package"),
         ([], "-r absent.txt\n", [], "absent.txt cannot be read"),
     ],
