@@ -184,8 +184,8 @@ def read_requirements(path: Path) -> tuple[list[str], list[str]]:
         elif line.startswith("-"):
             raise UsageError(
                 f"{where}: {option} is not taken from a requirements file",
-                cause="Lines may be packages, -r, -c and -e. Where packages come from is a setting of this machine, and "
-                "may hold a password; versions and hashes are the lock's.",
+                cause="Lines may be packages, -r, -c and -e. Where packages come from is a setting of this machine, "
+                "and may hold a password; versions and hashes are the lock's.",
                 next_step="take it out: UV_INDEX=https://… names an index, package==1.0rc1 a pre-release",
             )
         else:
