@@ -11,7 +11,7 @@ from email.message import Message
 import msgspec
 from packaging.utils import canonicalize_name
 
-from graphcrate.model import requirements as metadata
+from graphcrate.compat import packages as metadata
 
 _METADATA = re.compile(r".*/site-packages/[^/]+\.dist-info/METADATA")
 _CLASSIFIER = "License :: "

@@ -128,11 +128,10 @@ def job(
     """Print the job that runs an image: sbatch, shell or PAI. Of PAI DLC a request, of PAI DSW an address."""
     from graphcrate.compat import explain
     from graphcrate.engines.render import jobs
-    from graphcrate.model.job import Job
 
     ctx = here()
     where = jobs.read_runtime(runtime)
-    wanted = Job(
+    wanted = jobs.Job(
         runtime=where,
         name=name or jobs.image_name(ref),
         image=jobs.find_image(ref, where, output),

@@ -1,14 +1,17 @@
-"""What packages do not say of themselves: libraries that they can do without, packages that they cannot; and PyG.
+"""What packages need: what their metadata says for linux/amd64, what they do not say of themselves; and PyG.
 
 The data are `optional.toml`, `hidden.toml` (graphlearn-torch's own are in `compat.glt`) and `pyg.toml`.
 """
 
+import contextlib
 import fnmatch
 import functools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
+from packaging.markers import UndefinedComparison
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -123,3 +126,26 @@ def has_wheels(torch: str, torch_cuda: str) -> bool | None:
     series = ".".join(torch.split("+")[0].split(".")[:2])
     known = _pyg().coverage.get(series)
     return None if known is None else torch_cuda in known
+
+
+def markers(python: str) -> dict[str, str]:
+    """The environment of an image with this Python ("3.11"; empty: not known), without extras (PEP 508)."""
+    return {
+        **({"python_version": python, "python_full_version": f"{python}.0"} if python else {}),
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "platform_machine": "x86_64",
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+        "extra": "",
+    }
+
+
+def requirements(lines: Iterable[str], python: str) -> Iterator[Requirement]:
+    """What counts under `markers`; lines that are no requirement, or cannot be evaluated, are left out."""
+    for line in lines:
+        with contextlib.suppress(InvalidRequirement, UndefinedComparison, InvalidVersion):
+            wanted = Requirement(line)
+            if wanted.marker is None or wanted.marker.evaluate(markers(python)):
+                yield wanted

@@ -1,4 +1,4 @@
-"""File trees of artifacts, what differs between two of them, and what may."""
+"""File trees of artifacts."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -6,12 +6,8 @@ from typing import Literal
 import msgspec
 
 Kind = Literal["file", "folder", "symlink", "device", "fifo", "socket"]
-#: What of an entry differs. `setting`: of the image's configuration, not of a file.
-Aspect = Literal["only in the first", "only in the second", "kind", "mode", "owner", "content", "link", "setting"]
 #: What an artifact is. A folder or a squashfs may come from any engine.
 Form = Literal["layout", "archive", "docker", "podman", "sif", "squashfs", "folder"]
-#: In which form two contents are compared where their bytes may differ; see `trees.contents`.
-Sameness = Literal["any", "bytecode", "record", "launcher"]
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -34,36 +30,3 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True):
     entries: Mapping[str, Entry]
     owners: bool = True  #: False: the artifact has flattened owners, so they say nothing
     settings: Mapping[str, str] | None = None  #: of the configuration ("environment PATH"); None: it has none
-
-
-class Difference(msgspec.Struct, frozen=True):
-    """One aspect in which two trees differ. `first` and `second` say for people what each has, empty for nothing."""
-
-    path: str  #: or the name of the setting
-    aspect: Aspect
-    first: str = ""
-    second: str = ""
-
-
-class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """What may differ between artifacts of one lock, and why."""
-
-    reason: str
-    #: paths: `*` any characters but a slash, a final `/**` everything below (not the folder itself); or settings
-    patterns: tuple[str, ...]
-    aspects: tuple[Aspect, ...]
-    same: Sameness = "any"  #: how contents are compared all the same; concerns the aspect `content` alone
-    forms: tuple[
-        Form, ...
-    ] = ()  #: one of the two is such an artifact (or a folder, a squashfs); empty: whatever they are
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The result: what differs and should not, and what differs and may."""
-
-    first: str
-    second: str
-    entries: tuple[int, int]  #: how many paths each has
-    compared: tuple[str, ...]  #: what beside paths, kinds, modes, contents and links: "owners", "settings"
-    unexpected: tuple[Difference, ...]
-    allowed: tuple[tuple[Allowance, tuple[Difference, ...]], ...]  #: those that occurred, in the list's order

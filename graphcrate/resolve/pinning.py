@@ -14,12 +14,12 @@ from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from graphcrate.compat.packages import markers
 from graphcrate.host import process, settings
 from graphcrate.host.connections import HttpError, Reason
 from graphcrate.model.errors import NetworkError, ResolutionError
 from graphcrate.model.lock import LockedFile, LockedPackage
 from graphcrate.model.recipe import Channel
-from graphcrate.model.requirements import markers
 from graphcrate.resolve.channels import Kind, Link, Source, mirror_of
 from graphcrate.resolve.fetch import store, store_unvouched
 from graphcrate.resolve.offers import Offer, Offers, Sources, uv_program

@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from graphcrate.artifacts.tree import compare
-from graphcrate.artifacts.tree.compare import ALLOWANCES, differences
+from graphcrate.artifacts.tree.compare import ALLOWANCES, Allowance, Difference, differences
 from graphcrate.artifacts.tree.reader import Opened
-from graphcrate.model.tree import Allowance, Difference, Entry, Tree
+from graphcrate.model.tree import Entry, Tree
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 HASHES = ["0" * 64, "1" * 64]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from graphcrate.compat import targets
 from graphcrate.engines.render import jobs
+from graphcrate.engines.render.jobs import Job, Mount, Runtime
 from graphcrate.model.errors import UsageError
-from graphcrate.model.job import Job, Mount, Runtime
 from graphcrate.oci.reference import parse
 from tests import ROOT
 

@@ -10,10 +10,51 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from graphcrate.artifacts.tree.reader import Opened, whole
-from graphcrate.model.tree import Allowance, Aspect, Comparison, Difference, Entry, Sameness, Tree
+from graphcrate.model.tree import Entry, Form, Tree
 from graphcrate.model.words import printable
+
+#: What of an entry differs. `setting`: of the image's configuration, not of a file.
+Aspect = Literal["only in the first", "only in the second", "kind", "mode", "owner", "content", "link", "setting"]
+#: In which form two contents are compared where their bytes may differ.
+Sameness = Literal["any", "bytecode", "record", "launcher"]
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One aspect in which two trees differ. `first` and `second` say for people what each has, empty for nothing."""
+
+    path: str  #: or the name of the setting
+    aspect: Aspect
+    first: str = ""
+    second: str = ""
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """What may differ between artifacts of one lock, and why."""
+
+    reason: str
+    #: paths: `*` any characters but a slash, a final `/**` everything below (not the folder itself); or settings
+    patterns: tuple[str, ...]
+    aspects: tuple[Aspect, ...]
+    same: Sameness = "any"  #: how contents are compared all the same; concerns the aspect `content` alone
+    #: one of the two is such an artifact (or a folder, a squashfs); empty: whatever they are
+    forms: tuple[Form, ...] = ()
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The result: what differs and should not, and what differs and may."""
+
+    first: str
+    second: str
+    entries: tuple[int, int]  #: how many paths each has
+    compared: tuple[str, ...]  #: what beside paths, kinds, modes, contents and links: "owners", "settings"
+    unexpected: tuple[Difference, ...]
+    allowed: tuple[tuple[Allowance, tuple[Difference, ...]], ...]  #: those that occurred, in the list's order
+
 
 _ONLY: tuple[Aspect, ...] = ("only in the first", "only in the second")
 _PACKAGES = "/opt/venv/lib/python*/site-packages"

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from graphcrate.artifacts.locate import Located, locate
 from graphcrate.artifacts.tree import archives, filesystems, layers
-from graphcrate.artifacts.tree.compare import distil, is_kept, judge
+from graphcrate.artifacts.tree.compare import Allowance, Comparison, distil, is_kept, judge
 from graphcrate.artifacts.tree.reader import Opened, Tools, Wanted
 from graphcrate.host.context import Context
 from graphcrate.model.errors import UsageError
-from graphcrate.model.tree import Allowance, Comparison
 from graphcrate.oci import reference
 
 

@@ -10,8 +10,8 @@ from packaging.version import InvalidVersion, Version
 from graphcrate.checks.audit.packages import TORCH, Packages
 from graphcrate.compat import glt
 from graphcrate.compat import packages as package_facts
+from graphcrate.compat.packages import requirements
 from graphcrate.model.audit import Contents, Distribution, Finding, Severity
-from graphcrate.model.requirements import requirements
 from graphcrate.model.words import listed
 
 

@@ -11,8 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from graphcrate.checks.audit.environments import Worlds
+from graphcrate.compat.packages import requirements
 from graphcrate.model.audit import Check, Contents, Distribution, Finding, Severity
-from graphcrate.model.requirements import requirements
 
 
 class Package(NamedTuple):

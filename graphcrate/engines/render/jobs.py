@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -13,10 +14,62 @@ from graphcrate.compat.planning import EXAMPLES
 from graphcrate.compat.targets import ALSO_CALLED
 from graphcrate.engines.render.layout import rendered
 from graphcrate.model.errors import UsageError
-from graphcrate.model.job import Job, Mount, Runtime
 from graphcrate.model.target import Partition
 from graphcrate.oci import reference
 from graphcrate.oci.reference import Reference
+
+
+class Runtime(StrEnum):
+    """Where it runs."""
+
+    PYXIS = "pyxis"
+    SINGULARITY = "singularity"
+    DOCKER = "docker"
+    PAI_DLC = "pai-dlc"
+    PAI_DSW = "pai-dsw"
+
+    @property
+    def is_slurm(self) -> bool:
+        """Whether it is a script for sbatch."""
+        return self in (Runtime.PYXIS, Runtime.SINGULARITY)
+
+    @property
+    def is_pai(self) -> bool:
+        """Whether Alibaba PAI runs it."""
+        return self in (Runtime.PAI_DLC, Runtime.PAI_DSW)
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """Data: a folder of the host (PAI: the id of a dataset) and its path in the image."""
+
+    source: str
+    target: str
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job. `image` as its runtime takes it: a file's path, or a reference; `command` is shell."""
+
+    runtime: Runtime
+    name: str
+    image: str
+    command: str
+    partition: str = ""
+    nodes: int = 1
+    gpus: int = 1  #: on each node
+    per_gpu: bool = False  #: one process for each GPU; else one for each node
+    cpus: int = 0  #: for each GPU; 0: as many as Slurm gives
+    time: str = ""
+    account: str = ""
+    mounts: tuple[Mount, ...] = ()
+    instance: str = ""  #: PAI: the type of the nodes
+    driver: str = ""  #: PAI: version of the NVIDIA driver
+    workspace: str = ""  #: PAI: its id
+
+    @property
+    def tasks(self) -> int:
+        """Processes on each node."""
+        return max(self.gpus, 1) if self.per_gpu else 1
+
 
 #: the file that a runtime of Slurm opens
 _FORMS = {Runtime.SINGULARITY: "sif", Runtime.PYXIS: "sqsh"}
