@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from graphcrate.host.connections import HttpError
 
-FIRST_PAUSE = 0.5  #: seconds; each further failure in a row doubles it
+FIRST_PAUSE = 0.125  #: seconds; each further failure in a row doubles it
 LONGEST_PAUSE = 60.0  #: also of those that a server asks for by Retry-After; a server that asks for more is left alone
-TRIES = 4  #: more tries of one request; who can ask another server instead does so soon
+TRIES = 6  #: more tries of one request; who can ask another server instead does so soon
 SECONDS = 900.0  #: of all pauses of one budget
 NOTED = 5.0  #: a pause of so many seconds is reported
 
@@ -20,9 +20,10 @@ class Retry:
     """A budget of tries and pauses for one piece of work. Safe from many threads."""
 
     def __init__(self, sleep: Callable[[float], None], *, tries: int = TRIES, seconds: float = SECONDS) -> None:
-        self._sleep, self._tries, self._left = sleep, tries, seconds
+        self.sleep, self._tries, self._left = sleep, tries, seconds
         self._lock = threading.Lock()
         self._answered = False
+        self.failures = 0  #: so far, of all that was tried
         self.note: Callable[[str], None] = lambda _: None  #: gets a line for each long pause
 
     def call(self, attempt: Callable[[], Result], position: Callable[[], int] = lambda: 0) -> Result:
@@ -59,6 +60,7 @@ class Retry:
                 error.is_final = True  # whoever tries around this one must not begin again
                 raise error
             self._left -= seconds
+            self.failures += 1
         if seconds >= NOTED:
             self.note(f"{error.constraint}: trying again in {seconds:.0f} s")
-        self._sleep(seconds)
+        self.sleep(seconds)

@@ -20,7 +20,7 @@ from graphcrate.oci.layout import Layout, check_presence
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import ACCEPT, Repository
 from graphcrate.oci.session import FindCredential
-from graphcrate.oci.upload import Arrived, Blob, Outcome, upload
+from graphcrate.oci.upload import Arrived, Blob, Chunks, Outcome, upload
 
 Form = Literal["oci", "docker"]
 THREADS = 4  #: uploads at once
@@ -137,8 +137,9 @@ def push_blobs(target: Repository, blobs: Sequence[Blob], advance: Callable[[int
     The first error ends the others, too. Raises as `upload.upload`.
     """
     wanted = list({blob.descriptor.digest: blob for blob in blobs}.values())
+    chunks = Chunks(sum(blob.size for blob in wanted))
     arrived = parallel(
-        lambda blob, advancing: upload(target, blob, advancing, mount_from=target.mount_from),
+        lambda blob, advancing: upload(target, blob, advancing, chunks, mount_from=target.mount_from),
         wanted,
         threads=THREADS,
         advance=advance,

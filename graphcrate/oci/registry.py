@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from graphcrate.host.http import Client, Response
 
 ACCEPT = ", ".join((*spec.INDEX_TYPES, *spec.MANIFEST_TYPES))
-CHUNK = 32 << 20  #: bytes of one request of an upload
-WHOLE = 1 << 62  #: as the size of a chunk: blobs go in one request
 LARGEST_DOCUMENT = 4 << 20  #: the distribution spec asks registries to take manifests of at least this size
 
 
@@ -61,8 +59,6 @@ class Repository:
         scopes = (f"repository:{reference.repository}:{actions}", *(f"repository:{name}:pull" for name in mount_from))
         self.session = Session(client, reference, find_credential, scopes=scopes, trusted_realms=trusted_realms)
         self.name, self.mount_from = reference.name, tuple(mount_from)
-        self.chunk = CHUNK  #: less where the registry refuses that much, WHOLE where it keeps no parts of a blob
-        self.least_chunk = 0  #: what the registry asks for (OCI-Chunk-Min-Length)
         self._base = f"{self.session.address}/v2/{reference.repository}"
 
     def url(self, kind: str, what: str) -> str:

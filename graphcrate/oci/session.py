@@ -35,7 +35,7 @@ _NOT_REACHED = frozenset(
 )
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _LONGEST_MESSAGE = 200
-TRIES = 8  #: more tries of one request. Where a fifth of all fail, one in two million requests needs another.
+TRIES = 10  #: more tries of one request, which take some two minutes
 TOKENS = 5  #: that one request is tried with while others renew them
 
 

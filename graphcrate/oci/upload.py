@@ -19,10 +19,15 @@ from graphcrate.host.http import Response
 from graphcrate.model.errors import LayoutError, NetworkError
 from graphcrate.oci import spec
 from graphcrate.oci.layout import REBUILD
-from graphcrate.oci.registry import WHOLE, Repository
+from graphcrate.oci.registry import Repository
 
 PIECE = 1 << 17  #: bytes read and sent at once
-SMALLEST = 256 << 10  #: bytes of a chunk; a registry that refuses even this takes no image
+SMALLEST, LARGEST = 1 << 20, 32 << 20  #: bytes of one request where none fails
+REFUSABLE = 256 << 10  #: bytes; a registry that refuses even so few takes no image
+PARTS = 16  #: requests of an image, at least
+CAUTION = 5  #: times that the size is halved at first and after a failure, so that little of an image is sent again
+TRUST = 16  #: requests without a failure after one until the size doubles
+LISTEN = 0.025  #: seconds before a body after a failure: most refusals come at the headers
 LOSSES = 2  #: of uploads of one blob, after which blobs go whole
 UPLOADS = 4  #: of one blob that a registry forgets or refuses in the middle, before it is given up
 _ACCEPTED = (200, 201, 202, 204)
@@ -73,8 +78,47 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     sent: int = 0
 
 
+class Chunks:
+    """How much of a blob goes in one request of a push: little at first and after a failure. Shared by its threads."""
+
+    def __init__(self, total: int) -> None:
+        """`total`: bytes of all blobs."""
+        self._first = min(LARGEST, 1 << max(SMALLEST, total // PARTS).bit_length() - 1)
+        self._most = LARGEST  #: what the registry has not refused
+        self._failures = self._trust = 0  #: requests that failed; how far they are forgotten, up to CAUTION * TRUST
+        self.least = 0  #: what the registry asks for (OCI-Chunk-Min-Length)
+        self.is_whole = False  #: the registry keeps no parts of a blob
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether a request failed a short time ago."""
+        return self._failures > 0 and self._trust < CAUTION * TRUST
+
+    def next(self, rest: int, failures: int) -> int:
+        """Bytes of the next request, where so many are left and so many requests have failed so far."""
+        if failures > self._failures:
+            self._failures, self._trust = failures, 0
+        size = self._first >> max(0, CAUTION - self._trust // TRUST)
+        return rest if self.is_whole else min(rest, max(self.least, min(self._most, size)))
+
+    def arrived(self) -> None:
+        """Count a request that the registry took."""
+        self._trust += 1 if self._failures else TRUST
+
+    def refused(self, length: int) -> bool:
+        """Take the next power of two below a length that was too much, as limits are written; False if that is little."""
+        smaller = 1 << max(length - 1, 1).bit_length() - 1
+        self._most = min(self._most, smaller)
+        return smaller >= max(REFUSABLE, self.least)
+
+
 def upload(
-    repository: Repository, blob: Blob, advance: Callable[[int], None], *, mount_from: Sequence[str] = ()
+    repository: Repository,
+    blob: Blob,
+    advance: Callable[[int], None],
+    chunks: Chunks,
+    *,
+    mount_from: Sequence[str] = (),
 ) -> Arrived:
     """Bring the blob into the repository. `advance` gets bytes, negative for those that were lost.
 
@@ -84,16 +128,16 @@ def upload(
     if repository.has(blob.descriptor):
         advance(blob.size)
         return Arrived(outcome=Outcome.THERE)
-    url = _mount(repository, blob.descriptor, mount_from)
+    url = _mount(repository, chunks, blob.descriptor, mount_from)
     if url is None:
         advance(blob.size)
         return Arrived(outcome=Outcome.MOUNTED)
-    sending = _Upload(repository, blob, advance, url)
+    sending = _Upload(repository, blob, advance, chunks, url)
     sending.run()
     return Arrived(outcome=Outcome.SENT, sent=sending.sent)
 
 
-def _mount(repository: Repository, descriptor: spec.Descriptor, sources: Sequence[str]) -> str | None:
+def _mount(repository: Repository, chunks: Chunks, descriptor: spec.Descriptor, sources: Sequence[str]) -> str | None:
     """Mount the blob from the first source that has it: None. Else the address of a begun upload, or empty."""
     begun = ""
     for source in sources:
@@ -111,7 +155,7 @@ def _mount(repository: Repository, descriptor: spec.Descriptor, sources: Sequenc
             repository.session.check_stored(response, descriptor.digest, "the blob")
             return None
         if response.status == 202:
-            begun = _begun(repository, response)
+            begun = _begun(repository, chunks, response)
     return begun
 
 
@@ -119,7 +163,7 @@ def _post(repository: Repository, query: str = "") -> Response:
     return repository.session.ask("POST", repository.url("blobs", f"uploads/{query}"), {"Content-Length": "0"})
 
 
-def _begun(repository: Repository, response: Response) -> str:
+def _begun(repository: Repository, chunks: Chunks, response: Response) -> str:
     """The address of the upload that an answer begins. Raises NetworkError."""
     session, url = repository.session, repository.session.resolved(response)
     if response.status != 202 or not url:
@@ -131,7 +175,7 @@ def _begun(repository: Repository, response: Response) -> str:
         )
     least = response.headers.get("OCI-Chunk-Min-Length") or ""
     if least.isdigit():
-        repository.least_chunk = int(least)
+        chunks.least = int(least)
     return url
 
 
@@ -153,9 +197,11 @@ class _Upload:
     Not for several threads.
     """
 
-    def __init__(self, repository: Repository, blob: Blob, advance: Callable[[int], None], url: str) -> None:
+    def __init__(
+        self, repository: Repository, blob: Blob, advance: Callable[[int], None], chunks: Chunks, url: str
+    ) -> None:
         self._repository, self._session = repository, repository.session
-        self._blob, self._advance = blob, advance
+        self._blob, self._advance, self._chunks = blob, advance, chunks
         self._url, self._offset = url, 0  #: of the upload in the registry; empty where none is begun
         self._interrupted = False  #: whether the registry may have more or less than `_offset`
         self._losses = 0  #: uploads that the registry forgot or refused
@@ -174,11 +220,11 @@ class _Upload:
                 return
             self._url = ""
         if not self._url:
-            self._url, self._offset = _begun(self._repository, _post(self._repository)), 0
+            self._url, self._offset = _begun(self._repository, self._chunks, _post(self._repository)), 0
         self._interrupted = True
         while True:
             rest = self._blob.size - self._offset
-            length = min(rest, max(self._repository.chunk, self._repository.least_chunk))
+            length = self._chunks.next(rest, self._session.retry.failures)
             if rest and length < self._blob.size:
                 self._send_chunk(length)
             elif self._close(length):
@@ -186,7 +232,7 @@ class _Upload:
 
     def _resume(self) -> bool:
         """Ask the upload for its Range and go on there; false where it cannot go on."""
-        if not self._url or self._repository.chunk == WHOLE:
+        if not self._url or self._chunks.is_whole:
             return False
         answer = self._session.ask("GET", self._url)
         there = arrived_bytes(answer.headers.get("Range")) if answer.status in _ACCEPTED else None
@@ -202,7 +248,7 @@ class _Upload:
         self._url = ""
         self._losses += 1
         if self._losses >= LOSSES:
-            self._repository.chunk = WHOLE
+            self._chunks.is_whole = True
 
     def _send_chunk(self, length: int) -> None:
         headers = {"Content-Range": f"{self._offset}-{self._offset + length - 1}"}  # both ends count, without a unit
@@ -216,6 +262,7 @@ class _Upload:
         there = self._offset + length if stated is None else arrived_bytes(stated)
         if there is None or not self._offset < there <= self._offset + length:
             raise self._refused(answer)
+        self._chunks.arrived()
         self._url, self._offset = self._session.resolved(answer) or self._url, there
         self._show(there)
 
@@ -239,6 +286,8 @@ class _Upload:
         if answer.status == 416:  # it has another part of the blob: `_resume` asks which
             return HttpError.of(Reason.CUT, self._url, "the registry has another part of the blob")
         self._lose()
+        if "UNSUPPORTED" in self._session.codes(answer):
+            self._chunks.is_whole = True
         if answer.status in (401, 403) or self._losses >= UPLOADS:
             return self._session.unexpected(answer, f"the blob {self._blob.descriptor.digest}")
         return HttpError.of(Reason.CUT, self._repository.url("blobs", "uploads/"), "the registry lost the upload")
@@ -251,6 +300,8 @@ class _Upload:
     def _pieces(self, length: int) -> Generator[bytes, None, None]:
         """The bytes of a request, hashed when they are read for the first time, counted when they are gone."""
         at = self._offset
+        if self._chunks.is_careful:
+            self._session.retry.sleep(LISTEN)
         for piece in self._blob.pieces(at, length):
             if at + len(piece) > self._hashed:
                 self._hash.update(memoryview(piece)[self._hashed - at :])
@@ -273,15 +324,13 @@ class _Upload:
             )
 
     def _shrink(self, length: int) -> None:
-        """After HTTP 413: chunks of the next power of two below, as limits are written."""
-        smaller = 1 << max(length - 1, 1).bit_length() - 1
-        if smaller < max(SMALLEST, self._repository.least_chunk):
+        """After HTTP 413."""
+        if not self._chunks.refused(length):
             raise NetworkError(
                 f"{self._session.host} does not take {length} bytes at once (HTTP 413)",
                 cause="A proxy before the registry limits requests (nginx: client_max_body_size).",
                 next_step="ask the registry's administrator to raise that limit",
             )
-        self._repository.chunk = min(self._repository.chunk, smaller)
 
     def _show(self, position: int) -> None:
         if position != self._shown:

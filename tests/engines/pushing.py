@@ -6,7 +6,7 @@ import pytest
 
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
-from graphcrate.oci import push, reference, registry, spec
+from graphcrate.oci import push, reference, spec, upload
 from graphcrate.oci.credentials import Credential
 from tests.unit import small_layouts, tars
 
@@ -25,7 +25,8 @@ def random_layout(folder, sizes=SIZES, seed=0):
 def send(address, layout, name, *, form="oci", login=None, environment=None, pauses=None, chunk=2 * MIB, **more):
     """Push with chunks of 2 MiB, unless `chunk` says how many bytes; pauses are noted and not made."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(registry, "CHUNK", chunk)
+        patched.setattr(upload, "SMALLEST", chunk)
+        patched.setattr(upload, "LARGEST", chunk)
         return push.push_layout(
             layout,
             reference.parse(f"{address}/{name}"),

@@ -9,7 +9,7 @@ from graphcrate.artifacts.formats import sif
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import LayoutError, UsageError
-from graphcrate.oci import push, reference, registry
+from graphcrate.oci import push, reference, upload
 from graphcrate.publish.destinations import oras
 from tests.unit import tars
 from tests.unit.writable_registry import WritableRegistry
@@ -26,7 +26,7 @@ def image(tmp_path):
 @pytest.fixture
 def sent(monkeypatch):
     """A function that pushes a SIF to `server`."""
-    monkeypatch.setattr(registry, "CHUNK", 64 << 10)
+    monkeypatch.setattr(upload, "SMALLEST", 64 << 10)
     with WritableRegistry() as server:
 
         def run(sif, annotations=()):

@@ -11,7 +11,7 @@ import pytest
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import IntegrityError, LayoutError, NetworkError, UsageError
-from graphcrate.oci import push, reference, registry, spec, upload
+from graphcrate.oci import push, reference, spec, upload
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.upload import arrived_bytes
 from tests.engines.fault_proxy import NOTICED, UNNOTICED, FaultProxy, first
@@ -30,8 +30,9 @@ def layout(tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(registry, "CHUNK", 64 * KIB)
-    monkeypatch.setattr(upload, "SMALLEST", 8 * KIB)
+    monkeypatch.setattr(upload, "SMALLEST", 64 * KIB)
+    monkeypatch.setattr(upload, "LARGEST", 64 * KIB)
+    monkeypatch.setattr(upload, "REFUSABLE", 8 * KIB)
     monkeypatch.setattr(upload, "PIECE", 4 * KIB)
 
 
@@ -56,7 +57,9 @@ def send(server, layout, name="team/image:v1", form="oci", *, credential=None, p
         layout,
         reference.parse(f"{getattr(server, 'host', server)}/{name}"),
         form=form,
-        client=Client({}, sleep=(pauses if pauses is not None else []).append),
+        client=Client(
+            {}, sleep=lambda seconds: pauses is not None and seconds != upload.LISTEN and pauses.append(seconds)
+        ),
         find_credential=lambda: credential,
         progress=Counted(),
         **more,

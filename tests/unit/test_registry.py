@@ -75,8 +75,8 @@ def test_a_registry_that_is_not_there_has_no_mirror(reason, actions, advice):
     [
         ([401] * 3, False, NetworkError, r"HTTP 401(.|\n)*podman login 127"),
         ([403] * 3, False, NetworkError, r"HTTP 403(.|\n)*podman login 127"),
-        ([429] * 9, False, NetworkError, "takes no more requests"),
-        ([500] * 9, False, NetworkError, "500"),
+        ([429] * 99, False, NetworkError, "takes no more requests"),
+        ([500] * 99, False, NetworkError, "500"),
         ([404], False, ResolutionError, r"team/base:v1 does not exist"),
         (["wrong"], True, IntegrityError, "another manifest"),
     ],

@@ -3,7 +3,7 @@
 import pytest
 
 from graphcrate.host.connections import HttpError, Reason
-from graphcrate.host.retry import LONGEST_PAUSE, TRIES, Retry
+from graphcrate.host.retry import FIRST_PAUSE, LONGEST_PAUSE, TRIES, Retry
 
 
 def failing(times, reason=Reason.STATUS, status=503, after=None):
@@ -25,7 +25,7 @@ def test_pauses_grow_and_are_never_alike_for_all():
     pauses = []
     assert Retry(pauses.append).call(failing(TRIES)) == "answer"
     for number, pause in enumerate(pauses):
-        assert 0.25 * 2**number <= pause <= 0.5 * 2**number
+        assert 0.5 <= pause / FIRST_PAUSE / 2**number <= 1
 
 
 def test_a_server_names_the_pause():

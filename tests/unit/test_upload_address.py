@@ -8,7 +8,7 @@ from graphcrate.model.errors import NetworkError
 from graphcrate.oci import push, reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.image import digest_of
-from graphcrate.oci.upload import Blob, Outcome, upload
+from graphcrate.oci.upload import Blob, Chunks, Outcome, upload
 
 DATA = b"a layer"
 BLOB = Blob(descriptor=spec.Descriptor(media_type="x", digest=digest_of(DATA), size=len(DATA)), data=DATA)
@@ -41,7 +41,7 @@ def sent(location):
     client = Registry(location)
     where = reference.parse("registry.example/team/image")
     target = push.repository(where, client=client, find_credential=lambda: LOGIN)
-    assert upload(target, BLOB, lambda _: None).outcome is Outcome.SENT
+    assert upload(target, BLOB, lambda _: None, Chunks(0)).outcome is Outcome.SENT
     return [asked for asked in client.asked if asked[0] == "PUT"]
 
 
