@@ -75,7 +75,7 @@ test-all: test test-engines ## all of it, and what takes hours: whole stacks com
 # Rows are recorded while they run; the page is written when all of them have passed.
 faults: .venv/ready-dev ## kill, fill, cut and damage small builds; writes docs/faults.md: ten minutes, as root; FAULTS=all: an hour
 	@records=$$(mktemp -d) && trap 'rm -rf "$$records"' EXIT && \
-	FAULTS='$(FAULTS)' FAULTS_RECORDS="$$records" $(pytest) -m faults tests/faults && $(python) -m tests.faults.page "$$records"
+	FAULTS='$(FAULTS)' FAULTS_RECORDS="$$records" $(pytest) --dist worksteal -m faults tests/faults && $(python) -m tests.faults.page "$$records"
 
 fuzz: .venv/ready-dev ## read mutated wheels, packages, images, libraries and answers: FUZZ of each (20000), some ten minutes
 	@FUZZ='$(or $(FUZZ),20000)' $(python) -m pytest -n 2 -m fuzz tests/unit

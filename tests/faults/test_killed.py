@@ -93,32 +93,13 @@ def test_convert(origin, warm):
 @row("Host", "kill -9 at random moments of a push", "`publish` to an empty registry")
 def test_publish(origin, warm):
     command = ("publish", f"torch:{origin.tag}", "--to", f"{origin.door.address}/killed", "--allow-cpu-only")
-    names = [name for name in origin.registry.documents if name.startswith("killed/")]
 
     def prepare():
-        for name in names_of(origin):
+        for name in [name for name in origin.registry.documents if name.startswith("killed/")]:
             del origin.registry.documents[name]
         origin.registry.homes.pop("killed/torch", None)
 
-    def check(_):
-        assert f"killed/torch/manifests/{origin.tag}" in origin.registry.documents
-        whole(origin.registry, "killed/torch")
-
-    assert names == []
-    return many(warm, "publish", command, check, prepare)
-
-
-def names_of(origin):
-    return [name for name in origin.registry.documents if name.startswith("killed/")]
-
-
-def whole(registry, name):
-    """Every manifest that the registry names has its blobs."""
-    for path, (_, data) in registry.documents.items():
-        if path.startswith(f"{name}/manifests/"):
-            document = json.loads(data)
-            for one in [document.get("config"), *document.get("layers", ())]:
-                assert one is None or one["digest"] in registry.homes[name], path
+    return many(warm, "publish", command, lambda _: project.whole(origin.registry, "killed/torch", origin.tag), prepare)
 
 
 @row("Host", "kill -9 at random moments of a smoke test", "`test --rerun`")

@@ -6,6 +6,8 @@ import random
 import re
 
 from graphcrate.oci import spec
+from graphcrate.oci.layout import read_layout
+from graphcrate.oci.validate import validate
 from tests.faults import project
 from tests.faults.rows import ALL, Ended, Watch, row, rows
 from tests.unit import tars
@@ -122,7 +124,7 @@ def test_many_layers(origin, cold):
     watch = Watch()
     done = cold.run(*project.IMAGE, "--json")
     made = project.report(cold, done)
-    assert cold.run("validate", cold.layout(made)).code == 0
+    validate(read_layout(cold.layout(made)))
     said = "127" in done.err
     return Ended(
         "the image is built" + (", with a warning that engines mount at most 127" if said else ""), watch.seconds

@@ -56,7 +56,7 @@ def compressed(data: bytes, media_type: str) -> bytes:
     if media_type == spec.LAYER_ZSTD:
         return zstandard.ZstdCompressor().compress(data)
     half = len(data) // 2
-    return b"".join(gzip.compress(part, mtime=0) for part in (data[:half], data[half:]))
+    return b"".join(gzip.compress(part, 6, mtime=0) for part in (data[:half], data[half:]))
 
 
 def sha256(data: bytes) -> str:
