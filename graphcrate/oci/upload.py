@@ -106,7 +106,7 @@ class Chunks:
         self._trust += 1 if self._failures else TRUST
 
     def refused(self, length: int) -> bool:
-        """Take the next power of two below a length that was too much, as limits are written; False if that is little."""
+        """Halve a length that was too much, to a power of two as limits are; False where that is too little."""
         smaller = 1 << max(length - 1, 1).bit_length() - 1
         self._most = min(self._most, smaller)
         return smaller >= max(REFUSABLE, self.least)
