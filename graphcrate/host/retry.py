@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from graphcrate.host.connections import HttpError
 
-FIRST_PAUSE = 0.125  #: seconds; each further failure in a row doubles it
+FIRST_PAUSE = 0.5  #: seconds; each further failure in a row doubles it
 LONGEST_PAUSE = 60.0  #: also of those that a server asks for by Retry-After; a server that asks for more is left alone
-TRIES = 6  #: more tries of one request; who can ask another server instead does so soon
+TRIES = 4  #: more tries of one request; who can ask another server instead does so soon
 SECONDS = 900.0  #: of all pauses of one budget
 NOTED = 5.0  #: a pause of so many seconds is reported
 
@@ -24,6 +24,7 @@ class Retry:
         self._lock = threading.Lock()
         self._answered = False
         self.failures = 0  #: so far, of all that was tried
+        self.first_pause = FIRST_PAUSE
         self.note: Callable[[str], None] = lambda _: None  #: gets a line for each long pause
 
     def call(self, attempt: Callable[[], Result], position: Callable[[], int] = lambda: 0) -> Result:
@@ -53,7 +54,7 @@ class Retry:
         """
         tries = self._tries if error.is_temporary or (self._answered and error.retries) else error.retries
         asked = error.retry_after
-        seconds = min(FIRST_PAUSE * 2**failures, LONGEST_PAUSE) * (0.5 + random.random() / 2)
+        seconds = min(self.first_pause * 2**failures, LONGEST_PAUSE) * (0.5 + random.random() / 2)
         seconds = seconds if asked is None else asked
         with self._lock:
             if error.is_final or failures >= tries or seconds > min(LONGEST_PAUSE, self._left):

@@ -35,7 +35,7 @@ _NOT_REACHED = frozenset(
 )
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
 _LONGEST_MESSAGE = 200
-TRIES = 10  #: more tries of one request, which take some two minutes
+FIRST_PAUSE, TRIES = 0.125, 10  #: of one request of many, before another one and at most: two minutes in all
 TOKENS = 5  #: that one request is tried with while others renew them
 
 
@@ -75,6 +75,7 @@ class Session:
         scheme = "http" if is_loopback(host_of(f"http://{self.host}")) else "https"
         self.address = f"{scheme}://{self.host}"
         self.client, self.retry = client, client.retry(TRIES)
+        self.retry.first_pause = FIRST_PAUSE
         self._origin = realms.origin(self.address)
         self._find_credential, self._trusted, self._scopes = find_credential, trusted_realms, scopes
         self._writes = any("push" in scope.rpartition(":")[2].split(",") for scope in scopes)
