@@ -42,25 +42,33 @@ def test_lock_has_what_images_need_and_no_host(lock):
     assert all(len(package.file.sha256) == 64 and package.file.size for package in lock.packages)
 
 
-def test_unknown_package_and_wrong_python_are_named(cache):
+def test_what_cannot_be_had_is_named_before_anything_is_fetched(lock, cache):
     with pytest.raises(ResolutionError, match="no-such-package"):
         debian.lock(BaseSpec(suite=SUITE, packages=("no-such-package",)), PYTHON, place(cache, os.environ))
     with pytest.raises(ResolutionError, match=r"has Python 3\.11, and the recipe needs 3\.9"):
         debian.lock(BaseSpec(suite=SUITE), "3.9", place(cache, os.environ))
+    first, *others = lock.packages
+    gone = msgspec.structs.replace(first, version="0.1", file=LockedFile(name="gone.deb", size=1, sha256="1" * 64))
+    with pytest.raises(BaseDriftError, match=rf"{first.name} 0\.1 \(now {first.version}"):
+        debian.prepare(DebianBase(suite=SUITE, packages=(gone, *others)), place(cache, os.environ))
 
 
-def test_base_tells_its_versions_and_they_are_true(base):
+def test_versions_packages_and_bytecode_are_as_they_are_told_to_be(base, lock, cache, monkeypatch):
+    def inside(*command):
+        done = run_in(base.rootfs, Exec(command, INSIDE))
+        assert done.returncode == 0, done.lines
+        return done.lines
+
     assert base.python == f"/usr/bin/python{PYTHON}"
     script = "import platform; print(platform.python_version(), platform.libc_ver()[1])"
-    done = run_in(base.rootfs, Exec([base.python, "-c", script], INSIDE))
-    assert done.lines == (f"{base.python_version} {base.glibc}",)
-
-
-def test_debians_bytecode_is_used(base):
+    assert inside(base.python, "-c", script) == (f"{base.python_version} {base.glibc}",)
+    wanted = [f"{package.name} {package.version} install ok installed" for package in lock.packages]
+    assert sorted(inside("dpkg-query", "-W", "-f", "${Package} ${Version} ${Status}\n")) == sorted(wanted)
     modules = "json, email, ssl, sqlite3, ctypes, lzma, bz2, multiprocessing, zoneinfo"
-    done = run_in(base.rootfs, Exec([base.python, "-vc", f"import {modules}"], INSIDE))
-    assert done.returncode == 0
-    assert not [line for line in done.lines if "stale" in line or line.startswith("# code object from '/")]
+    lines = inside(base.python, "-vc", f"import {modules}")
+    assert not [line for line in lines if "stale" in line or line.startswith("# code object from '/")]
+    monkeypatch.setattr(debian, "_build", None)
+    assert debian.prepare(lock, place(cache)) == base
 
 
 def test_nothing_of_this_machine_is_inside(base):
@@ -75,25 +83,6 @@ def test_nothing_of_this_machine_is_inside(base):
     assert "copy:" not in sources[0]
     zone = (base.rootfs / "etc/localtime").readlink()
     assert (base.rootfs / str(zone).lstrip("/")).is_file()
-
-
-def test_packages_inside_are_those_of_the_lock(base, lock):
-    query = ["dpkg-query", "-W", "-f", "${Package} ${Version} ${Status}\n"]
-    done = run_in(base.rootfs, Exec(query, INSIDE))
-    wanted = [f"{package.name} {package.version} install ok installed" for package in lock.packages]
-    assert sorted(done.lines) == sorted(wanted)
-
-
-def test_second_time_starts_no_process(base, lock, cache, monkeypatch):
-    monkeypatch.setattr(debian, "_build", None)
-    assert debian.prepare(lock, place(cache)) == base
-
-
-def test_drift_is_told_before_anything_is_fetched(lock, cache):
-    first, *others = lock.packages
-    gone = msgspec.structs.replace(first, version="0.1", file=LockedFile(name="gone.deb", size=1, sha256="1" * 64))
-    with pytest.raises(BaseDriftError, match=rf"{first.name} 0\.1 \(now {first.version}"):
-        debian.prepare(DebianBase(suite=SUITE, packages=(gone, *others)), place(cache, os.environ))
 
 
 PROGRAM = """
@@ -147,22 +136,9 @@ def test_a_user_without_subordinate_ids_makes_the_same_bytes(project, base, lock
         shutil.chown(path, "nobody", "nogroup")
     hide = "for name in apt apt-get dpkg dpkg-deb mmdebstrap newuidmap newgidmap unsquashfs mksquashfs; do "
     hide += 'if path=$(command -v $name); then mount --bind /dev/null "$path"; fi; done; exec "$@"'
-    as_nobody = (
-        "unshare",
-        "--mount",
-        "sh",
-        "-c",
-        hide,
-        "sh",
-        "setpriv",
-        "--reuid=nobody",
-        "--regid=nogroup",
-        "--clear-groups",
-        "--",
-        "/usr/bin/python3.11",
-    )
-    packages = sysconfig.get_path("purelib")
-    variables = {"PYTHONPATH": f"{project}:{packages}"}
+    as_nobody = ("unshare", "--mount", "sh", "-c", hide, "sh", "setpriv", "--reuid=nobody", "--regid=nogroup")
+    as_nobody += ("--clear-groups", "--", "/usr/bin/python3.11")
+    variables = {"PYTHONPATH": f"{project}:{sysconfig.get_path('purelib')}"}
     with start_elsewhere(project, scratch, lock, cache, umask="022", command=as_nobody, **variables) as other:
         assert other.stdout.read().strip() == base.layers[0].digest
 

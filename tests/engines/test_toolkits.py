@@ -15,11 +15,11 @@ from graphcrate.host.sandbox import Bind, Exec, run_in
 from graphcrate.inputs import toolkits
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.bases.archive import Archive
-from graphcrate.model.lock import DebianToolkit, LockedFile, LockedPackage
+from graphcrate.model.lock import DebianToolkit
 from graphcrate.model.plan import CUDA_HOME
-from graphcrate.model.recipe import BaseSpec, Channel
+from graphcrate.model.recipe import BaseSpec
 from tests.engines.workplace import tree
-from tests.made import place
+from tests.made import locked, place
 
 SUITE = "bookworm"
 OPTION = facts.options("11.8")[0]
@@ -65,15 +65,7 @@ def toolkit(cache, wheels):
         version=OPTION.version,
         suite=OPTION.suite,
         packages=tuple(archive.available(OPTION.packages)),
-        wheels=tuple(
-            LockedPackage(
-                name=path.name.partition("-")[0].replace("_", "-"),
-                version=path.name.split("-")[1],
-                channel=Channel.PYPI,
-                file=LockedFile(name=path.name, size=path.stat().st_size, sha256=sha256),
-            )
-            for sha256, path in wheels.items()
-        ),
+        wheels=tuple(locked((path.name, path.read_bytes())) for path in wheels.values()),
     )
 
 
@@ -101,9 +93,9 @@ def test_it_compiles_links_and_runs(cuda, rootfs, tmp_path):
 def test_the_same_packages_give_the_same_folder(cuda, toolkit, wheels, rootfs, cache, scratch):
     with contextlib.closing(Cache(scratch / "other")) as other:
         for package in toolkit.packages:
-            place = other.file(package.file.sha256, package.file.name)
-            place.parent.mkdir(parents=True)
-            os.link(cache.file(package.file.sha256, package.file.name), place)
+            there = other.file(package.file.sha256, package.file.name)
+            there.parent.mkdir(parents=True)
+            os.link(cache.file(package.file.sha256, package.file.name), there)
         before = os.umask(0o077)
         try:
             again = toolkits.prepare(toolkit, wheels, rootfs, place(other, os.environ))

@@ -1,7 +1,6 @@
 """The wheelhouse at work: a real compiler in a real base, small packages, a torch that has only its build tools."""
 
 import contextlib
-import hashlib
 import os
 import subprocess
 import sys
@@ -18,12 +17,12 @@ from graphcrate.inputs import extensions
 from graphcrate.inputs.bases import debian
 from graphcrate.inputs.extensions.compile import provide
 from graphcrate.model.errors import BuildError
-from graphcrate.model.lock import Compilation, LockedFile, LockedPackage
+from graphcrate.model.lock import Compilation
 from graphcrate.model.plan import CompileStep
 from graphcrate.model.recipe import BaseSpec
 from tests.engines.tiny import Told
 from tests.engines.workplace import until
-from tests.made import place
+from tests.made import locked, place
 from tests.unit.wheelmaker import make_wheel
 
 SUITE, PYTHON, COMPILER = "bookworm", "3.11", "g++-11"
@@ -82,12 +81,6 @@ PyMODINIT_FUNC PyInit_{name}() {{ return PyModule_Create(&module); }}
 """
 
 
-def locked(path, name, version="1.0", *, compiled=False):
-    content = path.read_bytes()
-    file = LockedFile(name=path.name, size=len(content), sha256=hashlib.sha256(content).hexdigest())
-    return LockedPackage(name=name, version=version, channel="pypi", file=file, compiled=compiled)
-
-
 def make_sdist(
     folder, name, *, modules=("one", "two", "three"), broken="", init="from . import _one\n", files=None, uses=None
 ):
@@ -133,7 +126,7 @@ def wheels(tmp_path_factory):
         place = folder / wanted[0]
         command = ["pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", place, *wanted]
         subprocess.run([sys.executable, "-m", *command], check=True)
-        tools[wanted] = [(path, *path.name.split("-")[:2]) for path in sorted(place.glob("*.whl"))]
+        tools[wanted] = sorted(place.glob("*.whl"))
     torch = {"torch/__init__.py": b"", "torch/utils/__init__.py": b"", "torch/utils/cpp_extension.py": CPP_EXTENSION}
     return make_wheel(folder, "torch", "2.0.1", torch), tools
 
@@ -143,22 +136,18 @@ def job(cache, base, wheels, tmp_path):
     """Makes the job for these sdists; what it says is in `progress.notes`."""
 
     def make(*sdists, jobs=2, store=cache, tools=OLD_TOOLS):
-        torch, tools = wheels[0], wheels[1][tools]
         files = {}
-        packages = [locked(path, path.name.partition("-")[0], compiled=True) for path in sdists]
-        against = [locked(torch, "torch", "2.0.1")]
-        tooling = [locked(path, name, version) for path, name, version in tools]
-        for package, path in zip(
-            [*packages, *against, *tooling], [*sdists, torch, *(p for p, *_ in tools)], strict=True
-        ):
+
+        def known(path, **more):
+            package = locked((path.name, path.read_bytes()), **more)
             files[package.file.sha256] = path
-        compilation = Compilation(architectures=(), compiler=COMPILER, base=base[0], tools=tuple(tooling))
+            return package
+
+        compiled = tuple(known(path, compiled=True) for path in sdists)
+        tooling = tuple(map(known, wheels[1][tools]))
+        compilation = Compilation(architectures=(), compiler=COMPILER, base=base[0], tools=tooling)
         step = CompileStep(
-            title="extensions",
-            python=PYTHON,
-            packages=tuple(packages),
-            against=tuple(against),
-            compilation=compilation,
+            title="extensions", python=PYTHON, packages=compiled, against=(known(wheels[0]),), compilation=compilation
         )
         return extensions.Job(
             step=step,
@@ -181,7 +170,8 @@ def leftovers(cache):
 
 @pytest.mark.parametrize("tools", [OLD_TOOLS, NEW_TOOLS], ids=lambda tools: tools[0])
 def test_packages_become_wheels_and_are_compiled_once(job, tmp_path, tools):
-    work = job(make_sdist(tmp_path, "first"), make_sdist(tmp_path, "second"), tools=tools)
+    first = make_sdist(tmp_path, "first")
+    work = job(first, make_sdist(tmp_path, "second"), jobs=3, tools=tools)
     made = provide(work)
     assert {path.name for path in made.values()} == {
         f"{n}-1.0-cp311-cp311-linux_x86_64.whl" for n in ("first", "second")
@@ -192,21 +182,15 @@ def test_packages_become_wheels_and_are_compiled_once(job, tmp_path, tools):
     before = len(work.progress.notes)
     assert provide(work) == made
     assert len(work.progress.notes) == before
+    with contextlib.closing(Cache(tmp_path / "elsewhere" / "cache")) as other:  # whatever is compiled beside it
+        ((sha256, again),) = provide(job(first, jobs=1, store=other, tools=tools)).items()
+        assert again.read_bytes() == made[sha256].read_bytes()
     with pytest.raises(BuildError):
         provide(job(make_sdist(tmp_path, "said", modules=("one",), broken="wrong"), tools=tools))
     log = (tmp_path / "logs" / "compile-said.log").read_text()
     command = next(line for line in log.splitlines() if " -c csrc/one.cpp " in line).split()
     assert [flag for flag in command if flag in {"-g", "-g0"}][-1] == "-g0"  # no tables for debuggers
     assert {"-O2", "-DNDEBUG", "-fPIC"} <= set(command)
-
-
-def test_the_same_sdist_gives_the_same_bytes_whatever_runs_beside_it(job, tmp_path):
-    sdists = [make_sdist(tmp_path, name) for name in ("alpha", "beta")]
-    first = provide(job(*sdists, jobs=3))
-    with contextlib.closing(Cache(tmp_path / "elsewhere" / "cache")) as other:
-        second = provide(job(sdists[0], jobs=1, store=other))
-        (sha256,) = second
-        assert first[sha256].read_bytes() == second[sha256].read_bytes()
 
 
 #: what an unpacked torch has of these names, as far as the small headers go
@@ -254,7 +238,7 @@ def test_a_package_that_does_not_compile_is_named_with_its_first_error_and_its_l
     assert "also_wrong" in log.read_text()
     assert caught.value.next_step
     assert leftovers(work.cache) == []
-    assert locked(bad, "bad").file.sha256 not in extensions.cached(work.step, work.cache)
+    assert work.step.packages[1].file.sha256 not in extensions.cached(work.step, work.cache)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from graphcrate.inputs.wheels.bytecode import ENVIRONMENT, PROGRAM, Bundle, Job,
 from graphcrate.inputs.wheels.install import Site, place
 from graphcrate.inputs.wheels.layer import WheelFile, write_wheels_layer
 from graphcrate.inputs.wheels.sdist import build_wheel
-from graphcrate.model.lock import LockedFile, LockedPackage
-from tests.unit.wheelmaker import locked, make_wheel
+from tests.made import locked
+from tests.unit.wheelmaker import make_wheel
 
 SITE = Site(python="3.11", glibc="2.36", mtime=1_000_000)
 STDLIB = Path(os.__file__).parent
@@ -64,18 +64,14 @@ def compiled(tmp_path, cache, python, label):
     return [job.target for job in jobs]
 
 
-def test_bytecode_is_the_same_whatever_surrounds_it(tmp_path, cache, monkeypatch):
+def test_bytecode_is_the_same_whatever_surrounds_it_and_runs_without_its_source(tmp_path, cache, monkeypatch):
     first = compiled(tmp_path, cache, sys.executable, "one")
     monkeypatch.chdir("/")
     with own_umask(0o077), contextlib.closing(Cache(tmp_path / "a" / "longer" / "name of a folder")) as elsewhere:
         second = compiled(tmp_path, elsewhere, sys.executable, "two")
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-
-
-def test_bytecode_runs_without_its_source_being_looked_at(tmp_path, cache):
-    bundle = Bundle(compiled(tmp_path, cache, sys.executable, "one")[0])
-    content = bundle.read(next(name for name in bundle.files if "dataclasses" in name))
-    bundle.close()
+    with contextlib.closing(Bundle(first[0])) as bundle:
+        content = bundle.read(next(name for name in bundle.files if "dataclasses" in name))
     (tmp_path / "dataclasses_copy.pyc").write_bytes(content)
     code = "import dataclasses_copy as d; print(d.field, d.__file__)"
     done = process.run([sys.executable, "-c", code], cwd=tmp_path, environment={"PYTHONPATH": str(tmp_path)})
@@ -106,12 +102,10 @@ def test_the_program_runs_on_other_pythons(tmp_path, cache, python):
 def test_gnu_tar_and_gzip_read_a_layer(tmp_path, cache):
     files = {"pkg/__init__.py": b"x = 1\n", "pkg/lib.so": bytes(range(256)) * 4000, "pkg/" + "n" * 150 + "/ü": b"2"}
     path = make_wheel(tmp_path, files=files, executable=("pkg/lib.so",))
-    package = locked(path)
     with open_wheel(path) as wheel:
         installation = place(wheel, SITE)
-    wheel = WheelFile(name="pkg", version="1.0", origin="", path=path, sha256=package.file.sha256)
-    source = (wheel, installation)
-    record = write_wheels_layer("pkg", [source], SITE, cache)
+    wheel = WheelFile(name="pkg", version="1.0", origin="", path=path)
+    record = write_wheels_layer("pkg", [(wheel, installation)], SITE, cache)
     blob = cache.blob(record.digest)
     subprocess.run(["gzip", "--test", "--stdout", str(blob)], check=True, stdin=subprocess.DEVNULL)
     root = tmp_path / "root"
@@ -154,10 +148,7 @@ def test_pip_turns_an_sdist_into_the_same_wheel_anywhere(tmp_path):
     sdist = tmp_path / "pkg-1.0.tar.gz"
     with tarfile.open(sdist, "w:gz") as archive:
         archive.add(tree, "pkg-1.0")
-    package = LockedPackage(
-        name="pkg", version="1.0", channel="pypi",
-        file=LockedFile(name=sdist.name, size=sdist.stat().st_size, sha256="a" * 64),
-    )  # fmt: skip
+    package = locked((sdist.name, sdist.read_bytes()))
     built = []
     for folder, umask in (("one", 0o022), ("two", 0o077)):
         with own_umask(umask), contextlib.closing(Cache(tmp_path / folder)) as cache:
