@@ -16,21 +16,15 @@ from tests.engines.workplace import is_running, until
 pytestmark = pytest.mark.engine("sh")
 
 
-def test_merges_streams_in_order_and_returns_the_exit_code():
-    done = process.run(["sh", "-c", "echo one; echo two >&2; echo three; exit 3"])
-    assert done == process.Completed(3, ("one", "two", "three"))
-
-
-def test_lines_come_while_the_process_runs(tmp_path):
+def test_lines_of_both_streams_come_while_the_process_runs_and_the_last_are_kept(tmp_path):
     gate = tmp_path / "gate"
-
-    script = f"echo first; while [ ! -e {gate} ]; do sleep 0.05; done; echo second"
-    assert process.run(["sh", "-c", script], on_line=lambda _: gate.touch(), timeout=60).lines == ("first", "second")
-
-
-def test_only_the_last_lines_are_kept():
-    done = process.run(["sh", "-c", "i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); done"])
-    assert done.lines == tuple(str(number) for number in range(100, 300))
+    script = f"echo one; echo two >&2; while [ ! -e {gate} ]; do sleep 0.05; done; echo three; exit 3"
+    done = process.run(["sh", "-c", script], on_line=lambda _: gate.touch(), timeout=60)
+    assert done == process.Completed(3, ("one", "two", "three"))
+    assert process.run(["seq", "300"]).lines == tuple(str(number) for number in range(101, 301))
+    done = process.run(["sh", "-c", "sleep 30 & echo $!"], timeout=20)  # a daemon that holds the pipe
+    os.kill(int(done.lines[0]), signal.SIGKILL)
+    assert done.returncode == 0
 
 
 def test_output_is_stdout_alone_and_failure_shows_stderr():
@@ -69,12 +63,6 @@ def test_another_threads_process_can_be_ended():
         assert started.wait(20)
         process.end_all()
         assert running.result(20).returncode == -signal.SIGTERM
-
-
-def test_a_daemon_that_holds_the_pipe_is_not_waited_for():
-    done = process.run(["sh", "-c", "sleep 30 & echo $!"], timeout=20)
-    os.kill(int(done.lines[0]), signal.SIGKILL)
-    assert done.returncode == 0
 
 
 HUNG_UP = """

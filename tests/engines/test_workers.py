@@ -20,11 +20,9 @@ def double(advance, number):
     return os.getpid(), number * 2
 
 
-def refuse(advance, what):
-    raise BuildError(what, cause="Because.", next_step="do it")
-
-
-def die(advance):
+def fail(advance, what):
+    if what:
+        raise BuildError(what, cause="Because.", next_step="do it")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -54,21 +52,18 @@ def test_results_come_back_from_other_processes():
                 pool.submit(0, double, value[1], of="last")
         assert value[1] == 4
     assert sum(advanced) == sum(range(8)) + 1 + 2
-    until(lambda: not any(is_running(pid) for pid in pids))
-
-
-def test_the_heaviest_work_goes_first():
-    with Pool(1) as pool:
+    with Pool(1) as pool:  # the heaviest first
         for weight in (1, 3, 2):
             pool.submit(weight, double, weight, of=weight)
         assert [weight for weight, _ in pool.results()] == [3, 2, 1]
+    until(lambda: not any(is_running(pid) for pid in pids))
 
 
 def test_expected_errors_cross_with_cause_and_next_step(tmp_path):
     marker = str(tmp_path / "slow")
     with Pool(2) as pool:
         pool.submit(2, dawdle, marker)
-        pool.submit(1, refuse, "no")
+        pool.submit(1, fail, "no")
         with pytest.raises(BuildError) as caught:
             list(pool.results())
     assert (caught.value.what, caught.value.cause, caught.value.next_step) == ("no", "Because.", "do it")
@@ -79,7 +74,7 @@ def test_expected_errors_cross_with_cause_and_next_step(tmp_path):
 
 def test_a_worker_that_the_kernel_kills_is_an_error_not_a_wait():
     with Pool(2) as pool:
-        pool.submit(0, die)
+        pool.submit(0, fail, "")
         with pytest.raises(HostError, match="signal SIGKILL"):
             list(pool.results())
 

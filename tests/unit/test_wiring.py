@@ -205,6 +205,11 @@ def usage(world):
     return "run", "torch:none", "--", "true"
 
 
+@row(2, "docker installs wheels as they are")
+def cut_by_docker(world):
+    return *BUILD, "--engine", "docker", "--slim", "all"
+
+
 @row(3, "torch.toml:2: name: Expected `str`, got `int`")
 def recipe(world):
     (world.root / "recipes/torch.toml").write_text(RECIPE.replace('"torch"', "1", 1))
