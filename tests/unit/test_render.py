@@ -153,11 +153,6 @@ def test_nothing_is_dropped_and_every_file_is_checked(write, known):
     assert all(line.startswith("DEBIAN_FRONTEND=") for line in re.findall(r"\S+ apt-get (?:-o \S+ )?install", text))
 
 
-def test_what_is_missing_is_noticed():
-    (word,) = lacking(PLAN, TEXTS["wheels"].replace(LOCK.packages[0].file.sha256, ""))
-    assert LOCK.packages[0].file.sha256 in word
-
-
 def test_uv_is_the_one_that_the_project_itself_runs():
     entry = re.search(
         r"^uv==(\S+) \\\n((?: +--hash=\S+(?: \\)?\n)+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE
@@ -271,8 +266,7 @@ def test_a_definition_is_of_the_form_that_old_engines_read():
 def test_what_is_compiled_on_nvidias_base_is_compiled_by_nvidias_toolkit(cuda):
     made = files.texts(PLACE, PYG, PYG.variant(cuda), "nvidia")
     for text in (made["Dockerfile"], made["pyg.def"]):
-        assert ("docker.io/nvidia/cuda:" in text) == (cuda != "13.0"), "wheels serve every distribution"
-        assert "non-free" not in text
+        assert ("docker.io/nvidia/cuda:" in text, "non-free" in text) == (cuda != "13.0", False)
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0\n", exclude_categories=["Cs"])))
@@ -317,28 +311,8 @@ def test_compilers_stay_in_stages_that_are_left_behind(known):
     assert [name for name, path in copied if path == "/usr/local/cuda"] == (["toolkit"] if stays else [])
     assert ("g++-11" in stage(text, "base")) == devel
     assert ("apt-get" in stage(text, "compile")) != devel
-
-
-def test_no_compiler_stays_in_a_definitions_last_stage_but_for_a_devel_image():
-    for name, stays in (("debian-devel", True), ("debian", False)):
-        last = render.definition(PLANS[name]).rpartition("Stage: final")[2]
-        assert ("g++-11" in last.partition("%help")[0]) == stays
-
-
-def test_nothing_else_waits_for_a_compiler():
-    text = TEXTS["debian"]
-    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE)
-    packages = ["torch-scatter", "torch-sparse"]
-    expected = ["cuda", "torch", "tools", "pyg", "toolkit", "compile", *packages, "extensions"]
-    assert stages[3:-1] == [("compile" if name in packages else "build", name) for name in expected]
-    needs = {name: set(re.findall(r"COPY --from=(\S+)", stage(text, name))) for name in expected}
-    assert needs == {name: set() for name in expected} | {
-        "compile": {"toolkit", "cuda", "torch"},
-        "extensions": {"torch-scatter", "torch-sparse"},
-    }
-    compiling = stage(text, "compile")
-    # what changes least comes first
-    assert compiling.index("apt-get") < compiling.index("build-tools.txt") < compiling.index("COPY --from=torch")
+    last = render.definition(known).rpartition("Stage: final")[2]
+    assert ("g++-11" in last.partition("%help")[0]) == devel
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -361,15 +335,6 @@ def test_headers_and_toolkit_are_made_as_in_the_embedded_build(write):
     for kind in ("debian", "pypi"):
         flat = re.sub(r" \\\n +(&& )?", " ", write(PLANS[kind]))
         assert [line for line in assembly(TOOLKITS[kind]) if line not in flat] == []
-
-
-def test_people_read_what_is_in_a_devel_image():
-    page = render.readme(PLANS["debian-devel"])
-    assert "its compiler and CUDA 11.8.89 in /usr/local/cuda stay" in page
-    assert "make image STACK=small CUDA=11.7 FLAVOUR=devel " in page
-    page = render.readme(PLANS["cpu"])
-    assert "Compiled from source by g++-11, for CPUs alone: torch-scatter 2.1.2, torch-sparse 0.6.18.\n" in page
-    assert "GPU=" not in page
 
 
 def test_requirements_and_sources_are_all_of_it():
