@@ -204,15 +204,6 @@ def test_an_interrupt_ends_the_build(site, write, tmp_path, number):
     assert site.leftovers() == []
 
 
-def test_a_base_that_cannot_be_pulled_is_named(site, write, tmp_path):
-    write("FROM 127.0.0.1:9/no/image:1\nRUN seq 3\n")
-    with pytest.raises(BuildError) as caught:
-        site.engine.build(site.order(tmp_path, base=None))
-    assert caught.value.cause.startswith("The base image 127.0.0.1:9/no/image:1 is not available: ")
-    assert f"{site.command[0].rpartition('/')[2]} pull 127.0.0.1:9/no/image:1" in caught.value.next_step
-    assert site.leftovers() == []
-
-
 def test_proxies_certificates_and_arguments_do_not_stay(site, write, tmp_path):
     (tmp_path / "authorities.pem").write_text("-----BEGIN hushed-authority-----\n")
     write("""ARG BASE=nothing
@@ -261,19 +252,12 @@ def test_commands_run_inside(site, built, tmp_path):
         assert "size=2097152k" in shared
         with pytest.raises(BuildError, match="did not finish within 1 s"):
             inside.run(Exec(["sleep", SLEEP], timeout=1))
-    assert not running("sleep", SLEEP)
-    assert site.leftovers() == []
-
-
-def test_what_runs_inside_cannot_change_the_image(site, built):
-    """An image that is gone cannot be opened."""
-    artifact, order = built
-    with site.engine.opened(artifact, cache=order.cache, progress=order.progress) as inside:
+        # nothing of it changes the image
         assert inside.run(Exec(["sh", "-c", "echo changed > /opt/word"])).returncode == 0
         assert inside.run(Exec(["cat", "/opt/word"])).lines != ("changed",)
-        binds = (Bind(order.folder, "/bound"),)
-        assert inside.run(Exec(["sh", "-c", "echo changed > /bound/file"], binds=binds)).returncode != 0
-        assert not (order.folder / "file").exists()
+        assert inside.run(Exec(["sh", "-c", "echo > /bound/file"], binds=(Bind(tmp_path, "/bound"),))).returncode != 0
+    assert not running("sleep", SLEEP)
+    assert site.leftovers() == []
     site.call("rmi", artifact.reference)
     assert not site.engine.exists(artifact, site.environment)
     with pytest.raises(HostError, match=r"has no image graphcrate-test:1\.0"):

@@ -40,27 +40,19 @@ def built(workplace, engine, environment):
     return place, report["artifact"]["reference"]
 
 
-@pytest.fixture(scope="module")
-def by_docker(workplace, built_image, docker):
-    place, name = built(workplace, "docker", {"DOCKER_HOST": docker})
-    return place, f"docker:{name}"
-
-
-@pytest.fixture(scope="module")
-def by_apptainer(workplace, built_image, apptainer):
-    return built(workplace, "apptainer", {name: apptainer[name] for name in apptainer if "APPTAINER" in name})
-
-
 @pytest.mark.parametrize(
     "engine",
     [
-        pytest.param("by_docker", marks=pytest.mark.engine("docker daemon")),
-        pytest.param("by_apptainer", marks=pytest.mark.engine("apptainer build")),
+        pytest.param("docker", marks=pytest.mark.engine("docker daemon")),
+        pytest.param("apptainer", marks=pytest.mark.engine("apptainer build")),
     ],
 )
-def test_an_engine_builds_the_same_files(built_image, request, engine):
-    place, image = request.getfixturevalue(engine)
-    finished = place.run("diff", built_image.layout, image, "--json")
+def test_an_engine_builds_the_same_files(workplace, built_image, request, engine):
+    given = request.getfixturevalue(engine)
+    docker = engine == "docker"
+    environment = {"DOCKER_HOST": given} if docker else {name: given[name] for name in given if "APPTAINER" in name}
+    place, image = built(workplace, engine, environment)
+    finished = place.run("diff", built_image.layout, f"docker:{image}" if docker else image, "--json")
     told = json.loads(finished.out)
     assert (finished.code, told["unexpected"][:20]) == (0, [])
 

@@ -79,23 +79,17 @@ def test_it_tests_itself(small_sif, built_image):
     assert call("apptainer", "--silent", "test", small_sif).strip() == built_image.report["torch"]
 
 
-def doctor(user, sif, *options, python="python", code=0, **variables):
-    """What the doctor of the image finds, by id."""
-    command = (sif, python, "/opt/graphcrate/examples/doctor.py", "--json")
-    return findings(singularity(user, user.pw_dir, "exec", *options, *command, code=code, **variables))
+def test_the_doctor_sees_whether_the_users_packages_stay_out_and_a_small_shared_memory(small_sif, user, scratch):
+    def doctor(*options, python="python", code=0, **variables):
+        command = ("exec", *options, small_sif, python, "/opt/graphcrate/examples/doctor.py", "--json")
+        return findings(singularity(user, user.pw_dir, *command, code=code, **variables))
 
-
-def test_the_doctor_sees_whether_the_users_packages_stay_out(small_sif, user):
-    found = doctor(user, small_sif)
+    found = doctor()
     assert found["container"]["seen"] == "in a container: apptainer"
     assert found["user-site"]["status"] == found["imports"]["status"] == "ok"
-    another = {"python": "/usr/bin/python3", "APPTAINERENV_PYTHONNOUSERSITE": ""}
-    found = doctor(user, small_sif, code=None, **another)
+    found = doctor(python="/usr/bin/python3", code=None, APPTAINERENV_PYTHONNOUSERSITE="")
     assert found["user-site"]["status"] == "warn"
     assert "numpy" in found["user-site"]["seen"]
-
-
-def test_the_doctor_sees_a_small_shared_memory(small_sif, user, scratch):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=1777", "none", scratch], check=True)
-    found = doctor(user, small_sif, "--bind", f"{scratch}:/dev/shm", code=7)
+    found = doctor("--bind", f"{scratch}:/dev/shm", code=7)
     assert (found["shm"]["status"], found["shm"]["seen"]) == ("fail", "/dev/shm: 1 MiB free of 1 MiB")

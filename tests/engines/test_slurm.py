@@ -58,7 +58,7 @@ def test_a_suite_runs_as_a_job_through_apptainer(place, slurm, small_sif, scratc
 def test_what_does_not_exist_is_refused_with_what_does_or_in_slurms_words(place, slurm, small_sif, scratch):
     finished = place.run("test", small_sif, *ask(scratch, "--partition", "v100"))
     assert finished.code == 2
-    assert "there is no partition 'v100'; there are dgx2 (gpu:4), a100 (gpu:4), closed (down)" in finished.err
+    assert "there is no partition 'v100'; there are a100, closed, dgx2" in finished.err
     finished = place.run("test", small_sif, *ask(scratch, "--partition", "a100", "--gres", "gpu:99"))
     assert finished.code == 7
     assert "Requested node configuration is not available" in finished.err
@@ -72,16 +72,6 @@ def test_a_job_that_never_starts_is_given_up_with_the_reason(place, slurm, small
     assert "did not start within 0.1 min: PartitionDown" in finished.err
     until(lambda: not slurm.jobs() or "CANCELLED" in slurm.ask("squeue", "--states=all", "--format=%T"))
     assert "PENDING" not in slurm.ask("squeue", "--format=%T")
-
-
-def test_an_interrupt_takes_the_job_back(place, slurm, small_sif, scratch):
-    process = place.start("test", small_sif, *ask(scratch, "--partition", "closed"))
-    while "queued as job" not in (said := process.stderr.readline()):
-        assert said, finish(process)
-    assert slurm.jobs()
-    os.kill(process.pid, signal.SIGINT)
-    assert finish(process).code == 130
-    until(lambda: not slurm.jobs())
 
 
 def test_an_interrupt_while_sbatch_answers_takes_the_job_back(place, slurm, small_sif, scratch):
@@ -120,7 +110,7 @@ def test_a_node_that_dies_is_named(place, slurm, small_sif, scratch):
         begun.unlink()
         until(slurm.is_idle)
     assert finished.code == 7
-    assert f"ended as NODE_FAIL on {node} (NodeDown" in finished.err
+    assert f"ended as NODE_FAIL on {node} (NodeDown)" in finished.err
 
 
 def test_a_matrix_is_interrupted_and_goes_on(place, slurm, small_sif, scratch):
@@ -220,14 +210,6 @@ def submit(slurm, text, folder):
     )
     job = done.stdout.strip()
     return done.returncode, (folder / f"{job}.out").read_text(), (folder / f"{job}.err").read_text()
-
-
-def test_the_job_for_dgx2_runs(place, slurm, small_sif, scratch):
-    command = "python -c 'import torch; print(torch.zeros(10, 10).shape)'"
-    options = ("--runtime", "singularity", "--partition", "dgx2", "--gpus", "2", "--command", command)
-    text = place.run("job", small_sif, *options)
-    code, out, err = submit(slurm, text.out, scratch)
-    assert (code, out.strip()) == (0, "torch.Size([10, 10])"), err
 
 
 def test_a_job_on_two_nodes_gives_each_process_its_rank(place, slurm, small_sif, scratch):

@@ -155,6 +155,8 @@ REACHED = [
     ("../images/pyg.sqsh", "pyxis", "../images/pyg.sqsh"),
     ("/lustre/pyg.sqsh", "pyxis", "/lustre/pyg.sqsh"),
     ("pyg.sif", "singularity", "pyg.sif"),
+    ("/lustre/pytorch-19.10-py3.simg", "singularity", "/lustre/pytorch-19.10-py3.simg"),
+    ("/lustre/old.img", "singularity", "/lustre/old.img"),
     ("docker://registry.example.com/a/pyg:1", "pyxis", "registry.example.com/a/pyg:1"),
 ]
 OUT_OF_REACH = [
@@ -196,16 +198,8 @@ def test_names_and_programs_follow_the_image():
     assert jobs.default_command("pyg:2").endswith("/dna.py")
     with pytest.raises(UsageError, match="what shall run in mine:1"):
         jobs.default_command("mine:1")
-
-
-@pytest.mark.parametrize(("name", "runtime"), [("apptainer", "singularity"), ("enroot", "pyxis"), ("podman", "docker")])
-def test_runtimes_have_their_other_names(name, runtime):
-    assert jobs.read_runtime(name) == runtime
-
-
-@pytest.mark.parametrize("name", ["pytorch-19.10-py3.simg", "old.img", "new.sif"])
-def test_singularitys_older_files_are_taken(name, tmp_path):
-    assert jobs.find_image(f"/lustre/{name}", Runtime.SINGULARITY, tmp_path) == f"/lustre/{name}"
+    for name, runtime in {"apptainer": "singularity", "enroot": "pyxis", "podman": "docker"}.items():
+        assert jobs.read_runtime(name) == runtime
 
 
 def test_what_users_of_a_published_image_type():

@@ -175,30 +175,19 @@ def test_what_cannot_be_tested_is_refused(ctx, ours, tmp_path, monkeypatch, ref,
     assert next_step in caught.value.next_step
 
 
-@pytest.mark.parametrize(
-    ("lines", "code", "name"),
-    [
-        (["Loaded image: localhost/torch:1"], 0, "localhost/torch:1"),
-        (["Loaded image ID: sha256:ab"], 0, "sha256:ab"),
-        (["something else"], 0, None),
-        (["Loaded image: x:1", "no space left"], 1, None),
-    ],
-)
-def test_a_loaded_image_is_what_the_engine_names(monkeypatch, lines, code, name):
-    asked = []
+def test_a_loaded_image_is_what_the_engine_names(monkeypatch):
+    def load(code, *lines):
+        engine = SimpleNamespace(
+            call=lambda *_: Completed(code, lines), inspect=lambda _: {"Id": "sha256:1", "Size": 2}
+        )
+        monkeypatch.setattr(subject.oci.oci_engine, "find", lambda *_: engine)
+        return subject.oci.Engine("docker").load("/a.tar", {}).reference
 
-    def inspect(image):
-        asked.append(image)
-        return {"Id": "sha256:1", "Size": 2}
-
-    engine = SimpleNamespace(call=lambda *_: Completed(code, lines), inspect=inspect)
-    monkeypatch.setattr(subject.oci.oci_engine, "find", lambda *_: engine)
-    if name is None:
+    assert load(0, "Loaded image: localhost/torch:1") == "localhost/torch:1"
+    assert load(0, "Loaded image ID: sha256:ab") == "sha256:ab"
+    for code, *lines in ((0, "something else"), (1, "Loaded image: x:1", "no space left")):
         with pytest.raises(UsageError, match=f"docker loads no image from /a.tar: {lines[-1]}"):
-            subject.oci.Engine("docker").load("/a.tar", {})
-        assert asked == []
-    else:
-        assert subject.oci.Engine("docker").load("/a.tar", {}).reference == name
+            load(code, *lines)
 
 
 def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, monkeypatch, conversions):
@@ -210,9 +199,6 @@ def test_a_cell_has_absolute_paths_and_a_folder_for_each_partition(ctx, ours, mo
 
 
 def test_every_kind_of_artifact_has_a_runner():
-    kinds = set(Artifact.__annotations__["kind"].__args__)
-    for kind in kinds:
+    for kind in Artifact.__annotations__["kind"].__args__:
         runner = backend.runner(kind)
-        assert callable(runner.runtime)
-        assert callable(runner.opened)
-        assert callable(runner.exists)
+        assert all(map(callable, (runner.runtime, runner.opened, runner.exists)))
