@@ -28,8 +28,8 @@ class CompilerDriftError(BaseDriftError):
 def for_gpus(lock: Lock, gpus: str | None) -> Lock:
     """The lock with its sdists compiled for these GPU models ("v100,a100") instead of the recipe's architectures.
 
-    A GPU newer than the toolkit gets PTX of the newest that it makes, with a note of what that costs. Raises UsageError
-    for an unknown model, and for one that the toolkit no longer makes code for.
+    A GPU newer than the toolkit gets PTX, with a note of what that costs. Raises UsageError for an unknown model, and
+    for one that the toolkit no longer makes code for.
     """
     compilation = lock.compilation
     if gpus is None or compilation is None or compilation.toolkit is None:
@@ -63,10 +63,7 @@ class Compiling:
     ctx: Context
 
     def prepare(self) -> None:
-        """Make the base with the compiler while wheels arrive, where something is to be compiled.
-
-        What fails here is not reported: it fails again, with its consequences, when the base is wanted.
-        """
+        """Make the base with a compiler, where something is to be compiled. What fails here fails again later."""
         steps = [step for step in self.plan.steps if isinstance(step, CompileStep)]
         if len(built(self.lock, self.ctx)) < sum(len(step.packages) for step in steps):
             with contextlib.suppress(GraphcrateError):

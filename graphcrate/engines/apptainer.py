@@ -82,10 +82,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         return self.version >= (apptainer if self.name == "apptainer" else singularity)
 
     def environment(self, given: Mapping[str, str], inside: Mapping[str, str], **own: str) -> dict[str, str]:
-        """What the engine gets: `given` as far as children get it, `inside` for the programs in the image.
-
-        `own` are its settings, in small letters and without their prefix (`tmpdir`).
-        """
+        """What the engine gets: `given` as far as children do, `inside` for the image, its `own` settings (`tmpdir`)."""
         prefix = "APPTAINER" if self.name == "apptainer" else "SINGULARITY"
         chosen = settings.select_for_child(given, tuple(f"{prefix}_{name}" for name in _VARIABLES))
         chosen |= {f"{prefix}_{name.upper()}": value for name, value in own.items()}
@@ -130,10 +127,7 @@ def is_root() -> bool:
 
 
 def root_is_limited() -> bool:
-    """Whether root lacks any of the kernel's capabilities here; False where the kernel does not say.
-
-    The engine insists on all of them when root runs a step of a build, and stops without.
-    """
+    """Whether root lacks one of the kernel's capabilities, which the engine insists on for steps of a build."""
     try:
         status, last = PROCESS.read_text(), LAST_CAPABILITY.read_text().strip()
     except OSError:
@@ -232,10 +226,9 @@ def ways_to_root() -> list[list[str]]:
 
 @contextlib.contextmanager
 def _build_folder(order: Order) -> Iterator[Path]:
-    """An empty folder in the cache. One build at a time: each takes many gigabytes, and a killed one leaves them.
+    """An empty folder in the cache, for one build at a time: each takes gigabytes, and a killed one leaves them.
 
-    What it left is removed here, for the lock is free as soon as its process is gone. An engine that outlived it loses
-    its folder and ends; so no build uses the names of an earlier one.
+    An engine that outlived it loses its folder and ends; so no build uses the names of an earlier one.
     """
     parent = order.cache.path(FOLDER, "build")
     with order.cache.exclusively(FOLDER), order.cache.guard():

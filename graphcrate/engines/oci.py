@@ -235,10 +235,7 @@ class Image:
     options: tuple[str, ...] = ()  #: of `run`, that this machine needs
 
     def run(self, command: Exec) -> Completed:
-        """See `host.sandbox.Inside.run`. It is root in the container and may write there; /dev/shm has 2 GB.
-
-        The container is gone in any case.
-        """
+        """See `host.sandbox.Inside.run`. It is root in a container of its own, which is gone in any case."""
         check_binds(command.binds, separators=",")
         name = f"graphcrate-{secrets.token_hex(6)}"
         words = ["run", "--rm", "--name", name, "--shm-size", SHARED_MEMORY, *self.options, "--entrypoint", ""]

@@ -46,10 +46,7 @@ def exists(artifact: Artifact, environment: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> Iterator["Container"]:
-    """The image in the job that this process is part of: one container, imported once and removed at the end.
-
-    Raises HostError outside of a job, and where pyxis cannot start it.
-    """
+    """The image as one container of the job that this process is part of. Raises HostError where there is none."""
     environment = settings.environment()
     runtime(environment)
     if "SLURM_JOB_ID" not in environment:
@@ -85,10 +82,8 @@ def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _remove(name: str, variables: Mapping[str, str]) -> str:
-    """Remove the container of this name, whether pyxis keeps it for the job or for all; what is left of it, in words.
-
-    pyxis does not let a job choose enroot's folder, so neither may this.
-    """
+    """Remove the container of this name, whether pyxis keeps it for the job or for all; say what is left of it."""
+    # pyxis does not let a job choose enroot's folder
     chosen = {variable: value for variable, value in variables.items() if variable != "ENROOT_DATA_PATH"}
     try:
         listed = process.output(["enroot", "list"], environment=chosen).split()
@@ -121,15 +116,13 @@ class Container:
 
 
 def step(name: str, command: Exec, image: str = "") -> list[str]:
-    """The step, in the container of this name; of `image`, where there is none yet.
-
-    Variables go through `env`: the image's beat the step's, unless each is named to a newer pyxis.
-    """
+    """The words of a step in the container of this name, which is made of `image` where that is given."""
     options = ["--quiet", "--unbuffered", *ISOLATED, f"--container-name={name}"]
     options += [f"--container-image={image}"] if image else []
     options += [f"--container-workdir={command.cwd or '/'}"]
     if command.binds:
         mounts = (f"{bind.source.resolve()}:{bind.target}:{'ro' if bind.read_only else 'rw'}" for bind in command.binds)
         options += [f"--container-mounts={','.join(mounts)}"]
+    # the image's variables beat the step's, unless each is named to a newer pyxis
     given = ["env", *(f"{name}={value}" for name, value in command.environment.items())] if command.environment else []
     return ["srun", *options, *given, *command.argv]

@@ -1,7 +1,4 @@
-"""Run an image's suites inside it, except those that it passed on the same kind of node before.
-
-Their results become part of its report.
-"""
+"""Run an image's suites inside it, except those that it passed on the same kind of node before."""
 
 import contextlib
 import functools

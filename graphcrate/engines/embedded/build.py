@@ -50,9 +50,8 @@ def artifact(layout: Layout) -> Artifact:
 def build_layout(order: Order) -> Layout:
     """Build the plan's image as a layout `oci` in the order's folder, with as many processes as there are cores.
 
-    Another one there is replaced when this one is whole. `order.files` has every wheel, pure sdist and build wheel;
-    `order.compiled` and `order.toolkit` are called only where the cache lacks the layer that wants them. Raises
-    IntegrityError, BuildError, DiskFullError, HostError. Finished layers stay in the cache whatever happens.
+    Another one there is replaced when this one is whole. `order.compiled` and `order.toolkit` are called only where the
+    cache lacks the layer that wants them; finished layers stay there. Raises IntegrityError, BuildError, HostError.
     """
     start = settings.now()
     made, base = build_layers(order, default_jobs()), order.base

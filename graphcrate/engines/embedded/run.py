@@ -66,10 +66,7 @@ def opened(artifact: Artifact, *, cache: Cache, progress: Progress) -> AbstractC
 
 @contextlib.contextmanager
 def unpacked(layout: Layout, *, cache: Cache, progress: Progress | None = None) -> Iterator[Unpacked]:
-    """Unpack the image unless it is unpacked, and keep others from removing it meanwhile.
-
-    Raises DiskFullError before it starts when there is too little room, LayoutError for broken layers.
-    """
+    """Unpack the image unless it is unpacked, and keep it meanwhile. Raises DiskFullError first, LayoutError."""
     with contextlib.ExitStack() as stack:
         while True:
             _unpack(layout, cache, progress or Silent())

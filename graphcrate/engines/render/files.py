@@ -76,10 +76,7 @@ def _variants(ctx: Context, name: str | None, cuda: str | None) -> Iterator[tupl
 
 
 def shown(ctx: Context, recipe: Recipe, variant: Variant) -> Candidate:
-    """Return the candidate that a variant's texts are about: the first with a lock, else the first others can build.
-
-    Raises ResolutionError when there is none.
-    """
+    """Return the first candidate with a lock, else the first that others can build. Raises ResolutionError."""
     for candidate in variant.candidates:
         if lock_path(ctx, recipe, variant, candidate).is_file():
             return candidate

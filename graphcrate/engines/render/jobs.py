@@ -106,10 +106,7 @@ def read_mount(text: str) -> Mount:
 
 
 def find_image(ref: str, runtime: Runtime, output: Path) -> str:
-    """Return the file's path or the reference by which a runtime opens an image.
-
-    Raises UsageError for an image that the runtime cannot reach.
-    """
+    """Return the path or the reference by which a runtime opens an image. Raises UsageError where it cannot."""
     ref = reference.on_registry(ref) if ref.startswith(reference.SCHEME) else ref
     path = Path(ref)
     form = _FORMS.get(runtime)
@@ -233,10 +230,7 @@ def pai_image(text: str) -> str:
 
 
 def pulling(image: Reference, name: str, *, inside: Reference | None = None) -> dict[str, str]:
-    """Return what users of a published image type, by runtime. `inside`: its address in the cloud's own network.
-
-    Sources: the runtimes' manuals; docs/runtimes.md.
-    """
+    """Return what users of a published image type, by runtime. `inside`: its address in the cloud's own network."""
     lines = {
         "docker": f"docker run --gpus all --rm -it {image}",
         "singularity": f"singularity pull {name}.sif docker://{image}",

@@ -66,10 +66,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def base(plan: Plan, *, environment: bool = True) -> str:
-    """Write what a stage starts with: Debian's packages, where the base lacks them, and the small files.
-
-    `environment` false: without those of the virtual environment, which come from another stage.
-    """
+    """Write what a stage starts with: packages that the base lacks, and small files, on demand those of the venv."""
     names = plan.base.image.packages
     runs = shell("base_packages", " ".join(names)) if names else ""
     for files in (files for files in plan.steps if isinstance(files, FilesStep) and files.title != EXAMPLES_TITLE):

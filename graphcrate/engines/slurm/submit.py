@@ -130,10 +130,7 @@ class Scheduler:
         self.folder = self.folder.absolute()
 
     def submit(self, orders: Sequence[Order], resources: Resources) -> list[str]:
-        """Submit a job for each order, several as one array; return their ids, in this order.
-
-        Raises HostError when Slurm refuses.
-        """
+        """Submit a job for each order, several as one array; return their ids. Raises HostError when Slurm refuses."""
         batch = self.folder / f"order-{uuid.uuid4().hex[:12]}"
         files = [Path(f"{batch}-{number}.json") for number in range(len(orders))]
         for file, order in zip(files, orders, strict=True):
@@ -143,6 +140,7 @@ class Scheduler:
         options = {**parameters(orders, resources), "output": log}
         if is_array:
             options["array"] = f"0-{len(orders) - 1}"
+        # --no-requeue: a job whose node died would only look as if it waited, with no word of the node
         command = ["sbatch", "--parsable", "--no-requeue", *(f"--{name}={value}" for name, value in options.items())]
         script = _script(self.program, self.root, batch, is_array=is_array)
         environment = submit_environment(self.environment)
@@ -196,10 +194,7 @@ class Scheduler:
 
 
 def parameters(orders: Sequence[Order], resources: Resources) -> dict[str, str]:
-    """Return sbatch's long options for an array of these orders. The time limit is that of the longest order.
-
-    Besides them goes --no-requeue: a job whose node died would only look as if it waited, with no word of the node.
-    """
+    """Return sbatch's long options for an array of these orders. The time limit is that of the longest order."""
     longest = {name: max(suite.cpu_limit, suite.cuda_limit) + SECONDS_TO_SAY_SO for name, suite in SUITES.items()}
     limits = [sum(longest[name] for name in order.suites) for order in orders]
     options = {

@@ -30,14 +30,12 @@ def new_cell(reference: str, order: Order, resources: Resources) -> Cell:
 
 
 def resume(matrix: Matrix, wanted: Sequence[Cell]) -> list[Cell]:
-    """Return the wanted cells, each as far as an earlier call got. Forget failures, and passes that are to be rerun.
-
-    A pass without a digest, of a tag on a registry, is forgotten as well: the tag may name another image by now.
-    """
+    """Return the wanted cells, each as far as an earlier call got, but for failures and passes to be rerun."""
     cells = {cell.key: cell for cell in wanted}  # the same image named twice is one cell
     for known in matrix.cells:
         if known.key in cells:
             is_pass = known.state is State.PASSED and not cells[known.key].order.rerun
+            # of a tag on a registry, which may name another image by now, a pass counts for nothing
             if known.state.is_open or (is_pass and memory.content(known.order.artifact.digest)):
                 cells[known.key] = known
     return list(cells.values())
@@ -54,8 +52,7 @@ def follow(
     """Submit the new cells and poll all to their end.
 
     `patience`: seconds that a job may wait for its start from now on. `changed` gets all cells after a change of one,
-    `say` the lines that jobs print. A refused cell is lost, and the others go on. Raises HostError when Slurm no
-    longer answers.
+    `say` the lines that jobs print. A refused cell is lost. Raises HostError when Slurm no longer answers.
     """
     began = settings.now()
     current = {cell.key: cell for cell in cells}

@@ -27,19 +27,13 @@ STATE = "matrix.json"  #: below the output folder
 
 
 def run_here(subject: Subject, device: Device, ctx: Context, *, rerun: bool = False) -> TrialReport:
-    """Run the subject's suites on this machine and write the report into the subject's folder.
-
-    `rerun`: also those that the image passed on such a machine before, here and in `cell_of`.
-    """
+    """Run the subject's suites on this machine and write the report. `rerun`: also those that it passed before."""
     order = subject.order(device, rerun=rerun)
     return _write_report(subject.reference, subject.runner, order, run_suites.run_suites(order, ctx))
 
 
 def run_in_job(subject: Subject, cell: Cell, scheduler: Scheduler, ctx: Context, patience: float) -> TrialReport:
-    """Run the subject's suites as the job of a cell, with its lines on stderr. An interrupt cancels the job.
-
-    Raises HostError for a job that gave no report.
-    """
+    """Run the suites as the job of a cell; an interrupt cancels it. Raises HostError for a job without a report."""
     pending: list[str] = []
     last = ""
 
@@ -114,10 +108,7 @@ def raise_if_unfinished(cells: Sequence[Cell], output: Path) -> None:
 
 
 def find_slurm(ctx: Context, output: Path, partitions: Sequence[str]) -> Scheduler:
-    """Find this machine's Slurm; return a scheduler whose files lie below `output`.
-
-    Raises HostError, and UsageError for a partition that Slurm does not have, with those that it has.
-    """
+    """Find this machine's Slurm, with jobs' files below `output`. Raises HostError, UsageError for a partition."""
     slurm = submit.find(ctx.environment)
     known = slurm.partitions()
     if unknown := [name for name in partitions if name not in known]:
