@@ -82,7 +82,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         return self.version >= (apptainer if self.name == "apptainer" else singularity)
 
     def environment(self, given: Mapping[str, str], inside: Mapping[str, str], **own: str) -> dict[str, str]:
-        """What the engine gets: `given` as far as children do, `inside` for the image, its `own` settings (`tmpdir`)."""
+        """What the engine gets: `given` as far as children do, `inside` for the image, its `own` settings."""
         prefix = "APPTAINER" if self.name == "apptainer" else "SINGULARITY"
         chosen = settings.select_for_child(given, tuple(f"{prefix}_{name}" for name in _VARIABLES))
         chosen |= {f"{prefix}_{name.upper()}": value for name, value in own.items()}

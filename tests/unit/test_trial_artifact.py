@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from graphcrate.model.job import Runtime
 
 from graphcrate.artifacts.formats import squashfs
 from graphcrate.engines import backend, pyxis
@@ -13,7 +14,6 @@ from graphcrate.engines.trials.testing import cell_of
 from graphcrate.host.context import Context
 from graphcrate.host.process import Completed
 from graphcrate.model.errors import UsageError
-from graphcrate.model.job import Runtime
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Artifact
 from graphcrate.model.trial import Resources
