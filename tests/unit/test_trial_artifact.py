@@ -4,11 +4,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from graphcrate.model.job import Runtime
 
 from graphcrate.artifacts.formats import squashfs
 from graphcrate.engines import backend, pyxis
 from graphcrate.engines.render import jobs
+from graphcrate.engines.render.jobs import Runtime
 from graphcrate.engines.trials import artifact as subject
 from graphcrate.engines.trials.testing import cell_of
 from graphcrate.host.context import Context
