@@ -1,6 +1,7 @@
 """gate: only what was audited, keeps its contracts and passed its suites goes out; each reason is said with its fix."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -9,8 +10,9 @@ from graphcrate.model.audit import Audit
 from graphcrate.model.audit import Finding as AuditFinding
 from graphcrate.model.contract import Finding
 from graphcrate.model.errors import GateError
-from graphcrate.model.report import Artifact, BuildReport, Claim, Pass, SmokeReport
+from graphcrate.model.report import Claim, Pass, SmokeReport
 from graphcrate.publish import policy
+from tests.unit import small_layouts
 
 DIGEST, OTHER = f"sha256:{'ab' * 32}", f"sha256:{'cd' * 32}"
 
@@ -24,42 +26,16 @@ def contract(status):
 
 
 def report(**fields):
-    values = {
-        "name": "pyg",
-        "tag": "1",
-        "digest": DIGEST,
-        "layout": "x",
-        "bytes": 1,
-        "candidate": "c",
-        "seconds": 1.0,
-        "torch": "2.0.1",
-        "torch_cuda": "11.8",
-        "cuda": "11.8",
-        "python": "3.11",
-        "packages": (),
-        "artifact": Artifact(engine="embedded", kind="layout", reference="x", digest=DIGEST, bytes=1),
-        "smoke": suite(device="Tesla V100"),
-        "suites": (suite(device="Tesla V100"), suite("ops")),
-        "contracts": (contract("pass"), contract("warn")),
-    }
-    return BuildReport(**{**values, **fields})
+    layout = SimpleNamespace(digest=DIGEST, path="x", tag="1")
+    suites = (suite(device="Tesla V100"), suite("ops"))
+    values = {"name": "pyg", "torch_cuda": "11.8", "smoke": suites[0], "suites": suites}
+    return small_layouts.report(layout, **{**values, "contracts": (contract("pass"), contract("warn")), **fields})
 
 
 def audit(digest=DIGEST, *findings):
-    return Audit(
-        subject="pyg:1",
-        form="layout",
-        digest=digest,
-        python="3.11",
-        binaries=1,
-        bytes=1,
-        glibc="2.17",
-        glibcxx="",
-        gpus=(),
-        code=(),
-        findings=findings,
-        broken=(),
-    )
+    unknown = {"glibc": "2.17", "glibcxx": "", "gpus": (), "code": (), "broken": ()}
+    about = {"subject": "pyg:1", "form": "layout", "python": "3.11", "binaries": 1, "bytes": 1}
+    return Audit(**about, **unknown, digest=digest, findings=findings)
 
 
 def finding(severity):
@@ -69,15 +45,8 @@ def finding(severity):
 
 
 def passed(one, image=DIGEST):
-    claim = Claim(
-        image=image,
-        suite=one.suite,
-        version="1",
-        device=one.device,
-        driver="",
-        runtime=one.runtime,
-        runtime_version="",
-    )
+    about = {"suite": one.suite, "device": one.device, "runtime": one.runtime}
+    claim = Claim(image=image, version="1", driver="", runtime_version="", **about)
     return Pass(claim=claim, when="2026", report=one)
 
 
@@ -89,47 +58,43 @@ def reasons(*arguments, **options):
     return [refusal.what for refusal in judged(*arguments, **options).refusals]
 
 
-def test_a_good_image_goes_out():
-    found = judged()
-    assert found.refusals == ()
+FAILED = report(suites=(suite(device="Tesla V100"), suite("ops", status="failed", reason="extension: wrong sum")))
+UNTESTED = report(smoke=None, suites=())
+NO_AUDIT = f"there is no audit of this very image ({DIGEST})"
+
+
+@pytest.mark.parametrize(
+    ("image", "its_audit", "wanted", "expected"),
+    [
+        (None, None, ("dna", "ops"), []),
+        (None, audit(DIGEST, finding("warn"), finding("note")), ("dna", "ops"), []),
+        (None, audit(OTHER), (), [NO_AUDIT]),
+        (None, audit(DIGEST, finding("fail")), (), ["audit: scatter a.so: lacks x"]),
+        (report(contracts=()), None, (), ["no contract was checked"]),
+        (report(contracts=(contract("fail"),)), None, (), ["contract shell (pyxis): none"]),
+        (None, None, ("dna", "ops", "ddp"), ["the suite ddp has not passed in this very image"]),
+        (FAILED, None, ("ops",), ["the suite ops failed: extension: wrong sum"]),
+    ],
+)
+def test_an_image_goes_out_or_each_reason_against_it_is_said_with_its_fix(image, its_audit, wanted, expected):
+    found = judged(image, its_audit, suites=wanted)
+    assert [refusal.what for refusal in found.refusals] == expected
+    assert all(refusal.fix for refusal in found.refusals)
     assert not found.cpu_only
-    assert [one.suite for one in found.suites] == ["dna", "ops"]
 
 
-@pytest.mark.parametrize("severity", ["warn", "note"])
-def test_warnings_do_not_stop_it(severity):
-    assert reasons(None, audit(DIGEST, finding(severity))) == []
-
-
-def test_an_audit_of_this_digest_is_wanted():
-    assert policy.judge(report(), None, (), ()).refusals[0].what == f"there is no audit of this very image ({DIGEST})"
-    assert reasons(None, audit(OTHER)) == [f"there is no audit of this very image ({DIGEST})"]
-    assert reasons(None, audit(DIGEST, finding("fail"))) == ["audit: scatter a.so: lacks x"]
-
-
-def test_contracts_are_wanted_and_kept():
-    assert reasons(report(contracts=())) == ["no contract was checked"]
-    assert reasons(report(contracts=(contract("fail"),))) == ["contract shell (pyxis): none"]
-
-
-def test_every_suite_of_the_recipe_has_to_pass():
-    assert reasons(suites=("dna", "ops", "ddp")) == ["the suite ddp has not passed in this very image"]
-    broken = report(suites=(suite(device="Tesla V100"), suite("ops", status="failed", reason="extension: wrong sum")))
-    assert reasons(broken) == ["the suite ops failed: extension: wrong sum"]
-    untested = report(smoke=None, suites=())
-    assert len(reasons(untested)) == 3
+def test_reasons_add_up_and_permission_is_for_the_gpu_alone():
+    assert policy.judge(report(), None, (), ()).refusals[0].what == NO_AUDIT
+    broken = msgspec.structs.replace(UNTESTED, contracts=())
+    assert len(reasons(broken, audit(OTHER))) == 5
+    assert len(reasons(broken, audit(OTHER), allow_cpu_only=True)) == 4
 
 
 def test_what_passed_elsewhere_counts_for_this_digest_alone():
-    untested = report(smoke=None, suites=())
     ran = [suite(device="NVIDIA A100"), suite("ops", device="NVIDIA A100")]
-    assert reasons(untested, passes=[passed(one) for one in ran]) == []
-    assert len(reasons(untested, passes=[passed(one, OTHER) for one in ran])) == 3
-
-
-def test_a_failure_of_before_a_pass_does_not_stop_it():
-    broken = report(suites=(suite(device="Tesla V100"), suite("ops", status="failed", reason="out of memory")))
-    assert reasons(broken, passes=[passed(suite("ops"))]) == []
+    assert reasons(UNTESTED, passes=[passed(one) for one in ran]) == []
+    assert len(reasons(UNTESTED, passes=[passed(one, OTHER) for one in ran])) == 3
+    assert reasons(FAILED, passes=[passed(suite("ops"))]) == []  # a failure of before a pass does not stop it
 
 
 def test_a_gpu_is_wanted_where_the_image_is_for_one():
@@ -155,13 +120,3 @@ def test_what_could_not_go_out_after_a_build_is_refused_before(tmp_path, monkeyp
     (tmp_path / "pyg/1/passes").mkdir(parents=True)
     (tmp_path / "pyg/1/passes/a.json").write_bytes(msgspec.json.encode(passed(suite(device="Tesla V100"))))
     policy.refuse_early(request, "pyg", "11.8")
-
-
-def test_permission_is_for_the_gpu_alone():
-    assert reasons(report(contracts=(contract("fail"),)), audit(OTHER), allow_cpu_only=True) != []
-
-
-def test_every_refusal_says_what_to_do():
-    everything = judged(report(contracts=(), smoke=None, suites=()), audit(OTHER))
-    assert len(everything.refusals) == 5
-    assert all(refusal.fix for refusal in everything.refusals)

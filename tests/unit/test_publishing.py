@@ -17,14 +17,14 @@ from graphcrate.build.pipeline import build_image
 from graphcrate.host.context import Context
 from graphcrate.model.errors import GateError, IntegrityError, ResolutionError, UsageError
 from graphcrate.model.lock import encode
-from graphcrate.model.report import Artifact, Asked, BuildReport, Fallback, SmokeReport
+from graphcrate.model.report import Asked, BuildReport, Fallback, SmokeReport
 from graphcrate.oci import push
 from graphcrate.publish import policy, verify
 from graphcrate.publish import registry as publishing
 from graphcrate.publish.attest import keys
 from tests import ROOT
 from tests.unit import small_layouts, tars
-from tests.unit.test_gate import audit, report
+from tests.unit.test_gate import audit, contract
 from tests.unit.writable_registry import WritableRegistry
 
 TAG = "2.0.1-cu117-py311"
@@ -51,11 +51,9 @@ def folder(tmp_path):
     folder = tmp_path / "dist/torch" / TAG
     folder.mkdir(parents=True)
     layout = small_layouts.layout(folder, [tars.file("a")], [tars.file("b")], tag=TAG)
-    artifact = Artifact(engine="embedded", kind="layout", reference=str(layout.path), digest=layout.digest, bytes=1)
     suite = SmokeReport(suite="torch", status="passed", device="Tesla V100", seconds=1.0, node="secret-node")
-    built = report(name="torch", tag=TAG, digest=layout.digest, artifact=artifact, layout=str(layout.path), smoke=suite)
-    built = msgspec.structs.replace(built, candidate="pypi", cuda="11.7", torch_cuda="11.7", build_key="key-1")
-    (folder / "report.json").write_bytes(encode(msgspec.structs.replace(built, suites=(suite,))))
+    about = {"smoke": suite, "suites": (suite,), "contracts": (contract("pass"),), "build_key": "key-1"}
+    (folder / "report.json").write_bytes(encode(small_layouts.report(layout, **about)))
     (folder / "audit.json").write_bytes(encode(audit(layout.digest)))
     shutil.copy(ROOT / "images/torch/cu117/pypi.lock.json", folder / "lock.json")
     return folder

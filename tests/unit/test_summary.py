@@ -10,7 +10,7 @@ DNA = SmokeReport(
     suite="dna", status="passed", device="cpu", seconds=31.5, metrics={"test_accuracy": 0.844, "epochs": 39}
 )
 OPS = SmokeReport(suite="ops", status="passed", device="cpu", seconds=3.0)
-REPORT = report(suites=(DNA, OPS), layout="dist/pyg/1/oci", bytes=2_650_000_000)
+REPORT = msgspec.structs.replace(report(), suites=(DNA, OPS), layout="dist/pyg/1/oci", bytes=2_650_000_000)
 
 
 def test_what_was_tested_the_image_and_what_to_type_next():
