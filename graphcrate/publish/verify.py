@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,9 +59,9 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
     document = source.manifest(name.digest or name.tag)
     digest, checks = document.digest, []
     if key is not None:
-        verdict = verify.signature(digest, *_read(source, signing.signature_tag(digest)), key)
+        verdict = verify.signature(digest, _layers(source, signing.signature_tag(digest)), key)
         checks.append(Check("signature", verdict.is_verified, verdict.message))
-    attached = list(verify.attestations(digest, *_read(source, signing.attestation_tag(digest)), key))
+    attached = list(verify.attestations(digest, _layers(source, signing.attestation_tag(digest)), key))
     statements: dict[str, Statement | None] = {}
     for predicate, (words, _) in statement.KINDS.items():
         mine = [one for kind, one in attached if kind == predicate and not _of_another_builder(one)]
@@ -76,18 +75,13 @@ def run(request: Request, ctx: Context, build: Build) -> Verification:
     return Verification(reference=str(name), digest=digest, checks=tuple(checks), statements=tuple(sorted(statements)))
 
 
-def _read(source: Repository, tag: str) -> tuple[bytes | None, dict[str, bytes]]:
-    """The manifest under a tag, None where there is none, and by digest those of its blobs that can be of cosign's."""
+def _layers(source: Repository, tag: str) -> list[tuple[spec.Descriptor, bytes]]:
+    """What the manifest under a tag has of cosign's, checked; empty where there is none or another document."""
     try:
-        manifest = source.manifest(tag).data
-    except ResolutionError:
-        return None, {}
-    blobs = {}
-    with suppress(*UNREADABLE):
-        for layer in msgspec.json.decode(manifest, type=spec.Manifest).layers:
-            if layer.media_type in signing.MEDIA_TYPES:
-                blobs[layer.digest] = source.config(layer)
-    return manifest, blobs
+        layers = msgspec.json.decode(source.manifest(tag).data, type=spec.Manifest).layers
+    except (ResolutionError, *UNREADABLE):
+        return []
+    return [(layer, source.config(layer)) for layer in layers if layer.media_type in signing.MEDIA_TYPES]
 
 
 def _of_another_builder(verdict: Verdict) -> bool:

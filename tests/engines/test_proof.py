@@ -10,6 +10,7 @@ import os
 import subprocess
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 import urllib3
 
@@ -75,9 +76,9 @@ class Repository:
             self.blob(data)
         self.put(tagged.tag, tagged.manifest)
 
-    def blobs_of(self, manifest):
-        named = json.loads(manifest)["layers"]
-        return {layer["digest"]: self.get(f"blobs/{layer['digest']}") for layer in named}
+    def layers(self, tag):
+        layers = msgspec.json.decode(self.get(f"manifests/{tag}"), type=spec.Manifest).layers
+        return [(layer, self.get(f"blobs/{layer.digest}")) for layer in layers]
 
 
 @pytest.fixture(scope="module")
@@ -175,15 +176,14 @@ def test_we_verify_what_cosign_signs_under_the_tags(repository, pairs, key, cosi
     words = ("--type", statement.SMOKE, "--predicate", tmp_path / "predicate.json")
     code, said = cosign("attest", "--key", pairs[0][0], *words, *OFFLINE, tags, image)
     assert code == 0, said
-    signature, attestations = (
-        repository.get(f"manifests/{tag(digest)}") for tag in (signing.signature_tag, signing.attestation_tag)
-    )
-    verdict = verify.signature(digest, signature, repository.blobs_of(signature), key.public_key())
+    verdict = verify.signature(digest, repository.layers(signing.signature_tag(digest)), key.public_key())
     assert verdict.is_verified, verdict.message
-    ((kind, verdict),) = verify.attestations(digest, attestations, repository.blobs_of(attestations), key.public_key())
+    layers = repository.layers(signing.attestation_tag(digest))
+    ((kind, verdict),) = verify.attestations(digest, layers, key.public_key())
     assert (kind, verdict.is_verified) == (statement.SMOKE, True), verdict.message
     # signing the same again is the same signature but for cosign's chance; ours is added to it
-    added = signing.signatures(digest, signing.claim(repository.reference, digest), key, signature)
+    there = repository.get(f"manifests/{signing.signature_tag(digest)}")
+    added = signing.signatures(digest, signing.claim(repository.reference, digest), key, there)
     repository.push(added)
     assert len(json.loads(added.manifest)["layers"]) == 2
     assert cosign("verify", "--key", pairs[0][1], UNLOGGED, image)[0] == 0

@@ -89,16 +89,6 @@ def test_a_site_without_a_network(workplace, built_image, scratch):
     assert len(unknown) < len(python) / 4, unknown
 
 
-@pytest.mark.engine("apptainer")
-def test_apptainer_pulls_it_as_oras(workplace, built_image, registry, scratch):
-    quick = ("--to", f"oras://{registry}/sifs", "--compression", "zstd")
-    made = workplace.run("publish", built_image.layout, *quick, "--json").json
-    assert made["reference"] == f"oras://{registry}/sifs/torch:{built_image.report['tag']}"
-    call("apptainer", "pull", "--no-https", scratch / "torch.sif", made["reference"])
-    labels = json.loads(call("apptainer", "inspect", "--json", scratch / "torch.sif"))
-    assert labels["data"]["attributes"]["labels"]["graphcrate.recipe"] == "torch"
-
-
 def test_a_signature_and_another_key(workplace, built_image, registry, scratch):
     signer = dataclasses.replace(workplace, environment={**workplace.environment, **PASSWORD})
     for folder in ("ours", "theirs"):

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from enum import IntEnum
 
@@ -10,11 +10,12 @@ import msgspec
 
 from graphcrate.model.errors import UNREADABLE
 from graphcrate.oci import spec
-from graphcrate.oci.image import digest_of
 from graphcrate.publish.attest import keys, signing, statement
 from graphcrate.publish.attest.statement import Statement
 
 _OLDER = "https://in-toto.io/Statement/v0.1"  #: the same fields; what `cosign attest` 3.1 still writes
+#: of a manifest, with their bytes, whose digests the caller has checked
+Layers = Iterable[tuple[spec.Descriptor, bytes]]
 _UNREADABLE = (*UNREADABLE, binascii.Error)
 _NOBODY = "attached, and not signed"
 _UNCHECKED = "attached and signed, signature not checked: no key was given"
@@ -26,10 +27,9 @@ class Outcome(IntEnum):
 
     VERIFIED = 0
     OTHER_IMAGE = 1  #: signed with this key, about another digest
-    ALTERED = 2  #: bytes are not those that were signed
-    WRONG_KEY = 3  #: made with another key
-    MALFORMED = 4  #: not in a form that can be checked
-    ABSENT = 5  #: nothing is signed
+    WRONG_KEY = 2  #: made with another key, or over other bytes
+    MALFORMED = 3  #: not in a form that can be checked
+    ABSENT = 4  #: nothing is signed
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -44,29 +44,16 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.outcome is Outcome.VERIFIED
 
 
-def signature(digest: str, manifest: bytes | None, blobs: Mapping[str, bytes], key: keys.PublicKey) -> Verdict:
-    """Verify the image's signature: the manifest under `signature_tag` (None: there is none), blobs by digest."""
-    if manifest is None:
-        return best(digest, ())
-    try:
-        layers = msgspec.json.decode(manifest, type=spec.Manifest).layers
-    except _UNREADABLE:
-        return Verdict(Outcome.MALFORMED, "what is under the signature's tag is not a manifest")
-    return best(
-        digest, (_simple(digest, layer, blobs, key) for layer in layers if layer.media_type == signing.SIMPLE_SIGNING)
-    )
+def signature(digest: str, layers: Layers, key: keys.PublicKey) -> Verdict:
+    """Verify the image's signature, of what lies under `signature_tag`."""
+    simple = ((layer, data) for layer, data in layers if layer.media_type == signing.SIMPLE_SIGNING)
+    return best(digest, (_simple(digest, layer, data, key) for layer, data in simple))
 
 
-def attestations(
-    digest: str, manifest: bytes | None, blobs: Mapping[str, bytes], key: keys.PublicKey | None
-) -> Iterator[tuple[str, Verdict]]:
+def attestations(digest: str, layers: Layers, key: keys.PublicKey | None) -> Iterator[tuple[str, Verdict]]:
     """Verify what lies under `attestation_tag`: (predicate type, verdict) of each statement, as `envelope`."""
-    layers: tuple[spec.Descriptor, ...] = ()
-    with suppress(*_UNREADABLE):
-        layers = msgspec.json.decode(manifest or b"", type=spec.Manifest).layers
-    for layer in layers:
+    for layer, data in layers:
         kind = layer.annotations.get(signing.PREDICATE) or layer.annotations.get(signing.UNSIGNED_PREDICATE, "")
-        data = blobs.get(layer.digest, b"")
         if layer.media_type == statement.PAYLOAD:
             sealed = signing.Envelope(payload=data, payload_type=statement.PAYLOAD, signatures=())
         elif layer.media_type == signing.ENVELOPE:
@@ -121,12 +108,7 @@ def best(digest: str, verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=lambda verdict: verdict.outcome, default=absent)
 
 
-def _simple(digest: str, layer: spec.Descriptor, blobs: Mapping[str, bytes], key: keys.PublicKey) -> Verdict:
-    payload = blobs.get(layer.digest)
-    if payload is None:
-        return Verdict(Outcome.MALFORMED, f"the signature's payload {layer.digest} is not there")
-    if digest_of(payload) != layer.digest:
-        return Verdict(Outcome.ALTERED, "the payload was altered: its digest is not the one that it is stored under")
+def _simple(digest: str, layer: spec.Descriptor, payload: bytes, key: keys.PublicKey) -> Verdict:
     try:
         signature = base64.b64decode(layer.annotations.get(signing.SIGNATURE, ""), validate=True)
         claim = msgspec.json.decode(payload, type=signing.Claim).critical

@@ -25,16 +25,6 @@ LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
 _CHUNK = 4 << 20
 
 
-class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """`artifactType` is left out: registries of before 2024 refuse what they do not know, and the config says it."""
-
-    schema_version: int
-    media_type: str
-    config: spec.Descriptor
-    layers: tuple[spec.Descriptor, ...]
-    annotations: dict[str, str] = {}
-
-
 def push_sif(
     sif: Path, reference: Reference, target: Repository, progress: Progress, annotations: dict[str, str]
 ) -> Pushed:
@@ -54,10 +44,9 @@ def push_sif(
             annotations={"org.opencontainers.image.title": f"{name}_{reference.tag}.sif"},
         )
     config = spec.Descriptor(media_type=CONFIG, digest=digest_of(spec.EMPTY_BLOB), size=len(spec.EMPTY_BLOB))
-    manifest = _Manifest(
-        schema_version=2, media_type=spec.MANIFEST, config=config, layers=(layer,), annotations=annotations
-    )
-    document = msgspec.json.encode(manifest)
+    # without `artifactType`: registries of before 2024 refuse what they do not know, and the config says it
+    manifest: dict[str, object] = {"schemaVersion": 2, "mediaType": spec.MANIFEST, "config": config, "layers": [layer]}
+    document = msgspec.json.encode({**manifest, **({"annotations": annotations} if annotations else {})})
     blobs = [Blob(descriptor=layer, path=sif), Blob(descriptor=config, data=spec.EMPTY_BLOB)]
     return push.push_image(target, reference, blobs, document, spec.MANIFEST, [digest_of(document)], progress)
 
