@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import stat
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -15,25 +16,10 @@ from hypothesis import strategies as st
 from graphcrate.model.errors import UsageError
 from graphcrate.publish.attest import keys
 
-#: made by cosign 3.1.1, `generate-key-pair`, with this password
+GOLDEN = Path(__file__).parent / "golden" / "proof"
+#: of the pair there, which cosign 3.1.1 made, `generate-key-pair`
 PASSWORD = "correct horse"
-COSIGN_KEY = b"""-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----
-eyJrZGYiOnsibmFtZSI6InNjcnlwdCIsInBhcmFtcyI6eyJOIjo2NTUzNiwiciI6
-OCwicCI6MX0sInNhbHQiOiJYbk9jS1l1WllKbUFQZmhtbE1ldmJmbE8yS0JDK3dK
-dDhFTDQ3Wm9LaVNRPSJ9LCJjaXBoZXIiOnsibmFtZSI6Im5hY2wvc2VjcmV0Ym94
-Iiwibm9uY2UiOiJnaGl6WG5GelowaWVoN0RVQUphdWRGSkRGNmxpaXZOWCJ9LCJj
-aXBoZXJ0ZXh0IjoidThDNysydkVpVVV3eVJXc3dmK29DL3lUOVJ3dW9qcG5rWkYx
-STl0bWk2U2ZrdjZMeFpYREo3RkptY2lPOElhUnp5ZVk1bS9jL0pQMWZsdDlhR0tL
-QWcwSjJ6U0NZN21zNzUrVkRncnROT0crRXF3RzU1dURmMUJSZTFZUVdISFJwbEUv
-a2E2cFM1c0lrd1ptd01QMnNiQWppYU9XYTEvUloxYW1PV29zOU50Zm1aMmFPbFRk
-RThlVDBOZlRkc1dNQ1EveW5JQnRZc0RDeVE9PSJ9
------END ENCRYPTED SIGSTORE PRIVATE KEY-----
-"""
-COSIGN_PUB = b"""-----BEGIN PUBLIC KEY-----
-MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEt4+Obkw6MwHDlBJjA+9NlEBjBi1X
-FepA6Ng8ZTJqghmfk67kbvKoWDvIK64qzLe6rx5/Yo7Y9YHMW3Tcka5jVQ==
------END PUBLIC KEY-----
-"""
+COSIGN_KEY, COSIGN_PUB = ((GOLDEN / name).read_bytes() for name in ("cosign.key", "cosign.pub"))
 KEY = ec.derive_private_key(0xC0FFEE, ec.SECP256R1())
 SALT, NONCE = b"s" * 32, b"n" * 24
 

@@ -14,7 +14,7 @@ from packageurl import PackageURL
 
 from graphcrate.checks import licences as facts
 from graphcrate.checks.licences import PackageFacts
-from graphcrate.model.lock import ImageToolkit, LockedFile, LockedPackage, WheelToolkit, decode_lock
+from graphcrate.model.lock import ImageToolkit, LockedFile, WheelToolkit, decode_lock
 from graphcrate.model.recipe import Channel
 from graphcrate.publish.attest.inventory import items
 from graphcrate.publish.attest.sbom import canonical, sbom
@@ -203,12 +203,7 @@ VERSIONS = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){0,3}(\+[a-z0-9]{1,8})?", ful
 @given(st.dictionaries(NAMES, st.tuples(VERSIONS, st.sampled_from(Channel), st.booleans()), max_size=8), st.randoms())
 def test_the_order_of_the_lock_does_not_count_and_purls_come_back(named, chance):
     packages = [
-        LockedPackage(
-            name=name,
-            version=version,
-            channel=channel,
-            file=(sdist if is_sdist else wheel)(name, version).file,
-        )
+        msgspec.structs.replace((sdist if is_sdist else wheel)(name, version), channel=channel)
         for name, (version, channel, is_sdist) in named.items()
     ]
     one = items(changed(packages=tuple(packages), compilation=None))
