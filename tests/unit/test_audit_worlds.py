@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from graphcrate.checks import audit
-from graphcrate.checks.audit.environments import Worlds
+from graphcrate.checks.audit.packages import Packages
 from tests.unit.audited import GOOD, MODULE, PACKAGES, PYTHON, SITE, SYSTEM, TORCH, check, contents, package, stack
 
 SYSTEM_SITE = "/usr/lib/python3/dist-packages"
@@ -133,7 +133,7 @@ def test_each_python_has_modules_of_its_own():
 
 def test_which_pythons_a_folder_is_for():
     both = {"/usr/bin/python3.8": {}, "/usr/bin/python3.11": {}, "/usr/local/bin/python3.12": {}}
-    worlds = Worlds(contents(both, python="3.8", laid="/opt/venv/lib/python3.13/site-packages"), [])
+    worlds = Packages(contents(both, python="3.8", laid="/opt/venv/lib/python3.13/site-packages"))
     assert worlds.pythons(SYSTEM_SITE) == ("3.8", "3.11")
     assert worlds.pythons("/usr/local/lib/python3.11/dist-packages") == ("3.11",)
     assert worlds.pythons("/app/site-packages") == ("3.8",)

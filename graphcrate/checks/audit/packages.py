@@ -1,4 +1,10 @@
-"""Whose each file is, and which package needs which: from RECORD and METADATA, and from what libraries refer to."""
+"""Whose each file is, which package needs which, and which packages a Python process sees together.
+
+Two environments in one image do not serve each other. A world is the packages of one interpreter or virtual
+environment, by the name of one of their folders. A folder that is neither's (`pip install --target`, a prefix of
+Spack's) is one too, and is meant for any interpreter there is. Sources: the module `site`, PEP 405; Debian's and
+Fedora's Pythons look below /usr and /usr/local alike.
+"""
 
 import functools
 import itertools
@@ -10,7 +16,7 @@ from typing import NamedTuple
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from graphcrate.checks.audit.environments import Worlds
+from graphcrate.compat.facts import numbers
 from graphcrate.compat.packages import requirements
 from graphcrate.model.audit import Check, Contents, Distribution, Finding, Severity
 
@@ -18,14 +24,17 @@ from graphcrate.model.audit import Check, Contents, Distribution, Finding, Sever
 class Package(NamedTuple):
     """A package where it is installed: two environments may have two of one name. `name` is normalised."""
 
-    world: str  #: see `checks.audit.environments`
+    world: str
     name: str
 
 
 BASE = Package("", "base")  #: stands for what no Python package brought
 TORCH = "torch"
-_FOLDER = re.compile(r"/.*?/(?:site|dist)-packages(?=/|$)")
-_SITE = re.compile(r"(/.*?/(?:site|dist)-packages)/([^/]+)")
+_SITE = re.compile(r"(?P<folder>/.*?/(?:site|dist)-packages)(?:/(?P<rest>.*))?", re.DOTALL)
+_FOLDER = re.compile(r"(?P<prefix>.*)/lib(?:64)?/python(?P<version>[\d.]*)/(?P<kind>site|dist)-packages")
+_INTERPRETER = re.compile(r"(?P<prefix>.*)/bin/python(?P<version>[\d.]*)")
+_SYSTEM = ("", "/usr", "/usr/local")
+_DEBIANS = "/usr/bin/"  #: whose interpreters see python3/dist-packages
 _TORCH_LIBRARY = re.compile(r"lib(c10|torch)[a-z_]*\.so")
 _TORCH_SYMBOL = re.compile(r"_ZNK?(2at|3c10|5torch)")
 
@@ -35,20 +44,24 @@ class Packages:
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
-        self._worlds = Worlds(contents, [found.folder for found in contents.distributions])
         self._distributions = {self.of(found): found for found in contents.distributions}
+        self._worlds = list(dict.fromkeys(package.world for package in self._distributions))
         self._owners = {path: self.of(found) for found in contents.distributions for path in found.files}
         by_owner = sorted((self.owner(path), path) for path in contents.binaries)
         groups = itertools.groupby(by_owner, key=operator.itemgetter(0))
         self._binaries = {package: tuple(path for _, path in pairs) for package, pairs in groups}
-        self.interpreters = self._worlds.interpreters
+        self._interpreters: dict[str, list[str]] = {}
+        for path in sorted(contents.binaries):
+            if found := _INTERPRETER.fullmatch(path):
+                prefix = "/usr" if found["prefix"] in _SYSTEM else found["prefix"]
+                self._interpreters.setdefault(prefix, []).append(path)
+        self._laid = _world(contents.laid)
         self.installed, self.required = functools.cache(self._installed), functools.cache(self._required)
         self.uses_torch, self._torch = functools.cache(self._uses_torch), functools.cache(self._torch_of)
-        self._pythons = functools.cache(self._worlds.pythons)
 
     def of(self, distribution: Distribution) -> Package:
         """The package that a distribution is."""
-        return Package(self._worlds.of(distribution.folder), distribution.name)
+        return Package(_world(distribution.folder), distribution.name)
 
     def version(self, package: Package) -> str:
         """Empty where nothing tells it."""
@@ -59,27 +72,59 @@ class Packages:
         """Which package brought this file; of one that no RECORD has, the top folder's name stands for it."""
         if path in self._owners:
             return self._owners[path]
-        place = _SITE.match(path)
-        if place is None:
-            return BASE
-        name = canonicalize_name(place[2].partition(".")[0])
-        return Package(self._worlds.of(place[1]), name) if name else BASE
+        site = _SITE.fullmatch(path)
+        name = canonicalize_name(site["rest"].partition("/")[0].partition(".")[0]) if site and site["rest"] else ""
+        return Package(_world(site["folder"]), name) if site and name else BASE
 
     def _installed(self, world: str) -> Mapping[str, Distribution]:
         """Name → what a process of this world gets."""
         return {
             package.name: one
-            for each in reversed(self._worlds.seen(world))
+            for each in reversed(self._seen(world))
             for package, one in self._distributions.items()
             if package.world == each
         }
+
+    def _seen(self, world: str) -> tuple[str, ...]:
+        """The worlds that a process of this one sees, in the order in which it looks: its own, then others."""
+        prefix, environments = _prefix(world), self._contents.environments
+        if world == self._laid:  # whichever of the image's interpreters it is meant for
+            others = self._worlds
+        elif prefix in environments:
+            others = [one for one in self._worlds if environments[prefix] and _prefix(one) not in environments]
+        else:
+            others = [] if prefix in self._interpreters else self._worlds
+        return tuple(dict.fromkeys((world, *others)))
+
+    def interpreters(self, world: str) -> tuple[str, ...]:
+        """Paths of a world's own; a virtual environment may borrow one, and other folders have none."""
+        return tuple(self._interpreters.get(_prefix(world), ()))
+
+    def pythons(self, path: str) -> tuple[str, ...]:
+        """The Pythons ("3.11") that a file or folder of packages is for; empty where nothing tells.
+
+        Its folder's name says so, unless it was laid there; Debian's python3/dist-packages are for each Python in
+        /usr/bin.
+        """
+        site = _SITE.fullmatch(path)
+        folder = site["folder"] if site else ""
+        found = _FOLDER.fullmatch(folder)
+        version = found["version"] if found and _world(folder) != self._laid else ""
+        if "." in version:
+            return (version,)
+        if version:
+            paths = [path for path in self.interpreters(_world(folder)) if path.startswith(_DEBIANS)]
+            versions = {path.rpartition("/python")[2] for path in paths}
+            if debians := sorted((one for one in versions if "." in one), key=numbers):
+                return tuple(debians)
+        return (self._contents.python,) if self._contents.python else ()
 
     def torch(self, package: Package) -> Package:
         """The torch that a process of this package's has."""
         return self._torch(package.world)
 
     def _torch_of(self, world: str) -> Package:
-        candidates = [Package(one, TORCH) for one in self._worlds.seen(world)]
+        candidates = [Package(one, TORCH) for one in self._seen(world)]
         there = (one for one in candidates if one in self._distributions or one in self._binaries)
         return next(there, Package(world, TORCH))
 
@@ -108,11 +153,6 @@ class Packages:
         """What it requires where it is installed."""
         return requirements(distribution.requires, next(iter(self.pythons(distribution.folder)), ""))
 
-    def pythons(self, path: str) -> tuple[str, ...]:
-        """The Pythons ("3.11") that a file or folder of packages is for; empty where nothing tells."""
-        found = _FOLDER.match(path)
-        return self._pythons(found[0] if found else "")
-
     def _uses_torch(self, package: Package) -> bool:
         """Whether its libraries are loaded after torch's: it is torch, says that it wants it, or refers to it."""
         if package == BASE:
@@ -137,6 +177,22 @@ class Packages:
         return Finding(check, severity, self.owner(path).name, short(path), what, breaks, fix, size)
 
 
+def _world(folder: str) -> str:
+    """The world of a site-packages or dist-packages folder."""
+    found = _FOLDER.fullmatch(folder)
+    if found is None:
+        return folder
+    prefix, version, kind = found["prefix"], found["version"], found["kind"]
+    if prefix not in _SYSTEM:
+        return f"{prefix}/lib/python{version}/{kind}-packages"
+    return "/usr/lib/python3/dist-packages" if kind == "dist" else f"/usr/lib/python{version}/site-packages"
+
+
+def _prefix(world: str) -> str:
+    found = _FOLDER.fullmatch(world)
+    return found["prefix"] if found else ""
+
+
 def is_torch_library(name: str) -> bool:
     """Whether a library of this name is one of torch's."""
     return _TORCH_LIBRARY.match(name) is not None
@@ -144,5 +200,5 @@ def is_torch_library(name: str) -> bool:
 
 def short(path: str) -> str:
     """A path below site-packages, or as it is."""
-    place = _SITE.match(path)
-    return path[len(place[1]) + 1 :] if place else path
+    site = _SITE.fullmatch(path)
+    return site["rest"] or path if site else path
