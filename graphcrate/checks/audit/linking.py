@@ -180,7 +180,7 @@ class Linking:
         """Symbol versions that the loader asks for before it looks at any symbol."""
         for wanted in dict.fromkeys(need.library for need in binary.versions_wanted):
             place = self._loader.find(wanted, path)
-            has = self._loader.binary(place).versions if place else frozenset[str]()
+            has = self._contents.binaries[place].versions if place else frozenset[str]()
             versions = ordered({need.version for need in binary.versions_wanted if need.library == wanted} - has)
             if not has or not versions:  # missing, which is said; or a library without versions, which serves any
                 continue
@@ -204,7 +204,7 @@ class Linking:
 
     def _undefined(self, symbols: Iterable[Wanted], path: str) -> list[Wanted]:
         shown, (needed, missing) = self._loader.shown(self._packages.owner(path)), self._loader.closure(path)
-        libraries = [self._loader.binary(one) for one in dict.fromkeys((*shown, *needed))]
+        libraries = [self._contents.binaries[one] for one in dict.fromkeys((*shown, *needed))]
         if any(library.opaque for library in libraries):  # which may define them all
             return []
         driver = any(map(is_driver, missing))
@@ -251,7 +251,7 @@ class Linking:
     def _strings_of(self, torch: Package) -> bool | None:
         """Whether torch's strings have the new form; None without torch."""
         core = next((one for one in self._packages.binaries(torch) if _C10.search(one)), None)
-        exports = self._loader.binary(core).exports if core else ()
+        exports = self._contents.binaries[core].exports if core else ()
         new = any(one.startswith("_ZN3c10") and "NSt7__cxx1112basic_string" in one for one in exports)
         return new if exports else None
 

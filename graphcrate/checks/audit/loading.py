@@ -48,10 +48,6 @@ class Loader:
         self._loaded: dict[Package, Mapping[str, str]] = {}
         self._brought, self.closure = functools.cache(self._named), functools.cache(self._closure)
 
-    def binary(self, path: str) -> Binary:
-        """What lies there."""
-        return self._contents.binaries[path]
-
     def find(self, name: str, seeker: str, above: tuple[str, ...] = ()) -> str:
         """The path of the library of this name that `seeker` gets; empty for none.
 
@@ -62,7 +58,7 @@ class Loader:
         package = self._packages.owner(seeker)
         if known := self._known(package).get(name):
             return known
-        inherited = [path for path in reversed(above) if self.binary(path).inherited]
+        inherited = [path for path in reversed(above) if self._contents.binaries[path].inherited]
         run_path = (folder for path in (seeker, *inherited) for folder in self._run_path(path))
         for folder in (*run_path, *self._contents.preferred, *self._contents.folders):
             if found := self.at(f"{folder}/{name}"):
@@ -95,8 +91,8 @@ class Loader:
         """Name → path, by the file's name and by its own."""
         names: dict[str, str] = {}
         for path in paths:
-            if loadable(self.binary(path)):
-                for name in {posixpath.basename(path), self.binary(path).soname} - {""}:
+            if loadable(self._contents.binaries[path]):
+                for name in {posixpath.basename(path), self._contents.binaries[path].soname} - {""}:
                     names.setdefault(name, path)
         return names
 
@@ -139,7 +135,7 @@ class Loader:
         found, names, missing = dict.fromkeys([path]), set[str](), set[str]()
         while queue:
             current, above = queue.popleft()
-            for name in self.binary(current).needed:
+            for name in self._contents.binaries[current].needed:
                 if name in names:
                     continue
                 names.add(name)
@@ -153,7 +149,7 @@ class Loader:
 
     def _run_path(self, path: str) -> Iterator[str]:
         folder = posixpath.dirname(path)
-        for entry in self.binary(path).runpath:
+        for entry in self._contents.binaries[path].runpath:
             plain = entry.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", folder)
             if plain.startswith("/"):
                 yield plain

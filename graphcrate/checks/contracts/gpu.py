@@ -1,25 +1,18 @@
 """Contracts between the image and the host's GPUs, driver, kernel and C library, and its packages' among each other."""
 
-import operator
 import re
+
+from packaging.specifiers import SpecifierSet
 
 from graphcrate.checks.contracts.check import absent, check, failed, passed, settings_check, since, unknown, warned
 from graphcrate.compat import facts, glt
-from graphcrate.compat.facts import is_older, numbers
+from graphcrate.compat.facts import is_older
 from graphcrate.compat.rules import capability_name
 from graphcrate.compat.slim import LABEL
 from graphcrate.model.contract import RUNTIMES, Host, ImageView, Settings, Verdict
 
 _DRIVER_GLIBC = facts.limits().driver_glibc.since  #: that NVIDIA's driver libraries are made for
 _CONDITION = re.compile(r"(cuda|driver)\s*(>=|>|<=|<|==|=)\s*(\d+(?:\.\d+)*)")
-_SIGNS = {
-    ">=": operator.ge,
-    ">": operator.gt,
-    "<=": operator.le,
-    "<": operator.lt,
-    "==": operator.eq,
-    "=": operator.eq,
-}
 _PYTHON = re.compile(r"/python(\d+\.\d+)/(?:site|dist)-packages$")
 _ASK_DRIVER = "--driver VERSION    (nvidia-smi on the host shows it)"
 
@@ -84,9 +77,12 @@ def require_cuda(view: ImageView, host: Host, settings: Settings) -> Verdict:
 
 def _holds(alternative: str, newest: str, driver: str) -> bool:
     """Whether a driver meets an alternative; what it says of brands counts as met."""
-    has = {"cuda": numbers(newest), "driver": numbers(driver)}
+    has = {"cuda": newest or "0", "driver": driver}
     conditions = filter(None, map(_CONDITION.fullmatch, alternative.split(",")))
-    return all(_SIGNS[sign](has[what], numbers(version)) for what, sign, version in map(re.Match.groups, conditions))
+    return all(
+        SpecifierSet(f"{'==' if sign == '=' else sign}{version}").contains(has[what])
+        for what, sign, version in map(re.Match.groups, conditions)
+    )
 
 
 @check("machine code for the GPU", *RUNTIMES)
@@ -123,8 +119,15 @@ def gpu(view: ImageView, host: Host) -> Verdict:
 
 def _compiled_for(view: ImageView) -> list[str]:
     """Architectures that the image says its extensions were compiled for."""
-    label = view.settings.labels.get("graphcrate.architectures", "") if view.settings else ""
-    return [name for name in re.split(r"[,;]", label) if re.fullmatch(r"\d+\.\d+(\+PTX)?", name)]
+    return [
+        name
+        for name in re.split(r"[,;]", _label(view, "graphcrate.architectures"))
+        if re.fullmatch(r"\d+\.\d+(\+PTX)?", name)
+    ]
+
+
+def _label(view: ImageView, name: str) -> str:
+    return view.settings.labels.get(name, "") if view.settings else ""
 
 
 @check("cut to this GPU", *RUNTIMES)
@@ -132,7 +135,7 @@ def slim(view: ImageView, host: Host) -> Verdict:
     """An image that was cut (SLIM) has code for the named GPUs alone; another ends in `no kernel image is available`.
     Source: CUDA programming guide, fatbinaries; docs/slim.md
     """
-    label = view.settings.labels.get(LABEL, "") if view.settings else ""
+    label = _label(view, LABEL)
     if not label:
         return passed("nothing was cut")
     if not host.gpus:
@@ -216,8 +219,9 @@ def ptx(view: ImageView, host: Host) -> Verdict:
         return absent(view, passed("no extension is known to rely on it"))
     if not host.gpus:
         return unknown("no GPU was named", "--gpu v100")
-    label = view.settings.labels.get("graphcrate.nvcc", "") if view.settings else ""
-    nvcc = ".".join(label.split(".")[:2]) or view.cuda  # the toolkit that made the PTX, which may be newer than torch's
+    nvcc = (
+        ".".join(_label(view, "graphcrate.nvcc").split(".")[:2]) or view.cuda
+    )  # the toolkit that made the PTX, which may be newer than torch's
     native = [name.removesuffix("+PTX") for name in compiled]
     release = glt.known(version)
     wanted: dict[str, str] = {}  # who needs which driver
