@@ -29,6 +29,7 @@ from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
 from graphcrate.oci import credentials, push, reference
 from graphcrate.oci.layout import Layout, read_layout
+from graphcrate.oci.registry import Repository
 
 STARTS_WITHIN = 60  #: seconds
 
@@ -108,7 +109,7 @@ def pushed(address: str, layout: Layout, name: str = "first") -> tuple[float, pu
     find = functools.partial(credentials.find, target, {})
     client = Client({})
     began = time.monotonic()
-    result = push.push_layout(layout, target, form="docker", client=client, find_credential=find, progress=Silent())
+    result = push.push_layout(Repository(client, target, find, writes=True), layout, "docker", Silent())
     return time.monotonic() - began, result
 
 

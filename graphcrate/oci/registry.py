@@ -47,18 +47,21 @@ class Repository:
         reference: Reference,
         find_credential: FindCredential = lambda: None,
         *,
-        actions: str = "pull",
+        writes: bool = False,
         mount_from: Sequence[str] = (),
         trusted_realms: Collection[str] = (),
     ) -> None:
         """`reference` names registry and repository; its tag and digest do not matter here.
 
-        `actions`: `pull`, or `pull,push`. `mount_from`: repositories of the registry that blobs are to be taken over
-        from. `find_credential` is called when the registry asks for a login, not before.
+        `mount_from`: repositories of the same registry that may have blobs of what is written. `find_credential` is
+        called when the registry asks for a login, not before.
         """
-        scopes = (f"repository:{reference.repository}:{actions}", *(f"repository:{name}:pull" for name in mount_from))
-        self.session = Session(client, reference, find_credential, scopes=scopes, trusted_realms=trusted_realms)
-        self.name, self.mount_from = reference.name, tuple(mount_from)
+        self.name = reference.name
+        self.mount_from = [name for name in dict.fromkeys(mount_from) if name != reference.repository]
+        actions = "pull,push" if writes else "pull"
+        scopes = [f"repository:{reference.repository}:{actions}"]
+        scopes += [f"repository:{name}:pull" for name in self.mount_from]
+        self.session = Session(client, reference, find_credential, scopes=tuple(scopes), trusted_realms=trusted_realms)
         self._base = f"{self.session.address}/v2/{reference.repository}"
 
     def url(self, kind: str, what: str) -> str:

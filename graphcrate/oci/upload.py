@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import re
 import urllib.parse
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from enum import StrEnum
 from pathlib import Path
 
@@ -78,7 +78,7 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     sent: int = 0
 
 
-class Chunks:
+class Pace:
     """How much of a blob goes in one request of a push: little at first and after a failure. Shared by its threads."""
 
     def __init__(self, total: int) -> None:
@@ -112,35 +112,27 @@ class Chunks:
         return smaller >= max(REFUSABLE, self.least)
 
 
-def upload(
-    repository: Repository,
-    blob: Blob,
-    advance: Callable[[int], None],
-    chunks: Chunks,
-    *,
-    mount_from: Sequence[str] = (),
-) -> Arrived:
+def upload(repository: Repository, blob: Blob, advance: Callable[[int], None], pace: Pace) -> Arrived:
     """Bring the blob into the repository. `advance` gets bytes, negative for those that were lost.
 
-    `mount_from` are repositories of the same registry that may have it. Raises NetworkError, IntegrityError,
-    LayoutError.
+    Raises NetworkError, IntegrityError, LayoutError.
     """
     if repository.has(blob.descriptor):
         advance(blob.size)
         return Arrived(outcome=Outcome.THERE)
-    url = _mount(repository, chunks, blob.descriptor, mount_from)
+    url = _mount(repository, pace, blob.descriptor)
     if url is None:
         advance(blob.size)
         return Arrived(outcome=Outcome.MOUNTED)
-    sending = _Upload(repository, blob, advance, chunks, url)
+    sending = _Upload(repository, blob, advance, pace, url)
     sending.run()
     return Arrived(outcome=Outcome.SENT, sent=sending.sent)
 
 
-def _mount(repository: Repository, chunks: Chunks, descriptor: spec.Descriptor, sources: Sequence[str]) -> str | None:
+def _mount(repository: Repository, pace: Pace, descriptor: spec.Descriptor) -> str | None:
     """Mount the blob from the first source that has it: None. Else the address of a begun upload, or empty."""
     begun = ""
-    for source in sources:
+    for source in repository.mount_from:
         query = urllib.parse.urlencode({"mount": descriptor.digest, "from": source})
         try:
             response = _post(repository, f"?{query}")
@@ -155,7 +147,7 @@ def _mount(repository: Repository, chunks: Chunks, descriptor: spec.Descriptor, 
             repository.session.check_stored(response, descriptor.digest, "the blob")
             return None
         if response.status == 202:
-            begun = _begun(repository, chunks, response)
+            begun = _begun(repository, pace, response)
     return begun
 
 
@@ -163,7 +155,7 @@ def _post(repository: Repository, query: str = "") -> Response:
     return repository.session.ask("POST", repository.url("blobs", f"uploads/{query}"), {"Content-Length": "0"})
 
 
-def _begun(repository: Repository, chunks: Chunks, response: Response) -> str:
+def _begun(repository: Repository, pace: Pace, response: Response) -> str:
     """The address of the upload that an answer begins. Raises NetworkError."""
     session, url = repository.session, repository.session.resolved(response)
     if response.status != 202 or not url:
@@ -175,7 +167,7 @@ def _begun(repository: Repository, chunks: Chunks, response: Response) -> str:
         )
     least = response.headers.get("OCI-Chunk-Min-Length") or ""
     if least.isdigit():
-        chunks.least = int(least)
+        pace.least = int(least)
     return url
 
 
@@ -198,10 +190,10 @@ class _Upload:
     """
 
     def __init__(
-        self, repository: Repository, blob: Blob, advance: Callable[[int], None], chunks: Chunks, url: str
+        self, repository: Repository, blob: Blob, advance: Callable[[int], None], pace: Pace, url: str
     ) -> None:
         self._repository, self._session = repository, repository.session
-        self._blob, self._advance, self._chunks = blob, advance, chunks
+        self._blob, self._advance, self._pace = blob, advance, pace
         self._url, self._offset = url, 0  #: of the upload in the registry; empty where none is begun
         self._interrupted = False  #: whether the registry may have more or less than `_offset`
         self._losses = 0  #: uploads that the registry forgot or refused
@@ -220,11 +212,11 @@ class _Upload:
                 return
             self._url = ""
         if not self._url:
-            self._url, self._offset = _begun(self._repository, self._chunks, _post(self._repository)), 0
+            self._url, self._offset = _begun(self._repository, self._pace, _post(self._repository)), 0
         self._interrupted = True
         while True:
             rest = self._blob.size - self._offset
-            length = self._chunks.next(rest, self._session.retry.failures)
+            length = self._pace.next(rest, self._session.retry.failures)
             if rest and length < self._blob.size:
                 self._send_chunk(length)
             elif self._close(length):
@@ -232,7 +224,7 @@ class _Upload:
 
     def _resume(self) -> bool:
         """Ask the upload for its Range and go on there; false where it cannot go on."""
-        if not self._url or self._chunks.is_whole:
+        if not self._url or self._pace.is_whole:
             return False
         answer = self._session.ask("GET", self._url)
         there = arrived_bytes(answer.headers.get("Range")) if answer.status in _ACCEPTED else None
@@ -248,7 +240,7 @@ class _Upload:
         self._url = ""
         self._losses += 1
         if self._losses >= LOSSES:
-            self._chunks.is_whole = True
+            self._pace.is_whole = True
 
     def _send_chunk(self, length: int) -> None:
         headers = {"Content-Range": f"{self._offset}-{self._offset + length - 1}"}  # both ends count, without a unit
@@ -262,7 +254,7 @@ class _Upload:
         there = self._offset + length if stated is None else arrived_bytes(stated)
         if there is None or not self._offset < there <= self._offset + length:
             raise self._refused(answer)
-        self._chunks.arrived()
+        self._pace.arrived()
         self._url, self._offset = self._session.resolved(answer) or self._url, there
         self._show(there)
 
@@ -287,7 +279,7 @@ class _Upload:
             return HttpError.of(Reason.CUT, self._url, "the registry has another part of the blob")
         self._lose()
         if "UNSUPPORTED" in self._session.codes(answer):
-            self._chunks.is_whole = True
+            self._pace.is_whole = True
         if answer.status in (401, 403) or self._losses >= UPLOADS:
             return self._session.unexpected(answer, f"the blob {self._blob.descriptor.digest}")
         return HttpError.of(Reason.CUT, self._repository.url("blobs", "uploads/"), "the registry lost the upload")
@@ -300,7 +292,7 @@ class _Upload:
     def _pieces(self, length: int) -> Generator[bytes, None, None]:
         """The bytes of a request, hashed when they are read for the first time, counted when they are gone."""
         at = self._offset
-        if self._chunks.is_careful:
+        if self._pace.is_careful:
             self._session.retry.sleep(LISTEN)
         for piece in self._blob.pieces(at, length):
             if at + len(piece) > self._hashed:
@@ -325,7 +317,7 @@ class _Upload:
 
     def _shrink(self, length: int) -> None:
         """After HTTP 413."""
-        if not self._chunks.refused(length):
+        if not self._pace.refused(length):
             raise NetworkError(
                 f"{self._session.host} does not take {length} bytes at once (HTTP 413)",
                 cause="A proxy before the registry limits requests (nginx: client_max_body_size).",

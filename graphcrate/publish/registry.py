@@ -19,6 +19,7 @@ from graphcrate.model.errors import UsageError
 from graphcrate.model.words import is_loopback
 from graphcrate.oci import credentials, push
 from graphcrate.oci.reference import TAG_RULE, is_tag
+from graphcrate.oci.registry import Repository
 from graphcrate.publish import attestations
 from graphcrate.publish.attest import keys
 from graphcrate.publish.destinations import folder, oras
@@ -112,7 +113,7 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
     key = keys.read_private(request.key, ctx.environment, ask_password) if request.key else None
     client, realms = Client(ctx.environment), credentials.trusted_realms(ctx.environment)
     find = functools.partial(credentials.for_destination, reference, ctx.environment)
-    target = push.repository(reference, client=client, find_credential=find, trusted_realms=realms)
+    target = Repository(client, reference, find, writes=True, mount_from=request.mount_from, trusted_realms=realms)
     if destination.oras:
         form, told, lines = (
             "",
@@ -124,16 +125,7 @@ def _to_registry(request: Request, ctx: Context, candidate: Candidate, destinati
     else:
         form, told = request.form or "docker", str(reference)
         lines = jobs.pulling(reference, report.name, inside=vpc_reference(reference))
-        pushed = push.push_layout(
-            candidate.layout,
-            msgspec.structs.replace(reference, tag="", digest=""),  # under its digest alone, until all is there
-            form=request.form or "docker",
-            client=client,
-            find_credential=find,
-            progress=ctx.progress,
-            mount_from=request.mount_from,
-            trusted_realms=realms,
-        )
+        pushed = push.push_layout(target, candidate.layout, request.form or "docker", ctx.progress)
     # a SIF has no statements that nobody signed: Singularity's clients look for none
     proofs = tuple(attestations.attach(target, candidate, pushed.digest, key, ctx)) if key or form else ()
     tags = tuple(dict.fromkeys((reference.tag, *request.tags)))

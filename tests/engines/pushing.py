@@ -8,6 +8,7 @@ from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
 from graphcrate.oci import push, reference, spec, upload
 from graphcrate.oci.credentials import Credential
+from graphcrate.oci.registry import Repository
 from tests.unit import small_layouts, tars
 
 MIB = 1 << 20
@@ -27,21 +28,18 @@ def send(address, layout, name, *, form="oci", login=None, environment=None, pau
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(upload, "SMALLEST", chunk)
         patched.setattr(upload, "LARGEST", chunk)
-        return push.push_layout(
-            layout,
-            reference.parse(f"{address}/{name}"),
-            form=form,
-            client=Client(environment or {}, sleep=(pauses if pauses is not None else []).append),
-            find_credential=lambda: login,
-            progress=Silent(),
-            **more,
-        )
+        client = Client(environment or {}, sleep=(pauses if pauses is not None else []).append)
+        where = reference.parse(f"{address}/{name}")
+        target = Repository(client, where, lambda: login, writes=True, **more)
+        pushed = push.push_layout(target, layout, form, Silent())
+        push.put_manifest(target, where.tag, push.manifest_of(layout, form)[0], pushed.media_type)
+        return pushed
 
 
 def opened(address, name, login=None, **more):
     """The repository, to read from."""
     client = Client({}, sleep=lambda _: None)
-    return push.repository(reference.parse(f"{address}/{name}"), client=client, find_credential=lambda: login, **more)
+    return Repository(client, reference.parse(f"{address}/{name}"), lambda: login, **more)
 
 
 def check(address, name, layout, pushed, login=None):

@@ -10,6 +10,7 @@ from graphcrate.artifacts import convert
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
 from graphcrate.oci import push, reference
+from graphcrate.oci.registry import Repository
 from graphcrate.publish.destinations import oras
 from tests.engines import tricky
 from tests.engines.pushing import LOGIN
@@ -33,7 +34,7 @@ def sif(ground, cache):
 
 def pushed(address, sif, name, login=None):
     where = reference.parse(f"{address}/{name}")
-    target = push.repository(where, client=Client({}), find_credential=lambda: login)
+    target = Repository(Client({}), where, lambda: login, writes=True)
     done = oras.push_sif(sif, where, target, Silent(), {})
     push.put_manifest(target, where.tag, target.manifest(done.digest).data, done.media_type)
     return done

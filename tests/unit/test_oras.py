@@ -9,7 +9,8 @@ from graphcrate.artifacts.formats import sif
 from graphcrate.host.http import Client
 from graphcrate.host.progress import Silent
 from graphcrate.model.errors import LayoutError, UsageError
-from graphcrate.oci import push, reference, upload
+from graphcrate.oci import reference, upload
+from graphcrate.oci.registry import Repository
 from graphcrate.publish.destinations import oras
 from tests.unit import tars
 from tests.unit.writable_registry import WritableRegistry
@@ -32,7 +33,7 @@ def sent(monkeypatch):
         def run(sif, annotations=()):
             where = reference.parse(f"{server.host}/team/pyg:1.2")
             client = Client({}, sleep=lambda _: None)
-            target = push.repository(where, client=client, find_credential=lambda: None)
+            target = Repository(client, where, writes=True)
             return oras.push_sif(sif, where, target, Silent(), dict(annotations))
 
         run.server = server

@@ -18,7 +18,7 @@ from graphcrate.host.context import Context
 from graphcrate.model.errors import GateError, IntegrityError, ResolutionError, UsageError
 from graphcrate.model.lock import encode
 from graphcrate.model.report import Asked, BuildReport, Fallback, SmokeReport
-from graphcrate.oci import push
+from graphcrate.oci.registry import Repository
 from graphcrate.publish import policy, verify
 from graphcrate.publish import registry as publishing
 from graphcrate.publish.attest import keys
@@ -268,13 +268,13 @@ def test_a_sif_is_signed_before_its_tags_name_it_and_says_that_no_gpu_ran_it(pub
 @pytest.mark.parametrize("scheme", ["oras://", ""])
 @pytest.mark.usefixtures("on_cpu")
 def test_the_users_word_on_token_servers_holds_everywhere(ctx, publish, monkeypatch, scheme):
-    seen, repository = [], push.repository
+    seen = []
 
     def noted(*arguments, **options):
         seen.append(options["trusted_realms"])
-        return repository(*arguments, **options)
+        return Repository(*arguments, **options)
 
-    monkeypatch.setattr(push, "repository", noted)
+    monkeypatch.setattr("graphcrate.publish.registry.Repository", noted)
     ctx.environment["REGISTRY_REALMS"] = "tokens.invalid"
     publish(f"{scheme}{{}}/team", allow_cpu_only=True)
     assert set(seen) == {("tokens.invalid",)}

@@ -59,13 +59,13 @@ def test_a_refusal_says_why_where_the_registry_does(status):
     assert caught.value.next_step.startswith("see what the registry says; else ")
 
 
-@pytest.mark.parametrize(("actions", "advice"), [("pull", "name, and"), ("pull,push", "name in --to, and")])
+@pytest.mark.parametrize(("writes", "advice"), [(False, "name, and"), (True, "name in --to, and")])
 @pytest.mark.parametrize("reason", [Reason.NAME, Reason.REFUSED, Reason.UNREACHABLE, Reason.TLS])
-def test_a_registry_that_is_not_there_has_no_mirror(reason, actions, advice):
+def test_a_registry_that_is_not_there_has_no_mirror(reason, writes, advice):
     client = Answering()
     client.send = lambda *_, **__: (_ for _ in ()).throw(HttpError.of(reason, "https://registry.example/v2/"))
     with pytest.raises(NetworkError) as caught:
-        Repository(client, reference.parse("registry.example/a"), actions=actions).manifest("v1")
+        Repository(client, reference.parse("registry.example/a"), writes=writes).manifest("v1")
     assert f"check the registry's {advice}" in caught.value.next_step
     assert "MIRROR" not in str(caught.value)
 

@@ -5,10 +5,11 @@ import pytest
 from graphcrate.host.http import Response
 from graphcrate.host.retry import Retry
 from graphcrate.model.errors import NetworkError
-from graphcrate.oci import push, reference, spec
+from graphcrate.oci import reference, spec
 from graphcrate.oci.credentials import Credential
 from graphcrate.oci.image import digest_of
-from graphcrate.oci.upload import Blob, Chunks, Outcome, upload
+from graphcrate.oci.registry import Repository
+from graphcrate.oci.upload import Blob, Outcome, Pace, upload
 
 DATA = b"a layer"
 BLOB = Blob(descriptor=spec.Descriptor(media_type="x", digest=digest_of(DATA), size=len(DATA)), data=DATA)
@@ -40,8 +41,8 @@ class Registry:
 def sent(location):
     client = Registry(location)
     where = reference.parse("registry.example/team/image")
-    target = push.repository(where, client=client, find_credential=lambda: LOGIN)
-    assert upload(target, BLOB, lambda _: None, Chunks(0)).outcome is Outcome.SENT
+    target = Repository(client, where, lambda: LOGIN, writes=True)
+    assert upload(target, BLOB, lambda _: None, Pace(0)).outcome is Outcome.SENT
     return [asked for asked in client.asked if asked[0] == "PUT"]
 
 

@@ -48,7 +48,7 @@ def push_sif(
     manifest: dict[str, object] = {"schemaVersion": 2, "mediaType": spec.MANIFEST, "config": config, "layers": [layer]}
     document = msgspec.json.encode({**manifest, **({"annotations": annotations} if annotations else {})})
     blobs = [Blob(descriptor=layer, path=sif), Blob(descriptor=config, data=spec.EMPTY_BLOB)]
-    return push.push_image(target, reference, blobs, document, spec.MANIFEST, [digest_of(document)], progress)
+    return push.push_image(target, blobs, document, spec.MANIFEST, progress)
 
 
 def _sha256(path: Path, advance: Callable[[int], None]) -> str:
