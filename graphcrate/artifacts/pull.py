@@ -1,6 +1,7 @@
 """An image of a registry in the cache: its layers as records that our own images can hold, and its files."""
 
 import functools
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from graphcrate.model.errors import UNREADABLE, IntegrityError, LayoutError, Res
 from graphcrate.model.lock import PLATFORM
 from graphcrate.model.report import LayerRecord, Owner
 from graphcrate.oci import credentials, spec
-from graphcrate.oci.blob import open_blob, sha256
+from graphcrate.oci.blob import open_blob
 from graphcrate.oci.image import digest_of
 from graphcrate.oci.reference import Reference
 from graphcrate.oci.registry import Document, Repository
@@ -207,7 +208,7 @@ def _checked(layer: spec.Descriptor, diff_id: str, cache: Cache, advance: Callab
 def _as_gzip(blob: LayerBlob, cache: Cache) -> tuple[str, int]:
     """The same tar as gzip in the cache, its bytes alike on any machine; (digest, size)."""
     with cache.folder() as folder:
-        place, digest = folder / "layer", sha256()
+        place, digest = folder / "layer", hashlib.sha256()
         with place.open("wb") as target, open_blob(blob) as stream:
             while (piece := stream.read(PIECE)) or not target.tell():  # one member for an empty layer too
                 member = bytes(deflate.gzip_compress(piece, LEVEL))

@@ -1,7 +1,6 @@
 """Reading a layer's blob as a tar: one pass, bounded memory. What `validate` and the root file system share."""
 
 import contextlib
-import hashlib
 import io
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
@@ -193,8 +192,3 @@ def members(stream: TarStream) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFil
     while (member := archive.next()) is not None:
         yield member, archive
     stream.drain()
-
-
-def sha256() -> Hash:
-    """A hash for `open_blob`."""
-    return hashlib.sha256()

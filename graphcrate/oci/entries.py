@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from graphcrate.model.errors import LayoutError
 from graphcrate.oci.blob import TarStream, members
-from graphcrate.oci.names import Names, entry_path, is_whiteout, whiteout
+from graphcrate.oci.names import Names, entry_path
 
 #: What a reader keeps of an entry.
 Kept = TypeVar("Kept")
@@ -36,23 +36,15 @@ def read_entries(stream: TarStream, keep: Callable[[str, tarfile.TarInfo], Kept]
 
     `keep` gets path and header of each entry but whiteouts and hard links. It may read the content.
     """
-    names, layer = Names(), Entries[Kept]()
+    names, found = Names(), dict[str, Kept]()
     for member, _ in members(stream):
         path = names.add(member)
-        if is_whiteout(path):
-            gone = whiteout(path)
-            if gone is not None:
-                (layer.emptied if gone.emptied else layer.removed).add(gone.path)
-        elif not member.islnk():
-            layer.found[path] = keep(path, member)
-        elif path not in names.links_below:
-            layer.found[path] = layer.found[entry_path(member.linkname.lstrip("/"))]
-    layer.folders = names.folders
+        if path in names.whiteouts or path in names.links_below:
+            continue
+        found[path] = found[entry_path(member.linkname.lstrip("/"))] if member.islnk() else keep(path, member)
     # Not `names.implied`: a whiteout makes no folder of those above it.
-    files = (*layer.found, *names.links_below)
-    layer.implied = {parent for path in files for parent in parents(path)} - names.folders - {""}
-    layer.links_below = names.links_below
-    return layer
+    implied = {parent for path in (*found, *names.links_below) for parent in parents(path)} - names.folders - {""}
+    return Entries(found, names.folders, implied, names.removed, names.emptied, names.links_below)
 
 
 def overlaid(layers: Sequence[Entries[Kept]], implied: Kept) -> dict[str, Kept]:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,6 @@ from graphcrate.oci import spec
 from graphcrate.oci.image import TITLE, Image, digest_of
 from graphcrate.oci.spec import LayerBlob
 
-_FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file (btrfs, xfs)
 #: A hard link shares its inode with the cache, so nobody may write through it.
 _BLOB_MODE = 0o444
 REBUILD = "remove the image's folder and build it again; unchanged parts come from the cache"
@@ -235,7 +233,7 @@ def _decode(data: bytes, kind: type[_Document], name: str) -> _Document:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Hard link, else shared blocks, else a copy; read-only for all."""
+    """Hard link, else a copy; read-only for all."""
     with contextlib.suppress(PermissionError):  # another user's cache
         source.chmod(_BLOB_MODE)
     if source.stat().st_mode & 0o777 == _BLOB_MODE:
@@ -245,11 +243,7 @@ def _link(source: Path, target: Path) -> None:
         except OSError as error:
             if error.errno not in _NO_LINK:
                 raise
-    with source.open("rb") as reading, target.open("xb") as writing:
-        try:
-            fcntl.ioctl(writing.fileno(), _FICLONE, reading.fileno())
-        except OSError:
-            shutil.copyfileobj(reading, writing, 1 << 20)
+    shutil.copyfile(source, target)
     target.chmod(_BLOB_MODE)
 
 

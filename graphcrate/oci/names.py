@@ -1,7 +1,6 @@
 """The rules for names in one layer. A layer that keeps them unpacks alike everywhere, and never outside its root."""
 
 import tarfile
-from typing import NamedTuple
 
 from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
@@ -17,41 +16,14 @@ def entry_path(name: str) -> str:
     return "/".join(parts)
 
 
-class Whiteout(NamedTuple):
-    """What an entry takes away from the layers below: a path, or (`emptied`) what lies in the folder `path`."""
-
-    path: str
-    emptied: bool
-
-
-def whiteout(path: str) -> Whiteout | None:
-    """What the entry at this path takes away; None where it is no whiteout. Its path is empty for the root.
-
-    aufs's own files (`.wh..wh.…`) mean nothing elsewhere: they take away nothing. Raises LayoutError for a whiteout
-    of nothing that can be named.
-    """
-    parent, slash, name = path.rpartition("/")
-    if not is_whiteout(path) or name == spec.OPAQUE:
-        return Whiteout(parent, emptied=True) if name == spec.OPAQUE else None
-    if name.startswith(spec.WHITEOUT * 2):
-        return None
-    removed = name.removeprefix(spec.WHITEOUT)
-    if removed in ("", ".", ".."):
-        raise LayoutError(f"the whiteout {path!r} removes nothing that can be named")
-    return Whiteout(f"{parent}{slash}{removed}", emptied=False)
-
-
-def is_whiteout(path: str) -> bool:
-    """Whether the entry is no file of the layer, but says something about those below."""
-    return path.rpartition("/")[2].startswith(spec.WHITEOUT)
-
-
 class Names:
     """The names of one layer, as they come: each once, none below a file or a link."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()  #: everything but folders and whiteouts
         self.whiteouts: set[str] = set()
+        self.removed: set[str] = set()  #: what whiteouts take away from the layers below
+        self.emptied: set[str] = set()  #: folders that have nothing of the layers below
         self.folders: set[str] = set()  #: that have an entry
         self.implied: set[str] = set()  #: that are above an entry (and may have one themselves)
         self.links_below: dict[str, str] = {}  #: hard links to files of layers below: path → target
@@ -72,8 +44,8 @@ class Names:
             return path
         if not path or path in self.implied:
             raise LayoutError(f"{path or 'the root'} is a folder and no folder")
-        if is_whiteout(path):
-            self.whiteouts.add(path)
+        if path.rpartition("/")[2].startswith(spec.WHITEOUT):
+            self._add_whiteout(path)
             return path
         self.files.add(path)
         if member.islnk():
@@ -83,3 +55,14 @@ class Names:
             if target not in self.files or target == path:
                 self.links_below[path] = target
         return path
+
+    def _add_whiteout(self, path: str) -> None:
+        self.whiteouts.add(path)
+        parent, slash, name = path.rpartition("/")
+        removed = name.removeprefix(spec.WHITEOUT)
+        if name == spec.OPAQUE:
+            self.emptied.add(parent)
+        elif removed in ("", ".", ".."):
+            raise LayoutError(f"the whiteout {path!r} removes nothing that can be named")
+        elif not removed.startswith(spec.WHITEOUT):  # aufs's own files (`.wh..wh.…`) mean nothing elsewhere
+            self.removed.add(f"{parent}{slash}{removed}")

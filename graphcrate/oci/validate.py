@@ -4,13 +4,14 @@ Documents and their digests are checked by `read_layout`; here come the blobs: s
 layer is a tar which every runtime unpacks alike, and that the layers do not contradict each other.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import LayoutError
 from graphcrate.oci import spec
-from graphcrate.oci.blob import open_blob, sha256
+from graphcrate.oci.blob import open_blob
 from graphcrate.oci.entries import Entries, overlaid, read_entries
 from graphcrate.oci.layout import REBUILD, Layout, check_presence
 from graphcrate.oci.spec import LayerBlob
@@ -45,7 +46,7 @@ def validate(layout: Layout, advance: Callable[[int], None] | None = None) -> tu
 
 def inspect_layer(blob: LayerBlob, advance: Callable[[int], None] | None = None) -> LayerFacts:
     """Read a layer to its end and check its entries. `advance` counts compressed bytes. Raises LayoutError."""
-    digest, diff_id = sha256(), sha256()
+    digest, diff_id = hashlib.sha256(), hashlib.sha256()
     try:
         with open_blob(blob, advance=advance, digest=digest, diff_id=diff_id) as stream:
             entries = read_entries(stream, lambda *_: None)

@@ -1,5 +1,6 @@
 """An image's files: what its layers come to, each once, and where the content of each is."""
 
+import hashlib
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
@@ -8,7 +9,7 @@ import msgspec
 
 from graphcrate.host.parallel import parallel
 from graphcrate.model.errors import LayoutError
-from graphcrate.oci.blob import CHUNK, Hash, TarStream, open_blob, sha256
+from graphcrate.oci.blob import CHUNK, Hash, TarStream, open_blob
 from graphcrate.oci.entries import Entries, overlaid, parents, read_entries
 from graphcrate.oci.layout import REBUILD, Layout, check_presence
 from graphcrate.oci.spec import LayerBlob
@@ -104,7 +105,7 @@ def read_checked(
     advance: Callable[[int], None],
 ) -> Entries[Inode]:
     """Read a layer to its end. Raises LayoutError where the bytes have another digest."""
-    seen = sha256()
+    seen = hashlib.sha256()
     try:
         with open_blob(blob, advance=advance, digest=seen) as stream:
             entries = read_entries(stream, lambda path, header: keep(path, header, stream))
