@@ -21,7 +21,6 @@ FORMS = """\
 _SUFFIXES = (".sif", ".sqsh", ".squashfs", ".tar", ".tgz")
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z0-9]+)+", re.ASCII)
 _INSTANCE = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
-_NAMESPACE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", re.ASCII)
 
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,19 +121,15 @@ def _acr(text: str, rest: str) -> Registry:
         _refuse(text, f"invalid region {region!r}, cn-hangzhou is one")
     if at and not _INSTANCE.fullmatch(instance):
         _refuse(text, f"invalid name of an instance: {instance!r}")
-    path, colon, tag = path.partition(":")
-    if not path or (colon and not tag):
-        _refuse(text, "the tag is missing" if path else "the namespace is missing: acr:cn-hangzhou/NAMESPACE")
-    if not _NAMESPACE.fullmatch(path.partition("/")[0]):
-        _refuse(text, f"invalid namespace {path.partition('/')[0]!r}")
-    parts = path.count("/") + 1
-    if parts > (2 if tag else 1) and (not instance or instance.startswith("crpi-")):
+    if not path or path.startswith(":"):
+        _refuse(text, "the namespace is missing: acr:cn-hangzhou/NAMESPACE")
+    found = _location(text, f"{addresses.alibaba_registry(region, instance)}/{path}")
+    parts = found.repository.count("/") + 1
+    if parts > (2 if found.tag else 1) and (not instance or instance.startswith("crpi-")):
         _refuse(text, "the Personal Edition has no repositories deeper than NAMESPACE/NAME")
-    if tag and parts == 1:
+    if found.tag and parts == 1:
         _refuse(text, "a tag belongs to a repository: acr:cn-hangzhou/NAMESPACE/NAME:TAG")
-    registry = Registry(host=addresses.alibaba_registry(region, instance), repository=path, tag=tag)
-    reference_for(registry, "name", "tag")
-    return registry
+    return found
 
 
 def _folder(text: str, path: str, environment: Mapping[str, str]) -> Folder:
