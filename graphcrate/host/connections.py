@@ -8,7 +8,7 @@ import netrc
 import socket
 import ssl
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -146,34 +146,28 @@ def authorization(url: str, credentials: str, environment: Mapping[str, str]) ->
 def proxy_for(url: str, environment: Mapping[str, str]) -> str:
     """The proxy's address for this one, or an empty string: none is told what goes to this very machine.
 
-    Lower-case variables win, as in curl.
+    Lower-case variables win, as in curl. `no_proxy` has names of hosts or domains, networks, or `*`.
     """
+    import urllib.request  # 20 ms
+
     parts = urllib.parse.urlsplit(url)
-    if is_loopback(parts.hostname or ""):
+    host, found = parts.hostname or "", {}
+    for scheme in ("http", "https", "all", "no"):
+        found[scheme] = environment.get(f"{scheme}_proxy") or environment.get(f"{scheme.upper()}_PROXY") or ""
+    address = f"{host}:{parts.port}" if parts.port else host
+    if is_loopback(host) or urllib.request.proxy_bypass_environment(address, found):  # type: ignore[attr-defined]
         return ""
-    found = {
-        scheme: environment.get(f"{scheme}_proxy") or environment.get(f"{scheme.upper()}_PROXY") or ""
-        for scheme in ("http", "https", "all", "no")
-    }
-    if any(_exempt(parts.hostname or "", parts.port, entry.strip()) for entry in found["no"].split(",")):
-        return ""
+    with contextlib.suppress(ValueError):
+        if any(ipaddress.ip_address(host) in network for network in _networks(found["no"])):
+            return ""
     proxy = found.get(parts.scheme) or found["all"]
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
-def _exempt(host: str, port: int | None, entry: str) -> bool:
-    """Whether an entry of `no_proxy` (`*`, a domain, an address, a network, each maybe with a port) covers the host."""
-    if "/" in entry:
+def _networks(exempt: str) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    for entry in exempt.split(","):
         with contextlib.suppress(ValueError):
-            return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
-        return False
-    name, colon, wanted = entry.rpartition(":")
-    if colon and wanted.isdigit() and not name.endswith(":") and name.count(":") == 0:
-        if int(wanted) != port:
-            return False
-        entry = name
-    domain = entry.removeprefix("*").removeprefix(".").lower()
-    return entry == "*" or (bool(domain) and (host == domain or host.endswith(f".{domain}")))
+            yield ipaddress.ip_network(entry.strip(), strict=False)
 
 
 def transport_errors() -> tuple[type[Exception], ...]:
@@ -207,26 +201,22 @@ def _reason(error: Exception, body: bool) -> Reason:
     import urllib3.exceptions as kinds
 
     causes = _chain(error)
-    found: Reason | None = None
-    if isinstance(error, kinds.ProxyError):
-        found = Reason.PROXY
-    elif resolving := next((cause for cause in causes if isinstance(cause, socket.gaierror)), None):
-        found = Reason.NAME_FOR_NOW if resolving.errno == socket.EAI_AGAIN else Reason.NAME
-    elif any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
-        found = Reason.CERTIFICATE
-    elif isinstance(error, kinds.ConnectTimeoutError) and not isinstance(error, kinds.NewConnectionError):
-        found = Reason.NO_ANSWER
-    elif isinstance(error, (kinds.ReadTimeoutError, TimeoutError)):
-        found = Reason.STALLED
-    elif any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        found = Reason.REFUSED
-    elif any(getattr(cause, "errno", None) in (errno.ENETUNREACH, errno.EHOSTUNREACH) for cause in causes):
-        found = Reason.UNREACHABLE
-    elif isinstance(error, (kinds.LocationValueError, ValueError)) and not body:
-        found = Reason.ADDRESS
-    elif any(isinstance(cause, ssl.SSLError) for cause in causes):
-        found = Reason.TLS
-    return found or Reason.CUT
+    resolving = next((cause for cause in causes if isinstance(cause, socket.gaierror)), None)
+    numbers = {getattr(cause, "errno", None) for cause in causes}
+    late = isinstance(error, kinds.ConnectTimeoutError) and not isinstance(error, kinds.NewConnectionError)
+    known = (
+        (Reason.PROXY, isinstance(error, kinds.ProxyError)),
+        (Reason.NAME_FOR_NOW, resolving is not None and resolving.errno == socket.EAI_AGAIN),
+        (Reason.NAME, resolving is not None),
+        (Reason.CERTIFICATE, any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)),
+        (Reason.NO_ANSWER, late),
+        (Reason.STALLED, isinstance(error, (kinds.ReadTimeoutError, TimeoutError))),
+        (Reason.REFUSED, any(isinstance(cause, ConnectionRefusedError) for cause in causes)),
+        (Reason.UNREACHABLE, bool(numbers & {errno.ENETUNREACH, errno.EHOSTUNREACH})),
+        (Reason.ADDRESS, isinstance(error, (kinds.LocationValueError, ValueError)) and not body),
+        (Reason.TLS, any(isinstance(cause, ssl.SSLError) for cause in causes)),
+    )
+    return next((reason for reason, holds in known if holds), Reason.CUT)
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -104,32 +104,24 @@ def _context(environment: Mapping[str, str]) -> str:
 
 def explain(where: str, error: BaseException, environment: Mapping[str, str]) -> HostError:
     """Why the daemon at this address cannot be used, and what to type."""
+    what = f"the Docker daemon at {where} gives no proper answer: {error}"
+    cause, step = "", "docker info    shows the same"
     if isinstance(error, PermissionError):
-        user = environment.get("USER") or "$USER"
-        return HostError(
+        what, cause = (
             f"{where} may not be used by this user",
-            cause="Docker's socket belongs to root and to the group docker.",
-            next_step=f"sudo usermod -aG docker {user}    (then log in again), {ELSEWHERE}",
+            "Docker's socket belongs to root and to the group docker.",
         )
-    if not where.startswith("unix://"):
-        return HostError(
-            f"no Docker daemon answers at {where}: {error}",
-            cause="DOCKER_HOST or the current context names it.",
-            next_step=f"docker --host {where} info    shows the same; `unset DOCKER_HOST` takes the machine's own",
-        )
-    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+        step = f"sudo usermod -aG docker {environment.get('USER') or '$USER'}    (then log in again), {ELSEWHERE}"
+    elif not where.startswith("unix://"):
+        what, cause = f"no Docker daemon answers at {where}: {error}", "DOCKER_HOST or the current context names it."
+        step = f"docker --host {where} info    shows the same; `unset DOCKER_HOST` takes the machine's own"
+    elif isinstance(error, FileNotFoundError | ConnectionRefusedError):
+        what, cause = "the Docker daemon is not running", f"Nothing answers at {where}."
+        step = f"{start_command(where)}    ({ELSEWHERE})"
         if not process.find("dockerd") and not process.find("docker"):
-            return HostError(
-                "Docker is not installed",
-                cause=f"There is no {where} and neither docker nor dockerd in PATH.",
-                next_step=f"sudo apt-get install docker.io    (then `{start_command(where)}`), {ELSEWHERE}",
-            )
-        return HostError(
-            "the Docker daemon is not running",
-            cause=f"Nothing answers at {where}.",
-            next_step=f"{start_command(where)}    ({ELSEWHERE})",
-        )
-    return HostError(f"the Docker daemon at {where} gives no proper answer: {error}", next_step="docker info")
+            what, cause = "Docker is not installed", f"There is no {where} and neither docker nor dockerd in PATH."
+            step = f"sudo apt-get install docker.io    (then `{start_command(where)}`), {ELSEWHERE}"
+    return HostError(what, cause=cause, next_step=step)
 
 
 def start_command(where: str) -> str:
