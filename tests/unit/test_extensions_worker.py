@@ -137,9 +137,11 @@ class BuildExt:
 @pytest.mark.parametrize("start", ["spawn", "call"])
 def test_commands_are_listed_and_not_started(start):
     build_ext = BuildExt(start)
-    commands, objects = worker.list_commands(build_ext)
+    commands = worker.list_commands(build_ext)
     assert commands[1] == ("a.cu", "temp/x/a.cu.o", ["cc", "-DX", "-c", "a.cu", "-o", "temp/x/a.cu.o"])
-    assert [target for _, target, _ in commands] == [made for several in objects.values() for made in several]
+    assert [target for _, target, _ in commands] == [
+        f"temp/{one}/{name}.o" for one in "xy" for name in ("a.cpp", "a.cu")
+    ]
     assert not hasattr(build_ext.compiler, start)
     assert build_ext.build_temp == "temp"
 

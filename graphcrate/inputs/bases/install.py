@@ -15,6 +15,7 @@ import re
 import shutil
 import struct
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -117,20 +118,14 @@ def install(debs: Sequence[Path], root: Path, suite: str, note: Callable[[str], 
         for name in ("bin", "sbin", "lib", "lib64"):
             (root / "usr" / name).mkdir(parents=True, exist_ok=True)
             (root / name).symlink_to(f"usr/{name}")
-    work = root.with_name(f"{root.name}.work")
-    for name in ("debs", "noting", "calls"):
-        (work / name).mkdir(parents=True)
-    try:
-        return _install(debs, root, work, suite, note)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _install(debs: Sequence[Path], root: Path, work: Path, suite: str, note: Callable[[str], None]) -> dict[str, Owner]:
-    packages = {deb.name: deb for deb in parallel(lambda path, _: read(path, work / "debs"), debs)}
-    for deb in _needed_first(packages):
-        _extract(deb, root)
-    calls = _run_dpkg(root, work, suite, note)
+    with tempfile.TemporaryDirectory(dir=root.parent, ignore_cleanup_errors=True) as folder:
+        work = Path(folder)
+        for name in ("debs", "noting", "calls"):
+            (work / name).mkdir()
+        packages = {deb.name: deb for deb in parallel(lambda path, _: read(path, work / "debs"), debs)}
+        for deb in _needed_first(packages):
+            _extract(deb, root)
+        calls = _run_dpkg(root, work, suite, note)
     for name, text in _FILES.items():
         (root / name).write_text(text)
         (root / name).chmod(0o644)

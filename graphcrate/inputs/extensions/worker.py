@@ -146,11 +146,12 @@ def build(order: dict[str, Any], listed: int, go: int) -> None:
 
     def build_extensions(self: Any) -> None:  # noqa: ANN401
         self.check_extensions_list(self.extensions)
-        commands, objects = list_commands(self)
+        commands = list_commands(self)
         with os.fdopen(listed, "w") as stream:
             json.dump([work_of(order, *command) for command in commands], stream)
         if os.read(go, 1):  # the files are compiled
-            self.compiler.compile = lambda sources, **_: objects[tuple(sources), self.build_temp]
+            names = self.compiler.object_filenames
+            self.compiler.compile = lambda sources, output_dir=None, **_: names(sources, output_dir=output_dir)
             each_extension(self)
 
     extensions.__init__ = without_ninja
@@ -167,11 +168,10 @@ def each_extension(build_ext: Any) -> None:  # noqa: ANN401
     build_ext.build_temp = temporary
 
 
-def list_commands(build_ext: Any) -> "tuple[list[tuple[str, str, Command]], dict[Any, list[str]]]":  # noqa: ANN401
-    """List the compilers' commands as (source, object, command), and the objects of each call; start none."""
+def list_commands(build_ext: Any) -> "list[tuple[str, str, Command]]":  # noqa: ANN401
+    """List the compilers' commands as (source, object, command); start none."""
     compiler = build_ext.compiler
     commands: list[tuple[str, str, Command]] = []
-    objects: dict[Any, list[str]] = {}
     compile_in_a_row = compiler.compile
 
     def compile_files(sources: list[str], output_dir: "str | None" = None, **options: Any) -> list[str]:  # noqa: ANN401
@@ -184,14 +184,13 @@ def list_commands(build_ext: Any) -> "tuple[list[tuple[str, str, Command]], dict
         for command in started:
             target = command[command.index("-o") + 1]
             commands.append((targets[target], target, command))
-        objects[tuple(sources), build_ext.build_temp] = made
         return made
 
     compiler.compile = compile_files
     compiler.link_shared_object = lambda *_, **__: None
     each_extension(build_ext)
     del compiler.compile, compiler.link_shared_object
-    return commands, objects
+    return commands
 
 
 def portable(command: "Iterable[str]") -> Command:
