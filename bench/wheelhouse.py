@@ -130,7 +130,7 @@ def plainly(job: extensions.Job, base: Base, toolkit: Path | None, files: Mappin
     folder.mkdir()
     beside = {package.name: package for package in (*step.against, *step.compilation.tools)}
     venv = folder / "venv"
-    make_venv(venv, [*beside.values()], files, base.python, jobs=job.jobs, progress=job.progress)
+    make_venv(job, venv, [*beside.values()], files, base.python)
     total = 0.0
     for package in step.packages:
         build = folder / package.name

@@ -11,7 +11,6 @@ from graphcrate.artifacts.wheel import open_wheel
 from graphcrate.compat.compilers import SECONDS, STAND_INS, folder_for, variables
 from graphcrate.host import sandbox
 from graphcrate.host.memory import free_memory
-from graphcrate.host.progress import Progress
 from graphcrate.host.workers import Advance, Pool
 from graphcrate.inputs.bases import Base
 from graphcrate.inputs.extensions import Job, cached, worker
@@ -60,34 +59,31 @@ def _make(job: Job, wanted: Sequence[LockedPackage]) -> dict[str, Path]:
     job.cache.require(room + _ROOM_PER_PACKAGE * len(wanted), "compiling extensions")
     with job.cache.folder() as work:
         venv, build = work / "venv", work / "build"
-        make_venv(venv, [*beside.values()], files, build_base.python, jobs=job.jobs, progress=job.progress)
+        make_venv(job, venv, [*beside.values()], files, build_base.python)
         for package in wanted:
             unpack_source(package, files[package.file.sha256], build / f"{package.name}-{package.version}")
-        add_headers(build / _HEADERS)
+        for path, lines in STAND_INS.items():
+            header = build / _HEADERS / path
+            header.parent.mkdir(parents=True, exist_ok=True)
+            header.write_text("".join(f"{line}\n" for line in lines))
         wheels = _compile(job, wanted, build_base, toolkit, build, venv)
         return keep(job, wheels, venv, work / "checked")
 
 
 def make_venv(
-    folder: Path,
-    packages: Sequence[LockedPackage],
-    files: Mapping[str, Path],
-    python: str,
-    *,
-    jobs: int,
-    progress: Progress,
+    job: Job, folder: Path, packages: Sequence[LockedPackage], files: Mapping[str, Path], python: str
 ) -> None:
     """Make what is compiled against in `folder`, the image's `/opt/venv`: torch with what its import needs, the tools.
 
-    `python`: path inside the image; `files`: sha256 → wheel. Five gigabytes for torch with CUDA, by as many processes
-    as there are `jobs`. Raises IntegrityError for a broken wheel.
+    `python`: path inside the image; `files`: sha256 → wheel. Five gigabytes for torch with CUDA. Raises IntegrityError
+    for a broken wheel.
     """
     site = Site(python=Path(python).name.removeprefix("python"), glibc="", mtime=LAYER_MTIME)
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(python)
     (folder / "pyvenv.cfg").write_text(f"home = {Path(python).parent}\ninclude-system-site-packages = false\n")
     total = sum(package.file.size for package in packages)
-    with progress.task("unpacking torch to compile against", total) as task, Pool(jobs, task.advance) as pool:
+    with job.progress.task("unpacking torch to compile against", total) as task, Pool(job.jobs, task.advance) as pool:
         for package in packages:
             pool.submit(package.file.size, _unpack_wheel, files[package.file.sha256], folder, site)
         for _ in pool.results():
@@ -133,14 +129,6 @@ def unpack_source(package: LockedPackage, sdist: Path, folder: Path) -> None:
     temporary.rmdir()
 
 
-def add_headers(folder: Path) -> None:
-    """Write the headers that stand in for torch's into a folder."""
-    for path, lines in STAND_INS.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text("".join(f"{line}\n" for line in lines))
-
-
 def environment(job: Job, jobs: int) -> dict[str, str]:
     """What compiling sees: nothing of this machine's environment."""
     return {
@@ -161,7 +149,7 @@ def _compile(
 ) -> dict[LockedPackage, Path]:
     """Package → wheel as setuptools made it. Raises BuildError after the finished ones are in the cache."""
     memory = free_memory()
-    jobs = affordable(job.jobs, memory)
+    jobs = max(1, min(job.jobs, memory // MEMORY_PER_JOB))
     compilation = job.step.compilation
     gpus = f" for {', '.join(compilation.architectures)}" if compilation.architectures else ""
     names = ", ".join(package.name for package in wanted)
@@ -192,8 +180,8 @@ def _compile(
     argv = [f"{VENV}/bin/python", "-s", f"{BUILD}/{_PROGRAM}", f"{BUILD}/{_ORDERS}"]
     command = sandbox.Exec(argv, environment(job, jobs), binds, cwd=BUILD, on_line=watcher.read)
     done = sandbox.run_in(base.rootfs, command)
-    made = {one: next((build / "wheels" / one.name).glob("*.whl"), None) for one in wanted if one.name in watcher.built}
-    wheels = {package: wheel for package, wheel in made.items() if wheel is not None}
+    made = {package: (build / "wheels" / package.name).glob("*.whl") for package in wanted}
+    wheels = {package: wheel for package in wanted if package.name in watcher.built for wheel in made[package]}
     if done.returncode != 0 or len(wheels) < len(wanted):
         for package, wheel in wheels.items():
             # What made them worthless would hide why the other one failed.
@@ -203,11 +191,6 @@ def _compile(
         failed = next((one for one in wanted if one.name == watcher.failed), unfinished[0])
         raise _failure(job, failed, build, watcher, done.returncode)
     return wheels
-
-
-def affordable(cores: int, memory: int) -> int:
-    """Return how many files to compile at once with this many bytes of memory free; at least one."""
-    return max(1, min(cores, memory // MEMORY_PER_JOB))
 
 
 def _failure(job: Job, package: LockedPackage, build: Path, watcher: Watcher, returncode: int) -> BuildError:
