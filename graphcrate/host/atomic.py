@@ -64,7 +64,7 @@ def replacing(target: Path) -> Iterator[Path]:
     What a killed run left is removed by the next. Raises DiskFullError and HostError.
     """
     with _alone(target) as partial:
-        _make(partial)
+        partial.mkdir(0o700)
         yield partial
         old = _beside(target, "old")
         if not os.path.lexists(target):
@@ -85,37 +85,34 @@ def appearing(target: Path, part: str) -> Iterator[Path | None]:
         if target.exists():
             yield None
         else:
-            _make(partial)
+            partial.mkdir(0o700)
             yield partial
             (partial / part).rename(target)
 
 
 @contextlib.contextmanager
 def writing(target: Path, mode: int | None = 0o644) -> Iterator[Path]:
-    """A name for a new file that takes `target`'s place at the end, with this mode, or is removed on any error.
+    """A name for a new file that takes `target`'s place at the end, or is removed on any error.
 
-    Without a mode it is as the umask has it.
-
-    It lies in a folder beside `target` that this process has locked; what killed runs left there is removed first.
-    Nothing else stays. Raises DiskFullError and HostError.
+    Without a mode it is as the umask has it. What killed runs left beside it is removed; nothing else stays.
+    Raises DiskFullError and HostError.
     """
-    with explaining(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _part(target) as folder:
-            grown = folder / target.name
-            yield grown
-            if mode is not None:
-                grown.chmod(mode)
-            grown.replace(target)
+    with _part(target) as grown:
+        yield grown
+        if mode is not None:
+            grown.chmod(mode)
+        grown.replace(target)
 
 
 @contextlib.contextmanager
 def _part(target: Path) -> Iterator[Path]:
-    """A new folder beside `target`, locked; removed at the end. What killed runs left there is removed first."""
+    """A name in a new, locked folder beside `target`; that is removed at the end, killed runs' are before."""
     prefix, suffix = f".{target.name}.", ".part"
-    _remove_abandoned(target.parent, prefix, suffix)
-    with _locked_folder(target.parent, prefix, suffix) as folder:
-        yield folder
+    with explaining(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(target.parent, prefix, suffix)
+        with _locked_folder(target.parent, prefix, suffix) as folder:
+            yield folder / target.name
 
 
 @contextlib.contextmanager
@@ -159,16 +156,13 @@ def create(target: Path, content: bytes, mode: int) -> bool:
 
     Raises DiskFullError and HostError.
     """
-    with explaining(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _part(target) as folder:
-            temporary = folder / target.name
-            with temporary.open("xb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.chmod(mode)
-            return claim(temporary, target)
+    with _part(target) as temporary:
+        with temporary.open("xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.chmod(mode)
+        return claim(temporary, target)
 
 
 def claim(source: Path, target: Path) -> bool:
@@ -215,11 +209,6 @@ def _alone(target: Path) -> Iterator[Path]:
                 yield partial
             finally:
                 remove_tree(partial)
-
-
-def _make(folder: Path) -> None:
-    folder.mkdir()
-    folder.chmod(0o700)  # whatever the umask
 
 
 def _beside(target: Path, kind: str) -> Path:

@@ -135,12 +135,6 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     owner: WheelServer
 
-    def do_GET(self):
-        self._answer()
-
-    def do_HEAD(self):
-        self._answer()
-
     def log_message(self, *_):
         pass
 
@@ -148,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(ConnectionError):
             super().handle_one_request()
 
-    def _answer(self):
+    def do_GET(self):
         path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
         server = self.owner
         server.asked.append(Asked(self.command, path, {name.lower(): value for name, value in self.headers.items()}))
@@ -167,9 +161,9 @@ class _Handler(BaseHTTPRequestHandler):
         if path not in server.bodies:
             return self._send(404, {}, b"not found", fault)
         body = server.bodies[path]
-        if fault.wrong:
-            body = bytes(byte ^ 0xFF for byte in body)
-        return self._send_file(body, fault)
+        return self._send_file(bytes(byte ^ 0xFF for byte in body) if fault.wrong else body, fault)
+
+    do_HEAD = do_GET  # noqa: N815
 
     def _send_file(self, body, fault):
         asked = self.headers.get("Range")
