@@ -228,4 +228,6 @@ def local_files(lock: Lock, sources: "SourceOptions", ctx: Context) -> Mapping[s
 
     packages = tuple(package for package in lock.packages if package.channel is Channel.LOCAL)
     only = msgspec.structs.replace(lock, packages=packages)
-    return fetch(only, sources, ctx) if packages else {}
+    projects = [package.file for package in packages if package.compiled]
+    files = {file.sha256: ctx.cache.file(file.sha256, file.name) for file in projects}
+    return {**fetch(only, sources, ctx), **files} if packages else {}

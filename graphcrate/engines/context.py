@@ -16,7 +16,7 @@ from graphcrate.engines.backend import Order
 from graphcrate.host.cache import Cache
 from graphcrate.inputs.bases import Base
 from graphcrate.model.errors import HostError
-from graphcrate.model.plan import LAYER_MTIME, ConfigStep, FilesStep, WheelsStep
+from graphcrate.model.plan import LAYER_MTIME, CompileStep, ConfigStep, FilesStep, WheelsStep
 from graphcrate.model.recipe import Channel
 from graphcrate.model.words import is_loopback
 from graphcrate.oci.image import make_image
@@ -40,7 +40,8 @@ def write(folder: Path, order: Order, text: str, name: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(file.content, encoding="utf-8")
         target.chmod(file.mode)
-    packages = [package for step in order.plan.steps if isinstance(step, WheelsStep) for package in step.packages]
+    with_files = [step for step in order.plan.steps if isinstance(step, WheelsStep | CompileStep)]
+    packages = [package for step in with_files for package in step.packages]
     packages += [build for package in packages for build in package.build]
     for package in dict.fromkeys(package for package in packages if package.channel is Channel.LOCAL):
         source, target = order.files[package.file.sha256], folder / WHEELS / package.file.name

@@ -17,7 +17,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from graphcrate.artifacts.wheel import parse_name
 from graphcrate.compat import own
 from graphcrate.host import settings
 from graphcrate.host.cache import kept
@@ -34,7 +33,7 @@ from graphcrate.resolve.locks import Resolution, ResolveContext
 from graphcrate.resolve.offers import Offer, Offers
 from graphcrate.resolve.pinning import constraints_of, lock_offer, lock_offers, resolve_pins
 from graphcrate.resolve.resolver import PYG, lock_back_end, lock_sdist
-from graphcrate.resolve.target import target_of
+from graphcrate.resolve.target import project_and_version, target_of
 
 #: Raise it whenever the same additions would be resolved otherwise.
 RULES = 1
@@ -116,20 +115,23 @@ class _Resolver:
     ) -> None:
         self._context, self._candidate, self._stack = context, resolution.candidate, resolution.lock
         self._additions, self._offers, self._cache = additions, offers, context.ctx.cache
-        self._local = {one.name: one for one in local}
+        self._given = local
+        self._local = {one.name: one for one in local if not one.compiled}
         self._target = target_of(context.variant.base, context.variant.python)
         self._staying = {one.name: one for one in self._stack.packages if _stays(one)}
         self._title = f"{self._stack.recipe} for CUDA {self._stack.cuda}"
         self._asked = [one for one in map(Requirement, named) if not self._stays_for(one)]
-        self._by_source: set[str] = set()  #: packages that are there as source only
-        self._sdists: dict[str, LockedPackage] = {}
-        self._with_cuda = False  #: whether one of them has CUDA sources
+        self._with_cuda = False  #: whether something with CUDA sources is compiled
+        self._sdists = {one.name: self._lock_source(one) for one in local if one.compiled}
+        self._by_source = {*self._sdists}  #: packages that are there as source only
 
     def lock(self, digest: str) -> Lock:
         """The stack's lock with what was asked for, and all that it needs."""
         stack, ctx = self._stack, self._context.ctx
         with self._cache.folder() as stays, self._cache.folder() as sources:
             self._sources = sources
+            for one in self._sdists.values():
+                _stand_in(sources, one.name, one.version)
             self._stays = [f"{name} @ {_stand_in(stays, name, one.version)}" for name, one in self._staying.items()]
             pinned, notes = self._pinned()
         there = {one.name: one for one in stack.packages}
@@ -151,7 +153,7 @@ class _Resolver:
             notes=(*stack.notes, *notes),
             added=Added(
                 packages=tuple(sorted(packages)),
-                asked=tuple(dict.fromkeys([*map(_name, self._asked), *self._local])),
+                asked=tuple(dict.fromkeys([*map(_name, self._asked), *(one.name for one in self._given)])),
                 moved=moved,
             ),
         )
@@ -333,7 +335,7 @@ def _first_reason(error: ResolutionError) -> str:
 
 
 def _store_local(package: str, offers: Offers, context: ResolveContext) -> LockedPackage:
-    """A wheel file, a project's folder or a commit, as a wheel in the cache."""
+    """A wheel file, a project's folder or a commit, in the cache: as a wheel, or as an sdist to be compiled."""
     market = offers.market
     environment = settings.select_for_child(context.ctx.environment)
 
@@ -346,16 +348,16 @@ def _store_local(package: str, offers: Offers, context: ResolveContext) -> Locke
     if package.startswith("/") and package.endswith(".whl"):
         path = Path(package)
     elif package.startswith("/"):
-        path = project.wheel_of_folder(Path(package), back_end, market.cache, environment)
+        path = project.of_folder(Path(package), back_end, market.cache, environment)
     else:
-        path = project.wheel_of_commit(package, back_end, market.cache, environment)
-    name, version, _ = parse_name(path.name)
-    target = target_of(context.variant.base, context.variant.python)
-    if target.rank(path.name) is None:
+        path = project.of_commit(package, back_end, market.cache, environment)
+    target, known = target_of(context.variant.base, context.variant.python), project_and_version(path.name)
+    is_sdist = path.suffix != ".whl"
+    if known is None or not (is_sdist or target.rank(path.name)):
         raise ResolutionError(
             f"{path} is not for this image, which has Python {target.python} and glibc {target.glibc}",
             cause="Its name says for which Python and system a wheel was built.",
             next_step=f"bring a wheel for cp{target.python.replace('.', '')}, or its project's folder",
         )
     file = fetch.store_unvouched(Link(name=path.name, url=path.absolute().as_uri()), market.client, market.cache)
-    return LockedPackage(name=name, version=version, channel=Channel.LOCAL, file=file)
+    return LockedPackage(name=str(known[0]), version=str(known[1]), channel=Channel.LOCAL, file=file, compiled=is_sdist)

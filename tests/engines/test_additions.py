@@ -1,7 +1,10 @@
 """A person's packages on top of a stack, resolved by the real uv against a loopback index."""
 
 import contextlib
+import os
+import shutil
 import subprocess
+import tarfile
 
 import msgspec
 import pytest
@@ -201,17 +204,45 @@ def test_a_project_is_made_a_wheel_again_only_when_its_files_change(add, project
     assert add("./mypkg")[1].package("mypkg").file.sha256 != mine.file.sha256
 
 
+def test_a_project_with_sources_for_a_compiler_is_compiled_as_an_sdist_is(add, project, tmp_path):
+    (project / "setup.py").write_text("")
+    (project / "src.c").write_text("int a;")
+    _, before = add("./mypkg")
+    assert not before.package("mypkg").compiled, "another back-end builds it"
+    about = '[project]\nname = "MyPkg"\nversion = "0.1"\ndependencies = ["plain"]\n'
+    (project / "pyproject.toml").write_text(SETUPTOOLS + about)
+    _, lock = add("./mypkg")
+    mine = lock.package("mypkg")
+    assert (mine.channel, mine.version, mine.compiled, lock.added.asked) == (Channel.LOCAL, "0.1", True, ("mypkg",))
+    assert [one.name for one in mine.build] == ["flit-core"]
+    assert "plain" in names(lock)
+    assert lock.compilation.toolkit is None
+    (step,) = planning.compile_steps(lock)
+    assert step.packages == (mine,)
+    with tarfile.open(tmp_path / "cache" / "files" / mine.file.sha256 / "mypkg-0.1.tar.gz") as archive:
+        assert archive.extractfile("mypkg-0.1/src.c").read() == b"int a;"
+    os.utime(project / "src.c", (1, 1))
+    shutil.rmtree(tmp_path / "cache" / "built")
+    assert add("./mypkg")[1].package("mypkg") == mine, "the same files, the same bytes"
+    committed(project)
+    assert add(f"git+file://{project}@main")[1].package("mypkg") == mine
+
+
 def test_a_project_that_cannot_be_built_says_its_last_lines(add, project):
     (project / "backend.py").write_text("raise SystemError('broken back-end')\n")
     with pytest.raises(BuildError, match="broken back-end"):
         add("./mypkg")
 
 
-def test_a_commit_a_branch_and_what_git_cannot_fetch(add, project):
+def committed(project):
     git = ("git", "-c", "user.name=me", "-c", "user.email=me@example.com")
     for command in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "first")):
         subprocess.run([*git, *command], cwd=project, check=True)
-    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=project, text=True).strip()
+    return subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=project, text=True).strip()
+
+
+def test_a_commit_a_branch_and_what_git_cannot_fetch(add, project):
+    commit = committed(project)
     _, by_commit = add(f"git+file://{project}@{commit}")
     _, by_branch = add(f"mypkg @ git+file://{project}@main")
     assert by_commit.package("mypkg") == by_branch.package("mypkg")

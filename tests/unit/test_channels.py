@@ -10,13 +10,13 @@ from graphcrate.resolve.channels import MIRRORS, Kind, UserIndexes, sources, use
 USER = UserIndexes("https://index.example/simple", ("https://extra.example/simple",), ("/opt/found",))
 
 
-def places(channel, mirror=None, torch="2.0.1+cu118", torch_cuda="11.8", wheels=None):
+def places(channel, mirror=None, torch="2.0.1+cu118 11.8", wheels=None):
     request = SourceOptions(mirror=mirror, wheels=wheels)
-    return [source.location for source in sources(channel, torch, torch_cuda, request, USER)]
+    return [source.location for source in sources(channel, *torch.split(), request, USER)]
 
 
 OFFICIAL = "https://download.pytorch.org/whl/cu118"
-PYG = "https://data.pyg.org/whl/torch-2.0.0+cu118.html"
+PYG, PAGE = "https://data.pyg.org/whl/torch-", "2.0.0+cu118.html"
 
 
 @pytest.mark.parametrize(
@@ -29,27 +29,16 @@ PYG = "https://data.pyg.org/whl/torch-2.0.0+cu118.html"
         (Channel.PYTORCH, "aliyun", ["https://mirrors.aliyun.com/pytorch-wheels/cu118/", OFFICIAL]),
         (Channel.PYTORCH, "tuna", [OFFICIAL]),
         (Channel.PYTORCH, "https://site.example/torch/", ["https://site.example/torch/cu118", OFFICIAL]),
-        (Channel.PYG, "https://site.example/w", ["https://site.example/w/torch-2.0.0+cu118.html", PYG]),
+        (Channel.PYG, "https://site.example/w", [f"https://site.example/w/torch-{PAGE}", f"{PYG}{PAGE}"]),
     ],
 )
 def test_mirrors_come_before_the_official_place_and_the_user_s_indexes(channel, mirror, expected):
     assert places(channel, mirror) == expected
 
 
-@pytest.mark.parametrize(
-    ("torch", "torch_cuda", "page"),
-    [
-        ("2.0.1+cu118", "11.8", "torch-2.0.0+cu118.html"),
-        ("2.0.1", "11.7", "torch-2.0.0+cu117.html"),
-        ("2.10.0", "12.8", "torch-2.10.0+cu128.html"),
-        ("2.13.0", "cpu", "torch-2.13.0+cpu.html"),
-    ],
-)
-def test_pyg_has_one_page_per_torch_minor_and_cuda(torch, torch_cuda, page):
-    assert places(Channel.PYG, torch=torch, torch_cuda=torch_cuda) == [f"https://data.pyg.org/whl/{page}"]
-
-
-def test_local_folders_in_order_and_aliyuns_page_of_links(tmp_path):
+def test_pyg_has_a_page_for_each_series_folders_come_in_order_and_aliyun_has_pages_of_links(tmp_path):
+    pages = {"2.0.1 11.7": "2.0.0+cu117", "2.10.0 12.8": "2.10.0+cu128", "2.13.0 cpu": "2.13.0+cpu"}
+    assert [places(Channel.PYG, torch=torch) for torch in pages] == [[f"{PYG}{page}.html"] for page in pages.values()]
     assert sources(Channel.PYTORCH, "2.0.1", "11.8", SourceOptions(mirror="aliyun"), USER)[0].kind is Kind.LINKS
     assert places(Channel.LOCAL, wheels=tmp_path) == [str(tmp_path), "/opt/found"]
     assert places(Channel.LOCAL) == ["/opt/found"]
@@ -60,33 +49,26 @@ def no_system_files(monkeypatch):
     monkeypatch.setattr(channels, "SYSTEM_FILES", ())
 
 
-def test_what_uv_emits_counts_where_nothing_is_set():
-    emitted = "--index-url https://default.example/simple\n--extra-index-url https://more.example/simple\n\nsix==1\n"
-    assert user_indexes({}, emitted) == UserIndexes("https://default.example/simple", ("https://more.example/simple",))
-    assert user_indexes({"UV_DEFAULT_INDEX": "https://a/s"}, emitted).extra == ()
-    assert user_indexes({}, "# nothing\n").default == ""
+EMITTED = "--index-url https://d/s\n--extra-index-url https://more/s\n\nsix==1\n"
 
 
 @pytest.mark.parametrize(
-    ("environment", "default"),
+    ("environment", "emitted", "found"),
     [
-        ({"UV_DEFAULT_INDEX": "corp=https://a/s", "UV_INDEX_URL": "https://b/s"}, "https://a/s"),
-        ({"UV_INDEX_URL": "https://b/s", "PIP_INDEX_URL": "https://c/s"}, "https://b/s"),
-        ({"PIP_INDEX_URL": "https://me:pw@c/s"}, "https://me:pw@c/s"),
+        ({}, "# nothing\n", UserIndexes("")),
+        ({}, EMITTED, UserIndexes("https://d/s", ("https://more/s",))),
+        ({"UV_DEFAULT_INDEX": "corp=https://a/s", "UV_INDEX_URL": "https://b/s"}, EMITTED, UserIndexes("https://a/s")),
+        ({"UV_INDEX_URL": "https://b/s", "PIP_INDEX_URL": "https://c/s"}, "", UserIndexes("https://b/s")),
+        ({"PIP_INDEX_URL": "https://me:pw@c/s"}, "", UserIndexes("https://me:pw@c/s")),
+        (
+            {"UV_INDEX": "corp=https://a/s https://b/s", "PIP_EXTRA_INDEX_URL": "https://b/s https://c/s"},
+            "",
+            UserIndexes("", ("https://a/s", "https://b/s", "https://c/s"), merged=True),
+        ),
     ],
 )
-def test_variables_in_order(environment, default):
-    assert user_indexes(environment).default == default
-
-
-def test_further_indexes_of_uv_and_pip():
-    environment = {
-        "UV_DEFAULT_INDEX": "https://d/s",
-        "UV_INDEX": "corp=https://a/s https://b/s",
-        "PIP_EXTRA_INDEX_URL": "https://b/s https://c/s",
-    }
-    found = UserIndexes("https://d/s", ("https://a/s", "https://b/s", "https://c/s"), merged=True)
-    assert user_indexes(environment) == found
+def test_what_uv_emits_counts_where_no_variable_is_set(environment, emitted, found):
+    assert user_indexes(environment, emitted) == found
 
 
 def test_pip_files_in_order(tmp_path, monkeypatch):

@@ -203,3 +203,28 @@ LISTED = 'tqdm\npsutil>=5.8.0\n\n[:python_version < "3.8"]\nimportlib-metadata\n
 def test_requirements(tmp_path, options, requires, build_requires):
     found = written(tmp_path, **options)
     assert (found.requires, found.build_requires) == (requires, build_requires)
+
+
+NAMED = '[project]\nname = "My_Pkg"\nversion = "1.0"\ndependencies = ["tqdm"]\n'
+
+
+@pytest.mark.parametrize(
+    ("pyproject", "files", "is_compiled"),
+    [
+        (NAMED, ("setup.py", "src/a.cpp"), True),
+        (NAMED, ("setup.py", "tests/a.cpp"), False),
+        (NAMED, ("src/a.cpp",), False),
+        (NAMED.replace('version = "1.0"', 'dynamic = ["version"]'), ("setup.py", "a.c"), False),
+        (NAMED + '[build-system]\nbuild-backend = "mesonpy"\n', ("setup.py", "a.c"), False),
+    ],
+)
+def test_a_project_that_setuptools_compiles_is_written_as_an_sdist(tmp_path, pyproject, files, is_compiled):
+    for name, text in {"pyproject.toml": pyproject, **dict.fromkeys(files, "x")}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    paths = [path for path in tmp_path.rglob("*") if path.is_file()]
+    made = sdist.write_sdist(tmp_path, paths, tmp_path)
+    assert (made is not None) is is_compiled
+    if made:
+        assert (made.name, sdist.compiled_sources(made)) == ("my_pkg-1.0.tar.gz", ["src/a.cpp"])
+        assert sdist.read_sdist(made, made.name) == (("tqdm",), ("setuptools>=40.8", "wheel"), True)

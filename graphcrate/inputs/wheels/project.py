@@ -1,6 +1,7 @@
 """A person's own projects: a folder, or a commit of a git repository, becomes a wheel in the cache.
 
-A wheel is made once for the same files or commit. It is pure Python: what has to be compiled needs the image's base.
+It is made once for the same files or commit, and pure Python. What setuptools has something to compile for becomes a
+source archive instead, which is compiled in the image's base as those of an index are.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from pathlib import Path
 from graphcrate.host import process
 from graphcrate.host.cache import Cache
 from graphcrate.host.connections import redacted
-from graphcrate.inputs.wheels.sdist import make_wheel, once
+from graphcrate.inputs.wheels.sdist import make_wheel, once, write_sdist
 from graphcrate.model.errors import BuildError, NetworkError
 
 #: Raise it whenever the same project would give another wheel.
@@ -28,8 +29,8 @@ _MINUTE = 60.0
 BackEnd = Callable[[Path], Sequence[Path]]  #: the wheels of the back-end that a project's folder asks for
 
 
-def wheel_of_folder(folder: Path, back_end: BackEnd, cache: Cache, environment: Mapping[str, str]) -> Path:
-    """The wheel of a project's folder. Raises BuildError, and what `back_end` raises."""
+def of_folder(folder: Path, back_end: BackEnd, cache: Cache, environment: Mapping[str, str]) -> Path:
+    """The wheel or source archive of a project's folder. Raises BuildError, and what `back_end` raises."""
     digest = hashlib.sha256(str(PROJECT_FORMAT).encode())
     for path in _files(folder):
         with path.open("rb") as stream:
@@ -40,8 +41,8 @@ def wheel_of_folder(folder: Path, back_end: BackEnd, cache: Cache, environment: 
     return once(target, str(folder), lambda work: _make(folder, str(folder), back_end, work, environment), cache)
 
 
-def wheel_of_commit(address: str, back_end: BackEnd, cache: Cache, environment: Mapping[str, str]) -> Path:
-    """The wheel of a git repository, `git+https://HOST/PATH@REVISION`; a branch or tag is its commit of today.
+def of_commit(address: str, back_end: BackEnd, cache: Cache, environment: Mapping[str, str]) -> Path:
+    """The same of a git repository, `git+https://HOST/PATH@REVISION`; a branch or tag is its commit of today.
 
     Raises NetworkError when git cannot fetch it, BuildError, and what `back_end` raises.
     """
@@ -61,6 +62,8 @@ def wheel_of_commit(address: str, back_end: BackEnd, cache: Cache, environment: 
 
 
 def _make(source: Path, name: str, back_end: BackEnd, work: Path, environment: Mapping[str, str]) -> Path:
+    if sdist := write_sdist(source, _files(source), work):
+        return sdist
     # A copy: setuptools writes into the folder that it builds.
     copy = shutil.copytree(source, work / "source", symlinks=True, ignore=_ignored)
     return make_wheel(copy, name, back_end(copy), work, environment)

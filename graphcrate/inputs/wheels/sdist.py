@@ -6,6 +6,7 @@ pip's wheel (PEP 517) is packed again: nothing of file times, umask, order of fo
 import email
 import gzip
 import hashlib
+import io
 import os
 import shutil
 import sys
@@ -13,9 +14,12 @@ import tarfile
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from graphcrate.artifacts.wheel import Wheel, open_wheel
 from graphcrate.host import process
@@ -49,7 +53,7 @@ def build_wheel(
 
 
 def once(folder: Path, name: str, make: Callable[[Path], Path], cache: Cache) -> Path:
-    """The pure wheel of the source called `name` in this folder of the cache; made below an empty folder where absent.
+    """The pure wheel, or the sdist, of the source called `name` in this folder of the cache; made where it is absent.
 
     Raises BuildError for a wheel that is not for every platform, IntegrityError for a broken one.
     """
@@ -58,11 +62,14 @@ def once(folder: Path, name: str, make: Callable[[Path], Path], cache: Cache) ->
             with cache.folder() as work:
                 made, done = make(work), work / "done"
                 done.mkdir()
-                with open_wheel(made) as wheel:
-                    check_pure(name, wheel)
-                    repack(wheel, done / made.name)
+                if made.suffix != ".whl":
+                    made.rename(done / made.name)
+                else:
+                    with open_wheel(made) as wheel:
+                        check_pure(name, wheel)
+                        repack(wheel, done / made.name)
                 cache.adopt(done, folder)
-    return next(folder.glob("*.whl"))
+    return next(folder.iterdir())
 
 
 def repack(wheel: Wheel, target: Path) -> None:
@@ -198,25 +205,61 @@ def read_sdist(path: Path, name: str) -> SdistMetadata:
     if not info:
         raise _broken(name, "it has no PKG-INFO")
     build: dict[str, Any] = pyproject.get("build-system", {})
-    is_setup = "setup.py" in files and build.get("build-backend", _SETUPTOOLS).startswith(_SETUPTOOLS)
-    return SdistMetadata(_requires(pyproject, info, listed), tuple(build.get("requires", LEGACY_BUILD)), is_setup)
+    requires = _requires(pyproject, info, listed)
+    return SdistMetadata(requires, tuple(build.get("requires", LEGACY_BUILD)), _is_setup(pyproject, files))
+
+
+def _is_setup(pyproject: dict[str, Any], files: Container[str]) -> bool:
+    back_end: str = pyproject.get("build-system", {}).get("build-backend", _SETUPTOOLS)
+    return "setup.py" in files and back_end.startswith(_SETUPTOOLS)
 
 
 def build_requires(folder: Path) -> tuple[str, ...]:
     """What a project's folder asks for to be built (PEP 518). Raises IntegrityError for a malformed pyproject.toml."""
+    return tuple(_pyproject(folder).get("build-system", {}).get("requires", LEGACY_BUILD))
+
+
+def _pyproject(folder: Path) -> dict[str, Any]:
     path = folder / "pyproject.toml"
     try:
-        pyproject = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise IntegrityError(f"{path} cannot be read: {error}") from error
-    return tuple(pyproject.get("build-system", {}).get("requires", LEGACY_BUILD))
 
 
 def compiled_sources(path: Path) -> list[str]:
     """List the files of an sdist that a compiler wants, outside of tests and documents."""
     with tarfile.open(path) as archive:
-        names = [member.name for member in archive if member.name.endswith(_COMPILED)]
-    return [name.partition("/")[2] for name in names if not _ASIDE & set(name.lower().split("/"))]
+        return _to_compile(member.name.partition("/")[2] for member in archive)
+
+
+def _to_compile(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.endswith(_COMPILED) and not _ASIDE & set(name.lower().split("/"))]
+
+
+def write_sdist(folder: Path, files: Iterable[Path], target: Path) -> Path | None:
+    """Write these files of a project as an sdist into the folder `target`; the same files give the same bytes.
+
+    None where a setup.py has nothing to compile, or [project] leaves the name, version or dependencies open.
+    """
+    paths = {path.relative_to(folder).as_posix(): path for path in files}
+    pyproject = _pyproject(folder)
+    project = pyproject.get("project", {})
+    is_known = {"name", "version"} <= project.keys() and "dependencies" not in project.get("dynamic", ())
+    if not (is_known and _is_setup(pyproject, paths) and _to_compile(paths)):
+        return None
+    name, version = str(canonicalize_name(project["name"])), str(Version(project["version"]))
+    stem = f"{name.replace('-', '_')}-{version}"
+    # Stored, since other versions of zlib pack to other bytes.
+    with gzip.GzipFile(target / f"{stem}.tar.gz", "wb", compresslevel=0, mtime=0) as packed:
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            info = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
+            contents = {inside: path.read_bytes() for inside, path in paths.items()} | {"PKG-INFO": info}
+            for inside, content in contents.items():
+                member = tarfile.TarInfo(f"{stem}/{inside}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return target / f"{stem}.tar.gz"
 
 
 def _requires(pyproject: dict[str, Any], info: str, listed: str) -> tuple[str, ...]:
