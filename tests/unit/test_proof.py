@@ -107,21 +107,21 @@ def raised_from(error, cause):
         return raised
 
 
-def test_an_error_is_told_with_what_it_came_from():
+FRAMES = "".join(f'  File "spawn.py", line {number}, in _wrap\n' for number in range(100))
+ANOTHERS = (
+    f"\n\n-- Process 0 terminated:\nTraceback (most recent call last):\n{FRAMES}RuntimeError: Unable to find address"
+)
+
+
+def test_an_error_is_told_with_what_it_came_from_and_of_another_processs_traceback_the_end():
     error = raised_from(OSError("Could not load this library: a.so"), OSError("a.so: undefined symbol: init"))
     told = "OSError: Could not load this library: a.so; from OSError: a.so: undefined symbol: init"
     assert verdict.explained(error) == told
     glibc = raised_from(OSError("Could not load it"), OSError("version `GLIBC_2.38' not found"))
     assert verdict.blame(glibc, Layer.EXTENSION) is Layer.SYSTEM
-
-
-def test_of_another_processs_traceback_the_end_is_told():
-    frames = "\n".join(f'  File "spawn.py", line {number}, in _wrap' for number in range(100))
-    last = "RuntimeError: Unable to find address"
-    text = f"\n\n-- Process 0 terminated:\nTraceback (most recent call last):\n{frames}\n{last}\n"
-    told = verdict.explained(RuntimeError(text))
-    assert told == "RuntimeError: -- Process 0 terminated: RuntimeError: Unable to find address"
-    assert verdict.blame(RuntimeError(text), Layer.TORCH) is Layer.NETWORK
+    told = "RuntimeError: -- Process 0 terminated: RuntimeError: Unable to find address"
+    assert verdict.explained(RuntimeError(ANOTHERS)) == told
+    assert verdict.blame(RuntimeError(ANOTHERS), Layer.TORCH) is Layer.NETWORK
 
 
 def test_a_request_to_end_is_told(capsys):
