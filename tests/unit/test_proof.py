@@ -108,7 +108,8 @@ def raised_from(error, cause):
 
 
 FRAMES = "".join(f'  File "spawn.py", line {number}, in _wrap\n' for number in range(100))
-ANOTHERS = (
+ANOTHERS = f"\n\n-- Process 0 terminated:\nTraceback (most recent call last):\n{FRAMES}"
+ANOTHERS += "RuntimeError: Unable to find address\n"
     f"\n\n-- Process 0 terminated:\nTraceback (most recent call last):\n{FRAMES}RuntimeError: Unable to find address"
 )
 
