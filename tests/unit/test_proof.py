@@ -110,8 +110,6 @@ def raised_from(error, cause):
 FRAMES = "".join(f'  File "spawn.py", line {number}, in _wrap\n' for number in range(100))
 ANOTHERS = f"\n\n-- Process 0 terminated:\nTraceback (most recent call last):\n{FRAMES}"
 ANOTHERS += "RuntimeError: Unable to find address\n"
-    f"\n\n-- Process 0 terminated:\nTraceback (most recent call last):\n{FRAMES}RuntimeError: Unable to find address"
-)
 
 
 def test_an_error_is_told_with_what_it_came_from_and_of_another_processs_traceback_the_end():
